@@ -9,9 +9,20 @@ BIN := .venv/bin
 # Some tests only wait, so three processes keep two cores busy. Neighbouring tests share fixtures, so each process gets a contiguous
 # part of the list and takes tests from other processes at the end.
 WORKERS := -n 3 --dist worksteal
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
+# Says on one line that no package index answers, and otherwise what pip says. Arguments: folder of the environment, what to install.
+define install
+@$(1)/bin/python -m pip --disable-pip-version-check install $(2) >$(1)/setup.log 2>&1 || { \
+  if grep -qE 'Retrying|from versions: none' $(1)/setup.log; \
+  then echo "setting up $(1) needs a network once, and no package index answers; pip says more in $(1)/setup.log" >&2; \
+  else cat $(1)/setup.log >&2; fi; exit 1; }
+endef
 
-.PHONY: preview client test cluster-tools cluster lint checkov format bench golden release clean
+.PHONY: help preview client test cluster-tools cluster lint checkov router envoy docs format bench golden release clean
+
+.DEFAULT_GOAL := preview
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 preview: .venv/.runtime ## What `pulumi up -s STACK` would create
 	@$(BIN)/eks-inference preview $(STACK)
@@ -38,14 +49,25 @@ lint: .venv/.dev ## Style and types
 checkov: .venv/.dev .venv-checkov/.ready ## Run checkov's security checks on the manifests of all stacks
 	CHECKOV=$(CURDIR)/.venv-checkov/bin/checkov $(BIN)/python -m pytest tests/test_checkov.py
 
-format: .venv/.dev
+router: .venv/.dev .venv-router/.ready .venv-envoy/.ready ## Run the real vllm-router between stand-ins for disaggregated servers, and behind an endpoint
+	VLLM_ROUTER=$(CURDIR)/.venv-router/bin/vllm-router ENVOY=$(CURDIR)/.venv-envoy/bin/envoy $(BIN)/python -m pytest $(WORKERS) tests/test_vllm_router.py tests/test_vllm_router_operation.py tests/test_vllm_router_group.py tests/test_endpoint_router.py
+
+envoy: .venv/.dev .venv-envoy/.ready ## Run the real Envoy, which is the proxy of endpoints, between clients and slow stand-ins for servers
+	ENVOY=$(CURDIR)/.venv-envoy/bin/envoy $(BIN)/python -m pytest $(WORKERS) tests/test_endpoint_proxy.py
+
+docs: .venv-docs/.ready ## Build the documentation site into build/site; a dead link or an unlisted page is an error
+	@.venv-docs/bin/python -m sphinx --jobs auto --nitpicky --fail-on-warning --keep-going -q docs build/site
+	@echo "build/site/index.html"
+
+format: .venv/.dev ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/.dev cluster-tools ## Measure speed and memory of preview, rules, cost and time, diff and simulation, as ratios
+bench: .venv/.dev cluster-tools ## Measure speed and memory of preview, rules, cost and time, search, diff and simulation, as ratios
 	$(BIN)/python bench/preview.py
 	$(BIN)/python bench/rules.py
 	$(BIN)/python bench/cost_and_time.py
+	$(BIN)/python bench/search.py
 	$(BIN)/python bench/diff.py
 	$(BIN)/python bench/simulate.py
 
@@ -56,23 +78,23 @@ golden: .venv/.dev ## Regenerate golden files and print what changed
 release: .venv/.dev ## Write the graphs of the version in pyproject.toml, which later changes are compared with (docs/releases.md)
 	$(BIN)/python tests/support/released.py
 
-clean:
-	rm -rf .venv .venv-checkov build dist components/*.egg-info
+clean: ## Remove what these commands made
+	rm -rf .venv .venv-checkov .venv-router .venv-envoy .venv-docs build dist components/*.egg-info
 
 .venv/.runtime: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"Python 3.11 or newer is needed, this is {v[0]}.{v[1]}; set PYTHON=…")'
 	@echo "setting up .venv (once, about a minute)" >&2
 	@$(PYTHON) -m venv .venv
-	@$(PIP) -e .
+	$(call install,.venv,-c constraints.txt -e .)
 	@touch $@
 
 .venv/.dev: .venv/.runtime
-	@$(PIP) -e '.[dev]'
+	$(call install,.venv,-c constraints.txt -e '.[dev]')
 	@touch $@
 
-# The file lists every package, dependencies included, so pip resolves nothing.
-.venv-checkov/.ready: tests/checkov_requirements.txt | .venv/.runtime
-	@echo "setting up .venv-checkov (once, about a minute)" >&2
-	@$(PYTHON) -m venv --clear .venv-checkov
-	@.venv-checkov/bin/python -m pip --disable-pip-version-check --quiet install --no-deps -r $<
+# The files list every package, dependencies included, so pip resolves nothing.
+.venv-checkov/.ready .venv-router/.ready .venv-envoy/.ready .venv-docs/.ready: .venv-%/.ready: tests/%_requirements.txt
+	@echo "setting up .venv-$* (once, about a minute)" >&2
+	@$(PYTHON) -m venv --clear .venv-$*
+	$(call install,.venv-$*,--no-deps -r $<)
 	@touch $@

@@ -15,6 +15,7 @@ import pytest
 from mutations import cases
 from stackgraph.graph.document import Graph
 from stackgraph.recorder import recording
+from stackgraph.recorder.answers import NO_ANSWERS
 from stackgraph.recorder.project import find_project
 
 ROOT = Path(__file__).parents[1]
@@ -46,13 +47,28 @@ def pytest_sessionfinish() -> None:
 
 
 def record_once(program: Callable[[], Any] | Path, **how: Any) -> Graph:
-    """Records a program as ``record`` does. This clone's program, which no test changes, runs once for each configuration."""
-    if program != PROJECT.main or how.get("root") != ROOT or how.get("digest"):
+    """Records a program as ``record`` does. This clone's program, and that of a copy of it, run once for each configuration."""
+    root: Path = how.get("root") or Path.cwd()
+    of_its_own = how.get("digest") or how.get("answers", NO_ANSWERS) != NO_ANSWERS
+    if of_its_own or not (program == PROJECT.main if root == ROOT else program == root / "infra" and _is_copy(root)):
         return _record(program, **how)
-    key = (how["stack"], *map(frozenset, (how["config"].items(), how.get("secret_keys", ()))), how.get("strict", False))
+    given = map(frozenset, (how["config"].items(), how.get("secret_keys", ())))
+    key = (how["project"], how["stack"], *given, how.get("strict", False), () if root == ROOT else _files(root))
     if key not in _recorded:
         _recorded[key] = _record(program, **how)
     return _recorded[key]
+
+
+def _is_copy(root: Path) -> bool:
+    """Whether a folder has this project's ``Pulumi.yaml``. Its program may be another one."""
+    project = root / "Pulumi.yaml"
+    return project.is_file() and project.read_bytes() == (ROOT / "Pulumi.yaml").read_bytes()
+
+
+def _files(root: Path) -> tuple[tuple[Path, bytes], ...]:
+    """All that a program may read in a copy: what its graph depends on, besides the configuration of its stack."""
+    files = sorted(file for file in root.rglob("*") if file.is_file() and file.parent.name != "stacks")
+    return tuple((file.relative_to(root), file.read_bytes()) for file in files)
 
 
 @cache

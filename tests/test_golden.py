@@ -2,7 +2,7 @@
 
 ``resources.txt`` misses nothing: it has a line for each resource, with a digest of each part of it, so that any change of any
 property fails and names its resource. The other files say what stands there: the tree, and of the parts that matter most, roles,
-user data and the arithmetic of the rules. One stack is there as the whole document, one as manifests.
+user data, manifests, cost, time (test_timeline.py) and the arithmetic of the rules. One stack is there as the whole document.
 ``eks-inference diff`` shows the properties behind a digest.
 """
 
@@ -19,6 +19,9 @@ import pytest
 from conftest import ROOT, STACKS, recorded
 from eks_inference.faults import format_path
 from eks_inference_tools.check.report import judge, short_name
+from eks_inference_tools.cost.estimate import estimated
+from eks_inference_tools.cost.quotas import needs
+from eks_inference_tools.cost.words import in_short
 from eks_inference_tools.domain import eks
 from eks_inference_tools.program import program
 from golden import GOLDEN, assert_golden
@@ -29,9 +32,6 @@ from stackgraph.views.tree import render_tree
 
 WHOLE = "gpu-opt350m"
 """The smallest document."""
-
-MANIFESTS = "inf2-llama3"
-"""The stack with the most kinds of objects. What other kinds of servers are made of has golden files of its own."""
 
 LONG = 20
 """Lines of a text in a manifest from which on a digest stands for it: files of ours, which show their changes themselves."""
@@ -63,10 +63,16 @@ def test_the_arithmetic_of_a_stack(stack: str, recorded_once: None, monkeypatch:
     assert_golden(f"stacks/{stack}/rules.txt", "\n".join(arithmetic(stack)))
 
 
-def test_the_manifests_of_a_stack() -> None:
-    graph = recorded(MANIFESTS)
+@pytest.mark.parametrize("stack", STACKS)
+def test_the_manifests_of_a_stack(stack: str) -> None:
+    graph = recorded(stack)
     shortened = [replace(one, inputs=without_long_texts(one.inputs), source="") for one in graph.resources]
-    assert_golden(f"stacks/{MANIFESTS}/manifests.yaml", render_manifests(replace(graph, resources=tuple(shortened))))
+    assert_golden(f"stacks/{stack}/manifests.yaml", render_manifests(replace(graph, resources=tuple(shortened))))
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_the_cost_of_a_stack(stack: str) -> None:
+    assert_golden(f"stacks/{stack}/cost.txt", "\n".join(bill(recorded(stack))))
 
 
 def test_the_document_of_a_stack() -> None:
@@ -75,7 +81,7 @@ def test_the_document_of_a_stack() -> None:
 
 
 def test_no_golden_file_is_left_of_a_stack_that_is_gone() -> None:
-    assert {folder.name for folder in (GOLDEN / "stacks").iterdir()} == set(STACKS)
+    assert {folder.name for folder in (GOLDEN / "stacks").iterdir() if folder.is_dir()} == set(STACKS)
 
 
 # -- nothing changes unseen ------------------------------------------------------------------------------------------------------
@@ -163,6 +169,23 @@ def user_data(graph: Graph) -> Iterator[str]:
             yield ""
     if not found:
         yield "none: every node starts as its image does"
+
+
+def bill(graph: Graph) -> Iterator[str]:
+    """Totals, each charge at its fewest, as deployed and at its most, what depends on use, and quotas."""
+    found = estimated(graph)
+    yield in_short(found)
+    for line in found.lines:
+        charge = line.charge
+        amounts = " / ".join(f"{amount:g}" for amount in charge.amounts)
+        yield f"{charge.part}, {charge.owner}: {charge.what}, {amounts} {charge.item} in {charge.region}"
+    yield from (f"by use: {one.what}, {one.item}" for one, _ in found.by_use)
+    yield from (f"not counted: {one.shown}" for one in found.uncounted)
+    yield from (f"quota: {what}, {amount}; a new account has {new or 'an unknown number'}" for what, amount, new in quotas(graph))
+
+
+def quotas(graph: Graph) -> Iterator[tuple[str, str, str]]:
+    yield from (need.cells for need in needs(graph, estimated(graph)))
 
 
 def arithmetic(stack: str) -> Iterator[str]:

@@ -67,7 +67,7 @@ def test_a_loss_that_no_section_announces_is_not_released(monkeypatch, capsys, t
 
 
 def test_the_graphs_are_those_of_the_version():
-    assert {file.stem for file in FOLDER.iterdir()} == set(PROGRAMS)
+    assert {file.stem for file in FOLDER.glob("*.jsonl")} == set(PROGRAMS)
     assert {read(program)[0] for program in PROGRAMS} == {version()}, "after a new version: make release"
     assert f"\n## {version()}\n" in CHANGELOG.read_text("utf-8")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from readme import block, blocks
+from readme import blocks, program_of_a_team
 
 ROOT = Path(__file__).parents[1]
 
@@ -77,11 +77,11 @@ def test_pytest_finds_the_fixture_of_the_wheel(python, tmp_path):
     assert "2 passed" in done.stdout
 
 
-def test_the_readmes_program_of_a_platform_team_is_previewed(python, tmp_path):
-    """Their own eks.Cluster, our pool, plugin and server; the very program the README prints."""
+def test_the_program_of_a_platform_team_is_previewed(python, tmp_path):
+    """Their own eks.Cluster, our pool, plugin and server; the very program of docs/existing-cluster.md."""
     (tmp_path / "Pulumi.yaml").write_text("name: platform\nruntime: python\n")
     (tmp_path / "Pulumi.dev.yaml").write_text("config:\n  aws:region: us-west-2\n")
-    (tmp_path / "__main__.py").write_text(block("python", "In your own Pulumi program").text)
+    (tmp_path / "__main__.py").write_text(program_of_a_team())
     graph = json.loads(run(python, "-m", "eks_inference_tools", "preview", "dev", "--format", "json", cwd=tmp_path).stdout)
     by_type: dict[str, list[dict]] = {}
     for resource in graph["resources"]:

@@ -95,6 +95,7 @@ PERMISSIONS: dict[Path, tuple[dict[str, str], dict[str, dict[str, str]]]] = {
     WORKFLOWS / "ci.yml": (READ, {}),
     WORKFLOWS / "diff.yml": (READ, {}),
     WORKFLOWS / "diff-comment.yml": ({}, {"comment": READ | {"actions": "read", "pull-requests": "write"}}),
+    WORKFLOWS / "release.yml": (READ, {"release": {"contents": "write"}}),
     EXAMPLES / "diff.yml": (READ, {}),
     EXAMPLES / "diff-comment.yml": ({}, {"comment": {"actions": "read", "pull-requests": "write"}}),
     EXAMPLES / "deploy.yml": ({}, {"preview": IDENTITY, "up": IDENTITY}),

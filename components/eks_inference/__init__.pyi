@@ -1,5 +1,6 @@
 """The public names of ``eks_inference`` and their modules. Type checkers and the interpreter both read this list."""
 
+from .accelerators.claims.component import DraDriver as DraDriver
 from .accelerators.efa.component import EfaPlugin as EfaPlugin
 from .accelerators.efa.component import ExistingEfaPlugin as ExistingEfaPlugin
 from .accelerators.neuron.component import NeuronPlugin as NeuronPlugin
@@ -8,6 +9,8 @@ from .accelerators.neuron.handle import ExistingNeuronScheduler as ExistingNeuro
 from .accelerators.neuron.spec import NeuronSpec as NeuronSpec
 from .accelerators.nvidia.component import NvidiaDevicePlugin as NvidiaDevicePlugin
 from .accelerators.nvidia.spec import NvidiaSpec as NvidiaSpec
+from .claims import DeviceClaims as DeviceClaims
+from .claims import device_claims as device_claims
 from .clients.component import OpenWebUI as OpenWebUI
 from .clients.component import SmokeTest as SmokeTest
 from .clients.spec import ClientsSpec as ClientsSpec
@@ -21,8 +24,19 @@ from .cluster.existing import ExistingCluster as ExistingCluster
 from .cluster.spec import ClusterAddonsSpec as ClusterAddonsSpec
 from .cluster.spec import ClusterSpec as ClusterSpec
 from .cluster.spec import EndpointAccess as EndpointAccess
+from .endpoints.component import EndpointMetrics as EndpointMetrics
+from .endpoints.component import ModelEndpoint as ModelEndpoint
+from .endpoints.spec import ModelEndpointSpec as ModelEndpointSpec
 from .faults import Fault as Fault
 from .faults import SpecError as SpecError
+from .gateway.component import Gateway as Gateway
+from .gateway.controller import LoadBalancerController as LoadBalancerController
+from .gateway.handle import ExistingLoadBalancerController as ExistingLoadBalancerController
+from .gateway.spec import AccessLogsSpec as AccessLogsSpec
+from .gateway.spec import GatewaySpec as GatewaySpec
+from .gateway.spec import LoadBalancerControllerSpec as LoadBalancerControllerSpec
+from .gateway.spec import LoginSpec as LoginSpec
+from .gateway.spec import RouteSpec as RouteSpec
 from .images.component import ImageBuild as ImageBuild
 from .images.spec import InClusterImage as InClusterImage
 from .kubernetes.secrets import SecretRef as SecretRef
@@ -86,6 +100,11 @@ from .serving.kuberay.handle import ExistingKubeRayOperator as ExistingKubeRayOp
 from .serving.kuberay.spec import KubeRayOperatorSpec as KubeRayOperatorSpec
 from .serving.leader_worker_sets.component import LeaderWorkerSetController as LeaderWorkerSetController
 from .serving.leader_worker_sets.handle import ExistingLeaderWorkerSets as ExistingLeaderWorkerSets
+from .serving.prefill_decode.component import PrefillDecodeServers as PrefillDecodeServers
+from .serving.prefill_decode.spec import KvTransferSpec as KvTransferSpec
+from .serving.prefill_decode.spec import PrefillDecodeSpec as PrefillDecodeSpec
+from .serving.prefill_decode.spec import RoleServersSpec as RoleServersSpec
+from .serving.prefill_decode.spec import VllmRouterSpec as VllmRouterSpec
 from .serving.ray_serve.component import RayServeVllm as RayServeVllm
 from .serving.ray_serve.spec import RayHeadSpec as RayHeadSpec
 from .serving.ray_serve.spec import RayServeVllmSpec as RayServeVllmSpec

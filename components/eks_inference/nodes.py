@@ -74,11 +74,20 @@ def share(instance: InstanceType, devices: int, kubelet: Mapping[str, Any] | Non
 
 
 def pod_size(
-    instance: InstanceType, devices: int, *, cpu: str | None, memory: str | None, kubelet: Mapping[str, Any] | None = None
+    instance: InstanceType,
+    devices: int,
+    *,
+    cpu: str | None,
+    memory: str | None,
+    kubelet: Mapping[str, Any] | None = None,
+    claimed: bool = False,
 ) -> dict[str, str]:
-    """Returns requests and limits of a pod. CPU and memory default to a share of the node in proportion to the devices."""
+    """Returns requests and limits of a pod. CPU and memory default to a share of the node in proportion to the devices.
+
+    ``claimed`` devices are not among them: the pod names claims instead (``claims.py``).
+    """
     mine = share(instance, devices, kubelet)
-    held = {DEVICE_RESOURCES[instance.accelerator]: str(devices)} if instance.accelerator else {}
+    held = {DEVICE_RESOURCES[instance.accelerator]: str(devices)} if instance.accelerator and not claimed else {}
     return {
         "cpu": cpu or str(max(mine.cpu_millis // 1000, 1)),
         "memory": memory or f"{mine.memory_mib // 1024}Gi",

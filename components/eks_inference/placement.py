@@ -32,6 +32,13 @@ CAPACITY_TYPE_LABEL = "karpenter.sh/capacity-type"
 KARPENTER_POOL_LABEL = "karpenter.sh/nodepool"
 """Karpenter sets both on the nodes it starts: ``on-demand``, ``spot`` or ``reserved``, and the name of the NodePool."""
 
+DEVICES_LABEL = "eks-inference/devices"
+CLAIMS = "claims"
+"""The label, with this value, of nodes whose devices a driver offers for claims. Device plugins do not run there."""
+
+OfferedBy = Literal["plugin", "claims"]
+"""What offers the devices of a pool's nodes: a device plugin as countable resources, or a driver for claims."""
+
 TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 
@@ -82,8 +89,15 @@ class Placement:
     """Whether nodes may be spot instances, which EC2 can interrupt."""
     reserved: bool = False
     """Whether nodes come only from a capacity reservation or capacity block."""
+    devices: OfferedBy = "plugin"
+    """What offers the devices of the nodes. With ``claims``, a pod names claims (``device_claims``) instead of resources."""
     home: Home = field(default=ANYWHERE, compare=False)
     """The cluster of the pool. Empty: unknown."""
+
+    @property
+    def claimed(self) -> bool:
+        """Whether pods claim the devices of these nodes."""
+        return self.devices == CLAIMS
 
     def tolerations(self) -> list[dict[str, str]]:
         return [taint.toleration() for taint in self.taints]
@@ -98,7 +112,8 @@ class Placement:
         """Returns requests and limits of a container of your own, spelled as in pods.
 
         ``devices`` are Neuron devices or GPUs; default: all of the node. CPU and memory are Kubernetes quantities; default: what
-        a node leaves to pods, in proportion to the devices. Raises ``SpecError`` for what no such node can give a pod.
+        a node leaves to pods, in proportion to the devices. On a pool whose devices are claimed, the devices are not among them:
+        ``device_claims`` has the rest of the pod. Raises ``SpecError`` for what no such node can give a pod.
         """
         shape = self.instance_type
         wanted = shape.devices if devices is None else devices
@@ -109,7 +124,7 @@ class Placement:
             faults.append(Fault(("devices",), f"no pod gets them of {shape.name}", str(wanted), _listed(allowed), hint))
         if faults:
             raise SpecError(faults)
-        size = pod_size(shape, wanted, cpu=cpu, memory=memory, kubelet=self.kubelet)
+        size = pod_size(shape, wanted, cpu=cpu, memory=memory, kubelet=self.kubelet, claimed=self.claimed)
         return {"requests": size, "limits": dict(size)}
 
     def _too_large(self, **given: str | None) -> "Iterator[Fault]":

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, TypedDict, cast
+from collections.abc import Mapping
+from typing import Any, cast, get_args
 
 import pulumi
 
+from eks_inference.accelerators.claims.component import DraDriver
+from eks_inference.accelerators.claims.plan import DeviceKind
 from eks_inference.accelerators.efa.component import EfaPlugin
 from eks_inference.accelerators.neuron.component import NeuronPlugin, NeuronScheduler
 from eks_inference.accelerators.nvidia.component import NvidiaDevicePlugin
 from eks_inference.aws import naming
-from eks_inference.catalog.models import is_gated
 from eks_inference.clients.component import OpenWebUI, SmokeTest
 from eks_inference.clients.triton_client import TritonClient
 from eks_inference.cluster.component import ClusterAddons, EksCluster
 from eks_inference.component import Component
-from eks_inference.faults import Fault, SpecError, faults_under
+from eks_inference.faults import Fault, SpecError, faults_under, format_path
+from eks_inference.front_assembly import OnCorePool, build_endpoints, build_gateway
+from eks_inference.gateway.spec import WEB_UI
+from eks_inference.kubernetes.secrets import CONFIG_SECRETS
 from eks_inference.loadtest.component import MAX_NAME_LENGTH as LOAD_TEST_NAME
 from eks_inference.loadtest.component import LoadTest
 from eks_inference.network.component import Vpc
@@ -25,7 +29,6 @@ from eks_inference.observability.dcgm_exporter import DcgmExporter
 from eks_inference.observability.fluent_bit import FluentBit
 from eks_inference.observability.neuron_monitor import NeuronMonitor
 from eks_inference.observability.prometheus import PrometheusStack
-from eks_inference.placement import Placement
 from eks_inference.pools.karpenter import Karpenter
 from eks_inference.pools.karpenter_pool import KarpenterPool
 from eks_inference.pools.managed import ManagedPool
@@ -36,27 +39,20 @@ from eks_inference.scaling.handle import Backend
 from eks_inference.scaling.keda import Keda
 from eks_inference.scaling.prometheus_adapter import PrometheusAdapter
 from eks_inference.server_assembly import deploy_server
-from eks_inference.serving.features import EngineFeatures
 from eks_inference.serving.handle import Dependencies, Server
 from eks_inference.serving.kuberay.component import KubeRayOperator
 from eks_inference.serving.leader_worker_sets.component import LeaderWorkerSetController
-from eks_inference.serving.spec import HubModel
 from eks_inference.serving.triton.component import TritonServer
 from eks_inference.settings import StackSettings
 from eks_inference.spec import Given
 from eks_inference.stack.check import check_spec
 from eks_inference.stack.outputs import stack_outputs
 from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.secrets import missing_secrets
 from eks_inference.stack.spec import StackSpec
 from eks_inference.storage.component import FileSystemDriver, shared_store
 
-
-class _OnCorePool(TypedDict):
-    """Arguments of every component whose pods run on the core pool."""
-
-    cluster: ClusterAddons
-    placement: Placement
-    opts: pulumi.ResourceOptions
+_DEVICE_KINDS: tuple[DeviceKind, ...] = get_args(DeviceKind)
 
 
 class InferencePlatform(Component):
@@ -78,6 +74,8 @@ class InferencePlatform(Component):
         alert_receiver_url: pulumi.Input[str] | None = None,
         open_webui_admin_password: pulumi.Input[str] | None = None,
         serving_api_key: pulumi.Input[str] | None = None,
+        gateway_client_secret: pulumi.Input[str] | None = None,
+        endpoint_keys: pulumi.Input[str] | None = None,
     ) -> None:
         """``region`` and ``profile``, which kubectl uses too, default to ``aws:region`` and ``aws:profile`` of the stack.
 
@@ -96,6 +94,9 @@ class InferencePlatform(Component):
             raise SpecError(verdict.faults)
         settings = spec.settings(region, profile)
         inputs = {"name": spec.name, "region": settings.region} | ({"prices": spec.inputs()["prices"]} if spec.prices else {})
+        if spec.resolved:
+            # What is open may resolve otherwise with the next release: a preview shows that it does, and why.
+            inputs["resolved"] = {format_path(one.path): {"value": one.value, "why": one.why} for one in spec.resolved}
         super().__init__("eks-inference:index:InferencePlatform", spec.name, inputs, opts)
         for finding in verdict.findings:
             if not finding.reason:
@@ -124,11 +125,24 @@ class InferencePlatform(Component):
                 self.servers[server] = deploy_server(
                     server, server_spec, dependencies, prometheus=prometheus, backends=backends, opts=self._child
                 )
+        self.endpoints = build_endpoints(
+            spec, self.servers, prometheus=prometheus, keys=endpoint_keys, server_key=serving_api_key, on_core=self._on_core
+        )
         clients = self._clients(open_webui_admin_password, hugging_face_token, serving_api_key)
+        web_ui: OpenWebUI | None = clients["web_ui"]
+        self.gateway = build_gateway(
+            spec,
+            {**self.servers, **self.endpoints, **({WEB_UI: web_ui} if web_ui else {})},
+            network=self.network,
+            client_secret=gateway_client_secret,
+            on_core=self._on_core,
+        )
         self.outputs: Mapping[str, Any] = stack_outputs(
             control_plane,
             self.servers,
             **clients,
+            endpoints=self.endpoints,
+            gateway=self.gateway,
             has_chat=bool(spec.servers_with("openai")),
             with_key=serving_api_key is not None,
         )
@@ -153,7 +167,7 @@ class InferencePlatform(Component):
         self._core = managed[spec.core_pool].placement()
         with faults_under("addons"):
             self.cluster = ClusterAddons(f"{name}-addons", spec.addons, cluster=control_plane, core=self._core, opts=child)
-        self._on_core: _OnCorePool = {"cluster": self.cluster, "placement": self._core, "opts": child}
+        self._on_core: OnCorePool = {"cluster": self.cluster, "placement": self._core, "opts": child}
         self.pools: dict[str, ManagedPool | KarpenterPool] = {**managed}
         filled = {pool: pool_spec for pool, pool_spec in spec.pools.items() if isinstance(pool_spec, KarpenterPoolSpec)}
         if filled:
@@ -199,21 +213,32 @@ class InferencePlatform(Component):
         """Creates device plugins, the EFA plugin and device monitors; returns what servers depend on."""
         spec, name, child = self._spec, self._spec.name, self._child
         scheduler = gpu_plugin = efa = None
-        if spec.accelerators.neuron:
+        drivers = {
+            kind: DraDriver(f"{name}-{kind}-claims", devices=kind, cluster=self.cluster, opts=child)
+            for kind in _DEVICE_KINDS
+            if spec.offers("claims", kind)
+        }
+        if spec.accelerators.neuron and spec.has_plugin("neuron"):
             neuron = NeuronPlugin(f"{name}-neuron", spec.accelerators.neuron, cluster=self.cluster, opts=child)
-            if spec.accelerators.neuron.scheduler:
+            if spec.has_neuron_scheduler:
                 scheduler = NeuronScheduler(f"{name}-neuron-scheduler", plugin=neuron, placement=self._core, opts=child)
             if monitor := spec.observability.neuron_monitor:
                 NeuronMonitor(f"{name}-neuron-monitor", monitor, plugin=neuron, metrics=prometheus, opts=child)
-        if spec.accelerators.nvidia:
-            gpu_plugin = NvidiaDevicePlugin(f"{name}-nvidia", spec.accelerators.nvidia, cluster=self.cluster, opts=child)
-            if exporter := spec.observability.dcgm_exporter:
-                DcgmExporter(f"{name}-dcgm", exporter, plugin=gpu_plugin, metrics=prometheus, opts=child)
+        if spec.accelerators.nvidia and spec.has_plugin("nvidia"):
+            gpu_plugin = NvidiaDevicePlugin(
+                f"{name}-nvidia",
+                spec.accelerators.nvidia,
+                cluster=self.cluster,
+                beside_efa=spec.offers("plugin", "efa"),
+                opts=child,
+            )
+        if (exporter := spec.observability.dcgm_exporter) and (gpus := gpu_plugin or drivers.get("nvidia")):
+            DcgmExporter(f"{name}-dcgm", exporter, plugin=gpus, metrics=prometheus, opts=child)
         if spec.repairs_nodes:
             NodeMonitoringAgent(f"{name}-node-monitoring", cluster=self.cluster, opts=child)
-        if spec.uses_efa:
+        if spec.offers("plugin", "efa"):
             efa = EfaPlugin(f"{name}-efa", cluster=self.cluster, opts=child)
-        return {"scheduler": scheduler, "gpu_plugin": gpu_plugin, "efa": efa}
+        return {"scheduler": scheduler, "gpu_plugin": gpu_plugin, "efa": efa, "drivers": drivers}
 
     def _operators(self) -> dict[str, Any]:
         """Creates the operators, CSI drivers and shared stores that servers need."""
@@ -318,42 +343,22 @@ class InferencePlatform(Component):
             if not region:
                 raise SpecError([Fault((), "this key is required and missing", allowed="an AWS region", config_key="aws:region")])
             spec = parse_stack(config.require("stack"), project_folder())
-            token, url = config.get_secret("huggingFaceToken"), config.get_secret("alertReceiverUrl")
-            if missing := list(missing_secrets(spec, token=token is not None, url=url is not None)):
+            secrets = {key: value for key in CONFIG_SECRETS if (value := config.get_secret(key)) is not None}
+            if missing := list(missing_secrets(spec, secrets)):
                 raise SpecError(missing)
             return cls(
                 spec,
                 region=region,
                 profile=aws.get("profile"),
-                hugging_face_token=token,
-                grafana_admin_password=config.get_secret("grafanaAdminPassword"),
-                alert_receiver_url=url,
-                open_webui_admin_password=config.get_secret("openWebUiAdminPassword"),
-                serving_api_key=config.get_secret("servingApiKey"),
+                hugging_face_token=secrets.get("huggingFaceToken"),
+                grafana_admin_password=secrets.get("grafanaAdminPassword"),
+                alert_receiver_url=secrets.get("alertReceiverUrl"),
+                open_webui_admin_password=secrets.get("openWebUiAdminPassword"),
+                serving_api_key=secrets.get("servingApiKey"),
+                gateway_client_secret=secrets.get("gatewayClientSecret"),
+                endpoint_keys=secrets.get("endpointKeys"),
                 opts=opts,
             )
         except SpecError as error:
             faults = "\n".join(fault.render() for fault in error.faults)
             raise pulumi.RunError(f"stack {pulumi.get_stack()} cannot be built:\n{faults}") from error
-
-
-def missing_secrets(spec: StackSpec, *, token: bool, url: bool) -> Iterator[Fault]:
-    """Yields a fault for each secret that the stack needs and that is not given."""
-    for name, server in spec.servers.items():
-        draft = server.draft if isinstance(server, EngineFeatures) else None
-        gated = [("model", server.model.id)] if isinstance(server.model, HubModel) and server.model.needs_token else []
-        gated += [("draft", draft)] if draft and is_gated(draft) else []
-        for what, repository in () if token else gated:
-            message = f"{what} {repository} of server '{name}' is not public"
-            hint = f"accept the {what}'s licence on the Hub, then run"
-            yield _missing("huggingFaceToken", message, allowed="a Hugging Face token", hint=hint)
-    prometheus = spec.observability.prometheus
-    if not url and prometheus and prometheus.receiver_has_url:
-        message = "observability.prometheus.receiver posts to a URL"
-        yield _missing("alertReceiverUrl", message, allowed="the URL of the receiver of alerts", hint="run")
-
-
-def _missing(secret: str, why: str, *, allowed: str, hint: str) -> Fault:
-    key = f"eks-inference:{secret}"
-    message, hint = f"this secret is required and missing: {why}", f"{hint}: pulumi config set --secret {key}"
-    return Fault((), message, allowed=allowed, hint=hint, config_key=key)

@@ -16,8 +16,9 @@ from pulumi.provider.server import ComponentInitError
 
 from eks_inference.faults import Fault, SpecError, format_path
 from eks_inference.kubernetes.secrets import CONFIG_SECRETS
-from eks_inference.platform import InferencePlatform, missing_secrets
+from eks_inference.platform import InferencePlatform
 from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.secrets import missing_secrets
 
 NAME = "eks-inference"
 """The name of the package in other languages, and of the distribution."""
@@ -38,6 +39,10 @@ class InferenceStackArgs(TypedDict):
     """The password of the web UI's administrator."""
     servingApiKey: NotRequired[pulumi.Input[str]]
     """With it, vLLM requires this key of every client."""
+    gatewayClientSecret: NotRequired[pulumi.Input[str]]
+    """The secret of the client at which people log in, where the gateway has a login with a client."""
+    endpointKeys: NotRequired[pulumi.Input[str]]
+    """Keys of clients by client, as a JSON object, for endpoints that ask for keys."""
     alertReceiverUrl: NotRequired[pulumi.Input[str]]
     """Where alerts are posted, for receivers that need a URL."""
 
@@ -62,7 +67,7 @@ class InferenceStack(pulumi.ComponentResource):
             region = _region(_text(given, "region"))
             # Secret also where the program forgot to say so.
             secrets = {key: pulumi.Output.secret(_secret(given, key)) for key in CONFIG_SECRETS if given.get(key) is not None}
-            missing = [*missing_secrets(spec, token="huggingFaceToken" in secrets, url="alertReceiverUrl" in secrets)]
+            missing = [*missing_secrets(spec, secrets)]
             if missing:
                 raise SpecError(missing)
             super().__init__(f"{NAME}:index:InferenceStack", name, {}, opts)
@@ -75,6 +80,8 @@ class InferenceStack(pulumi.ComponentResource):
                 alert_receiver_url=secrets.get("alertReceiverUrl"),
                 open_webui_admin_password=secrets.get("openWebUiAdminPassword"),
                 serving_api_key=secrets.get("servingApiKey"),
+                gateway_client_secret=secrets.get("gatewayClientSecret"),
+                endpoint_keys=secrets.get("endpointKeys"),
                 opts=pulumi.ResourceOptions(parent=self),
             )
         except SpecError as error:

@@ -10,7 +10,7 @@ import pulumi
 from eks_inference.images.component import ImageBuild
 from eks_inference.images.spec import InClusterImage
 from eks_inference.scaling.component import Autoscaler
-from eks_inference.scaling.handle import Backend, QueriedMetrics, ScaledServer
+from eks_inference.scaling.handle import Backend, QueriedMetrics, ScaledParts
 from eks_inference.serving.component import formerly
 from eks_inference.serving.handle import Dependencies, Server, ServerSite
 from eks_inference.serving.kinds import kind_of
@@ -47,15 +47,16 @@ def deploy_server(
     server = kind_of(spec).build(name, spec, dependencies, site, opts)
     if prometheus:
         server.scraped_by(f"{name}-metrics", prometheus, formerly(opts, spec, "-metrics"))
-        if scaler := spec.scaler:
+        for part, scaler in spec.scalers.items():
+            suffix = f"-{part}-autoscaler" if part else "-autoscaler"
             Autoscaler(
-                f"{name}-autoscaler",
+                f"{name}{suffix}",
                 scaler,
                 cluster=dependencies.cluster,
-                # Only kinds whose pods belong to one Deployment have an autoscaler.
-                server=cast(ScaledServer, server),
+                # Only kinds whose pods belong to Deployments have autoscalers.
+                server=cast(ScaledParts, server).scaled[part],
                 metrics=prometheus,
                 backend=backends[scaler.kind],
-                opts=formerly(opts, spec, "-autoscaler"),
+                opts=formerly(opts, spec, suffix),
             )
     return server

@@ -17,7 +17,7 @@ _WORDS = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _REGISTRY = rf"{_WORDS}(:\d+)?(/{_WORDS})*/?"
 
 _DIRECTION = "(north|south)?(east|west)|north|south|central"
-_REGION = re.compile(rf"[a-z]{{2,4}}(-(gov|iso[a-z]?|[a-z]{{2}}))?-({_DIRECTION})-\d")
+REGION = re.compile(rf"[a-z]{{2,4}}(-(gov|iso[a-z]?|[a-z]{{2}}))?-({_DIRECTION})-\d")
 """How AWS names regions. New ones need no row of the catalog."""
 
 _APART = ("cn-", "us-gov-")
@@ -27,14 +27,21 @@ _OF_UNKNOWN_PARTITIONS = ("eusc-", "us-iso", "eu-iso")
 """Regions of the sovereign and the isolated partitions: ARNs and service names built here would be wrong there."""
 
 
+def partition_of(region: str) -> str:
+    """ARN partition of a region (AWS General Reference, "ARN format")."""
+    if region.startswith("cn-"):
+        return "aws-cn"
+    return "aws-us-gov" if region.startswith("us-gov-") else "aws"
+
+
 def region_fault(region: str, *, in_catalog: bool = False) -> Fault | None:
     """Returns what is wrong with the name of a region. With ``in_catalog`` the region's zones have to be known as well."""
     if region.startswith(_OF_UNKNOWN_PARTITIONS):
         return Fault(("region",), "this library does not know the partition of this region", region, ", ".join(regions()))
     is_known = region in regions() or region.startswith(_APART) or not in_catalog
-    if _REGION.fullmatch(region) and is_known:
+    if REGION.fullmatch(region) and is_known:
         return None
-    message = "the catalog has no zones for this region" if _REGION.fullmatch(region) else "no AWS region has this name"
+    message = "the catalog has no zones for this region" if REGION.fullmatch(region) else "no AWS region has this name"
     return Fault(("region",), message, region, ", ".join(regions()), did_you_mean(region, regions()))
 
 
@@ -100,10 +107,8 @@ class StackSettings(SharedSettings):
 
     @property
     def partition(self) -> str:
-        """ARN partition of the region (AWS General Reference, "ARN format")."""
-        if self.region.startswith("cn-"):
-            return "aws-cn"
-        return "aws-us-gov" if self.region.startswith("us-gov-") else "aws"
+        """ARN partition of the region."""
+        return partition_of(self.region)
 
     def image(self, reference: str) -> str:
         """Returns a container image reference, with a mirrored registry replaced."""

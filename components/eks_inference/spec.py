@@ -7,7 +7,7 @@ a deployment enter a component through a handle (``ExistingVpc``, ``ExistingClus
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
@@ -21,6 +21,7 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    JsonValue,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     WithJsonSchema,
@@ -31,7 +32,7 @@ from pydantic_core import CoreSchema, SchemaValidator, core_schema
 
 from eks_inference.faults import Fault, SpecError
 from eks_inference.late import Late
-from eks_inference.validation import RULE_ID, faults_as_one, faults_of
+from eks_inference.validation import RULE_ID, Validator, faults_as_one, faults_of
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
@@ -52,31 +53,6 @@ class _FrozenModels(type(BaseModel)):
 
 _of_specs = ContextVar("of_specs", default=False)
 """Whether the schema of a spec, or of something inside a spec, is being made."""
-
-
-class _Validator:
-    """The validator of a spec, whose errors are faults of ours: whoever validates calls it, a TypeAdapter too."""
-
-    def __init__(self, model: type[BaseModel], validator: Any) -> None:
-        self._model, self._validator = model, validator
-
-    def validate_python(self, data: Any, **options: Any) -> Any:
-        cls = self._model
-        with faults_of(cls, lambda: data):
-            return self._validator.validate_python(data, **options)
-
-    def validate_json(self, data: str | bytes | bytearray, **options: Any) -> Any:
-        cls = self._model
-        with faults_of(cls, lambda: json.loads(data)):
-            return self._validator.validate_json(data, **options)
-
-    def validate_strings(self, data: Any, **options: Any) -> Any:
-        cls = self._model
-        with faults_of(cls, lambda: data):
-            return self._validator.validate_strings(data, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._validator, name)
 
 
 S = TypeVar("S")
@@ -116,6 +92,11 @@ class Spec(BaseModel, metaclass=_FrozenModels):
         """Returns the spec of what a component got: the spec itself, or the one that a mapping describes."""
         return given if isinstance(given, cls) else cls.model_validate(given)
 
+    @property
+    def without_effect(self) -> frozenset[str]:
+        """Fields whose defaults mean nothing beside the others, so that nobody may write them."""
+        return frozenset()
+
     def inputs(self) -> dict[str, Any]:
         """Returns the spec as inputs of a component: a preview shows what changes in it."""
         return _as_inputs(self.model_dump(exclude_none=True))
@@ -133,7 +114,9 @@ class Spec(BaseModel, metaclass=_FrozenModels):
         finally:
             _of_specs.reset(token)
         if done:
-            cls.__pydantic_validator__ = cast(SchemaValidator, _Validator(cls, cls.__pydantic_validator__))
+            cls.__pydantic_validator__ = cast(
+                SchemaValidator, Validator(cls, cls.__pydantic_validator__, cls.filled if issubclass(cls, Filled) else None)
+            )
         return done
 
     @classmethod
@@ -152,6 +135,8 @@ class Spec(BaseModel, metaclass=_FrozenModels):
         if info.mode == "json":
             # What comes here was read as Python, where a strict validation takes no list for a tuple.
             return faults_as_one(cls, given, lambda data: cls.__pydantic_validator__.validate_json(json.dumps(data)))
+        if issubclass(cls, Filled) and isinstance(given, Mapping):
+            return faults_as_one(cls, given, lambda data: cls.filled(data, validate))
         return faults_as_one(cls, given, validate)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
@@ -183,6 +168,15 @@ class Spec(BaseModel, metaclass=_FrozenModels):
             return self.model_copy(**changes)
 
 
+class Filled(Spec):
+    """A spec whose keys may follow from others: ``filled`` writes them before they are validated."""
+
+    @classmethod
+    def filled(cls, given: Mapping[str, Any], made: Callable[[Any], Any]) -> Any:
+        """Returns what ``made`` makes of the mapping with those keys. Here no key follows."""
+        return made(given)
+
+
 @cache
 def _of_kinds(union: Any) -> type[Spec]:
     return create_model("OfKinds", __base__=Spec, spec=(union, ...))
@@ -192,6 +186,9 @@ def one_of(union: Any, given: Given[S]) -> S:
     """Returns the spec of what a component got whose spec is of several kinds; see ``Spec.of``."""
     if not isinstance(given, Mapping):
         return given
+    if isinstance(union, type) and issubclass(union, Spec):
+        # Inside of another model it would be validated without what follows from its other keys (``Filled``).
+        return cast(S, union.of(given))
     try:
         return getattr(_of_kinds(union).model_validate({"spec": given}), "spec")  # noqa: B009
     except SpecError as error:
@@ -272,8 +269,22 @@ Quantity = Annotated[
     str, Field(pattern=r"^\d+(\.\d+)?(m|k|[MGT]|[KMGT]i)?$", description="A Kubernetes quantity: '30', '500m', '110G', '20Gi'.")
 ]
 
+LISTED = "x-listed"
+"""The key of a JSON schema with the kind of values that ``stack/schema.py`` offers there."""
+
+
+def listed(kind: str) -> dict[str, JsonValue]:
+    """What to add to the schema of a field, so that editors offer values of the catalog."""
+    return {LISTED: kind}
+
+
 ZoneId = Annotated[
-    str, Field(pattern=r"^[a-z]{3,5}\d-az[1-7]$", description="Id of an availability zone, e.g. usw2-az4; not us-west-2a.")
+    str,
+    Field(
+        pattern=r"^[a-z]{3,5}\d-az[1-7]$",
+        description="Id of an availability zone, e.g. usw2-az4; not us-west-2a.",
+        json_schema_extra=listed("Zone"),
+    ),
 ]
 """An id means the same zone in every account; a name such as us-west-2a does not."""
 

@@ -23,6 +23,8 @@ RENAMED = {"gpus": "devices", "engine_args": "extra_args"}
 
 Schema = dict[str, Any]
 Path = tuple[str | int, ...]
+Made = Callable[[Any], Any]
+"""Makes a spec of what was given."""
 
 
 @cache
@@ -55,6 +57,52 @@ def faults_as_one(model: type[BaseModel], given: Any, validate: Callable[[Any], 
         raise PydanticCustomError("spec", "{faults}", {"faults": str(error)}) from None
 
 
+class Validator:
+    """The validator of a spec, whose errors are faults of ours: whoever validates calls it, a TypeAdapter too.
+
+    ``fill`` gets a mapping and what makes a spec of it, and may write further keys before.
+    """
+
+    def __init__(
+        self, model: type[BaseModel], validator: Any, fill: Callable[[Mapping[str, Any], Made], Any] | None = None
+    ) -> None:
+        self._model, self._validator, self._fill = model, validator, fill
+
+    # The local variable cls tells readers of a traceback what was made.
+    def validate_python(self, data: Any, **options: Any) -> Any:
+        cls = self._model
+
+        def made(data: Any) -> Any:
+            with faults_of(cls, lambda: data):
+                return self._validator.validate_python(data, **options)
+
+        return self._filled(data, made)
+
+    def validate_json(self, data: str | bytes | bytearray, **options: Any) -> Any:
+        cls = self._model
+
+        def made(data: str | bytes | bytearray) -> Any:
+            with faults_of(cls, lambda: json.loads(data)):
+                return self._validator.validate_json(data, **options)
+
+        try:
+            given = json.loads(data) if self._fill else None
+        except (ValueError, TypeError, RecursionError):
+            given = None  # pydantic says why
+        return self._filled(given, lambda filled: made(data if filled is given else json.dumps(filled)))
+
+    def _filled(self, given: Any, made: Made) -> Any:
+        return self._fill(given, made) if self._fill and isinstance(given, Mapping) else made(given)
+
+    def validate_strings(self, data: Any, **options: Any) -> Any:
+        cls = self._model
+        with faults_of(cls, lambda: data):
+            return self._validator.validate_strings(data, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._validator, name)
+
+
 def _shape_fault(problem: Any, data: Any, schema: Schema) -> Fault:
     """Translates a pydantic error into a fault: the user's own key path, what was given, and what the schema allows there."""
     path, given, place = _locate(problem["loc"], data, schema)
@@ -69,14 +117,14 @@ def _shape_fault(problem: Any, data: Any, schema: Schema) -> Fault:
         hint = f"it is now called '{renamed}'" if renamed in allowed else did_you_mean(given_key, allowed, cutoff=0.5)
         return Fault(path, "unknown key", allowed=", ".join(allowed), hint=hint)
     if kind == "missing":
-        return Fault(path, "this key is required and missing", allowed=_allowed(place))
+        return Fault(path, "this key is required and missing", allowed=_allowed(place) or _kinds_of(_members(place, schema)))
     if kind == "frozen_instance":
         return Fault(
             path, "a spec does not change once it is made", hint=f"make another: spec.model_copy(update={{{path[-1]!r}: …}})"
         )
     members = _members(place, schema)
     if kind in _NO_OBJECT or (kind in _NO_TAG and members and not isinstance(given, Mapping)):
-        allowed = ", ".join(member["title"] for member in members if "title" in member)
+        allowed = _kinds_of(members) if not isinstance(given, BaseModel) else ", ".join(one["title"] for one in members)
         message = "should be an object" if not isinstance(given, BaseModel) else "should be an object of another kind"
         hint = _no_output(given) or _as_object(given, members)
         return Fault(path, message, given=_shown(given), allowed=allowed or _allowed(place), hint=hint)
@@ -151,6 +199,12 @@ def _members(place: Schema, schema: Schema) -> list[Schema]:
     return [one for one in found if "properties" in one]
 
 
+def _kinds_of(members: Sequence[Schema]) -> str:
+    """The kinds of objects that a place allows, as a stack file writes them. Empty where it allows objects of one kind."""
+    kinds = [str(one["properties"]["kind"]["const"]) for one in members if "const" in one["properties"].get("kind", {})]
+    return f"an object with kind: {', '.join(kinds)}" if len(kinds) > 1 else ""
+
+
 def _as_object(given: Any, members: Sequence[Schema]) -> str:
     """How to write an object where only its one text was given: ``{kind: hugging_face, id: …}``."""
     for member in members if isinstance(given, str) else ():
@@ -186,6 +240,9 @@ def _locate(loc: Path, data: Any, schema: Schema) -> tuple[Path, Any, Schema]:
         elif isinstance(data, Mapping) and (part in data or (index == len(loc) - 1 and part in place.get("properties", {}))):
             data = data.get(part)
         else:
+            # The kind of an object that does not tell it itself.
+            kinds = place.get("discriminator", {}).get("mapping", {})
+            place = _resolve({"$ref": kinds[part]}, data, schema) if part in kinds else place
             continue
         path.append(part)
         step = place.get("items", {}) if isinstance(part, int) else place.get("properties", {}).get(part)

@@ -4,31 +4,27 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+from eks_inference_tools import COMMAND
 from eks_inference_tools.interrupts import EXIT_CODE
 
 if TYPE_CHECKING:
     from eks_inference_tools.commands import Command
 
-COMMANDS = (
-    "preview",
-    "plan",
-    "new",
-    "diff",
-    "check",
-    "simulate",
-    "cluster-tools",
-    "replay",
-    "verify",
-    "diff-comment",
-    "chat",
-    "loadtest",
-    "schema",
-)
-"""Names of commands, in the order of the help text. ``commands/`` has a module for each."""
+GROUPS: Mapping[str, Sequence[str]] = {
+    "look at a stack before it exists": ("preview", "check", "resolve", "diff"),
+    "make a stack of your own": ("plan", "new", "models", "engines", "instances"),
+    "schedule it on a real control plane, on this machine": ("cluster-tools", "simulate", "replay"),
+    "go to AWS": ("doctor", "first-flight"),
+    "look at a deployed stack": ("verify", "chat", "loadtest"),
+    "for editors, shells and CI": ("schema", "completion", "diff-comment"),
+}
+"""Names of commands by what they are for, in the order of the help text. ``commands/`` has a module for each."""
+
+COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 
 EXIT_CODES = """\
 exit codes of every command:
@@ -37,7 +33,8 @@ exit codes of every command:
        a simulated one (simulate, replay); or a change matches --exit-code or
        --fail-on (diff)
   2    the input cannot be used: an option, a stack file, a stack that a rule
-       refuses, a program that fails, a cluster that cannot be read
+       refuses, a program that fails, a cluster that cannot be read, an account
+       without what a stack needs (doctor)
   130  ended by Ctrl-C
 """
 
@@ -46,6 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code. Without arguments, as the console script calls it, ends the process with it."""
     if arguments is not None:
         return _run(arguments)
+    if "_ARGCOMPLETE" in os.environ:
+        # A shell asks what may stand at its cursor.
+        from eks_inference_tools.completing import complete
+
+        complete(_parser_for)
     from eks_inference_tools.presentation.output import drop_stdout, usable_streams
 
     usable_streams()
@@ -64,8 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: Sequence[str]) -> int:
-    # Load the other commands' modules only where their names or help texts are printed.
-    options = parser(given[:1] if given and given[0] in COMMANDS else COMMANDS).parse_args(given)
+    if not given:
+        parser().print_help()
+        return 0
+    options = _parser_for(given[0] if given else "").parse_args(given)
     from stackgraph.problems import ProblemsFound
 
     try:
@@ -87,21 +91,46 @@ def _run(given: Sequence[str]) -> int:
         return 0
 
 
+def _parser_for(command: str) -> argparse.ArgumentParser:
+    """A parser for one command. Loads the modules of all only where their names or help texts are printed."""
+    return parser([command] if command in COMMANDS else COMMANDS)
+
+
 def parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     """Returns a parser that knows these commands."""
-    found = _Parser(
-        prog="eks-inference",
+    found = _Overview(
+        prog=COMMAND,
         description="Serve LLMs on Amazon EKS with Neuron chips or NVIDIA GPUs.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands: Any = found.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    found.add_argument("--version", action=_Version, nargs=0, help="show the version and end")
+    commands: Any = found.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=_Parser)
     for name in names:
         command = cast("Command", import_module(f"eks_inference_tools.commands.{name.replace('-', '_')}"))
         its_parser = commands.add_parser(name, help=command.HELP)
         its_parser.set_defaults(run=command.run)
         command.configure(its_parser)
+        its_parser.formatter_class = _Described
+        its_parser.epilog = "\n".join(("examples:", *(f"  {COMMAND} {example}" for example in command.EXAMPLES)))
     return found
+
+
+class _Version(argparse.Action):
+    """Looks the version up only where it is asked for: that reads the metadata of the installed package."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        from importlib.metadata import version
+
+        print(f"{COMMAND} {version(COMMAND)}")
+        parser.exit()
+
+
+class _Described(argparse.HelpFormatter):
+    """Wraps the description of a command, and leaves the lines of its examples."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith("examples:") else super()._fill_text(text, width, indent)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -126,3 +155,23 @@ class _Parser(argparse.ArgumentParser):
 
         nearest = get_close_matches(given.partition("=")[0], known, n=1)
         super().error(f"{message}; did you mean '{nearest[0]}'?" if nearest else message)
+
+
+class _Overview(_Parser):
+    """The parser of the command itself, whose help lists the commands by what they are for."""
+
+    def format_help(self) -> str:
+        (commands,) = (action for action in self._actions if isinstance(action, argparse._SubParsersAction))
+        shown = {action.dest: action for action in commands._get_subactions()}
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        for title, names in GROUPS.items():
+            formatter.start_section(title)
+            formatter.add_arguments([shown[name] for name in names if name in shown])
+            formatter.end_section()
+        formatter.start_section("options")
+        formatter.add_arguments([action for action in self._actions if action is not commands])
+        formatter.end_section()
+        formatter.add_text(self.epilog)
+        return formatter.format_help()

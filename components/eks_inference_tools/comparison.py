@@ -6,6 +6,7 @@ from eks_inference_tools.cost import compared as cost
 from eks_inference_tools.cost.price_book import OwnPrices
 from eks_inference_tools.domain import Figures
 from eks_inference_tools.reading.dangers import dangers
+from eks_inference_tools.reading.open_keys import resolved_otherwise
 from eks_inference_tools.reading.overview import overview_of
 from eks_inference_tools.reading.titles import COST, TIME, TITLES
 from eks_inference_tools.reading.words import WORDS, cluster_version, node_traits, nodes
@@ -29,6 +30,7 @@ def eks_compared(prices: OwnPrices | None = None) -> ComparedDomain:
 
     def dangerous(diff: StackDiff) -> Iterable[Danger]:
         yield from dangers(diff)
+        yield from resolved_otherwise(diff)
         if diff.base and diff.head and diff.changed:
             yield from cost.dangers(figures.cost(diff.base), figures.cost(diff.head))
 

@@ -33,6 +33,7 @@ SILENCED_KEY = "eks-inference:silenced"
 """The configuration key that silences rules in a program without a stack object: ids → reasons."""
 
 REGION_KEY = "aws:region"
+PROFILE_KEY = "aws:profile"
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,11 @@ class StackProgram:
 
     def spec(self) -> "StackSpec | None":
         """Parses the stack object; None when the stack has none. Raises ``ProblemsFound`` with every fault and its line."""
-        from eks_inference.stack.reading import parse_stack
-
         if STACK_KEY not in self.config.values:
             return None
+
+        from eks_inference.stack.reading import parse_stack
+
         try:
             return parse_stack(self.config.values[STACK_KEY], self.project.root)
         except SpecError as error:
@@ -174,7 +176,7 @@ def _reader(
     """The names of the stacks, and what loads one."""
     project = project_in(folder)
     known = read_answers(answers) if answers else NO_ANSWERS
-    names = stacks or project.stacks() or [DEFAULT_STACK]
+    names = [project.stack_named(one) for one in stacks] or project.stacks() or [DEFAULT_STACK]
     return names, lambda name: _read(project, folder is None, name, debug, known)
 
 

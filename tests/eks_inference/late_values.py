@@ -5,11 +5,14 @@ import pulumi_aws as aws
 from eks_inference import (
     ClusterAddons,
     EksCluster,
+    Gateway,
     Karpenter,
     KarpenterPool,
+    LoadBalancerController,
     ManagedPool,
     PrometheusStack,
     StackSettings,
+    VllmServer,
     Vpc,
 )
 
@@ -26,6 +29,14 @@ reservation = aws.ec2.CapacityReservation(
 group = aws.resourcegroups.Group("group")
 image = aws.ec2.AmiCopy("image", source_ami_id="ami-0123456789abcdef0", source_ami_region="us-east-1")
 together = aws.ec2.PlacementGroup("placement", strategy="cluster")
+certificate = aws.acm.Certificate("certificate", domain_name="models.example.com", validation_method="DNS")
+zone = aws.route53.Zone("zone", name="example.com")
+firewall = aws.wafv2.WebAcl(
+    "firewall",
+    scope="REGIONAL",
+    default_action={"allow": {}},
+    visibility_config={"cloudwatch_metrics_enabled": True, "metric_name": "firewall", "sampled_requests_enabled": True},
+)
 
 settings = StackSettings(kms_key_arn=key.arn, permissions_boundary_arn=boundary.arn, tags={"owner": ci.name})
 network = Vpc("net", {"zones": 2, "flow_logs": {}}, settings=settings)
@@ -46,3 +57,10 @@ PrometheusStack("prometheus", {"receiver": receiver}, cluster=cluster, placement
 karpenter = Karpenter("karpenter", {"s3_read_buckets": [weights.bucket]}, cluster=cluster, placement=core, network=network)
 nodes = {"instance_types": ["inf2.xlarge"], "cpu_limit": 10}
 KarpenterPool("nodes", nodes, cluster=cluster, network=network, karpenter=karpenter)
+serving = {"model": {"id": "facebook/opt-350m"}, "engine": "cuda-vllm-0.30", "pool": "gpu", "tensor_parallel": 1}
+gpus = pool("gpu", instance_types=["g5.xlarge"]).placement()
+server = VllmServer("opt", {**serving, "max_num_seqs": 32, "max_model_len": 2048}, cluster=cluster, placement=gpus)
+balancers = LoadBalancerController("balancers", {}, cluster=cluster, network=network, placement=core)
+names = {"host": "models.example.com", "certificate_arn": certificate.arn, "hosted_zone_id": zone.zone_id}
+front = {**names, "web_acl_arn": firewall.arn}
+Gateway("models", front, cluster=cluster, network=network, controller=balancers, targets={"opt": server})

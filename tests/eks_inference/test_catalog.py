@@ -118,7 +118,7 @@ def test_the_types_of_the_source_systems_are_there_with_their_devices():
         ("inf2.48xlarge", 16, 1, (1, 2, 4, 8, 24)),
         ("trn1.32xlarge", 16, 1, (1, 2, 8, 16, 32)),
         ("trn2.48xlarge", 24, 2, (1, 2, 4, 8, 16, 32, 64)),
-        ("g4dn.12xlarge", 16, 0, (1, 2, 4)),
+        ("g4dn.12xlarge", 14.56, 0, (1, 2, 4)),
         ("g5.48xlarge", 22, 0, (1, 2, 4, 8)),
         ("m5.large", 0, 0, ()),
     ],
@@ -362,12 +362,12 @@ def test_eight_bits_halve_the_weights_and_the_cache():
     ("name", "degree", "kv_heads"),
     [
         ("Llama-2-13B", 8, 40),
-        ("Llama-2-13B", 24, 40),
+        ("Llama-2-13B", 24, 48),
         ("Llama-3-8B", 2, 8),
         ("Llama-3-8B", 4, 8),
         ("Llama-3-8B", 8, 8),
         ("Llama-3-8B", 24, 24),
-        ("Llama-3-8B", 12, 32),
+        ("Llama-3-8B", 12, 36),
         ("Llama-3.3-70B", 32, 32),
         ("Llama-3.3-70B", 64, 64),
     ],
@@ -441,6 +441,8 @@ def test_a_profile_is_named_by_what_is_in_its_image(profile: EngineProfile):
         assert profile.client_image == profile.image.replace("-vllm-python-py3", "-py3-sdk"), (
             "server and clients are of one release"
         )
+    elif profile.efa_userspace:
+        assert tag.startswith(f"{profile.vllm}-gpu-"), "an image of AWS"
     else:
         assert tag == f"v{profile.vllm}"
 
@@ -488,7 +490,7 @@ def test_the_flags_of_each_generation():
     [
         ("inf2.48xlarge", {"neuron-2.26-vllm-0.9", "neuron-2.28-vllm-0.13", "neuron-2.31-vllm-0.16"}),
         ("trn2.48xlarge", {"neuron-2.26-vllm-0.9", "neuron-2.31-vllm-0.16", "neuron-2.32-vllm-0.24"}),
-        ("g4dn.xlarge", {"cuda-vllm-0.30", "triton-26.08-vllm-0.27", "triton-24.07-vllm-0.5"}),
+        ("g4dn.xlarge", {"cuda-efa-vllm-0.30", "cuda-vllm-0.30", "triton-26.08-vllm-0.27", "triton-24.07-vllm-0.5"}),
         ("m5.large", set()),
     ],
 )
@@ -835,3 +837,17 @@ def test_the_model_no_source_document_names_has_its_place_on_trn2():
     assert 8 in profile.tensor_parallel[trn2.family]
     assert qwen.splits_over(8)
     assert qwen.weight_bytes() / 8 / GIB < trn2.memory_per_core_gib / 2
+
+
+def test_an_engine_that_unpacks_a_checkpoint_holds_it_in_two_bytes_and_is_told_to():
+    """GPT-OSS on Trn2: AWS's recipe runs it in BF16, with an override of the checkpoint's MXFP4."""
+    published, trn2 = model("GPT-OSS-20B"), engine("neuron-2.32-vllm-0.24")
+    assert trn2.served(published).weight_bytes() == 2 * published.parameters
+    assert '--hf-overrides={"quantization_config": {}}' in trn2.flags(max_num_seqs=4, max_model_len=8192, model=published)
+    assert trn2.flags(max_num_seqs=4, max_model_len=8192, model=model("Qwen3-32B")) == []
+    assert engine("cuda-vllm-0.30").served(published) == published
+
+
+def test_what_has_a_price_in_capacity_blocks_only_needs_a_reservation():
+    blocks = {type_ for row in rows(table("prices.toml")["blocks_only"]).values() for type_ in row["types"]}
+    assert {one.name for one in instance_types().values() if one.needs_reservation} == blocks

@@ -102,7 +102,10 @@ def first_pair(stack: str) -> tuple[str, Sequence[Phase]]:
 
 @pytest.mark.parametrize(
     ("stack", "timed"),
-    [("gpu-opt350m", first_server), ("inf2-llama2", first_server), ("inf2-llama3", first_server), ("trn2-di", first_pair)],
+    [
+        *((one, first_server) for one in ("gpu-nixl", "gpu-opt350m", "inf2-llama2", "inf2-llama3", "trn2-nixl")),
+        ("trn2-di", first_pair),
+    ],
 )
 def test_the_page_of_a_stack_says_how_long_the_first_answer_takes(
     stack: str, timed: Callable[[str], tuple[str, Sequence[Phase]]]
@@ -122,13 +125,14 @@ def _table(name: str, phases: Sequence[Phase]) -> str:
     rows = [*phases, Phase("together", limit, disk or None)]
     return "\n".join(
         [
-            f"How long `{name}` takes from nothing to its first answer, on nodes that start for it:",
+            f"How long `{name}` takes from the start of a node to its first answer:",
             "",
             "| phase | disk or store alone need | waited for | arithmetic |",
             "|---|---|---|---|",
             *(f"| {one.what} | {f'{one.disk_s} s' if one.disk_s else ''} | {one.limit_s} s | {one.working} |" for one in rows),
             "",
             "Registry, Hub, compiler and devices have no promised speed: the time lies between the two columns.",
+            "`preview` tells the [typical time](../timeline.md) from the beginning of `pulumi up`.",
             "",
         ]
     )

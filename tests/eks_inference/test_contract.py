@@ -123,6 +123,9 @@ LATE = {
     "ClusterSpec.admins",
     "ClusterSpec.viewers",
     "ExistingPlacementGroup.name",
+    "GatewaySpec.certificate_arn",
+    "GatewaySpec.hosted_zone_id",
+    "GatewaySpec.web_acl_arn",
     "ImageIdAmi.id",
     "KarpenterSpec.s3_read_buckets",
     "ManagedPoolSpec.capacity_reservation_group_arn",
@@ -178,6 +181,9 @@ def test_outputs_of_the_same_program_become_dependencies():
     assert {"Vpc", "Subnet", "EC2NodeClass"} <= made_after("ci")
     assert {"RolePolicy", "Release"} <= made_after("topic")
     assert {"RolePolicy"} <= made_after("weights")
+    for name in ("certificate", "firewall"):
+        assert {"Ingress"} <= made_after(name), name
+    assert {"Record"} <= made_after("zone")
     for name in ("pair", "reservation", "group", "image", "placement"):
         assert {"LaunchTemplate"} <= made_after(name), name
 

@@ -300,6 +300,13 @@ def test_old_gpus_are_refused_or_left_open() -> None:
     assert [bool(one.unjudged) for one in judged("g6e.xlarge", quantized_kv="fp8")] == [False]
 
 
+def test_a_feature_of_some_architectures_is_refused_for_others() -> None:
+    """On Trn2 only Llama keeps its KV cache in fp8; other models ignore the setting."""
+    for id_, holds in (("meta-llama/Llama-3.1-8B-Instruct", True), ("Qwen/Qwen3-32B", False), ("openai/gpt-oss-20b", False)):
+        facts = vllm_facts(vllm(TRN2, model={"id": id_}, quantized_kv="fp8"), place(SHAPES[TRN2]), scheduler=True)
+        assert all(one.holds for one in features_are_documented.judge(facts)) == holds
+
+
 def test_a_parser_of_a_plugin_is_left_open() -> None:
     facts = vllm_facts(
         vllm(CUDA, tool_parser="ours", extra_args={"tool-parser-plugin": "/x.py"}), place("g6e.xlarge"), scheduler=False

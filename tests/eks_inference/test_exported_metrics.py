@@ -108,7 +108,7 @@ def scaling_rules() -> list[dict[str, str]]:
 
 
 def autoscalers() -> Iterator[tuple[str, str]]:
-    keda = KedaSpec(kind="keda", max=2, concurrent_requests=20)
+    keda = KedaSpec(kind="keda", max=2, concurrent_requests=20, first_token_seconds=2, token_seconds=0.05)
     for name, (query, _) in scaling.keda_queries(keda, namespace="n", deployment="d").items():
         yield f"keda {name}", query
     yield "hpa", scaling.QUEUE_COUNTER
@@ -145,7 +145,9 @@ def test_the_engines_metrics_are_asked_for_in_both_spellings(where: str, express
     if where.startswith(("vllm: ", "triton: ")):
         assert not any(name.startswith("ray_") for name in names), where
         return
-    by_itself = {f"ray_{name.replace(':', '_')}" for name in names if name.startswith("vllm:")}
+    # No server on Ray hands KV caches over.
+    engine = {name for name in names if name.startswith("vllm:") and not name.startswith("vllm:nixl_")}
+    by_itself = {f"ray_{name.replace(':', '_')}" for name in engine}
     assert by_itself == {name for name in names if name.startswith("ray_vllm_")}, where
 
 
@@ -181,7 +183,7 @@ def of_dashboards(server: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("profile", VLLM, ids=lambda profile: profile.name)
 def test_each_release_of_vllm_exports_what_rules_autoscalers_and_its_dashboards_ask_of_it(profile: EngineProfile) -> None:
-    exported = exporters()["vllm", profile.vllm].renamed(profile.metric_names).all
+    exported = exporters()["vllm", profile.vllm].renamed(profile.metric_names).all | exporters()["vllm_nixl", "-"].all
     for where, expression in [*rule_expressions(), *autoscalers(), *of_dashboards("vllm")]:
         asked = {name.replace("ray_vllm_", "vllm:") for name in metric_names(expression)}
         # Autoscalers ask for the KV cache under either name.
@@ -217,6 +219,7 @@ def test_a_new_pin_has_its_names_read_anew() -> None:
         "ray": ray,
         "ray_autoscaler": ray,
         "kuberay": {versions.chart("kuberay-operator").version},
+        "envoy": {versions.image("envoy").rpartition(":")[2]},
         "karpenter": {versions.chart("karpenter").version},
         "kube_state_metrics": {versions.chart("kube-prometheus-stack").version},
         "neuron_monitor": {versions.image("neuron-monitor").partition(":")[2]},

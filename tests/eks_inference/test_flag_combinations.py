@@ -7,6 +7,7 @@ import pytest
 
 from eks_inference.catalog.combinations import Combination, Condition, combinations
 from eks_inference.catalog.engines import EngineProfile, engines
+from eks_inference.catalog.models import find_model
 from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.rules import Judgement
 from eks_inference.serving.facts import ServingFacts
@@ -25,6 +26,7 @@ FACTS = (
     "model.heads_per_kv_head",
     "model.kv_heads",
     "model.multimodal",
+    "model.sinks",
 )
 OF_THE_SPEC = {"tensor-parallel-size": "tensor_parallel", "max-model-len": "max_model_len", "max-num-seqs": "max_num_seqs"}
 
@@ -106,8 +108,10 @@ def test_each_row_is_refused_on_each_release_and_not_without_its_flag(combinatio
     given = example(combination, profile)
     degree = 1 if any(one.setting in OF_THE_SPEC and one.against == (1,) for one in combination.conditions) else 8
     # Some are refused only on older GPUs.
-    older = {"on": "g4dn.12xlarge"} if "compute_capability" in {one.setting for one in combination.conditions} else {}
-    subject = on(profile, given, tensor_parallel=degree, **older)
+    asked = {one.setting for one in combination.conditions}
+    older = {"on": "g4dn.12xlarge"} if "compute_capability" in asked else {}
+    other = {"model": find_model("GPT-OSS-20B")} if "model.sinks" in asked else {}
+    subject = on(profile, given, tensor_parallel=degree, **older, **other)
     assert combination.says in refused(subject)
     without = {name: value for name, value in given.items() if name.partition(".")[0] != combination.flag}
     assert combination.says not in refused(on(profile, without, tensor_parallel=degree))
@@ -123,6 +127,24 @@ def test_every_row_is_about_flags_of_an_engine_that_can_be_chosen() -> None:
 
 
 CUDA = engines()["cuda-vllm-0.30"]
+
+
+@pytest.mark.parametrize(
+    ("instance", "model", "holds"),
+    [
+        ("g5.12xlarge", "GPT-OSS-20B", False),
+        ("p4d.24xlarge", "GPT-OSS-20B", False),
+        ("g5.12xlarge", "Qwen3-8B", True),
+        ("g6.12xlarge", "GPT-OSS-20B", True),
+        ("p5.48xlarge", "GPT-OSS-20B", True),
+        ("g7e.12xlarge", "GPT-OSS-20B", True),
+    ],
+)
+def test_a_cache_in_fp8_and_attention_sinks_need_a_backend_that_has_both(instance: str, model: str, holds: bool) -> None:
+    subject = on(CUDA, {"kv-cache-dtype": "fp8"}, on=instance, model=find_model(model))
+    assert any("attention sinks" in one for one in refused(subject)) != holds
+
+
 TRITON = engines()["triton-26.08-vllm-0.27"]
 INF2 = engines()["neuron-2.28-vllm-0.13"]
 TRN2 = engines()["neuron-2.32-vllm-0.24"]

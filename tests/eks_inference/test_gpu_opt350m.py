@@ -260,7 +260,7 @@ def test_the_stack_itself_is_read() -> None:
             "clients.triton.server: there is no Triton server of this name",
         ),
         (
-            {"accelerators": {}},
+            {"accelerators": {"nvidia": False}},
             "observability.dcgm_exporter: it needs the device plugin of accelerators.nvidia, which is absent",
         ),
     ],

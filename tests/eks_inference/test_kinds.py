@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 import another_kind
 import eks_inference
 from conftest import ROOT
-from eks_inference.catalog.instances import instance_type
 from eks_inference.faults import SpecError
 from eks_inference.serving import deployment, pods
 from eks_inference.serving.kinds import KINDS
@@ -67,7 +66,7 @@ def test_a_kind_that_is_not_registered_is_named_with_those_that_are() -> None:
         parse_stack(stack_with({"a": {"kind": "plain", "pool": "gpu"}}))
     (fault,) = caught.value.faults
     assert (fault.path, fault.given) == (("servers", "a", "kind"), "'plain'")
-    assert set(fault.allowed.split(", ")) == set(KINDS) == {"ray_serve_vllm", "vllm", "triton", "disaggregated"}
+    assert set(fault.allowed.split(", ")) == set(KINDS) == {"ray_serve_vllm", "vllm", "triton", "disaggregated", "prefill_decode"}
 
 
 def test_the_name_of_a_kind_is_taken_once() -> None:
@@ -115,7 +114,7 @@ def test_quotas_count_pods_that_still_end_and_bounds_count_surge_once(count: tup
             {**common, "kind": "vllm", "engine": "cuda-vllm-0.30", "tensor_parallel": 1, "max_model_len": 9, "max_num_seqs": 1}
         )
     )
-    hard = deployment.quota("s", spec, instance_type("g4dn.12xlarge"))["spec"]["hard"]
+    hard = deployment.quota("s", spec, placement("g4dn.12xlarge"))["spec"]["hard"]
     # So many there are, those of a roll-out among them, and as many as it replaces at a time still end.
     assert hard == {"requests.nvidia.com/gpu": str((replicas + surge + max(surge, 1)) * devices)}
     waves = -(-replicas // max(surge, 1))

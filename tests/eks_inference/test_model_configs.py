@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eks_inference.catalog.architectures import architectures
-from eks_inference.catalog.config_json import NoFormulaError, model_of_config, parse, shape_keys
+from eks_inference.catalog.config_json import NoFormulaError, keys_read, model_of_config, parse, shape_keys
 from eks_inference.catalog.models import Model, model, models
 from eks_inference.catalog.quantization import Quantization, quantization
 from eks_inference.faults import SpecError
@@ -61,6 +61,16 @@ def test_what_was_set_aside_is_what_was_chosen_first():
     chosen = (FOLDER / "set_aside.txt").read_text("utf-8").split("\n\n")[1].splitlines()
     assert {name for name, row in EVIDENCE.items() if row.get("set_aside")} == set(chosen)
     assert len(chosen) == 12
+
+
+@pytest.mark.parametrize("name", [name for name, row in EVIDENCE.items() if row.get("set_aside")])
+def test_the_result_of_what_was_set_aside_is_that_of_the_formulas(name: str):
+    """No formula was changed afterwards to fit them."""
+    told = (FOLDER / "set_aside.txt").read_text("utf-8").partition("as it was")[2]
+    (line,) = (line for line in told.splitlines() if line.startswith(f"{name} "))
+    percent = float(line.split()[1])
+    published = EVIDENCE[name]["published"]
+    assert (model_of_config(name, config_of(name)).parameters / published - 1) * 100 == pytest.approx(percent, abs=0.006)
 
 
 def test_every_file_has_its_row_and_every_row_its_origin():
@@ -196,6 +206,26 @@ def test_every_fault_is_told_with_its_key():
     assert found["intermediate_size"].startswith("this key is required and missing")
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model_type": "qwen2", "use_sliding_window": True, "max_window_layers": -50},
+        {"model_type": "qwen2", "use_sliding_window": True, "max_window_layers": True},
+        {"model_type": "qwen2", "use_sliding_window": True, "max_window_layers": 10**40},
+        {"model_type": "gemma2", "sliding_window_pattern": -1},
+        {"model_type": "gemma3_text", "_sliding_window_pattern": "6"},
+        {"model_type": "gemma2", "layer_types": "sliding_attention"},
+    ],
+)
+def test_layers_with_a_window_that_cannot_be_counted_are_a_fault(changes: dict[str, Any]):
+    """Whoever counted more of them than there are layers would find room for any number of sequences."""
+    assert set(faults(LLAMA | {"sliding_window": 4096} | changes)) == {[*changes][-1]}
+
+
+def test_a_fault_leads_to_no_other():
+    assert set(faults(LLAMA | {"num_attention_heads": 0})) == {"num_attention_heads"}
+
+
 def test_heads_that_do_not_divide_are_a_fault():
     assert "a part of 24" in faults(LLAMA | {"num_key_value_heads": 7})["num_key_value_heads"]
 
@@ -213,6 +243,8 @@ def test_a_huge_file_is_a_fault():
         parse(" " * (1 << 21))
 
 
+LONG = 10**8
+"""Tokens: longer than any window."""
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 10**30) | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -223,9 +255,7 @@ VALUES = st.recursive(
 @given(
     st.sampled_from(sorted(EVIDENCE)),
     st.dictionaries(
-        st.sampled_from(
-            ["quantization_config", "layer_types", "text_config", "mlp_only_layers", *LLAMA, *config_of("DeepSeek-V3")]
-        ),
+        st.sampled_from(sorted(keys_read())),
         VALUES,
         max_size=4,
     ),
@@ -236,7 +266,8 @@ def test_any_values_give_a_model_or_faults(name: str, changes: dict[str, Any]):
         assert all(fault.path and fault.allowed for fault in found.faults)
     else:
         assert found.parameters > 0
-        assert 0 < found.kv_bytes(1000, beyond=8192) <= found.kv_bytes(1000)
+        assert 0 <= found.window_layers <= found.layers
+        assert 0 < found.kv_bytes(LONG, beyond=8192) <= found.kv_bytes(LONG)
         assert 0 < found.weight_bytes() <= 2 * found.parameters + 1
 
 

@@ -117,7 +117,11 @@ def test_models_of_buckets_and_volumes_have_shapes_too(make: Callable[..., Any])
         ({"config": "link.json"}, "this file is not below the project's folder"),
         ({"config": "loop.json"}, "this file cannot be read"),
         ({"config": "a\0b"}, "this is no path"),
-        ({"config": "empty.json"}, "this is no JSON"),
+        ({"config": "empty.json"}, "this is no JSON: Expecting value"),
+        ({"config": "list.json"}, "this is no JSON object; given: [1]"),
+        ({"config": "deep.json"}, "this cannot be read: it is nested too deep"),
+        ({"config": "utf16.json"}, "this cannot be read: it is not in UTF-8"),
+        ({"config": "digits.json"}, "this cannot be read: a number in it has too many digits"),
         ({"config": "ours/config.json", "shape": LLAMA}, "config says the same; leave out one of them"),
         ({"shape": {}}, "model_type: this key is required and missing"),
         ({"shape": LLAMA | {"hidden_size": 0}}, "hidden_size: not such a number; given: 0; allowed: a number from 1"),
@@ -125,6 +129,10 @@ def test_models_of_buckets_and_volumes_have_shapes_too(make: Callable[..., Any])
 )
 def test_what_is_no_description_is_told_with_its_key(described: dict[str, Any], said: str, project: Path):
     (project / "empty.json").write_text("")
+    (project / "list.json").write_text("[1]")
+    (project / "deep.json").write_text("[" * 100_000)
+    (project / "utf16.json").write_bytes(b"\xff\xfe{")
+    (project / "digits.json").write_text('{"hidden_size": ' + "9" * 5000 + "}")
     (project.parent / "secret").write_text(json.dumps(LLAMA))
     os.symlink(project.parent / "secret", project / "link.json")
     os.symlink(project / "loop.json", project / "loop.json")

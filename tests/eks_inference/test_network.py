@@ -14,7 +14,7 @@ from eks_inference.catalog.instances import instance_types
 from eks_inference.faults import SpecError
 from eks_inference.network.component import Vpc
 from eks_inference.network.handle import Network
-from eks_inference.network.plan import ZonePlan, check_zones, choose_zones, plan_subnets, vpc_range
+from eks_inference.network.plan import ZonePlan, check_zones, choose_zones, has_room_for_load_balancers, plan_subnets, vpc_range
 from eks_inference.network.spec import FlowLogsSpec, NetworkSpec
 from eks_inference.settings import StackSettings
 from graphs import stands_on
@@ -42,6 +42,16 @@ def test_subnets_neither_overlap_nor_leave_the_range(cidr: str, zone_ids: list[s
     assert len(blocks(plans)) == len(zone_ids) * (2 if public else 1)
     assert all(block.subnet_of(IPv4Network(cidr)) for block in blocks(plans))
     assert not any(one.overlaps(other) for one, other in combinations(blocks(plans), 2))
+
+
+@given(vpc_ranges, zone_lists)
+def test_subnets_of_load_balancers_are_beside_all_others(cidr: str, zone_ids: list[str]):
+    plans = plan_subnets(cidr, zone_ids, load_balancers=has_room_for_load_balancers(cidr))
+    own = [plan.load_balancer for plan in plans if plan.load_balancer]
+    assert len(own) == (len(zone_ids) if has_room_for_load_balancers(cidr) else 0)
+    assert all(block.prefixlen <= 27 and block.subnet_of(IPv4Network(cidr)) for block in own)
+    assert not any(one.overlaps(other) for one, other in combinations([*own, *blocks(plans)], 2))
+    assert [plan.private for plan in plans] == [plan.private for plan in plan_subnets(cidr, zone_ids)]
 
 
 @given(vpc_ranges, zone_lists, st.randoms(use_true_random=False), st.booleans())

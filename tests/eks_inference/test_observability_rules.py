@@ -3,6 +3,7 @@
 import json
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,11 @@ def promtool(*arguments: str, where: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def cases() -> Iterator[dict[str, Any]]:
-    for path in sorted((ROOT / "tests" / "promtool").glob("*.yaml")):
-        yield from yaml.safe_load(path.read_text())["tests"]
+@cache
+def cases() -> tuple[dict[str, Any], ...]:
+    files = sorted((ROOT / "tests" / "promtool").glob("*.yaml"))
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return tuple(case for path in files for case in yaml.load(path.read_text(), loader)["tests"])
 
 
 # -- rules ----------------------------------------------------------------------------------------------------------------------

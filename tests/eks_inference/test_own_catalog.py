@@ -1,6 +1,7 @@
 """Rows of a team beside those of the catalog: what they extend, and what a wrong file is told."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -107,10 +108,46 @@ def test_a_wrong_file_is_told_with_file_row_and_key(text: str, said: str):
         ('"CUDA"', '"CUDB"', "engines.ours: this is no row; given: generation 'CUDB' is not in the catalog; nearest: CUDA"),
         ("load_s = 300", 'load_s = "x"', "engines.ours.startup.load_s: input should be a valid integer; given: 'x'"),
         ('architecture = "llama"', 'architecture = "mamba"', "models.Our-1B.architecture: nobody wrote a formula for it"),
+        ("hidden = 2048", "hidden = 0", "models.Our-1B.hidden: no model has so few; given: 0; allowed: at least 1"),
+        ("layers = 16", "layers = -3", "models.Our-1B.layers: no model has so few"),
+        ("hidden = 2048", "hidden = 2048\ncounted_parameters = -5", "models.Our-1B.counted_parameters: no model has so few"),
+        ("hidden = 2048", "hidden = 2048\nexpert_layers = 900", "models.Our-1B.expert_layers: more than there are layers"),
+        ("kv_heads = 8", "kv_heads = 7", "models.Our-1B.kv_heads: heads are no multiple of it"),
+        ("hidden = 2048", "hidden = 2048\nwindow_layers = 17", "models.Our-1B.window_layers: more than there are layers"),
+        ('"llama"', '"deepseek_v3"', "models.Our-1B.kv_rank: the attention of deepseek_v3 keeps a latent vector"),
+        (
+            "hidden = 2048",
+            'hidden = 2048\nquantization = { method = "fp8", bits = -8 }',
+            "Our-1B.quantization.bits: no model has so few; given: -8",
+        ),
+        ("vcpus = 16", "vcpus = -1", "instances.g99.vcpus: no instance type has so few; given: -1; allowed: at least 1"),
+        ("ebs_mb_s = 1000", "ebs_mb_s = nan", "instances.g99.ebs_mb_s: no instance type has so many; given: nan"),
+        ("devices = 1", "devices = 1, cuda_memory_gib = inf", "instances.g99.cuda_memory_gib: no instance type has so many"),
+        ("devices = 1", "devices = 0", "instances.g99.devices: instance types with nvidia devices have one; given: 0"),
+        ('"nvidia"', '"neuron"', "instances.g99.compute_capability: only NVIDIA GPUs have one"),
+        ('"nvidia"', '"neuron"', "instances.g99.cores_per_device: instance types with neuron devices have one; given: 0"),
+        ('"0.30.0"', '"newest"', "engines.ours.vllm: no release; given: newest"),
+        ('"registry.example/vllm:v0.30.0"', '"vllm of ours"', "engines.ours.image: no image"),
+        ("load_s = 300", "load_s = -1", "engines.ours.startup.load_s: no engine has so few"),
+        ('["llama"]', '["llama"]\narguments = ["--x={oops}"]', "engines.ours.arguments: nothing stands for what is in braces"),
+        (
+            '["llama"]',
+            '["llama"]\nunpacks = { fp8 = ["--x={"] }',
+            "engines.ours.unpacks.fp8: nothing stands for",
+        ),
     ],
 )
-def test_a_value_of_another_type_is_told(old: str, new: str, said: str):
+def test_a_value_that_no_row_has_is_told(old: str, new: str, said: str):
     assert said in told(OURS.read_text("utf-8").replace(old, new, 1))
+
+
+def test_every_row_of_the_catalog_is_possible():
+    """The bounds of a team's rows are not narrower than those that there are."""
+    for section in ("models", "engines", "instances"):
+        text = (tables.FOLDER / f"{section}.toml").read_text("utf-8")
+        renamed = re.sub(r'^\["?([^"\].]+(?:\.\d[^"\]]*)?)"?', rf'[{section}."our-\1"', text, flags=re.MULTILINE)
+        read = rows_of({"all.toml": renamed.encode()}).of(f"{section}.toml")
+        assert set(read) == {f"our-{name}" for name in tables.table(f"{section}.toml")}
 
 
 def test_all_faults_of_all_files_are_told_at_once():

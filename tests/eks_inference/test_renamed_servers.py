@@ -1,6 +1,7 @@
 """A server under a new name: with ``renamed_from`` the engine replaces what it had, in order, and keeps what holds data."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from stackgraph.diff.graphs import StackDiff, compare
 from variants import recorded_with
 
 HOLDS_DATA = ("aws:efs/fileSystem:FileSystem", "aws:fsx/lustreFileSystem:LustreFileSystem", "aws:s3/bucket:Bucket")
-HOLDS_DEVICES = ("-deployment", "-rayservice", "-servers")
+HOLDS_DEVICES = re.compile(r"((?<!-router)-deployment|-rayservice|-servers)$")
 
 
 def renamed(stack: str, *, told: bool, **keys: Any) -> StackDiff:
@@ -39,7 +40,7 @@ def test_a_renamed_server_keeps_its_resources(stack: str, keys: dict[str, Any]) 
     lost = [one.resource.name for one in diff.changes if one.kind == "delete" and one.counts]
     assert [name for name in lost if not any(part in name for part in clients)] == []
     assert not [one.resource.name for one in diff.changes if one.resource.type in HOLDS_DATA and one.kind == "replace"]
-    workloads = [one.resource for one in diff.changes if one.kind == "replace" and one.resource.name.endswith(HOLDS_DEVICES)]
+    workloads = [one.resource for one in diff.changes if one.kind == "replace" and HOLDS_DEVICES.search(one.resource.name)]
     assert workloads
     assert all(one.options["deleteBeforeReplace"] for one in workloads)
 

@@ -309,7 +309,7 @@ def test_a_wrong_spec_says_why(keys: dict, complaint: str) -> None:
         ({"worker": {"instance_type": "trn2.48xlarge"}}, r"engine: NEU012: engine neuron-2\.28-vllm-0\.13 is not for trn2"),
         (
             {"max_num_seqs": 80},
-            r"max_num_seqs: NEU008: Llama-3-8B needs 27\.48 GiB a core, but only 16 are available; .*up to 27 at",
+            r"max_num_seqs: NEU008: Llama-3-8B needs 27\.57 GiB a core, but only 16 are available; .*up to 27 at",
         ),
         ({"startup_timeout_seconds": 120}, r"startup_timeout_seconds: SRV001: 120 s is less than a start takes"),
     ],

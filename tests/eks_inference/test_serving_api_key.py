@@ -7,7 +7,7 @@ from graphs import children_of, kubernetes
 from stackgraph.graph.document import Graph, Resource
 
 CLIENTS = {"OpenWebUI": "SERVING_API_KEY", "SmokeTest": "OPENAI_API_KEY", "LoadTest": "OPENAI_API_KEY"}
-SERVERS = {"RayServeVllm": "VLLM_API_KEY", "VllmServer": "VLLM_API_KEY"}
+SERVERS = {"PrefillDecodeServers": "VLLM_API_KEY", "RayServeVllm": "VLLM_API_KEY", "VllmServer": "VLLM_API_KEY"}
 
 
 def with_key(stack: str) -> Graph:
@@ -45,6 +45,10 @@ def test_every_server_wants_the_key_and_every_client_has_it() -> None:
         namespaces = [secret.inputs["metadata"]["namespace"] for secret in key_secrets(graph)]
         assert len(set(namespaces)) == len(namespaces)
         assert "geheim" not in graph.to_json()
+
+
+def test_the_routers_of_prefill_and_decode_servers_send_the_key_to_them() -> None:
+    assert readers(with_key("gpu-nixl"), "PrefillDecodeServers", "OPENAI_API_KEY") == ["llama3-70b-api-key"]
 
 
 def test_the_key_changes_nothing_but_who_knows_it() -> None:

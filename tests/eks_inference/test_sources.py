@@ -59,7 +59,7 @@ def test_sequences_of_8192_tokens_with_the_batch_of_4096_do_not_fit():
     found = verdict("inf2-llama2", servers__llama2_a__max_model_len=8192)
     assert broken(found)["NEU008"] == "error"
     (finding,) = [finding for finding in found.findings if finding.rule.id == "NEU008"]
-    assert "3.03 + 18.75 = 21.78 GiB of 16 GiB" in finding.judgement.working[-1]
+    assert "3.03 + 18.75 + 0.09 = 21.87 GiB of 16 GiB" in finding.judgement.working[-1]
 
 
 def test_half_the_batch_of_8192_tokens_fits_though_the_model_was_made_for_fewer():
@@ -80,7 +80,7 @@ def test_twelve_devices_with_two_cores_in_use_leave_eleven_idle():
 def test_a_tensor_parallel_degree_of_24_does_not_divide_the_heads():
     worker = {"pool": "inferentia-inf2", "instance_type": "inf2.48xlarge", "devices": 12}
     found = verdict("inf2-llama3", servers__vllm_llama3_inf2__worker=worker, servers__vllm_llama3_inf2__tensor_parallel=24)
-    assert broken(found)["NEU006"] == "error"
+    assert broken(found)["NEU006"] == "warning"
 
 
 def test_a_startup_probe_of_two_minutes_is_refused():

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from conftest import ROOT, STACKS, recorded
-from eks_inference.stack.spec import stack_file_schema
+from eks_inference.stack.schema import stack_file_schema
 from golden import assert_golden
 from graphs import kubernetes
 from stackgraph.recorder.symbols import resource_class

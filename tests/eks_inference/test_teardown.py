@@ -30,7 +30,10 @@ def test_workloads_go_before_the_nodes_they_run_on(llama3):
 
 
 # Objects that have no effect outside their namespace, and that nothing waits for.
-GO_WITH_NAMESPACE = {"ConfigMap", "NetworkPolicy", "PodDisruptionBudget", "ResourceQuota", "Secret", "ServiceAccount"}
+GO_WITH_NAMESPACE = {
+    *("ConfigMap", "NetworkPolicy", "PodDisruptionBudget", "ResourceClaimTemplate", "ResourceQuota", "Role", "RoleBinding"),
+    *("Secret", "ServiceAccount"),
+}
 
 
 def test_what_goes_with_its_namespace_is_not_deleted_by_itself(shipped: Graph):

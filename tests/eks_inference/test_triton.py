@@ -737,3 +737,95 @@ def test_one_token_more_than_what_a_gpu_holds_is_refused(shape: InstanceType, de
         if longest:
             fits = gpu_server(shape.name, "Llama-3.3-70B", tensor_parallel=degree, max_model_len=int(longest[1]))
             assert "GPU001" not in [one.rule.id for one in findings(server_rules(), fits, {})]
+
+
+# -- several models --------------------------------------------------------------------------------------------------------------
+
+SEVERAL: dict[str, Any] = {
+    "gpu_memory_utilization": 0.5,
+    "startup_timeout_seconds": 2400,
+    "further_models": {
+        "qwen": {"model": {"id": "Qwen/Qwen3-0.6B"}, "gpu_memory_utilization": 0.4, "max_model_len": 4096, "max_num_seqs": 8}
+    },
+}
+
+
+def test_each_model_has_its_files_in_one_repository() -> None:
+    graph = served(**SEVERAL)
+    data = graph.named(f"{NAME}-repository").inputs["data"]
+    (volume,) = (one for one in pod(graph)["volumes"] if one["name"] == "repository")
+    paths = {item["path"]: data[item["key"]] for item in volume["configMap"]["items"]}
+    assert sorted(paths) == [
+        "opt-350m/1/model.json",
+        "opt-350m/config.pbtxt",
+        "qwen/1/model.json",
+        "qwen/config.pbtxt",
+    ]
+    assert len(data) == 4
+    first, second = (json.loads(paths[f"{name}/1/model.json"]) for name in ("opt-350m", "qwen"))
+    assert (first["model"], first["gpu_memory_utilization"]) == ("facebook/opt-350m", 0.5)
+    assert (second["model"], second["gpu_memory_utilization"], second["max_num_seqs"]) == ("Qwen/Qwen3-0.6B", 0.4, 8)
+
+
+def test_the_only_model_has_what_it_had() -> None:
+    assert sorted(served().named(f"{NAME}-repository").inputs["data"]) == ["config.pbtxt", "model.json"]
+    assert not any("load-thread" in one for one in container(served())["args"])
+
+
+def test_several_models_load_one_after_the_other_and_have_room_on_the_disk() -> None:
+    alone, several = served(), served(**SEVERAL)
+    assert "--model-load-thread-count=1" in container(several)["args"]
+    downloads = [
+        next(int(one["emptyDir"]["sizeLimit"].removesuffix("Gi")) for one in pod(graph)["volumes"] if one["name"] == "downloads")
+        for graph in (alone, several)
+    ]
+    assert downloads == [20, 40]
+
+
+def test_files_of_several_models_in_a_bucket_have_names_of_their_own() -> None:
+    graph = served(repository={"kind": "s3", "bucket": "models", "prefix": "triton"}, **SEVERAL)
+    keys = {one.name: one.inputs["key"] for one in graph.resources if "bucketObject" in one.type}
+    assert keys[f"{NAME}-qwen.model.json"] == "triton/qwen/1/model.json"
+    assert len(keys) == 4
+
+
+def test_features_of_the_first_model_are_not_those_of_the_others() -> None:
+    server = spec_of(**SEVERAL, enforce_eager=True, extra_args={"seed": 7})
+    other = plan.engine_settings(server.alone("qwen"), instance_type("g4dn.xlarge"))
+    assert "seed" not in other
+    assert other["enforce_eager"] is False
+
+
+def test_every_model_is_judged_in_its_share_of_the_memory() -> None:
+    large = {"model": {"id": "NousResearch/Meta-Llama-3-8B-Instruct"}, "gpu_memory_utilization": 0.4}
+    keys: dict[str, Any] = {**SEVERAL, "further_models": {"llama": large}}
+    with pytest.raises(ProgramError, match=r"further_models\.llama.*GPU001.* of 0\.4 x 14\.56 = 5\.824 GiB a GPU"):
+        served(**keys)
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        (
+            {"further_models": {"opt-350m": {"model": {"id": "Qwen/Qwen3-0.6B"}, "gpu_memory_utilization": 0.1}}},
+            "has the name opt-350m",
+        ),
+        ({"further_models": {"a/b": {"model": {"id": "Qwen/Qwen3-0.6B"}, "gpu_memory_utilization": 0.1}}}, "a/b"),
+        ({"further_models": {"a": {"model": {"id": "Qwen/Qwen3-0.6B"}}}}, "gpu_memory_utilization"),
+        (
+            {
+                "further_models": {
+                    "a": {
+                        "model": {"id": "Qwen/Qwen3-0.6B"},
+                        "gpu_memory_utilization": 0.1,
+                        "extra_args": {"max-model-len": 5},
+                    }
+                }
+            },
+            "max-model-len: use max_model_len",
+        ),
+    ],
+)
+def test_further_models_that_make_no_sense_are_refused(keys: dict[str, Any], says: str) -> None:
+    with pytest.raises(SpecError, match=re.escape(says)):
+        spec_of(**keys)

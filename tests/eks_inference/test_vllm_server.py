@@ -257,7 +257,7 @@ WITH_DEVICES = sorted(name for name, shape in instance_types().items() if shape.
 def test_pods_that_fill_a_node_fit_it(name: str, data: st.DataObject) -> None:
     shape = instance_type(name)
     devices = data.draw(st.integers(1, shape.devices))
-    sizes = equal_pods.resources(spec_of(devices=devices), shape)
+    sizes = equal_pods.resources(spec_of(devices=devices), placement(name))
     pods = shape.devices // devices
     usable = allocatable(shape)
     assert pods * int(sizes["cpu"]) * 1000 <= max(usable.cpu_millis - 1000, pods * 1000)
@@ -319,7 +319,7 @@ def test_a_roll_out_takes_no_device_that_nobody_counted(count: dict, surge: int,
     assert wanted + strategy["maxSurge"] == spec.most
     # Kubernetes refuses a strategy that may neither add nor take away.
     assert strategy["maxSurge"] or strategy["maxUnavailable"]
-    quota = equal_pods.quota("s", spec, NEURON.instance_type)["spec"]["hard"]["requests.aws.amazon.com/neuron"]
+    quota = equal_pods.quota("s", spec, NEURON)["spec"]["hard"]["requests.aws.amazon.com/neuron"]
     # A pod that ends is counted until it has ended, and its successor is let in to wait.
     ending = strategy["maxUnavailable"] or strategy["maxSurge"]
     assert int(quota) == (spec.most + ending) * devices
@@ -940,7 +940,9 @@ def test_alerts_expect_what_the_spec_says(keys: dict[str, Any], recorded: dict[s
 def test_rules_are_told_what_runs() -> None:
     spec = spec_of(surge=1, replicas=2, port=9000)
     facts = serving_facts(spec, NEURON, scheduler=True, path=("servers", "llama2"))
-    assert (facts.devices, facts.tensor_parallel, facts.pods_min, facts.pods_max) == (4, 8, 2, 3)
+    assert (facts.devices, facts.tensor_parallel) == (4, 8)
+    # Pods of a rollout take room, but answer nobody more.
+    assert (facts.pods_min, facts.pods_max, facts.pods_beside) == (2, 2, 1)
     assert (facts.container_port, facts.service_port) == (9000, 9000)
     assert facts.cpu_millis == 63_000
     assert facts.model
@@ -1049,7 +1051,7 @@ def test_one_of_them_is_measured_as_the_source_system_was() -> None:
 
 
 def test_the_settings_of_the_stacks_page_do_what_it_says() -> None:
-    together, longer, options, features, built, own, stored, stored_once, faster, shared = (
+    together, _gateway, _endpoint, longer, options, features, built, own, stored, stored_once, _claims, faster, shared = (
         yaml.safe_load(each.text) for each in blocks(GUIDE) if each.language == "yaml"
     )
 
@@ -1060,7 +1062,7 @@ def test_the_settings_of_the_stacks_page_do_what_it_says() -> None:
 
     words = container(pod_of(servers_of(recorded_with(longer, STACK))["llama2-a"]))["args"]
     assert "--max-model-len 8192 --max-num-seqs 12" in " ".join(words)
-    with pytest.raises(ProgramError, match=r"NEU008.*21\.78"):
+    with pytest.raises(ProgramError, match=r"NEU008.*21\.87"):
         recorded_with(longer | {"servers": {"llama2-a": longer["servers"]["llama2-a"] | {"max_num_seqs": 24}}}, STACK)
 
     # Of the shipped file the other servers keep theirs.

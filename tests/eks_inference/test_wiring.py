@@ -13,6 +13,7 @@ from eks_inference import (
     ClusterAddons,
     ClusterAddonsSpec,
     ClusterSpec,
+    DraDriver,
     EfaPlugin,
     EfsStoreSpec,
     EksCluster,
@@ -22,6 +23,7 @@ from eks_inference import (
     ExistingKeda,
     ExistingKubeRayOperator,
     ExistingLeaderWorkerSets,
+    ExistingLoadBalancerController,
     ExistingNeuronScheduler,
     ExistingPool,
     ExistingPrometheus,
@@ -39,8 +41,11 @@ from eks_inference import (
     KubeRayOperator,
     KubeRayOperatorSpec,
     LeaderWorkerSetController,
+    LoadBalancerController,
+    LoadBalancerControllerSpec,
     ManagedPool,
     ManagedPoolSpec,
+    ModelEndpoint,
     NetworkSpec,
     NeuronPlugin,
     NeuronScheduler,
@@ -108,6 +113,7 @@ def world(name: str, cluster: str, region: str) -> World:
     )
     triton = TritonServer(f"{name}-triton", TritonServerSpec(model=model, pool="gpu"), **on, placement=gpus.placement())
     adapter = ExistingPrometheusAdapter(cluster=existing)
+    endpoint = ModelEndpoint(f"{name}-endpoint", {"keys": False}, **on_core, servers={"vllm": vllm})
     return {
         "Cluster": (on["cluster"], control_plane, existing),
         "Network": (vpc, existing_vpc),
@@ -121,6 +127,8 @@ def world(name: str, cluster: str, region: str) -> World:
         "NeuronPlugin": (neuron,),
         "NvidiaDevicePlugin": (nvidia,),
         "GpuPlugin": (nvidia,),
+        "DraDriver": (DraDriver(f"{name}-claims", devices="neuron", **on),),
+        "DeviceDriver": (DraDriver(f"{name}-efa-claims", devices="efa", **on),),
         "EfaDevices": (EfaPlugin(f"{name}-efa", **on), ExistingEfaPlugin(cluster=existing)),
         "Metrics": (prometheus, existing_prometheus),
         "QueriedMetrics": (prometheus, existing_prometheus),
@@ -131,9 +139,16 @@ def world(name: str, cluster: str, region: str) -> World:
             ExistingKubeRayOperator(cluster=existing),
         ),
         "LeaderWorkerSets": (LeaderWorkerSetController(f"{name}-lws", **on_core), ExistingLeaderWorkerSets(cluster=existing)),
+        "LoadBalancers": (
+            LoadBalancerController(f"{name}-balancers", LoadBalancerControllerSpec(), **on_core, network=vpc),
+            ExistingLoadBalancerController(cluster=existing),
+        ),
+        "Fronted": (vllm, triton),
         "FileSystemDriver": (driver,),
         "Store": (store, ExistingStore("efs.csi.aws.com", "fs-1", cluster=existing)),
         "ModelServer": (vllm, triton),
+        "Server": (vllm, triton),
+        "ModelEndpoint": (endpoint,),
         "TritonServer": (triton,),
         "ScaledServer": (vllm, triton),
         "VllmPods": (vllm, triton),

@@ -153,7 +153,7 @@ def test_a_spec_of_another_kind_names_both():
     pools: Any = {"core": NetworkSpec(), "other": ManagedPoolSpec(instance_types=("m5.large",), size=2)}
     (fault,) = refused(lambda: StackSpec(name="x", pools=pools))
     assert (fault.path, fault.given) == (("pools", "core"), "NetworkSpec")
-    assert fault.allowed == "ManagedPoolSpec, KarpenterPoolSpec"
+    assert fault.allowed == "ManagedPoolSpec, KarpenterPoolSpec", "who gives an object reads Python"
 
 
 def test_an_output_in_a_spec_says_where_outputs_go():

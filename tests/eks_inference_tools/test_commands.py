@@ -11,18 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, STACKS
 from eks_inference_tools import commands
 from eks_inference_tools.cli import COMMANDS, main, parser
 from eks_inference_tools.presentation.output import write
 from stackgraph.problems import ProblemsFound
 
-SHARED = {"options", "named", "wishes"}
+SHARED = {"options", "named", "wishes", "filters", "asking"}
 """Modules beside the commands, with what several of them share."""
 
 OWN_WORDS = {
+    "--keep": "`simulate` keeps its cluster on this machine, `first-flight` what it has deployed",
     "--context": "`plan` and `new` ask for the length of sequences, `verify` for a context of the kubeconfig",
-    "--model": "`plan` asks for a name of the catalog, `chat` for one that the server lists",
+    "--model": "`plan` and `engines` ask for a name of the catalog, `chat` for one that the server lists",
+    "--engine": "`plan` and `new` ask for a profile to serve with, lists for what one supports",
     "--instance": "`plan` asks for the type to plan for, `loadtest report` for the one that served",
     "--strict": "`preview` leaves unknown what only a deployment knows, `check` accepts nothing that was not judged",
     "--wait": "the file of `chat` runs in pods, too, and is part of what they are given",
@@ -89,7 +91,7 @@ def test_help_lists_every_command_and_the_exit_codes(capsys):
         main(["--help"])
     assert ended.value.code == 0
     said = capsys.readouterr().out
-    assert all(f"\n    {name}" in said for name in COMMANDS)
+    assert all(f"\n  {name}" in said for name in COMMANDS)
     assert re.findall(r"^  (\d+) ", said.partition("exit codes")[2], re.MULTILINE) == ["0", "1", "2", "130"]
 
 
@@ -114,14 +116,24 @@ def test_options_of_one_name_mean_the_same():
 
 
 def test_stacks_are_named_in_one_way():
-    assert {words[0] for words in having("stack")} == {"preview", "simulate", "replay", "verify"}
+    assert {words[0] for words in having("stack")} == {
+        "preview",
+        "resolve",
+        "doctor",
+        "simulate",
+        "replay",
+        "verify",
+        "first-flight",
+    }
     assert {words[0] for words in having("stacks")} == {"check", "diff"}
     assert {action(words, dest).metavar for dest in ("stack", "stacks") for words in having(dest)} == {"STACK"}
 
 
 def test_who_takes_a_stack_takes_another_program_shows_its_traceback_and_writes_files():
     for words in (*having("stack"), *having("stacks")):
-        assert all(words in having(dest) for dest in ("program", "debug", "format", "output")), words
+        # `resolve` runs no program, so none fails.
+        shown = () if words == ("resolve",) else ("debug",)
+        assert all(words in having(dest) for dest in ("program", "format", "output", *shown)), words
 
 
 def test_who_has_formats_writes_files_and_the_first_format_is_the_default():
@@ -158,7 +170,7 @@ def test_an_unknown_format_is_named_beside_those_there_are(words, capsys):
 def test_an_unknown_stack_is_named_beside_those_there_are(words, capsys):
     said = refused(capsys, *words, "no-such-stack")
     assert "no-such-stack" in said
-    assert "allowed: gpu-opt350m, inf2-llama2, inf2-llama3, trn2-di, trn2-di-pair" in said
+    assert f"allowed: {', '.join(sorted(STACKS))}" in said
 
 
 @each_with("program")
@@ -184,6 +196,7 @@ def required(words: tuple[str, ...]) -> list[str]:
         "new": ["mine"],
         "loadtest": ["some.json"],
         "diff-comment": ["--project", "shop"],
+        "completion": ["bash"],
     }
     return given.get(words[0], [])
 
@@ -212,8 +225,8 @@ def failing(tmp_path: Path) -> Path:
     return tmp_path
 
 
-# `diff` runs programs of a repository: test_diff_command.py.
-@pytest.mark.parametrize("words", [words for words in having("debug") if words != ("diff",)], ids=" ".join)
+# `diff` runs programs of a repository: test_diff_command.py. `first-flight` runs none without a stack object.
+@pytest.mark.parametrize("words", [words for words in having("debug") if words[0] not in ("diff", "first-flight")], ids=" ".join)
 def test_the_traceback_of_a_program_is_shown_when_it_is_wanted(words, capsys, failing):
     arguments = [*words, "--program", str(failing)]
     assert main(arguments) == 2
@@ -238,7 +251,20 @@ except SystemExit:
     pass
 print(*sys.modules, file=sys.stderr)
 """
-HEAVY = {"pulumi", "pulumi_aws", "pydantic", "yaml", "rich", "jinja2", "requests", "google", "grpc", "asyncio", "subprocess"}
+HEAVY = {
+    "boto3",
+    "pulumi",
+    "pulumi_aws",
+    "pydantic",
+    "yaml",
+    "rich",
+    "jinja2",
+    "requests",
+    "google",
+    "grpc",
+    "asyncio",
+    "subprocess",
+}
 
 
 def loaded(*arguments: str) -> set[str]:

@@ -31,7 +31,9 @@ MONTH = 730
 
 # USD per hour: m6i.large and g4dn.xlarge, us-west-2; a NAT gateway and its address; the control plane; a GiB of gp3 for a month.
 M6I_LARGE, G4DN_XLARGE, M5_XLARGE, M5_2XLARGE = 0.096, 0.526, 0.192, 0.384
+P4D_24XLARGE = 21.957642  # us-east-1
 INF2_8XLARGE, INF2_48XLARGE = 1.96786, 12.98127
+INF2_XLARGE, G6_XLARGE, M5_LARGE = 0.7582, 0.8048, 0.096
 TRN2_48XLARGE = 35.7608  # in a capacity block: it has no price on demand
 CONTROL_PLANE, NAT, ADDRESS = 0.10, 0.045, 0.005
 GP3 = 0.08 / MONTH
@@ -50,11 +52,19 @@ BY_HAND: Mapping[str, Sequence[float]] = {
     "inf2-llama2": (BASE + 2 * M5_XLARGE + INF2_48XLARGE + (2 * 100 + 1024 + 60) * GP3,) * 3,
     "trn2-di": (BASE + 2 * M5_XLARGE + TRN2_48XLARGE + (2 * 100 + 500 + 60) * GP3,) * 3,
     "trn2-di-pair": (BASE + 2 * M5_XLARGE + 2 * TRN2_48XLARGE + (2 * 100 + 2 * 500 + 60) * GP3,) * 3,
+    "trn2-nixl": (BASE + 2 * M5_XLARGE + TRN2_48XLARGE + (2 * 100 + 500 + 60) * GP3,) * 3,
+    # 2 core nodes with 50 GiB, one accelerator node with 100; 10 GiB for the load test.
+    "smoke-inf2": (BASE + 2 * M5_LARGE + INF2_XLARGE + (2 * 50 + 100 + 10) * GP3,) * 3,
+    "smoke-gpu": (BASE + 2 * M5_LARGE + G6_XLARGE + (2 * 50 + 100 + 10) * GP3,) * 3,
+    # In sa-east-1: m5.large, trn2.3xlarge in a capacity block, NAT, gp3.
+    "smoke-trn2": (CONTROL_PLANE + ADDRESS + 0.093 + 2 * 0.153 + 2.235 + (2 * 50 + 100 + 10) * 0.152 / MONTH,) * 3,
+    "gpu-nixl": (BASE + 2 * M5_XLARGE + 2 * P4D_24XLARGE + (2 * 100 + 2 * 500 + 60) * GP3,) * 3,
 }
 
 # What exceeds the 125 MiB/s that every gp3 volume has: USD per MiB/s and month.
 THROUGHPUT = 0.04 / MONTH
 FASTER: Mapping[str, Sequence[float]] = {
+    "smoke-inf2": ((600 - 125) * THROUGHPUT,) * 3,
     "inf2-llama3": (
         (3 * (500 - 125) + 1 * (600 - 125)) * THROUGHPUT,
         (3 * (500 - 125) + 1 * (600 - 125)) * THROUGHPUT,

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from conftest import recorded
 from eks_inference_tools.comparison import eks_compared
 from stackgraph.diff.dangers import dangers
@@ -122,3 +124,23 @@ def test_a_control_plane_keeps_its_zones():
     for zones, expected in ((("az2", "az1"), []), (("az1", "az3"), ["refused"]), (("az1", "az2", "az3"), ["refused"])):
         found = dangers(compare(in_zones("az1", "az2"), in_zones(*zones)), eks_compared())
         assert [danger.kind for danger in found if danger.kind == "refused"] == expected
+
+
+@pytest.mark.parametrize(
+    ("stack", "pool", "rollout", "stops"),
+    [
+        ("gpu-nixl", "gpu", "recreate", {"decode", "prefill"}),
+        ("gpu-nixl", "gpu", "second_group", set()),
+        ("trn2-nixl", "trn2", "recreate", {"decode", "prefill"}),
+    ],
+)
+def test_a_server_that_stops_before_its_successor_starts_is_a_danger(stack: str, pool: str, rollout: str, stops: set[str]):
+    """Devices that pods claim count as those that they request."""
+    room = {"pools": {pool: {"size": 4}}}
+    before, after = (
+        recorded_with({**room, "servers": {"llama3-70b": {"rollout": rollout, "max_model_len": length}}}, stack)
+        for length in (8192, 4096)
+    )
+    found = [one for one in dangers(compare(before, after), eks_compared()) if one.kind == "server-stopped"]
+    assert {role for role in ("decode", "prefill", "router") for one in found if f"-{role}-" in one.what} == stops
+    assert all("its predecessor ends before it starts, and nothing answers for a cold start" in one.what for one in found)

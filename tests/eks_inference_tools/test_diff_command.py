@@ -558,3 +558,44 @@ def test_files_of_another_schema_are_refused(tmp_path):
         read_graph({"schema": 99, "resources": []}, "x.json")
     with pytest.raises(ProblemsFound, match="a resource without 'urn'"):
         read_graph({"schema": 1, "project": "p", "stack": "s", "resources": [{}]}, "x.json")
+
+
+OPEN_STACK = """\
+config:
+  aws:region: us-west-2
+  eks-inference:stack:
+    name: open
+    catalog: [./ours.toml]
+    pools: {gpu: {instance_types: [g6.xlarge], size: 1}}
+    servers: {m: {model: {id: Qwen/Qwen3-0.6B}}}
+"""
+OWN_ENGINE = """\
+[engines.ours]
+source = "our registry"
+read = "2026-11"
+generation = "CUDA"
+server = "vllm"
+vllm = "0.99.0"
+image = "registry.example/vllm:v0.99.0"
+architectures = ["ARCHITECTURE"]
+minimum_compute_capability = [8, 0]
+startup = { node_start_s = 300, image_pull_s = 600, download_s = 600, compile_s = 300, load_s = 300 }
+"""
+
+
+def test_a_value_that_the_stack_file_leaves_open_is_named_where_it_resolves_otherwise(repo, capsys):
+    for name in ("one", "two"):
+        (repo.root / f"Pulumi.{name}.yaml").unlink()
+    repo.write("__main__.py", "from eks_inference import InferencePlatform\n\nInferencePlatform.from_config()\n")
+    repo.write("Pulumi.open.yaml", OPEN_STACK)
+    repo.write("ours.toml", OWN_ENGINE.replace("ARCHITECTURE", "llama"))
+    repo.commit("an engine for another model")
+    repo.write("ours.toml", OWN_ENGINE.replace("ARCHITECTURE", "qwen3"))
+    repo.commit("a newer engine for this model")
+    code, out, _ = diff(capsys, "--base", "HEAD~1", "--format", "json", "--fail-on", "danger")
+    assert code == 1
+    (told,) = [one for one in json.loads(out)["danger"] if one["kind"] == "resolved-otherwise"]
+    assert told["what"] == (
+        'the stack file leaves servers.m.engine open: it resolves to "ours" instead of "cuda-vllm-0.30" '
+        "(row ours of engines.toml: the newest without a caveat that serves qwen3 on g6 and passes the rules)"
+    )

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from eks_inference.stack.spec import StackSpec
 from eks_inference_tools.cli import main
 from eks_inference_tools.commands.wishes import QUANTIZED
 from eks_inference_tools.cost.price_book import PriceBook
+from eks_inference_tools.fitting import search as searching
 from eks_inference_tools.fitting.search import Found, Row, Wish, search
 from eks_inference_tools.fitting.trials import QUANTIZATIONS
 from golden import assert_golden
@@ -27,11 +27,27 @@ SOME = ("Llama-3.3-70B", "Qwen3-32B", "GPT-OSS-120B", "Llama-2-13B", "OPT-350M")
 REGION = "us-west-2"
 
 
-@cache
-def found_of(name: str, region: str = REGION) -> Found:
+_found: dict[str, Found] = {}
+
+
+def search_once(wish: Wish, book: PriceBook) -> Found:
+    key = repr((wish, book))
+    if key not in _found:
+        _found[key] = search(wish, book)
+    return _found[key]
+
+
+@pytest.fixture(autouse=True)
+def searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the command use what another test has found: a search takes a second."""
+    monkeypatch.setattr(searching, "search", search_once)
+
+
+def found_of(name: str) -> Found:
+    """What the command finds for a model in ``REGION``."""
     wanted = model(name)
-    wish = Wish({"id": wanted.repositories[0]}, wanted, region, min(8192, wanted.max_positions))
-    return search(wish, PriceBook())
+    source = {"id": next((one for one in wanted.repositories if one not in wanted.gated), wanted.repositories[0])}
+    return search_once(Wish(source, wanted, REGION, min(8192, wanted.max_positions)), PriceBook(({},)))
 
 
 def plan(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str, str]:
@@ -48,6 +64,15 @@ def test_the_table(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = plan(capsys, "--model", name, "--region", REGION)
     assert code == 0
     assert_golden(f"plan/{name}.txt", out)
+
+
+def test_what_no_node_holds_is_told_with_what_was_not_tried(capsys: pytest.CaptureFixture[str]) -> None:
+    wide = ("--model", "DeepSeek-R1", "--region", REGION)
+    for families in (("p5", "g6e"), ("p5en", "p5")):
+        _, out, _ = plan(capsys, *wide, "--family", *families)
+        assert "not tried: several nodes or pipeline stages" in out
+        assert ("weights alone take 78.35 GiB of 71.26 GiB a GPU (p5.48xlarge" in out) == ("p5" in families)
+    assert "not tried" not in plan(capsys, "--model", "Qwen3-32B", "--region", REGION)[1]
 
 
 def test_the_json_has_every_row_and_every_refusal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,7 +111,7 @@ def test_a_budget_and_a_length_narrow_the_search(capsys: pytest.CaptureFixture[s
         (("--context", "9000", "--instance", "g6.xlarge"), "--context: is for the search"),
         (("--max-model-len", "9000"), "--max-model-len: goes with --instance"),
         (("--context", "9000"), "made for sequences of 4096 tokens"),
-        (("--family", "m5"), "--family: no family of the catalog with an accelerator"),
+        (("--family", "m5"), "--family: no row of the catalog has this"),
         (("--region", "us-east-9"), "--region: not a region of the catalog"),
         (("--engine", "cuda"), "engine profile 'cuda' is not in the catalog"),
     ],
@@ -95,6 +120,15 @@ def test_what_cannot_be_searched_is_named(options: tuple[str, ...], said: str, c
     code, out, err = plan(capsys, "--model", "Llama-2-13B", *options)
     assert (code, out) == (2, "")
     assert said in err
+
+
+def test_an_engine_that_serves_the_model_nowhere_is_said_of_each_type(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = plan(capsys, "--model", "Qwen3-8B", "--engine", "neuron-2.26-vllm-0.9", "--family", "inf2", "trn2")
+    assert code == 0
+    told = " ".join(out.split())
+    assert "engine neuron-2.26-vllm-0.9 does not serve architecture qwen3 there inf2.xlarge 0.76, inf2.8xlarge" in told
+    assert "not known to be offered in us-east-1 trn2.3xlarge -, trn2.48xlarge -" in told
+    assert not any(said in told for said in ("not tried", "sequences: of that length"))
 
 
 def test_the_options_name_every_quantization() -> None:

@@ -1,5 +1,6 @@
 """Rules about recorded graphs, beyond one passing and one failing vector each: what must not be mistaken, and odd values."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,11 @@ from vectors.graph import (
     TOLERATION,
     VECTORS,
     asking,
+    auto_mode,
     autoscaler,
     chart,
     checked,
+    claiming,
     cluster,
     config_map,
     container,
@@ -227,6 +230,11 @@ def family(*names: str) -> dict[str, Any]:
     return {"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": list(names)}
 
 
+def fixed(pool: Resource) -> Resource:
+    """Returns a NodePool with so many nodes, whatever pods ask for."""
+    return replace(pool, inputs={**pool.inputs, "spec": {**pool.inputs["spec"], "replicas": 1}})
+
+
 def test_a_node_pool_offers_what_its_requirements_leave():
     nodes = (cluster(), node_pool(family("inf2"), {"key": "team", "operator": "In", "values": ["a", "b"]}))
     assert not unplaced(pods(nodeSelector={"node.kubernetes.io/instance-type": "inf2.48xlarge", "team": "b"}), *nodes)
@@ -244,6 +252,29 @@ def test_a_family_whose_sizes_the_catalog_may_not_know_stays_open():
     assert not unplaced(pods(nodeSelector={"node.kubernetes.io/instance-type": "m5.metal"}), *nodes)
     assert unplaced(pods(nodeSelector={"node.kubernetes.io/instance-type": "c5.large"}), *nodes)
     assert not found(graph(*nodes, asking({"cpu": "500", "memory": "4Ti"})), "K8S003")
+
+
+def claims_rule(facts: GraphFacts) -> list[str]:
+    (rule,) = (one for one in graph_rules() if one.id == "DRA009")
+    return ["unjudged" if one.unjudged else one.severity or "error" for one in rule.judge(facts) if not one.holds or one.unjudged]
+
+
+@pytest.mark.parametrize(
+    ("device_class", "others", "said"),
+    [
+        ("neuron.aws.com", [node_pool(family("inf2"))], ["error"]),
+        # Karpenter 1.15 may be told to (alpha).
+        ("gpu.nvidia.com", [node_pool(family("inf2"))], ["warning"]),
+        ("neuron.aws.com", [fixed(node_pool(family("inf2")))], []),
+        ("gpu.nvidia.com", [auto_mode(), node_pool(family("inf2"))], ["error"]),
+        ("neuron.aws.com", [auto_mode(), fixed(node_pool(family("inf2")))], []),
+        ("neuron.aws.com", [auto_mode(False)], []),
+        ("neuron.aws.com", [auto_mode(), resource("aws:autoscaling/group:Group", "own")], ["unjudged"]),
+    ],
+)
+def test_claims_start_no_node(device_class: str, others: list[Resource], said: list[str]):
+    pod = {"nodeSelector": {"pool": "inf2"}}
+    assert claims_rule(claiming(*others, device_class=device_class, **pod)) == said
 
 
 # -- what pods ask for -----------------------------------------------------------------------------------------------------------

@@ -5,20 +5,24 @@ import shutil
 import sys
 from functools import cache
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import PROJECT, ROOT
 from eks_inference.catalog.models import model
+from eks_inference.catalog.zones import regions, zone_ids
 from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.spec import StackSpec
 from eks_inference_tools.check.report import judge
 from eks_inference_tools.cli import main
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.fitting.search import Row, Wish, search
-from eks_inference_tools.fitting.stack_file import Order, stack_file
+from eks_inference_tools.fitting.stack_file import TAKEN, Order, stack_file
 from eks_inference_tools.fitting.trials import VLLM
 from eks_inference_tools.program import programs, unwritten
 from golden import assert_golden
@@ -32,6 +36,10 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         copy(ROOT / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+FEW = ("--family", "inf2", "g6")
+"""Instance types enough for tests that look at something else than the search, which takes a second for all."""
 
 
 def new(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str, str]:
@@ -64,7 +72,7 @@ def test_the_file_and_what_is_said(case: str, clone: Path, capsys: pytest.Captur
 
 
 def test_what_it_wrote_is_checked_and_previewed(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert new(capsys, "mine", "--model", "OPT-350M", "--region", "us-west-2")[0] == 0
+    assert new(capsys, "mine", "--model", "OPT-350M", "--region", "us-west-2", *FEW)[0] == 0
     assert main(["check", "mine"]) == 0
     assert "mine: can run: 0 errors, 0 warnings" in capsys.readouterr().out
     assert main(["preview", "mine"]) == 0
@@ -108,7 +116,7 @@ def test_settings_of_another_stack(clone: Path, capsys: pytest.CaptureFixture[st
     file = clone / "stacks" / "Pulumi.inf2-llama2.yaml"
     text = file.read_text()
     file.write_text(text.replace("project: eks-inference", "project: ours").replace("nat: single", "nat: per_zone"))
-    assert new(capsys, "mine", "--model", "Qwen3-8B", "--like", "inf2-llama2")[0] == 0
+    assert new(capsys, "mine", "--model", "Qwen3-8B", "--like", "inf2-llama2", "--family", "inf2")[0] == 0
     (mine,) = programs(["mine"])
     spec = mine.spec()
     assert spec is not None
@@ -119,6 +127,72 @@ def test_settings_of_another_stack(clone: Path, capsys: pytest.CaptureFixture[st
     assert not judge(mine).stopped
 
 
+def test_every_section_is_taken_from_another_stack_or_known_to_be_its_own() -> None:
+    own = {
+        "name",
+        "silenced",
+        "catalog",
+        "network",
+        "cluster",
+        "core_pool",
+        "pools",
+        "accelerators",
+        "servers",
+        "kuberay",
+        "stores",
+    }
+    own |= {"clients", "endpoints", "gateway", "load_balancer_controller", "load_test", "prices"}
+    assert (set(TAKEN) & own, set(TAKEN) | own) == (set(), set(StackSpec.model_fields))
+
+
+def test_what_another_stack_has_of_its_own_stays_there(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A gateway and endpoints name servers, and a monitor reads devices."""
+    file = clone / "stacks" / "Pulumi.inf2-llama2.yaml"
+    stack = yaml.safe_load(file.read_text())
+    given = stack["config"]["eks-inference:stack"]
+    server, *_ = given["servers"]
+    given["endpoints"] = {"chat": {"servers": [server], "keys": False}}
+    given["gateway"] = {"host": "models.example.com", "hosted_zone_id": "Z0123456789ABCDEFGHIJ", "routes": {"chat": {}}}
+    file.write_text(yaml.safe_dump(stack))
+    assert new(capsys, "mine", "--model", "Qwen3-8B", "--like", "inf2-llama2", "--family", "g6") == (0, ANY, "")
+    (mine,) = programs(["mine"])
+    spec = mine.spec()
+    assert spec is not None
+    assert (spec.endpoints, spec.gateway, spec.observability.neuron_monitor) == ({}, None, None)
+    assert spec.observability.prometheus
+
+
+def test_the_catalog_of_another_stack_may_be_named_again(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copy(ROOT / "tests" / "data" / "ours.toml", clone / "ours.toml")
+    for name, like in (("ours", ()), ("mine", ("--like", "ours"))):
+        code, _, err = new(capsys, name, "--catalog", "ours.toml", "--model", "Our-1B", *like)
+        assert (code, err) == (0, "")
+    assert "catalog:\n    - ./ours.toml" in (clone / "stacks" / "Pulumi.mine.yaml").read_text()
+
+
+def test_an_instance_type_of_ones_own_lacks_zones_that_nobody_told(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copy(ROOT / "tests" / "data" / "ours.toml", clone / "ours.toml")
+    code, out, _ = new(capsys, "mine", "--catalog", "ours.toml", "--model", "Our-1B", "--instance", "g99.4xlarge")
+    assert code == 0
+    assert "check    not refused\n  open     pools.accelerated: not judged: zones of g99" in out
+    assert "# Give zone_ids: those of the network that offer g99" in (clone / "stacks" / "Pulumi.mine.yaml").read_text()
+
+
+@pytest.mark.parametrize("region", regions())
+def test_every_region_with_accelerators_gets_a_stack(region: str) -> None:
+    """Some lack the usual type of core nodes."""
+    wanted = model("OPT-350M")
+    source = {"id": "facebook/opt-350m"}
+    found = search(Wish(source, wanted, region, 2048, quantized=("published",)), PriceBook())
+    row = next((row for row in found.rows if row.trial.kind is VLLM), None)
+    if row is None:
+        assert not any(zone_ids(region, family) for family in ("g4dn", "g5", "g6", "inf2"))
+        return
+    given = compose(stack_file(Order("mine", row, source))).plain()["config"]["eks-inference:stack"]
+    verdict = check_spec(parse_stack(json.dumps(given)), region)
+    assert [(one.rule.id, one.reason) for one in verdict.findings if not one.reason] == []
+
+
 def test_a_config_of_the_project_stays_a_file(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = ROOT / "tests" / "data" / "model_configs" / "Qwen3-32B.json"
     code, _, err = new(capsys, "mine", "--config", str(config))
@@ -126,7 +200,7 @@ def test_a_config_of_the_project_stays_a_file(clone: Path, capsys: pytest.Captur
     assert "--config: a stack file names only files of its project" in err
     (clone / "llm").mkdir()
     shutil.copy(config, clone / "llm" / "config.json")
-    assert new(capsys, "mine", "--config", "llm/config.json", "--model", "ours/llm")[0] == 0
+    assert new(capsys, "mine", "--config", "llm/config.json", "--model", "ours/llm", *FEW)[0] == 0
     assert "model: {id: ours/llm, config: ./llm/config.json}" in (clone / "stacks" / "Pulumi.mine.yaml").read_text()
     (mine,) = programs(["mine"])
     assert judge(mine).state == "can run"
@@ -141,7 +215,10 @@ def test_a_config_of_the_project_stays_a_file(clone: Path, capsys: pytest.Captur
         (("inf2-llama3", "--model", "Qwen3-8B"), "NAME: there is such a stack, and nothing is overwritten"),
         (("Mine!", "--model", "Qwen3-8B"), "NAME: no name of a stack"),
         (("mine",), "--model: name a model"),
-        (("mine", "--model", "DeepSeek-R1", "--under", "2"), "DeepSeek-R1 fits nowhere that was asked for"),
+        (("mine", "--model", "DeepSeek-R1", "--under", "2"), "DeepSeek-R1 fits nowhere that was asked for: g6e.xlarge"),
+        (("mine", "--model", "Qwen3-8B", "--under", "0.1"), "g4dn.xlarge: costs more than $0.1 an hour"),
+        (("mine", "--model", "Qwen3-8B", "--family", "trn2"), "says why of each instance type; --region: ap-south-2, ap-"),
+        (("mine", "--model", "Qwen3-8B", "--engine", "neuron-2.26-vllm-0.9"), "engine neuron-2.26-vllm-0.9 does not serve"),
         (("mine", "--model", "Llama-3.3-70B", "--instance", "g6.xlarge"), "g6.xlarge: weights alone take 131.42 GiB"),
         (("mine", "--model", "Qwen3-8B", "--instance", "m5.large"), "--instance: m5.large has no accelerator"),
         (("mine", "--model", "Qwen3-8B", "--like", "inf2-llama9"), "there is no stack 'inf2-llama9'"),
@@ -165,7 +242,7 @@ def test_a_folder_that_nobody_can_write_to(
 
     monkeypatch.setattr("os.link", full)
     before = names(clone)
-    code, _, err = new(capsys, "mine", "--model", "OPT-350M")
+    code, _, err = new(capsys, "mine", "--model", "OPT-350M", *FEW)
     assert code == 2
     assert "No space left on device" in err
     assert names(clone) == before
@@ -177,7 +254,7 @@ def test_a_folder_that_nobody_can_write_to(
 def test_it_asks_on_a_terminal_for_what_is_open(
     clone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answers = iter(("Qwen3-8B", "us-west-2", "2"))
+    answers = iter(("Qwen9", "", "Qwen3-8B", "mars", "us-west-2", "0", "m5.large", "2"))
     asked: list[str] = []
 
     def answer(question: str) -> str:
@@ -187,11 +264,25 @@ def test_it_asks_on_a_terminal_for_what_is_open(
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setattr("builtins.input", answer)
-    code, out, _ = new(capsys, "mine")
+    code, out, err = new(capsys, "mine")
     assert code == 0
-    assert [question.split()[0].rstrip(",:") for question in asked] == ["model", "region", "which"]
+    assert [question.split()[0].rstrip(",:") for question in asked] == ["model"] * 3 + ["region"] * 2 + ["which"] * 3
+    assert all(said in err for said in ("model 'Qwen9' is not in the catalog", "name a model", "not a region", "given: m5.large"))
     second = next(line for line in out.splitlines() if line.startswith("2 ")).split()[1]
     assert f"instance_types: [{second}]" in (clone / "stacks" / "Pulumi.mine.yaml").read_text()
+
+
+def test_the_end_of_the_input_ends_the_questions(
+    clone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ended(_: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", ended)
+    assert "--model: name a model" in new(capsys, "mine")[2]
+    assert new(capsys, "mine", "--model", "OPT-350M", *FEW)[0] == 0, "the region and the instance type have defaults"
 
 
 def test_it_never_asks_without_one(clone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,6 +290,6 @@ def test_it_never_asks_without_one(clone: Path, monkeypatch: pytest.MonkeyPatch,
         raise AssertionError(question)
 
     monkeypatch.setattr("builtins.input", never)
-    assert new(capsys, "mine", "--model", "Qwen3-8B")[0] == 0
+    assert new(capsys, "mine", "--model", "Qwen3-8B", *FEW)[0] == 0
     (mine,) = programs(["mine"])
     assert mine.config.values["aws:region"] == "us-east-1"

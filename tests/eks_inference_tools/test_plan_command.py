@@ -1,7 +1,9 @@
 """The command ``eks-inference plan``: its tables, its JSON, and what it says to wrong names."""
 
 import json
+import os
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -80,6 +82,7 @@ def test_a_repository_is_a_name_too(capsys: pytest.CaptureFixture[str]) -> None:
     ("options", "said"),
     [
         ({"--model": "Llama-2-13"}, ("model 'Llama-2-13' is not in the catalog", "Qwen3-32B", "nearest: Llama-2-13B")),
+        ({"--model": "ours/llm"}, ("hint: give its config.json with --config",)),
         ({"--instance": "inf2.48large"}, ("instance type 'inf2.48large' is not in the catalog", "nearest: inf2.48xlarge")),
         ({"--instance": "m5.large"}, ("m5.large has no accelerator", "allowed: types of inf2,")),
         ({"--engine": "neuron-2.28"}, ("engine profile 'neuron-2.28' is not in the catalog", "neuron-2.28-vllm-0.13")),
@@ -108,7 +111,7 @@ def test_a_length_is_a_number_of_tokens(length: str, capsys: pytest.CaptureFixtu
 def test_nothing_fits_is_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = plan(capsys, "--model", "Llama-3.3-70B", "--instance", "g4dn.xlarge")
     assert code == 0
-    assert "no: weights alone take 131.42 GiB of 14.4 GiB a GPU" in out
+    assert "no: weights alone take 131.42 GiB of 13.1 GiB a GPU" in out
     assert instance_type("g4dn.xlarge").name in out
 
 
@@ -126,7 +129,7 @@ def test_a_config_is_planned_like_a_row_of_the_catalog(capsys: pytest.CaptureFix
     assert read["splits"] == known["splits"]
     assert (read["model"]["name"], read["model"]["quantization"], read["model"]["window_layers"]) == ("GPT-OSS-120B", "mxfp4", 18)
     (one,) = (split for split in read["splits"] if split["tensor_parallel"] == 1)
-    assert one["fits"][0]["most_sequences"] == 2
+    assert one["fits"][0]["most_sequences"] == 1
 
 
 def test_the_text_says_what_is_windowed_latent_quantized_and_left_out(capsys: pytest.CaptureFixture[str]):
@@ -163,6 +166,28 @@ def test_what_is_no_config_is_told_with_its_file(text: str, said: str, tmp_path:
 def test_a_config_that_cannot_be_read_is_told(path: str, capsys: pytest.CaptureFixture[str]):
     assert main(["plan", "--config", path, "--instance", "p5.48xlarge"]) == 2
     assert "--config: this file cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", [("--instance", "g6e.xlarge"), ("--family", "g6e", "--quantization", "fp8")])
+def test_a_config_may_come_through_a_pipe(place: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """As of `--config <(curl …)`: what is read once is gone."""
+    pipe = tmp_path / "Qwen3-32B"
+    os.mkfifo(pipe)
+    content = (CONFIGS / "Qwen3-32B.json").read_bytes()
+    writer = Thread(target=pipe.write_bytes, args=(content,))
+    writer.start()
+    assert main(["plan", "--config", str(pipe), *place]) == 0
+    writer.join()
+    assert "Qwen3-32B" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["a/b c", "../x", "/", "a/b\nc", 'a/"b', "a/..", "a/b/c", "a b"])
+@pytest.mark.parametrize("place", [("--instance", "g6e.xlarge"), ("--family", "g6e")])
+def test_a_model_of_a_config_has_a_name_that_a_repository_may_have(
+    name: str, place: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+):
+    assert main(["plan", "--config", str(CONFIGS / "Qwen3-32B.json"), f"--model={name}", *place]) == 2
+    assert "error: --model: the model of --config needs a name" in capsys.readouterr().err
 
 
 def test_a_model_that_no_engine_serves_is_told_with_its_architecture(capsys: pytest.CaptureFixture[str]):

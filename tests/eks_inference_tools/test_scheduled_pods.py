@@ -11,6 +11,7 @@ from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURC
 from eks_inference.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL
 from eks_inference_tools.placing.node_pools import ZONE_LABEL
+from eks_inference_tools.reading.device_claims import RESOURCE_CLAIMS, RESOURCE_SLICES
 from eks_inference_tools.reading.leader_worker_set import GROUP_INDEX_LABEL, NAME_LABEL, WORKER_INDEX_LABEL
 from eks_inference_tools.simulate.stand_ins.ray_cluster import cluster_pods, wanted_cluster
 from eks_inference_tools.simulate.world.device_sets import DEVICES_ANNOTATION
@@ -77,6 +78,7 @@ def event(kind: str, name: str, message: str = QUOTA, reason: str = "FailedCreat
 
 def landed(*seen: Object) -> ScheduledPods:
     resources = {"Node": "nodes", "Pod": "pods", "Event": "events", "ReplicaSet": "replicasets.apps"}
+    resources |= {"ResourceClaim": RESOURCE_CLAIMS, "ResourceSlice": RESOURCE_SLICES}
     assert set(resources.values()) == set(READS)
     return scheduled_pods({resource: [one for one in seen if one["kind"] == kind] for kind, resource in resources.items()})
 

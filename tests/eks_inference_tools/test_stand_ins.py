@@ -5,7 +5,7 @@ import copy
 import gzip
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import STACKS, recorded
+from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL
+from eks_inference_tools.reading.kinds import INGRESSES, PODS, SERVICES
 from eks_inference_tools.simulate.control_plane.api import ApiRefusal
 from eks_inference_tools.simulate.stand_ins import ebs
 from eks_inference_tools.simulate.stand_ins import leader_worker_groups as lws
@@ -21,6 +23,7 @@ from eks_inference_tools.simulate.stand_ins.helm import DESCRIPTION, helm_record
 from eks_inference_tools.simulate.stand_ins.kuberay import FINALIZER, KubeRay
 from eks_inference_tools.simulate.stand_ins.leader_worker_groups import Group, Rollout, next_step
 from eks_inference_tools.simulate.stand_ins.leader_worker_set import LeaderWorkerSets
+from eks_inference_tools.simulate.stand_ins.load_balancers import LoadBalancers
 from eks_inference_tools.simulate.stand_ins.ray_cluster import (
     RayCluster,
     cluster_pods,
@@ -35,6 +38,7 @@ from eks_inference_tools.verify.ray import ray_service as judged
 from eks_inference_tools.verify.verdicts import Finding
 from stackgraph.graph.document import Graph
 from stackgraph.problems import ProblemsFound
+from variants import recorded_with
 
 Object = dict[str, Any]
 Edit = Callable[[Object], object]
@@ -736,3 +740,109 @@ def test_a_condition_keeps_the_time_of_its_last_turn():
     assert other == before[1]
     turned, _ = conditions(item, [condition("Ready", False, "New", "")])
     assert turned["lastTransitionTime"] != "then"
+
+
+# -- load balancers --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gateway() -> Graph:
+    return recorded_with({"gateway": {"host": "m.example.com", "hosted_zone_id": "Z0123456789ABCDEFGHIJ"}}, "inf2-llama2")
+
+
+class Balanced:
+    """Ingresses and Services of a stack, with the controller's pods or without; patches are applied."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.controller = LoadBalancers(graph)
+        live = [copy.deepcopy(item.manifest) for item in cluster_objects(graph)]
+        self.ingresses = [item for item in live if item["kind"] == "Ingress"]
+        self.services = [item for item in live if item["kind"] == "Service"]
+        self.pods = [{"metadata": {"labels": {STANDS_IN_FOR_LABEL: LBC}}, "status": {"phase": "Running"}}]
+        self.events: list[Object] = []
+
+    def rounds(self, count: int = 2) -> None:
+        for _ in range(count):
+            api = RecordingApi()
+            seen = {INGRESSES: self.ingresses, SERVICES: self.services, PODS: self.pods}
+            self.controller.reconcile(copy.deepcopy(seen), cast(Any, api))
+            self.events += api.made
+            for item, body in api.patches:
+                live = next(one for one in self.ingresses if one["metadata"]["namespace"] == item["metadata"]["namespace"])
+                if isinstance(body, list):
+                    live["status"] = body[0]["value"]
+                else:
+                    live["metadata"] |= body["metadata"]
+            self.ingresses = [
+                one for one in self.ingresses if "deletionTimestamp" not in one["metadata"] or one["metadata"].get("finalizers")
+            ]
+
+    def delete(self, ingress: Object) -> None:
+        ingress["metadata"]["deletionTimestamp"] = "2026-11-25T00:00:00Z"
+
+    def addresses(self) -> set[str]:
+        return {one["status"]["loadBalancer"]["ingress"][0]["hostname"] for one in self.ingresses if one.get("status")}
+
+
+LBC = "aws-load-balancer-controller"
+
+
+def test_ingresses_of_one_group_get_one_address_and_are_held_until_it_has_gone(gateway: Graph):
+    cluster = Balanced(gateway)
+    cluster.rounds()
+    assert len(cluster.ingresses) == 3
+    assert all(one.get("status") for one in cluster.ingresses)
+    assert len(cluster.addresses()) == 1
+    assert cluster.controller.balancers == {"inf2-llama2-gateway"}
+    for ingress in cluster.ingresses[:2]:
+        cluster.delete(ingress)
+    cluster.rounds(1)
+    assert len(cluster.ingresses) == 1
+    assert cluster.controller.balancers, "the last Ingress still needs it"
+    cluster.delete(cluster.ingresses[0])
+    cluster.rounds(1)
+    assert not cluster.ingresses
+    assert not cluster.controller.balancers
+
+
+def test_without_its_controller_an_ingress_gets_no_address_and_never_goes(gateway: Graph):
+    cluster = Balanced(gateway)
+    cluster.pods = []
+    cluster.rounds()
+    assert not cluster.addresses()
+    cluster.pods = [{"metadata": {"labels": {STANDS_IN_FOR_LABEL: LBC}}, "status": {"phase": "Running"}}]
+    cluster.rounds()
+    cluster.pods = []
+    for ingress in cluster.ingresses:
+        cluster.delete(ingress)
+    cluster.rounds()
+    assert len(cluster.ingresses) == 3
+    assert cluster.controller.balancers, "a load balancer would be left behind"
+
+
+@pytest.mark.parametrize(
+    ("edit", "told"),
+    [
+        (
+            lambda one: one["metadata"]["annotations"].update({"alb.ingress.kubernetes.io/scheme": "internet-facing"}),
+            "conflicting",
+        ),
+        (lambda one: one["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"].update(name="x"), "there is no Service x"),
+        (lambda one: one["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]["port"].update(number=5), "has no port 5"),
+    ],
+)
+def test_a_group_with_a_fault_gets_nothing_and_says_why(gateway: Graph, edit: Edit, told: str):
+    cluster = Balanced(gateway)
+    edit(cluster.ingresses[-1])
+    cluster.rounds()
+    assert not cluster.addresses()
+    assert all(told in event["message"] for event in cluster.events)
+    assert cluster.events
+
+
+def test_ingresses_of_others_are_left_alone(gateway: Graph):
+    cluster = Balanced(gateway)
+    for ingress in cluster.ingresses:
+        ingress["metadata"]["annotations"] = {}
+    cluster.rounds()
+    assert not any("finalizers" in one["metadata"] for one in cluster.ingresses)

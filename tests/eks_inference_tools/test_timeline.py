@@ -255,6 +255,11 @@ def test_the_servers_of_the_shipped_stacks_are_found() -> None:
         "inf2-llama3": {"vllm-llama3-inf2"},
         "trn2-di": {"llama3-70b"},
         "trn2-di-pair": {"llama3-70b"},
+        "gpu-nixl": {"llama3-70b (decode)", "llama3-70b (prefill)"},
+        "trn2-nixl": {"llama3-70b (decode)", "llama3-70b (prefill)"},
+        "smoke-inf2": {"tinyllama"},
+        "smoke-trn2": {"qwen3"},
+        "smoke-gpu": {"qwen3"},
     }
     start = next(iter(of_stack("inf2-llama3").starts.values()))
     assert start == replace(
@@ -436,8 +441,11 @@ def test_no_two_rows_are_for_the_same() -> None:
 
 
 OTHERS: Mapping[str, Mapping[str, Any]] = {
+    "aws:acm/certificate:Certificate": {},
+    "aws:acm/certificateValidation:CertificateValidation": {},
     "aws:eks/cluster:Cluster": {},
     "aws:kms/key:Key": {},
+    "aws:route53/record:Record": {},
     "kubernetes:helm.sh/v3:Release keda": {"chart": "keda"},
     "kubernetes:helm.sh/v3:Release aws-load-balancer-controller": {"chart": "oci://registry/aws-load-balancer-controller"},
 }

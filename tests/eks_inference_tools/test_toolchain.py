@@ -318,8 +318,11 @@ def test_all_is_built_once(machine: Machine, capsys: pytest.CaptureFixture[str])
     assert main(["cluster-tools"]) == 0
     out, err = capsys.readouterr()
     assert [line.split()[0] for line in out.splitlines()] == [*tools(), DEFINITIONS]
-    assert [line.partition(":")[0].split()[0] for line in err.splitlines()] == [DEFINITIONS, *tools()]
-    assert re.search(r"^etcd 3\.\S+: done, 1 module, 2 packages, 0 s$", err, re.M)
+    told = err.splitlines()
+    assert told[0].startswith(f"{len(told) - 1} items to make, once: at most about ")
+    numbered = [f"{number} of {len(told) - 1}, {name}" for number, name in enumerate((DEFINITIONS, *tools()), start=1)]
+    assert [" ".join(line.partition(":")[0].split()[:4]) for line in told[1:]] == numbered
+    assert re.search(r"^2 of 9, etcd 3\.\S+: done, 1 module, 2 packages, 0 s$", err, re.M)
     assert cached() == {*tools(), definitions_file().name}
     for arguments, folder, environment in machine.calls():
         assert environment == {"GOFLAGS": "-mod=readonly", "GOWORK": "off"}
@@ -527,6 +530,7 @@ def test_a_second_build_waits_and_then_has_nothing_to_do(machine: Machine):
         fcntl.flock(lock, fcntl.LOCK_EX)
         process = start()
         assert process.stderr
+        assert "items to make, once: at most about" in process.stderr.readline()
         assert process.stderr.readline() == "another build is in progress; waiting for it\n"
         assert machine.calls() == []
         for tool in tools().values():
@@ -556,7 +560,7 @@ class Terminal(io.StringIO):
 
 def shown(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(sys, "stderr", stream)
-    step = Step("kwok 0.8.0")
+    step = Step("kwok 0.8.0", 2, 9)
     with Progress() as progress:
         progress.show(_state(step))
         step.modules, step.packages = 1, 20
@@ -569,14 +573,24 @@ def shown(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_a_terminal_has_one_line_that_changes(monkeypatch: pytest.MonkeyPatch):
     lines = shown(Terminal(), monkeypatch).split("\r\x1b[K")
     assert lines[1:] == [
-        "kwok 0.8.0: building, 0 s",
-        "kwok 0.8.0: building, 1 module, 20 packages, 0 s",
-        "kwok 0.8.0: done, 1 module, 20 packages, 0 s\n",
+        "2 of 9, kwok 0.8.0: building, 0 s",
+        "2 of 9, kwok 0.8.0: building, 1 module, 20 packages, 0 s",
+        "2 of 9, kwok 0.8.0: done, 1 module, 20 packages, 0 s\n",
     ]
 
 
 def test_elsewhere_there_is_a_line_for_each_thing(monkeypatch: pytest.MonkeyPatch):
-    assert shown(io.StringIO(), monkeypatch) == "kwok 0.8.0: done, 1 module, 20 packages, 0 s\n"
+    assert shown(io.StringIO(), monkeypatch) == "2 of 9, kwok 0.8.0: done, 1 module, 20 packages, 0 s\n"
+
+
+def test_a_log_has_a_line_every_half_minute_with_what_is_left(monkeypatch: pytest.MonkeyPatch):
+    stream, now = io.StringIO(), 0.0
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr("eks_inference_tools.presentation.progress.time.monotonic", lambda: now)
+    with Progress(about=120) as progress:
+        for now in (1.0, 29.0, 31.0, 45.0, 62.0):
+            progress.show(f"step {now:.0f}")
+    assert stream.getvalue() == "31 s of about 120 s: step 31\n62 s of about 120 s: step 62\n"
 
 
 # -- what is packed --------------------------------------------------------------------------------------------------------------

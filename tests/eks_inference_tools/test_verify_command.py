@@ -24,6 +24,7 @@ from golden import assert_golden
 from healthy_cluster import SCHEDULER, HealthyCluster, break_scheduler, observed, vector
 from stackgraph.graph.document import Graph
 from stackgraph.problems import ProblemsFound
+from stand_ins_on_path import answer
 
 KUBECTL = Path(stand_in_kubectl.__file__)
 
@@ -58,11 +59,7 @@ class Cli:
         monkeypatch.setattr(StackProgram, "record", lambda program: recorded(program.stack))
 
     def answer(self, *states: dict[str, Any]) -> None:
-        for number, state in enumerate(states):
-            objects = state.get("objects", {})
-            (self.states / f"{number}.json").write_text(json.dumps({key: state[key] for key in state if key != "objects"}))
-            for kind, items in objects.items():
-                (self.states / f"{number}.{kind}").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+        answer(self.states, *states)
 
     def run(self, *arguments: str) -> int:
         options = parser(["verify"]).parse_args(["verify", "inf2-llama3", *arguments])
@@ -189,6 +186,7 @@ def test_a_kubeconfig_of_another_cluster_is_refused_before_anything_is_asked(cli
     [
         ("refused", "The connection to the server 127.0.0.1:8443 was refused", "that you are in its network"),
         ("refused-with-log", "The connection to the server 127.0.0.1:8443 was refused", "that you are in its network"),
+        ("EOF", "was closed without an answer: EOF", "the cluster is gone, or a proxy or tunnel in between is down: aws eks"),
         ("no-such-host", "no such host", "the cluster is gone, or the kubeconfig is old: aws eks update-kubeconfig"),
         ("certificate", "failed to verify certificate", "the kubeconfig is for another cluster"),
         ("no-credential-command", "executable aws not found", "install it"),

@@ -79,11 +79,7 @@ def _new_stack(
     project: Project, stack: str, work: Path, secrets: Mapping[str, str] | None, more: Mapping[str, str] | None = None
 ) -> Callable[..., str]:
     """Returns a function that runs a command of the engine on the new stack; ``more`` variables are in its environment."""
-    data = project.file.data | {"main": str(project.main), "stackConfigDir": "stacks", "runtime": _runtime()}
-    (work / "Pulumi.yaml").write_text(yaml.safe_dump(data))
-    (work / "stacks").mkdir()
-    shutil.copy(project.stack_file(stack).path, work / "stacks")
-    environment = {**_environment(work), **(more or {})}
+    environment = {**new_project(project, stack, work), **(more or {})}
 
     def pulumi(*arguments: str) -> str:
         command = ["pulumi", *arguments, f"--stack={stack}", "--non-interactive", "--color=never"]
@@ -96,6 +92,15 @@ def _new_stack(
     if secrets:
         pulumi("config", "set-all", *(f"--secret={key}={value}" for key, value in secrets.items()))
     return pulumi
+
+
+def new_project(project: Project, stack: str, work: Path) -> Mapping[str, str]:
+    """Copies ``Pulumi.yaml`` and a stack file into an empty folder, and returns the environment of commands there."""
+    data = project.file.data | {"main": str(project.main), "stackConfigDir": "stacks", "runtime": _runtime()}
+    (work / "Pulumi.yaml").write_text(yaml.safe_dump(data))
+    (work / "stacks").mkdir()
+    shutil.copy(project.stack_file(stack).path, work / "stacks")
+    return _environment(work)
 
 
 def _errors(output: str) -> str:

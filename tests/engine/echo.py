@@ -8,8 +8,11 @@ component gets the children that ``remote.py`` names. Every creation and deletio
 
 import json
 import os
+import signal
 import sys
+from collections.abc import Iterator
 from concurrent import futures
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ from pulumi.runtime import rpc
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, resource_pb2, resource_pb2_grpc
 
 from engine import made_up
-from engine.pace import Pace, pace_of_environment
+from engine.pace import Failed, Pace, pace_of_environment
 from engine.remote import COMPONENTS
 from stackgraph.graph.document import PROVIDER_PREFIX
 from stackgraph.recorder import wire
@@ -65,7 +68,7 @@ class Echo(provider_pb2_grpc.ResourceProviderServicer):
         properties = {key: _provided(key, value) for key, value in wire.decode(request.properties).items()}
         if request.preview:
             return provider_pb2.CreateResponse(properties=wire.encode(properties))
-        with self._pace.step("create", request.urn):
+        with _told(context), self._pace.step("create", request.urn):
             properties = made_up.outputs(request.name, request.type, properties)
         return provider_pb2.CreateResponse(id=f"{request.name}-id", properties=wire.encode(properties))
 
@@ -82,7 +85,7 @@ class Echo(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.UpdateResponse(properties=request.news)
 
     def Delete(self, request: provider_pb2.DeleteRequest, context: Any) -> empty_pb2.Empty:
-        with self._pace.step("delete", request.urn):
+        with _told(context), self._pace.step("delete", request.urn):
             return empty_pb2.Empty()
 
     def Construct(self, request: provider_pb2.ConstructRequest, context: Any) -> provider_pb2.ConstructResponse:
@@ -135,6 +138,15 @@ class Echo(provider_pb2_grpc.ResourceProviderServicer):
         )
 
 
+@contextmanager
+def _told(context: Any) -> Iterator[None]:
+    """Tells the engine why a step fails."""
+    try:
+        yield
+    except Failed as error:
+        context.abort(grpc.StatusCode.UNKNOWN, str(error))
+
+
 def _provided(key: str, value: Any) -> Any:
     if key not in ("policy", "assumeRolePolicy") or not isinstance(value, dict) or wire.SIGNATURE in value:
         return value
@@ -149,10 +161,11 @@ def main() -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     print(port, flush=True)
-    # The engine ends its plugins; when it is ended itself, nobody does.
+    # The engine interrupts its plugins, and calls what they print then their fault. When it is ended itself, nobody ends them.
+    signal.signal(signal.SIGINT, lambda *_: server.stop(grace=None))
     engine = os.getppid()
-    while os.getppid() == engine:
-        server.wait_for_termination(timeout=1)
+    while os.getppid() == engine and server.wait_for_termination(timeout=1):
+        pass
 
 
 if __name__ == "__main__":

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 VARIABLE = "ECHO_PACE"
-"""Names the file with seconds by action and URN, in the environment of the providers. What it does not name takes no time."""
+"""Names the file with seconds by action and URN, in the environment of the providers. What it does not name takes no time.
+
+Instead of seconds it may have the message with which the action fails.
+"""
 
 
 @dataclass(frozen=True)
@@ -22,11 +25,15 @@ class Ran:
     ended_s: float
 
 
+class Failed(Exception):
+    """The step fails with this message."""
+
+
 class Pace:
     """Sleeps, and notes it beside the file. All providers of an engine write to the same notes, a line at a time."""
 
     def __init__(self, file: Path | None) -> None:
-        self._seconds: Mapping[str, Mapping[str, float]] = json.loads(file.read_text()) if file else {}
+        self._seconds: Mapping[str, Mapping[str, float | str]] = json.loads(file.read_text()) if file else {}
         self._notes = _notes(file) if file else None
 
     @contextmanager
@@ -34,10 +41,13 @@ class Pace:
         if self._notes is None:
             yield
             return
+        takes = self._seconds.get(action, {}).get(urn, 0.0)
+        if isinstance(takes, str):
+            raise Failed(takes)
         began = time.monotonic()
         yield
         # What the provider really did meanwhile counts.
-        time.sleep(max(0.0, began + self._seconds.get(action, {}).get(urn, 0.0) - time.monotonic()))
+        time.sleep(max(0.0, began + takes - time.monotonic()))
         line = json.dumps([action, urn, began, time.monotonic()]) + "\n"
         with self._notes.open("a") as notes:
             notes.write(line)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from conftest import ROOT, STACKS
 from mutations import cases
 from stackgraph.problems import Problem, ProblemsFound
-from stackgraph.recorder import bounded_yaml
+from stackgraph.recorder import bounded_yaml, yaml_text
 from stackgraph.recorder.bounded_yaml import RefusedText, compose
 from stackgraph.recorder.yaml_file import read_document
 
@@ -25,6 +25,19 @@ VALUES = st.recursive(SCALARS, lambda part: st.lists(part, max_size=3) | st.dict
 def test_what_a_dumper_writes_is_read_back(value):
     # In quotes: a text that PyYAML leaves without them is another one in YAML 1.1 than for the CLI.
     assert compose(yaml.safe_dump(value, default_style='"', allow_unicode=True)).plain() == value
+
+
+NUMBER_LIKE = st.sampled_from(["0o17", "1e3", "1_0", "0x1f", "+.5", ".inf", "~", "yes", "null", "é\u2028x", "a\nb: [", "1:30"])
+TEXT_VALUES = st.recursive(
+    TEXTS | NUMBER_LIKE, lambda part: st.lists(part, max_size=3) | st.dictionaries(TEXTS, part, max_size=3)
+)
+
+
+@given(VALUES | TEXT_VALUES)
+def test_what_we_write_is_read_back(value):
+    assert compose(yaml_text.block([value])).plain() == [value]
+    assert compose(f"[{yaml_text.flow(value)}]").plain() == [value]
+    assert "\n" not in yaml_text.flow(value)
 
 
 @pytest.mark.parametrize("stack", STACKS)

@@ -55,14 +55,15 @@ def graph(provider: str, server: str, alias: str | None = None) -> Graph:
 @pytest.mark.parametrize(
     ("after", "kind", "because"),
     [
-        (graph("one", "https://two"), "replace", ("provider one",)),
-        (graph("two", "https://two"), "replace", ("provider two",)),
-        (graph("two", "https://one"), "dependencies", ()),
-        (graph("two", "https://one", alias="one"), "same", ()),
+        (("one", "https://two"), "replace", ("provider one",)),
+        (("two", "https://two"), "replace", ("provider two",)),
+        (("two", "https://one"), "dependencies", ()),
+        (("two", "https://one", "one"), "same", ()),
     ],
 )
-def test_objects_of_another_cluster_are_made_anew(after: Graph, kind: str, because: tuple[str, ...]) -> None:
-    (change,) = (one for one in compare(graph("one", "https://one"), after).changes if one.resource.name == "settings")
+def test_objects_of_another_cluster_are_made_anew(after: tuple[str, ...], kind: str, because: tuple[str, ...]) -> None:
+    changes = compare(graph("one", "https://one"), graph(*after)).changes
+    (change,) = (one for one in changes if one.resource.name == "settings")
     assert (change.kind, change.because) == (kind, because)
 
 

@@ -92,7 +92,10 @@ def test_a_failed_stack_is_told_with_its_reason():
     report = Report("p", Revision("a"), Revision("b"), [stack])
     assert "a.py:3: it broke" in render_markdown(contents(report), LIMIT)
     assert "a.py:3: it broke" in render_html(contents(report))
-    assert "1 could not be compared" in render_text(contents(report))
+    assert "\n1 stack could not be compared\n" in render_text(contents(report))
+    same = StackReport("t", Recorded(Graph("p", "t", ())), Recorded(Graph("p", "t", ())))
+    both = Report("p", Revision("a"), Revision("b"), [stack, same])
+    assert "\nNo change in 1 stack, 1 could not be compared\n" in render_text(contents(both))
 
 
 # -- values are never markup -----------------------------------------------------------------------------------------------------

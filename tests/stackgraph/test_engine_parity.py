@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from eks_inference.kubernetes.secrets import CONFIG_SECRETS
 from engine import cli
@@ -46,15 +47,35 @@ def test_shipped_stack(stack: str, tmp_path: Path) -> None:
 
 
 def test_the_engine_shows_why_a_rule_refuses_a_stack(tmp_path: Path) -> None:
-    changed, work = tmp_path / "changed", tmp_path / "work"
+    project = with_stack(tmp_path, "inf2-llama3", lambda text: text.replace("max_num_seqs: 10", "max_num_seqs: 40"))
+    (work := tmp_path / "work").mkdir()
+    with pytest.raises(AssertionError, match=r"NEU008: .*\n +given: .*max_num_seqs 40"):
+        cli.preview(project, "inf2-llama3", work)
+
+
+def test_a_stack_with_an_address_from_outside(tmp_path: Path) -> None:
+    front = {"endpoints": {"llama2": {}}, "gateway": {"host": "models.example.com", "hosted_zone_id": "Z0123456789ABCDEFGHIJ"}}
+
+    def fronted(text: str) -> str:
+        file = yaml.safe_load(text)
+        file["config"]["eks-inference:stack"] |= front
+        return yaml.safe_dump(file, sort_keys=False)
+
+    project = with_stack(tmp_path, "inf2-llama2", fronted)
+    (work := tmp_path / "work").mkdir()
+    keys = {f"{SHIPPED.name}:endpointKeys": '{"team-a": "a-key-of-team-a-in-a-test"}'}
+    assert_engine_agrees(project, "inf2-llama2", work, keys)
+
+
+def with_stack(folder: Path, stack: str, change: Callable[[str], str]) -> Project:
+    """Returns a copy of the shipped project with one stack file changed."""
+    changed = folder / "changed"
     shutil.copytree(SHIPPED.root / "infra", changed / "infra")
     shutil.copytree(SHIPPED.root / "stacks", changed / "stacks")
     shutil.copy(SHIPPED.root / "Pulumi.yaml", changed)
-    work.mkdir()
-    file = changed / "stacks" / "Pulumi.inf2-llama3.yaml"
-    file.write_text(file.read_text().replace("max_num_seqs: 10", "max_num_seqs: 40"))
-    with pytest.raises(AssertionError, match=r"NEU008: .*\n +given: .*max_num_seqs 40"):
-        cli.preview(find_project(changed), "inf2-llama3", work)
+    file = changed / "stacks" / f"Pulumi.{stack}.yaml"
+    file.write_text(change(file.read_text()))
+    return find_project(changed)
 
 
 def assert_engine_agrees(project: Project, stack: str, work: Path, secrets: Mapping[str, str]) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 import pulumi
 import pulumi_aws as aws
 import pytest
-from moto.ec2.models.availability_zones_and_regions import RegionsAndZonesBackend
 
 from stackgraph.graph.document import STACK_REFERENCE, Graph
 from stackgraph.graph.saved import read_graph
@@ -67,6 +66,9 @@ def test_the_zones_of_a_region_are_facts_and_exclusions_are_honoured():
 
 
 def test_the_letters_of_zones_are_those_that_moto_carries():
+    # Takes longer than all tests here. At the top of the file, each process of the suite would import it.
+    from moto.ec2.models.availability_zones_and_regions import RegionsAndZonesBackend
+
     zones = RegionsAndZonesBackend.zones
     assert zones
     assert {region: letters(region) for region in zones} == {

@@ -3,6 +3,8 @@
 import importlib.util
 import re
 from collections import defaultdict
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 
 import pulumi
@@ -13,8 +15,10 @@ from stackgraph.diff import regions
 from stackgraph.testing import RecordedStack, losses, record
 
 EAST, WEST = "us-east-1", "us-west-2"
+Place = Callable[[], RecordedStack]
 
 
+@cache
 def stack(provider: str = "", region: str = "", own: str | None = None, default: str = EAST) -> RecordedStack:
     def program() -> None:
         there = aws.Provider(provider, region=region) if provider else None
@@ -25,24 +29,29 @@ def stack(provider: str = "", region: str = "", own: str | None = None, default:
     return record(program, config={"aws:region": default})
 
 
+def place(provider: str = "", region: str = "", own: str | None = None, default: str = EAST) -> Place:
+    """A stack that a test records: while tests are collected, each process would."""
+    return partial(stack, provider, region, own, default)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "lost"),
     [
-        (stack(default=EAST), stack(default=WEST), True),
-        (stack("there", EAST), stack("there", WEST), True),
-        (stack("there", EAST), stack("elsewhere", WEST), True),
-        (stack(default=EAST), stack("there", WEST), True),
-        (stack(own=EAST, default=WEST), stack(default=WEST), True),
-        (stack(own=WEST, default=EAST), stack(default=WEST), False),
-        (stack("there", EAST), stack("elsewhere", EAST), False),
-        (stack(default=EAST), stack(own=EAST), False),
-        (stack(own=EAST, default=EAST), stack(own=EAST, default=WEST), False),
-        (stack("there", EAST), stack("there", ""), False),
+        (place(default=EAST), place(default=WEST), True),
+        (place("there", EAST), place("there", WEST), True),
+        (place("there", EAST), place("elsewhere", WEST), True),
+        (place(default=EAST), place("there", WEST), True),
+        (place(own=EAST, default=WEST), place(default=WEST), True),
+        (place(own=WEST, default=EAST), place(default=WEST), False),
+        (place("there", EAST), place("elsewhere", EAST), False),
+        (place(default=EAST), place(own=EAST), False),
+        (place(own=EAST, default=EAST), place(own=EAST, default=WEST), False),
+        (place("there", EAST), place("there", ""), False),
     ],
 )
-def test_another_region_replaces_what_has_one(before: RecordedStack, after: RecordedStack, lost: bool) -> None:
+def test_another_region_replaces_what_has_one(before: Place, after: Place, lost: bool) -> None:
     said = ["replace aws:dynamodb/table:Table orders: region"] if lost else []
-    assert [str(one) for one in losses(before, after) if one.name == "orders" or one.type.startswith("aws:iam")] == said
+    assert [str(one) for one in losses(before(), after()) if one.name == "orders" or one.type.startswith("aws:iam")] == said
 
 
 def test_what_has_no_region_is_what_the_sdk_gives_none() -> None:

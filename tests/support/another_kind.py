@@ -91,7 +91,7 @@ class PlainServer(ReplicatedServer):
 
 
 def _alone(placement: Placement) -> Site:
-    return Site((), placement, pools={}, zone_ids=(), pool_zones=lambda pool: (), scheduler=False)
+    return Site((), placement, pools={}, place=lambda choice: placement, zone_ids=(), pool_zones=lambda pool: (), scheduler=False)
 
 
 def _facts(name: str, spec: PlainServerSpec, site: Site) -> Iterator[object]:

@@ -56,21 +56,21 @@ def program(name: str) -> str:
 def page(name: str) -> str:
     component = components()[name]
     parts = [
-        f"# {name}\n\n{_prose(component.__doc__)}",
-        _prose(component.__init__.__doc__),
+        f"# {name}\n\n{prose(component.__doc__)}",
+        prose(component.__init__.__doc__),
         f"```python\n{program(name)}```",
-        "## Arguments\n\n" + _table(("argument", "type", "default"), _arguments(component)),
+        "## Arguments\n\n" + table(("argument", "type", "default"), _arguments(component)),
         *_specs(component),
     ]
     if rows := [*_attributes(component)]:
-        parts.append("## Attributes\n\n" + _table(("attribute", "type", ""), rows))
+        parts.append("## Attributes\n\n" + table(("attribute", "type", ""), rows))
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def contents() -> str:
     """The page that lists the others."""
     rows = ((f"[{name}]({name}.md)", _first(one.__doc__)) for name, one in sorted(components().items()))
-    return f"# Components\n\n{_INTRODUCTION}\n\n{_table(('component', 'builds'), rows)}\n"
+    return f"# Components\n\n{_INTRODUCTION}\n\n{table(('component', 'builds'), rows)}\n"
 
 
 _INTRODUCTION = """\
@@ -80,15 +80,15 @@ object or a mapping with the same keys.
 [architecture.md](../architecture.md) has the contract of all components."""
 
 
-def _prose(doc: str | None) -> str:
+def prose(doc: str | None) -> str:
     return inspect.cleandoc(doc or "").replace("``", "`")
 
 
 def _first(doc: str | None) -> str:
-    return " ".join(_prose(doc).split("\n\n")[0].split())
+    return " ".join(prose(doc).split("\n\n")[0].split())
 
 
-def _table(head: tuple[str, ...], rows: Any) -> str:
+def table(head: tuple[str, ...], rows: Any) -> str:
     lines = [head, tuple("---" for _ in head), *rows]
     return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
 
@@ -174,18 +174,18 @@ def _specs(component: type[Component]) -> Iterator[str]:
         while waiting:
             name, place = waiting.pop(0)
             level = "##" if place is schema else "###"
-            doc = _prose(place.get("description", ""))
+            doc = prose(place.get("description", ""))
             required = place.get("required", ())
-            rows = [_field(key, value, key in required) for key, value in place.get("properties", {}).items()]
-            table = _table(("field", "type", "default", ""), rows) if rows else ""
-            yield "\n\n".join(filter(None, (f"{level} {name}", doc, table)))
+            rows = [field_row(key, value, key in required) for key, value in place.get("properties", {}).items()]
+            fields = table(("field", "type", "default", ""), rows) if rows else ""
+            yield "\n\n".join(filter(None, (f"{level} {name}", doc, fields)))
             for inner in re.findall(r"'#/\$defs/(\w+)'", repr(place if place is not schema else schema["properties"])):
                 if inner not in seen and inner not in _pages_of_specs() and "properties" in schema["$defs"][inner]:
                     seen.add(inner)
                     waiting.append((inner, schema["$defs"][inner]))
 
 
-def _field(name: str, place: Mapping[str, Any], required: bool) -> tuple[str, str, str, str]:
+def field_row(name: str, place: Mapping[str, Any], required: bool) -> tuple[str, str, str, str]:
     default = place.get("default")
     shown = "required" if required else "" if default in (None, {}, [], "") else f"`{_value(default)}`"
     return f"`{name}`", _type(place), shown, place.get("description", "")

@@ -15,6 +15,9 @@ from stackgraph.graph.document import Graph
 from stackgraph.recorder.lazy_sdk import lazy_sdks
 from stackgraph.recorder.recording import record
 
+_NEEDED = ("huggingFaceToken", "alertReceiverUrl", "gatewayClientSecret", "endpointKeys")
+_KEYS = {f"{PROJECT.name}:endpointKeys": '{"team-a": "a-key-of-team-a-in-a-test"}'}
+
 
 @cache
 def covering_graphs() -> Mapping[str, Graph]:
@@ -24,6 +27,11 @@ def covering_graphs() -> Mapping[str, Graph]:
 
 
 def recorded(example: Example, *, secrets: bool) -> Graph:
-    keys = [f"{PROJECT.name}:{key}" for key in (CONFIG_SECRETS if secrets else ["huggingFaceToken", "alertReceiverUrl"])]
-    config = {"aws:region": example.region, "eks-inference:stack": json.dumps(example.stack), **dict.fromkeys(keys, "secret")}
+    keys = [f"{PROJECT.name}:{key}" for key in (CONFIG_SECRETS if secrets else _NEEDED)]
+    config = {
+        "aws:region": example.region,
+        "eks-inference:stack": json.dumps(example.stack),
+        **dict.fromkeys(keys, "secret"),
+        **_KEYS,
+    }
     return record(PROJECT.main, project=PROJECT.name, stack=example.name, config=config, secret_keys=keys, root=PROJECT.root)

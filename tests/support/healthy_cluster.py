@@ -68,7 +68,7 @@ class HealthyCluster:
         self.name = next((r.inputs["name"] for r in graph.resources if r.type == "eks:index:Cluster"), "")
         minor = next((r.inputs["version"] for r in graph.resources if r.type == "eks:index:Cluster"), "1.35")
         self.version = f"v{minor}.6-eks-3025e55"
-        self.objects: dict[str, list[dict[str, Any]]] = {}
+        self.objects: dict[str, list[dict[str, Any]]] = {"nodes": []}
         self.releases: list[str] = []
         self._addresses = (f"10.1.{n // 250}.{n % 250 + 1}" for n in range(10_000))
         self._nodes(graph)

@@ -33,8 +33,13 @@ def blocks(document: Path = README) -> list[Block]:
     return found
 
 
-def block(language: str, heading: str) -> Block:
+def program_of_a_team() -> str:
+    """The program of docs/existing-cluster.md: a team's own cluster with our pool, plugin and server."""
+    return block("python", "A pool of Inferentia2 and a server", README.parent / "docs" / "existing-cluster.md").text
+
+
+def block(language: str, heading: str, document: Path = README) -> Block:
     """Returns the only block of a language in a section."""
-    found = [b for b in blocks() if (b.language, b.heading) == (language, heading)]
+    found = [b for b in blocks(document) if (b.language, b.heading) == (language, heading)]
     assert len(found) == 1, f"{len(found)} {language} blocks under '{heading}'"
     return found[0]

@@ -1,8 +1,9 @@
 """The graphs of the last release: names are public, so what they say may not be lost without a word in the changelog.
 
 ``tests/released/`` has a file for each program that people deploy: a line that says which release, and a line for each resource.
-Long texts are there as digests, which show a change as well as the text would. ``python tests/support/released.py`` (``make
-release``) writes the files anew; docs/releases.md has the steps.
+Long texts are there as digests, which show a change as well as the text would. What open keys resolve to is beside them
+(``resolved_values.py``). ``python tests/support/released.py`` (``make release``) writes the files anew; docs/releases.md has the
+steps.
 """
 
 import hashlib
@@ -21,8 +22,9 @@ ROOT = Path(__file__).parents[2]
 if __name__ == "__main__":
     sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/support")]
 
+import resolved_values  # noqa: E402
 from conftest import STACKS, recorded  # noqa: E402
-from readme import block  # noqa: E402
+from readme import program_of_a_team  # noqa: E402
 from stackgraph.graph.document import SCHEMA, Graph  # noqa: E402
 from stackgraph.graph.saved import read_graph  # noqa: E402
 from stackgraph.graph.values import mapped  # noqa: E402
@@ -36,8 +38,8 @@ _KEPT = ("urn", "type", "name", "parent", "custom", "remote", "provider", "input
 
 
 def of_readme() -> Graph:
-    """The README's program of a platform team."""
-    program = compile(block("python", "In your own Pulumi program").text, "README.md", "exec")
+    """The program of a platform team, which was in the README before it came to docs/existing-cluster.md."""
+    program = compile(program_of_a_team(), "docs/existing-cluster.md", "exec")
     return record(lambda: exec(program, {}), project="platform", stack="dev", config={"aws:region": "us-west-2"})
 
 
@@ -129,10 +131,13 @@ def main() -> int:
     announced = announcements(CHANGELOG.read_text("utf-8"), release)
     before = {program: read(program)[1] for program in graphs if (FOLDER / f"{program}.jsonl").exists()}
     lost = [loss for program, old in before.items() for loss in unannounced(losses(old, reduced(graphs[program])), announced)]
-    if lost:
+    resolved = resolved_values.rows()
+    spoken = resolved_values.resolutions(CHANGELOG.read_text("utf-8"), release)
+    otherwise = resolved_values.unannounced(resolved_values.changes(resolved_values.read()[1], resolved), spoken)
+    if lost or otherwise:
         print(
             f"CHANGELOG.md: section '## {release}' does not announce:",
-            *dict.fromkeys(map(str, lost)),
+            *dict.fromkeys(map(str, (*lost, *otherwise))),
             sep="\n  ",
             file=sys.stderr,
         )
@@ -143,7 +148,8 @@ def main() -> int:
         old.unlink()
     for program, text in texts.items():
         (FOLDER / f"{program}.jsonl").write_text(text, encoding="utf-8")
-    print(f"wrote {len(texts)} graphs of release {release}")
+    (FOLDER / resolved_values.FILE.name).write_text(resolved_values.written(resolved, release), encoding="utf-8")
+    print(f"wrote {len(texts)} graphs of release {release}, and what open keys resolve to")
     return 0
 
 

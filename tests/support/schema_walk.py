@@ -169,7 +169,8 @@ class Schema:
             inner = self.resolved(inner)
             one = value.get(key, inner.get("default"))
             if not fixed and one is not None:
-                if key not in place.get("required", ()) and one != inner.get("default", type(one)()):
+                follows = self.members(inner) and "default" not in inner  # from other keys, so that any value is a choice
+                if key not in place.get("required", ()) and (follows or one != inner.get("default", type(one)())):
                     yield Demand((*path, key), SET)
                 yield from self._met(inner, one, (*path, key))
         if inside := self.inside_map(place):
@@ -201,7 +202,7 @@ def _name(member: Place, inner: Place) -> str:
 def _values(place: Place) -> list[Any]:
     """Returns the values that must each be used: all possible ones, or the bounds."""
     if place.get("type") == "boolean":
-        return [True, False]
+        return [place["const"]] if "const" in place else [True, False]
     return place.get("enum") or [place[bound] for bound in ("minimum", "maximum") if bound in place]
 
 

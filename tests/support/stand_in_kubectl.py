@@ -37,6 +37,9 @@ def main(arguments: list[str]) -> int:
     elif words[:2] == ["get", "secrets"]:
         assert words[2:] == ["--all-namespaces", "-l", "owner=helm", "-L", "status", "--no-headers"]
         sys.stdout.writelines(f"{line}\n" for line in state["releases"])
+    elif words[0] == "-n" and words[2] in ("logs", "exec"):
+        # By what the pod or the Job is called; a former container has nothing to say here.
+        sys.stdout.write("" if "--previous" in words else state.get(words[2], {}).get(words[3], ""))
     elif words[0] == "get" and words[2:] == ["--all-namespaces", "-o", "json"]:
         found = f"{FOLDER}/{number}.{words[1]}"
         if os.path.exists(found):

@@ -1,19 +1,27 @@
 """Shipped stacks with a changed section, as if somebody had edited the stack file."""
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from conftest import PROJECT, record_once
 from stackgraph.graph.document import Graph
 
 
-def recorded_with(section: dict[str, Any], stack: str = "inf2-llama3") -> Graph:
-    """Returns the graph of a stack with ``section`` merged into its stack object; ``None`` removes a key."""
+def recorded_with(
+    section: dict[str, Any], stack: str = "inf2-llama3", secrets: Mapping[str, str] = MappingProxyType({})
+) -> Graph:
+    """Returns the graph of a stack with ``section`` merged into its stack object; ``None`` removes a key.
+
+    ``secrets`` are those of the configuration, by their whole keys.
+    """
     config = dict(PROJECT.config(PROJECT.stack_file(stack)).values)
     spec = json.loads(config["eks-inference:stack"])
     merge(spec, section)
     config["eks-inference:stack"] = json.dumps(spec)
-    return record_once(PROJECT.main, project=PROJECT.name, stack=stack, config=config, root=PROJECT.root)
+    place = {"project": PROJECT.name, "stack": stack, "root": PROJECT.root}
+    return record_once(PROJECT.main, config=config | dict(secrets), secret_keys=[*secrets], **place)
 
 
 def merge(spec: dict[str, Any], section: dict[str, Any]) -> None:

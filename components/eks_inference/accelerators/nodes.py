@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eks_inference.kubernetes import workloads
-from eks_inference.placement import INSTANCE_TYPE_LABEL
+from eks_inference.placement import CLAIMS, DEVICES_LABEL, INSTANCE_TYPE_LABEL
 
 NAMESPACE = "kube-system"
 """Namespace of the device plugins, which use the priority class system-node-critical."""
@@ -16,6 +16,10 @@ NODES_OF_OURS = {"key": "eks.amazonaws.com/compute-type", "operator": "NotIn", "
 """Node affinity. EKS Auto Mode nodes run their own plugins; Fargate and hybrid nodes have no devices."""
 
 
+NOT_CLAIMED = {"key": DEVICES_LABEL, "operator": "NotIn", "values": [CLAIMS]}
+"""Node affinity. Where a driver offers the devices for claims, a plugin would allocate the same devices again."""
+
+
 def device_plugin(
     name: str, instance_types: Sequence[str], container: Mapping[str, Any], pod: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -25,7 +29,7 @@ def device_plugin(
         NAMESPACE,
         {
             "priorityClassName": "system-node-critical",
-            **on_every_node(instance_types, NODES_OF_OURS),
+            **on_every_node(instance_types, NODES_OF_OURS, NOT_CLAIMED),
             "containers": [{"name": name, "imagePullPolicy": "IfNotPresent", **container}],
             **pod,
         },

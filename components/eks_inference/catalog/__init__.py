@@ -17,7 +17,9 @@ No code below ``components/`` compares the name of a row; code reads columns. A 
   flags that must agree) and name it in ``generation`` of its engines.
 - a feature of engines: add a key to ``serving/features.py``, and its flags to the tables of ``features.toml``.
 - a release of vLLM: add a table to ``vllm_arguments.toml``, and compare its checks with ``vllm_combinations.toml``.
-- instance types that can move a KV cache between servers: extend ``connectors.toml``.
+- what DRA drivers publish of an instance family, or a driver: add a table to ``claims.toml``.
+- instance types that can move a KV cache between servers: extend ``connectors.toml`` (static pairs) or ``nixl.toml``, which also
+  has what no document settles about NIXL: ``[facts]``.
 - what EC2 takes for root disks, or a release of the AMI that changes parallel image pulls: edit ``disks.toml``.
 - an instance type or a region: derive ``prices_instances.json`` anew, and add the family to its quotas in ``quotas.toml``.
 - a price of a service: add it to the list of its source in ``prices.toml``, or add a list. ``[services]`` has what costs money.

@@ -1,8 +1,8 @@
 """Flags that a release of vLLM refuses together: loads ``vllm_combinations.toml``."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Literal, cast
 
 from eks_inference.catalog.tables import Row, arguments, rows, table
@@ -37,7 +37,7 @@ class Combination(Row):
     """The first is about the flag that a user would change."""
     releases: frozenset[str]
 
-    @property
+    @cached_property
     def flag(self) -> str:
         """The flag that a user would change."""
         return self.conditions[0].setting.partition(".")[0]
@@ -49,9 +49,10 @@ def combinations() -> tuple[Combination, ...]:
     return tuple(_combination(name, arguments(row)) for name, row in table(_FILE)["combinations"].items())
 
 
-def combinations_of(release: str) -> Iterator[Combination]:
-    """Yields what one release refuses."""
-    return (one for one in combinations() if release in one.releases)
+@cache
+def combinations_of(release: str) -> tuple[Combination, ...]:
+    """Returns what one release refuses."""
+    return tuple(one for one in combinations() if release in one.releases)
 
 
 def default_of(setting: str) -> Any:

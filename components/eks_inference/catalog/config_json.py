@@ -7,6 +7,7 @@ architecture without a formula is ``NoFormulaError``: nothing about it is guesse
 import json
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import cache
 from typing import Any
 
 from eks_inference.catalog.architectures import Architecture, architectures
@@ -39,6 +40,9 @@ _KEYS = {
 }
 """Our names of numbers → the keys that most architectures have; a row of architectures.toml names others."""
 
+_PATTERN = ("sliding_window_pattern", "_sliding_window_pattern")
+"""Keys that say that every so many layers one has no window, in place of ``Architecture.full_every``."""
+
 _TWO_BYTES = {"bfloat16": "bfloat16", "float16": "float16", "float32": "float16"}
 """Types of published weights → what engines load them as (vLLM, ``--dtype auto``: float16 for float32)."""
 
@@ -54,11 +58,14 @@ def parse(text: str | bytes) -> Mapping[str, Any]:
         raise SpecError([Fault((), "this file is too large", given=f"{len(text)} bytes", allowed=allowed)])
     try:
         found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise SpecError([Fault((), f"this is no JSON: {error}", allowed=allowed)]) from None
     except (ValueError, RecursionError) as error:
-        reason = str(error) if isinstance(error, json.JSONDecodeError) else "text in UTF-8, nested a few levels deep"
-        raise SpecError([Fault((), "this is no JSON", given=reason, allowed=allowed)]) from None
+        unread = {UnicodeDecodeError: "it is not in UTF-8", RecursionError: "it is nested too deep"}
+        reason = unread.get(type(error), "a number in it has too many digits")
+        raise SpecError([Fault((), f"this cannot be read: {reason}", allowed=allowed)]) from None
     if not isinstance(found, dict):
-        raise SpecError([Fault((), "this is no JSON object", given=type(found).__name__, allowed=allowed)])
+        raise SpecError([Fault((), "this is no JSON object", given=json.dumps(found)[:60], allowed=allowed)])
     return found
 
 
@@ -87,13 +94,19 @@ def model_of_config(name: str, config: Mapping[str, Any], source: str = "config.
     )
 
 
-def shape_keys(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a config.json that describes the shape: what ``model_of_config`` reads and nothing else."""
-    known = {"model_type", "tie_word_embeddings", "torch_dtype", "dtype", "layer_types", *_KEYS.values()}
-    known |= {"sliding_window_pattern", "_sliding_window_pattern", "quantization_config", "text_config", "vision_config"}
+@cache
+def keys_read() -> frozenset[str]:
+    """Every key that ``model_of_config`` reads."""
+    known = {"model_type", "tie_word_embeddings", "torch_dtype", "dtype", "layer_types", *_PATTERN, *_KEYS.values()}
+    known |= {"quantization_config", "text_config", "vision_config"}
     for one in architectures().values():
         known |= {*one.keys.values(), one.window_switch, one.window_from, one.bias_key or ""}
-    kept = {key: value for key, value in config.items() if key in known and value is not None}
+    return frozenset(filter(None, known))
+
+
+def shape_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a config.json that describes the shape: what ``model_of_config`` reads and nothing else."""
+    kept = {key: value for key, value in config.items() if key in keys_read() and value is not None}
     if isinstance(kept.get("text_config"), dict):
         kept["text_config"] = shape_keys(kept["text_config"])
     if isinstance(kept.get("vision_config"), dict):
@@ -148,7 +161,7 @@ class _Reader:
         else:
             found["kv_heads"] = self._number("kv_heads", heads)
             found["head_dim"] = self._number("head_dim", hidden // heads or None) or 1
-            if heads % (found["kv_heads"] or 1):
+            if not self.faults and heads % (found["kv_heads"] or 1):
                 self._refuse("kv_heads", "the attention heads are no multiple of it", found["kv_heads"], f"a part of {heads}")
         found |= self._experts(layers)
         found["mlp"] = self._number("mlp", 0 if found["expert_layers"] == layers and found["expert_mlp"] else None) or 0
@@ -175,7 +188,8 @@ class _Reader:
         if not isinstance(listed, list) or not all(isinstance(one, int) for one in listed):
             self._refuse("dense_list", "not a list of layers", listed, "numbers of layers from 0")
             listed = []
-        sparse = sum(1 for layer in range(first, layers) if (layer + 1) % step == 0 and layer not in listed)
+        dense = frozenset(listed)
+        sparse = sum(1 for layer in range(first, layers) if (layer + 1) % step == 0 and layer not in dense)
         if first and step > 1:
             sparse = sum(1 for layer in range(first, layers) if layer % step == 0)
         return {
@@ -186,30 +200,31 @@ class _Reader:
         }
 
     def _window(self, layers: int) -> dict[str, int]:
-        kind, none = self._kind, {"window": 0, "window_layers": 0}
-        window = self._number("window", 0)
+        kind, window = self._kind, self._number("window", 0)
         if not window or (kind.window_switch and not self._flag(kind.window_switch, False)):
-            return none
+            return {"window": 0, "window_layers": 0}
         listed = self._config.get("layer_types")
-        if isinstance(listed, list):
+        if listed is not None and not isinstance(listed, list):
+            self._refuse("layer_types", "not a list", listed, "the attention of each layer: sliding_attention or full_attention")
+        elif listed is not None:
             return {"window": window, "window_layers": min(listed.count("sliding_attention"), layers)}
         if kind.window_from:
-            start = self._config.get(kind.window_from)
-            return {"window": window, "window_layers": max(layers - start, 0)} if isinstance(start, int) else none
-        every = self._config.get("sliding_window_pattern", self._config.get("_sliding_window_pattern", kind.full_every))
-        full = layers // every if isinstance(every, int) and every > 0 else 0
-        return {"window": window, "window_layers": layers - full}
+            return {"window": window, "window_layers": max(layers - (self._of_key(kind.window_from, layers, 0) or 0), 0)}
+        every = next(filter(None, (self._of_key(key, 0, 0) for key in _PATTERN)), kind.full_every)
+        return {"window": window, "window_layers": layers - (layers // every if every else 0)}
 
     def _number(self, name: str, default: int | None = None, most: int = LARGEST) -> int | None:
         """A number by our name. ``default`` stands for a key that is missing or null; None: the key is required."""
-        key = self._names[name]
+        return self._of_key(self._names[name], default, 0 if default == 0 else 1, most)
+
+    def _of_key(self, key: str, default: int | None, least: int, most: int = LARGEST) -> int | None:
         given = self._config.get(key)
         if given is None:
             if default is None:
-                self._refuse(name, "this key is required and missing", None, f"a number from 1 to {most}")
+                self._refuse(key, "this key is required and missing", None, f"a number from {least} to {most}")
             return default
-        if isinstance(given, bool) or not isinstance(given, int) or not (0 if default == 0 else 1) <= given <= most:
-            self._refuse(name, "not such a number", given, f"a number from {0 if default == 0 else 1} to {most}")
+        if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= most:
+            self._refuse(key, "not such a number", given, f"a number from {least} to {most}")
             return default
         return given
 

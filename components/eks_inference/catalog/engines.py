@@ -1,13 +1,14 @@
 """Engine profiles: loads ``engines.toml``."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
 
 from eks_inference.catalog.accelerators import Accelerator, ForAccelerator
 from eks_inference.catalog.generations import Generation, generation
 from eks_inference.catalog.instances import InstanceType, instance_types
+from eks_inference.catalog.models import Model
 from eks_inference.catalog.tables import Own, Row, arguments, extended, find, own
 
 
@@ -47,6 +48,8 @@ class EngineProfile(ForAccelerator, Row):
     startup: Startup
     arguments: tuple[str, ...] = ()
     """Flags that the server needs for every model; ``flags`` fills in ``{max_num_seqs}`` and ``{max_model_len}``."""
+    unpacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Quantizations of checkpoints (``quant_method``) that the engine unpacks to the type of the model → the flags for it."""
     sdk: str | None = None
     """Neuron SDK in the image. None: not Neuron."""
     image_gb: float | None = None
@@ -69,14 +72,21 @@ class EngineProfile(ForAccelerator, Row):
     """Whether layers with a sliding window keep only its tokens in the KV cache, as far as the engine's documents say."""
     port: int = 8000
     """HTTP port of the server."""
+    chosen_for: tuple[str, ...] = ()
+    """Kinds of servers for which the profile is chosen where nobody names one. Empty: every kind."""
     caveat: str = ""
     """What to know before choosing the profile; empty if nothing."""
     retired: str = ""
     """Why the profile can no longer be used; empty if it can. The row remains so that the name is recognised."""
 
-    def flags(self, *, max_num_seqs: int, max_model_len: int) -> list[str]:
-        """Returns ``arguments`` with the values of one server."""
-        return [argument.format(max_num_seqs=max_num_seqs, max_model_len=max_model_len) for argument in self.arguments]
+    def flags(self, *, max_num_seqs: int, max_model_len: int, model: Model | None = None) -> list[str]:
+        """Returns ``arguments``, and those of ``unpacks``, with the values of one server."""
+        unpacking = self.unpacks.get(model.quantization.method, ()) if model and model.quantization else ()
+        return [one.format(max_num_seqs=max_num_seqs, max_model_len=max_model_len) for one in (*self.arguments, *unpacking)]
+
+    def served(self, model: Model) -> Model:
+        """Returns the model as the engine holds it: unpacked where ``unpacks`` says so."""
+        return replace(model, quantization=None) if model.quantization and model.quantization.method in self.unpacks else model
 
     @property
     def standalone(self) -> bool:

@@ -58,6 +58,8 @@ class Generation(ForAccelerator, Row):
     """Whether ``--num-gpu-blocks-override`` must equal the number of sequences, unless prefix caching is on."""
     copies_hub_models: bool = False
     """Whether the engine saves another copy, of four bytes a weight, of a model that it downloads itself."""
+    pads_heads: bool = False
+    """Whether the engine adds empty attention heads where theirs do not divide evenly among the cores."""
     sharding: Mapping[str, Any] | None = None
     """Flags with which a finished artifact holds the weights too, so that a start from it needs neither compiler nor checkpoint.
     None: artifacts are not kept."""

@@ -33,12 +33,16 @@ class InstanceType(ForAccelerator, Row):
     logical_core_settings: tuple[int, ...] = ()
     """Allowed numbers of physical cores per schedulable core (LNC); empty for types without Neuron devices."""
     device_memory_gib: int = 0
-    """Memory of one device."""
+    """Memory of one device, as EC2 says it."""
+    cuda_memory_gib: float | None = None
+    """Memory of one GPU that CUDA can give to programs, as logs of PyTorch and vLLM show it. None: no log was found."""
     legal_device_counts: tuple[int, ...] = ()
     """Device counts that one pod may request, because such sets are contiguous; empty for types without Neuron devices."""
     tensor_parallel: tuple[int, ...] = ()
     """Supported tensor parallel degrees. Neuron: those of the chip; a small size may lack the cores. GPUs: powers of two, up to
     the number of devices."""
+    unlisted_tensor_parallel: tuple[int, ...] = ()
+    """Degrees of Neuron chips that the documents do not list, yet AWS serves with."""
     compute_capability: tuple[int, int] | None = None
     """CUDA compute capability; None for types without GPUs."""
     efa_interfaces: int = 0
@@ -59,8 +63,8 @@ class InstanceType(ForAccelerator, Row):
 
     @property
     def memory_per_core_gib(self) -> float:
-        """Device memory per schedulable core (per device on GPUs); 0 for types without accelerators."""
-        return self.device_memory_gib / (self.cores_per_device or 1)
+        """Device memory per schedulable core (per device on GPUs) that programs can use; 0 for types without accelerators."""
+        return (self.cuda_memory_gib or self.device_memory_gib) / (self.cores_per_device or 1)
 
     @property
     def ebs_mib_s(self) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Literal
 
 from eks_inference.catalog import weights
@@ -49,7 +49,7 @@ class Model(weights.Layers, Row):
     counted_parameters: int | None = None
     """Number of weights, where the formula of the architecture does not hold or nobody wrote one."""
 
-    @property
+    @cached_property
     def parameters(self) -> int:
         """Number of weights, by the formula of the architecture."""
         if self.counted_parameters is not None:
@@ -57,7 +57,7 @@ class Model(weights.Layers, Row):
         kind = architectures()[self.architecture]
         return weights.of_layers(self, kind) + self.embeddings + weights.norm(self, kind)
 
-    @property
+    @cached_property
     def embeddings(self) -> int:
         """Number of weights of input embedding, output layer, learned positions and projections between them."""
         kind, width = architectures().get(self.architecture), self.embedding_width or self.hidden
@@ -65,7 +65,7 @@ class Model(weights.Layers, Row):
         projections = 2 * width * self.hidden if width != self.hidden else 0
         return (1 if self.tied_embeddings else 2) * self.vocabulary * width + positions * self.hidden + projections
 
-    @property
+    @cached_property
     def expert_weights(self) -> int:
         """Number of weights of all routed experts."""
         return self.expert_layers * weights.experts(self, architectures()[self.architecture]) if self.experts else 0
@@ -98,12 +98,12 @@ class Model(weights.Layers, Row):
         """Total number of KV heads on all cores of one server.
 
         If the degree exceeds the model's KV heads, the engine repeats them until each core has one. If the degree is no multiple
-        of them, it expands them to the number of query heads. Source: NxD Inference, ``REPLICATE_TO_TP_DEGREE`` and
-        ``CONVERT_TO_MHA``.
+        of them, it expands them to the number of query heads, with those that it pads. Source: NxD Inference,
+        ``REPLICATE_TO_TP_DEGREE``, ``CONVERT_TO_MHA`` and ``get_shardable_head_counts``.
         """
-        if tensor_parallel <= self.kv_heads:
+        if tensor_parallel <= self.kv_heads and self.splits_over(tensor_parallel):
             return self.kv_heads
-        return tensor_parallel if tensor_parallel % self.kv_heads == 0 else self.heads
+        return tensor_parallel if tensor_parallel % self.kv_heads == 0 else self.padded_heads(tensor_parallel)
 
     @property
     def kv_width(self) -> int:
@@ -125,8 +125,12 @@ class Model(weights.Layers, Row):
         return layers * self.kv_heads_at(tensor_parallel) * self.kv_width * bytes_per_element
 
     def splits_over(self, tensor_parallel: int) -> bool:
-        """Whether the attention heads divide evenly among the cores, as NxD Inference and vLLM require."""
+        """Whether the attention heads divide evenly among the cores, as vLLM requires and NxD Inference prefers."""
         return self.heads % tensor_parallel == 0
+
+    def padded_heads(self, tensor_parallel: int) -> int:
+        """Attention heads with those that NxD Inference adds, so that they divide evenly."""
+        return -(-self.heads // tensor_parallel) * tensor_parallel
 
 
 def models() -> dict[str, Model]:

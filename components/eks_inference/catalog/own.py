@@ -4,6 +4,7 @@ A row has the columns of the catalog's own (``models.toml``, ``engines.toml``, `
 a name that the catalog does not have.
 """
 
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -26,8 +27,14 @@ _SECTIONS: Mapping[str, tuple[str, Callable[[str, Any], Iterable[Any]], type, fr
 }
 """Section of a file → the data file that it extends, what makes rows of it, their class, and keys that are no columns of it."""
 
-_GIVEN = {"EngineProfile": {"tensor_parallel", "accelerator"}, "InstanceType": {"family", "tensor_parallel"}}
+_GIVEN = {"EngineProfile": {"tensor_parallel", "accelerator"}, "InstanceType": {"family"}}
 """Columns that are computed."""
+
+
+def count(files: Mapping[str, bytes]) -> None:
+    """Makes the rows of these files count, in place of those of the stack before. Raises ``SpecError`` with every fault."""
+    tables.use(tables.Own(), of_stack=True)
+    tables.use(rows_of(files), of_stack=True)
 
 
 def rows_of(files: Mapping[str, bytes]) -> tables.Own:
@@ -93,10 +100,93 @@ def _faults(section: str, name: str, row: Mapping[str, Any]) -> Iterator[tuple[s
         yield ": this is no row", str(error)[:100], "the columns of the catalog's rows, as its data files document them"
         return
     for one in made:
-        yield from _wrong_types(one)
-        if isinstance(one, Model) and one.architecture not in architectures() and one.counted_parameters is None:
+        wrong = list(_wrong_types(one)) or list(_impossible(one))
+        yield from wrong
+        if not wrong and isinstance(one, Model) and one.architecture not in architectures() and one.counted_parameters is None:
             message = ".architecture: nobody wrote a formula for it, and there is no counted_parameters"
             yield message, one.architecture, ", ".join(architectures())
+
+
+_LARGEST_NUMBER = 10**15
+"""More than anything that a row counts."""
+_AT_LEAST_ONE = frozenset(
+    {
+        *("hidden", "layers", "heads", "kv_heads", "head_dim", "vocabulary", "max_positions", "counted_parameters"),
+        *("embedding_width", "bits", "vcpus", "memory_mib", "ebs_mb_s", "max_pods", "cuda_memory_gib", "port", "image_gb"),
+    }
+)
+
+
+def _impossible(row: Model | EngineProfile | InstanceType) -> Iterator[tuple[str, str, str]]:
+    """Values of the right type that no row has."""
+    if isinstance(row, Model):
+        yield from _numbers(row, "model")
+        yield from _numbers(row.quantization, "model", ".quantization") if row.quantization else ()
+        yield from _impossible_model(row)
+    elif isinstance(row, EngineProfile):
+        yield from _numbers(row, "engine")
+        yield from _numbers(row.startup, "engine", ".startup")
+        yield from _impossible_engine(row)
+    else:
+        yield from _numbers(row, "instance type")
+        yield from _impossible_instance(row)
+
+
+def _numbers(row: Any, what: str, place: str = "") -> Iterator[tuple[str, str, str]]:
+    for column in fields(row):
+        value, least = getattr(row, column.name), int(column.name in _AT_LEAST_ONE)
+        if isinstance(value, int | float) and not isinstance(value, bool) and not least <= value <= _LARGEST_NUMBER:
+            few = "few" if value < least else "many"
+            yield f"{place}.{column.name}: no {what} has so {few}", str(value)[:60], f"at least {least}"
+
+
+def _impossible_model(model: Model) -> Iterator[tuple[str, str, str]]:
+    if not model.repositories:
+        yield ".repositories: a model is found by one", "[]", "at least one repository"
+    if model.kv_heads > 0 and model.heads % model.kv_heads:
+        yield ".kv_heads: heads are no multiple of it", str(model.kv_heads), f"a divisor of {model.heads}"
+    for column in ("expert_layers", "window_layers"):
+        if getattr(model, column) > model.layers:
+            yield f".{column}: more than there are layers", str(getattr(model, column)), f"at most {model.layers}"
+    kind = architectures().get(model.architecture)
+    if kind and kind.latent and not model.kv_rank:
+        yield f".kv_rank: the attention of {model.architecture} keeps a latent vector", str(model.kv_rank), "its width"
+    if model.quantization and model.quantization.experts_only and kind is None:
+        message = ".quantization.experts_only: without a formula of the architecture, nobody knows the size of its experts"
+        yield message, model.architecture, "false, or an architecture of " + ", ".join(architectures())
+
+
+def _impossible_engine(engine: EngineProfile) -> Iterator[tuple[str, str, str]]:
+    for column in ("vllm", "sdk"):
+        version = getattr(engine, column)
+        if version is not None and not re.fullmatch(r"\d+(\.\d+)+(\.?[a-z]+\d+)*", version, re.ASCII):
+            yield f".{column}: no release", version[:60], "numbers with dots, e.g. 0.30.0"
+    if not re.fullmatch(r"[!-~]+", engine.image):
+        yield ".image: no image", engine.image[:60], "registry/repository:tag"
+    unpacks = {f"unpacks.{method}": flags for method, flags in engine.unpacks.items()}
+    for column, flags in {"arguments": engine.arguments, **unpacks}.items():
+        for one in flags:
+            try:
+                one.format(max_num_seqs=1, max_model_len=1)
+            except (LookupError, ValueError, AttributeError):
+                message = f".{column}: nothing stands for what is in braces"
+                yield message, one[:60], "{max_num_seqs}, {max_model_len}; {{ and }} for braces"
+
+
+def _impossible_instance(instance: InstanceType) -> Iterator[tuple[str, str, str]]:
+    needed: Mapping[str, Any] = {}
+    if instance.accelerator:
+        needed = {"devices": instance.devices, "device_memory_gib": instance.device_memory_gib, "chip": instance.chip}
+    if instance.nvidia:
+        needed |= {"compute_capability": min(instance.compute_capability or (0, 0)) >= 0 and instance.compute_capability}
+    if instance.neuron:
+        columns = ("cores_per_device", "physical_cores_per_device", "legal_device_counts", "tensor_parallel")
+        needed |= {column: getattr(instance, column) for column in columns}
+    for column, value in needed.items():
+        if not value:
+            yield f".{column}: instance types with {instance.accelerator} devices have one", str(value), ""
+    if instance.compute_capability and not instance.nvidia:
+        yield ".compute_capability: only NVIDIA GPUs have one", str(instance.compute_capability), "accelerator = nvidia"
 
 
 def _wrong_types(row: Any, place: str = "") -> Iterator[tuple[str, str, str]]:

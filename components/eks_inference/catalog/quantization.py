@@ -1,7 +1,8 @@
 """Quantized checkpoints: the size of a weight with its scales, by the ``quantization_config`` of config.json. Pure.
 
-Sources: vLLM documentation, "Quantization", and the formats of AutoAWQ, GPTQ, compressed-tensors and the OCP specification of
-microscaling formats (MXFP4: 32 elements share a scale of 8 bits).
+Sources: vLLM documentation, "Quantization", and the formats of AutoAWQ, GPTQ, compressed-tensors, ModelOpt (FP8 has one scale a
+tensor: aws-neuron-sdk 81ce03ae, vllm-neuron/docs/model-recipes/llama-3.md) and the OCP specification of microscaling formats
+(MXFP4: 32 elements share a scale of 8 bits).
 """
 
 from collections.abc import Mapping
@@ -26,6 +27,8 @@ class Quantization:
     scale_bits: int = 0
     """Bits of what such a group shares: its scale, and its zero point where there is one."""
     experts_only: bool = False
+    integer_activations: bool = False
+    """Whether the arithmetic is that of 8-bit integers, for activations too."""
 
     @property
     def bits_per_weight(self) -> Fraction:
@@ -37,7 +40,7 @@ class Quantization:
         return -int(-weights * self.bits_per_weight // 8)
 
 
-METHODS = ("fp8", "fbgemm_fp8", "awq", "gptq", "mxfp4", "int8", "compressed-tensors", "bitsandbytes")
+METHODS = ("fp8", "fbgemm_fp8", "awq", "gptq", "mxfp4", "int8", "compressed-tensors", "bitsandbytes", "modelopt")
 """Methods of known size."""
 
 
@@ -51,6 +54,8 @@ def quantization(config: Mapping[str, Any]) -> Quantization | None:
             sides = block if isinstance(block, list) and len(block) == 2 and all(_positive(side) for side in block) else None
             return Quantization(method, 8, sides[0] * sides[1] if sides else 0, _FLOAT_BITS if sides else 0)
         case "int8":
+            return Quantization(method, 8)
+        case "modelopt" if config.get("quant_algo") == "FP8":
             return Quantization(method, 8)
         case "mxfp4":
             return Quantization(method, 4, 32, 8, experts_only=True)
@@ -78,7 +83,16 @@ def _grouped(one: Any) -> Quantization | None:
     bits, size = weights.get("num_bits"), weights.get("group_size")
     if not _positive(bits) or bits > 8:
         return None
-    return Quantization("compressed-tensors", bits, size if _positive(size) else 0, _SCALE_BITS if _positive(size) else 0)
+    activations = one.get("input_activations")
+    integers = bits == 8 and weights.get("type") == "int" and isinstance(activations, dict) and activations.get("type") == "int"
+    grouped = _positive(size)
+    return Quantization(
+        "compressed-tensors",
+        bits,
+        size if grouped else 0,
+        _SCALE_BITS if grouped else 0,
+        integer_activations=integers,
+    )
 
 
 def _positive(value: Any) -> TypeGuard[int]:

@@ -33,16 +33,17 @@ def quota_of(type_: str, capacity: str) -> Quota | None:
     blocks have quotas of their own. Raises ``KeyError`` for an unknown type.
     """
     family = instance_type(type_).family
-    return next((one for one in _quotas(capacity).values() if family in one.families), None)
+    return next((one for one in quotas_of(capacity).values() if family in one.families), None)
 
 
 def quota(name: str) -> Quota:
     """A quota of something else, by its name in ``quotas.toml``. Raises ``KeyError`` with the nearest names."""
-    return find("quota", name, _quotas("others"))
+    return find("quota", name, quotas_of("others"))
 
 
 @cache
-def _quotas(section: str) -> Mapping[str, Quota]:
+def quotas_of(section: str) -> Mapping[str, Quota]:
+    """The quotas of a section of ``quotas.toml``, by name: ``on_demand``, ``spot`` or ``others``; empty for another."""
     around = table("quotas.toml").get(section, {})
     origin = {"source": around.get("source", ""), "read": around.get("read", "")}
     return {name: Quota(name=name, **origin, **arguments(row)) for name, row in rows(around).items()}

@@ -114,6 +114,8 @@ def arguments(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _frozen(one) for key, one in value.items()}
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 

@@ -37,6 +37,11 @@ class Support:
     extended: date
 
 
+def kubernetes_versions() -> tuple[str, ...]:
+    """All Kubernetes minor versions with pins, the oldest first."""
+    return tuple(rows(table("versions.toml")["kubernetes"]))
+
+
 def support(kubernetes_version: str) -> Support:
     """Returns when support of a Kubernetes minor version ends. Raises ``KeyError`` if the catalog does not have the version."""
     return Support(**_row("kubernetes", kubernetes_version))

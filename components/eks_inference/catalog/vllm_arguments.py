@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Literal
 
 from eks_inference.catalog.tables import Row, arguments, rows, table
@@ -62,7 +62,7 @@ class VllmRelease(Row):
     flags: Mapping[str, VllmArgument] = field(default_factory=dict)
     """Flags of ``vllm serve`` without dashes in front. Empty: no engine profile of this release starts ``vllm serve``."""
 
-    @property
+    @cached_property
     def several(self) -> frozenset[str]:
         """Flags that take several values."""
         return frozenset(name for name, one in self.flags.items() if one.takes in SEVERAL)

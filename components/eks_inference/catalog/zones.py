@@ -41,6 +41,11 @@ def zone_ids(region: str, family: str) -> tuple[str, ...]:
     return tuple(offered.get(family, [] if accelerated else offered["zones"]))
 
 
+def says_zones_of(family: str) -> bool:
+    """Whether the catalog says where a family is offered: not of a team's own instance types with accelerators."""
+    return not _family_is_accelerated().get(family) or any(family in offered for offered in _regions().values())
+
+
 def region_of_zone(zone_id: str) -> str:
     """The region of a zone (``usw2-az4``): ``us-west-2``. Empty for a zone of no known region."""
     return _regions_by_prefix().get(zone_id.partition("-az")[0], "")

@@ -16,6 +16,7 @@ from eks_inference.cluster.objects import on_cluster
 from eks_inference.cluster.plan import STORAGE_CLASS
 from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
+from eks_inference.kubernetes.front import Front
 from eks_inference.kubernetes.secret_object import secret_object
 from eks_inference.kubernetes.secrets import SecretRef, secret_env
 from eks_inference.loadtest.client_plan import client_policy, volume_claim
@@ -31,7 +32,8 @@ class OpenWebUI(Component):
     It creates a namespace with Pod Security "restricted", a NetworkPolicy (no ingress; egress only to the cluster's DNS and to
     the servers), a gp3 volume, the Deployment ``open-webui`` (one replica, uid 1000) on the nodes of ``placement``, and its
     Service on port 80. Users run ``port_forward_command``, which bypasses the policy because it enters through the node, and open
-    http://localhost:8081. To give more people access, put an authenticating proxy in front and open the policy to it.
+    http://localhost:8081. For more people, a ``Gateway`` gives it an address with HTTPS, opens the policy to that, and asks who
+    they are.
 
     ``admin_password`` is the password of ``spec.admin_email``, at most 72 bytes. A ``SecretRef`` names a Secret in
     ``spec.namespace``, which the pod waits for. Open WebUI reads the password at its first start only: change it in the web UI
@@ -120,6 +122,9 @@ class OpenWebUI(Component):
             **plan.web_ui_service(spec),
             opts=on_cluster(cluster, self, deployment),
         )
+        self.fronts: Sequence[Front] = (plan.web_ui_front(),)
+        self.authenticates = password is not None
+        """Whether only people with an account get in. Without a password, the first visitor becomes the administrator."""
         self.ready: Sequence[pulumi.Resource] = (deployment,)
         self.register_outputs({"namespace": spec.namespace, "portForwardCommand": self.port_forward_command})
 

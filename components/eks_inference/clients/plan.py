@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from eks_inference.clients.spec import OpenWebUISpec, SmokeTestSpec
+from eks_inference.kubernetes.front import Front
 from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.kubernetes.workloads import APP_LABEL
 from eks_inference.placement import Placement
@@ -32,6 +33,15 @@ _DATA = "/data"
 _USER = 1000
 
 
+_WEB_UI_PORT = 8080
+_WEB_UI_HEALTH = "/health"
+
+
+def web_ui_front() -> Front:
+    """Returns where people's browsers enter."""
+    return Front(WEB_UI_NAME, 80, {APP_LABEL: WEB_UI_NAME}, _WEB_UI_HEALTH, target_port=_WEB_UI_PORT)
+
+
 def web_ui_service(spec: OpenWebUISpec) -> dict[str, Any]:
     """Returns ``metadata`` and ``spec`` of the Service."""
     return {
@@ -39,7 +49,7 @@ def web_ui_service(spec: OpenWebUISpec) -> dict[str, Any]:
         "spec": {
             "type": "ClusterIP",
             "selector": {APP_LABEL: WEB_UI_NAME},
-            "ports": [{"name": "http", "port": 80, "targetPort": "http"}],
+            "ports": [{"name": "http", "port": web_ui_front().port, "targetPort": "http"}],
         },
     }
 
@@ -68,13 +78,13 @@ def web_ui_deployment(
         **spec.extra_env,
     }
     plain = [{"name": name, "value": value} for name, value in environment.items()]
-    probe = {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": 10, "timeoutSeconds": 5}
+    probe = {"httpGet": {"path": _WEB_UI_HEALTH, "port": "http"}, "periodSeconds": 10, "timeoutSeconds": 5}
     container = {
         "name": WEB_UI_NAME,
         "image": image,
         # Secrets come first: Kubernetes expands only variables that are defined earlier.
         "env": list({entry["name"]: dict(entry) for entry in (*secrets, *plain)}.values()),
-        "ports": [{"name": "http", "containerPort": 8080}],
+        "ports": [{"name": "http", "containerPort": _WEB_UI_PORT}],
         # No CPU limit: with half a core the imports take minutes, and afterwards the process idles.
         "resources": {"requests": {"cpu": spec.cpu, "memory": spec.memory}, "limits": {"memory": spec.memory}},
         "startupProbe": {**probe, "failureThreshold": 60},

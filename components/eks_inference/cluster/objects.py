@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pulumi
@@ -11,6 +12,8 @@ import pulumi_kubernetes as k8s
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.kubernetes.pod_security import Level, enforce
+
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 def on_cluster(
@@ -55,11 +58,12 @@ def namespace_object(
     cluster: Cluster,
     parent: pulumi.Resource,
     delete_before_replace: bool | None = None,
+    labels: Mapping[str, str] = _NONE,
 ) -> k8s.core.v1.Namespace:
     """Creates a namespace that enforces a level of the Pod Security Standards. Callers justify any level but "restricted"."""
     return k8s.core.v1.Namespace(
         resource_name,
-        metadata={"name": namespace, "labels": enforce(level)},
+        metadata={"name": namespace, "labels": {**enforce(level), **labels}},
         opts=on_cluster(cluster, parent, *cluster.pods_ready, delete_before_replace=delete_before_replace),
     )
 

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from eks_inference.aws.logs import RetentionDays
 from eks_inference.late import Late
-from eks_inference.spec import Form, Spec, repeated
+from eks_inference.spec import Form, Spec, listed, repeated
 
 Version = Literal["1.33", "1.34", "1.35", "1.36"]
 LogType = Literal["api", "audit", "authenticator", "controllerManager", "scheduler"]
@@ -82,7 +82,7 @@ def _service_block(value: str) -> str:
     return value
 
 
-SupportedVersion = Annotated[Version, BeforeValidator(_supported)]
+SupportedVersion = Annotated[Version, BeforeValidator(_supported), Field(json_schema_extra=listed("KubernetesVersion"))]
 PublicCidr = Annotated[str, AfterValidator(_public_block), Field(description="An address block, e.g. 203.0.113.0/24.")]
 ServiceCidr = Annotated[str, AfterValidator(_service_block)]
 PrincipalArn = Annotated[

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pulumi
+if TYPE_CHECKING:
+    import pulumi
 
-CONFIG_SECRETS = ("huggingFaceToken", "grafanaAdminPassword", "openWebUiAdminPassword", "servingApiKey", "alertReceiverUrl")
+CONFIG_SECRETS = (
+    "huggingFaceToken",
+    "grafanaAdminPassword",
+    "openWebUiAdminPassword",
+    "servingApiKey",
+    "alertReceiverUrl",
+    "gatewayClientSecret",
+    "endpointKeys",
+)
 """Configuration keys that may be set with ``pulumi config set --secret eks-inference:<key>``. They are separate from the stack
 object, because one encrypted value would hide the whole object from reviews and offline previews."""
 

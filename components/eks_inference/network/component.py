@@ -55,7 +55,7 @@ class Vpc(Component):
         self._tags = settings.tags
         self.cidr = spec.cidr
         self.isolated = spec.nat == "none"
-        plans = plan_subnets(spec.cidr, zone_ids, public=spec.public_subnets)
+        plans = plan_subnets(spec.cidr, zone_ids, public=spec.public_subnets, load_balancers=spec.load_balancer_subnets)
 
         vpc = aws.ec2.Vpc(
             f"{name}-vpc",
@@ -81,8 +81,21 @@ class Vpc(Component):
         private, tables, private_ready = self._private_side(plans, gateways, cluster_name)
         endpoints = self._endpoints(settings.region, spec.endpoints, private, tables)
 
-        self.public_subnets: Sequence[Subnet] = tuple(Subnet(zone_id, subnet.id) for zone_id, subnet in public.items())
-        self.private_subnets: Sequence[Subnet] = tuple(Subnet(zone_id, subnet.id) for zone_id, subnet in private.items())
+        balanced = {
+            plan.zone_id: self._subnet(f"load-balancers-{plan.zone_id}", plan.zone_id, plan.load_balancer, table, {})[0]
+            for plan, table in zip(plans, tables, strict=True)
+            if plan.load_balancer
+        }
+        ranges = {plan.zone_id: plan for plan in plans}
+        self.public_subnets: Sequence[Subnet] = tuple(
+            Subnet(zone_id, subnet.id, str(ranges[zone_id].public)) for zone_id, subnet in public.items()
+        )
+        self.private_subnets: Sequence[Subnet] = tuple(
+            Subnet(zone_id, subnet.id, str(ranges[zone_id].private)) for zone_id, subnet in private.items()
+        )
+        self.load_balancer_subnets: Sequence[Subnet] = tuple(
+            Subnet(zone_id, subnet.id, str(ranges[zone_id].load_balancer)) for zone_id, subnet in balanced.items()
+        )
         # With NAT the private routes already depend on the public side; without NAT the endpoints are the only way out.
         self.ready: Sequence[pulumi.Resource] = (*private_ready, *(() if gateways else (*public_ready, *endpoints)))
         self.register_outputs(

@@ -13,10 +13,14 @@ from eks_inference.component import Handle
 
 @dataclass(frozen=True)
 class Subnet(Handle):
-    """A subnet: the id of its zone (``usw2-az4``, the same in every account, unlike ``us-west-2a``) and its own id."""
+    """A subnet: the id of its zone (``usw2-az4``, the same in every account, unlike ``us-west-2a``) and its own id.
+
+    ``cidr`` is its range of addresses, which the subnets of a gateway's load balancer need.
+    """
 
     zone_id: str
     id: pulumi.Input[str]
+    cidr: str | None = None
 
 
 class Network(Protocol):
@@ -28,6 +32,11 @@ class Network(Protocol):
     def private_subnets(self) -> Sequence[Subnet]: ...
     @property
     def public_subnets(self) -> Sequence[Subnet]: ...
+    @property
+    def load_balancer_subnets(self) -> Sequence[Subnet]:
+        """Private subnets that hold internal load balancers and nothing else; empty: there are none."""
+        ...
+
     @property
     def isolated(self) -> bool:
         """Whether the private subnets have no route to the internet, so that nodes reach only endpoints of the VPC."""
@@ -51,3 +60,4 @@ class ExistingVpc(Handle):
     public_subnets: Sequence[Subnet] = ()
     isolated: bool = False
     ready: Sequence[pulumi.Resource] = ()
+    load_balancer_subnets: Sequence[Subnet] = ()

@@ -2,7 +2,8 @@
 
 A VPC is divided into a grid of eight equal blocks. The number in a zone's id is its position: block *n* is the private subnet of
 zone ``…-az<n>``. Block 0 is divided into eight again; its part *n* is the public subnet of zone *n*. The ranges of a zone depend
-only on the VPC's range and the zone's id, so adding, removing or reordering zones moves no other subnet::
+only on the VPC's range and the zone's id, so adding, removing or reordering zones moves no other subnet. Part 0 of block 0 is
+divided once more: its part *n* is the subnet of load balancers in zone *n*, where there is one::
 
     10.1.0.0/16    10.1.0.0/19                     10.1.32.0/19   10.1.64.0/19   10.1.96.0/19   10.1.128.0/19 …
                    public: 10.1.4.0/22 (az1) …     private az1    private az2    private az3    private az4
@@ -30,6 +31,8 @@ _NOT_FOR_VPCS = tuple(
     ipaddress.IPv4Network(block) for block in ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4")
 )
 """EC2 refuses these as the range of a VPC (EC2 API, CreateVpc; IANA, IPv4 special-purpose addresses)."""
+SMALLEST_VPC_WITH_LOAD_BALANCERS = 18
+"""In a /18, subnets of load balancers are /27."""
 MIN_ZONES = 2
 """EKS requires control-plane subnets in at least two zones (EKS user guide, "Subnet requirements for clusters")."""
 DEFAULT_ZONES = 3
@@ -37,11 +40,13 @@ DEFAULT_ZONES = 3
 
 @dataclass(frozen=True)
 class ZonePlan:
-    """The address ranges of one zone. ``public`` is None in a network without public subnets."""
+    """The address ranges of one zone. ``public`` is None in a network without public subnets, as is ``load_balancer`` in one
+    without subnets of load balancers."""
 
     zone_id: str
     private: ipaddress.IPv4Network
     public: ipaddress.IPv4Network | None
+    load_balancer: ipaddress.IPv4Network | None = None
 
 
 def vpc_range(cidr: str) -> ipaddress.IPv4Network:
@@ -67,13 +72,21 @@ def vpc_range(cidr: str) -> ipaddress.IPv4Network:
     return network
 
 
-def plan_subnets(cidr: str, zone_ids: Sequence[str], *, public: bool = True) -> tuple[ZonePlan, ...]:
+def has_room_for_load_balancers(cidr: str) -> bool:
+    """Returns whether subnets of load balancers in this range are large enough for AWS."""
+    return vpc_range(cidr).prefixlen <= SMALLEST_VPC_WITH_LOAD_BALANCERS
+
+
+def plan_subnets(
+    cidr: str, zone_ids: Sequence[str], *, public: bool = True, load_balancers: bool = False
+) -> tuple[ZonePlan, ...]:
     """Returns one ``ZonePlan`` per zone, in the given order.
 
     Raises ``ValueError`` when the range cannot hold the grid, a zone is given twice, or a zone does not fit into the grid.
     """
     grid = list(vpc_range(cidr).subnets(_BITS))
     public_grid = list(grid[0].subnets(_BITS))
+    balanced = list(public_grid[0].subnets(_BITS)) if load_balancers else []
     if len(set(zone_ids)) < len(zone_ids):
         raise ValueError(f"a zone is given twice: {', '.join(zone_ids)}")
     plans = []
@@ -84,7 +97,9 @@ def plan_subnets(cidr: str, zone_ids: Sequence[str], *, public: bool = True) -> 
         number = int(match[1])
         if not 0 < number < len(grid):
             raise ValueError(f"zone '{zone_id}' does not fit into the grid, which has room for az1 to az{len(grid) - 1}")
-        plans.append(ZonePlan(zone_id, grid[number], public_grid[number] if public else None))
+        plans.append(
+            ZonePlan(zone_id, grid[number], public_grid[number] if public else None, balanced[number] if load_balancers else None)
+        )
     return tuple(plans)
 
 
@@ -122,7 +137,7 @@ def choose_zones(region: str, families: Sequence[str] = (), count: int | None = 
 
     At least one of the zones offers each family. Zones that offer more families come first, then those that the catalog prefers
     for the scarcest family. ``count`` is the number of zones; None means ``DEFAULT_ZONES``, or all zones of a smaller region.
-    More zones are the same ones and further ones behind them.
+    More zones are the same ones and further ones behind them. A family of which the catalog has no zones decides nothing.
 
     Raises ``SpecError`` when the region does not offer a family, when the families need more zones, or when the region has fewer.
     """
@@ -131,7 +146,7 @@ def choose_zones(region: str, families: Sequence[str] = (), count: int | None = 
         fault = Fault(("zone_ids",), "the catalog has no zones for this region", region, known, "set zone_ids yourself")
         raise SpecError([fault])
     available = zones.region_zone_ids(region)
-    offered = {family: zones.zone_ids(region, family) for family in dict.fromkeys(families)}
+    offered = {family: zones.zone_ids(region, family) for family in dict.fromkeys(families) if zones.says_zones_of(family)}
     absent = [
         Fault(
             ("zone_ids",),

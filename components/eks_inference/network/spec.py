@@ -1,11 +1,19 @@
 """Spec of a network: addresses, zones, NAT and endpoints."""
 
-from typing import Annotated, Literal, Self
+import operator
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from eks_inference.aws.logs import RetentionDays
-from eks_inference.network.plan import LARGEST_VPC, MIN_ZONES, SMALLEST_VPC, vpc_range
+from eks_inference.network.plan import (
+    LARGEST_VPC,
+    MIN_ZONES,
+    SMALLEST_VPC,
+    SMALLEST_VPC_WITH_LOAD_BALANCERS,
+    has_room_for_load_balancers,
+    vpc_range,
+)
 from eks_inference.spec import Spec, ZoneId, distinct
 
 Endpoint = Literal[
@@ -41,6 +49,11 @@ class FlowLogsSpec(Spec):
     retention_days: RetentionDays = Field(default=30, description="Retention of the log lines.")
 
 
+def _follows(schema: dict[str, Any]) -> None:
+    """An absent key follows from the gateway, so the schema has no default for it."""
+    del schema["default"]
+
+
 class NetworkSpec(Spec):
     """A VPC with one private and, optionally, one public subnet in each of its zones. ``plan.py`` assigns their addresses.
 
@@ -74,6 +87,14 @@ class NetworkSpec(Spec):
         default=("s3",), description="Services with an endpoint in the VPC. 'ecr' needs 's3', which stores the image layers."
     )
 
+    load_balancer_subnets: bool = Field(
+        default=False,
+        exclude_if=operator.not_,
+        json_schema_extra=_follows,
+        description="Subnets that hold internal load balancers and nothing else, so that NetworkPolicies can tell their "
+        f"addresses from those of pods. Needs a range of /{SMALLEST_VPC_WITH_LOAD_BALANCERS} or larger. Absent: true with an "
+        "internal gateway in such a range.",
+    )
     flow_logs: FlowLogsSpec | None = Field(default=None, description="Log of the traffic in the VPC. Absent: none.")
 
     @model_validator(mode="after")
@@ -84,6 +105,9 @@ class NetworkSpec(Spec):
             raise ValueError(f"nat '{self.nat}' needs a public subnet for its gateway: set public_subnets, or nat to 'none'")
         if "ecr" in self.endpoints and "s3" not in self.endpoints:
             raise ValueError("endpoint 'ecr' also needs 's3': image layers come from S3")
+        if self.load_balancer_subnets and not has_room_for_load_balancers(self.cidr):
+            needed = f"/{SMALLEST_VPC_WITH_LOAD_BALANCERS}"
+            raise ValueError(f"load_balancer_subnets: {self.cidr} has no room for them: they need a range of {needed} or larger")
         missing = sorted(WITHOUT_INTERNET - set(self.endpoints))
         if self.nat == "none" and missing:
             raise ValueError(f"without NAT no node can join the cluster: add the endpoints {', '.join(missing)}")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pulumi
 
+from eks_inference.accelerators.claims.component import DraDriver
 from eks_inference.accelerators.nvidia.component import NvidiaDevicePlugin
 from eks_inference.catalog import versions
 from eks_inference.component import Component
@@ -36,7 +37,7 @@ class DcgmExporter(Component):
         spec: Given[DcgmExporterSpec],
         opts: pulumi.ResourceOptions | None = None,
         *,
-        plugin: NvidiaDevicePlugin,
+        plugin: NvidiaDevicePlugin | DraDriver,
         metrics: Metrics | None = None,
     ) -> None:
         spec = DcgmExporterSpec.of(spec)

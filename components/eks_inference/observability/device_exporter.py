@@ -8,6 +8,7 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
+from eks_inference.accelerators.claims.component import DraDriver
 from eks_inference.accelerators.neuron.component import NeuronPlugin
 from eks_inference.accelerators.nvidia.component import NvidiaDevicePlugin
 from eks_inference.cluster.objects import in_namespace, namespace_object, on_cluster
@@ -24,7 +25,7 @@ def device_exporter(
     endpoints: Sequence[Mapping[str, Any]],
     egress: Sequence[Rule],
     files: Mapping[str, str] | None = None,
-    plugin: NeuronPlugin | NvidiaDevicePlugin,
+    plugin: NeuronPlugin | NvidiaDevicePlugin | DraDriver,
     metrics: Metrics | None,
     parent: pulumi.Resource,
 ) -> Sequence[pulumi.Resource]:

@@ -285,9 +285,10 @@ class VllmMetrics(Component):
 
 
 class RouterMetrics(Component):
-    """Makes Prometheus scrape the router of a prefill and decode pair, at the port ``http`` of pods with ``pod_labels``.
+    """Makes Prometheus scrape the router of prefill and decode servers, at the port ``port_name`` of pods with ``pod_labels``.
 
-    The metrics (``pair_router_...``) count requests and the slots of the servers; the label ``server`` is the pair's name.
+    The metrics of a static pair (``pair_router_...``) count requests and the slots of the servers, those of vllm-router
+    (``vllm_router_...``) requests and servers; the label ``server`` is the name of pair or group.
     """
 
     def __init__(
@@ -298,6 +299,7 @@ class RouterMetrics(Component):
         namespace: str,
         pod_labels: Mapping[str, str],
         port: int,
+        port_name: str = "http",
         metrics: Metrics,
         after: Sequence[pulumi.Resource],
     ) -> None:
@@ -312,7 +314,7 @@ class RouterMetrics(Component):
                 namespace,
                 labels=metrics.monitor_labels,
                 selector=pod_labels,
-                endpoints=[plan.router_endpoint()],
+                endpoints=[plan.router_endpoint(port_name)],
             ),
             opts=on_cluster(metrics.cluster, self, *metrics.ready, *after),
         )

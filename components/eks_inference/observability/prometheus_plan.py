@@ -283,10 +283,10 @@ def vllm_endpoints(ports: Sequence[str], metric_names: Mapping[str, str]) -> lis
     ]
 
 
-def router_endpoint() -> dict[str, Any]:
-    """Returns the endpoint of the router of a pair."""
+def router_endpoint(port: str = "http") -> dict[str, Any]:
+    """Returns the endpoint of the router of prefill and decode servers."""
     labels = [_target_label("__meta_kubernetes_pod_label_eks_inference_server", "server")]
-    return {"port": "http", "path": "/metrics", "relabelings": labels}
+    return {"port": port, "path": "/metrics", "relabelings": labels}
 
 
 def node_labels() -> list[dict[str, Any]]:

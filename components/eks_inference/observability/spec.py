@@ -1,10 +1,12 @@
 """Settings of metrics and logs."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from eks_inference.aws.logs import RetentionDays
+from eks_inference.catalog.accelerators import Accelerator
 from eks_inference.cluster.spec import AddonVersion
 from eks_inference.late import Late
 from eks_inference.spec import Form, KmsKeyArn, Namespace, Spec, VolumeGib, stated
@@ -162,6 +164,10 @@ class DcgmExporterSpec(Spec):
     """NVIDIA's DCGM exporter: utilization, memory, power, temperature and errors of the GPUs of all nodes, for Prometheus."""
 
     namespace: Namespace = Field(default="dcgm-exporter", description="Namespace of the exporter; created here.")
+
+
+MONITORS: Mapping[str, Accelerator] = {"neuron_monitor": "neuron", "dcgm_exporter": "nvidia"}
+"""Keys of monitors of devices → whose devices they read."""
 
 
 class ObservabilitySpec(Spec):

@@ -12,7 +12,7 @@ from eks_inference.catalog import instances
 from eks_inference.cluster.handle import Cluster
 from eks_inference.component import Handle
 from eks_inference.faults import Fault, SpecError
-from eks_inference.placement import Placement, Taint, place
+from eks_inference.placement import OfferedBy, Placement, Taint, place
 from eks_inference.wiring import home_of
 
 
@@ -21,7 +21,8 @@ class ExistingPool(Handle):
     """Existing nodes: a node group, a Karpenter NodePool, or any other nodes with a distinguishing label.
 
     ``node_selector`` selects these nodes and no others, ``taints`` are their taints, ``max_nodes`` is their largest number (None:
-    unbounded), ``efa_interfaces`` the number of EFA interfaces per node, and ``driver`` the version of their Neuron driver.
+    unbounded), ``efa_interfaces`` the number of EFA interfaces per node, ``driver`` the version of their Neuron driver, and
+    ``devices`` what offers their devices: device plugins, or drivers for claims.
     Raises ``SpecError`` for instance types that are not in the catalog.
     """
 
@@ -34,6 +35,7 @@ class ExistingPool(Handle):
     ready: Sequence[pulumi.Resource] = ()
     efa_interfaces: int = 0
     driver: str | None = None
+    devices: OfferedBy = "plugin"
     cluster: Cluster | None = None
     """The cluster where it is; None: not said, so that it goes with any."""
 
@@ -60,4 +62,6 @@ class ExistingPool(Handle):
             zone_ids=self.zone_ids,
             ready=self.ready,
         )
-        return replace(placement, efa_interfaces=self.efa_interfaces, driver=self.driver, home=home_of(self))
+        return replace(
+            placement, efa_interfaces=self.efa_interfaces, driver=self.driver, devices=self.devices, home=home_of(self)
+        )

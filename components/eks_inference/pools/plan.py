@@ -9,7 +9,7 @@ import yaml
 from eks_inference.catalog import amis, versions, zones
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.faults import Fault, SpecError
-from eks_inference.placement import POOL_LABEL, Placement, Taint, place
+from eks_inference.placement import CLAIMS, DEVICES_LABEL, POOL_LABEL, Placement, Taint, place
 from eks_inference.pools import disks
 from eks_inference.pools.ami_spec import ReleaseAmi
 from eks_inference.pools.interfaces import efa_count
@@ -60,7 +60,7 @@ class ClusterFacts:
 
 def pool_labels(spec: PoolSpec, pool: str) -> dict[str, str]:
     """Returns the labels of the pool's nodes."""
-    return {POOL_LABEL: pool, **spec.extra_labels}
+    return {POOL_LABEL: pool, **({DEVICES_LABEL: CLAIMS} if spec.claimed else {}), **spec.extra_labels}
 
 
 def pool_taints(spec: PoolSpec) -> tuple[Taint, ...]:
@@ -221,7 +221,11 @@ def placement_of(
     instance = placement.instance_type
     driver = neuron_driver(spec, instance, kubernetes_version)
     placement = replace(
-        placement, driver=driver, kubelet=spec.kubelet.settings(), disk_mib_s=disks.image_disk_mib_s(spec, instance)
+        placement,
+        devices=spec.devices,
+        driver=driver,
+        kubelet=spec.kubelet.settings(),
+        disk_mib_s=disks.image_disk_mib_s(spec, instance),
     )
     if isinstance(spec, KarpenterPoolSpec):
         return replace(placement, spot="spot" in spec.capacity_types)

@@ -41,16 +41,16 @@ def zones_of_the_network(pool: PoolFacts) -> Iterator[Judgement]:
 def zones_offer_the_family(pool: PoolFacts) -> Iterator[Judgement]:
     wanted = pool.spec.zone_ids or pool.network_zone_ids
     families = sorted({instance.family for instance in pool.spec.instances()})
-    if pool.region not in zones.regions():
+    unknown = [one for one in families if pool.region not in zones.regions() or not zones.says_zones_of(one)]
+    if unknown:
         yield not_judged(
             "zones",
-            ", ".join(families),
+            ", ".join(unknown),
             pool.at("zone_ids") if pool.spec.zone_ids else pool.at(),
-            why=f"the catalog does not know which zones of {pool.region} offer {', '.join(families)}",
+            why=f"the catalog does not know which zones of {pool.region} offer {', '.join(unknown)}",
             fix="run `aws ec2 describe-instance-type-offerings --location-type availability-zone-id`, and silence this rule",
         )
-        return
-    for family in families:
+    for family in sorted({*families}.difference(unknown)):
         offered = zones.zone_ids(pool.region, family)
         found = [zone for zone in wanted if zone in offered]
         yield Judgement(
@@ -138,7 +138,7 @@ def kubelet_leaves_room(pool: PoolFacts) -> Iterator[Judgement]:
     "POO007",
     "Instance types without on-demand capacity come from a reservation or a capacity block.",
     fix="set capacity_reservation_id; for a capacity block also capacity_type: capacity_block",
-    source="public records of on-demand requests, copied in catalog/instances.toml; EC2 user guide, Capacity Blocks for ML",
+    source="AWS Price List and public records of on-demand requests, copied in catalog; EC2 user guide, Capacity Blocks for ML",
 )
 def scarce_types_are_reserved(pool: PoolFacts) -> Iterator[Judgement]:
     instances = pool.spec.instances()
@@ -151,8 +151,8 @@ def scarce_types_are_reserved(pool: PoolFacts) -> Iterator[Judgement]:
         # A pool with other types still starts nodes.
         holds=reserved or len(scarce) < len(instances),
         path=pool.at("capacity_reservation_id"),
-        working=(f"{named}: on demand only InsufficientInstanceCapacity; reservation: {'given' if reserved else 'none'}",),
-        message=f"EC2 has had no on-demand capacity of {named}: the node group would fail to create",
+        working=(f"{named}: not on demand; reservation: {'given' if reserved else 'none'}",),
+        message=f"EC2 has no {named} on demand: the node group would fail to create",
         given="none",
         allowed="the id of a reservation or a capacity block (cr-…)",
     )

@@ -9,12 +9,12 @@ from pydantic_core import PydanticCustomError
 
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
 from eks_inference.late import Late
-from eks_inference.placement import POOL_LABEL, Taint, TaintEffect
+from eks_inference.placement import DEVICES_LABEL, POOL_LABEL, OfferedBy, Taint, TaintEffect
 from eks_inference.pools.ami_spec import KarpenterAmi, ManagedAmi, ReleaseAmi
 from eks_inference.pools.disk_spec import RootDiskSpec
 from eks_inference.pools.efa_spec import EfaSpec, PlacementGroupChoice
 from eks_inference.pools.kubelet_spec import KarpenterKubeletSpec, KubeletSpec
-from eks_inference.spec import Cpu, Form, Memory, Spec, ZoneId, distinct, repeated, stated
+from eks_inference.spec import Cpu, Form, Memory, Spec, ZoneId, distinct, listed, repeated, stated
 
 _MOST_TAINTS = 50
 _NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
@@ -88,8 +88,16 @@ def _not_empty(values: tuple[str, ...]) -> tuple[str, ...]:
 
 Item = TypeVar("Item", bound=str)
 Distinct = Annotated[tuple[Item, ...], AfterValidator(distinct)]
-InstanceTypeName = Annotated[str, AfterValidator(_known_instance_type), Field(description="EC2 instance type.")]
-InstanceFamily = Annotated[str, AfterValidator(_known_family), Field(description="EC2 instance family, e.g. inf2.")]
+InstanceTypeName = Annotated[
+    str,
+    AfterValidator(_known_instance_type),
+    Field(description="EC2 instance type.", json_schema_extra=listed("InstanceType")),
+]
+InstanceFamily = Annotated[
+    str,
+    AfterValidator(_known_family),
+    Field(description="EC2 instance family, e.g. inf2.", json_schema_extra=listed("InstanceFamily")),
+]
 
 
 class TaintSpec(Spec):
@@ -115,6 +123,14 @@ class _PoolBase(RootDiskSpec):
         "or nvidia.com/gpu=true:NoSchedule by instance type, none for pools without accelerators.",
     )
     extra_taints: tuple[TaintSpec, ...] = Field(default=(), description="Node taints in addition to those above.")
+    devices: OfferedBy = Field(
+        default="plugin",
+        # Like an unset key, the default is not an input of the component.
+        exclude_if=lambda choice: choice == "plugin",
+        description="What offers accelerators and EFA interfaces to pods. plugin: device plugins, as resources that are counted. "
+        "claims: drivers for dynamic resource allocation, from which the scheduler itself allocates connected sets; needs "
+        "Kubernetes 1.34 and nodes whose number does not follow the pods.",
+    )
     kubelet: KarpenterKubeletSpec = Field(
         default_factory=KarpenterKubeletSpec, description="Fields of KubeletConfiguration to set; only those that Karpenter has."
     )
@@ -135,6 +151,11 @@ class _PoolBase(RootDiskSpec):
         """Returns the instance types of the catalog that this pool can start."""
         raise NotImplementedError
 
+    @property
+    def claimed(self) -> bool:
+        """Whether pods claim the devices of the nodes."""
+        return self.devices == "claims"
+
     @model_validator(mode="after")
     def _consistent_base(self) -> Self:
         # A pool has one image, for one architecture and one kind of driver, and one taint, for one kind of device.
@@ -144,6 +165,10 @@ class _PoolBase(RootDiskSpec):
                 raise ValueError(f"instance types of one pool differ in {what}: {found}; create a pool for each")
         if POOL_LABEL in self.extra_labels:
             raise ValueError(f"{POOL_LABEL} is the pool's name; placements rely on it")
+        if DEVICES_LABEL in self.extra_labels:
+            raise ValueError(f"{DEVICES_LABEL} says what offers the devices: set devices instead")
+        if self.claimed and not any(instance.accelerator or instance.efa_interfaces for instance in self.instances()):
+            raise ValueError("devices: claims is for pools with accelerators or EFA interfaces; leave it out")
         for key in self.extra_labels:
             prefix = key.rpartition("/")[0]
             reserved = any(prefix == taken or prefix.endswith(f".{taken}") for taken in _RESERVED_PREFIXES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,7 +14,8 @@ from eks_inference.observability.handle import Metrics
 
 
 class ScaledServer(Protocol):
-    """A model server that is one Deployment without ``replicas``: ``VllmServer``, ``TritonServer``.
+    """A model server that is one Deployment without ``replicas``: ``VllmServer``, ``TritonServer``, or one
+    half of ``PrefillDecodeServers``.
 
     ``RayServeVllm`` is none: Ray scales its own workers.
     """
@@ -26,6 +27,15 @@ class ScaledServer(Protocol):
     @property
     def ready(self) -> Sequence[pulumi.Resource]:
         """The Deployment. Pulumi creates the autoscaler after it and deletes the autoscaler first."""
+        ...
+
+
+class ScaledParts(Protocol):
+    """A model server as its autoscalers see it."""
+
+    @property
+    def scaled(self) -> Mapping[str, ScaledServer]:
+        """What each autoscaler scales, by the keys of ``ServerSpec.scalers``."""
         ...
 
 

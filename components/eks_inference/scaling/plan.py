@@ -16,7 +16,7 @@ QUEUE_COUNTER = "nv_inference_queue_duration_us"
 """Triton's counter of the total waiting time of all requests, in microseconds."""
 
 RATE_WINDOW_SECONDS = 60
-"""Averaging window of all HPA metrics, as in the source system."""
+"""Averaging window of all metrics that are means, as in the source system."""
 
 SCRAPES_IN_A_WINDOW = 4
 """Samples wanted in that window: a rate needs two, and some scrapes fail (Prometheus documentation, "rate")."""
@@ -38,14 +38,25 @@ def keda_queries(spec: KedaSpec, *, namespace: str, deployment: str) -> dict[str
     waiting = f"sum(vllm:num_requests_waiting{{{pods}}})"
     # The second name is from older releases (pull requests 18354 and 29330 of vllm-project/vllm).
     cache_use = f"vllm:kv_cache_usage_perc{{{pods}}} or vllm:gpu_cache_usage_perc{{{pods}}}"
+    running = f"vllm:num_requests_running{{{pods}}}"
     queries = {
         "waiting": (waiting, spec.waiting_requests),
         # With several engines in a pod, the fullest one counts.
         "kv-cache": (f"sum(max by (pod) ({cache_use}))", spec.kv_cache_use),
+        "concurrent": (f"{waiting} + sum({running})", spec.concurrent_requests),
+        "first-token": (_mean_of_pods("vllm:time_to_first_token_seconds", pods, running), spec.first_token_seconds),
+        "token": (_mean_of_pods("vllm:inter_token_latency_seconds", pods, running), spec.token_seconds),
     }
-    if spec.concurrent_requests is not None:
-        queries["concurrent"] = (f"{waiting} + sum(vllm:num_requests_running{{{pods}}})", spec.concurrent_requests)
-    return queries
+    return {name: (query, threshold) for name, (query, threshold) in queries.items() if threshold is not None}
+
+
+def _mean_of_pods(histogram: str, pods: str, running: str) -> str:
+    """Returns a query for the mean of a histogram times the number of pods: twice the target asks for twice the pods.
+
+    Without requests it is 0. Division by the target per pod makes a count of pods of it.
+    """
+    total, count = (f"sum(rate({histogram}_{part}{{{pods}}}[{RATE_WINDOW_SECONDS}s]))" for part in ("sum", "count"))
+    return f"{total} / clamp_min({count}, 0.001) * count(max by (pod) ({running}))"
 
 
 def pods_of(namespace: str, deployment: str) -> str:

@@ -39,6 +39,10 @@ class _Bounds(Spec):
         return self
 
 
+KEDA_SIGNALS = ("waiting_requests", "kv_cache_use", "concurrent_requests", "first_token_seconds", "token_seconds")
+"""Keys of ``KedaSpec`` from which numbers of pods follow."""
+
+
 class KedaSpec(_Bounds):
     """KEDA on vLLM's own metrics: waiting requests and use of the KV cache. The default.
 
@@ -51,12 +55,28 @@ class KedaSpec(_Bounds):
     """
 
     kind: Literal["keda"] = Field(default="keda", json_schema_extra=stated)
-    waiting_requests: float = Field(default=4, gt=0, description="Waiting requests per pod above which a pod is added.")
-    kv_cache_use: float = Field(default=0.8, gt=0, le=1, description="Use of the KV cache above which a pod is added.")
+    waiting_requests: float | None = Field(
+        default=4, gt=0, description="Waiting requests per pod above which a pod is added; null: ignored."
+    )
+    kv_cache_use: float | None = Field(
+        default=0.8, gt=0, le=1, description="Use of the KV cache above which a pod is added; null: ignored."
+    )
     concurrent_requests: float | None = Field(
         default=None,
         gt=0,
         description="Target of running and waiting requests per pod; about 80 percent of max_num_seqs is usual. "
+        "Default: ignored.",
+    )
+    first_token_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        description="Mean time to the first token in the last minute above which pods are added, in proportion. "
+        "Default: ignored.",
+    )
+    token_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        description="Mean time between two tokens of an answer in the last minute above which pods are added, in proportion. "
         "Default: ignored.",
     )
     scale_out_seconds: Seconds = Field(
@@ -65,6 +85,12 @@ class KedaSpec(_Bounds):
     scale_out_step: Step = Field(default_factory=lambda: Step(percent=100), description="Default: double the pods per minute.")
     scale_in_seconds: Seconds = Field(default=300, description="How long load must stay lower before a pod is removed.")
     scale_in_step: Step = Field(default_factory=lambda: Step(pods=1), description="Default: one pod per minute.")
+
+    @model_validator(mode="after")
+    def _has_a_signal(self) -> Self:
+        if all(getattr(self, signal) is None for signal in KEDA_SIGNALS):
+            raise ValueError(f"nothing says how many pods there should be; give at least one of {', '.join(KEDA_SIGNALS)}")
+        return self
 
 
 class HpaSpec(_Bounds):

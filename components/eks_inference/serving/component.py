@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -13,6 +15,7 @@ from eks_inference.cluster.objects import in_namespace, namespace_object, on_clu
 from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
 from eks_inference.images.spec import InClusterImage
+from eks_inference.kubernetes.front import GATED, Front
 from eks_inference.kubernetes.pod_security import Level
 from eks_inference.kubernetes.secret_object import secret_object
 from eks_inference.kubernetes.secrets import SecretRef, secret_env
@@ -22,7 +25,7 @@ from eks_inference.outputs import carried
 from eks_inference.placement import Placement
 from eks_inference.rules import Rule, refuse
 from eks_inference.serving import deployment, protection
-from eks_inference.serving.pods import TERMINATION_SECONDS
+from eks_inference.serving.pods import DRAIN_SECONDS, termination_seconds
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.shape import ReplicatedServerSpec, ServerSpec
 from eks_inference.serving.storage import Account
@@ -75,14 +78,21 @@ def own_namespace(
     level: Level = "restricted",
     *,
     delete_before_replace: bool | None = None,
+    gated: bool = False,
 ) -> tuple[k8s.core.v1.Namespace, pulumi.ResourceOptions]:
     """Creates the namespace of a server or client, and returns it with the resource options of objects that go with it.
 
     A server wants ``delete_before_replace``: its pods go with the old namespace and leave their devices to the new ones, which
-    would wait for ever on a full node.
+    would wait for ever on a full node. In a ``gated`` namespace, pods wait for the load balancer in front of them.
     """
     made = namespace_object(
-        f"{name}-namespace", namespace, level, cluster=cluster, parent=parent, delete_before_replace=delete_before_replace
+        f"{name}-namespace",
+        namespace,
+        level,
+        cluster=cluster,
+        parent=parent,
+        delete_before_replace=delete_before_replace,
+        labels=GATED if gated else {},
     )
     return made, in_namespace(cluster, parent, made)
 
@@ -149,6 +159,10 @@ class ReplicatedServer(Component):
 
     url: str
     """See ``ModelServer``; set before ``_serve``."""
+    fronts: Sequence[Front]
+    """See ``Server``; set by ``_serve``."""
+    authenticates: bool = False
+    """See ``Server``."""
 
     def __init__(
         self,
@@ -187,7 +201,10 @@ class ReplicatedServer(Component):
         self.hardware = deployment.hardware(spec, placement.instance_type)
         self._cluster, self._placement = cluster, placement
         self._image = engine_image(spec, image, cluster)
-        namespace, self._inside = own_namespace(name, self.namespace, cluster, self, level, delete_before_replace=True)
+        gated = spec.behind_load_balancer
+        namespace, self._inside = own_namespace(
+            name, self.namespace, cluster, self, level, delete_before_replace=True, gated=gated
+        )
         self.foundation: Sequence[pulumi.Resource] = (namespace,)
         account = deployment.account_name(name)
         self._identity = Account(self.namespace, account, f"Model server {name} in the EKS cluster {cluster.name}")
@@ -209,13 +226,20 @@ class ReplicatedServer(Component):
         cluster, placement, labels, inside = self._cluster, self._placement, self.pod_labels, self._inside
         token_env, token = hub_token(name, hugging_face_token, self.namespace, inside)
         (metrics_port,) = self.metrics_ports.values()
+        _, ready = engine.health
+        front = Front(name, engine.ports["http"], labels, ready, api=urlsplit(self.url).path, drain_seconds=DRAIN_SECONDS)
+        self.fronts = (front, *(replace(front, **each) for each in engine.further_fronts))
         before = guards(
             name,
             policies=protection.server_policies(name, spec, labels, api=self.forwards[name], metrics=metrics_port),
-            quota=deployment.quota(name, spec, placement.instance_type),
+            quota=deployment.quota(name, spec, placement),
             budgets={"": deployment.disruption_budget(name, spec, labels)},
             options=inside,
         )
+        templates = [
+            k8s.resource.v1.ResourceClaimTemplate(f"{name}-{claim}", **manifest, opts=inside)
+            for claim, manifest in deployment.claims(spec, placement).manifests(name, self.namespace).items()
+        ]
         service = k8s.core.v1.Service(
             f"{name}-service",
             **deployment.service(name, spec, labels, engine.ports),
@@ -235,9 +259,9 @@ class ReplicatedServer(Component):
         timeouts = pulumi.CustomTimeouts(
             create=f"{deployment.progress_seconds(spec, placement) + REPORT_SECONDS}s",
             update=f"{deployment.rollout_seconds(spec, placement) + REPORT_SECONDS}s",
-            delete=f"{TERMINATION_SECONDS + REPORT_SECONDS}s",
+            delete=f"{termination_seconds(spec.behind_load_balancer) + REPORT_SECONDS}s",
         )
-        before += [self._account, service, *token, *placement.ready, *after]
+        before += [*templates, self._account, service, *token, *placement.ready, *after]
         self.deployment = k8s.apps.v1.Deployment(
             f"{name}-deployment",
             **manifest,
@@ -245,6 +269,7 @@ class ReplicatedServer(Component):
         )
         self.ready: Sequence[pulumi.Resource] = (self.deployment, service)
         self.endpoint = carried(self.url, self.ready)
+        self.scaled = {"": self}
 
     def scraped_by(self, name: str, metrics: Metrics, opts: pulumi.ResourceOptions) -> VllmMetrics:
         """Makes Prometheus scrape the server."""

@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from eks_inference.accelerators.efa.plan import EFA_RESOURCE
 from eks_inference.accelerators.neuron.plan import needs_scheduler
 from eks_inference.catalog.engines import Startup
 from eks_inference.catalog.instances import InstanceType
+from eks_inference.claims import DeviceClaims, claimed_resource, device_claims
 from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.nodes import pod_size
 from eks_inference.placement import Placement
@@ -31,6 +33,9 @@ USER = 1000
 """User and group id of the engine."""
 
 CONTAINER_SECURITY = {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True}
+
+ROOT_POD: Mapping[str, Any] = {"runAsUser": 0, "seccompProfile": {"type": "RuntimeDefault"}}
+"""Security context of a pod whose engine runs as root."""
 
 TMP = {"name": "tmp", "mountPath": "/tmp"}
 
@@ -50,9 +55,20 @@ def hardware(spec: ReplicatedServerSpec, shape: InstanceType) -> Hardware:
     return Hardware(shape.name, device_count(spec, shape), pods_min=spec.fewest, pods_max=spec.most - spec.surge)
 
 
-def resources(spec: ReplicatedServerSpec, shape: InstanceType) -> dict[str, str]:
+def resources(spec: ReplicatedServerSpec, placement: Placement) -> dict[str, str]:
     """Returns requests and limits of one pod except disk: those of the spec, or else a share of the node."""
-    return pod_size(shape, device_count(spec, shape), cpu=spec.cpu, memory=spec.memory)
+    shape = placement.instance_type
+    return pod_size(shape, device_count(spec, shape), cpu=spec.cpu, memory=spec.memory, claimed=placement.claimed)
+
+
+def claims(spec: ReplicatedServerSpec, placement: Placement, efa_interfaces: int = 0) -> DeviceClaims:
+    """Returns what one pod claims; nothing where device plugins offer devices and EFA interfaces.
+
+    Raises ``SpecError`` as ``device_claims`` does.
+    """
+    if not placement.claimed:
+        return DeviceClaims({})
+    return device_claims(placement, device_count(spec, placement.instance_type), efa_interfaces=efa_interfaces)
 
 
 def model_copy_gib(spec: ReplicatedServerSpec) -> int:
@@ -77,7 +93,7 @@ def cold_start_seconds(spec: ReplicatedServerSpec, placement: Placement) -> int:
 
 def progress_seconds(spec: ReplicatedServerSpec, placement: Placement) -> int:
     """Returns how long a rollout may make no progress: one pod terminates, and the next one makes a cold start."""
-    return pods.TERMINATION_SECONDS + cold_start_seconds(spec, placement)
+    return pods.termination_seconds(spec.behind_load_balancer) + cold_start_seconds(spec, placement)
 
 
 def rollout_seconds(spec: ReplicatedServerSpec, placement: Placement) -> int:
@@ -91,14 +107,26 @@ def rollout_seconds(spec: ReplicatedServerSpec, placement: Placement) -> int:
 # -- names and guards -----------------------------------------------------------------------------------------------------------
 
 
+def revised(name: str, revision: str) -> str:
+    """Returns the name of the Deployment of one revision."""
+    return f"{name}-{revision}" if revision else name
+
+
 def account_name(name: str) -> str:
     return f"{name}-server"
 
 
-def quota(name: str, spec: ReplicatedServerSpec, shape: InstanceType) -> dict[str, Any]:
+def quota(name: str, spec: ReplicatedServerSpec, placement: Placement) -> dict[str, Any]:
     """Allows for the rollout, in which terminating pods already have successors."""
-    devices = pods.quota_devices(spec.most, ending=max(spec.surge, 1), devices=device_count(spec, shape))
-    return protection.device_quota(spec.namespace_of(name), pods.device_resource(shape), devices)
+    shape = placement.instance_type
+    asked = claims(spec, placement).devices
+    each = {claimed_resource(device_class): count for device_class, count in asked.items()} or {
+        f"requests.{pods.device_resource(shape)}": device_count(spec, shape)
+    }
+    hard = {
+        resource: pods.quota_devices(spec.most, ending=max(spec.surge, 1), devices=devices) for resource, devices in each.items()
+    }
+    return protection.device_quota(spec.namespace_of(name), hard)
 
 
 def disruption_budget(name: str, spec: ReplicatedServerSpec, labels: Mapping[str, str]) -> dict[str, Any]:
@@ -125,11 +153,11 @@ class Engine:
     environment: Mapping[str, str]
     ports: Mapping[str, int]
     health: tuple[str, str]
-    """Paths of the liveness and the readiness probe, both on the port ``http``."""
+    """Paths of the liveness and the readiness probe, both on the first of ``ports``."""
     disk_gib: int
     """Node disk that one pod requests."""
     stop: Sequence[str]
-    """Command that runs before the engine receives SIGTERM. It must wait ``pods.SETTLE_SECONDS`` first: Kubernetes removes a
+    """Command that runs before the engine receives SIGTERM. It must wait ``pods.settle_seconds`` first: Kubernetes removes a
     terminating pod from its Service at once, but nodes learn of it one after the other."""
     mounts: Sequence[Mapping[str, Any]] = ()
     volumes: Sequence[Mapping[str, Any]] = ()
@@ -137,8 +165,21 @@ class Engine:
     download: Sequence[str] = ()
     """Command that downloads the model before the engine starts, in the engine's image and environment; empty: there is none."""
     init_containers: Sequence[Mapping[str, Any]] = ()
+    further_fronts: Sequence[Mapping[str, Any]] = ()
+    """What fronts beside ``http`` have instead of its fields."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Annotations of the pods: digests of content whose change must replace the pods."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Variables whose values are fields of the pod: ``status.podIP``."""
+    side_ports: Mapping[str, int] = field(default_factory=dict)
+    """Ports of the pods that no Service has."""
+    efa_interfaces: int = 0
+    security: Mapping[str, Any] | None = None
+    """Security context of the container, in place of that of Pod Security "restricted"."""
+    root: bool = False
+    """Whether the engine runs as root: a capability has an effect for no other user."""
+    lingers_seconds: int = 0
+    """How long the engine may go on after SIGTERM beyond a minute."""
 
 
 def deployment(
@@ -152,18 +193,21 @@ def deployment(
     storage: PodStorage,
     secret_env: Sequence[Mapping[str, Any]] = (),
     scheduler_name: str | None = None,
+    revision: str = "",
 ) -> dict[str, Any]:
-    """``scheduler_name`` applies only if the number of devices needs it.
+    """``scheduler_name`` applies only if the number of devices needs it. Deployments of different revisions exist side by side.
 
     The image and values in ``storage`` and ``secret_env`` may be unknown until deployed.
     """
     shape = placement.instance_type
-    partial = shape.neuron and needs_scheduler(device_count(spec, shape), shape)
+    partial = shape.neuron and not placement.claimed and needs_scheduler(device_count(spec, shape), shape)
+    claimed = claims(spec, placement, engine.efa_interfaces)
+    labels = {**labels, **({pods.REVISION_LABEL: revision} if revision else {})}
     env = _environment(engine, storage, secret_env)
-    download = [_download(spec, shape, engine, image, env)] if engine.download else []
+    download = [_download(spec, placement, engine, image, env)] if engine.download else []
     first = [*download, *engine.init_containers, *(with_tmp(one) for one in storage.init_containers)]
     return {
-        "metadata": {"name": name, "namespace": spec.namespace_of(name), "labels": dict(labels)},
+        "metadata": {"name": revised(name, revision), "namespace": spec.namespace_of(name), "labels": dict(labels)},
         "spec": {
             **({} if spec.autoscaling else {"replicas": spec.replicas}),
             # A pod frees its devices when it has ended. A surge pod needs devices of its own: on full nodes it waits forever,
@@ -172,7 +216,7 @@ def deployment(
                 "type": "RollingUpdate",
                 "rollingUpdate": {"maxSurge": spec.surge, "maxUnavailable": 0 if spec.surge else 1},
             },
-            "progressDeadlineSeconds": progress_seconds(spec, placement),
+            "progressDeadlineSeconds": progress_seconds(spec, placement) + engine.lingers_seconds,
             "selector": {"matchLabels": dict(labels)},
             "template": {
                 "metadata": {"labels": dict(labels), "annotations": dict(engine.annotations)},
@@ -185,10 +229,11 @@ def deployment(
                     "automountServiceAccountToken": False,
                     # Otherwise a Service named vllm sets VLLM_PORT=tcp://... in every pod, and vLLM takes that for its port.
                     "enableServiceLinks": False,
-                    "terminationGracePeriodSeconds": pods.TERMINATION_SECONDS,
-                    "securityContext": restricted_pod(USER),
+                    "terminationGracePeriodSeconds": pods.termination_seconds(spec.behind_load_balancer) + engine.lingers_seconds,
+                    "securityContext": ROOT_POD if engine.root else restricted_pod(USER),
+                    **(claimed.of_pod(name) if claimed.templates else {}),
                     **({"initContainers": first} if first else {}),
-                    "containers": [_container(spec, placement, engine, image, storage, env)],
+                    "containers": [_container(spec, placement, engine, image, storage, env, claimed)],
                     "volumes": [
                         *engine.volumes,
                         {"name": "tmp", "emptyDir": {}},
@@ -228,10 +273,15 @@ def _container(
     image: Any,
     storage: PodStorage,
     env: Sequence[Mapping[str, Any]],
+    claimed: DeviceClaims,
 ) -> dict[str, Any]:
-    sizes = _sizes(spec, placement.instance_type, engine)
+    sizes = _sizes(spec, placement, engine)
     live, ready = (
-        {"httpGet": {"path": path, "port": "http"}, "periodSeconds": _PROBE_SECONDS, "timeoutSeconds": _PROBE_SECONDS}
+        {
+            "httpGet": {"path": path, "port": next(iter(engine.ports))},
+            "periodSeconds": _PROBE_SECONDS,
+            "timeoutSeconds": _PROBE_SECONDS,
+        }
         for path in engine.health
     )
     return {
@@ -243,14 +293,14 @@ def _container(
         "args": list(engine.arguments),
         "workingDir": engine.home,
         "env": list(env),
-        "ports": [{"name": port, "containerPort": number} for port, number in engine.ports.items()],
+        "ports": [{"name": port, "containerPort": number} for port, number in {**engine.ports, **engine.side_ports}.items()],
         # Requests must equal limits for devices.
-        "resources": {"requests": sizes, "limits": sizes},
+        "resources": {"requests": sizes, "limits": sizes, **(claimed.of_container() if claimed.templates else {})},
         "startupProbe": {**live, "failureThreshold": math.ceil(startup_timeout_seconds(spec, placement) / _PROBE_SECONDS)},
         "readinessProbe": ready,
         "livenessProbe": {**live, "failureThreshold": _UNRESPONSIVE_SECONDS // _PROBE_SECONDS},
         "lifecycle": {"preStop": {"exec": {"command": list(engine.stop)}}},
-        "securityContext": CONTAINER_SECURITY,
+        "securityContext": dict(engine.security or CONTAINER_SECURITY),
         "volumeMounts": [
             *engine.mounts,
             TMP,
@@ -261,10 +311,11 @@ def _container(
 
 
 def _download(
-    spec: ReplicatedServerSpec, shape: InstanceType, engine: Engine, image: Any, env: Sequence[Mapping[str, Any]]
+    spec: ReplicatedServerSpec, placement: Placement, engine: Engine, image: Any, env: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     # Not the engine's own container: a container that starts again must not download again.
-    sizes = {what: size for what, size in _sizes(spec, shape, engine).items() if what != pods.device_resource(shape)}
+    devices = {pods.device_resource(placement.instance_type), EFA_RESOURCE}
+    sizes = {what: size for what, size in _sizes(spec, placement, engine).items() if what not in devices}
     return with_tmp(
         {
             "name": "download-model",
@@ -283,12 +334,14 @@ def _environment(engine: Engine, storage: PodStorage, secret_env: Sequence[Mappi
     return [
         *(dict(entry) for entry in secret_env if entry["name"] not in engine.environment),
         *storage.env,
+        *({"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in engine.fields.items()),
         *({"name": key, "value": value} for key, value in engine.environment.items()),
     ]
 
 
-def _sizes(spec: ReplicatedServerSpec, shape: InstanceType, engine: Engine) -> dict[str, str]:
-    return {**resources(spec, shape), "ephemeral-storage": f"{engine.disk_gib}Gi"}
+def _sizes(spec: ReplicatedServerSpec, placement: Placement, engine: Engine) -> dict[str, str]:
+    interfaces = {EFA_RESOURCE: str(engine.efa_interfaces)} if engine.efa_interfaces and not placement.claimed else {}
+    return {**resources(spec, placement), **interfaces, "ephemeral-storage": f"{engine.disk_gib}Gi"}
 
 
 def with_tmp(container: Mapping[str, Any]) -> dict[str, Any]:

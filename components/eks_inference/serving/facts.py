@@ -50,6 +50,8 @@ class ServingFacts:
     """Copies that work on one request: both of a prefill and decode pair in one pod."""
     pods_min: int = 1
     pods_max: int = 1
+    pods_beside: int = 0
+    """Pods that a rollout brings beside those of before, at most."""
     cpu_millis: int = 0
     memory_mib: int = 0
     """CPU and memory that one pod requests."""
@@ -69,6 +71,10 @@ class ServingFacts:
     container_port: int = 8000
     service_port: int = 8000
     """Target port of the Service."""
+    part: str = ""
+    """The part of the server, where parts differ: ``prefill``, ``decode``. Empty: there is one kind of pod."""
+    claims: bool = False
+    """Whether pods of this kind can claim devices, where no device plugin offers them."""
     efa_interfaces: int = 0
     """EFA interfaces that one pod requests."""
     image: str = ""
@@ -182,7 +188,7 @@ def replicated_facts(
     """Returns the facts of a server of equal pods."""
     shape = placement.instance_type
     # Rules refuse an instance type without devices, whose pods have no share of it.
-    share = resources(spec, shape) if shape.accelerator else {"cpu": spec.cpu or "0", "memory": spec.memory or "0"}
+    share = resources(spec, placement) if shape.accelerator else {"cpu": spec.cpu or "0", "memory": spec.memory or "0"}
     return server_facts(
         spec,
         placement,
@@ -190,10 +196,12 @@ def replicated_facts(
         scheduler=scheduler,
         devices=device_count(spec, shape),
         pods_min=spec.fewest,
-        pods_max=spec.most,
+        pods_max=spec.most - spec.surge,
+        pods_beside=spec.surge,
         cpu_millis=cpu_millis(share["cpu"]),
         memory_mib=memory_mib(share["memory"]),
         startup_timeout_s=startup_timeout_seconds(spec, placement),
+        claims=True,
         keys={
             "pods_max": ("autoscaling", "max") if spec.autoscaling else ("replicas",),
             "startup_timeout": ("startup_timeout_seconds",),

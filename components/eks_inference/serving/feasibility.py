@@ -3,15 +3,17 @@
 It calls the same functions as the rules (``accelerators/neuron/plan.py``, ``serving/memory.py``), so its advice passes them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from eks_inference.accelerators.neuron.plan import cores_of, devices_for_cores, needs_scheduler
 from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.catalog.instances import InstanceType
+from eks_inference.catalog.kernels import kernel
 from eks_inference.catalog.models import Model
 from eks_inference.nodes import share
-from eks_inference.serving.memory import GIB, TIGHT, MemoryUse, gib
+from eks_inference.serving.memory import GIB, TIGHT, Limit, MemoryUse, gib
 from eks_inference.serving.pods import vllm_release
 
 SHORTEST = 2048
@@ -49,8 +51,8 @@ class Split:
     """Devices of a node that these pods leave unused."""
     scheduler: bool = False
     """Whether the pods need the Neuron scheduler."""
-    caution: str = ""
-    """What a rule warns about for every batch size; empty when there is nothing."""
+    cautions: tuple[str, ...] = ()
+    """What rules warn about for every batch size."""
     kv_repeats: float = 1.0
     """How many times each KV head is held."""
     fits: tuple[Fit, ...] = ()
@@ -72,9 +74,19 @@ def feasibility(model: Model, instance: InstanceType, engine: EngineProfile, len
 
     ``lengths`` are in tokens. The default is powers of two from 2048 up to the longest sequence of the model.
     """
-    degrees = engine.tensor_parallel.get(instance.family, ())
     wanted = sorted(set(lengths)) or usual_lengths(model)
-    return Feasibility(model, instance, engine, tuple(_split(model, instance, engine, degree, wanted) for degree in degrees))
+    splits = (_split(model, instance, engine, degree, wanted) for degree in degrees(engine, instance, model))
+    return Feasibility(model, instance, engine, tuple(splits))
+
+
+def degrees(engine: EngineProfile, instance: InstanceType, model: Model) -> tuple[int, ...]:
+    """Returns the tensor parallel degrees of an engine on the chips, the smallest first.
+
+    Those that no document lists are among them where the model divides evenly.
+    """
+    listed = engine.tensor_parallel.get(instance.family, ())
+    unlisted = [one for one in instance.unlisted_tensor_parallel if model.splits_over(one)]
+    return tuple(sorted({*listed, *unlisted})) if listed else ()
 
 
 def usual_lengths(model: Model) -> list[int]:
@@ -83,15 +95,19 @@ def usual_lengths(model: Model) -> list[int]:
     return [*(1 << power for power in range(SHORTEST.bit_length() - 1, (longest - 1).bit_length())), longest]
 
 
-def engines_for(instance: InstanceType, model: Model | None = None) -> tuple[EngineProfile, ...]:
+def engines_for(instance: InstanceType, model: Model | None = None, *, kind: str = "") -> tuple[EngineProfile, ...]:
     """Returns the engine profiles that can serve on an instance type, and serve ``model`` if given, the best first.
 
-    Profiles without a caveat in the catalog come first, and among them those with the newest vLLM.
+    Profiles for certain kinds of servers are left out unless ``kind`` is one of them. Profiles without a caveat in the catalog
+    come first, and among them those with the newest vLLM.
     """
     found = [
         one
         for one in engines().values()
-        if one.serves(instance) and not one.retired and (model is None or model.architecture in one.architectures)
+        if one.serves(instance)
+        and not one.retired
+        and (model is None or model.architecture in one.architectures)
+        and (not one.chosen_for or kind in one.chosen_for)
     ]
     return tuple(sorted(found, key=lambda one: (not one.caveat, vllm_release(one), one.standalone), reverse=True))
 
@@ -106,8 +122,9 @@ def _split(model: Model, instance: InstanceType, engine: EngineProfile, degree: 
     devices = devices_for_cores(degree, instance) if neuron else degree
     cores = cores_of(devices, instance) if neuron else devices
     pods = instance.devices // devices
-    fits = tuple(_fit(MemoryUse(model, instance, engine, degree, 0, length)) for length in lengths)
-    refusal = _refusal(model, degree, fits)
+    held = engine.served(model)
+    fits = tuple(_fit(MemoryUse(held, instance, engine, degree, 0, length)) for length in lengths)
+    refusal = _without_kernel(model, instance, engine) or _refusal(model, engine, degree, fits)
     if refusal:
         return Split(degree, refusal, kv_repeats=repeats)
     return Split(
@@ -117,14 +134,14 @@ def _split(model: Model, instance: InstanceType, engine: EngineProfile, degree: 
         pods=pods,
         idle_devices=instance.devices - pods * devices,
         scheduler=neuron and needs_scheduler(devices, instance),
-        caution=_caution(model, instance, devices) if neuron else "",
+        cautions=tuple(_cautions(model, instance, devices, degree) if neuron else _kernel_cautions(model, instance, engine)),
         kv_repeats=repeats,
         fits=fits,
     )
 
 
-def _refusal(model: Model, degree: int, fits: Sequence[Fit]) -> str:
-    if not model.splits_over(degree):
+def _refusal(model: Model, engine: EngineProfile, degree: int, fits: Sequence[Fit]) -> str:
+    if not model.splits_over(degree) and not engine.generation.pads_heads:
         return f"{model.heads} attention heads mod {degree} = {model.heads % degree}"
     shortest = fits[0].most
     if shortest.sequences:
@@ -141,26 +158,72 @@ def _weights_of(use: MemoryUse) -> str:
     return f"{gib(use.weights)} GiB of {use.capacity / GIB:.4g} GiB a {use.unit}"
 
 
-def _caution(model: Model, instance: InstanceType, devices: int) -> str:
-    host = share(instance, devices).memory_mib / 1024
-    weights = model.weight_bytes() / GIB
-    if weights <= host:
+def _cautions(model: Model, instance: InstanceType, devices: int, degree: int) -> Iterator[str]:
+    if degree in instance.unlisted_tensor_parallel:
+        yield f"no document lists {degree} cores on {instance.family}, though AWS has served so"
+    if not model.splits_over(degree):
+        yield f"the engine pads {model.heads} attention heads to {model.padded_heads(degree)}, against its documents"
+    host, weights = share(instance, devices).memory_mib / 1024, model.weight_bytes() / GIB
+    if weights > host:
+        yield f"loading may take {weights:.1f} GiB of host memory, and a pod's share is {host:.1f} GiB"
+
+
+def _without_kernel(model: Model, instance: InstanceType, engine: EngineProfile) -> str:
+    """Says that the engine has no kernel for a quantized checkpoint on these GPUs; empty where it has, or nobody knows."""
+    has = instance.compute_capability
+    known = kernel(model.quantization, engine.vllm) if model.quantization and has else None
+    if known is None or has is None or known.serves(has):
         return ""
-    return f"caution: loading may take {weights:.1f} GiB of host memory, and a pod's share is {host:.1f} GiB"
+    of = "" if model.quantization is None else model.quantization.method
+    return f"vLLM {engine.vllm} has no kernel for {of} on compute capability {has[0]}.{has[1]}"
+
+
+def _kernel_cautions(model: Model, instance: InstanceType, engine: EngineProfile) -> Iterator[str]:
+    """What rule GPU010 does not judge."""
+    has = instance.compute_capability
+    if model.quantization is None or has is None:
+        return
+    known = kernel(model.quantization, engine.vllm)
+    if known is None:
+        yield f"which GPUs vLLM {engine.vllm} has a kernel for {model.quantization.method} for is not known here"
+    elif has < (known.certain or known.minimum):
+        yield f"on {instance.family}, a kernel for {model.quantization.method} depends on the checkpoint"
 
 
 def _fit(empty: MemoryUse) -> Fit:
-    return Fit(advised=room(empty, TIGHT), most=room(empty, 1.0))
+    return Fit(advised=room(empty, "surely"), most=room(empty, "perhaps"))
 
 
-def room(empty: MemoryUse, part: float) -> MemoryUse:
-    """Returns the memory use with as many sequences, of the same length, as that part of the memory holds."""
-    length = empty.max_model_len
-    return empty.of(largest(lambda count: empty.of(count, length).fraction <= part), length)
+Certainty = Literal["surely", "likely", "perhaps"]
+"""How certain it is that something fits: also with the whole margin, without it, or only if the margin is not needed."""
 
 
-def largest(holds: Callable[[int], bool]) -> int:
-    """Returns the largest number >= 1 for which a monotonic condition holds, by binary search; 0 if it never holds."""
+def room(use: MemoryUse, how: Certainty) -> MemoryUse:
+    """Returns the memory use with as many sequences, of the same length, as fit that certainly."""
+    length = use.max_model_len
+
+    def fits(count: int) -> bool:
+        taken = use.of(count, length)
+        return taken.surely_fits if how == "surely" else taken.fraction <= 1 if how == "likely" else taken.fits
+
+    free = min(_free(limit, how) for limit in use.of(0, length).limits)
+    return use.of(largest(fits, int(free * use.parts // use.kv_sequence)), length)
+
+
+def _free(limit: Limit, how: Certainty) -> float:
+    """What a limit leaves, in bytes."""
+    if limit.margin is None:
+        return limit.available * (TIGHT if how == "surely" else 1) - limit.used
+    return limit.available - limit.used - limit.margin * {"surely": 1, "likely": 0, "perhaps": -1}[how]
+
+
+def largest(holds: Callable[[int], bool], guess: int = 0) -> int:
+    """Returns the largest number >= 1 for which a monotonic condition holds; 0 if it never holds.
+
+    By binary search, unless ``guess`` is that number.
+    """
+    if guess > 0 and holds(guess) and not holds(guess + 1):
+        return guess
     beyond = 1
     while holds(beyond):
         beyond *= 2

@@ -212,7 +212,7 @@ class OpenAiFeatures(EngineFeatures):
             yield "tool_parser", "on"
         if self.chat_template:
             yield "chat_template", "on"
-        for name, value in (self.neuron or NeuronTuning()).model_dump(exclude_none=True).items():
+        for name, value in self.neuron.model_dump(exclude_none=True).items() if self.neuron else ():
             yield f"neuron.{name}", "off" if value is False else "on"
 
     def _values(self) -> dict[str, Any]:

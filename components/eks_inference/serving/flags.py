@@ -13,6 +13,18 @@ def flag(arguments: Sequence[str], name: str) -> str | None:
     return _values(tuple(arguments)).get(name)
 
 
+def object_flag(arguments: Sequence[str], name: str) -> Mapping[str, Any]:
+    """Returns the JSON object that a flag has; empty if the flag is absent or has anything else."""
+    text = flag(arguments, name)
+    if not text:
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 @lru_cache(maxsize=64)  # many rules ask for flags of the same server
 def _values(arguments: tuple[str, ...]) -> Mapping[str, str]:
     """The flags with their values, the last of each."""
@@ -26,12 +38,20 @@ def _values(arguments: tuple[str, ...]) -> Mapping[str, str]:
 
 def switched(arguments: Sequence[str], name: str, default: _Default) -> bool | _Default:
     """Returns which of ``--name`` (true) and ``--no-name`` (false) comes last; ``default`` if neither is present."""
-    on = default
-    for argument in arguments:
-        key = flag_name(argument)
-        if key in (name, f"no-{name}"):
-            on = key == name
-    return on
+    last = _order(tuple(arguments))
+    on, off = last.get(name, -1), last.get(f"no-{name}", -1)
+    return default if on == off else on > off
+
+
+@lru_cache(maxsize=64)
+def _order(arguments: tuple[str, ...]) -> Mapping[str, int]:
+    """The flags with the place of the last of each."""
+    return {flag_name(argument): place for place, argument in enumerate(arguments)}
+
+
+def flag_names(arguments: Sequence[str]) -> frozenset[str]:
+    """Returns the names of all flags, of ``--no-name`` also ``name``."""
+    return frozenset(one.removeprefix("no-") for one in _order(tuple(arguments))) | frozenset(_order(tuple(arguments)))
 
 
 def number(text: str | None, default: float) -> float:

@@ -8,10 +8,12 @@ from typing import Protocol
 
 import pulumi
 
+from eks_inference.accelerators.claims.handle import DeviceDriver
 from eks_inference.accelerators.efa.component import EfaDevices
 from eks_inference.accelerators.neuron.handle import DeviceScheduler
 from eks_inference.accelerators.nvidia.handle import GpuPlugin
 from eks_inference.cluster.handle import Cluster
+from eks_inference.kubernetes.front import Front
 from eks_inference.network.handle import Network
 from eks_inference.observability.handle import Metrics
 from eks_inference.placement import Placement, Pool
@@ -61,6 +63,16 @@ class Server(ModelServer, Protocol):
         ...
 
     @property
+    def fronts(self) -> Sequence[Front]:
+        """Where requests from outside the cluster may enter."""
+        ...
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether the server itself requires a key of its clients."""
+        ...
+
+    @property
     def endpoint(self) -> pulumi.Output[str]:
         """``url``, known to a preview, for what has to come after the server."""
         ...
@@ -85,6 +97,8 @@ class Dependencies:
     """The scheduler for Neuron devices."""
     gpu_plugin: GpuPlugin | None = None
     efa: EfaDevices | None = None
+    drivers: Mapping[str, DeviceDriver] = field(default_factory=dict)
+    """Drivers that offer devices for claims, by kind of device."""
     ray_operator: RayOperator | None = None
     leader_worker_sets: LeaderWorkerSets | None = None
     file_system_drivers: Mapping[FileSystem, FileSystemDriver] = field(default_factory=dict)
@@ -92,6 +106,10 @@ class Dependencies:
     """File systems that several servers use, by their name in the stack."""
     hugging_face_token: pulumi.Input[str] | None = None
     api_key: pulumi.Input[str] | None = None
+
+    def driver_on(self, placement: Placement) -> DeviceDriver | None:
+        """Returns the driver of the devices of these nodes; None where a device plugin offers them."""
+        return self.drivers.get(placement.instance_type.accelerator or "") if placement.claimed else None
 
 
 @dataclass(frozen=True)

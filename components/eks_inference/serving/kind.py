@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from eks_inference.placement import Placement
 from eks_inference.pools.spec import PoolSpec
 from eks_inference.rules import Path
-from eks_inference.serving.shape import ServerSpec
+from eks_inference.serving.shape import PoolChoice, ServerSpec
 from eks_inference.serving.sketch import Sketch
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ class Site:
     placement: Placement
     """The placement of the pods that hold the model."""
     pools: Mapping[str, PoolSpec]
+    place: Callable[[PoolChoice], Placement]
+    """Returns the placement on another pool of the server."""
     zone_ids: Sequence[str]
     """Zones of the network; empty when they are unknown."""
     pool_zones: Callable[[PoolSpec], Sequence[str]]
@@ -45,10 +47,12 @@ class Kind:
     build: "Callable[[str, Any, Dependencies, ServerSite, pulumi.ResourceOptions], Server]"
     api: Literal["openai", "kserve"]
     """The API for clients: the OpenAI API, or KServe v2 over HTTP and gRPC."""
+    api_keys: bool = False
+    """Whether such a server can require an API key of its clients."""
     dashboards: tuple[str, ...] = ()
     """Grafana dashboards for such a server."""
-    rules: str = ""
-    """The module with the rules for this kind alone; empty when there are none."""
+    rules: tuple[str, ...] = ()
+    """The modules with the rules for this kind alone."""
     sketched: Callable[[Sketch], Mapping[str, Any] | None] | None = None
     """Returns a server of this kind as a stack file has it, or None where the kind is not for the engine. None: nobody searches
     for places of such servers."""

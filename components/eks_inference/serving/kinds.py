@@ -6,13 +6,17 @@ from pydantic import Field
 
 from eks_inference.serving.disaggregated.kind import KIND as DISAGGREGATED
 from eks_inference.serving.kind import Kind
+from eks_inference.serving.prefill_decode.kind import KIND as PREFILL_DECODE
 from eks_inference.serving.ray_serve.kind import KIND as RAY_SERVE
 from eks_inference.serving.shape import ServerSpec
 from eks_inference.serving.triton.kind import KIND as TRITON
 from eks_inference.serving.vllm.kind import KIND as VLLM
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (RAY_SERVE, VLLM, TRITON, DISAGGREGATED)}
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (RAY_SERVE, VLLM, TRITON, DISAGGREGATED, PREFILL_DECODE)}
 """Every kind by name. ``stack.spec.register_kind`` adds a kind."""
+
+USUAL = VLLM.name
+"""The kind of a server in a stack file that does not say its kind."""
 
 
 def kind_of(spec: ServerSpec) -> Kind:

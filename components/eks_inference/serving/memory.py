@@ -11,8 +11,8 @@ Engines manage memory in one of three ways, depending on their generation (``cat
 
 Layers with a sliding window hold every token, except in engines whose documents say otherwise (``EngineProfile.frees_windows``).
 
-The calculation omits activations, scratchpads, collectives and compiled graphs (about 96 MB a core). Above 90 % of the available
-memory, only a test tells whether the model fits.
+``reserved.py`` adds what the engine takes beside both: context, sampling, graphs. The sum is sure as far as that is known: on
+GPUs within a margin from measurements, on Neuron up to a tenth of the memory, as no source tells what compiled graphs take.
 
 Sources: NxD Inference documentation (KV heads, tensor parallel degrees), Neuron documentation 2.33 ("determine_available_memory
 design"), vLLM documentation (``gpu_memory_utilization``). A measurement of the source system confirms the contiguous sum: for
@@ -22,20 +22,22 @@ Llama-3-8B over 2 cores with 10 sequences of 4096 tokens it measured 21.3 GB, an
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from eks_inference.catalog.engines import EngineProfile
 from eks_inference.catalog.generations import KvPool
 from eks_inference.catalog.instances import InstanceType
+from eks_inference.catalog.kernels import kernel
 from eks_inference.catalog.models import Model, find_model
+from eks_inference.catalog.reserves import reserve_of
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.features import EngineFeatures
-from eks_inference.serving.flags import flag, number
-
-GIB = 1024**3
+from eks_inference.serving.flags import flag, number, switched
+from eks_inference.serving.reserved import GIB, USUAL_SEQUENCES, Reserved
 
 TIGHT = 0.9
-"""Share of the available memory above which the parts that cannot be calculated may no longer fit."""
+"""Share of the available memory above which parts that cannot be calculated may no longer fit."""
 
 _QUANTIZED_BYTES = {
     "fp8": 1,
@@ -76,6 +78,10 @@ class MemorySettings:
     step_tokens: int = 8192
     """Tokens that one step of the engine computes (``--max-num-batched-tokens``), which layers with a window hold beside it
     (vLLM, ``SlidingWindowSpec.max_memory_usage_bytes``). A large value is safe."""
+    max_num_seqs: int = USUAL_SEQUENCES
+    """Sequences at once, which the engine samples together."""
+    eager: bool = False
+    """Whether the engine runs without CUDA graphs (``--enforce-eager``)."""
     whole_windows: bool = False
     """Whether layers with a window hold every token, because something else reads the KV cache."""
 
@@ -87,10 +93,22 @@ class Limit:
     what: str
     used: int
     available: int
+    margin: int | None = None
+    """How far ``used`` may be off, in both directions; None: it may be larger by a tenth of what is available."""
 
     @property
     def fraction(self) -> float:
         return self.used / self.available if self.available else float("inf")
+
+    @property
+    def kept(self) -> bool:
+        """Whether it is kept as far as anybody can tell: what is kept only within the margin may still be."""
+        return self.used - (self.margin or 0) <= self.available
+
+    @property
+    def surely_kept(self) -> bool:
+        """Whether it is kept even if all that is uncertain turns out large."""
+        return self.fraction <= TIGHT if self.margin is None else self.used + self.margin <= self.available
 
 
 @dataclass(frozen=True)
@@ -119,12 +137,23 @@ class MemoryUse:
         """Cores or GPUs that one copy of the model occupies."""
         return self.tensor_parallel * self.settings.stages
 
-    @property
+    @cached_property
     def weights(self) -> int:
         own = self.model.weight_bytes(self.settings.parameter_bytes, self.settings.quantized_bytes)
-        return -(-(own + self.settings.draft_bytes) // self.parts)
+        return -(-(own + self.padding + self.settings.draft_bytes) // self.parts)
 
-    @property
+    @cached_property
+    def padding(self) -> int:
+        """What a kernel adds to the experts of a quantized checkpoint, on all GPUs together."""
+        model, capability = self.model, self.instance.compute_capability
+        if model.quantization is None or capability is None:
+            return 0
+        found = kernel(model.quantization, self.engine.vllm)
+        pads = found.pads_on(capability) if found else None
+        grown = pads.grown(model.hidden, model.expert_mlp or model.mlp) if pads else 1
+        return int(model.quantization.size(model.quantized) * (grown - 1))
+
+    @cached_property
     def kv_token(self) -> int:
         """KV cache of one token on all cores together."""
         return sum(one.kv_bytes_per_token(self.tensor_parallel, self.settings.element_bytes) for one in self._held)
@@ -138,7 +167,7 @@ class MemoryUse:
         """Tokens that layers with a window hold beside it; None: they hold every token of a sequence."""
         return self.settings.step_tokens if self.engine.frees_windows and not self.settings.whole_windows else None
 
-    @property
+    @cached_property
     def kv_sequence(self) -> int:
         """KV cache of one sequence on all cores together."""
         given = (self.max_model_len, self.tensor_parallel, self.settings.element_bytes, self.beyond)
@@ -157,21 +186,42 @@ class MemoryUse:
         """Memory of one core or GPU."""
         return int(self.instance.memory_per_core_gib * GIB)
 
-    @property
+    @cached_property
     def capacity(self) -> int:
         """The part of ``memory`` that the engine uses."""
         return int(self.memory * self.settings.utilization) if self.engine.generation.paged else self.memory
 
-    @property
+    @cached_property
     def limits(self) -> tuple[Limit, ...]:
         """All limits; the first is that of the memory as a whole."""
+        beside, margin = (self.reserved.size, self.reserved.margin) if self.reserved else (0, None)
         if self.bounds is None:
-            return (Limit("memory", self.needed, self.capacity),)
+            return (Limit("memory", self.needed + beside, self.capacity, margin),)
         smallest = int(self.bounds.smallest_gib * GIB)
         return (
-            Limit("memory", self.weights + max(self.kv, smallest), self.capacity),
+            Limit("memory", self.weights + max(self.kv, smallest) + beside, self.capacity, margin),
             Limit("KV pool", self.kv, int(self.capacity * self.bounds.fraction)),
         )
+
+    @cached_property
+    def reserved(self) -> Reserved | None:
+        """What the engine takes beside weights and KV cache; None for an engine of which nothing is known."""
+        row = reserve_of(self.engine.generation.name, self.engine.vllm)
+        if row is None:
+            return None
+        settings = self.settings
+        sequences, step = settings.max_num_seqs, settings.step_tokens
+        return Reserved(row, self.model, self.instance, self.parts, sequences, step, settings.eager)
+
+    @property
+    def fits(self) -> bool:
+        """Whether every limit is kept, as far as anybody can tell."""
+        return all(limit.kept for limit in self.limits)
+
+    @property
+    def surely_fits(self) -> bool:
+        """Whether every limit is kept even if all that is uncertain turns out large."""
+        return all(limit.surely_kept for limit in self.limits)
 
     @property
     def bounds(self) -> KvPool | None:
@@ -180,13 +230,14 @@ class MemoryUse:
 
     @property
     def fraction(self) -> float:
-        """Used share of the tightest limit. Above 1, the model does not fit."""
+        """Used share of the tightest limit. Above 1, the model does not fit, unless within the margin."""
         return max(limit.fraction for limit in self.limits)
 
     @property
     def pool(self) -> int:
         """Memory that paged engines have for the KV cache."""
-        return min([max(self.capacity - self.weights, 0), *(limit.available for limit in self.limits[1:])])
+        beside = self.reserved.size if self.reserved else 0
+        return min([max(self.capacity - self.weights - beside, 0), *(limit.available for limit in self.limits[1:])])
 
     @property
     def working(self) -> tuple[str, ...]:
@@ -204,16 +255,19 @@ class MemoryUse:
             f"KV cache of a token: {self._kv_working} x {settings.element_bytes} bytes{draft} = {self.kv_token / 1024:g} KiB",
             f"KV cache: {token} x {sequences} x {self.max_model_len} tokens / {units} = {gib(self.kv)} GiB",
         ]
+        beside = self.reserved.size if self.reserved else 0
+        lines.extend(self.reserved.working if self.reserved else ())
         share = f"{self.settings.utilization:g} x {self.memory / GIB:g} = " if self.engine.generation.paged else ""
-        whole = Limit("", self.needed, self.capacity)
+        whole = Limit("", self.needed + beside, self.capacity)
+        third = f" + {gib(beside)}" if beside else ""
         lines.append(
-            f"{gib(self.weights)} + {gib(self.kv)} = {gib(self.needed)} GiB of {share}{self.capacity / GIB:g} GiB a {unit} "
-            f"({percent(whole.fraction)})"
+            f"{gib(self.weights)} + {gib(self.kv)}{third} = {gib(whole.used)} GiB of {share}{self.capacity / GIB:.4g} GiB "
+            f"a {unit} ({percent(whole.fraction)})"
         )
         if self.bounds:
             pool = self.limits[-1]
             lines.append(
-                f"{pool.what}: {self.bounds.fraction:g} x {self.capacity / GIB:g} = {pool.available / GIB:g} GiB; "
+                f"{pool.what}: {self.bounds.fraction:g} x {self.capacity / GIB:.4g} = {pool.available / GIB:.4g} GiB; "
                 f"{sequences} of {self.max_model_len} tokens: {gib(pool.used)} GiB ({percent(pool.fraction)})"
             )
         if self.engine.generation.paged:
@@ -233,6 +287,7 @@ class MemoryUse:
             size = str(settings.quantized_bytes)
         terms = [f"{(model.parameters - converted) / 1e9:.2f} billion x {plain_bytes} bytes"]
         terms += [f"{converted / 1e9:.2f} billion x {size} bytes"] if converted else []
+        terms += [f"padding of the kernel {gib(self.padding)} GiB"] if self.padding else []
         terms += [f"draft {gib(settings.draft_bytes)} GiB"] if settings.draft_bytes else []
         terms += [f"{part}: not counted" for part in model.uncounted]
         return terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"
@@ -258,13 +313,13 @@ def server_memory(server: ServingFacts) -> MemoryUse | None:
     if server.model is None or settings is None or not server.tensor_parallel or not server.max_model_len:
         return None
     return MemoryUse(
-        model=server.model,
+        model=server.engine.served(server.model),
         instance=server.instance,
         engine=server.engine,
         tensor_parallel=server.tensor_parallel,
         sequences=1 if server.engine.generation.paged else server.max_num_seqs,
         max_model_len=server.max_model_len,
-        settings=_with_features(settings, server.features),
+        settings=_with_features(replace(settings, max_num_seqs=server.max_num_seqs or USUAL_SEQUENCES), server.features),
     )
 
 
@@ -292,6 +347,7 @@ def memory_settings(
         element_bytes=1 if cache.startswith("fp8") else _ELEMENT_BYTES.get(dtype, defaults.element_bytes),
         utilization=min(utilization, 1.0),
         stages=max(int(number(flag(arguments, "pipeline-parallel-size"), 1)), 1),
+        eager=bool(switched(arguments, "enforce-eager", False)),
         step_tokens=max(int(number(flag(arguments, "max-num-batched-tokens"), defaults.step_tokens)), 1),
         whole_windows=any(flag(arguments, name) is not None for name in _READ_BY_OTHERS),
         kv_pool=bounds

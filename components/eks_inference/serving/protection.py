@@ -58,9 +58,9 @@ def from_prometheus(metrics_namespaces: Sequence[str], port: int) -> list[Rule]:
     return [allow_from(*(namespace(each) for each in metrics_namespaces), tcp=[port])] if metrics_namespaces else []
 
 
-def device_quota(space: str, resource: str, devices: int) -> dict[str, Any]:
+def device_quota(space: str, hard: Mapping[str, int]) -> dict[str, Any]:
     """Returns ``metadata`` and ``spec`` of the ResourceQuota that limits the devices of all pods in the namespace together."""
     return {
         "metadata": {"name": "accelerators", "namespace": space},
-        "spec": {"hard": {f"requests.{resource}": str(devices)}},
+        "spec": {"hard": {resource: str(devices) for resource, devices in hard.items()}},
     }

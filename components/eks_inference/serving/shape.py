@@ -40,6 +40,7 @@ class PoolChoice:
     """A pool that some pods of a server run in, with the keys of the spec that choose it."""
 
     pool: str
+    """Its name. Of a ``Helper`` it may be empty: the stack's core pool."""
     instance_type: str | None
     under: tuple[str, ...] = ()
     """Path of the object that holds ``pool`` and ``instance_type``: ``("worker",)``."""
@@ -67,6 +68,11 @@ class Helper:
     memory: str
 
 
+def _follows(schema: dict[str, Any]) -> None:
+    """An absent key follows from the gateway, so the schema has no default for it."""
+    del schema["default"]
+
+
 class ServerSpec(Spec):
     """A model server of any kind. The spec of a kind redefines the fields that differ."""
 
@@ -74,6 +80,8 @@ class ServerSpec(Spec):
     """Servers that an engine profile for this kind may start (``EngineProfile.server``)."""
     accelerators: ClassVar[tuple[str, ...]] = ("neuron", "nvidia")
     """Accelerators that the nodes of the server may have."""
+    placed_under: ClassVar[tuple[str, ...]] = ()
+    """Path of the object that holds ``pool``, ``instance_type`` and ``devices`` of the pods that hold the model."""
 
     kind: str
     namespace: Namespace | None = Field(
@@ -99,6 +107,13 @@ class ServerSpec(Spec):
     metrics_namespaces: tuple[ResourceName, ...] = Field(
         default=("monitoring",), description="Namespaces whose pods may read metrics: those of Prometheus."
     )
+    behind_load_balancer: bool = Field(
+        default=False,
+        exclude_if=operator.not_,
+        json_schema_extra=_follows,
+        description="Whether a load balancer sends requests to the pods: a pod is then ready only once the load balancer has "
+        "found it healthy, and one that ends takes requests for longer. Absent: true where the gateway has a route to it.",
+    )
     objectives: Objectives = Field(
         default_factory=Objectives, description="What the server is to achieve; alerts tell where it does not. Default: nothing."
     )
@@ -118,6 +133,11 @@ class ServerSpec(Spec):
     @property
     def profile(self) -> EngineProfile:
         return engine(self.engine)
+
+    @property
+    def models(self) -> tuple[ModelSource, ...]:
+        """Every model that the server has."""
+        return (self.model,)
 
     @property
     def downloads_first(self) -> bool:
@@ -140,9 +160,9 @@ class ServerSpec(Spec):
         return {"ENGINE_IMAGE": self.profile.image}
 
     @property
-    def scaler(self) -> AutoscalerSpec | None:
-        """The autoscaler that sets the number of pods, if any."""
-        return None
+    def scalers(self) -> Mapping[str, AutoscalerSpec]:
+        """The autoscalers that set numbers of pods, by what they scale: a part of the server, or all of it under ""."""
+        return {}
 
     @property
     def operators(self) -> frozenset[Operator]:
@@ -211,7 +231,7 @@ class CompilingServerSpec(ServerSpec, OpenAiFeatures):
         settings = merged({"chat-template": template} if template else {}, self._feature_settings)
         settings = merged(merged(settings, self.sharding), self.extra_args)
         release = vllm_releases().get(self.profile.vllm)
-        ours = self.profile.flags(max_num_seqs=self.max_num_seqs, max_model_len=self.max_model_len)
+        ours = self.profile.flags(max_num_seqs=self.max_num_seqs, max_model_len=self.max_model_len, model=self.model.known)
         return [
             *(one for one in ours if flag_name(one).removeprefix("no-") not in settings),
             *flags(settings, release.several if release else ()),
@@ -245,17 +265,24 @@ class CompilingServerSpec(ServerSpec, OpenAiFeatures):
 
     @model_validator(mode="after")
     def _cache_can_be_shared(self) -> Self:
-        cache, pods = self.compile_cache, self.compiling_pods
-        if isinstance(cache, VolumeCompileCache) and cache.storage_class is None and pods > 1:
-            raise ValueError(
-                f"compile_cache: {pods} pods cannot share a volume of the default storage class; name a storage class whose "
-                "volumes several nodes can mount (EFS, FSx for Lustre), or keep the cache in s3"
-            )
+        cache = self.compile_cache
+        if isinstance(cache, VolumeCompileCache) and (why := unshared(cache, self.compiling_pods)):
+            raise ValueError(f"compile_cache: {why}, or keep the cache in s3")
         return self
 
 
-class ReplicatedServerSpec(ServerSpec):
-    """A server of equal pods in one Deployment. Each pod holds the whole model, and one Service distributes the requests."""
+def unshared(cache: VolumeCompileCache, pods: int) -> str:
+    """Returns why so many pods cannot share the volume of a cache; empty if they can."""
+    if cache.storage_class is not None or pods < 2:
+        return ""
+    return (
+        f"{pods} pods cannot share a volume of the default storage class; name a storage class whose volumes several nodes can "
+        "mount (EFS, FSx for Lustre)"
+    )
+
+
+class PodsSpec(Spec):
+    """Equal pods of one Deployment: where they run, how many there are and how large they are. Each holds the whole model."""
 
     pool: ResourceName = Field(
         default="", json_schema_extra=stated, exclude_if=operator.not_, description="Pool the server runs in."
@@ -272,15 +299,6 @@ class ReplicatedServerSpec(ServerSpec):
     autoscaling: AutoscalerSpec | None = Field(
         default=None, description="Autoscaler that sets the number of pods instead of replicas. Default: none."
     )
-    surge: int = Field(
-        default=0,
-        ge=0,
-        le=MOST_PODS,
-        description=(
-            "Extra pods during a rollout. 0: a pod terminates before its successor starts. This needs no further devices, but a "
-            "server with one replica does not answer until the new pod is up. More: needs free devices or new nodes."
-        ),
-    )
     cpu: Cpu | None = Field(
         default=None,
         description="CPU of one pod. Default: a share of the node's usable CPU, in proportion to the devices.",
@@ -294,24 +312,47 @@ class ReplicatedServerSpec(ServerSpec):
     )
 
     @property
+    def without_effect(self) -> frozenset[str]:
+        return frozenset({"replicas"} if self.autoscaling else ())
+
+    @property
     def fewest(self) -> int:
         """Minimum number of pods outside a rollout."""
         return self.autoscaling.min if self.autoscaling else self.replicas
 
     @property
     def most(self) -> int:
-        """Maximum number of pods, including the surge of a rollout."""
-        return (self.autoscaling.max if self.autoscaling else self.replicas) + self.surge
-
-    @property
-    def scaler(self) -> AutoscalerSpec | None:
-        return self.autoscaling
-
-    def main_pool(self) -> PoolChoice:
-        return PoolChoice(self.pool, self.instance_type, accelerators=self.accelerators)
+        """Maximum number of pods, including those that a rollout adds."""
+        return self.autoscaling.max if self.autoscaling else self.replicas
 
     @model_validator(mode="after")
     def _one_says_how_many(self) -> Self:
         if self.autoscaling and "replicas" in self.model_fields_set:
             raise ValueError("replicas: the autoscaler sets the number of pods; leave out replicas or autoscaling")
         return self
+
+
+class ReplicatedServerSpec(PodsSpec, ServerSpec):
+    """A server of equal pods in one Deployment. Each pod holds the whole model, and one Service distributes the requests."""
+
+    surge: int = Field(
+        default=0,
+        ge=0,
+        le=MOST_PODS,
+        description=(
+            "Extra pods during a rollout. 0: a pod terminates before its successor starts. This needs no further devices, but a "
+            "server with one replica does not answer until the new pod is up. More: needs free devices or new nodes."
+        ),
+    )
+
+    @property
+    def most(self) -> int:
+        """Maximum number of pods, including the surge of a rollout."""
+        return super().most + self.surge
+
+    @property
+    def scalers(self) -> Mapping[str, AutoscalerSpec]:
+        return {"": self.autoscaling} if self.autoscaling else {}
+
+    def main_pool(self) -> PoolChoice:
+        return PoolChoice(self.pool, self.instance_type, accelerators=self.accelerators)

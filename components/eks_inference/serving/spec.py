@@ -14,7 +14,7 @@ from eks_inference.faults import SpecError
 from eks_inference.pools.spec import BUCKET, BUCKET_WORDS, BucketName
 from eks_inference.project_files import read_file
 from eks_inference.serving.flags import spelt_out
-from eks_inference.spec import Form, ResourceName, Spec, VolumeGib, stated
+from eks_inference.spec import Form, ResourceName, Spec, VolumeGib, listed, stated
 
 
 def _known_engine(name: str) -> str:
@@ -25,7 +25,11 @@ def _known_engine(name: str) -> str:
     return name
 
 
-EngineName = Annotated[str, AfterValidator(_known_engine), Field(description="Engine profile of the catalog.")]
+EngineName = Annotated[
+    str,
+    AfterValidator(_known_engine),
+    Field(description="Engine profile of the catalog.", json_schema_extra=listed("Engine")),
+]
 
 Argument = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
 """Name of an engine flag, without the dashes."""
@@ -124,6 +128,7 @@ class HubModel(ModelBase):
     id: str = Field(
         pattern=rf"^{_PART}/{_PART}$",
         description="Repository on the Hugging Face Hub, e.g. NousResearch/Meta-Llama-3-8B-Instruct.",
+        json_schema_extra=listed("Repository"),
     )
     revision: str | None = Field(
         default=None,

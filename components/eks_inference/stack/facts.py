@@ -4,19 +4,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from eks_inference.endpoints.facts import EndpointFacts, ServerBehind
 from eks_inference.faults import SpecError
+from eks_inference.gateway.facts import GatewayFacts, RoutedServer
+from eks_inference.gateway.spec import GatewaySpec
 from eks_inference.loadtest.facts import LoadTestFacts, RequestFacts
 from eks_inference.loadtest.spec import TokenCounts
 from eks_inference.network.facts import NetworkFacts
 from eks_inference.network.plan import network_zones
 from eks_inference.nodes import allocatable
+from eks_inference.placement import Placement
 from eks_inference.pools.facts import PoolFacts
 from eks_inference.pools.plan import placement_of, pool_zones
 from eks_inference.pools.spec import ManagedPoolSpec, PoolSpec
 from eks_inference.serving.facts import ScalingFacts, ServingFacts
 from eks_inference.serving.kind import Site
 from eks_inference.serving.kinds import kind_of
-from eks_inference.serving.shape import ServerSpec
+from eks_inference.serving.pods import DRAIN_SECONDS
+from eks_inference.serving.shape import PoolChoice, ServerSpec
 from eks_inference.stack.spec import StackSpec
 
 
@@ -43,8 +48,9 @@ def stack_facts(spec: StackSpec, region: str) -> Iterator[object]:
     for name, server in spec.servers.items():
         for subject in kind_of(server).facts(name, server, _site(spec, name, server, zone_ids, region)):
             if isinstance(subject, ServingFacts) and not subject.beside:
-                # The two roles of a disaggregated pair are separate subjects.
-                servers[name if name not in servers else f"{name} (second)"] = subject
+                # Prefill and decode are separate subjects.
+                named = _named(name, subject.part)
+                servers[named if named not in servers else f"{name} (second)"] = subject
             else:
                 yield subject
     yield from servers.values()
@@ -63,42 +69,96 @@ def stack_facts(spec: StackSpec, region: str) -> Iterator[object]:
     )
     yield from _autoscalers(spec, servers)
     yield from _measurements(spec, servers)
+    yield from _endpoints(spec)
+    if spec.gateway:
+        yield _gateway(spec, spec.gateway, region)
     yield StackFacts(spec, region, servers, zone_ids)
 
 
 def _site(spec: StackSpec, name: str, server: ServerSpec, zone_ids: Sequence[str], region: str) -> Site:
-    choice = server.main_pool()
-    pool = spec.pools[choice.pool]
-    zones = zones_of_pool(pool, zone_ids, region)
+    def place(choice: PoolChoice) -> Placement:
+        pool = spec.pools[choice.pool]
+        zones = zones_of_pool(pool, zone_ids, region)
+        return placement_of(choice.pool, pool, choice.instance_type, spec.cluster.version, zones)
+
     return Site(
         path=("servers", name),
-        placement=placement_of(choice.pool, pool, choice.instance_type, spec.cluster.version, zones),
+        placement=place(server.main_pool()),
         pools=spec.pools,
+        place=place,
         zone_ids=zone_ids,
         pool_zones=lambda other: zones_of_pool(other, zone_ids, region),
         scheduler=spec.has_neuron_scheduler,
     )
 
 
+def _named(server: str, part: str) -> str:
+    return f"{server} ({part})" if part else server
+
+
 def _autoscalers(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterator[ScalingFacts]:
     prometheus = spec.observability.prometheus
     for name, server in spec.servers.items():
-        if server.scaler:
-            path = ("servers", name, "autoscaling")
+        for part, scaler in server.scalers.items():
+            path = ("servers", name, *filter(None, [part]), "autoscaling")
             interval = {"scrape_interval_s": prometheus.scrape_interval_seconds} if prometheus else {}
-            yield ScalingFacts(path, server.scaler, servers[name], metrics=prometheus is not None, **interval)
+            yield ScalingFacts(path, scaler, servers[_named(name, part)], metrics=prometheus is not None, **interval)
 
 
 def _measurements(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterator[object]:
     test, client = spec.load_test, spec.clients.triton
+    # Of a server with parts, the first part answers.
+    answers_of = {facts.path[-1]: facts for facts in reversed(tuple(servers.values()))}
     for name in spec.tested:
         if test:
-            yield LoadTestFacts(test, name, servers[name], ("load_test",))
-            yield RequestFacts(name, servers[name], test.input_tokens, test.output_tokens, ("load_test",))
+            yield LoadTestFacts(test, name, answers_of[name], ("load_test",))
+            yield RequestFacts(name, answers_of[name], test.input_tokens, test.output_tokens, ("load_test",))
     for name in spec.tested_by_triton_client:
         if client:
             answers = TokenCounts(mean=client.output_tokens)
-            yield RequestFacts(name, servers[name], client.input_tokens, answers, ("clients", "triton"))
+            yield RequestFacts(name, answers_of[name], client.input_tokens, answers, ("clients", "triton"))
+
+
+def _gateway(spec: StackSpec, gateway: GatewaySpec, region: str) -> GatewayFacts:
+    found = {
+        name: RoutedServer(
+            path=("servers", name),
+            api_keys=kind_of(server).api_keys,
+            grpc=kind_of(server).api == "kserve",
+            settles=server.behind_load_balancer,
+            limited=bool(server.client_namespaces),
+            answer_seconds=DRAIN_SECONDS,
+        )
+        for name, server in spec.servers.items()
+    }
+    found |= {
+        name: RoutedServer(
+            path=("endpoints", name),
+            api_keys=endpoint.keys,
+            grpc=False,
+            settles=endpoint.behind_load_balancer,
+            limited=bool(endpoint.client_namespaces),
+            answer_seconds=endpoint.longest_silence_seconds,
+        )
+        for name, endpoint in spec.endpoints.items()
+    }
+    return GatewayFacts(
+        spec=gateway,
+        routes=spec.routes,
+        region=region,
+        servers={route.target: found[route.target] for route in spec.routes if route.target in found},
+        public_subnets=spec.network.public_subnets,
+        own_subnets=spec.network.load_balancer_subnets,
+    )
+
+
+def _endpoints(spec: StackSpec) -> Iterator[EndpointFacts]:
+    for name, endpoint in spec.endpoints.items():
+        behind = {
+            server: ServerBehind(limited=bool(spec.servers[server].client_namespaces), answer_seconds=DRAIN_SECONDS)
+            for server in spec.behind(name)
+        }
+        yield EndpointFacts(name, endpoint, behind)
 
 
 def zones_of_pool(pool: PoolSpec, zone_ids: Sequence[str], region: str) -> tuple[str, ...]:

@@ -52,6 +52,8 @@ def _calls(spec: StackSpec) -> dict[str, tuple[Endpoint, ...]]:
     prometheus = spec.observability.prometheus
     if prometheus and isinstance(prometheus.receiver, SnsReceiver):
         calls["Alertmanager"] = ("sns",)
+    if spec.gateway and not spec.gateway.ingress_class:
+        calls["AWS Load Balancer Controller"] = ("elasticloadbalancing",)
     for kind in spec.file_systems:
         calls[f"the driver of {kind}"] = (_OF_FILE_SYSTEMS[kind],)
     return calls
@@ -90,5 +92,9 @@ def _wanted_outside(spec: StackSpec) -> Iterator[tuple[Path, str, bool]]:
         yield ("load_test",), "the tokenizer is on the Hub", "HF_ENDPOINT" in spec.load_test.extra_env
     if spec.clients.triton and spec.tested_by_triton_client:
         yield ("clients", "triton"), "the tokenizer is on the Hub", False
+    if spec.gateway and spec.gateway.web_acl_arn is not None:
+        yield ("gateway", "web_acl_arn"), "the API of AWS WAF has no endpoint here", False
+    if spec.gateway and any(route.login for route in spec.routes):
+        yield ("gateway", "login"), "the provider of the login is on the internet", False
     if spec.observability.prometheus and isinstance(spec.observability.prometheus.receiver, SlackReceiver):
         yield ("observability", "prometheus", "receiver"), "Slack is on the internet", False

@@ -10,6 +10,8 @@ import pulumi
 from eks_inference.clients.component import OpenWebUI
 from eks_inference.clients.triton_client import TritonClient
 from eks_inference.cluster.component import EksCluster
+from eks_inference.endpoints.component import ModelEndpoint
+from eks_inference.gateway.component import Gateway
 from eks_inference.loadtest.component import LoadTest
 from eks_inference.serving.handle import Server
 
@@ -21,6 +23,8 @@ def stack_outputs(
     web_ui: OpenWebUI | None,
     triton_client: TritonClient | None,
     load_test: LoadTest | None,
+    endpoints: Mapping[str, ModelEndpoint],
+    gateway: Gateway | None,
     has_chat: bool,
     with_key: bool,
 ) -> Mapping[str, Any]:
@@ -38,7 +42,8 @@ def stack_outputs(
     return {
         "clusterName": cluster.name,
         "kubeconfigCommand": cluster.kubeconfig_command,
-        "endpoints": {name: server.endpoint for name, server in servers.items()},
+        "endpoints": {name: one.endpoint for name, one in (*servers.items(), *endpoints.items())},
+        **({"addresses": dict(gateway.addresses)} if gateway else {}),
         "next": [
             cluster.kubeconfig_command,
             f"eks-inference verify {pulumi.get_stack()}",

@@ -10,12 +10,15 @@ from eks_inference.catalog.instances import instance_types
 from eks_inference.catalog.prices import services
 from eks_inference.catalog.tables import nearest
 from eks_inference.faults import Fault
-from eks_inference.spec import Spec
+from eks_inference.spec import Spec, listed
 
 MOST_USD = 1000
 """The dearest instance costs 361 USD an hour (u7in-32tb.224xlarge, the list of Karpenter 1.14.1). More has another unit."""
 
 Usd = Annotated[float, Field(gt=0, le=MOST_USD, allow_inf_nan=False)]
+
+PricedName = Annotated[str, Field(json_schema_extra=listed("Price"))]
+"""An instance type, or a service of the catalog."""
 
 CAPACITIES = ("on_demand", "spot", "reserved")
 

@@ -3,14 +3,16 @@
 from collections.abc import Iterator
 
 from eks_inference.faults import Fault, did_you_mean, format_path
+from eks_inference.gateway.spec import WEB_UI
 from eks_inference.images import plan as images_plan
 from eks_inference.images.spec import InClusterImage
 from eks_inference.observability.plan import CLOUDWATCH_NAMESPACE
 from eks_inference.observability.prometheus_plan import nodes_namespace
+from eks_inference.observability.spec import MONITORS
 from eks_inference.pools.disks import root_volume_gib
-from eks_inference.pools.spec import ManagedPoolSpec
-from eks_inference.serving.shape import PoolChoice
+from eks_inference.pools.spec import ManagedPoolSpec, PoolSpec
 from eks_inference.spec import namespace_fault
+from eks_inference.stack.pool_choice import no_such_pool, pool_faults
 from eks_inference.stack.prices import price_faults
 from eks_inference.stack.spec import StackSpec
 
@@ -18,18 +20,20 @@ from eks_inference.stack.spec import StackSpec
 def reference_faults(spec: StackSpec) -> Iterator[Fault]:
     """Yields unknown names, and pools that do not suit what refers to them."""
     core = spec.pools.get(spec.core_pool)
-    if core is None:
-        yield _no_such_pool(("core_pool",), spec.core_pool, spec)
-    elif (
-        not isinstance(core, ManagedPoolSpec) or core.taints or core.extra_taints or any(i.accelerator for i in core.instances())
-    ):
+    if core is None and "core_pool" not in spec.model_fields_set:
+        message = "several pools could run DNS and the controllers: name one"
+        able = sorted(name for name, pool in spec.pools.items() if _runs_controllers(pool))
+        yield Fault(("core_pool",), message, allowed=", ".join(able))
+    elif core is None:
+        yield no_such_pool(("core_pool",), spec.core_pool, spec.pools)
+    elif not _runs_controllers(core):
         yield Fault(
             ("pools", spec.core_pool),
             "the core pool runs what every other part of the stack needs first",
             given=f"{core.kind} pool of {', '.join(i.name for i in core.instances()[:3])}",
             allowed="a managed pool without taints and accelerators",
         )
-    else:
+    elif isinstance(core, ManagedPoolSpec):
         if len(core.instance_types) > 1:
             path, given = ("pools", spec.core_pool, "instance_types"), ", ".join(core.instance_types)
             message = "the core pool must have one instance type: its workloads are sized for it"
@@ -68,15 +72,26 @@ def reference_faults(spec: StackSpec) -> Iterator[Fault]:
                 hint = f"image of server '{name}'"
                 yield Fault(path, "an image build does not fit on the disk of a node", str(given), f"at least {needed}", hint)
         for choice in server.pools():
-            yield from _pool_faults(("servers", name), choice, spec)
+            yield from pool_faults(("servers", name), choice, spec.pools)
     yield from _monitor_faults(spec)
     yield from _client_faults(spec)
+    for endpoint in spec.endpoints:
+        yield from _endpoint_faults(spec, endpoint)
+    yield from _route_faults(spec)
+
+
+def _runs_controllers(pool: PoolSpec) -> bool:
+    return isinstance(pool, ManagedPoolSpec) and not (
+        pool.taints or pool.extra_taints or any(one.accelerator for one in pool.instances())
+    )
 
 
 def _namespaces(spec: StackSpec) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yields the namespaces of the stack, with the key that names each; first those whose names nobody chooses."""
     if spec.observability.cloudwatch:
         yield ("observability", "cloudwatch"), CLOUDWATCH_NAMESPACE
+    for name, endpoint in spec.endpoints.items():
+        yield ("endpoints", name, "namespace"), endpoint.namespace_of(name)
     for name, server in spec.servers.items():
         yield ("servers", name, "namespace"), server.namespace_of(name)
         if isinstance(server.image, InClusterImage) and server.image.namespace:
@@ -90,6 +105,10 @@ def _namespaces(spec: StackSpec) -> Iterator[tuple[tuple[str, ...], str]]:
         (("observability", "neuron_monitor"), observability.neuron_monitor),
         (("observability", "dcgm_exporter"), observability.dcgm_exporter),
         (("observability", "fluent_bit"), observability.fluent_bit),
+        (
+            ("load_balancer_controller",),
+            spec.load_balancer_controller if spec.gateway and not spec.gateway.ingress_class else None,
+        ),
         (("scaling", "keda"), spec.scaling.keda if spec.scaled_by("keda") else None),
         (("clients", "open_webui"), clients.open_webui),
         (("clients", "triton"), clients.triton),
@@ -101,8 +120,9 @@ def _namespaces(spec: StackSpec) -> Iterator[tuple[tuple[str, ...], str]]:
 
 def _monitor_faults(spec: StackSpec) -> Iterator[Fault]:
     """Yields device monitors whose device plugin is absent."""
-    for key, plugin in (("neuron_monitor", "neuron"), ("dcgm_exporter", "nvidia")):
-        if getattr(spec.observability, key) and not getattr(spec.accelerators, plugin):
+    for key, plugin in MONITORS.items():
+        claimed = spec.offers("claims", plugin)
+        if getattr(spec.observability, key) and not getattr(spec.accelerators, plugin) and not claimed:
             message = f"it needs the device plugin of accelerators.{plugin}, which is absent"
             yield Fault(("observability", key), message, hint=f"add accelerators.{plugin}, or remove observability.{key}")
 
@@ -128,32 +148,33 @@ def _client_faults(spec: StackSpec) -> Iterator[Fault]:
         yield Fault(("clients", "triton", "server"), message, given=asked or "", allowed=allowed)
 
 
-def _pool_faults(path: tuple[str, ...], choice: PoolChoice, spec: StackSpec) -> Iterator[Fault]:
-    """Yields what is wrong with a server's choice of pool and instance type."""
-    pool = spec.pools.get(choice.pool)
-    if not choice.pool:
-        yield Fault((*path, *choice.pool_path), "this key is required and missing", allowed=", ".join(sorted(spec.pools)))
-        return
-    if pool is None:
-        yield _no_such_pool((*path, *choice.pool_path), choice.pool, spec)
-        return
-    types = sorted(instance.name for instance in pool.instances())
-    key, allowed = (*path, *choice.type_path), ", ".join(types)
-    accelerator = pool.instances()[0].accelerator
-    if choice.accelerators and accelerator not in choice.accelerators:
-        fitting = [name for name, one in spec.pools.items() if one.instances()[0].accelerator in choice.accelerators]
-        message = f"its nodes have {'devices of the wrong kind' if accelerator else 'no accelerator'} for this server"
-        given = f"{choice.pool} ({types[0]})"
-        yield Fault((*path, *choice.pool_path), message, given, ", ".join(fitting) or "there is none yet")
-        return
-    if choice.instance_type is None and len(types) > 1:
-        yield Fault(key, f"pool '{choice.pool}' has several instance types: name one", allowed=allowed)
-    elif choice.instance_type is not None and choice.instance_type not in types:
-        hint = did_you_mean(choice.instance_type, types)
-        message = f"pool '{choice.pool}' has no such instance type"
-        yield Fault(key, message, given=choice.instance_type, allowed=allowed, hint=hint)
+def _endpoint_faults(spec: StackSpec, name: str) -> Iterator[Fault]:
+    """Yields servers that cannot stand behind an endpoint together, and an endpoint of the name of a server."""
+    path, behind, tensors = ("endpoints", name, "servers"), spec.behind(name), spec.servers_with("kserve")
+    for server in behind:
+        if server not in spec.servers:
+            known = ", ".join(spec.servers) or "there is no server"
+            yield Fault(path, "there is no server of this name", server, known, did_you_mean(server, spec.servers))
+    if not behind:
+        yield Fault(path, "no server has an OpenAI API", allowed="one or more servers", hint="name a server with another API")
+    if len(several := [server for server in behind if server in tensors]) > 1:
+        message = "an endpoint has one server with the KServe API: its paths say nothing of which"
+        yield Fault(path, message, ", ".join(several), "one of them", "make an endpoint for each")
+    taken = "a server has this name" if name in spec.servers else "the web UI has this name" if name == WEB_UI else ""
+    if taken:
+        yield Fault(("endpoints", name), taken, name, hint="give the endpoint another name")
 
 
-def _no_such_pool(path: tuple[str | int, ...], given: str, spec: StackSpec) -> Fault:
-    allowed = ", ".join(sorted(spec.pools))
-    return Fault(path, "there is no pool of this name", given, allowed, hint=did_you_mean(given, spec.pools))
+def _route_faults(spec: StackSpec) -> Iterator[Fault]:
+    """Yields routes that lead nowhere."""
+    for name in spec.gateway.routes if spec.gateway else ():
+        if name not in spec.routable:
+            hint = did_you_mean(name, spec.routable)
+            if name == WEB_UI:
+                hint = "add clients.open_webui"
+            allowed = ", ".join(spec.routable) or "there is nothing to route to"
+            yield Fault(("gateway", "routes", name), "there is no server of this name", name, allowed, hint)
+    if spec.gateway and not spec.routes:
+        yield Fault(("gateway",), "a gateway needs a model server or the web UI", allowed="a server, or a route to the web UI")
+    if WEB_UI in spec.servers and spec.clients.open_webui and spec.gateway:
+        yield Fault(("servers", WEB_UI), "a route of this name leads to the web UI", WEB_UI, hint="give the server another name")

@@ -4,18 +4,16 @@ nodes and the API, ARNs and the region. Ids CAP…, CLI…, NET… and ARN…
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from eks_inference.late import is_output
-from eks_inference.placement import Placement
 from eks_inference.pools.disks import has_local_disks, root_volume_gib
 from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import ManagedPoolSpec
 from eks_inference.quantity import cpu_millis, memory_mib
 from eks_inference.rules import Judgement, Path, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.node_share import room
+from eks_inference.serving.node_places import EqualPods, equal_pods, left_over
 from eks_inference.serving.shape import ReplicatedServerSpec
 from eks_inference.serving.spec import VolumeCompileCache
 from eks_inference.stack.facts import StackFacts, zones_of_pool
@@ -40,8 +38,8 @@ def servers_fit_their_pool(stack: StackFacts) -> Iterator[Judgement]:
         nodes, instance = placement.max_nodes, placement.instance_type
         if nodes is None:
             continue
-        fewest = _left_over(groups, nodes, [group.fewest for group in groups])
-        most = _left_over(groups, nodes, [group.most for group in groups])
+        fewest = left_over(groups, nodes, [group.fewest for group in groups])
+        most = left_over(groups, nodes, [group.most for group in groups])
         unplaced = fewest or most
         yield Judgement(
             holds=not unplaced,
@@ -56,7 +54,7 @@ def servers_fit_their_pool(stack: StackFacts) -> Iterator[Judgement]:
             ),
             message="there is no room for "
             + ", ".join(f"{count} {'pod' if count == 1 else 'pods'} of '{group}'" for group, count in unplaced.items())
-            + ("" if fewest else " once servers are scaled out"),
+            + ("" if fewest else " once servers are scaled out or rolled out"),
             given=str(nodes),
             severity="error" if fewest else "warning",
         )
@@ -112,7 +110,7 @@ def somebody_answers(stack: StackFacts) -> Iterator[Judgement]:
     }
     for name, server in stack.spec.servers.items():
         by = [client for client, names in asked.items() if name in names]
-        if by and isinstance(server, ReplicatedServerSpec) and server.scaler is None:
+        if by and isinstance(server, ReplicatedServerSpec) and not server.scalers:
             yield Judgement(
                 holds=server.replicas > 0,
                 path=("servers", name, "replicas"),
@@ -260,33 +258,20 @@ def _volumes_by_pool(spec: StackSpec) -> Mapping[str, Sequence[str]]:
     return {pool: holders for pool, holders in found.items() if holders}
 
 
-@dataclass(frozen=True)
-class _Pods:
-    """Equal pods in one pool. ``placement`` is that of the pool."""
-
-    name: str
-    placement: Placement
-    devices: int
-    cpu_millis: int
-    memory_mib: int
-    fewest: int
-    most: int
-
-
-def _pods_by_pool(stack: StackFacts) -> Mapping[str, Sequence[_Pods]]:
+def _pods_by_pool(stack: StackFacts) -> Mapping[str, Sequence[EqualPods]]:
     """Returns the pods of servers by pool: those with a model first, because the first stands for the nodes of the pool."""
-    found: dict[str, list[_Pods]] = {}
-    for facts in stack.servers.values():
-        sizes = facts.devices, facts.cpu_millis, facts.memory_mib, facts.pods_min, facts.pods_max
-        found.setdefault(facts.placement.pool, []).append(_Pods(str(facts.path[-1]), facts.placement, *sizes))
+    found: dict[str, list[EqualPods]] = {}
+    for name, facts in stack.servers.items():
+        found.setdefault(facts.placement.pool, []).append(equal_pods(name, facts))
     for name, server in stack.spec.servers.items():
         for helper in server.helpers:
-            pool, version = stack.spec.pools[helper.place.pool], stack.spec.cluster.version
-            others = found.setdefault(helper.place.pool, [])
+            name_of_pool = helper.place.pool or stack.spec.core_pool
+            pool, version = stack.spec.pools[name_of_pool], stack.spec.cluster.version
+            others = found.setdefault(name_of_pool, [])
             type_ = helper.place.instance_type
-            placement = others[0].placement if others else placement_of(helper.place.pool, pool, type_, version)
+            placement = others[0].placement if others else placement_of(name_of_pool, pool, type_, version)
             sizes = 0, cpu_millis(helper.cpu), memory_mib(helper.memory), helper.pods, helper.pods
-            others.append(_Pods(f"{name} ({helper.name})", placement, *sizes))
+            others.append(EqualPods(f"{name} ({helper.name})", placement, *sizes))
     return found
 
 
@@ -295,24 +280,6 @@ def _servers_by_pool(stack: StackFacts) -> Mapping[str, Sequence[ServingFacts]]:
     for server in stack.servers.values():
         found.setdefault(server.placement.pool, []).append(server)
     return found
-
-
-def _left_over(groups: Sequence[_Pods], nodes: int, pods: Sequence[int]) -> dict[str, int]:
-    """Returns how many pods of each group find no node: first fit, largest pods first."""
-    placement = groups[0].placement
-    usable = room(placement)
-    free = [[placement.instance_type.devices, usable.cpu_millis, usable.memory_mib] for _ in range(nodes)]
-    left: dict[str, int] = {}
-    for group, count in sorted(zip(groups, pods, strict=True), key=lambda pair: -pair[0].devices):
-        wish = (group.devices, group.cpu_millis, group.memory_mib)
-        for _ in range(count):
-            node = next((node for node in free if all(have >= want for have, want in zip(node, wish, strict=True))), None)
-            if node is None:
-                left[group.name] = left.get(group.name, 0) + 1
-                continue
-            for index, want in enumerate(wish):
-                node[index] -= want
-    return left
 
 
 def _span(fewest: int, most: int) -> str:

@@ -1,19 +1,25 @@
 """A whole stack as plain data: the ``eks-inference:stack`` object of a stack file, composed of the domains' specs."""
 
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, PrivateAttr, field_validator
 
 from eks_inference.accelerators.neuron.spec import NeuronSpec
 from eks_inference.accelerators.nvidia.spec import NvidiaSpec
+from eks_inference.catalog.accelerators import Accelerator
 from eks_inference.catalog.own import LARGEST, rows_of
-from eks_inference.catalog.tables import Own, use
+from eks_inference.catalog.tables import use
 from eks_inference.clients.spec import ClientsSpec
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec
+from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.faults import Fault, SpecError
+from eks_inference.gateway.routes import Route, routes
+from eks_inference.gateway.spec import WEB_UI, GatewaySpec, LoadBalancerControllerSpec
 from eks_inference.loadtest.spec import LoadTestSpec
 from eks_inference.network.spec import NetworkSpec
 from eks_inference.observability.spec import ObservabilitySpec
+from eks_inference.placement import OfferedBy
 from eks_inference.pools.karpenter_spec import KarpenterSpec
 from eks_inference.pools.spec import ManagedPoolSpec, PoolSpec
 from eks_inference.project_files import read_file
@@ -23,21 +29,39 @@ from eks_inference.serving.kinds import KINDS, AnyServerSpec, kind_of
 from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
 from eks_inference.serving.shape import Operator
 from eks_inference.settings import SharedSettings, StackSettings
-from eks_inference.spec import MOST_ENTRIES, ResourceName, Spec
-from eks_inference.stack.prices import OwnPrice
+from eks_inference.spec import MOST_ENTRIES, Filled, ResourceName, Spec
+from eks_inference.stack.catalog import use_catalog
+from eks_inference.stack.prices import OwnPrice, PricedName
+from eks_inference.stack.resolved import Resolved
 from eks_inference.storage.spec import EfsStoreSpec, FileSystem
 from eks_inference.validation import schema_of
+
+
+def _follows(schema: dict[str, Any]) -> None:
+    """An absent key follows from the pools, so the schema has no default for it."""
+    del schema["default"]
 
 
 class AcceleratorsSpec(Spec):
     """Cluster-wide support for accelerators."""
 
-    neuron: NeuronSpec | None = Field(default=None, description="Neuron device plugin and scheduler. Absent: not installed.")
-    nvidia: NvidiaSpec | None = Field(default=None, description="NVIDIA device plugin. Absent: not installed.")
+    neuron: NeuronSpec | Literal[False] | None = Field(
+        default=False,
+        json_schema_extra=_follows,
+        description="Neuron device plugin and scheduler. Absent: installed when a pool has such devices, with the scheduler "
+        "where a pod takes a part of a node's. false: not installed. Pools with devices: claims need neither.",
+    )
+    nvidia: NvidiaSpec | Literal[False] | None = Field(
+        default=False,
+        json_schema_extra=_follows,
+        description="NVIDIA device plugin. Absent: installed when a pool has such devices. false: not installed.",
+    )
 
 
-class StackSpec(SharedSettings):
+class StackSpec(SharedSettings, Filled):
     """All parts of a stack. An optional section that is absent creates nothing."""
+
+    _resolved: tuple[Resolved, ...] = PrivateAttr(default=())
 
     catalog: tuple[str, ...] = Field(
         default=(),
@@ -52,7 +76,9 @@ class StackSpec(SharedSettings):
         default_factory=lambda: ClusterAddonsSpec(), description="Add-ons that run on the core pool."
     )
     core_pool: ResourceName = Field(default="core", description="The managed, untainted pool that controllers run on.")
-    pools: dict[ResourceName, PoolSpec] = Field(max_length=MOST_ENTRIES, description="Node pools by name.")
+    pools: dict[ResourceName, PoolSpec] = Field(
+        min_length=1, max_length=MOST_ENTRIES, description="Node pools by name, e.g. gpu: {instance_types: [g6.xlarge], size: 1}."
+    )
     karpenter: KarpenterSpec = Field(
         default_factory=lambda: KarpenterSpec(),
         description="The Karpenter controller, installed when a pool needs it.",
@@ -72,10 +98,22 @@ class StackSpec(SharedSettings):
     )
     observability: ObservabilitySpec = Field(default_factory=lambda: ObservabilitySpec(), description="Metrics and logs.")
     clients: ClientsSpec = Field(default_factory=lambda: ClientsSpec(), description="Clients of the model servers.")
+    endpoints: dict[ResourceName, ModelEndpointSpec] = Field(
+        default_factory=dict,
+        max_length=MOST_ENTRIES,
+        description="Endpoints by name: each is one address for the models of several servers, and asks clients for keys.",
+    )
+    gateway: GatewaySpec | None = Field(
+        default=None, description="One address with HTTPS for servers and web UI, from outside the cluster. Absent: none."
+    )
+    load_balancer_controller: LoadBalancerControllerSpec = Field(
+        default_factory=lambda: LoadBalancerControllerSpec(),
+        description="AWS Load Balancer Controller, installed when the gateway needs it.",
+    )
     load_test: LoadTestSpec | None = Field(
         default=None, description="A load test of model servers with an OpenAI API. Absent: none."
     )
-    prices: dict[str, OwnPrice] = Field(
+    prices: dict[PricedName, OwnPrice] = Field(
         default_factory=dict,
         max_length=MOST_ENTRIES,
         description="Your own prices in the stack's region, by instance type or service. Others: the list prices of the catalog.",
@@ -85,17 +123,43 @@ class StackSpec(SharedSettings):
     @classmethod
     def _catalog_is_extended(cls, files: tuple[str, ...]) -> tuple[str, ...]:
         """Before names of engines and instance types are looked up, which stand in later keys."""
-        use(Own(), of_stack=True)
         try:
-            use(rows_of({file: read_file(file, LARGEST) for file in files}), of_stack=True)
+            use_catalog(files)
         except SpecError as error:
             raise ValueError("; ".join(str(fault) for fault in error.faults)) from None
         return files
 
+    @classmethod
+    def filled(cls, given: Mapping[str, Any], made: Callable[[Any], Any]) -> Any:
+        from eks_inference.stack.defaults import completed
+
+        found = completed(given)
+        try:
+            spec = made(found.stack)
+        except SpecError as error:
+            raise SpecError(found.told(error.faults)) from None
+        if found.faults:
+            raise SpecError(found.faults)
+        if isinstance(spec, StackSpec):
+            # Type checkers take a private attribute for a field, which would be frozen.
+            spec._resolved = found.resolved  # pyright: ignore[reportAttributeAccessIssue]
+        return spec
+
+    @property
+    def resolved(self) -> tuple[Resolved, ...]:
+        """What whoever wrote the stack left open, and what followed from the rest of it."""
+        return self._resolved
+
     @property
     def has_neuron_scheduler(self) -> bool:
-        """Whether the Neuron scheduler extension is installed."""
-        return self.accelerators.neuron is not None and self.accelerators.neuron.scheduler
+        """Whether the Neuron scheduler extension is installed: the scheduler itself allocates devices that are claimed."""
+        neuron = self.accelerators.neuron
+        return isinstance(neuron, NeuronSpec) and neuron.scheduler and self.has_plugin("neuron")
+
+    def has_plugin(self, devices: Accelerator) -> bool:
+        """Returns whether the device plugin is installed: it is wanted, and not all devices of its kind are claimed."""
+        wanted = isinstance(getattr(self.accelerators, devices), Spec)
+        return wanted and (self.offers("plugin", devices) or not self.offers("claims", devices))
 
     @property
     def operators(self) -> frozenset[Operator]:
@@ -108,10 +172,12 @@ class StackSpec(SharedSettings):
         found: set[FileSystem] = {store.file_system for store in self.stores.values()}
         return tuple(sorted(found.union(*(server.file_systems for server in self.servers.values()))))
 
-    @property
-    def uses_efa(self) -> bool:
-        """Whether any nodes have EFA interfaces."""
-        return any(isinstance(pool, ManagedPoolSpec) and pool.efa is not None for pool in self.pools.values())
+    def offers(self, by: OfferedBy, devices: Accelerator | Literal["efa"]) -> bool:
+        """Returns whether a device plugin, or a driver for claims, has devices of this kind to offer on nodes of any pool."""
+        pools = [pool for pool in self.pools.values() if pool.devices == by]
+        if devices == "efa":
+            return any(isinstance(pool, ManagedPoolSpec) and pool.efa is not None for pool in pools)
+        return any(pool.instances()[0].accelerator == devices for pool in pools)
 
     @property
     def repairs_nodes(self) -> bool:
@@ -122,6 +188,10 @@ class StackSpec(SharedSettings):
     def servers_with(self, api: Literal["openai", "kserve"]) -> tuple[str, ...]:
         """Returns the names of the servers with that API."""
         return tuple(name for name, server in self.servers.items() if kind_of(server).api == api)
+
+    def behind(self, endpoint: str) -> tuple[str, ...]:
+        """Returns the names of the servers behind an endpoint."""
+        return self.endpoints[endpoint].servers or self.servers_with("openai")
 
     @property
     def tested(self) -> tuple[str, ...]:
@@ -143,9 +213,19 @@ class StackSpec(SharedSettings):
         of_devices = {"neuron": self.accelerators.neuron, "gpu": self.observability.dcgm_exporter}
         return (*dict.fromkeys(of_servers), *(board for board, wanted in of_devices.items() if wanted))
 
+    @property
+    def routable(self) -> tuple[str, ...]:
+        """Names of what a gateway can have routes to."""
+        return (*self.servers, *self.endpoints, *([WEB_UI] if self.clients.open_webui else []))
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """The routes of the gateway, if there is one."""
+        return routes(self.gateway, tuple(self.endpoints or self.servers)) if self.gateway else ()
+
     def scaled_by(self, kind: Literal["keda", "hpa"]) -> bool:
         """Returns whether any server has an autoscaler of that kind."""
-        return any(server.scaler is not None and server.scaler.kind == kind for server in self.servers.values())
+        return any(scaler.kind == kind for server in self.servers.values() for scaler in server.scalers.values())
 
     def families(self) -> list[str]:
         """Returns the instance families of all pools, which decide the zones of the network."""
@@ -156,35 +236,6 @@ class StackSpec(SharedSettings):
         shared = {name: getattr(self, name) for name in SharedSettings.model_fields}
         shared |= {key: value for key, value in (("region", region), ("profile", profile)) if value is not None}
         return StackSettings(**shared)
-
-
-def stack_schema() -> dict[str, Any]:
-    """Returns the JSON schema of a stack object."""
-    # pyright takes the hash of a class for that of its instances.
-    return schema_of(StackSpec)  # pyright: ignore[reportArgumentType]
-
-
-def stack_file_schema() -> dict[str, Any]:
-    """Returns the JSON schema of a whole stack file (``stacks/Pulumi.<stack>.yaml``)."""
-    stack = dict(stack_schema())
-    definitions = stack.pop("$defs")
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Stack file of eks-inference",
-        "type": "object",
-        "properties": {
-            "config": {
-                "type": "object",
-                "properties": {
-                    "aws:region": {"type": "string", "description": "AWS region, e.g. us-west-2."},
-                    "eks-inference:stack": stack,
-                },
-                "required": ["aws:region", "eks-inference:stack"],
-            }
-        },
-        "required": ["config"],
-        "$defs": definitions,
-    }
 
 
 def extend_catalog(*files: str) -> None:

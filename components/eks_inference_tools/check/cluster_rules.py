@@ -13,7 +13,7 @@ from typing import Any
 from eks_inference.catalog.zones import region_of_zone
 from eks_inference.rules import Judgement, not_judged, rule
 from eks_inference_tools.reading.addons import addons
-from eks_inference_tools.reading.clusters import REMOTE_CLUSTER_TYPE
+from eks_inference_tools.reading.clusters import REMOTE_CLUSTER_TYPE, is_auto
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.machines import SUBNET_TYPE
 from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
@@ -65,11 +65,7 @@ def _installed(facts: GraphFacts, wanted: str) -> list[str]:
     installed = [*(one.resource for one in addons(facts.graph)), *facts.graph.of_type("eks:index:Addon")]
     found = [one.name for one in installed if (name := one.inputs.get("addonName")) == wanted or is_token(name)]
     found += [f"chart {chart.resource.name}" for chart in facts.charts if chart.name == wanted]
-    return found + [f"Auto Mode of {one.name}" for one in facts.clusters if _is_auto(one)]
-
-
-def _is_auto(cluster: Resource) -> bool:
-    return is_true(at(cluster.inputs, "autoMode" if cluster.type == REMOTE_CLUSTER_TYPE else "computeConfig", "enabled"))
+    return found + [f"Auto Mode of {one.name}" for one in facts.clusters if is_auto(one)]
 
 
 @rule(
@@ -106,7 +102,7 @@ _ENTRIES = ("aws:eks/accessEntry:AccessEntry", "aws:eks/accessPolicyAssociation:
 def _authentication_mode(cluster: Resource) -> str:
     """Its authentication mode. Empty when it has none; Auto Mode needs access entries, and EKS refuses it otherwise."""
     given = cluster.inputs if cluster.type == REMOTE_CLUSTER_TYPE else cluster.inputs.get("accessConfig")
-    return text(at(given, "authenticationMode")) or ("API (Auto Mode)" if _is_auto(cluster) else "")
+    return text(at(given, "authenticationMode")) or ("API (Auto Mode)" if is_auto(cluster) else "")
 
 
 @rule(

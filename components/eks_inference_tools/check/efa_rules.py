@@ -6,6 +6,7 @@ from eks_inference.accelerators.efa.plan import EFA_RESOURCE
 from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
 from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
 from eks_inference.rules import Judgement, rule
+from eks_inference_tools.reading.device_claims import CLAIMED, OF_KIND
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.node_groups import LaunchTemplate, NodeGroup
 from eks_inference_tools.reading.scalars import number
@@ -22,9 +23,12 @@ from stackgraph.graph.values import at, texts, unique
 )
 def interfaces_of_its_share(facts: GraphFacts) -> Iterator[Judgement]:
     for pod in facts.pods:
-        asked = pod.requests.get(EFA_RESOURCE)
+        efa = next((name for name in (EFA_RESOURCE, OF_KIND["efa"]) if pod.requests.get(name)), "")
+        asked = pod.requests.get(efa)
         for shape in facts.shapes_for(pod) if asked else ():
-            devices = next((name for name in (DEVICE_RESOURCE, GPU_RESOURCE) if pod.requests.get(name)), None)
+            devices = next(
+                (name for name in (DEVICE_RESOURCE, GPU_RESOURCE, *CLAIMED) if name != efa and pod.requests.get(name)), None
+            )
             of_node = shape.offers.get(devices) if devices else None
             # K8S003 judges requests that exceed what the node has.
             if not asked or not devices or not of_node or not shape.efa or asked > shape.efa or pod.requests[devices] > of_node:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
 from eks_inference.rules import Judgement, rule
-from eks_inference_tools.reading.device_plugins import OFFERED_BY, tolerated_by_plugin
+from eks_inference_tools.reading.device_plugins import OFFERED_BY, offers, placed_by_plugin
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.node_shapes import NodeShape
 from eks_inference_tools.reading.pod_templates import PodTemplate
@@ -107,7 +107,7 @@ def devices_are_offered(facts: GraphFacts) -> Iterator[Judgement]:
     for pod in facts.placed_pods:
         shapes = facts.shapes_for(pod)
         for name in sorted(pod.requests.keys() & OFFERED_BY.keys()) if shapes else ():
-            plugins = tuple(_plugins(facts, OFFERED_BY[name]))
+            plugins = tuple(_plugins(facts, name))
             found = [title for title, offered_on in plugins if any(shape in offered_on for shape in shapes)]
             away = [title for title, _ in plugins if title not in found]
             why = f": {', '.join(away)} cannot run there" if away and not found else ""
@@ -117,19 +117,19 @@ def devices_are_offered(facts: GraphFacts) -> Iterator[Judgement]:
                 working=(f"{pod.title} requests {name}; offered on {shapes[0].title} by {', '.join(found) or 'nothing'}{why}",),
                 message=f"{pod.title} requests {name}, but nothing offers it on {shapes[0].title}{why}",
                 given=name,
-                allowed=f"a device plugin: {', '.join(OFFERED_BY[name])}",
+                allowed=f"a device plugin or driver: {', '.join(OFFERED_BY[name])}",
                 resource=pod.urn,
             )
 
 
-def _plugins(facts: GraphFacts, names: tuple[str, ...]) -> Iterator[tuple[str, tuple[NodeShape, ...]]]:
-    """Titles of the DaemonSets and charts of a device plugin, with the node shapes that it runs on."""
+def _plugins(facts: GraphFacts, resource: str) -> Iterator[tuple[str, tuple[NodeShape, ...]]]:
+    """Titles of the DaemonSets and charts that offer a resource, with the node shapes that they run on."""
     for pod in facts.daemons:
-        if any(name in container.image for name in names for container in pod.containers):
+        if any(name in container.image for name in OFFERED_BY[resource] for container in pod.containers):
             yield pod.title, facts.shapes_for(pod)
     for chart in facts.charts:
-        if any(name in chart.name for name in names):
-            given = PodSpec({"tolerations": tolerated_by_plugin(chart)})
+        if offers(chart, resource):
+            given = PodSpec(placed_by_plugin(chart, resource))
             yield f"chart {chart.resource.name}", tuple(one for one in facts.shapes if not obstacles(given, one))
 
 

@@ -189,7 +189,8 @@ _ACCELERATORS = (DEVICE_RESOURCE, CORE_RESOURCE, GPU_RESOURCE)
 )
 def probes_wait_for_loading(facts: GraphFacts) -> Iterator[Judgement]:
     for pod, container, title in facts.containers:
-        if not any(container.requests.get(name) for name in _ACCELERATORS):
+        claims = pod.claimed and at(container.document, "resources", "claims")
+        if not claims and not any(container.requests.get(name) for name in _ACCELERATORS):
             continue
         probe = next((key for key in ("startupProbe", "livenessProbe") if at(container.document, key) is not None), None)
         seconds = _patience_s(at(container.document, probe)) if probe else None

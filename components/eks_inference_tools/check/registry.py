@@ -1,13 +1,14 @@
-"""Collects all rules: those of the library about specs, and those of this folder about recorded graphs."""
+"""Collects all rules: those of the library about specs, and those of this folder about recorded graphs.
+
+Rules about specs load every spec, which takes half of the time of a command that looks at a small program of somebody else.
+"""
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from eks_inference.faults import Fault
-from eks_inference.rules import ReadRule, Rule, judged
-from eks_inference.stack.check import Verdict
-from eks_inference.stack.registry import gathered, read_rules, spec_rules
+from eks_inference.rules import ReadRule, Rule, Verdict, gathered, judged
 
 if TYPE_CHECKING:
     from stackgraph.graph.document import Graph
@@ -16,6 +17,7 @@ _MODULES = (
     "eks_inference_tools.check.aws_rules",
     "eks_inference_tools.check.aws_value_rules",
     "eks_inference_tools.check.chart_rules",
+    "eks_inference_tools.check.claim_rules",
     "eks_inference_tools.check.cluster_object_rules",
     "eks_inference_tools.check.cluster_rules",
     "eks_inference_tools.check.door_rules",
@@ -42,6 +44,8 @@ def graph_rules() -> tuple[Rule[Any], ...]:
 
 def all_rules() -> Mapping[str, Rule[Any] | ReadRule]:
     """All rules by id, sorted."""
+    from eks_inference.stack.registry import read_rules, spec_rules
+
     every = sorted((*spec_rules(), *graph_rules(), *read_rules()), key=lambda one: one.id)
     found = {one.id: one for one in every}
     if len(found) < len(every):

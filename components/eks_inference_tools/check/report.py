@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import eks_inference
 from eks_inference.faults import Fault, SpecError
-from eks_inference.rules import Finding, Judgement, NotJudged, ReadRule, Rule
-from eks_inference.stack.check import Verdict, check_spec
-from eks_inference.stack.spec import StackSpec
+from eks_inference.rules import Finding, Judgement, NotJudged, ReadRule, Rule, Verdict
 from eks_inference_tools.check.registry import check_graph, unknown_ids
 from eks_inference_tools.check.stack_keys import stack_key
 from eks_inference_tools.program import REGION_KEY, SILENCED_KEY, StackProgram
@@ -17,6 +15,7 @@ from stackgraph.graph.document import UNANSWERED
 from stackgraph.problems import Problem, ProblemsFound
 
 if TYPE_CHECKING:
+    from eks_inference.stack.spec import StackSpec
     from stackgraph.graph.document import Graph
 
 _NO_STACK_OBJECT = NotJudged(
@@ -35,7 +34,7 @@ class StackReport:
     program: StackProgram
     verdict: Verdict
     refusals: tuple[Problem, ...] = ()
-    spec: StackSpec | None = None
+    spec: "StackSpec | None" = None
     """None: the program has no stack object, or it cannot be read."""
     graph: "Graph | None" = None
     """What was recorded; None of a stack that was refused before."""
@@ -85,10 +84,14 @@ def judge(program: StackProgram) -> StackReport:
     except ProblemsFound as error:
         return StackReport(program, Verdict((), (), {}), error.problems)
     region = program.config.values.get(REGION_KEY)
+    verdict = Verdict((), (), silenced)
     try:
-        verdict = check_spec(spec, region) if spec and region else Verdict((), (), silenced)
+        if spec and region:
+            from eks_inference.stack.check import check_spec
+
+            verdict = check_spec(spec, region)
     except SpecError as error:
-        return StackReport(program, Verdict((), (), silenced), tuple(program.problems(error.faults)), spec)
+        return StackReport(program, verdict, tuple(program.problems(error.faults)), spec)
     unknown = tuple(unknown_silences(program, spec, silenced))
     if verdict.faults or unknown:
         return StackReport(program, verdict, unknown, spec)
@@ -99,7 +102,7 @@ def judge(program: StackProgram) -> StackReport:
     return StackReport(program, verdict + check_graph(graph, silenced), spec=spec, graph=graph)
 
 
-def unknown_silences(program: StackProgram, spec: StackSpec | None, silenced: Mapping[str, str]) -> list[Problem]:
+def unknown_silences(program: StackProgram, spec: "StackSpec | None", silenced: Mapping[str, str]) -> list[Problem]:
     """The problems with silenced rules that do not exist."""
     return program.problems(unknown_ids(silenced, config_key="" if spec else SILENCED_KEY))
 

@@ -1,10 +1,13 @@
 """Which key of the stack file a recorded resource comes from: that of the part of the platform which made it. Pure."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from eks_inference.rules import Path
-from eks_inference.stack.spec import StackSpec
 from stackgraph.graph.document import Graph, Resource
+
+if TYPE_CHECKING:
+    from eks_inference.stack.spec import StackSpec
 
 _TOKEN = "eks-inference:index:"
 
@@ -32,7 +35,7 @@ _PARTS: dict[str, Path] = {
 """Components of which a platform has one, with the key that asks for them. Servers and pools have keys of their own."""
 
 
-def stack_key(urn: str, graph: Graph, spec: StackSpec) -> Path:
+def stack_key(urn: str, graph: Graph, spec: "StackSpec") -> Path:
     """Returns the key of the part that made a resource; empty for one that no key asks for, or that a program made itself."""
     line = list(_line(graph.by_urn.get(urn), graph))
     platform = next((number for number, one in enumerate(line) if one.type == f"{_TOKEN}InferencePlatform"), 0)

@@ -1,6 +1,7 @@
 """The commands of ``eks-inference``. Each is a module that implements the protocol ``Command``."""
 
 import argparse
+from collections.abc import Sequence
 from typing import Protocol
 
 
@@ -12,6 +13,9 @@ class Command(Protocol):
 
     HELP: str
     """One line for the list of commands."""
+
+    EXAMPLES: Sequence[str]
+    """Lines for the end of its help, without the name of the program. A test parses each, and runs those that need no cluster."""
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Adds the description and the options. ``options.py`` has those that several commands share."""

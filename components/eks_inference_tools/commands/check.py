@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from stackgraph.problems import Problem
 
 HELP = "check by rules whether stacks can run, and show the arithmetic"
+EXAMPLES = (
+    "check",
+    "check inf2-llama3 --explain NEU008",
+    "check --rules",
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -122,15 +127,20 @@ def _warning(place: "Problem", finding: "Finding") -> str:
 
 
 def _rule(id_: str) -> "Rule[Any] | ReadRule":
-    from difflib import get_close_matches
-
     from eks_inference_tools.check.registry import all_rules
     from stackgraph.problems import Problem, ProblemsFound
 
     known = all_rules()
     if id_.upper() in known:
         return known[id_.upper()]
-    nearest = get_close_matches(id_.upper(), known, n=1)
-    hint = "`eks-inference check --rules` lists all"
-    hint = f"did you mean '{nearest[0]}'? {hint}" if nearest else hint
-    raise ProblemsFound([Problem("there is no rule with this id", given=id_, hint=hint)])
+    # Two numbers that look alike are about different things, so no other number is proposed.
+    family = id_.upper().rstrip("0123456789")
+    number = id_.upper().removeprefix(family)
+    same = [
+        one for one in known if number and one.startswith(family) and one.removeprefix(family).lstrip("0") == number.lstrip("0")
+    ]
+    allowed = ", ".join(one for one in known if one.rstrip("0123456789") == family)
+    allowed = allowed or f"a number of {', '.join(dict.fromkeys(one.rstrip('0123456789') for one in known))}"
+    hint = "`eks-inference check --rules` says what each is about"
+    hint = f"did you mean '{same[0]}'? {hint}" if same else hint
+    raise ProblemsFound([Problem("there is no rule with this id", given=id_, allowed=allowed, hint=hint)])

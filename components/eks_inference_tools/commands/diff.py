@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from stackgraph.graph.document import Graph
 
 HELP = "show what a branch changes in every stack, from its code alone"
+EXAMPLES = (
+    "diff --base origin/main",
+    "diff --base HEAD~1 inf2-llama3 --format markdown",
+    "diff before.json after.json",
+    "diff --state export.json inf2-llama3",
+)
 FORMATS = ("text", "markdown", "json", "html")
 FAILING = ("replace", "delete", "danger", "unsure")
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from stackgraph.github.report import Run
 
 HELP = "in a GitHub workflow: post a diff on its pull request"
+EXAMPLES = ("diff-comment --project eks-inference",)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 HELP = "compare results of load tests with each other and with published figures"
+EXAMPLES = (
+    "loadtest report baseline.json pair.json --chips 16 --chips 32",
+    "loadtest report result.json --format html -o report.html",
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

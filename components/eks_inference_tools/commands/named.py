@@ -1,9 +1,9 @@
 """Models, rows of the catalog and regions, as options of several commands name them. An error says what is allowed and near."""
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 if TYPE_CHECKING:
     from eks_inference.catalog.models import Model
@@ -13,8 +13,13 @@ Found = TypeVar("Found")
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Adds ``options.model``, ``options.config`` and ``options.catalog``."""
-    parser.add_argument("--model", metavar="NAME", help="a model of the catalog, or its Hugging Face repository")
+    parser.add_argument("--model", metavar="MODEL", help="a model of the catalog, or its Hugging Face repository")
     parser.add_argument("--config", metavar="FILE", help="the config.json of any model, instead of one of the catalog")
+    add_catalog(parser)
+
+
+def add_catalog(parser: argparse.ArgumentParser) -> None:
+    """Adds ``options.catalog``, the files of ``extended``."""
     parser.add_argument(
         "--catalog",
         metavar="FILE",
@@ -41,24 +46,26 @@ def known_region(name: str | None) -> str:
     return name or _REGION
 
 
+_BY_CONFIG = "give its config.json with --config"
+
+
 def named_model(name: str | None) -> "Model":
     """Returns a model of the catalog. Raises ``ProblemsFound`` for a name that is missing or unknown."""
     from eks_inference.catalog.models import model, models
 
     if name is None:
-        refuse("name a model", "--model", "", ", ".join(models()), "or give its config.json with --config")
-    return known(model, name, "--model", models())
+        refuse("name a model", "--model", "", ", ".join(models()), _BY_CONFIG)
+    return known(model, name, "--model", models(), _BY_CONFIG)
 
 
 def extended(files: Sequence[str]) -> None:
     """Adds rows of a team to the catalog. Raises ``ProblemsFound`` with every fault."""
-    from eks_inference.catalog.own import LARGEST, rows_of
-    from eks_inference.catalog.tables import use
+    from eks_inference.catalog.own import LARGEST, count
     from eks_inference.faults import SpecError
     from stackgraph.problems import Problem, ProblemsFound
 
     try:
-        use(rows_of({file: _content(file, LARGEST, "--catalog", "a TOML file") for file in files}), of_stack=True)
+        count({file: _content(file, LARGEST, "--catalog", "a TOML file") for file in files})
     except SpecError as error:
         told = [Problem(one.message, key="--catalog", given=one.given, allowed=one.allowed) for one in error.faults]
         raise ProblemsFound(told) from None
@@ -73,34 +80,48 @@ def _content(path: str, limit: int, option: str, allowed: str) -> bytes:
         refuse(f"this file cannot be read: {reason}", option, path, allowed)
 
 
-def configured(path: str, name: str | None = None) -> "Model":
-    """Returns the model of a config.json. Raises ``ProblemsFound`` for a file that is none, or an architecture without formula.
+def configured(path: str, name: str | None = None) -> "tuple[Model, Mapping[str, Any]]":
+    """Returns the model of a config.json, and the key ``model`` of a server with it.
 
-    ``name`` is what the model is called; default: the file's folder, or the file.
+    Raises ``ProblemsFound`` for a file that is none, an architecture without formula, or a name that no repository has. ``name``
+    is what the model is called; default: the file's folder, or the file. The file is read once: it may be a pipe.
     """
-    from eks_inference.catalog.config_json import LONGEST, model_of_config, parse
+    from eks_inference.catalog.config_json import LONGEST, model_of_config, parse, shape_keys
     from eks_inference.faults import SpecError, format_path
+    from eks_inference.serving.spec import HubModel
     from stackgraph.problems import Problem, ProblemsFound
 
     written = _content(path, LONGEST, "--config", "the config.json of a model")
     place = Path(path)
     called = name or (place.resolve().parent.name if place.stem == "config" else place.stem) or path
     try:
-        return model_of_config(called, parse(written), path)
+        config = parse(written)
+        model = model_of_config(called, config, path)
     except SpecError as error:
         told = [
             Problem(one.message, path, key=format_path(one.path), given=one.given, allowed=one.allowed, hint=one.hint)
             for one in error.faults
         ]
         raise ProblemsFound(told) from None
+    source = {"id": name if name and "/" in name else f"local/{name or _plain(called)}", "shape": shape_keys(config)}
+    try:
+        HubModel.model_validate(source)
+    except SpecError:
+        allowed = "owner/name, as of a repository: letters, digits and -_."
+        refuse("the model of --config needs a name", "--model", source["id"], allowed)
+    return model, source
 
 
-def known(look_up: Callable[[str], Found], name: str, option: str, allowed: Iterable[str]) -> Found:
+def _plain(name: str) -> str:
+    return "".join(one if one.isalnum() or one in "-_." else "-" for one in name)
+
+
+def known(look_up: Callable[[str], Found], name: str, option: str, allowed: Iterable[str], otherwise: str = "") -> Found:
     try:
         return look_up(name)
     except KeyError as error:
         message, _, nearest = str(error.args[0]).partition("; ")
-        refuse(message, option, name, ", ".join(allowed), nearest)
+        refuse(message, option, name, ", ".join(allowed), ", or ".join(filter(None, (nearest, otherwise))))
 
 
 def refuse(message: str, option: str, given: str, allowed: str = "", hint: str = "") -> NoReturn:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from eks_inference_tools.commands.named import add_model, add_region, extended, known, refuse
+from eks_inference_tools.commands.asking import asked
+from eks_inference_tools.commands.named import add_model, add_region, extended, known, known_region, named_model, refuse
 from eks_inference_tools.commands.options import add_prices, own_prices
 from eks_inference_tools.commands.wishes import add_wishes, wish_of
 
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from stackgraph.recorder.project import Project
 
 HELP = "write a stack file for a model, from the best place where it fits"
+EXAMPLES = (
+    "new mine --model Qwen/Qwen3-8B --region us-west-2",
+    "new mine --model Qwen/Qwen3-8B --instance g6.xlarge --like inf2-llama3",
+)
 _SHOWN = 5
 """Instance types that are offered to choose from."""
 
@@ -118,16 +123,14 @@ def _like(options: argparse.Namespace) -> Mapping[str, Any] | None:
 
 def _ask_for_model(options: argparse.Namespace) -> None:
     if options.model is None and options.config is None:
-        options.model = _answer("model, a name or repository") or None
+        options.model = asked("model, a name or repository", _model_named)
     if options.region is None:
-        options.region = _answer("region [us-east-1]") or None
+        options.region = asked("region [us-east-1]", lambda given: known_region(given or None))
 
 
-def _answer(question: str) -> str:
-    try:
-        return input(f"{question}: ").strip()
-    except EOFError:
-        return ""
+def _model_named(given: str) -> str:
+    named_model(given or None)
+    return given
 
 
 def _type(name: str) -> str:
@@ -153,13 +156,19 @@ def _chosen(found: "Found", asks: bool) -> "Row":
     for number, row in enumerate(offered[:_SHOWN], start=1):
         usd = "no price" if row.usd_per_hour is None else f"${row.usd_per_hour:.2f} an hour"
         print(f"{number}  {row.trial.instance.name:<18} {usd}, {row.trial.sequences} sequences at once")
-    answered = _answer("which [1]") or "1"
-    if answered.isdecimal() and 1 <= int(answered) <= len(offered[:_SHOWN]):
-        return offered[int(answered) - 1]
-    for row in offered:
-        if row.trial.instance.name == answered:
-            return row
-    refuse("none of the instance types", "--instance", answered, ", ".join(row.trial.instance.name for row in offered))
+    return asked("which [1]", lambda given: _chosen_of(offered, given or "1"))
+
+
+def _chosen_of(offered: "Sequence[Row]", given: str) -> "Row":
+    """The row of a number that was shown, or of any instance type."""
+    shown = {str(number): row for number, row in enumerate(offered[:_SHOWN], start=1)}
+    named = shown | {row.trial.instance.name: row for row in offered}
+    if given not in named:
+        hint = (
+            f"others where it fits: {', '.join(row.trial.instance.name for row in offered[_SHOWN:])}" if offered[_SHOWN:] else ""
+        )
+        refuse("none of the instance types", "which", given, f"1 to {len(shown)}, or an instance type", hint)
+    return named[given]
 
 
 def _ordered(rows: "Sequence[Row]") -> "list[Row]":
@@ -171,13 +180,29 @@ def _ordered(rows: "Sequence[Row]") -> "list[Row]":
 
 
 def _refuse_all(found: "Found") -> NoReturn:
+    from eks_inference.catalog.zones import zone_ids
     from stackgraph.problems import Problem, ProblemsFound
 
-    wish, nearest = found.wish, found.cheaper[-1:] or found.refusals[-1:]
-    why = "; ".join(f"{one.instance.name}: {one.rule + ': ' if one.rule else ''}{one.reason}" for one in nearest)
+    wish, nearest = found.wish, found.nearest
+    why = (
+        f"{nearest.instance.name}: {nearest.rule + ': ' if nearest.rule else ''}{nearest.reason}"
+        if nearest
+        else "nothing was tried"
+    )
     asked = f"{wish.concurrency} sequences of {wish.context} tokens at once, {', '.join(wish.quantized)}"
-    hint = "`eks-inference plan --model …` says why of each instance type; --quantization fp8 takes less memory"
+    hint = "`eks-inference plan --model …` says why of each instance type"
+    if nearest and nearest.trial and "fp8" not in wish.quantized:
+        hint += "; --quantization fp8 takes less memory"
+    offering = _regions_with(nearest.instance.family) if nearest and not zone_ids(wish.region, nearest.instance.family) else []
+    if offering:
+        hint += f"; --region: {', '.join(offering)}"
     raise ProblemsFound([Problem(f"{wish.model.name} fits nowhere that was asked for: {why}", given=asked, hint=hint)])
+
+
+def _regions_with(family: str) -> list[str]:
+    from eks_inference.catalog.zones import regions, zone_ids
+
+    return [one for one in regions() if zone_ids(one, family)]
 
 
 def _model(found: "Found", config: str | None, project: "Project") -> Mapping[str, Any]:

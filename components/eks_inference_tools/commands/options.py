@@ -13,13 +13,16 @@ if TYPE_CHECKING:
 def add_stack(parser: argparse.ArgumentParser) -> None:
     """Adds ``options.stack``: the name of one stack, or None."""
     parser.add_argument(
-        "stack", nargs="?", metavar="STACK", help="a stack that has a file, e.g. inf2-llama3 (default: the only one)"
+        "stack",
+        nargs="?",
+        metavar="STACK",
+        help="a stack or its file, e.g. inf2-llama3 or stacks/Pulumi.inf2-llama3.yaml (default: the only one)",
     )
 
 
 def add_stacks(parser: argparse.ArgumentParser, also: str = "") -> None:
     """Adds ``options.stacks``: names of stacks, empty for all. ``also`` tells in the help what else may be named."""
-    parser.add_argument("stacks", nargs="*", metavar="STACK", help=f"stacks that have a file{also} (default: all of them)")
+    parser.add_argument("stacks", nargs="*", metavar="STACK", help=f"stacks or their files{also} (default: all of them)")
 
 
 def add_program(parser: argparse.ArgumentParser) -> None:
@@ -87,3 +90,18 @@ def number_of(things: str) -> Callable[[str], int]:
         return int(given)
 
     return positive
+
+
+def amount_of(what: str) -> Callable[[str], float]:
+    """The type of an option that takes an amount above 0. ``what`` it is, the error names."""
+
+    def amount(given: str) -> float:
+        try:
+            value = float(given)
+        except ValueError:
+            value = 0
+        if not 0 < value < float("inf"):
+            raise argparse.ArgumentTypeError(f"'{given}' is no {what}")
+        return value
+
+    return amount

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from eks_inference_tools.cost.price_book import OwnPrices
 
 HELP = "show where a model fits, cheapest first, or how it fits one instance type"
+EXAMPLES = (
+    "plan --model Qwen/Qwen3-8B --region us-west-2 --under 5",
+    "plan --model Llama-2-13B --instance inf2.48xlarge",
+    "plan --config ./config.json",
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     if options.instance is None:
         return _searched(options)
     _refuse_wishes(options)
-    model = configured(options.config, options.model) if options.config else options.model
+    model = configured(options.config, options.model)[0] if options.config else options.model
     found = answer(model, options.instance, options.engine, options.max_model_len)
     offer = _offer(found, options.region, own_prices(options))
     if options.format == "json":
@@ -197,13 +202,14 @@ def _split(split: "Split", offer: "Offer") -> dict[str, Any]:
         "usd_per_hour_and_pod": offer.per_pod(split.pods),
         "idle_devices_per_node": split.idle_devices,
         "neuron_scheduler": split.scheduler,
-        "caution": split.caution,
+        "cautions": list(split.cautions),
         "fits": [
             {
                 "max_model_len": fit.max_model_len,
                 "advised_sequences": fit.advised.sequences,
                 "most_sequences": fit.most.sequences,
                 "weight_bytes": fit.most.weights,
+                "beside_bytes": fit.most.reserved.size if fit.most.reserved else None,
                 "kv_bytes_advised": fit.advised.kv,
                 "kv_bytes_most": fit.most.kv,
                 "usable_bytes": fit.most.capacity,

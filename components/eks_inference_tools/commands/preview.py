@@ -18,6 +18,12 @@ _COMMENTED = {"manifests": "#", "mermaid": "%%"}
 """Formats with comments above them, and how these begin."""
 
 HELP = "show what `pulumi up` of a new stack would create, without CLI or credentials"
+EXAMPLES = (
+    "preview inf2-llama3",
+    "preview stacks/Pulumi.inf2-llama3.yaml --timeline",
+    "preview inf2-llama3 --format html -o inf2-llama3.html",
+    "preview dev --program ../my-program",
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

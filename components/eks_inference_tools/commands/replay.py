@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from eks_inference_tools.simulate.replay.samples import Sample
 
 HELP = "show how an autoscaled server scales, with a real control plane and Prometheus"
+EXAMPLES = (
+    "replay gpu-opt350m",
+    "replay gpu-opt350m --plot load.svg",
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +42,7 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.simulate.replay.plot import render_plot
     from eks_inference_tools.simulate.replay.report import Report
     from eks_inference_tools.simulate.replay.run import TOOLS, replay
+    from eks_inference_tools.simulate.replay.samples import TIMELINE
     from eks_inference_tools.simulate.replay.subject import subject_of
     from eks_inference_tools.simulate.replay.text import render_text
 
@@ -47,10 +52,10 @@ def run(options: argparse.Namespace) -> int:
     subject = subject_of(graph)
     limits, source = subject.limits, rows()
     model = fitted(source, limits.target)
-    with Progress() as progress:
+    with Progress(about=sum(phase.seconds for phase in TIMELINE)) as progress:
 
         def watch(sample: "Sample") -> None:
-            progress.show(f"replay: {sample.at:.0f} s, {sample.users} users, {sample.replicas} replicas")
+            progress.show(f"{sample.users} users, {sample.replicas} replicas")
 
         samples = replay(installed(*TOOLS), graph, subject, model, watch=watch)
     report = Report(

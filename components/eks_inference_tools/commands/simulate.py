@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from stackgraph.graph.document import Graph
 
 HELP = "show where every pod is scheduled, on a real control plane with simulated nodes"
+EXAMPLES = (
+    "simulate inf2-llama2",
+    "simulate inf2-llama2 --scale llama2-c/llama2-c=2",
+    "simulate gpu-opt350m --rollout",
+)
 MOST = "max"
+_SECONDS = 30.0
+"""That a simulation of a shipped stack takes on two quiet cores (docs/simulate.md)."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -54,14 +61,14 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.simulate.text import render_text
 
     stack = program(options.stack, options.program, debug=options.debug, answers=options.answers)
+    graph = part_of(stack.record(), options.cluster)
     toolchain = installed(*TOOLS, "kubectl", DEFINITIONS)
     for tool in toolchain.asked:
         toolchain.path(tool)
-    graph = part_of(stack.record(), options.cluster)
     replicas = _wanted(options.scale, graph)
     with (
         ending_cleanly(),
-        Progress() as progress,
+        Progress(about=_SECONDS) as progress,
         simulation(graph, toolchain, replicas=replicas, tell=progress.show) as simulated,
     ):
         report = rolled_out(simulated, whole=options.rollout)

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from eks_inference_tools.verify.verdicts import Check
 
 HELP = "check with kubectl that a deployed stack is complete and healthy; changes nothing"
+EXAMPLES = (
+    "verify inf2-llama3",
+    "verify inf2-llama3 --wait 1800",
+)
 EXIT_CODES = {"ok": 0, "wait": 1, "failed": 1, "unknown": 2}
 POLL_SECONDS = 10.0
 

@@ -6,7 +6,7 @@ from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.prices import BLOCK, Price, block_price, instance_price, outdated
 from eks_inference.catalog.quotas import Quota, quota_of
 from eks_inference.catalog.zones import regions
-from eks_inference_tools.cost.price_book import PriceBook
+from eks_inference_tools.cost.price_book import OWN, PriceBook
 from eks_inference_tools.cost.words import unit_price
 from stackgraph.graph.values import joined
 
@@ -25,6 +25,13 @@ class Offer:
     def per_pod(self, pods: int) -> float | None:
         """USD per hour of one pod, where ``pods`` of them fill a node."""
         return self.price.usd / pods if self.price and pods else None
+
+    @property
+    def price_kind(self) -> str:
+        """How the price is asked: ``on demand``, ``block``, ``own``; empty without one."""
+        if self.price is None:
+            return ""
+        return "block" if BLOCK in self.price.notes else "own" if OWN in self.price.notes else "on demand"
 
     @property
     def source(self) -> str | None:

@@ -1,6 +1,6 @@
 """What a stack needs of an account's quotas, at its most. Pure."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,7 +9,10 @@ from eks_inference.catalog.quotas import Quota, quota, quota_of
 from eks_inference_tools.cost.charges import Charge
 from eks_inference_tools.cost.estimate import Estimate
 from eks_inference_tools.placing.placeholders import known_region
+from eks_inference_tools.reading.clusters import cluster_resources
+from eks_inference_tools.reading.node_groups import node_groups
 from stackgraph.graph.document import Graph, is_read
+from stackgraph.graph.values import text
 
 _BY_TYPE: Mapping[str, str] = {
     "aws:ec2/eip:Eip": "elastic_ips",
@@ -18,6 +21,17 @@ _BY_TYPE: Mapping[str, str] = {
     "aws:efs/fileSystem:FileSystem": "efs_file_systems",
 }
 """Resources of which an account may have a number in each region."""
+
+_BY_SERVICE: Mapping[str, str] = {
+    "application_load_balancer": "application_load_balancers",
+    "network_load_balancer": "network_load_balancers",
+    "fsx_lustre_125": "fsx_lustre_storage",
+    "fsx_lustre_250": "fsx_lustre_storage",
+    "fsx_lustre_500": "fsx_lustre_storage",
+    "fsx_lustre_1000": "fsx_lustre_storage",
+    "fsx_lustre_scratch": "fsx_lustre_scratch_storage",
+}
+"""Quotas by the services that charges are for."""
 
 _GIB_PER_TIB = 1024
 
@@ -59,6 +73,26 @@ def needs(graph: Graph, found: Estimate) -> tuple[Need, ...]:
                 amounts[known_region(graph, one), quota(name)] += 1
     counted = [Need(region, limit, round(amount, 2)) for (region, limit), amount in amounts.items()]
     return (*sorted(counted, key=_scarce_first), *(Need(region, None, amount, why) for (region, why), amount in unknown.items()))
+
+
+def ample_needs(graph: Graph, found: Estimate) -> tuple[Need, ...]:
+    """Returns the needs of quotas of which a new account has plenty: only one in use for long can be short of them."""
+    amounts: dict[tuple[str, Quota], float] = defaultdict(float)
+    for charge in (one.charge for one in found.lines):
+        if name := _BY_SERVICE.get(charge.item):
+            amounts[charge.region, quota(name)] += charge.amounts[-1]
+    for cluster in cluster_resources(graph):
+        amounts[known_region(graph, cluster), quota("clusters")] += 1
+    groups = Counter[tuple[str, str]]()
+    for group in node_groups(graph):
+        region = known_region(graph, group.resource)
+        groups[region, text(group.resource.inputs.get("clusterName"))] += 1
+        nodes = quota("nodes_per_node_group")
+        amounts[region, nodes] = max(amounts[region, nodes], group.sizes[2] or 0)
+    for (region, _), number in groups.items():
+        per_cluster = quota("node_groups_per_cluster")
+        amounts[region, per_cluster] = max(amounts[region, per_cluster], number)
+    return tuple(Need(region, limit, amount) for (region, limit), amount in amounts.items() if amount)
 
 
 def _scarce_first(need: Need) -> float:

@@ -33,6 +33,7 @@ def _row(row: Row) -> dict[str, Any]:
         "usd_per_hour": row.usd_per_hour,
         "usd_per_hour_and_pod": row.offer.per_pod(trial.pods),
         "usd_per_hour_and_million_kv_tokens": row.usd_per_million_tokens,
+        "price_kind": row.offer.price_kind or None,
         "price_source": f"{price.source}, {price.as_of}" if price else None,
         "quota": row.offer.quota.title if row.offer.quota else None,
         "needs_reservation": trial.instance.needs_reservation,

@@ -11,16 +11,14 @@ from typing import Any
 
 from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.catalog.models import Model
-from eks_inference.catalog.zones import zone_ids
+from eks_inference.catalog.zones import says_zones_of, zone_ids
+from eks_inference.pools.rules import zones_offer_the_family
 from eks_inference.serving.feasibility import engines_for
+from eks_inference.serving.usual import USUAL_CONCURRENCY
 from eks_inference_tools.cost.offers import Offer, offer
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.fitting.trials import QUANTIZATIONS, Trial, trials
 
-USUAL_CONTEXT = 8192
-"""Tokens of a sequence if nobody says: half of a long chat fits, and every model of the catalog has it or less."""
-USUAL_CONCURRENCY = 4
-"""Sequences at once if nobody says."""
 _MILLION = 1_000_000
 
 
@@ -120,7 +118,15 @@ class Found:
             if one.instance.name not in fitting and costs_less:
                 best = found.get(one.instance.name)
                 found[one.instance.name] = one if best is None or _nearness(one) > _nearness(best) else best
-        return tuple(sorted(found.values(), key=lambda one: one.offer.price.usd if one.offer.price else float("inf")))
+        return tuple(sorted(found.values(), key=_price))
+
+    @cached_property
+    def nearest(self) -> Refusal | None:
+        """The refusal that came nearest: of what was tried the dearest instance type, of what was not the cheapest."""
+        tried = [one for one in self.refusals if one.trial and one.offer.price]
+        if tried:
+            return max(tried, key=lambda one: (_nearness(one), _price(one)))
+        return min(self.refusals, key=_price, default=None)
 
 
 def search(wish: Wish, book: PriceBook) -> Found:
@@ -141,19 +147,20 @@ def _tried(wish: Wish, on: Offer) -> Iterator[Row | Refusal]:
         yield Refusal(on, reason)
         return
     choices = engines_for(instance, wish.model)
-    if not choices:
-        yield Refusal(on, f"no engine of the catalog serves architecture {wish.model.architecture} on {instance.family}")
-    for engine in choices:
-        if wish.engine in (None, engine.name):
-            start = Trial(wish.source, wish.model, engine, instance, wish.context, wish.concurrency)
-            for trial in trials(start, wish.quantized):
-                yield _judged(trial, on)
+    asked = [one for one in choices if wish.engine in (None, one.name)]
+    if not asked:
+        engine = f"engine {wish.engine} does not serve" if choices else "no engine of the catalog serves"
+        yield Refusal(on, f"{engine} architecture {wish.model.architecture} there")
+    for engine in asked:
+        start = Trial(wish.source, wish.model, engine, instance, wish.context, wish.concurrency)
+        for trial in trials(start, wish.quantized):
+            yield _judged(trial, on)
 
 
 def _unwanted(wish: Wish, on: Offer) -> str:
     """Why an instance type is out of the question for every engine; empty where it is not."""
-    if not zone_ids(wish.region, on.instance.family):
-        return f"{wish.region} does not offer {on.instance.family}"
+    if says_zones_of(on.instance.family) and not zone_ids(wish.region, on.instance.family):
+        return f"not known to be offered in {wish.region}"
     if wish.under is None:
         return ""
     if on.price is None:
@@ -166,6 +173,8 @@ def _judged(trial: Trial, on: Offer) -> Row | Refusal:
         return Refusal(on, reason, trial=trial)
     warnings: list[str] = []
     unjudged: dict[str, str] = {}
+    if not says_zones_of(on.instance.family):
+        unjudged[zones_offer_the_family.id] = f"nobody told which zones of {on.region} offer {on.instance.family}"
     for rule, judgement in trial.findings():
         if judgement.unjudged:
             unjudged[rule.id] = judgement.working[-1]
@@ -186,6 +195,11 @@ def _order(row: Row) -> tuple[float, float, bool, int]:
     if price is None or token is None:
         return (float("inf"), -row.kv_tokens * row.trial.pods, *plain)
     return (price, token, *plain)
+
+
+def _price(one: Refusal) -> float:
+    """USD an hour; endless without a price."""
+    return one.offer.price.usd if one.offer.price else float("inf")
 
 
 def _nearness(one: Refusal) -> tuple[bool, int, int]:

@@ -4,26 +4,28 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
 from eks_inference.accelerators.neuron.plan import needs_scheduler
+from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
 from eks_inference.catalog.zones import zone_ids
 from eks_inference.cluster.spec import ClusterSpec
 from eks_inference.network.plan import choose_zones
+from eks_inference.observability.spec import MONITORS
 from eks_inference.pools.disks import root_volume_gib
 from eks_inference.pools.spec import ManagedPoolSpec
 from eks_inference.serving.memory import GIB
 from eks_inference.serving.spec import HubModel
+from eks_inference.settings import SharedSettings
+from eks_inference.stack.defaults import CORE_POOL
 from eks_inference.stack.rules import BESIDE_THE_MODEL_GIB
 from eks_inference_tools.fitting.search import Row
 from eks_inference_tools.fitting.trials import ACCELERATED, CORE
 from stackgraph.graph.wording import counted
+from stackgraph.recorder.yaml_text import block, flow
 
-_CORE_TYPE = "m5.xlarge"
-"""The core nodes of the shipped stacks without Ray."""
 _ZONES = 2
 """The fewest that an EKS control plane takes."""
 _DISK_STEP_GIB = 100
+_SIZE = ("architecture", "vcpus", "memory_mib")
 
 _OPEN = "open to all addresses until you narrow cluster.endpoint.public_access_cidrs; every request needs an IAM principal"
 _SCARCE = (
@@ -32,10 +34,9 @@ _SCARCE = (
 
 TOKEN = "eks-inference:huggingFaceToken"
 
-_PLACED = ("name", "silenced", "network", "cluster", "core_pool", "pools", "accelerators", "servers")
-"""Sections that are written for the model; ``like`` gives parts of some of them."""
-_OF_SERVERS = ("clients", "load_test", "stores", "kuberay", "prices")
-"""Sections that name servers or instance types of the stack that ``like`` is."""
+TAKEN = (*(key for key in SharedSettings.model_fields if key != "silenced"), "addons", "karpenter", "scaling", "observability")
+"""Sections that are taken from ``like`` as they are. Others are written for the model, or name servers, hosts or instance types
+of the stack that ``like`` is."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def _sections(order: Order) -> Iterator[list[str]]:
     like, instance = dict(order.like or {}), order.row.trial.instance
     yield [f"name: {order.name}"]
     yield _written("catalog", list(order.catalog)) if order.catalog else []
-    yield from (_written(key, value) for key, value in like.items() if key not in {*_PLACED, *_OF_SERVERS, "catalog"})
+    yield from (_written(key, _without_others(value, instance)) for key, value in like.items() if key in TAKEN)
     if not like:
         yield ["tags:", "  project: eks-inference"]
     yield _written("silenced", _silenced(order)) if _silenced(order) else []
@@ -91,6 +92,12 @@ def _sections(order: Order) -> Iterator[list[str]]:
     yield ["pools:", *_indented(_core(order)), *_indented(_accelerated(order))]
     yield _accelerators(order) if instance.neuron else ["accelerators:", "  nvidia: {}"]
     yield ["servers:", f"  {order.name}:", *_indented(_indented(list(_server(order))))]
+
+
+def _without_others(value: Any, instance: InstanceType) -> Any:
+    """A section without monitors of other devices than those of the instance type."""
+    others = [key for key, devices in MONITORS.items() if devices != instance.accelerator]
+    return {key: one for key, one in value.items() if key not in others} if isinstance(value, Mapping) else value
 
 
 def _silenced(order: Order) -> dict[str, str]:
@@ -105,22 +112,23 @@ def _network(order: Order) -> list[str]:
     instance = order.row.trial.instance
     like = {key: value for key, value in (order.like or {}).get("network", {}).items() if key not in ("zones", "zone_ids")}
     settings = like or {"nat": "single", "endpoints": ["s3"]}
+    which = f", of which the node with accelerators can be in those that offer {instance.family}" if _zones_of(order) else ""
     return [
         "network:",
-        f"  # Two zones of {order.region}, of which the node with accelerators can be in those that offer {instance.family}.",
-        f"  zone_ids: {_flow(_zones(order))}",
-        *(f"  {key}: {_flow(value)}" for key, value in settings.items()),
+        f"  # Two zones of {order.region}{which}.",
+        f"  zone_ids: {flow(_zones(order))}",
+        *(f"  {key}: {flow(value)}" for key, value in settings.items()),
     ]
 
 
 def _zones(order: Order) -> list[str]:
     """The zones of the network."""
-    core = _core_types(order)[0].partition(".")[0]
-    return list(choose_zones(order.region, [core, order.row.trial.instance.family], _ZONES))
+    core = [name.partition(".")[0] for name in _core_pool(order).get("instance_types", ())[:1]]
+    return list(choose_zones(order.region, [*core, order.row.trial.instance.family], _ZONES))
 
 
 def _zones_of(order: Order) -> list[str]:
-    """Those of them that offer the instance type."""
+    """Those of them that offer the instance type; empty where nobody told."""
     offered = zone_ids(order.region, order.row.trial.instance.family)
     return [zone for zone in _zones(order) if zone in offered]
 
@@ -128,7 +136,7 @@ def _zones_of(order: Order) -> list[str]:
 def _cluster() -> list[str]:
     return [
         "cluster:",
-        f"  version: {_flow(ClusterSpec().version)}",
+        f"  version: {flow(ClusterSpec().version)}",
         "  endpoint:",
         "    # `pulumi up` and kubectl work from anywhere with this setting. Narrow it to your own addresses.",
         "    public: true",
@@ -136,22 +144,30 @@ def _cluster() -> list[str]:
     ]
 
 
-def _core_types(order: Order) -> list[str]:
-    return list(_core_of_like(order).get("instance_types", [_CORE_TYPE]))
-
-
-def _core_of_like(order: Order) -> Mapping[str, Any]:
+def _core_pool(order: Order) -> Mapping[str, Any]:
+    """The settings of the core pool: those of ``like``, or the usual ones with a type of that size that the region has."""
     like = order.like or {}
-    return like.get("pools", {}).get(like.get("core_pool", CORE), {})
+    settings = like.get("pools", {}).get(like.get("core_pool", CORE), {})
+    if settings:
+        return {key: value for key, value in settings.items() if key != "zone_ids"}
+    (usual,) = CORE_POOL["instance_types"]
+    there = (one for one in _as_large(instance_type(usual)) if zone_ids(order.region, one.family))
+    return {**CORE_POOL, "instance_types": [next((one.name for one in there), usual)]}
+
+
+def _as_large(usual: InstanceType) -> Iterator[InstanceType]:
+    """The instance type, then others without accelerators that have as much CPU and memory."""
+    yield usual
+    for one in instance_types().values():
+        if not one.accelerator and all(getattr(one, each) == getattr(usual, each) for each in _SIZE):
+            yield one
 
 
 def _core(order: Order) -> list[str]:
-    like = {key: value for key, value in _core_of_like(order).items() if key != "zone_ids"}
-    settings = like or {"kind": "managed", "instance_types": [_CORE_TYPE], "size": 2}
     return [
         "# DNS, controllers and whatever else needs no accelerator.",
         f"{CORE}:",
-        *(f"  {key}: {_flow(value)}" for key, value in settings.items()),
+        *(f"  {key}: {flow(value)}" for key, value in _core_pool(order).items()),
     ]
 
 
@@ -165,13 +181,16 @@ def _accelerated(order: Order) -> list[str]:
         "  kind: managed",
         f"  instance_types: [{instance.name}]",
         "  size: 1",
-        f"  zone_ids: {_flow(_zones_of(order))}",
     ]
+    if offered := _zones_of(order):
+        lines += [f"  zone_ids: {flow(offered)}"]
+    else:
+        lines += [f"  # Give zone_ids: those of the network that offer {instance.family}, which nobody told."]
     if disk := _disk_gib(order):
         lines += ["  # Image and weights.", f"  root_volume_gib: {disk}"]
     if instance.needs_reservation:
         lines += [
-            "  # EC2 has had no on-demand capacity of this type. Give the reservation that the node comes from, and for a",
+            "  # EC2 does not have this type on demand. Give the reservation that the node comes from, and for a",
             "  # capacity block also capacity_type: capacity_block and one zone.",
             "  # capacity_reservation_id: cr-0123456789abcdef0",
         ]
@@ -219,16 +238,12 @@ def _server(order: Order) -> Iterator[str]:
     for key, value in {**(trial.server or {}), "model": dict(order.model)}.items():
         if key in comments:
             yield f"# {comments[key]}"
-        yield f"{key}: {_flow(value)}"
+        yield f"{key}: {flow(value)}"
 
 
 def _written(key: str, value: Any) -> list[str]:
     """A section without comments."""
-    return yaml.safe_dump({key: value}, sort_keys=False, width=120, allow_unicode=True).splitlines()
-
-
-def _flow(value: Any) -> str:
-    return yaml.safe_dump([value], default_flow_style=True, width=10**6, sort_keys=False).strip()[1:-1]
+    return block({key: value}, width=120).splitlines()
 
 
 def _indented(lines: list[str]) -> list[str]:

@@ -36,6 +36,8 @@ def summary(report: StackReport, found: Found, order: Order, prices: OwnPrices) 
     for one in report.verdict.findings:
         if not one.stops and not one.reason:
             yield f"  warning  {one.summary}"
+    for one in report.not_judged:
+        yield f"  open     {one.summary}"
     for secret in order.secrets:
         yield f"  secret   the repository is gated, and `check` refuses the stack until: pulumi config set --secret {secret}"
     yield f"next: eks-inference check {name}; eks-inference preview {name}; pulumi stack init {name}; pulumi up"

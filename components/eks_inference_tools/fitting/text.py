@@ -17,6 +17,15 @@ _HEADINGS = (
 )
 _RIGHT = (1, 2, 3, 5, 7, 8)
 _LEAST = 16
+_SCARCE = {
+    "": ", whose price nobody told (--prices)",
+    "block": ", of which this is the price",
+    "on demand": ", whose price is another (--prices)",
+    "own": "",
+}
+"""Kind of a price (``Offer.price_kind``) → what it says of an instance type that is not sold on demand."""
+_LARGE = 8
+"""Devices of a node beyond which there is hardly a larger one."""
 
 
 def render_text(found: Found, every: bool = False) -> str:
@@ -29,7 +38,7 @@ def render_text(found: Found, every: bool = False) -> str:
         f"{head}{left_out}",
         "",
         _told(f"sequences of {wish.context} tokens (--context), {wish.concurrency} at once in a pod (--concurrency)"),
-        _told("ordered by the price of a node for an hour, on demand, then by that of a million tokens in the KV cache"),
+        _told("ordered by the price of a node for an hour, then by that of a million tokens in the KV cache"),
         "",
     ]
     if shown:
@@ -95,18 +104,30 @@ def _why(one: Refusal) -> str:
     return f"{rule}{one.reason} ({one.instance.name}, {split})"
 
 
+def _takes_a_large_node(found: Found) -> bool:
+    """Whether a model fits only on whole large nodes, or not even there."""
+    fitting = [row.trial for row in found.best_of_types]
+    wide = [
+        one.devices == one.instance.devices >= _LARGE for one in fitting or (one.trial for one in found.refusals if one.trial)
+    ]
+    return bool(wide) and (all(wide) if fitting else any(wide))
+
+
 def _legend(found: Found, shown: tuple[Row, ...]) -> Iterator[RenderableType]:
     notes: Mapping[str, str] = {
         row.trial.engine.name: f"caveat: {row.trial.engine.caveat}" for row in shown if row.trial.engine.caveat
     }
-    scarce = dict.fromkeys(row.trial.instance.name for row in shown if row.trial.instance.needs_reservation)
-    yield _told("sequences: of that length at 90 % of the memory. `check --rules` tells what a rule that warns is about.", "")
+    scarce = {row.trial.instance.name: row.offer.price_kind for row in shown if row.trial.instance.needs_reservation}
+    if shown:
+        yield _told("sequences: of that length at once, unwarned. `check --rules` tells what a rule that warns is about.", "")
     for rule, why in {rule: why for row in shown for rule, why in row.unjudged.items()}.items():
         yield _told(f"{rule}?: not judged: {why}", "")
     for name, note in notes.items():
         yield _told(f"{name}: {note}", "")
-    if scarce:
-        yield _told(f"{', '.join(scarce)}: capacity only by reservation or capacity block, whose price is another (--prices)", "")
+    if _takes_a_large_node(found):
+        yield _told("not tried: several nodes or pipeline stages for one copy of the model", "")
+    for name, kind in scarce.items():
+        yield _told(f"{name}: capacity only by reservation or in capacity blocks{_SCARCE[kind]}", "")
     if found.rows:
         first = found.rows[0].trial
         yield _told(f"more of one type: --instance {first.instance.name}; a stack file: eks-inference new NAME --model …", "")

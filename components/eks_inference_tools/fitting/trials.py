@@ -17,11 +17,12 @@ from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import ManagedPoolSpec
 from eks_inference.rules import Judgement, Rule
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.feasibility import room, weights_too_large
+from eks_inference.serving.feasibility import degrees, room, weights_too_large
 from eks_inference.serving.kind import Kind, Site
 from eks_inference.serving.kinds import KINDS
-from eks_inference.serving.memory import GIB, TIGHT, MemoryUse, memory_settings, server_memory
+from eks_inference.serving.memory import GIB, MemoryUse, memory_settings, server_memory
 from eks_inference.serving.sketch import Sketch
+from eks_inference.serving.usual import sequences_asked
 from eks_inference.serving.vllm.kind import KIND as VLLM
 from eks_inference.stack.registry import spec_rules
 
@@ -35,10 +36,6 @@ QUANTIZATIONS: Mapping[str, Mapping[str, str]] = {
     "fp8": {"quantized_weights": "fp8", "quantized_kv": "fp8"},
 }
 """What is quantized by the engine itself → the keys of a server. Checkpoints that somebody has to make first are not here."""
-
-_USUAL_SEQUENCES = 256
-"""vLLM's own ``max_num_seqs`` on most GPUs (vLLM documentation, engine arguments): what does not fit the KV cache waits. On
-Neuron the number is that of the batch that is compiled."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ class Trial:
             devices=self.devices,
             tensor_parallel=self.tensor_parallel,
             max_model_len=self.context,
-            max_num_seqs=self.concurrency if self.engine.neuron else max(self.concurrency, _USUAL_SEQUENCES),
+            max_num_seqs=sequences_asked(self.concurrency, neuron=self.engine.neuron),
             weights_gib=-(-self.model.weight_bytes() // GIB),
             features=QUANTIZATIONS[self.quantization],
         )
@@ -95,16 +92,15 @@ class Trial:
             return f"the checkpoint is quantized already: {self.model.quantization.method}"
         settings = memory_settings(self.engine, [f"--quantization={weights}"] if weights else [], {}, self.model)
         assert settings is not None, "a quantization of known size"
-        use = MemoryUse(self.model, self.instance, self.engine, self.tensor_parallel, 1, self.context, settings)
+        use = MemoryUse(
+            self.engine.served(self.model), self.instance, self.engine, self.tensor_parallel, 1, self.context, settings
+        )
         return weights_too_large(use)
 
     @cached_property
     def _subjects(self) -> tuple[object, ...]:
         spec = self.kind.spec.model_validate(self.server)
-        pool = _pool(self.instance.name)
-        placement = placement_of(ACCELERATED, pool, None, _KUBERNETES)
-        site = Site(("servers", "server"), placement, {ACCELERATED: pool}, (), lambda _: (), scheduler=True)
-        return tuple(self.kind.facts("server", spec, site))
+        return tuple(self.kind.facts("server", spec, _site(self.instance)))
 
     @cached_property
     def memory(self) -> MemoryUse:
@@ -115,16 +111,15 @@ class Trial:
 
     @cached_property
     def sequences(self) -> int:
-        """Sequences of that length that one pod holds at once: at 90 % of its memory, or where there are none, at all of it."""
-        return room(self.memory, TIGHT).sequences or room(self.memory, 1.0).sequences
+        """Sequences of that length that one pod surely holds at once, or where there are none, likely holds."""
+        return room(self.memory, "surely").sequences or room(self.memory, "likely").sequences
 
     def findings(self) -> Iterator[tuple[Rule[Any], Judgement]]:
         """Yields the rules that the server breaks, and those that cannot judge it, in the order of their ids."""
-        for one in spec_rules():
-            for subject in self._subjects:
-                if isinstance(subject, one.subject):
-                    found = one.judge(subject)
-                    yield from ((one, judgement) for judgement in found if judgement.unjudged or not judgement.holds)
+        for one, place in _rules_of(tuple(type(subject) for subject in self._subjects)):
+            for judgement in one.judge(self._subjects[place]):
+                if judgement.unjudged or not judgement.holds:
+                    yield one, judgement
 
 
 def trials(start: Trial, quantized: Sequence[str]) -> Iterator[Trial]:
@@ -132,7 +127,7 @@ def trials(start: Trial, quantized: Sequence[str]) -> Iterator[Trial]:
     instance = start.instance
     there = cores_of(instance.devices, instance) if instance.neuron else instance.devices
     for kind in KINDS.values():
-        for degree in start.engine.tensor_parallel.get(instance.family, ()):
+        for degree in degrees(start.engine, instance, start.model):
             for quantization in quantized if degree <= there else ():
                 one = replace(start, kind=kind, tensor_parallel=degree, quantization=quantization)
                 if one.server is not None:
@@ -143,5 +138,14 @@ _KUBERNETES = ClusterSpec().version
 
 
 @cache
-def _pool(type_: str) -> ManagedPoolSpec:
-    return ManagedPoolSpec(instance_types=(type_,), size=1)
+def _rules_of(subjects: tuple[type, ...]) -> tuple[tuple[Rule[Any], int], ...]:
+    """The rules about such subjects, each with the place of its subject."""
+    return tuple((one, place) for one in spec_rules() for place, kind in enumerate(subjects) if issubclass(kind, one.subject))
+
+
+@cache
+def _site(instance: InstanceType) -> Site:
+    """A pool of that instance type, where a server runs."""
+    pool = ManagedPoolSpec(instance_types=(instance.name,), size=1)
+    placement = placement_of(ACCELERATED, pool, None, _KUBERNETES)
+    return Site(("servers", "server"), placement, {ACCELERATED: pool}, lambda _: placement, (), lambda _: (), scheduler=True)

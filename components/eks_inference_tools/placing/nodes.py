@@ -11,7 +11,7 @@ pkg/providers/instancetype/types.go (labels).
 import hashlib
 import json
 import re
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
@@ -25,6 +25,7 @@ from eks_inference.catalog.tables import version_numbers
 from eks_inference.nodes import allocatable
 from eks_inference.placement import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, NODE_GROUP_LABEL, Taint
 from eks_inference_tools.placing.node_pools import KarpenterPool, ManagedGroup, Zone, karpenter_pools, managed_groups
+from eks_inference_tools.reading.device_claims import CLAIMED
 from eks_inference_tools.reading.expressions import Expression, Values
 from eks_inference_tools.reading.machines import GIB
 from eks_inference_tools.reading.node_groups import NodeGroup
@@ -33,10 +34,10 @@ from eks_inference_tools.reading.scalars import whole
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, text
 
-DEVICES = (DEVICE_RESOURCE, CORE_RESOURCE, GPU_RESOURCE, EFA_RESOURCE)
-"""Extended resources that a node has once a device plugin offers them."""
+DEVICES = (DEVICE_RESOURCE, CORE_RESOURCE, GPU_RESOURCE, EFA_RESOURCE, *CLAIMED)
+"""Extended resources that a node has once a device plugin offers them, and devices that a driver offers for claims."""
 HARDWARE_ANNOTATION = "eks-inference/hardware"
-"""On a simulated node: the devices that a plugin would find in the machine, as JSON."""
+"""On a simulated node: the devices that a plugin or driver would find in the machine, as JSON."""
 
 _REGION_LABEL = "topology.kubernetes.io/region"
 _KARPENTER_LABEL = "karpenter.k8s.aws/"
@@ -124,13 +125,13 @@ def desired_size(group: NodeGroup) -> int:
 
 def managed_nodes(graph: Graph, size: Callable[[NodeGroup], int] = desired_size) -> tuple[SimulatedNode, ...]:
     """Returns the nodes of the managed node groups: each group's desired size, or another, spread over its zones."""
-    nodes: dict[str, SimulatedNode] = {}
+    nodes: list[SimulatedNode] = []
+    names = NodeNames()
     for group in managed_groups(graph):
         if kind := _managed_kind(group):
             for number in range(size(group.node_group)):
-                name = node_name(group.node_group.pool, nodes)
-                nodes[name] = kind.node(name, kind.zones[number % len(kind.zones)])
-    return tuple(nodes.values())
+                nodes.append(kind.node(names.new(group.node_group.pool), kind.zones[number % len(kind.zones)]))
+    return tuple(nodes)
 
 
 def _managed_kind(group: ManagedGroup) -> NodeKind | None:
@@ -170,10 +171,20 @@ def karpenter_kinds(graph: Graph) -> tuple[NodeKind, ...]:
     )
 
 
-def node_name(pool: str, taken: Container[str]) -> str:
-    """Returns a name for the pool's next node: valid in Kubernetes (RFC 1123) and not taken."""
-    slug = re.sub(r"[^a-z0-9]+", "-", pool.lower()).strip("-")[:50].strip("-") or "node"
-    return next(name for number in count(1) if (name := f"{slug}-{number}") not in taken)
+class NodeNames:
+    """Makes names of nodes: valid in Kubernetes (RFC 1123), each once, and none of those that are ``taken``."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(taken)
+        self._numbers: dict[str, Iterator[int]] = {}
+
+    def new(self, pool: str) -> str:
+        """Returns a name for the pool's next node."""
+        slug = re.sub(r"[^a-z0-9]+", "-", pool.lower()).strip("-")[:50].strip("-") or "node"
+        numbers = self._numbers.setdefault(slug, count(1))
+        name = next(name for number in numbers if (name := f"{slug}-{number}") not in self._taken)
+        self._taken.add(name)
+        return name
 
 
 def manifest(node: SimulatedNode) -> dict[str, Any]:

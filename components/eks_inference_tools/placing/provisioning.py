@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import cached_property
 from itertools import groupby, product
 from math import inf
 from typing import Any
@@ -21,7 +22,7 @@ from eks_inference.accelerators.efa.plan import EFA_RESOURCE
 from eks_inference.catalog.prices import instance_price
 from eks_inference.placement import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, KARPENTER_POOL_LABEL, Taint
 from eks_inference_tools.placing.amounts import Amounts, add, covers
-from eks_inference_tools.placing.nodes import NodeKind, SimulatedNode, by_preference, node_name
+from eks_inference_tools.placing.nodes import NodeKind, NodeNames, SimulatedNode, by_preference
 from eks_inference_tools.reading.expressions import Values
 from eks_inference_tools.reading.live_objects import labels_of, name_of
 from eks_inference_tools.reading.node_shapes import NodeShape
@@ -48,6 +49,12 @@ class PodToPlace:
     def requests(self) -> Amounts:
         return {"pods": Decimal(1), **self.spec.requests}
 
+    @cached_property
+    def apart_from(self) -> tuple[Mapping[str, Any], ...]:
+        """The terms of its anti-affinity about one node."""
+        terms = items(at(self.spec.document, "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"))
+        return tuple(term for term in terms if at(term, "topologyKey") == HOSTNAME_LABEL)
+
 
 @dataclass(eq=False)
 class Room:
@@ -61,7 +68,8 @@ class Room:
         return (
             covers(self.free, pod.requests)
             and not any(obstacles(demand, self.shape) for demand in (pod.spec, *pod.volumes))
-            and not any(_repel(pod, other) or _repel(other, pod) for other in self.pods)
+            and not (pod.apart_from and any(_repel(pod, other) for other in self.pods))
+            and not any(other.apart_from and _repel(other, pod) for other in self.pods)
         )
 
     def put(self, pod: PodToPlace) -> None:
@@ -119,14 +127,16 @@ def choose(
                 else:
                     hopeless.add(like)
         refused[like] = stood, tried
-    taken = set(names)
+    new_names = NodeNames(names)
     starts = []
     for options in planned:
         node, room = min(options, key=_cheapest)
-        name = node_name(node.kind.shape.pool, taken)
-        taken.add(name)
-        node = node.kind.node(name, node.zone)
-        if node.kind.efa_on_request and not any(EFA_RESOURCE in pod.requests for pod in room.pods):
+        node = node.kind.node(new_names.new(node.kind.shape.pool), node.zone)
+        if (
+            node.kind.efa_on_request
+            and not node.kind.shape.claimed
+            and not any(EFA_RESOURCE in pod.requests for pod in room.pods)
+        ):
             node = replace(node, devices={key: number for key, number in node.devices.items() if key != EFA_RESOURCE})
         starts.append(Start(node, tuple(room.pods)))
     return tuple(starts)
@@ -140,7 +150,7 @@ def fixed(
     Which type and zone a node gets is EC2's choice: here the smallest type and the first zone.
     """
     standing = Counter(labels_of(node).get(KARPENTER_POOL_LABEL) for node in nodes)
-    taken = {name_of(node) for node in nodes}
+    names = NodeNames(map(name_of, nodes))
     found = []
     for pool, wanted in replicas.items():
         of_pool = [kind for kind in kinds if kind.shape.pool == pool]
@@ -149,9 +159,7 @@ def fixed(
         kind = min(of_pool, key=lambda one: (one.instance.vcpus, one.instance.memory_mib, one.instance.name))
         limit = whole(kind.limits.get("nodes"))
         for _ in range((wanted if limit is None else min(wanted, limit)) - standing[pool]):
-            name = node_name(pool, taken)
-            taken.add(name)
-            found.append(kind.node(name, kind.zones[0]))
+            found.append(kind.node(names.new(pool), kind.zones[0]))
     return tuple(found)
 
 
@@ -266,11 +274,9 @@ def _take(used: dict[str, dict[str, Decimal]], options: Sequence[_Option]) -> No
 
 def _repel(pod: PodToPlace, other: PodToPlace) -> bool:
     """Whether the pod's anti-affinity keeps it off a node with the other pod."""
-    terms = items(at(pod.spec.document, "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"))
     return any(
-        at(term, "topologyKey") == HOSTNAME_LABEL
-        and other.namespace in (items(at(term, "namespaces")) or [pod.namespace])
+        other.namespace in (items(at(term, "namespaces")) or [pod.namespace])
         and (wanted := table(at(term, "labelSelector", "matchLabels")).items())
         and wanted <= table(other.labels).items()
-        for term in terms
+        for term in pod.apart_from
     )

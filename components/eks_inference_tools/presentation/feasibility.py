@@ -36,7 +36,7 @@ def render_text(found: Feasibility, offer: Offer) -> str:
                 (*("" if position else cell for cell in first), *(cell(fit) for _, cell in of_fit))
                 for position, fit in enumerate(split.fits)
             ]
-        table += [f"{'':{least}}  {split.caution}"] if split.caution else []
+        table += [f"{'':{least}}  caution: {one}" for one in split.cautions]
     legend = _PAGED_LEGEND if found.engine.generation.paged else _CONTIGUOUS_LEGEND
     head = f"{found.model.name} on {found.instance.name}"
     right = range(len(headings))
@@ -48,7 +48,7 @@ _CONTIGUOUS_LEGEND = (
     "KV cache and used: at the advised number, or at the limit where none is advised.",
 )
 _PAGED_LEGEND = (
-    "advised, limit: sequences of that length in the KV cache at once, at 90 % and 100 % of its memory.",
+    "advised: sequences of that length at once without a warning; limit: that may fit at all.",
     "max_num_seqs may be larger: shorter sequences share the pages, and others wait.",
     "KV cache and used: at the advised number, or at the limit where none is advised.",
 )
@@ -100,6 +100,8 @@ def _about(found: Feasibility, offer: Offer) -> list[Paragraph]:
     others = [each.name for each in engines_for(instance, model) if each != engine]
     size, kept_as = gib(model.weight_bytes()), "one latent vector" if model.kv_rank else f"{model.kv_heads} KV heads"
     left_out = "".join(f", without the {part}" for part in model.uncounted)
+    held = engine.served(model)
+    left_out += f"; the engine unpacks it: {gib(held.weight_bytes())} GiB" if held != model else ""
     window = f"; {model.window_layers} of {model.layers} layers attend to {model.window} tokens" if model.window_layers else ""
     kept = "" if not window else ", and keep them all" if one.beyond is None else ""
     facts = [
@@ -108,6 +110,7 @@ def _about(found: Feasibility, offer: Offer) -> list[Paragraph]:
         ("", f"KV cache: {model.kv_bytes_per_token() / 1024:g} KiB a token with each KV head held once{window}{kept}"),
         ("node", f"{cores}{logical}, {one.memory / GIB:g} GiB a {part}{usable}"),
         ("", f"{instance.vcpus} vCPU, {instance.memory_mib / 1024:g} GiB of host memory"),
+        *([("", line) for line in one.reserved.working] if one.reserved else []),
         ("price", offer.words),
         ("engine", f"{engine.name}: {release}"),
         ("", f"KV cache: {way}"),

@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+import time
 from typing import Self
 
 from stackgraph.graph.values import text
@@ -9,16 +10,21 @@ from stackgraph.graph.wording import shorten
 from stackgraph.plain_text import printable
 
 _CLEAR = "\r\x1b[K"
+_EVERY_SECONDS = 30.0
+"""Between two lines where no terminal shows the status: in a log of CI."""
 
 
 class Progress:
-    """A status line that is overwritten in place. When standard error is not a terminal, only ``keep`` writes.
+    """A status line that is overwritten in place. When standard error is not a terminal, ``show`` writes a line every 30 s.
 
+    ``about`` are the seconds that the whole usually takes: each status then tells how many have passed, of how many.
     It does not use rich, whose live display hides the cursor: a command that ends in ``ending_at_once`` would leave it hidden.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, about: float = 0.0) -> None:
         self._shown = ""
+        self._about = about
+        self._start = self._written = time.monotonic()
         self._stream = sys.stderr  # a program that is recorded may put another in its place
 
     def __enter__(self) -> Self:
@@ -29,10 +35,16 @@ class Progress:
 
     def show(self, line: str) -> None:
         """Replaces the status line; an empty ``line`` clears it."""
-        if self._stream.isatty() and line != self._shown:
+        now = time.monotonic()
+        told = f"{now - self._start:.0f} s of about {self._about:.0f} s: {line}" if line and self._about else line
+        if not self._stream.isatty():
+            if line and now - self._written >= _EVERY_SECONDS:
+                self._written = now
+                print(printable(told, keep=""), file=self._stream, flush=True)
+        elif told != self._shown:
             room = shutil.get_terminal_size().columns - 1
-            print(f"{_CLEAR}{shorten(text(line), room)}", end="", file=self._stream, flush=True)
-            self._shown = line
+            print(f"{_CLEAR}{shorten(text(told), room)}", end="", file=self._stream, flush=True)
+            self._shown = told
 
     def keep(self, line: str) -> None:
         """Prints a permanent line."""

@@ -32,6 +32,11 @@ def cluster_resources(graph: Graph) -> tuple[Resource, ...]:
     return tuple(r for r in graph.resources if r.type in (CLUSTER_TYPE, REMOTE_CLUSTER_TYPE) and not is_read(r))
 
 
+def is_auto(cluster: Resource) -> bool:
+    """Whether EKS starts nodes for its pods (Auto Mode)."""
+    return is_true(at(cluster.inputs, "autoMode" if cluster.type == REMOTE_CLUSTER_TYPE else "computeConfig", "enabled"))
+
+
 def public_networks(cluster: Resource) -> tuple[str, ...] | None:
     """The networks from which the public API endpoint is reachable. Empty when it is off, None when that is unknown.
 

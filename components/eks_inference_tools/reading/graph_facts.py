@@ -12,7 +12,7 @@ from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.placement import INSTANCE_TYPE_LABEL
 from eks_inference_tools.reading.autoscalers import autoscalers
 from eks_inference_tools.reading.charts import V4_CHART_TYPE, charts
-from eks_inference_tools.reading.clusters import CLUSTER_TYPE, REMOTE_CLUSTER_TYPE, cluster_resources
+from eks_inference_tools.reading.clusters import CLUSTER_TYPE, REMOTE_CLUSTER_TYPE, cluster_resources, is_auto
 from eks_inference_tools.reading.node_groups import launch_templates, node_groups
 from eks_inference_tools.reading.node_pools import node_classes
 from eks_inference_tools.reading.node_shapes import NodeShape, node_shapes
@@ -184,9 +184,9 @@ def makes_other_nodes(resource: Resource) -> bool:
     inputs = resource.inputs
     if resource.type == REMOTE_CLUSTER_TYPE:
         only_ours = is_true(inputs.get("skipDefaultNodeGroup")) and not inputs.get("fargate")
-        return not only_ours or is_true(at(inputs, "autoMode", "enabled"))
+        return not only_ours or is_auto(resource)
     if resource.type == CLUSTER_TYPE:
-        return is_true(at(inputs, "computeConfig", "enabled"))
+        return is_auto(resource)
     if resource.remote:
         return resource.type not in _REMOTE_WITHOUT_NODES and resource.package != "awsx"
     return resource.type in _OTHER_NODES

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 DAEMON_SETS = "daemonsets.apps"
 DEPLOYMENTS = "deployments.apps"
 ENDPOINT_SLICES = "endpointslices.discovery.k8s.io"
+INGRESSES = "ingresses.networking.k8s.io"
 JOBS = "jobs.batch"
 LEADER_WORKER_SETS = "leaderworkersets.leaderworkerset.x-k8s.io"
 NAMESPACES = "namespaces"

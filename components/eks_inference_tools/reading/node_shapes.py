@@ -12,10 +12,13 @@ from typing import Any
 from eks_inference.accelerators.efa.plan import EFA_RESOURCE
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE, cores_of
 from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
+from eks_inference.catalog.accelerators import DEVICE_RESOURCES
 from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.nodes import allocatable
 from eks_inference.placement import (
     ARCHITECTURE_LABEL,
+    CLAIMS,
+    DEVICES_LABEL,
     HOSTNAME_LABEL,
     INSTANCE_TYPE_LABEL,
     KARPENTER_POOL_LABEL,
@@ -23,6 +26,7 @@ from eks_inference.placement import (
     ZONE_LABEL,
     Taint,
 )
+from eks_inference_tools.reading.device_claims import OF_KIND
 from eks_inference_tools.reading.expressions import Expression, Values
 from eks_inference_tools.reading.machines import Subnets
 from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
@@ -85,18 +89,42 @@ class NodeShape:
     @cached_property
     def offers(self) -> Mapping[str, Decimal]:
         """What pods can request of one node, before any DaemonSet: CPUs, bytes, devices. Leaves out what is unknown."""
+        if self.claimed:
+            return self._claimable
         found = {} if self.efa is None else {EFA_RESOURCE: Decimal(self.efa)}
         if self.instance:
-            room = allocatable(self.instance, self.kubelet)
             neuron = self.instance.devices if self.instance.neuron else 0
             found |= {
-                "cpu": Decimal(room.cpu_millis) / 1000,
-                "memory": Decimal(room.memory_mib) * 2**20,
+                **self._room(self.instance),
                 DEVICE_RESOURCE: Decimal(neuron),
                 CORE_RESOURCE: Decimal(cores_of(neuron, self.instance)),
                 GPU_RESOURCE: Decimal(self.instance.devices if self.instance.nvidia else 0),
             }
         return found
+
+    @cached_property
+    def claimed(self) -> bool:
+        """Whether pods claim the devices of these nodes, instead of requesting them from a device plugin."""
+        return self.labels.get(DEVICES_LABEL) == frozenset([CLAIMS])
+
+    @property
+    def _claimable(self) -> Mapping[str, Decimal]:
+        """What nodes offer whose devices are claimed. Device plugins do not run there."""
+        found = {name: Decimal() for name in (DEVICE_RESOURCE, CORE_RESOURCE, GPU_RESOURCE, EFA_RESOURCE)}
+        if self.efa is not None:
+            found[OF_KIND["efa"]] = Decimal(self.efa)
+        if self.instance:
+            found |= self._room(self.instance)
+            found |= {
+                OF_KIND[kind]: Decimal(self.instance.devices if self.instance.accelerator == kind else 0)
+                for kind in DEVICE_RESOURCES
+            }
+        return found
+
+    def _room(self, instance: InstanceType) -> dict[str, Decimal]:
+        """CPUs and bytes."""
+        room = allocatable(instance, self.kubelet)
+        return {"cpu": Decimal(room.cpu_millis) / 1000, "memory": Decimal(room.memory_mib) * 2**20}
 
     def possible(self, key: str) -> Values:
         """The values that the label may have on these nodes."""

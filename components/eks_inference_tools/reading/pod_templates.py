@@ -1,11 +1,12 @@
 """Reads the pod templates of a graph, with the number of pods, from every kind of object that creates pods. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
+from eks_inference_tools.reading.device_claims import claim_templates, claimed
 from eks_inference_tools.reading.objects import group_kind, name_of, namespace_of, title
 from eks_inference_tools.reading.pods import Container, PodSpec
 from eks_inference_tools.reading.scalars import span, whole
@@ -58,6 +59,8 @@ class PodTemplate:
     part: str
     between: tuple[int, int] | None = None
     per_replica: int = 1
+    claimed: Mapping[str, Decimal] = field(default_factory=dict)
+    """What the claims of one pod ask for."""
 
     @property
     def urn(self) -> str:
@@ -73,7 +76,7 @@ class PodTemplate:
 
     @cached_property
     def spec(self) -> PodSpec:
-        return PodSpec(at(self.template, "spec"))
+        return PodSpec(at(self.template, "spec"), self.claimed)
 
     @cached_property
     def containers(self) -> tuple[Container, ...]:
@@ -113,11 +116,13 @@ class PodTemplate:
 
 def pod_templates(graph: Graph) -> Iterator[PodTemplate]:
     """All pod templates, in the order of the graph."""
+    claims = claim_templates(graph)
     for resource in graph.resources:
         templates_of = _KINDS.get(group_kind(resource)) if is_kubernetes_object(resource) else None
         for pods in templates_of(resource.inputs.get("spec")) if templates_of else ():
             kind, namespace, name = group_kind(resource)[1], namespace_of(resource), name_of(resource)
-            yield PodTemplate(resource, kind, namespace, name, **vars(pods))
+            asked = claimed(at(pods.template, "spec"), namespace or "default", claims) if claims else {}
+            yield PodTemplate(resource, kind, namespace, name, **vars(pods), claimed=asked)
 
 
 # -- templates -------------------------------------------------------------------------------------------------------------------

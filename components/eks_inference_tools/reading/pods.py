@@ -5,7 +5,7 @@ It leaves out secret and unknown values.
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -89,9 +89,13 @@ class Container:
 
 @dataclass(frozen=True, eq=False)
 class PodSpec:
-    """The ``spec`` of a pod or of a pod template. ``document`` is as given and may have any type."""
+    """The ``spec`` of a pod or of a pod template. ``document`` is as given and may have any type.
+
+    ``claimed`` is what its claims ask for (``device_claims.py``), which the document does not tell.
+    """
 
     document: Any
+    claimed: Mapping[str, Decimal] = field(default_factory=dict)
 
     @cached_property
     def containers(self) -> tuple[Container, ...]:
@@ -101,7 +105,7 @@ class PodSpec:
 
     @cached_property
     def requests(self) -> Mapping[str, Decimal]:
-        """What the scheduler reserves for one pod: the sum of its containers, or more if an init container needs more.
+        """What the scheduler reserves for one pod: what it claims, and the sum of its containers or more for an init container.
 
         Sidecars, which are init containers that keep running, count as containers (Kubernetes, "Sidecar containers").
         """
@@ -113,7 +117,7 @@ class PodSpec:
                     most[name] = max(most[name], value + total[name])
                 else:
                     total[name] += value
-        return {name: max(total[name], most[name]) for name in sorted({*total, *most})}
+        return {name: max(total[name], most[name]) for name in sorted({*total, *most})} | dict(self.claimed)
 
     @cached_property
     def node_selector(self) -> Mapping[str, str]:

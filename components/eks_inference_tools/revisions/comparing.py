@@ -48,7 +48,8 @@ def compare(
             sides.append(_side(revision, tree, folder, here=here))
         if not any(side.stacks for side in sides):
             sides = [replace(side, stacks=(DEFAULT_STACK,)) for side in sides]
-        wanted = _wanted(stacks, sorted({*sides[0].stacks, *sides[1].stacks}), folder)
+        named = [project.stack_named(one) for one in stacks]
+        wanted = _wanted(named, sorted({*sides[0].stacks, *sides[1].stacks}), folder)
         recorded = record_all(sides, wanted, repo, folder, own=program is None, debug=debug, given=answers)
     reports = [StackReport(name, recorded[0].get(name), recorded[1].get(name), domain) for name in wanted]
     below = link or (repo.link(newer.commit) if newer.commit and not newer.dirty else "")

@@ -8,6 +8,7 @@ from functools import partial
 
 from eks_inference_tools.placing import nodes
 from eks_inference_tools.placing.footprint import footprints, without_footprint
+from eks_inference_tools.reading.charts import charts
 from eks_inference_tools.reading.expected import expected_of
 from eks_inference_tools.reading.live_objects import Object, Seen
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
@@ -20,14 +21,17 @@ from eks_inference_tools.simulate.rollout.walk import Outcome
 from eks_inference_tools.simulate.schedulers.kube_schedulers import Schedulers
 from eks_inference_tools.simulate.schedulers.second_schedulers import SecondScheduler, second_schedulers
 from eks_inference_tools.simulate.stand_ins.device_plugins import DevicePlugins
+from eks_inference_tools.simulate.stand_ins.dra_drivers import DraDrivers
 from eks_inference_tools.simulate.stand_ins.ebs import EbsVolumes
 from eks_inference_tools.simulate.stand_ins.helm import helm_records
 from eks_inference_tools.simulate.stand_ins.karpenter import Karpenter
 from eks_inference_tools.simulate.stand_ins.kuberay import KubeRay
 from eks_inference_tools.simulate.stand_ins.leader_worker_set import LeaderWorkerSets
+from eks_inference_tools.simulate.stand_ins.load_balancers import LoadBalancers
 from eks_inference_tools.simulate.stand_ins.loop import StandIn, StandIns
 from eks_inference_tools.simulate.world.admit import Admission, admit, install_definitions
 from eks_inference_tools.simulate.world.objects import ClusterObject, Opaque, cluster_objects, left_out, opaque_of
+from eks_inference_tools.simulate.world.resource_slices import kinds_by_chart
 from eks_inference_tools.simulate.world.scheduled_pods import READS, scheduled_pods
 from eks_inference_tools.simulate.world.unsimulated import Unsimulated, unsimulated
 from eks_inference_tools.verify.checks import judge
@@ -198,6 +202,8 @@ def _controllers(graph: Graph, objects: Sequence[ClusterObject]) -> Iterator[Sta
     """Yields stand-ins for the controllers that the stack needs."""
     groups = {item.group for item in objects}
     yield DevicePlugins(graph)
+    if any(chart.name in kinds_by_chart() for chart in charts(graph)):
+        yield DraDrivers(graph)
     yield EbsVolumes()
     if "karpenter.sh" in groups:
         yield Karpenter(graph)
@@ -205,6 +211,8 @@ def _controllers(graph: Graph, objects: Sequence[ClusterObject]) -> Iterator[Sta
         yield KubeRay()
     if "leaderworkerset.x-k8s.io" in groups:
         yield LeaderWorkerSets()
+    if any(item.kind == "Ingress" for item in objects):
+        yield LoadBalancers(graph)
 
 
 def _stands_in(simulated: Simulation) -> Iterator[str]:

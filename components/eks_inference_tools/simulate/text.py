@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
+from eks_inference_tools.reading.device_claims import OF_KIND, shown
 from eks_inference_tools.reading.scalars import number
 from eks_inference_tools.simulate.report import Phase, Report
 from eks_inference_tools.simulate.world.admit import Admission
@@ -98,7 +99,7 @@ def _idle(scheduled: ScheduledPods) -> Iterator[str]:
     for resource, counts in scheduled.idle_devices().items():
         for count in sorted(set(counts.values()), reverse=True):
             nodes = [node for node, idle in counts.items() if idle == count]
-            yield f"{count} {resource} on {'each of ' if len(nodes) > 1 else ''}{', '.join(nodes)}"
+            yield f"{count} {shown(resource)} on {'each of ' if len(nodes) > 1 else ''}{', '.join(nodes)}"
 
 
 def _shares(node: NodeWithPods) -> Iterator[str]:
@@ -106,7 +107,7 @@ def _shares(node: NodeWithPods) -> Iterator[str]:
     for name in ("cpu", "memory", "pods", *node.devices):
         scale, unit = (_GIB, " GiB") if name == "memory" else (1, "")
         taken, most = (amounts.get(name, Decimal()) / scale for amounts in (node.taken, node.allocatable))
-        yield f"{name} {number(taken)} of {number(most)}{unit}"
+        yield f"{shown(name)} {number(taken)} of {number(most)}{unit}"
 
 
 def _pods_of(node: NodeWithPods) -> Lines:
@@ -145,7 +146,8 @@ def _asked(requests: Amounts, devices: Sequence[int] = (), *, disk: bool = False
         if name in _IN_BYTES or name.startswith("hugepages-"):
             parts += [f"{name} {number(value / _GIB)} GiB"] if disk or name != _DISK else []
         else:
-            parts.append(f"{name} {number(value)}{f' ({spans(devices)})' if devices and name == DEVICE_RESOURCE else ''}")
+            of_neuron = devices and name in (DEVICE_RESOURCE, OF_KIND["neuron"])
+            parts.append(f"{shown(name)} {number(value)}{f' ({spans(devices)})' if of_neuron else ''}")
     return listed(parts)
 
 

@@ -3,6 +3,7 @@
 The specs of components of this library say what a server does; of other programs, what its pods ask for and are told.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,6 +12,8 @@ from eks_inference.accelerators.neuron.plan import CORE_RESOURCE
 from eks_inference.catalog.accelerators import DEVICE_RESOURCES, Accelerator
 from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.catalog.models import find_model
+from eks_inference.serving.pods import ROLE_LABEL
+from eks_inference_tools.reading.device_claims import OF_KIND
 from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
 from eks_inference_tools.reading.workloads import workloads
 from eks_inference_tools.timeline.homes import Home, Homes
@@ -23,6 +26,7 @@ _NEURON: Accelerator = "neuron"
 _ACCELERATORS: Mapping[str, Accelerator] = {
     CORE_RESOURCE: _NEURON,
     **{resource: name for name, resource in DEVICE_RESOURCES.items()},
+    **{OF_KIND[name]: name for name in DEVICE_RESOURCES},
 }
 _JOBS: Sequence[Role] = ("download", "compile")
 HUB, VOLUME = "hugging_face", "volume"
@@ -90,9 +94,14 @@ class Starts:
 
     @cached_property
     def servers(self) -> Mapping[str, str]:
-        """The names of the model servers by URN of the object that creates their pods."""
-        shown = {urn: start for urn, start in self.by_urn.items() if start.role == "server"}
-        return {urn: self._named(self._graph.by_urn[urn]) for urn in shown}
+        """The names of model servers by URN of what creates their pods, with the part of a server that has several."""
+        shown = [self._graph.by_urn[urn] for urn, start in self.by_urn.items() if start.role == "server"]
+        alike = Counter((one.parent, self._named(one)) for one in shown)
+        return {
+            one.urn: f"{name} ({part})" if alike[one.parent, name] > 1 and (part := _part_of(one)) else name
+            for one in shown
+            for name in (self._named(one),)
+        }
 
     @cached_property
     def _templates(self) -> tuple[PodTemplate, ...]:
@@ -143,6 +152,11 @@ class Starts:
             from_hub=facts is None or facts.source == HUB,
             weights_stored=bool(facts and facts.source == VOLUME and role == "server"),
         )
+
+
+def _part_of(resource: Resource) -> str:
+    """The part of a server whose pods an object creates, as their label says."""
+    return text(at(resource.inputs, "spec", "template", "metadata", "labels", ROLE_LABEL))
 
 
 def _at_home(start: PodStart, home: Home | None) -> PodStart:

@@ -1,4 +1,4 @@
-"""Reads a cluster with ``kubectl get`` and ``kubectl config view``; runs no other command."""
+"""Reads a cluster with ``kubectl get`` and ``kubectl config view``. Who wants more asks for logs, or runs something in a pod."""
 
 import json
 import os
@@ -17,6 +17,8 @@ from stackgraph.problems import Problem, ProblemsFound
 _REQUEST_TIMEOUT_S = 20
 _COMMAND_TIMEOUT_S = 60  # kubectl gets credentials from another command, which may contact another server
 _PARALLEL_REQUESTS = 6
+_LINES = 200
+"""Of a log."""
 
 _VERSION = "/version"
 # Helm's record of each revision: a Secret named after release and revision, with the status as a label.
@@ -98,6 +100,25 @@ class Kubectl:
             releases=noted.result() if noted else {},
         )
 
+    def log(self, namespace: str, name: str, container: str = "") -> str:
+        """Returns the last lines of a pod, or of a Job (``job/NAME``), of its former container where that crashed. Empty when
+        nobody has them.
+        """
+        chosen = ["-c", container] if container else []
+        for former in (["--previous"], []) if container else ([],):
+            try:
+                return self._run("-n", namespace, "logs", name, *chosen, *former, f"--tail={_LINES}")
+            except (AccessError, _Unlisted):
+                continue
+        return ""
+
+    def execute(self, namespace: str, pod: str, *command: str) -> str:
+        """Returns what a command in a pod prints; empty when it cannot be run."""
+        try:
+            return self._run("-n", namespace, "exec", pod, "--", *command)
+        except (AccessError, _Unlisted):
+            return ""
+
     def _list(self, resource: str) -> list[Mapping[str, Any]] | Unreadable:
         try:
             found = self._json("get", resource, "--all-namespaces", "-o", "json")
@@ -148,6 +169,8 @@ class Kubectl:
         lines = [line for line in message.splitlines() if line.strip() and not re.match(r"[EWI]\d{4} |\t| >$", line)]
         said = next((line for line in lines if _OUTCOME.search(line)), lines[0] if lines else "kubectl said nothing")
         said = text(said.removeprefix("error: "))
+        if said == "EOF":
+            said = "the connection to the cluster was closed without an answer: EOF"
         if "(Forbidden)" in said:
             return _Unlisted(Unreadable(arguments[1], "forbidden", said))
         if "the server doesn't have a resource type" in said:
@@ -183,6 +206,7 @@ _HINTS = (
         r"refused|timeout|timed out|deadline|unreachable|no route",
         "check that the endpoint is public to you, or that you are in its network",
     ),
+    (r"EOF|reset by peer|broken pipe", "the cluster is gone, or a proxy or tunnel in between is down: {access}"),
     (r"x509|certificate", "the kubeconfig is for another cluster: {access}"),
     (r"onfiguration|loading config|no context", "create a new kubeconfig: {access}"),
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE, NAMESPACE, PLUGIN_NAME, cores_of
 from eks_inference.catalog.instances import InstanceType, instance_types
-from eks_inference.placement import INSTANCE_TYPE_LABEL
+from eks_inference.placement import CLAIMS, DEVICES_LABEL, INSTANCE_TYPE_LABEL
 from eks_inference_tools.reading.expected import ExpectedPool
 from eks_inference_tools.reading.kinds import NODE_CLASSES, NODES
 from eks_inference_tools.reading.live_objects import (
@@ -91,9 +91,11 @@ def is_neuron_plugin(namespace: str, name: str) -> bool:
 
 
 def neuron_nodes(nodes: Iterable[Object]) -> list[tuple[Object, InstanceType]]:
-    """Returns the nodes whose instance type has Neuron devices according to the catalog, with that type."""
+    """Returns the nodes on which a plugin offers Neuron devices, by instance type in the catalog, with that type."""
     types = instance_types()
     ours = [node for node in nodes if labels_of(node).get(_COMPUTE_TYPE_LABEL) not in _FOREIGN_COMPUTE]
+    # A driver offers these for claims, and no plugin does.
+    ours = [node for node in ours if labels_of(node).get(DEVICES_LABEL) != CLAIMS]
     shapes = [(node, types.get(text(labels_of(node).get(INSTANCE_TYPE_LABEL)))) for node in ours]
     return [(node, shape) for node, shape in shapes if shape and shape.neuron]
 

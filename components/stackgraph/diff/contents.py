@@ -189,7 +189,8 @@ class Contents:
         stacks = counted(len(self.stacks), "stack")
         failed = f", {len(self.failed)} could not be compared" if self.failed else ""
         if not changed:
-            return f"No change in {stacks}{failed}"
+            same = len(self.stacks) - len(self.failed)
+            return f"No change in {counted(same, 'stack')}{failed}" if same or not failed else f"{stacks} could not be compared"
         numbers = " ".join(f"{SIGNS[kind]}{self.count(kind)}" for kind in COLUMNS if self.count(kind))
         verb = "changes" if changed == 1 else "change"
         return f"{changed} of {stacks} {verb}{': ' if numbers else ''}{numbers}{failed}"

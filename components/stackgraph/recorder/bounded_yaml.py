@@ -253,3 +253,8 @@ _READINGS: dict[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
         _float,
     ),
 }
+
+
+def is_plain_text(text: str) -> bool:
+    """Whether a text without quotes is read as a text, and not as a number, a truth value or nothing."""
+    return not any(pattern.fullmatch(text) for pattern, _ in _READINGS.values())

@@ -23,6 +23,7 @@ DEFAULT_STACK = "dev"
 """The stack that is meant where no stack has a file and none is named: what ``pulumi new`` proposes."""
 
 _STACK_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+_STACK_FILE = re.compile(r"Pulumi\.(.+)\.ya?ml")
 
 # Go escapes JSON for HTML, and the CLI passes structured values on in that form.
 _GO_ESCAPES = str.maketrans({"<": r"\u003c", ">": r"\u003e", "&": r"\u0026"})
@@ -55,6 +56,18 @@ class Project:
             return []
         files = [*self.stack_dir.glob("Pulumi.*.yaml"), *self.stack_dir.glob("Pulumi.*.yml")]
         return sorted(file.name.split(".", 1)[1].rpartition(".")[0] for file in files)
+
+    def stack_named(self, given: str) -> str:
+        """The stack that a name or the path of its file means. Raises ``ProblemsFound`` for a file of another project."""
+        path = Path(given)
+        found = _STACK_FILE.fullmatch(path.name)
+        if not found:
+            return given
+        if path.parent.resolve() != self.stack_dir.resolve():
+            allowed = f"a name, or a file in {shown_path(self.stack_dir, self.root)}"
+            hint = "--program names another project"
+            raise ProblemsFound([Problem("this is no stack file of the project", given=given, allowed=allowed, hint=hint)])
+        return found[1]
 
     def stack_file(self, stack: str) -> Document:
         """The file of a stack; empty if there is none, as for the CLI.
@@ -144,7 +157,7 @@ def find_project(start: Path) -> Project:
         for name in ("Pulumi.yaml", "Pulumi.yml"):
             if (folder / name).is_file():
                 return _read_project(folder / name)
-    hint = "run this in a Pulumi project, or name one"
+    hint = "run this in a Pulumi project, or name one: --program DIR"
     raise ProblemsFound([Problem("no Pulumi.yaml in this folder or above it", file=str(start), hint=hint)])
 
 

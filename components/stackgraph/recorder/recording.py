@@ -32,6 +32,7 @@ from stackgraph.recorder.failures import failed_apply, of_program, problem, show
 from stackgraph.recorder.garbage_collection import garbage_collection_off
 from stackgraph.recorder.monitor import SDK_FILE, Recorder
 from stackgraph.recorder.process import process_kept
+from stackgraph.recorder.repeated import repetition_spared
 
 
 def record(
@@ -98,8 +99,11 @@ def _run(program: Callable[[], Any] | Path, recorder: Recorder, root: Path) -> N
             folder = program if program.is_dir() else program.parent
             os.chdir(folder)
             program = functools.partial(runpy.run_path, str(program.resolve()), run_name="__main__")
-        with garbage_collection_off(), _short_traces(), process_kept(), _forgiving(recorder, root), _observed(recorder):
-            loop.run_until_complete(_settled(program))
+        with contextlib.ExitStack() as around:
+            for one in (garbage_collection_off(), _short_traces(), repetition_spared(), process_kept()):
+                around.enter_context(one)
+            with _forgiving(recorder, root), _observed(recorder):
+                loop.run_until_complete(_settled(program))
     except BaseException as error:
         sys.setrecursionlimit(deepest)
         if type(error) is KeyboardInterrupt:  # the user's

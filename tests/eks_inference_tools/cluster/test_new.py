@@ -19,14 +19,20 @@ pytestmark = pytest.mark.cluster
 
 @pytest.mark.parametrize(
     ("name", "type_", "resource", "taken"),
-    [("GPT-OSS-120B", "g6e.12xlarge", GPU_RESOURCE, 4), ("Llama-3.3-70B", "trn1.32xlarge", DEVICE_RESOURCE, 8)],
+    [
+        ("GPT-OSS-120B", "g6e.12xlarge", GPU_RESOURCE, 4),
+        ("Mixtral-8x7B", "inf2.24xlarge", DEVICE_RESOURCE, 4),
+        ("meta-llama/Llama-3.1-70B-Instruct", "trn1.32xlarge", DEVICE_RESOURCE, 8),
+    ],
 )
 def test_a_stack_of_the_best_row_lands(name: str, type_: str, resource: str, taken: int, toolchain: Toolchain) -> None:
+    """A GPU, Neuron, and a gated repository, which needs a token."""
     wanted = model(name)
-    source = {"id": next(one for one in wanted.repositories if one not in wanted.gated)}
+    source = {"id": name if name in wanted.gated else next(one for one in wanted.repositories if one not in wanted.gated)}
     found = search(Wish(source, wanted, "us-east-1", 4096, types=(type_,), quantized=("published",)), PriceBook())
     row = next(row for row in found.rows if row.trial.kind is VLLM)
-    graph = unwritten(PROJECT, "mine", stack_file(Order("mine", row, source))).record()
+    order = Order("mine", row, source)
+    graph = unwritten(PROJECT, "mine", stack_file(order), order.secrets).record()
     with simulation(graph, toolchain) as simulated:
         report = rolled_out(simulated)
     assert not report.admission.refusals

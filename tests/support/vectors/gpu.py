@@ -42,12 +42,12 @@ def t4_server(**changes: Any) -> ServingFacts:
 
 
 def llama_on_t4(**changes: Any) -> ServingFacts:
-    """Returns 15 GiB of two-byte weights on one T4 with 16 GiB, with changes."""
+    """Returns 15 GiB of two-byte weights on one T4, with changes."""
     return t4_server(model=model("Llama-3.1-8B"), model_id="meta-llama/Llama-3.1-8B", **changes)
 
 
 VECTORS = {
-    "GPU001": Vector(gpu_server, llama_on_t4, "15.21 GiB"),
+    "GPU001": Vector(gpu_server, llama_on_t4, "needs 16.37 GiB a GPU, but only 13.1 are available"),
     "GPU002": Vector(gpu_server, lambda: gpu_server(devices=8), "no g6e.12xlarge has 8 GPUs"),
     "GPU003": Vector(gpu_server, lambda: gpu_server(tensor_parallel=3), "32 attention heads of Llama-3.1-8B do not divide"),
     "GPU004": Vector(t4_server, lambda: t4_server(arguments=("--dtype=bfloat16",)), "have no bfloat16"),
@@ -61,6 +61,16 @@ VECTORS = {
         lambda: gpu_server(arguments=("--quantization=awq",)),
         lambda: gpu_server(arguments=("--quantization=awk",)),
         "vLLM 0.30.0 knows no quantization 'awk'",
+    ),
+    "SRV016": Vector(
+        lambda: gpu_server(model_name="GPT-OSS-20B", arguments=("--quantization=mxfp4",)),
+        lambda: gpu_server(model_name="GPT-OSS-20B", arguments=("--quantization=fp8",)),
+        "openai/gpt-oss-20b is quantized with mxfp4, and vLLM does not start with fp8",
+    ),
+    "GPU010": Vector(
+        lambda: gpu_server(model_name="GPT-OSS-20B"),
+        lambda: gpu_server("g4dn.12xlarge", "GPT-OSS-20B"),
+        "vLLM 0.30.0 has no kernel for mxfp4 on the GPUs of g4dn.12xlarge",
     ),
     "GPU009": Vector(gpu_server, lambda: gpu_server(arguments=("--port=8080",)), "the engine listens on 8080"),
 }

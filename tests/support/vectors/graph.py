@@ -305,7 +305,42 @@ ISOLATED = (
 )
 """A cluster in a network without a route to the internet."""
 
+
+def claim_of(**counts: int) -> Resource:
+    """Returns a template of a claim for so many devices of each class."""
+    requests = [
+        {"name": name, "exactly": {"deviceClassName": f"{name}.example", "count": count}} for name, count in counts.items()
+    ]
+    body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
+    return kubernetes(
+        "resource.k8s.io/v1:ResourceClaimTemplate", "half", {**body, "spec": {"spec": {"devices": {"requests": requests}}}}
+    )
+
+
+def claiming(*others: Resource, device_class: str = "neuron.aws.com", **pod: Any) -> GraphFacts:
+    """Returns pods that claim one device, beside other resources."""
+    request = {"name": "devices", "exactly": {"deviceClassName": device_class, "count": 1}}
+    body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
+    template = {**body, "spec": {"spec": {"devices": {"requests": [request]}}}}
+    claims = {"resourceClaims": [{"name": "devices", "resourceClaimTemplateName": "half"}]}
+    return graph(kubernetes("resource.k8s.io/v1:ResourceClaimTemplate", "half", template), pods(**claims, **pod), *others)
+
+
+def auto_mode(on: bool = True) -> Resource:
+    return resource("aws:eks/cluster:Cluster", "cluster", {"version": "1.35", "computeConfig": {"enabled": on}})
+
+
 VECTORS = {
+    "DRA009": Vector(
+        lambda: claiming(auto_mode(), node_group(), nodeSelector={"pool": "core"}),
+        lambda: claiming(auto_mode(), node_group(), nodeSelector={"pool": "other"}),
+        "Auto Mode of cluster starts no node for the claims of Deployment app/server",
+    ),
+    "DRA008": Vector(
+        lambda: graph(claim_of(gpu=8, efa=24)),
+        lambda: graph(claim_of(gpu=8, efa=32)),
+        "ResourceClaimTemplate half asks for 40 devices",
+    ),
     "AWS012": Vector(
         lambda: tagged({"team": "search", "Name": "a b_c.d:e/f=g+h@i-j"}),
         lambda: tagged({f"t{number}": "" for number in range(51)}),

@@ -37,7 +37,14 @@ def requests(prompt: int) -> RequestFacts:
     return RequestFacts("llama", server(), TokenCounts(mean=prompt), TokenCounts(mean=245), ("load_test",))
 
 
+def claiming(**changes: Any) -> ServingFacts:
+    """Returns a server on a pool whose devices are claimed."""
+    return trn2(**{"placement": on("trn2.48xlarge", driver="2.30.2", devices="claims"), "claims": True, **changes})
+
+
 VECTORS = {
+    "DRA005": Vector(claiming, lambda: claiming(claims=False), "servers of kind vllm need a device plugin"),
+    "DRA006": Vector(claiming, lambda: claiming(devices=2), "publishes no sets of so many devices of trn2.48xlarge"),
     "LT001": Vector(lambda: requests(512), lambda: requests(4000), "refuses most requests, of 4245 tokens"),
     "NEU002": Vector(server, lambda: trn2(devices=32), "32 Neuron devices on trn2.48xlarge, which has 16"),
     "NEU003": Vector(server, lambda: server(devices=1), "tensor_parallel 8 is more than the 2 NeuronCores of a pod"),
@@ -47,14 +54,14 @@ VECTORS = {
         lambda: llama3(placement=on("inf2.48xlarge"), devices=12),
         "22 of the 24 NeuronCores of a pod are idle",
     ),
-    "NEU005": Vector(server, lambda: server(tensor_parallel=5), "no kernels for 5 cores on inf2"),
+    "NEU005": Vector(server, lambda: server(tensor_parallel=5), "no document lists 5 cores on inf2"),
     "NEU006": Vector(
         server,
         lambda: llama3(placement=on("inf2.48xlarge"), devices=12, tensor_parallel=24),
         "32 attention heads of Llama-3-8B do not divide evenly among 24 cores",
     ),
     "NEU007": Vector(server, trn2, "each of the 8 KV heads is held 2 times, and"),
-    "NEU008": Vector(server, lambda: server(max_model_len=8192), "needs 21.78 GiB a core, but only 16 are available"),
+    "NEU008": Vector(server, lambda: server(max_model_len=8192), "needs 21.87 GiB a core, but only 16 are available"),
     "NEU009": Vector(server, lambda: server(scheduler=False), "needs the Neuron scheduler"),
     "NEU012": Vector(server, lambda: server(engine=engine("neuron-2.32-vllm-0.24")), "is not for inf2.48xlarge"),
     "NEU013": Vector(server, lambda: server(model=find_model("OPT-350M")), "does not serve OPT-350M"),

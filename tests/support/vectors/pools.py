@@ -26,7 +26,25 @@ def karpenter(serves: tuple[str, ...] = (), **spec: Any) -> PoolFacts:
     return PoolFacts("inf2", pool, "1.35", "us-west-2", serves=serves)
 
 
+def claimed(version: str = "1.35", **spec: Any) -> PoolFacts:
+    """Returns a managed Trn2 pool whose devices are claimed, with changes."""
+    pool = managed(devices="claims", **spec)
+    return PoolFacts(pool.name, pool.spec, version, pool.region, pool.network_zone_ids)
+
+
 VECTORS = {
+    "DRA001": Vector(claimed, lambda: claimed("1.33"), "driver neuron.aws.com does not run on Kubernetes 1.33"),
+    "DRA002": Vector(
+        lambda: claimed("1.34"),
+        lambda: claimed("1.34", ami={"kind": "release", "release_version": "1.34.1-20251112"}),
+        "does not work on nodes of Kubernetes 1.34.1",
+    ),
+    "DRA003": Vector(
+        lambda: karpenter(devices="claims", replicas=1),
+        lambda: karpenter(devices="claims"),
+        "Karpenter starts no node for a pod with claims",
+    ),
+    "DRA004": Vector(claimed, lambda: inf2(devices="claims"), "whether the driver serves inf2.8xlarge: the EKS user guide lists"),
     "POO001": Vector(managed, lambda: managed(zone_ids=["use2-az2"]), "no private subnet there"),
     "POO002": Vector(managed, lambda: managed(instance_types=["trn1.32xlarge"], zone_ids=["use2-az1"]), "known to offer trn1"),
     "POO003": Vector(
@@ -47,7 +65,7 @@ VECTORS = {
     "POO007": Vector(
         lambda: managed(capacity_reservation_id="cr-0123456789abcdef0"),
         managed,
-        "no on-demand capacity of trn2.48xlarge",
+        "EC2 has no trn2.48xlarge on demand",
     ),
     "POO009": Vector(
         lambda: inf2(root_volume_gib=30, root_volume_mib_s=2000),

@@ -137,4 +137,9 @@ VECTORS = {
         lambda: server(disk_gib=20),
         "and may write 20: it is evicted",
     ),
+    "SRV017": Vector(
+        lambda: server(model_id="Qwen/Qwen2.5-7B-Instruct", model=find_model("Qwen2.5-7B")),
+        lambda: server(model_id="Qwen/Qwen3-8B", model=find_model("Qwen3-8B")),
+        "users report: the compiler of SDK 2.28 fails on Qwen3 for Inf2",
+    ),
 }

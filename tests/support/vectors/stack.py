@@ -84,7 +84,16 @@ def isolated(*endpoints: str, **sections: Any) -> StackFacts:
 
 OBJECTIVE = {"objectives": {"time_to_first_token_seconds": 2}}
 
+
+def monitored(**pool: Any) -> StackFacts:
+    """Returns a stack with the Neuron monitor and a pool of Inf2."""
+    pools = {"core": CORE, "inf2": {**NODE, **pool}}
+    sections = {"accelerators": {"neuron": {}}, "observability": {"prometheus": {}, "neuron_monitor": {}}}
+    return StackFacts(StackSpec.model_validate({"name": "s", "pools": pools, **sections}), "us-west-2", {})
+
+
 VECTORS = {
+    "DRA007": Vector(monitored, lambda: monitored(devices="claims"), "the monitor does not see the devices of inf2"),
     "OBS010": Vector(
         lambda: watched({"receiver": {"kind": "slack"}}),
         lambda: watched({"alertmanager": True}),

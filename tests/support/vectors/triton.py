@@ -24,6 +24,13 @@ def scaled(**autoscaling: Any) -> TritonFacts:
     return triton(autoscaling={**HPA, "metric": "triton_queue_ms_per_request", **autoscaling})
 
 
+def several(**changes: Any) -> TritonFacts:
+    """Returns two models on one T4, with changes of the first."""
+    second = {"model": {"id": "Qwen/Qwen3-0.6B"}, "gpu_memory_utilization": 0.4, "max_model_len": 4096}
+    first = {"gpu_memory_utilization": 0.4, "startup_timeout_seconds": 4800, "further_models": {"qwen3": second}}
+    return triton(**{**first, **changes})
+
+
 VECTORS = {
     "OBS011": Vector(
         lambda: triton(objectives={"time_to_first_token_seconds": 9.9}),
@@ -44,5 +51,7 @@ VECTORS = {
     "TRI004": Vector(triton, lambda: triton(extra_args={"disable-log-requests": True}), "vLLM 0.27.1 dropped this argument"),
     "TRI005": Vector(scaled, lambda: triton(autoscaling=HPA), "nv_inference_queue_duration_ms is not a queue time"),
     "TRI006": Vector(scaled, lambda: triton(autoscaling={"kind": "keda", "max": 4}), "Triton exports none of vLLM's gauges"),
+    "TRI008": Vector(several, lambda: several(gpu_memory_utilization=0.8), "together would take 1.2 of each GPU"),
+    "TRI009": Vector(several, lambda: several(startup_timeout_seconds=1200), "killed before its 2 models are loaded"),
     "TRI007": Vector(triton, lambda: triton(shared_memory_gib=12), "/dev/shm may take 12288 MiB"),
 }

@@ -21,7 +21,7 @@ class NvidiaDevicePlugin(Component):
 
     Creates the DaemonSet ``nvidia-device-plugin`` in ``kube-system``. It runs on every GPU instance type of the catalog and
     tolerates all taints. Never install it together with the GPU operator or NVIDIA's DRA driver: both would allocate the same
-    GPUs.
+    GPUs. ``beside_efa`` says that an EFA device plugin gives pods their interfaces, which this plugin would give them too.
 
     Source: NVIDIA/k8s-device-plugin v0.20.0, static manifest. Unlike the manifest, this DaemonSet selects instance types, because
     the plugin fails on nodes without GPUs, and tolerates every taint of a pool.
@@ -37,13 +37,14 @@ class NvidiaDevicePlugin(Component):
         opts: pulumi.ResourceOptions | None = None,
         *,
         cluster: Cluster,
+        beside_efa: bool = False,
     ) -> None:
         spec = NvidiaSpec.of(spec)
         super().__init__("eks-inference:index:NvidiaDevicePlugin", name, spec.inputs(), opts)
         self.cluster = cluster
         daemon_set = k8s.apps.v1.DaemonSet(
             f"{name}-daemonset",
-            **plan.daemon_set(cluster.settings.image(versions.image(plan.PLUGIN_NAME))),
+            **plan.daemon_set(cluster.settings.image(versions.image(plan.PLUGIN_NAME)), beside_efa=beside_efa),
             opts=on_cluster(cluster, self, *cluster.pods_ready),
         )
         self.ready: Sequence[pulumi.Resource] = (daemon_set,)

@@ -9,7 +9,7 @@ import pulumi
 
 
 class GpuPlugin(Protocol):
-    """Makes GPUs a resource of nodes: ``NvidiaDevicePlugin``."""
+    """Offers the GPUs of nodes: ``NvidiaDevicePlugin``, or ``DraDriver`` where they are claimed."""
 
     @property
     def ready(self) -> Sequence[pulumi.Resource]:

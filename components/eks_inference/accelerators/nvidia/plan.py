@@ -28,11 +28,19 @@ def on_gpu_nodes() -> dict[str, Any]:
     return on_every_node(nvidia_instance_types(), NODES_OF_OURS)
 
 
-def daemon_set(image: str) -> dict[str, Any]:
-    """Returns ``metadata`` and ``spec`` of the device plugin."""
+_NO_INTERFACES = {"MOFED_ENABLED": "false"}
+
+
+def daemon_set(image: str, *, beside_efa: bool = False) -> dict[str, Any]:
+    """Returns ``metadata`` and ``spec`` of the device plugin.
+
+    ``beside_efa``: the EFA plugin gives pods their interfaces. By default releases since 0.19 give every pod with a GPU all
+    interfaces of its node (EKS user guide, "Manage EFA devices on Amazon EKS").
+    """
+    settings = {**ALL_GPUS, **(_NO_INTERFACES if beside_efa else {})}
     container = {
         "image": image,
-        "env": [{"name": name, "value": value} for name, value in ALL_GPUS.items()],
+        "env": [{"name": name, "value": value} for name, value in settings.items()],
         "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [{"name": "device-plugins", "mountPath": KUBELET_PLUGINS}],

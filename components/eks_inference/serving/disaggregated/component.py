@@ -100,13 +100,21 @@ class DisaggregatedPair(Component):
         self.artifact_key = artifact(spec).key
         self.forwards: Mapping[str, Sequence[int]] = {name: [API_PORT]}
         self.pod_labels = workloads.server_labels(name)
+        self.fronts = (front.entry(name, spec),)
+        self.authenticates = False
         self.metrics_job = "vllm"
         self.metrics_ports: Mapping[str, int] = {role: each.port for role, each in servers(spec).items()}
         self.metric_names = spec.profile.metric_names
         self.expected = Expected(name, 1, spec.objectives)
 
         self._namespace, inside = component.own_namespace(
-            name, self.namespace, cluster, self, workloads.POD_SECURITY, delete_before_replace=True
+            name,
+            self.namespace,
+            cluster,
+            self,
+            workloads.POD_SECURITY,
+            delete_before_replace=True,
+            gated=spec.behind_load_balancer,
         )
         self.foundation: Sequence[pulumi.Resource] = (self._namespace,)
         own = on_cluster(cluster, self, self._namespace)

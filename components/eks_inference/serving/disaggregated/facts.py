@@ -1,6 +1,5 @@
 """Derives what the rules about pairs judge: the two servers as started, and the planned objects. Pure; no pulumi."""
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from eks_inference.serving.disaggregated.artifact import Artifact, artifact, ten
 from eks_inference.serving.disaggregated.servers import Role, role_settings, roles_by_pod, server
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.facts import ServingFacts, server_facts
-from eks_inference.serving.flags import flag, switched
+from eks_inference.serving.flags import flag, object_flag, switched
 from eks_inference.serving.hardware import Hardware
 
 
@@ -176,17 +175,9 @@ def _role(spec: DisaggregatedPairSpec, role: Role, placement: Placement) -> Role
         max_model_len=flag(one.command, "max-model-len") or "",
         artifact=one.environment.get("NEURON_COMPILED_ARTIFACTS", ""),
         caches_prefixes=switched(one.command, "enable-prefix-caching", False),
-        transfer=_object(flag(one.command, "kv-transfer-config")),
+        transfer=object_flag(one.command, "kv-transfer-config"),
         first_core=int(first) if first.isdecimal() else 0,
         last_core=int(last or first) if (last or first).isdecimal() else -1,
         send_address=one.environment.get("NEURON_SEND_IP", ""),
         receive_address=one.environment.get("NEURON_RECV_IP", ""),
     )
-
-
-def _object(text: str | None) -> Mapping[str, Any]:
-    try:
-        found = json.loads(text or "")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}

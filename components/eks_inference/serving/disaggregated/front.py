@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from eks_inference.kubernetes.front import Front
 from eks_inference.kubernetes.network_policy import DNS, allow_from, allow_to, network_policy, pods
 from eks_inference.placement import HOSTNAME_LABEL, Placement
 from eks_inference.serving import protection
@@ -10,7 +11,14 @@ from eks_inference.serving.disaggregated.parts import labels
 from eks_inference.serving.disaggregated.servers import API_PORT, SERVER_PORTS, pod_of, roles_by_pod, servers
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.disaggregated.workloads import DRAIN_SECONDS, cold_start_seconds
-from eks_inference.serving.pods import SERVER_LABEL
+from eks_inference.serving.pods import BALANCED_SETTLE_SECONDS, SERVER_LABEL
+
+_HEALTH = "/health"
+
+
+def entry(name: str, spec: DisaggregatedPairSpec) -> Front:
+    """Returns where requests enter: the router, or the only server."""
+    return Front(name, API_PORT, labels(name, parts.front(spec)), _HEALTH, api="/v1", drain_seconds=DRAIN_SECONDS)
 
 
 def services(name: str, spec: DisaggregatedPairSpec) -> dict[str, dict[str, Any]]:
@@ -45,6 +53,7 @@ def router_files(name: str, spec: DisaggregatedPairSpec) -> dict[str, Any]:
 def router(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, image: str) -> dict[str, Any]:
     """Returns ``metadata`` and ``spec`` of the router's Deployment. It is ready when both servers are healthy."""
     own = labels(name, "router")
+    settle = BALANCED_SETTLE_SECONDS if spec.behind_load_balancer else 0
     urls = [f"http://{name}-{role}:{SERVER_PORTS[role]}" for role in servers(spec)]
     # Routers share no state, so each has its part of the slots.
     sequences = spec.max_num_seqs // spec.router.replicas
@@ -61,7 +70,9 @@ def router(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, imag
         },
         # Only whether it listens: unhealthy servers are no reason to restart the router.
         "livenessProbe": {"tcpSocket": {"port": API_PORT}, "periodSeconds": 30},
-        "readinessProbe": {"httpGet": {"path": "/health", "port": API_PORT}, "periodSeconds": 10, "timeoutSeconds": 15},
+        "readinessProbe": {"httpGet": {"path": _HEALTH, "port": API_PORT}, "periodSeconds": 10, "timeoutSeconds": 15},
+        # A terminating router takes no new requests, which a load balancer goes on sending for a while.
+        **({"lifecycle": {"preStop": {"exec": {"command": ["sleep", str(settle)]}}}} if settle else {}),
         "securityContext": parts.SCRIPT_CONTAINER,
         "volumeMounts": parts.mounts(),
     }
@@ -71,7 +82,7 @@ def router(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, imag
         **parts.placed(placement),
         **({} if spec.router.pool else {"affinity": beside_prefill}),
         **parts.SCRIPT_POD,
-        "terminationGracePeriodSeconds": DRAIN_SECONDS,
+        "terminationGracePeriodSeconds": settle + DRAIN_SECONDS,
         "containers": [container],
         "volumes": parts.volumes(name, spec, router_files(name, spec)["metadata"]["name"]),
     }

@@ -73,5 +73,5 @@ KIND = Kind(
     _build,
     api="openai",
     dashboards=("vllm",),
-    rules="eks_inference.serving.disaggregated.rules",
+    rules=("eks_inference.serving.disaggregated.rules",),
 )

@@ -10,11 +10,8 @@ from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restrict
 from eks_inference.placement import Placement
 from eks_inference.serving.disaggregated.artifact import STORE
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
-from eks_inference.serving.pods import SERVER_LABEL, device_resource
+from eks_inference.serving.pods import ROLE_LABEL, SERVER_LABEL, device_resource
 from eks_inference.serving.scripts import texts
-
-ROLE_LABEL = "eks-inference/role"
-"""On every pod of a pair: prefill, decode, pair (both in one), baseline, router, or the role of the Job."""
 
 SCRIPTS = "/eks-inference"
 PLAN = f"{SCRIPTS}/pair.json"

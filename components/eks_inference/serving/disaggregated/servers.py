@@ -89,7 +89,7 @@ def server(spec: DisaggregatedPairSpec, role: Role) -> Server:
         *("--max-model-len", str(spec.max_model_len)),
         *(("--kv-transfer-config", json.dumps(kv_transfer(spec, role))) if role != "baseline" else ()),
         *("--port", str(SERVER_PORTS[role])),
-        *spec.profile.flags(max_num_seqs=spec.max_num_seqs, max_model_len=spec.max_model_len),
+        *spec.profile.flags(max_num_seqs=spec.max_num_seqs, max_model_len=spec.max_model_len, model=spec.model.known),
         *flags(extra, release.several if release else ()),
     )
     return Server(role, SERVER_PORTS[role], command, {**_environment(spec, role), **spec.extra_env, **own.extra_env})

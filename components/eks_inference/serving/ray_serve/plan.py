@@ -13,6 +13,7 @@ import yaml
 
 from eks_inference.accelerators.neuron.plan import cores_of, needs_scheduler
 from eks_inference.catalog.engines import Startup
+from eks_inference.kubernetes.front import Front
 from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.nodes import pod_size
 from eks_inference.placement import Placement
@@ -42,6 +43,7 @@ AUTOSCALER_METRICS_PORT = 44217
 
 _CORE_RESOURCE = "neuron_cores"  # Ray's name: it sets NEURON_RT_VISIBLE_CORES from an actor's share
 _OBJECT_STORE_BYTES = 2 * 1024**3  # Ray's default is 30 % of the memory, but requests and answers are small
+_HEALTH = "/-/healthz"  # of Serve's proxy on every node (Ray 2.52.1, proxy.py); KubeRay's readiness probes ask the same
 _DRAIN_SECONDS = 180  # enough for a long generation
 _STOP_SECONDS = 60  # for the engine to stop, then Ray
 
@@ -52,6 +54,11 @@ _NO_STORAGE = PodStorage()
 def scripts() -> dict[str, str]:
     """Returns the files of the Serve application by name."""
     return texts("ray_serve", *SCRIPT_FILES)
+
+
+def fronts(name: str, service: str) -> tuple[Front, ...]:
+    """Returns where requests enter: KubeRay's Service of the pods whose proxies can answer."""
+    return (Front(service, HEAD_PORTS["serve"], {SERVER_LABEL: name}, _HEALTH, api="/v1", drain_seconds=_DRAIN_SECONDS),)
 
 
 def hardware(worker: RayWorkerSpec) -> Hardware:
@@ -165,15 +172,20 @@ def ray_service(
     Images and the contents of ``storage`` and ``secret_env`` may be values that only a deployment knows.
     """
     workers = spec.worker
+    settle = pods.BALANCED_SETTLE_SECONDS if spec.behind_load_balancer else 0
+    wait = f"sleep {settle}; " if settle else ""
+    # Of Serve's proxies, which run in all pods.
+    keep = {"name": "RAY_SERVE_HTTP_KEEP_ALIVE_TIMEOUT_S", "value": str(pods.KEEP_ALIVE_SECONDS)}
+    proxy_env = [keep] if spec.behind_load_balancer else []
     head_template = _template(
         name,
         head,
-        container={"name": "ray-head", "image": head_image},
+        container={"name": "ray-head", "image": head_image, **({"env": proxy_env} if proxy_env else {})},
         ports=HEAD_PORTS,
         resources={"cpu": spec.head.cpu, "memory": spec.head.memory},
         # The head has no replica to drain.
-        stop_command="ray stop",
-        terminationGracePeriodSeconds=_STOP_SECONDS,
+        stop_command=f"{wait}ray stop",
+        terminationGracePeriodSeconds=settle + _STOP_SECONDS,
     )
     worker_template = _template(
         name,
@@ -181,14 +193,14 @@ def ray_service(
         container={
             "name": "ray-worker",
             "image": worker_image,
-            "env": [*secret_env, *storage.env, {"name": "NEURON_RT_LOG_LEVEL", "value": "INFO"}],
+            "env": [*secret_env, *storage.env, {"name": "NEURON_RT_LOG_LEVEL", "value": "INFO"}, *proxy_env],
         },
         ports={port: HEAD_PORTS[port] for port in ("metrics", "serve")},
         resources=worker_resources(workers),
         storage=storage,
         shared_memory_gib=workers.shared_memory_gib,
-        stop_command=f"python {SCRIPT_FOLDER}/{DRAIN} {_DRAIN_SECONDS}; ray stop",
-        terminationGracePeriodSeconds=_DRAIN_SECONDS + _STOP_SECONDS,
+        stop_command=f"{wait}python {SCRIPT_FOLDER}/{DRAIN} {_DRAIN_SECONDS}; ray stop",
+        terminationGracePeriodSeconds=settle + _DRAIN_SECONDS + _STOP_SECONDS,
         topologySpreadConstraints=pods.spread_over_zones({SERVER_LABEL: name, NODE_TYPE_LABEL: "worker"}),
         serviceAccountName=worker_account(name),
         # The head's autoscaler calls the API server. Workers run downloaded models and have no reason to.

@@ -58,7 +58,7 @@ def quota(name: str, spec: RayServeVllmSpec) -> dict[str, Any]:
     worker = spec.worker
     clusters = 2 if spec.upgrade == "new_cluster" else 1
     devices = quota_devices(clusters * worker.max, ending=max(worker.max - worker.min, 1), devices=worker.device_count)
-    return device_quota(spec.namespace_of(name), DEVICE_RESOURCE, devices)
+    return device_quota(spec.namespace_of(name), {f"requests.{DEVICE_RESOURCE}": devices})
 
 
 def disruption_budgets(name: str, spec: RayServeVllmSpec) -> dict[str, dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Iterator
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -91,6 +91,9 @@ class ServeReplicasSpec(Spec):
 
 class RayServeVllmSpec(CompilingServerSpec):
     """vLLM on Neuron behind Ray Serve: an OpenAI API whose replicas scale over several workers."""
+
+    accelerators: ClassVar[tuple[str, ...]] = ("neuron",)
+    placed_under: ClassVar[tuple[str, ...]] = ("worker",)
 
     kind: Literal["ray_serve_vllm"] = "ray_serve_vllm"
     head_service_name: ResourceName = Field(default="vllm", description="Name of the Service that selects the Ray head.")

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from eks_inference.catalog.accelerators import Accelerator
-from eks_inference.catalog.models import find_model
+from eks_inference.catalog.models import Model, find_model
 from eks_inference.nodes import DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB
 from eks_inference.rules import Judgement, Rule, Severity, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.feasibility import engines_for, largest
-from eks_inference.serving.flags import flag
-from eks_inference.serving.memory import GIB, TIGHT, MemoryUse, gib, percent, server_memory
+from eks_inference.serving.flags import flag, switched
+from eks_inference.serving.memory import GIB, Limit, MemoryUse, gib, percent, server_memory
 from eks_inference.serving.node_share import room
 
 ACCELERATORS: dict[Accelerator, str] = {"neuron": "Neuron devices", "nvidia": "NVIDIA GPUs"}
@@ -54,18 +54,21 @@ def heads(server: ServingFacts) -> Iterator[Judgement]:
     if not server.tensor_parallel:
         return
     count, degree, units = server.model.heads, server.tensor_parallel, "cores" if server.neuron else "GPUs"
+    padded = server.model.padded_heads(degree) if server.engine.generation.pads_heads else 0
     yield Judgement(
         holds=server.model.splits_over(degree),
         path=server.at("tensor_parallel"),
         working=(f"heads mod tensor_parallel = {count} mod {degree} = {count % degree}",),
-        message=f"{count} attention heads of {server.model.name} do not divide evenly among {degree} {units}",
+        message=f"{count} attention heads of {server.model.name} do not divide evenly among {degree} {units}"
+        + (f": the engine pads them to {padded}, against its documents" if padded else ""),
+        severity="warning" if padded else "error",
         given=str(degree),
         allowed=", ".join(str(divisor) for divisor in range(1, count + 1) if count % divisor == 0),
     )
 
 
 def memory(server: ServingFacts) -> Iterator[Judgement]:
-    """Compares weights and KV cache with the available memory; warns where the fit is tight."""
+    """Compares what a core or GPU holds with its memory; warns where the margin decides."""
     use = server_memory(server)
     if use is None:
         yield from _memory_unjudged(server)
@@ -79,23 +82,30 @@ def memory(server: ServingFacts) -> Iterator[Judgement]:
             fix="measure it: the log of vLLM says how much memory is left for the KV cache",
         )
     yield from _draft_unjudged(server)
+    yield from _parts_unjudged(server, use.model)
     whole, *others = use.limits
     tightest = max((whole, *others), key=lambda limit: limit.fraction)
-    fits, holds = tightest.fraction <= 1, tightest.fraction <= TIGHT
+    fits, holds = use.fits, use.surely_fits
     what = "" if tightest is whole else f" of {tightest.what}"
     yield Judgement(
         holds=holds,
         path=server.at("max_model_len" if server.engine.generation.paged else "max_num_seqs"),
         working=use.working,
-        message=f"{use.model.name} needs {gib(tightest.used)} GiB{what} a {use.unit}, but only {tightest.available / GIB:g} "
+        message=f"{use.model.name} needs {gib(tightest.used)} GiB{what} a {use.unit}, but only {tightest.available / GIB:.4g} "
         "are available"
         if not fits
-        else f"{use.model.name} takes {percent(tightest.fraction, 1)} of the memory{what} a {use.unit}: what cannot be "
-        "calculated (buffers, compiled graphs) may not fit beside it",
+        else f"{use.model.name} takes {percent(tightest.fraction, 1)} of the memory{what} a {use.unit}: {_doubt(tightest)}",
         given=f"tensor_parallel {use.tensor_parallel}, max_num_seqs {server.max_num_seqs}, max_model_len {use.max_model_len}",
         allowed="" if holds else _that_fits(use),
         severity="error" if not fits else "warning",
     )
+
+
+def _doubt(limit: Limit) -> str:
+    """Why a limit may not be kept."""
+    if limit.margin is None:
+        return "what cannot be calculated (buffers, compiled graphs) may not fit beside it"
+    return f"what the engine takes beside weights and KV cache is known within {gib(limit.margin)} GiB"
 
 
 def _draft_unjudged(server: ServingFacts) -> Iterator[Judgement]:
@@ -108,6 +118,19 @@ def _draft_unjudged(server: ServingFacts) -> Iterator[Judgement]:
             server.at("speculation"),
             why="the size of the draft's weights is not known here",
             fix="give speculation.draft_gib: the size of its weights on the Hub",
+        )
+
+
+def _parts_unjudged(server: ServingFacts, model: Model) -> Iterator[Judgement]:
+    """Says which parts of the model no formula counts (vLLM documentation, "Text-only mode": they are then not loaded)."""
+    if model.uncounted and not switched(server.arguments, "language-model-only", False):
+        yield not_judged(
+            "memory",
+            f"{' and '.join(model.uncounted)} of {model.name}",
+            (*server.path, "model", "id"),
+            why="no formula counts the weights, nor what it takes while it computes",
+            fix="measure it: the log of vLLM says how much memory is left for the KV cache; or serve texts only: "
+            "extra_args.language-model-only",
         )
 
 
@@ -127,10 +150,10 @@ def _memory_unjudged(server: ServingFacts) -> Iterator[Judgement]:
 
 def _that_fits(use: MemoryUse) -> str:
     """Returns the batch size or sequence length that would fit with all other settings unchanged."""
-    sequences = largest(lambda count: use.of(count, use.max_model_len).fraction <= TIGHT)
+    sequences = largest(lambda count: use.of(count, use.max_model_len).surely_fits)
     if sequences and not use.engine.generation.paged:
         return f"max_num_seqs up to {sequences} at this length"
-    tokens = min(largest(lambda length: use.of(1, length).fraction <= TIGHT), use.model.max_positions)
+    tokens = min(largest(lambda length: use.of(1, length).surely_fits), use.model.max_positions)
     if not tokens:
         return f"nothing: the weights leave no room on a {use.unit}"
     return f"max_model_len up to {tokens}{'' if use.engine.generation.paged else ' with one sequence'}"

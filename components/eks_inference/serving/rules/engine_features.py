@@ -53,6 +53,17 @@ def _has_what_it_needs(server: ServingFacts, feature: str, value: str, choice: C
             given=value,
             fix=f"name a repository whose weights are in {value}, or leave it out",
         )
+    if choice.architectures and server.model is not None:
+        architecture = server.model.architecture
+        yield Judgement(
+            holds=architecture in choice.architectures,
+            path=_path(server, feature),
+            working=(f"{feature} {value} with engine {server.engine.name}: {', '.join(choice.architectures)}; {architecture}",),
+            message=f"engine {server.engine.name} has {feature} {value} for other architectures than {architecture}",
+            given=value,
+            allowed=", ".join(choice.architectures),
+            fix="leave it out, or choose another engine",
+        )
     if choice.needs:
         given = getattr(server.features, choice.needs)
         yield Judgement(

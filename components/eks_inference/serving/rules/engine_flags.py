@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 
 from eks_inference.catalog.engines import EngineProfile, engines
+from eks_inference.catalog.kernels import kernel
 from eks_inference.catalog.tables import nearest
 from eks_inference.catalog.vllm_arguments import VllmArgument, VllmRelease, vllm_releases
 from eks_inference.rules import Judgement, not_judged, rule
@@ -37,6 +38,7 @@ PROTECTED_FLAGS: Mapping[str, str] = MappingProxyType(
         "host": "probes and the Service reach a pod at its own address, not at one of its choice",
         "model": "model.id says which model is served; everything else follows it",
         "runner": "no API of texts would listen",
+        "served-model-name": "clients ask for the model by model.id, which its names have to include",
         "nnodes": "a copy of the model is in one pod; nothing starts the others that it would wait for",
         "ssl-ca-certs": "probes, metrics and clients speak HTTP to the pod",
         "ssl-certfile": "probes, metrics and clients speak HTTP to the pod",
@@ -58,6 +60,7 @@ PROTECTED_VARIABLES: Mapping[str, str] = MappingProxyType(
         "LD_LIBRARY_PATH": "the image's own libraries would not be found",
         "NEURON_RT_NUM_CORES": "the device plugin assigns the NeuronCores of a pod",
         "NEURON_RT_VISIBLE_CORES": "the device plugin assigns the NeuronCores of a pod",
+        "NEURON_VISIBLE_DEVICES": "the device plugin, or a claim, assigns the NeuronCores, which a pod counts from 0",
         "NVIDIA_VISIBLE_DEVICES": "the device plugin assigns the GPUs of a pod",
         "PATH": "the image's own programs would not be found",
         "PYTHONPATH": "the image's own modules would not be found",
@@ -221,7 +224,7 @@ def quantization_is_known(server: ServingFacts) -> Iterator[Judgement]:
             fix="look it up in the documentation of the plugin",
         )
         return
-    like = nearest(given, release.quantizations)
+    like = [] if known else nearest(given, release.quantizations)
     yield Judgement(
         holds=known,
         path=path,
@@ -233,6 +236,29 @@ def quantization_is_known(server: ServingFacts) -> Iterator[Judgement]:
 
 
 @rule(
+    "SRV016",
+    "A quantized checkpoint is not quantized otherwise.",
+    fix="leave the quantization out: vLLM reads that of the checkpoint itself; or name a checkpoint that is not quantized",
+    source="vLLM, ModelConfig._verify_quantization (vllm-project/vllm#19050)",
+)
+def quantization_is_that_of_the_checkpoint(server: ServingFacts) -> Iterator[Judgement]:
+    given, published = flag(server.arguments, "quantization"), server.model.quantization if server.model else None
+    if not given or published is None or server.engine.neuron:
+        return
+    known = kernel(published, server.engine.vllm)
+    allowed = (published.method, *(known.names if known else ()))
+    path = server.at_flag("quantization")
+    yield Judgement(
+        holds=given in allowed,
+        path=path,
+        working=(f"{server.model_id} is quantized: {published.method}; --quantization={given}",),
+        message=f"{server.model_id} is quantized with {published.method}, and vLLM does not start with {given}",
+        given=given,
+        allowed=", ".join(allowed),
+    )
+
+
+@rule(
     "SRV009",
     "Flags and variables leave alone what the stack relies on.",
     fix="leave it out",
@@ -240,9 +266,10 @@ def quantization_is_known(server: ServingFacts) -> Iterator[Judgement]:
 )
 def stack_s_own_are_left_alone(server: ServingFacts) -> Iterator[Judgement]:
     for given, value in server.extra_args.items():
-        why = PROTECTED_FLAGS.get(given, "")
-        harmless = isinstance(value, str) and value in _HARMLESS.get(given, ())
-        yield _left_alone(server, "extra_args", given, "" if harmless else why)
+        harmless = (server.model_id,) if given == "served-model-name" else _HARMLESS.get(given, ())
+        values = value if isinstance(value, list) else [value]
+        why = "" if any(one in harmless for one in values) else PROTECTED_FLAGS.get(given, "")
+        yield _left_alone(server, "extra_args", given, why)
     for given in server.extra_env:
         yield _left_alone(server, "extra_env", given, PROTECTED_VARIABLES.get(given, ""))
 

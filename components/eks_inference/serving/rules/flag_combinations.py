@@ -4,12 +4,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from eks_inference.catalog.architectures import architectures
 from eks_inference.catalog.combinations import Condition, combinations_of, default_of
+from eks_inference.catalog.models import Model
 from eks_inference.catalog.vllm_arguments import VllmRelease, vllm_releases
 from eks_inference.rules import Judgement, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flag_values import parsed
-from eks_inference.serving.flags import flag, switched
+from eks_inference.serving.flags import flag, flag_names, switched
 
 _TESTS: Mapping[str, Callable[[Any, Any], bool]] = {
     "is_in": lambda value, several: value in several,
@@ -33,9 +35,10 @@ def flags_go_together(server: ServingFacts) -> Iterator[Judgement]:
     release = vllm_releases().get(server.engine.vllm)
     if release is None:  # SRV007 says so
         return
+    named = flag_names(server.arguments)
     for combination in combinations_of(release.name):
         first, *others = combination.conditions
-        if _given(server, release, first.setting) is None or not _met(server, release, first):
+        if combination.flag not in named or _given(server, release, first.setting) is None or not _met(server, release, first):
             continue
         met = [_met(server, release, one) for one in others]
         if None in met and False not in met:
@@ -93,8 +96,14 @@ def _facts(server: ServingFacts) -> dict[str, Any]:
             if model
             else {}
         ),
-        **({"model.heads_per_kv_head": model.heads // model.kv_heads} if model else {}),
+        **({"model.heads_per_kv_head": model.heads // model.kv_heads, "model.sinks": _has_sinks(model)} if model else {}),
     }
+
+
+def _has_sinks(model: Model) -> bool | None:
+    """Whether attention heads have sinks; None where nobody wrote a formula for the architecture."""
+    kind = architectures().get(model.architecture)
+    return None if kind is None else kind.sinks
 
 
 def _given(server: ServingFacts, release: VllmRelease, setting: str) -> Any:

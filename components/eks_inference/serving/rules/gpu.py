@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from functools import partial
 
-from eks_inference.rules import Judgement, rule
+from eks_inference.catalog.kernels import Capability, kernel
+from eks_inference.rules import Judgement, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag, number
 from eks_inference.serving.pods import vllm_release
@@ -17,10 +18,10 @@ _CONVERTS_BFLOAT16 = (0, 9)  # first vLLM release that falls back to float16 on 
 
 memory_suffices = gpu_rule(
     "GPU001",
-    "Weights and KV cache fit the memory of a GPU.",
+    "Weights, KV cache and what vLLM takes beside them fit the memory of a GPU.",
     fix="lower max_model_len, split the model over more GPUs, or choose a larger GPU",
     source="vLLM refuses to start when one sequence of the longest does not fit (kv_cache_utils, _check_enough_kv_cache_memory); "
-    "EC2 instance types: memory of each GPU",
+    "EC2 instance types and logs: memory of each GPU; measurements: docs/memory.md",
 )(any_accelerator.memory)
 
 
@@ -169,6 +170,41 @@ engine_knows_the_model = gpu_rule(
 def ports_agree(server: ServingFacts) -> Iterator[Judgement]:
     if server.engine.standalone:
         yield from any_accelerator.ports(server)
+
+
+@gpu_rule(
+    "GPU010",
+    "vLLM has a kernel for the quantization of the checkpoint on the GPU.",
+    fix="choose another instance type, or a checkpoint that is quantized otherwise or not at all",
+    source="vLLM documentation, Quantization: supported hardware; the kernels of each release: catalog/kernels.toml",
+)
+def gpu_has_a_kernel(server: ServingFacts) -> Iterator[Judgement]:
+    quantization = server.model.quantization if server.model else None
+    has, path = server.instance.compute_capability, (*server.path, "model", "id")
+    if quantization is None or has is None:
+        return
+    method = f"{quantization.method}{' with 8-bit integers' if quantization.integer_activations else ''}"
+    known = kernel(quantization, server.engine.vllm)
+    if known is None:
+        why = f"which GPUs vLLM {server.engine.vllm} has a kernel for is not known here"
+        yield not_judged("kernel", method, path, why=why, fix="look at the log of vLLM when it starts")
+        return
+    allowed = f"{_text(known.minimum)} or later" + (f", before {_text(known.below)}" if known.below else "")
+    yield Judgement(
+        holds=known.serves(has),
+        path=path,
+        working=(f"{method} on vLLM {server.engine.vllm}: {allowed}; {server.instance.name}: compute capability {_text(has)}",),
+        message=f"vLLM {server.engine.vllm} has no kernel for {method} on the GPUs of {server.instance.name}",
+        given=f"compute capability {_text(has)}",
+        allowed=allowed,
+    )
+    if known.minimum <= has < (known.certain or known.minimum):
+        why = f"below compute capability {_text(known.certain or known.minimum)} it depends on the checkpoint"
+        yield not_judged("kernel", method, path, why=why, fix="look at the log of vLLM when it starts")
+
+
+def _text(capability: Capability) -> str:
+    return f"{capability[0]}.{capability[1]}"
 
 
 def _stages(server: ServingFacts) -> int:

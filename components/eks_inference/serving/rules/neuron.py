@@ -107,13 +107,16 @@ def degree_is_supported(server: ServingFacts) -> Iterator[Judgement]:
     degrees = server.engine.tensor_parallel.get(server.instance.family)
     if degrees is None:
         return
+    unlisted = server.tensor_parallel in server.instance.unlisted_tensor_parallel
     yield Judgement(
         holds=server.tensor_parallel in degrees,
         path=server.at("tensor_parallel"),
         working=(f"{server.engine.name} on {server.instance.family}: {', '.join(map(str, degrees))}",),
-        message=f"no kernels for {server.tensor_parallel} cores on {server.instance.family}",
+        message=f"no document lists {server.tensor_parallel} cores on {server.instance.family}"
+        + (", though AWS has served so" if unlisted else ""),
         given=str(server.tensor_parallel),
         allowed=", ".join(map(str, degrees)),
+        severity="warning" if unlisted else "error",
     )
 
 
@@ -164,6 +167,8 @@ memory_suffices = neuron_rule(
     source="aws-neuron-sdk, Neuron scheduler extension: the kubelet alone may pick devices that are not neighbours",
 )
 def parts_of_nodes_have_a_scheduler(server: ServingFacts) -> Iterator[Judgement]:
+    if server.placement.claimed:  # the scheduler of the control plane allocates
+        return
     needed = needs_scheduler(server.devices, server.instance)
     given = f"{server.devices} of the {server.instance.devices} devices of {server.instance.name}"
     yield Judgement(
@@ -285,7 +290,8 @@ def compiled_graphs_are_kept(server: ServingFacts) -> Iterator[Judgement]:
     "A pod has the host memory to hold the weights while they are loaded.",
     severity="warning",
     fix="ask for more memory, or choose an instance type with more",
-    source="inferred: NxD Inference reads and splits the whole checkpoint on the host before it goes to the devices",
+    source="inferred: NxD Inference reads and splits the whole checkpoint on the host before it goes to the devices; the "
+    "folder that pods download first it takes as it is, and only what it downloads itself as float32",
 )
 def weights_fit_the_host(server: ServingFacts) -> Iterator[Judgement]:
     if server.model is None:

@@ -7,14 +7,14 @@ from typing import Any
 from eks_inference.rules import Judgement, Rule, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag
-from eks_inference.serving.rules import engine_features, engine_flags, flag_combinations
+from eks_inference.serving.rules import claims, engine_features, engine_flags, flag_combinations, nixl, nixl_models
 from eks_inference.serving.rules import gpu as gpu_rules
 from eks_inference.serving.rules import neuron as neuron_rules
 
 # Tags of the public images behind the engine profiles: vLLM release, Neuron SDK, Triton release. The tag of a custom image says
 # nothing.
 _TAGS = {
-    "vLLM": re.compile(r"-vllm-neuronx:v?(\d+\.\d+)\.|/vllm-openai:v?(\d+\.\d+)\."),
+    "vLLM": re.compile(r"-vllm-neuronx:v?(\d+\.\d+)\.|/vllm-openai:v?(\d+\.\d+)\.|/vllm:(\d+\.\d+)\.\d+-"),
     "Neuron SDK": re.compile(r":[^/]*-sdk(\d+\.\d+)\."),
     "Triton": re.compile(r"/tritonserver:(\d+\.\d+)-"),
 }
@@ -180,5 +180,6 @@ def _release(tag: re.Pattern[str], reference: str) -> str:
 
 def server_rules() -> tuple[Rule[Any], ...]:
     """Returns every rule about a single model server. Server components apply them before they create anything."""
-    modules = (globals(), vars(engine_flags), vars(flag_combinations), vars(engine_features), vars(neuron_rules), vars(gpu_rules))
+    others = (claims, engine_flags, flag_combinations, engine_features, neuron_rules, gpu_rules, nixl, nixl_models)
+    modules = (globals(), *map(vars, others))
     return tuple(one for module in modules for one in module.values() if isinstance(one, Rule))

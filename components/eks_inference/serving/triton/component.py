@@ -21,7 +21,7 @@ from eks_inference.serving.spec import NoCompileCache
 from eks_inference.serving.storage import account_role, private_bucket
 from eks_inference.serving.storage_plan import pod_storage
 from eks_inference.serving.triton import plan
-from eks_inference.serving.triton.facts import triton_facts
+from eks_inference.serving.triton.facts import further_facts, triton_facts
 from eks_inference.serving.triton.rules import triton_rules
 from eks_inference.serving.triton.spec import ConfigMapRepository, HostPathCache, TritonServerSpec
 from eks_inference.spec import Given
@@ -40,6 +40,9 @@ class TritonServer(ReplicatedServer):
     ``plugin`` is the device plugin for the GPUs, if the same program installs it. ``image`` is the reference of the image that
     ``spec.image`` says to build in the cluster. The Hugging Face token becomes HF_TOKEN (nothing reads the source system's
     HUGGING_FACE_TOKEN); it may be a Secret in the server's namespace.
+
+    ``further_models`` are in the same pods and share their GPUs; Triton loads them one after the other and listens when all are
+    there.
 
     The server does not speak the OpenAI API. Triton's own frontend for it is a separate server process in front of the same back
     end, and it cannot answer a chat with a model that has no chat template, such as OPT. Serve such clients with ``VllmServer``.
@@ -67,6 +70,7 @@ class TritonServer(ReplicatedServer):
     ) -> None:
         spec = TritonServerSpec.of(spec)
         facts = triton_facts(spec, placement)
+        further = further_facts(spec, placement)
         super().__init__(
             "eks-inference:index:TritonServer",
             name,
@@ -74,7 +78,7 @@ class TritonServer(ReplicatedServer):
             cluster=cluster,
             placement=placement,
             image=image,
-            subjects=[facts.serving, facts],
+            subjects=[facts.serving, facts, *(subject for one in further for subject in (one.serving, one))],
             rules=triton_rules(),
             labels=plan.server_labels(name),
             ports=plan.PORTS,
@@ -122,7 +126,7 @@ class TritonServer(ReplicatedServer):
             url = pulumi.Output.concat("s3://", bucket, "/", spec.repository.prefix)
             made += [
                 aws.s3.BucketObjectv2(
-                    f"{name}-{path.rpartition('/')[2]}",
+                    f"{name}-{plan.file_key(spec, path)}",
                     bucket=bucket,
                     key=f"{spec.repository.prefix}/{path}",
                     content=text,

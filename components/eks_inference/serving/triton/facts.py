@@ -1,7 +1,7 @@
 """The facts about a Triton server that rules judge: those of all servers, and its model repository."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from eks_inference.placement import Placement
@@ -41,6 +41,15 @@ def triton_facts(spec: TritonServerSpec, placement: Placement, *, path: Path = (
         settings=plan.engine_settings(spec, shape),
         instance_kind=plan.instance_kind(spec, shape),
         world_size=plan.world_size(spec, shape),
+    )
+
+
+def further_facts(spec: TritonServerSpec, placement: Placement, *, path: Path = ()) -> tuple[TritonFacts, ...]:
+    """Returns the facts about each further model, as if it were alone in its share of the memory; the pod is the first one's."""
+    return tuple(
+        replace(found, serving=replace(found.serving, beside=True))
+        for name in spec.further_models
+        for found in [triton_facts(spec.alone(name), placement, path=(*path, "further_models", name))]
     )
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from eks_inference.serving.kind import Kind, Site
 from eks_inference.serving.sketch import Sketch
-from eks_inference.serving.triton.facts import triton_facts
+from eks_inference.serving.triton.facts import further_facts, triton_facts
 from eks_inference.serving.triton.spec import TritonServerSpec
 
 if TYPE_CHECKING:
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 def _facts(name: str, spec: TritonServerSpec, site: Site) -> Iterator[object]:
-    facts = triton_facts(spec, site.placement, path=site.path)
-    yield facts
-    yield facts.serving
+    first = triton_facts(spec, site.placement, path=site.path)
+    for facts in (first, *further_facts(spec, site.placement, path=site.path)):
+        yield facts
+        yield facts.serving
 
 
 def _build(name: str, spec: TritonServerSpec, on: "Dependencies", site: "ServerSite", opts: "pulumi.ResourceOptions") -> "Server":
@@ -28,7 +29,7 @@ def _build(name: str, spec: TritonServerSpec, on: "Dependencies", site: "ServerS
         spec,
         cluster=on.cluster,
         placement=site.placement,
-        plugin=on.gpu_plugin,
+        plugin=on.driver_on(site.placement) or on.gpu_plugin,
         image=site.image,
         hugging_face_token=on.hugging_face_token,
         opts=opts,
@@ -45,6 +46,6 @@ KIND = Kind(
     _build,
     api="kserve",
     dashboards=("triton",),
-    rules="eks_inference.serving.triton.rules",
+    rules=("eks_inference.serving.triton.rules",),
     sketched=_sketched,
 )

@@ -8,7 +8,6 @@ Kubernetes documentation ("Pod Lifecycle", "Local ephemeral storage"); the sourc
 import hashlib
 import json
 import math
-from pathlib import PurePosixPath
 from typing import Any
 
 from eks_inference.aws import iam
@@ -19,7 +18,7 @@ from eks_inference.merge import merged
 from eks_inference.placement import Placement
 from eks_inference.serving import pods, storage_plan
 from eks_inference.serving.deployment import CONTAINER_SECURITY, USER, Engine, device_count, model_copy_gib, with_tmp
-from eks_inference.serving.pods import SERVER_LABEL
+from eks_inference.serving.pods import ROLE_LABEL, SERVER_LABEL
 from eks_inference.serving.spec import HubModel, NoCompileCache
 from eks_inference.serving.storage_plan import model_folder, read_folder, s3_copy
 from eks_inference.serving.triton.spec import ConfigMapRepository, HostPathCache, S3Repository, TritonServerSpec
@@ -28,7 +27,13 @@ from eks_inference.settings import StackSettings
 PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
 """Ports of Triton, by their names in container and Service."""
 
-ROLE_LABEL = "eks-inference/role"
+# KServe v2, "GRPC": the service that Triton and its clients share.
+_GRPC_FRONT = {
+    "port": PORTS["grpc"],
+    "grpc": True,
+    "health": "/inference.GRPCInferenceService/ServerReady",
+    "paths": ("/inference.GRPCInferenceService",),
+}
 
 REPOSITORY_FOLDER = "/model_repository"
 ARGUMENTS = (f"--model-repository={REPOSITORY_FOLDER}", f"--exit-timeout-secs={pods.DRAIN_SECONDS}")
@@ -99,12 +104,15 @@ def triton_release(profile: EngineProfile) -> str:
 
 def cache_gib(spec: TritonServerSpec) -> int:
     """Returns the node disk reserved for downloads of one pod; 0 if the pod has no cache of its own."""
-    if isinstance(spec.cache, HostPathCache) or not isinstance(spec.model, HubModel):
+    downloads = [one for one in spec.models if isinstance(one, HubModel)]
+    if isinstance(spec.cache, HostPathCache) or not downloads:
         return 0
-    if spec.cache.size_gib:
-        return spec.cache.size_gib
-    model = spec.model.known
-    return max(math.ceil(2 * model.weight_bytes() / 1024**3), _SMALLEST_CACHE_GIB) if model else _UNKNOWN_MODEL_GIB
+    return spec.cache.size_gib or sum(map(_download_gib, downloads))
+
+
+def _download_gib(model: HubModel) -> int:
+    known = model.known
+    return max(math.ceil(2 * known.weight_bytes() / 1024**3), _SMALLEST_CACHE_GIB) if known else _UNKNOWN_MODEL_GIB
 
 
 # -- model repository -----------------------------------------------------------------------------------------------------------
@@ -166,15 +174,24 @@ def config_pbtxt(spec: TritonServerSpec, shape: InstanceType) -> str:
 
 def repository_files(spec: TritonServerSpec, shape: InstanceType) -> dict[str, str]:
     """Returns the texts of the model repository by path."""
-    settings = json.dumps(engine_settings(spec, shape), indent=2) + "\n"
-    return {f"{spec.served_name}/config.pbtxt": config_pbtxt(spec, shape), f"{spec.served_name}/1/model.json": settings}
+    found: dict[str, str] = {}
+    for one in (spec, *map(spec.alone, spec.further_models)):
+        settings = json.dumps(engine_settings(one, shape), indent=2) + "\n"
+        found |= {f"{one.served_name}/config.pbtxt": config_pbtxt(one, shape), f"{one.served_name}/1/model.json": settings}
+    return found
+
+
+def file_key(spec: TritonServerSpec, path: str) -> str:
+    """Returns the name of a file of the repository where names have no slashes: of the first model, that of the file."""
+    model, _, file = path.replace("/1/", "/").partition("/")
+    return file if model == spec.served_name else f"{model}.{file}"
 
 
 def repository_config_map(name: str, spec: TritonServerSpec, shape: InstanceType) -> dict[str, Any]:
     """Returns ``metadata`` and ``data`` of the ConfigMap with the model repository. Its keys are file names, without slashes."""
     return {
         "metadata": {"name": repository_name(name), "namespace": spec.namespace_of(name), "labels": labels(name)},
-        "data": {PurePosixPath(path).name: text for path, text in repository_files(spec, shape).items()},
+        "data": {file_key(spec, path): text for path, text in repository_files(spec, shape).items()},
     }
 
 
@@ -214,7 +231,8 @@ def engine(name: str, spec: TritonServerSpec, shape: InstanceType, *, tools_imag
     return Engine(
         name="triton",
         command=["/bin/sh", "-ec", _START, "tritonserver"],
-        arguments=ARGUMENTS,
+        # By default four models load at once: each would measure the memory of a GPU while the others take theirs.
+        arguments=(*ARGUMENTS, *(["--model-load-thread-count=1"] if spec.further_models else [])),
         home=_HOME,
         environment=environment(spec),
         ports=PORTS,
@@ -222,7 +240,8 @@ def engine(name: str, spec: TritonServerSpec, shape: InstanceType, *, tools_imag
         health=("/v2/health/live", "/v2/health/ready"),
         disk_gib=cache_gib(spec) + model_copy_gib(spec) + _SCRATCH_GIB,
         # After that, Triton itself finishes its requests.
-        stop=["sleep", str(pods.SETTLE_SECONDS)],
+        stop=["sleep", str(pods.settle_seconds(spec.behind_load_balancer))],
+        further_fronts=[_GRPC_FRONT],
         mounts=[
             {"name": "repository", "mountPath": REPOSITORY_FOLDER, "readOnly": True},
             {"name": "downloads", "mountPath": _DOWNLOADS},
@@ -238,7 +257,7 @@ def engine(name: str, spec: TritonServerSpec, shape: InstanceType, *, tools_imag
 def _volumes(name: str, spec: TritonServerSpec, shape: InstanceType) -> list[dict[str, Any]]:
     repository: dict[str, Any] = {"emptyDir": {}}
     if isinstance(spec.repository, ConfigMapRepository):
-        items = [{"key": PurePosixPath(path).name, "path": path} for path in repository_files(spec, shape)]
+        items = [{"key": file_key(spec, path), "path": path} for path in repository_files(spec, shape)]
         repository = {"configMap": {"name": repository_name(name), "items": items}}
     size = cache_gib(spec)
     downloads: dict[str, Any] = {"emptyDir": {"sizeLimit": f"{size}Gi"} if size else {}}

@@ -210,6 +210,51 @@ def shared_memory_fits(server: TritonFacts) -> Iterator[Judgement]:
     )
 
 
+@rule(
+    "TRI008",
+    "The models of a server share the memory of its GPUs.",
+    fix="lower gpu_memory_utilization of some of them",
+    source="vllm 0.27.1, v1/worker/gpu_worker.py: an engine does not start where less memory is free than its share",
+)
+def shares_fit(server: TritonFacts) -> Iterator[Judgement]:
+    spec = server.spec
+    if not spec.further_models:
+        return
+    shares = {
+        spec.served_name: spec.gpu_memory_utilization,
+        **{name: one.gpu_memory_utilization for name, one in spec.further_models.items()},
+    }
+    # Of hundredths, because 0.6 + 0.3 + 0.1 is more than 1.
+    together = round(sum(shares.values()), 2)
+    yield Judgement(
+        holds=together <= 1,
+        path=server.at("gpu_memory_utilization"),
+        working=(" + ".join(f"{name} {share:g}" for name, share in shares.items()) + f" = {together:g} of a GPU",),
+        message=f"the models together would take {together:g} of each GPU: the last one does not start",
+        given=f"{together:g}",
+        allowed="at most 1",
+    )
+
+
+@rule(
+    "TRI009",
+    "A server has the time to load its models one after the other.",
+    fix="raise startup_timeout_seconds",
+    source="Triton listens after all models are loaded; --model-load-thread-count=1; catalog/engines.toml, startup of one model",
+)
+def models_load_in_time(server: TritonFacts) -> Iterator[Judgement]:
+    count, each = len(server.spec.models), server.serving.startup.engine_s
+    if count > 1:
+        yield Judgement(
+            holds=server.serving.startup_timeout_s >= count * each,
+            path=server.at("startup_timeout_seconds"),
+            working=(f"{count} models x {each} s = {count * each} s; given {server.serving.startup_timeout_s} s",),
+            message=f"a pod is killed before its {count} models are loaded, if each takes as long as one may",
+            given=str(server.serving.startup_timeout_s),
+            allowed=f"at least {count * each}",
+        )
+
+
 def _arguments(server: TritonFacts) -> tuple[str, frozenset[str] | None]:
     """Returns the engine's vLLM release and its arguments; None where the catalog has no list for that release."""
     release = server.spec.profile.vllm

@@ -1,6 +1,8 @@
 """What a user decides about a Triton server whose back end is vLLM."""
 
-from typing import Annotated, ClassVar, Literal, Self
+import operator
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -8,7 +10,7 @@ from eks_inference.images.spec import PinnedImage
 from eks_inference.pools.spec import BucketName
 from eks_inference.serving.features import EngineFeatures, set_twice
 from eks_inference.serving.shape import ReplicatedServerSpec
-from eks_inference.serving.spec import EngineName, HubModel, S3Model
+from eks_inference.serving.spec import EngineName, ExtraArgs, HubModel, ModelSource, S3Model
 from eks_inference.spec import Form, Spec, stated
 
 DEFAULT_ENGINE = "triton-26.08-vllm-0.27"
@@ -107,6 +109,42 @@ Cache = Annotated[EphemeralCache | HostPathCache, Field(discriminator="kind")]
 """Where downloads from the Hugging Face Hub are kept; ``kind`` selects the type."""
 
 
+def _settings_once(extra_args: Mapping[str, Any]) -> None:
+    twice = {key: SETTINGS_OF_THEIR_OWN[key] for key in extra_args if key in SETTINGS_OF_THEIR_OWN}
+    if twice:
+        instead = ", ".join(f"{key}: use {setting}" for key, setting in twice.items())
+        raise ValueError(f"extra_args: these flags have settings of their own ({instead})")
+
+
+class FurtherModel(Spec):
+    """Another model in the pods of a Triton server, which shares their GPUs with the first."""
+
+    model: HubModel = Field(description="The model and its source.")
+    gpu_memory_utilization: float = Field(
+        gt=0,
+        le=1,
+        description="Share of the GPU's memory that vLLM may use for this model. The shares of all models are 1 at most.",
+    )
+    tensor_parallel: int | None = Field(
+        default=None,
+        ge=1,
+        description="GPUs that one copy of the model is split over. Default: all of the pod. 1: each GPU of the pod gets a copy.",
+    )
+    max_model_len: int | None = Field(
+        default=None, ge=1, description="Maximum length of a sequence (prompt and answer), in tokens. Default: that of the model."
+    )
+    max_num_seqs: int | None = Field(
+        default=None, ge=1, description="Sequences that one copy processes at once. Default: as for the first model."
+    )
+    enforce_eager: bool = Field(default=False, description="Run without compiled CUDA graphs, which take memory, too.")
+    extra_args: ExtraArgs = Field(default_factory=dict, description="Further arguments of vLLM's engine for this model.")
+
+    @model_validator(mode="after")
+    def _keys_given_once(self) -> Self:
+        _settings_once(self.extra_args)
+        return self
+
+
 class TritonServerSpec(ReplicatedServerSpec, EngineFeatures):
     """Triton Inference Server with the vLLM back end on NVIDIA GPUs.
 
@@ -119,6 +157,12 @@ class TritonServerSpec(ReplicatedServerSpec, EngineFeatures):
     kind: Literal["triton"] = "triton"
     model_name: ModelName | None = Field(
         default=None, description="Name of the model in requests. Default: the last part of the model's id."
+    )
+    further_models: dict[ModelName, FurtherModel] = Field(
+        default_factory=dict,
+        exclude_if=operator.not_,
+        description="More models in every pod, by their name in requests. They share the GPUs with the first, whose "
+        "gpu_memory_utilization must leave them memory, and load one after the other.",
     )
     engine: EngineName = DEFAULT_ENGINE
     image: PinnedImage | None = Field(
@@ -184,16 +228,30 @@ class TritonServerSpec(ReplicatedServerSpec, EngineFeatures):
         return self.model_name or self.model.id.rpartition("/")[2]
 
     @property
+    def models(self) -> tuple[ModelSource, ...]:
+        return (self.model, *(one.model for one in self.further_models.values()))
+
+    def alone(self, name: str) -> "TritonServerSpec":
+        """Returns the server as it would be with only that further model, which has none of the first one's features."""
+        further = self.further_models[name]
+        own = {key: getattr(further, key) for key in FurtherModel.model_fields}
+        features = {key: field.get_default(call_default_factory=True) for key, field in EngineFeatures.model_fields.items()}
+        return self.model_copy(update={**features, **own, "model_name": name, "further_models": {}})
+
+    @property
     def needs_role(self) -> bool:
         """Whether the pods need permissions in AWS."""
         return isinstance(self.repository, S3Repository) or isinstance(self.model, S3Model)
 
     @model_validator(mode="after")
     def _keys_given_once(self) -> Self:
-        twice = {key: SETTINGS_OF_THEIR_OWN[key] for key in self.extra_args if key in SETTINGS_OF_THEIR_OWN}
-        if twice:
-            instead = ", ".join(f"{key}: use {setting}" for key, setting in twice.items())
-            raise ValueError(f"extra_args: these flags have settings of their own ({instead})")
+        _settings_once(self.extra_args)
+        return self
+
+    @model_validator(mode="after")
+    def _models_have_names(self) -> Self:
+        if self.served_name in self.further_models:
+            raise ValueError(f"further_models: the first model has the name {self.served_name}; give one of them another")
         return self
 
     @model_validator(mode="after")

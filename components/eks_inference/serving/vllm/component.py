@@ -5,6 +5,7 @@ from __future__ import annotations
 import pulumi
 import pulumi_kubernetes as k8s
 
+from eks_inference.accelerators.claims.handle import DeviceDriver
 from eks_inference.accelerators.neuron.handle import DeviceScheduler
 from eks_inference.cluster.handle import Cluster
 from eks_inference.faults import Fault, SpecError
@@ -36,6 +37,9 @@ class VllmServer(ReplicatedServer):
     load (``startup_seconds``). A change replaces one pod after the other; each pod has three minutes to finish its requests. With
     ``autoscaling`` in the spec, the Deployment does not set the number of pods.
 
+    On a pool whose devices are claimed, the server also gets a template of its pods' claim, and ``driver`` is what offers the
+    devices, e.g. ``DraDriver(...)``: it has to outlive the pods.
+
     ``store`` is the file system that ``spec.store`` or ``spec.shared_store`` asks for, e.g. ``SharedStore(...)``.
 
     Raises ``SpecError`` for an invalid name, a missing or superfluous ``store`` or ``image``, and a spec that the serving rules
@@ -51,6 +55,7 @@ class VllmServer(ReplicatedServer):
         cluster: Cluster,
         placement: Placement,
         scheduler: DeviceScheduler | None = None,
+        driver: DeviceDriver | None = None,
         store: Store | None = None,
         image: pulumi.Input[str] | None = None,
         hugging_face_token: Secret = None,
@@ -72,6 +77,7 @@ class VllmServer(ReplicatedServer):
             opts=opts,
         )
         self.port = plan.port(spec)
+        self.authenticates = api_key is not None
         self.url = f"http://{self.host}:{self.port}/v1"
         kept = self._store_claim(name, store)
         script = k8s.core.v1.ConfigMap(
@@ -92,7 +98,7 @@ class VllmServer(ReplicatedServer):
             hugging_face_token=hugging_face_token,
             secret_env=key_env,
             scheduler_name=scheduler.scheduler_name if scheduler else None,
-            after=[script, *kept, *stored, *key, *(scheduler.ready if scheduler else ())],
+            after=[script, *kept, *stored, *key, *(one for part in (scheduler, driver) if part for one in part.ready)],
         )
         self.register_outputs({"endpoint": self.endpoint, "model": self.model_id})
 

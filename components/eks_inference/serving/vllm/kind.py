@@ -50,6 +50,7 @@ def _build(name: str, spec: VllmServerSpec, on: "Dependencies", site: "ServerSit
         cluster=on.cluster,
         placement=site.placement,
         scheduler=on.scheduler,
+        driver=on.driver_on(site.placement),
         store=store,
         image=site.image,
         hugging_face_token=on.hugging_face_token,
@@ -66,4 +67,4 @@ def _sketched(sketch: Sketch) -> Mapping[str, Any] | None:
     return {"kind": "vllm", **sketch.keys, **sketch.placed, "disk_gib": disk}
 
 
-KIND = Kind(VllmServerSpec, _facts, _build, api="openai", dashboards=("vllm",), sketched=_sketched)
+KIND = Kind(VllmServerSpec, _facts, _build, api="openai", api_keys=True, dashboards=("vllm",), sketched=_sketched)

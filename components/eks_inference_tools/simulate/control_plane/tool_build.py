@@ -40,9 +40,14 @@ _KEPT_DAYS = 60  # without use, then builds of other pins (half a gigabyte each)
 
 @dataclass
 class Step:
-    """One item that is being built or fetched, with the Go modules downloaded and the packages compiled so far."""
+    """One item that is being built or fetched, with the Go modules downloaded and the packages compiled so far.
+
+    It is the item ``number`` of ``total``.
+    """
 
     name: str
+    number: int
+    total: int
     modules: int = 0
     packages: int = 0
     started: float = field(default_factory=time.monotonic)
@@ -84,13 +89,13 @@ def _make(absent: Sequence[str], unfinished: Path, show: Show) -> None:
     go = _go(wanted, sources, unfinished)
     # The definitions take a second: without network access they fail at once.
     if sources:
-        step = Step(DEFINITIONS)
+        step = Step(DEFINITIONS, 1, len(absent))
         made = unfinished / DEFINITIONS
         found = [definition for source in sources for definition in _fetched(source, go, unfinished, step, show)]
         made.write_text(json.dumps(found), "utf-8")
         _finish(step, made, definitions_file(), show)
-    for tool in wanted:
-        step = Step(f"{tool.name} {tool.group.version}")
+    for number, tool in enumerate(wanted, start=1 + bool(sources)):
+        step = Step(f"{tool.name} {tool.group.version}", number, len(absent))
         made = unfinished / tool.name
         go.run(["build", *tool.group.flags, "-v", "-o", str(made), tool.package], tool.group.folder, step, show)
         # The program runs here, and the linker put its version where the program looks for it.

@@ -4,9 +4,9 @@ Sources: pulumi-kubernetes 4, provider/pkg/await (``awaiters.go`` and one file p
 provider/pkg/metadata/overrides.go; for DaemonSets, kstatus of sigs.k8s.io/cli-utils, which the provider calls. Kinds without a
 rule there (Namespace, HPA, PodDisruptionBudget, custom resources) are ready as soon as the API server accepts them.
 
-Two awaits of the provider are left out. Nothing in a simulation assigns addresses to load balancers, so it does not wait for
-Ingresses or for the address of a Service of type LoadBalancer. It also skips the provider's fixed delay of ten seconds in which
-the endpoints of a Service may settle.
+Left out: nothing in a simulation assigns addresses to Services of type LoadBalancer, and to Ingresses only the stand-in of AWS
+Load Balancer Controller, so others are not waited for; nor is the provider's fixed delay of ten seconds in which the endpoints
+of a Service may settle.
 """
 
 import json
@@ -31,6 +31,8 @@ from stackgraph.graph.values import at, items, text
 from stackgraph.graph.wording import counted
 
 WAIT_FOR = "pulumi.com/waitFor"
+BALANCER = "alb.ingress.kubernetes.io/"
+"""What annotations for AWS Load Balancer Controller begin with."""
 
 _ENDPOINTS = "endpoints"
 
@@ -219,6 +221,13 @@ def _subsets(service: Object, seen: Seen) -> list[Object]:
     ]
 
 
+def _ingress(live: Object, seen: Seen) -> Iterator[str]:
+    """Waits for the address. The provider also waits for endpoints of its Services, which have Pulumi's edges here."""
+    has_controller = any(str(key).startswith(BALANCER) for key in annotations_of(live))
+    if has_controller and not items(at(live, "status", "loadBalancer", "ingress")):
+        yield "it has no address: no load balancer yet"
+
+
 def _claim(live: Object, seen: Seen) -> Iterator[str]:
     phase = text(at(live, "status", "phase"))
     name = at(live, "spec", "storageClassName")
@@ -246,6 +255,7 @@ _REASONS: Mapping[tuple[str, str], Callable[[Object, Seen], Iterator[str]]] = {
     ("apps", "Deployment"): _deployment,
     ("apps", "StatefulSet"): _stateful_set,
     ("batch", "Job"): _job,
+    ("networking.k8s.io", "Ingress"): _ingress,
     ("", "PersistentVolume"): _volume,
     ("", "PersistentVolumeClaim"): _claim,
     ("", "Pod"): _pod,

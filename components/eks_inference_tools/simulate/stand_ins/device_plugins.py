@@ -7,7 +7,8 @@ they tolerate. Devices stay once offered, though a kubelet would withdraw them a
 
 from eks_inference_tools.placing.nodes import hardware_of
 from eks_inference_tools.reading.charts import charts
-from eks_inference_tools.reading.device_plugins import OFFERED_BY, tolerated_by_plugin
+from eks_inference_tools.reading.device_claims import CLAIMED
+from eks_inference_tools.reading.device_plugins import OFFERED_BY, offers, placed_by_plugin
 from eks_inference_tools.reading.kinds import NODES, PODS
 from eks_inference_tools.reading.live_objects import condition_of, is_leaving, name_of, node_of, taints_of
 from eks_inference_tools.reading.pods import PodSpec
@@ -46,13 +47,16 @@ class DevicePlugins:
         return {
             name: number
             for name, number in hardware_of(node).items()
-            if text(at(known, name)) != str(number) and name in OFFERED_BY and self._has_plugin(node, OFFERED_BY[name], images)
+            if text(at(known, name)) != str(number)
+            and name in OFFERED_BY
+            and name not in CLAIMED
+            and self._has_plugin(node, name, images)
         }
 
-    def _has_plugin(self, node: Object, parts: tuple[str, ...], images: list[str]) -> bool:
-        if any(part in image for part in parts for image in images):
+    def _has_plugin(self, node: Object, resource: str, images: list[str]) -> bool:
+        if any(part in image for part in OFFERED_BY[resource] for image in images):
             return True
-        tolerations = (tolerated_by_plugin(chart) for chart in self._charts if any(part in chart.name for part in parts))
+        tolerations = (placed_by_plugin(chart, resource)["tolerations"] for chart in self._charts if offers(chart, resource))
         return any(
             all(any(tolerates(one, taint) for one in items(tolerated)) for taint in taints_of(node)) for tolerated in tolerations
         )

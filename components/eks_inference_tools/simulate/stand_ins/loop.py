@@ -1,4 +1,5 @@
-"""Runs the stand-ins of controllers that cannot run here: KubeRay, LeaderWorkerSet, Karpenter, device plugins, EBS."""
+"""Runs the stand-ins of controllers that cannot run here: KubeRay, LeaderWorkerSet, Karpenter, device plugins, EBS,
+load balancers."""
 
 import threading
 from collections.abc import Iterable, Mapping

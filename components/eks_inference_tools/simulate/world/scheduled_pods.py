@@ -8,10 +8,12 @@ from functools import cached_property
 from typing import Any
 
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE
+from eks_inference.catalog.claims import drivers
 from eks_inference.placement import INSTANCE_TYPE_LABEL, POOL_LABEL, ZONE_LABEL
 from eks_inference.serving.ray_serve.plan import NODE_TYPE_LABEL
 from eks_inference_tools.placing.amounts import Amounts, add
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL
+from eks_inference_tools.reading.device_claims import CLAIMED, RESOURCE_CLAIMS, RESOURCE_SLICES, allocated, asked
 from eks_inference_tools.reading.kinds import NODES, PODS, REPLICA_SETS
 from eks_inference_tools.reading.kuberay import GROUP_LABEL
 from eks_inference_tools.reading.leader_worker_set import GROUP_INDEX_LABEL, NAME_LABEL, WORKER_INDEX_LABEL
@@ -116,12 +118,13 @@ class ScheduledPods:
 # The prefix of Kubernetes for the message of a repeated event.
 _COMBINED = "(combined from similar events): "
 
-READS = (NODES, PODS, "events", REPLICA_SETS)
+READS = (NODES, PODS, "events", REPLICA_SETS, RESOURCE_CLAIMS, RESOURCE_SLICES)
 """The resources that ``scheduled_pods`` reads."""
 
 
 def scheduled_pods(seen: Seen) -> ScheduledPods:
     """Reads the nodes and pods from lists of objects by resource (``READS``)."""
+    claims = {identity_of(claim): claim for claim in seen.get(RESOURCE_CLAIMS, ())}
     makers = {identity_of(replicas): _maker(replicas) for replicas in seen[REPLICA_SETS]}
     here: dict[str, list[ScheduledPod]] = {}
     ended: dict[str, list[str]] = {}
@@ -132,18 +135,17 @@ def scheduled_pods(seen: Seen) -> ScheduledPods:
         if has_ended(pod):
             ended.setdefault(node, []).append(owner)
         elif node:
-            devices = text(annotations_of(pod).get(DEVICES_ANNOTATION)).split(",")
             scheduled = ScheduledPod(
                 *identity_of(pod),
                 owner=owner,
-                requests=PodSpec(pod["spec"]).requests,
-                devices=tuple(int(device) for device in devices if device.isdecimal()),
+                requests=_requests(pod, claims),
+                devices=_assigned(pod, claims),
                 stands_in_for=text(labels_of(pod).get(STANDS_IN_FOR_LABEL)),
                 on_each_node=owner.startswith("DaemonSet "),
             )
             here.setdefault(node, []).append(scheduled)
         else:
-            pending.append(PendingPod(*identity_of(pod), owner, PodSpec(pod["spec"]).requests, _scheduler_said(pod)))
+            pending.append(PendingPod(*identity_of(pod), owner, _requests(pod, claims), _scheduler_said(pod)))
     pending += _never_made(seen, makers)
     nodes = [
         NodeWithPods(
@@ -151,7 +153,7 @@ def scheduled_pods(seen: Seen) -> ScheduledPods:
             pool=text(labels_of(node).get(POOL_LABEL)),
             type_name=text(labels_of(node).get(INSTANCE_TYPE_LABEL)),
             zone=text(labels_of(node).get(ZONE_LABEL)),
-            allocatable=quantities(at(node, "status", "allocatable")),
+            allocatable=quantities(at(node, "status", "allocatable")) | _claimable(name_of(node), seen),
             pods=tuple(sorted(here.get(name_of(node), ()), key=_shown_first)),
             ended=tuple(sorted(ended.get(name_of(node), ()))),
         )
@@ -161,6 +163,41 @@ def scheduled_pods(seen: Seen) -> ScheduledPods:
         nodes=tuple(sorted(nodes, key=lambda node: (not node.devices, node.pool, node.name))),
         pending=tuple(sorted(pending, key=lambda pod: (pod.owner, pod.name))),
     )
+
+
+def _claims_of(pod: Object, claims: Mapping[tuple[str, str], Object]) -> Iterator[Object]:
+    """Yields the claims that were made for a pod."""
+    namespace, _ = identity_of(pod)
+    for status in items(at(pod, "status", "resourceClaimStatuses")):
+        if claim := claims.get((namespace, text(at(status, "resourceClaimName")))):
+            yield claim
+
+
+def _requests(pod: Object, claims: Mapping[tuple[str, str], Object]) -> Amounts:
+    total: dict[str, Decimal] = {}
+    for claim in _claims_of(pod, claims):
+        add(total, asked(claim.get("spec")))
+    return PodSpec(pod["spec"], total).requests
+
+
+def _assigned(pod: Object, claims: Mapping[tuple[str, str], Object]) -> tuple[int, ...]:
+    """Returns the indices of a pod's Neuron devices: those of the scheduler extension, or those allocated to its claims."""
+    given = text(annotations_of(pod).get(DEVICES_ANNOTATION)).split(",")
+    neuron = drivers()["neuron"].driver
+    given += [
+        device.rpartition("-")[2] for claim in _claims_of(pod, claims) for driver, device in allocated(claim) if driver == neuron
+    ]
+    return tuple(sorted(int(device) for device in given if device.isdecimal()))
+
+
+def _claimable(node: str, seen: Seen) -> dict[str, Decimal]:
+    """Returns how many devices drivers publish on a node."""
+    found: dict[str, Decimal] = {}
+    for one in seen.get(RESOURCE_SLICES, ()):
+        for resource, driver in CLAIMED.items():
+            if at(one, "spec", "nodeName") == node and at(one, "spec", "driver") == driver.driver:
+                found[resource] = found.get(resource, Decimal()) + len(items(at(one, "spec", "devices")))
+    return found
 
 
 def _shown_first(pod: ScheduledPod) -> tuple[Any, ...]:

@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from eks_inference.catalog.instances import instance_types
 from eks_inference_tools.placing.footprint import without_footprint
 from eks_inference_tools.placing.node_pools import KarpenterPool, ManagedGroup, karpenter_pools, managed_groups
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.node_shapes import NodeShape
+from eks_inference_tools.simulate.world.resource_slices import assumed
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import unique
 
@@ -44,6 +46,8 @@ def unsimulated(graph: Graph) -> tuple[Unsimulated, ...]:
     of_graph |= {
         f"the catalog does not know what the {title} runs: its pods are not simulated": True for title in without_footprint(graph)
     }
+    claimed = unique(shape.instance.name for shape in facts.shapes if shape.claimed and shape.instance)
+    of_graph |= {assumed(instance_types()[name]): True for name in claimed}
     differences = [
         ("", of_graph),
         *((f"pool {group.node_group.pool}", _of_group(group)) for group in managed_groups(graph)),

@@ -1,0 +1,1 @@
+"""Drivers that offer devices for claims (dynamic resource allocation)."""

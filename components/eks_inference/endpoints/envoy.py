@@ -1,0 +1,286 @@
+"""Plans the configuration of Envoy for an endpoint. Pure functions; no pulumi.
+
+What it does, in the order of its filters: it asks the client for a key and names the client to what follows; limits the requests
+of each client; reads the model's name from the body and picks a pod of the servers that serve it; gives the server its own key.
+
+It never cuts an answer that flows. It sends each request over a connection of its own: one that is kept may be closed by a pod
+that goes just as the next request is on its way, and nobody knows then whether the pod has begun to answer. Names of servers
+resolve to pods that are ready, so the proxy counts the requests of each pod.
+
+Sources: Envoy 1.40.0, API reference v3 and "Configuring Envoy as an edge proxy"; every part was run against that version
+(tests/test_endpoint_proxy.py). vLLM 0.30.0, api_server.py (paths); Open Inference Protocol v2 (KServe).
+"""
+
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from typing import Any
+
+from eks_inference.endpoints.proxy import (
+    ADMIN_CLUSTER,
+    CLIENT_HEADER,
+    CONNECT_SECONDS,
+    EXTENSIONS,
+    HEALTH_PATH,
+    KEYS_FILTER,
+    KEYS_TYPE,
+    METADATA,
+    METRICS_PATH,
+    PREFIX,
+    SERVER_KEY,
+    Proxy,
+    address,
+    seconds,
+)
+from eks_inference.endpoints.routing import clusters, routes
+
+_STATS = "endpoint"
+_HEAP = "envoy.resource_monitors.fixed_heap"
+_UPLOAD_SECONDS = 300
+_MOST_CONNECTIONS = 10_000
+_MOST_CLIENTS = 100_000
+"""More than a Secret has keys of."""
+_UNLIMITED = 1_000_000
+_LONGEST_LOGGED = 200
+_LONGEST_ANSWER = 1 << 20
+"""Of those that the proxy gives itself. Envoy's own limit (4096 bytes) refuses the list of some fifty models."""
+
+
+def configuration(proxy: Proxy) -> dict[str, Any]:
+    """Returns the bootstrap configuration of Envoy."""
+    return {
+        "node": {"id": "endpoint", "cluster": "endpoint"},
+        "admin": {"address": address("127.0.0.1", proxy.admin_port), "ignore_global_conn_limit": True},
+        "overload_manager": {
+            "resource_monitors": [
+                {
+                    "name": "envoy.resource_monitors.global_downstream_max_connections",
+                    "typed_config": {
+                        "@type": f"{EXTENSIONS}.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
+                        "max_active_downstream_connections": _MOST_CONNECTIONS,
+                    },
+                },
+                {
+                    "name": _HEAP,
+                    "typed_config": {
+                        "@type": f"{EXTENSIONS}.resource_monitors.fixed_heap.v3.FixedHeapConfig",
+                        # The rest is for what no allocator counts: binary, stacks of threads.
+                        "max_heap_size_bytes": proxy.memory_bytes * 3 // 4,
+                    },
+                },
+            ],
+            "refresh_interval": "0.05s",
+            "buffer_factory_config": {"minimum_account_to_track_power_of_two": 20},
+            # Whoever sends many large bodies at once would get the pod killed, with the streams of all others.
+            "actions": [
+                _from_heap("overload_actions.stop_accepting_requests", 0.85),
+                {
+                    "name": "envoy.overload_actions.reset_high_memory_stream",
+                    "triggers": [{"name": _HEAP, "scaled": {"scaling_threshold": 0.8, "saturation_threshold": 0.95}}],
+                },
+            ],
+            # Nothing more is read over HTTP/1 then, so answers flow on. The other half is for bodies that are being parsed.
+            "loadshed_points": [_from_heap("load_shed_points.http1_server_abort_dispatch", 0.5)],
+        },
+        "static_resources": {"listeners": [_api(proxy), _health(proxy)], "clusters": [*clusters(proxy), _admin(proxy)]},
+    }
+
+
+def _from_heap(action: str, part: float) -> dict[str, Any]:
+    return {
+        "name": f"envoy.{action}",
+        "triggers": [{"name": _HEAP, "threshold": {"value": part}}],
+    }
+
+
+# -- where requests come in ------------------------------------------------------------------------------------------------------
+
+
+def _api(proxy: Proxy) -> dict[str, Any]:
+    # Without keys nobody has a name, whatever a client calls itself.
+    nobody: dict[str, Any] = {} if proxy.keys_file else {"request_headers_to_remove": [CLIENT_HEADER]}
+    return {
+        "name": "api",
+        "address": address(proxy.address, proxy.api_port),
+        # The body is read whole to find the model: this is the largest one.
+        "per_connection_buffer_limit_bytes": proxy.largest_request_bytes,
+        "filter_chains": [
+            _http(
+                _STATS,
+                virtual_hosts=[{"name": "api", "domains": ["*"], "routes": list(routes(proxy))} | nobody],
+                longest_answer=_LONGEST_ANSWER,
+                filters=list(_filters(proxy)),
+                stream_idle_timeout=seconds(proxy.silence_seconds),
+                request_timeout=seconds(_UPLOAD_SECONDS),
+                request_headers_timeout="30s",
+                # Longer than load balancers keep a silent connection: they, and not the proxy, decide when one ends.
+                common_http_protocol_options={
+                    "idle_timeout": seconds(proxy.silence_seconds + 3600),
+                    # Some servers take x_endpoint_client for x-endpoint-client.
+                    "headers_with_underscores_action": "DROP_HEADER",
+                },
+                normalize_path=True,
+                merge_slashes=True,
+                path_with_escaped_slashes_action="REJECT_REQUEST",
+                # The address of the client as the load balancer saw it.
+                use_remote_address=True,
+                xff_num_trusted_hops=1,
+                access_log=[_access_log()],
+            )
+        ],
+    }
+
+
+def _http(
+    name: str, *, virtual_hosts: Sequence[Any], filters: Sequence[Any], longest_answer: int = 0, **fields: Any
+) -> dict[str, Any]:
+    return {
+        "filters": [
+            {
+                "name": "envoy.filters.network.http_connection_manager",
+                "typed_config": {
+                    "@type": f"{EXTENSIONS}.filters.network.http_connection_manager.v3.HttpConnectionManager",
+                    "stat_prefix": name,
+                    "codec_type": "AUTO",
+                    "route_config": {
+                        "name": name,
+                        "virtual_hosts": virtual_hosts,
+                        **({"max_direct_response_body_size_bytes": longest_answer} if longest_answer else {}),
+                    },
+                    "http_filters": [*filters, _filter("router", "router.v3.Router")],
+                    **fields,
+                },
+            }
+        ]
+    }
+
+
+def _filter(name: str, type_: str, **fields: Any) -> dict[str, Any]:
+    full = name if "." in name else f"envoy.filters.http.{name}"
+    return {"name": full, "typed_config": {"@type": f"{EXTENSIONS}.filters.http.{type_}", **fields}}
+
+
+def _filters(proxy: Proxy) -> Iterator[dict[str, Any]]:
+    # A load balancer asks at the port of requests, and has no key.
+    yield _health_check()
+    if proxy.keys_file:
+        yield {"name": KEYS_FILTER, "config_discovery": _watched(proxy.keys_file) | {"type_urls": [KEYS_TYPE]}}
+    if proxy.requests_per_minute and proxy.keys_file:
+        bucket = {"max_tokens": proxy.requests_per_minute, "tokens_per_fill": proxy.requests_per_minute, "fill_interval": "60s"}
+        everyone = {"default_value": {"numerator": 100, "denominator": "HUNDRED"}}
+        yield _filter(
+            "local_ratelimit",
+            "local_ratelimit.v3.LocalRateLimit",
+            stat_prefix=_STATS,
+            # Of each client, whose name is no value here: a bucket for every value that comes.
+            rate_limits=[{"actions": [{"request_headers": {"header_name": CLIENT_HEADER, "descriptor_key": "client"}}]}],
+            descriptors=[{"entries": [{"key": "client"}], "token_bucket": bucket}],
+            token_bucket={"max_tokens": _UNLIMITED, "tokens_per_fill": _UNLIMITED, "fill_interval": "1s"},
+            # By default the buckets of the last 20 clients are kept, and one that is made anew is full.
+            max_dynamic_descriptors=_MOST_CLIENTS,
+            always_consume_default_token_bucket=False,
+            filter_enabled=everyone,
+            filter_enforced=everyone,
+        )
+    if any(one.model for one in proxy.upstreams):
+        rules = [{"selectors": [{"key": "model"}], "on_present": {"metadata_namespace": METADATA, "key": "model"}}]
+        yield _filter(
+            "json_to_metadata",
+            "json_to_metadata.v3.JsonToMetadata",
+            request_rules={"rules": rules, "allow_content_types_regex": {"regex": "(?i)application/json.*"}},
+        )
+        if proxy.spread == "prefixes":
+            yield from _beginnings()
+    if proxy.server_key_file:
+        config = {"name": SERVER_KEY, "sds_config": _watched(proxy.server_key_file)["config_source"]}
+        yield _filter(
+            "credential_injector",
+            "credential_injector.v3.CredentialInjector",
+            overwrite=True,
+            credential={
+                "name": "envoy.http.injected_credentials.generic",
+                "typed_config": {
+                    "@type": f"{EXTENSIONS}.http.injected_credentials.generic.v3.Generic",
+                    "credential": config,
+                },
+            },
+        )
+
+
+def _beginnings() -> Iterator[dict[str, Any]]:
+    """Says how a conversation begins, in a form by which routes choose a pod and which no server sees."""
+    code = files("eks_inference.endpoints").joinpath("assets", "prefix.lua").read_text("utf-8")
+    yield _filter("lua", "lua.v3.Lua", default_source_code={"inline_string": code})
+    value = {"text_format_source": {"inline_string": f"%DYNAMIC_METADATA({METADATA}:{PREFIX})%"}, "omit_empty_values": True}
+    state = {"object_key": PREFIX, "factory_key": "envoy.hashable_string", "format_string": value, "skip_if_empty": True}
+    yield _filter("set_filter_state", "set_filter_state.v3.Config", on_request_headers=[state])
+
+
+def _watched(file: str) -> dict[str, Any]:
+    """A file of a mounted Secret. The kubelet replaces a link in the folder, which is what has to be watched."""
+    folder = file.rpartition("/")[0]
+    return {
+        "config_source": {
+            "path_config_source": {"path": file, "watched_directory": {"path": folder}},
+            "resource_api_version": "V3",
+        }
+    }
+
+
+def _access_log() -> dict[str, Any]:
+    """One line of JSON for each request: who asked which model, and what came of it. Nothing of prompts and answers."""
+    fields = {
+        "time": "%START_TIME%",
+        "client": f"%REQ({CLIENT_HEADER}):{_LONGEST_LOGGED}%",
+        "model": f"%DYNAMIC_METADATA({METADATA}:model):{_LONGEST_LOGGED}%",
+        "path": "%PATH(NQ)%",
+        "status": "%RESPONSE_CODE%",
+        "reason": "%RESPONSE_CODE_DETAILS%",
+        "milliseconds": "%DURATION%",
+        "first_byte_milliseconds": "%RESPONSE_DURATION%",
+        "bytes": "%BYTES_SENT%",
+        "request": f"%REQ(X-REQUEST-ID):{_LONGEST_LOGGED}%",
+    }
+    return {
+        "name": "envoy.access_loggers.stdout",
+        "typed_config": {
+            "@type": f"{EXTENSIONS}.access_loggers.stream.v3.StdoutAccessLog",
+            "log_format": {"json_format": fields},
+        },
+    }
+
+
+# -- what Kubernetes and Prometheus ask ------------------------------------------------------------------------------------------
+
+
+def _health(proxy: Proxy) -> dict[str, Any]:
+    routes = [
+        {"match": {"path": METRICS_PATH}, "route": {"cluster": ADMIN_CLUSTER}},
+        {"match": {"prefix": "/"}, "direct_response": {"status": 404}},
+    ]
+    return {
+        "name": "health",
+        "address": address(proxy.address, proxy.health_port),
+        # However many clients there are, the kubelet learns that the pod is well.
+        "ignore_global_conn_limit": True,
+        "filter_chains": [
+            _http("health", virtual_hosts=[{"name": "health", "domains": ["*"], "routes": routes}], filters=[_health_check()])
+        ],
+    }
+
+
+def _health_check() -> dict[str, Any]:
+    """Answers whether the pod takes requests: it does until it goes."""
+    path = {"name": ":path", "string_match": {"exact": HEALTH_PATH}}
+    return _filter("health_check", "health_check.v3.HealthCheck", pass_through_mode=False, headers=[path])
+
+
+def _admin(proxy: Proxy) -> dict[str, Any]:
+    return {
+        "name": ADMIN_CLUSTER,
+        "type": "STATIC",
+        "connect_timeout": seconds(CONNECT_SECONDS),
+        "load_assignment": {
+            "cluster_name": ADMIN_CLUSTER,
+            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address("127.0.0.1", proxy.admin_port)}}]}],
+        },
+    }

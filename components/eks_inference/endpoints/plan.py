@@ -1,0 +1,246 @@
+"""Plans the pods of an endpoint's proxy, and what surrounds them. Pure functions; no pulumi.
+
+Sources: Envoy 1.40.0 (the image's user, command line), Kubernetes documentation.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from math import ceil
+from typing import Any
+
+from eks_inference.aws.naming import shortened
+from eks_inference.endpoints.envoy import configuration
+from eks_inference.endpoints.keys import KEYS_FILE, SERVER_KEY_FILE
+from eks_inference.endpoints.proxy import (
+    ADMIN_PORT,
+    API_PORT,
+    HEALTH_PATH,
+    HEALTH_PORT,
+    METRICS_PATH,
+    WORKERS,
+    Proxy,
+    Upstream,
+)
+from eks_inference.endpoints.spec import ModelEndpointSpec
+from eks_inference.kubernetes.front import Front
+from eks_inference.kubernetes.network_policy import DNS, allow_from, allow_to, namespace, network_policy, pods
+from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
+from eks_inference.kubernetes.workloads import APP_LABEL, config_annotation
+from eks_inference.placement import HOSTNAME_LABEL, Placement
+from eks_inference.quantity import amount
+from eks_inference.serving.pods import settle_seconds, spread_over_zones
+from eks_inference.serving.protection import from_clients, from_prometheus
+
+ENDPOINT_LABEL = "eks-inference/endpoint"
+"""Label of every pod of a proxy. Its value is the endpoint's name."""
+METRICS_NAME = "health"
+"""The port of the pods that also has the metrics."""
+
+PROGRESS_SECONDS = 600
+"""For an image pull on a small node, and a load balancer that looks at the pod."""
+
+_CONFIG = "envoy.json"
+_CONFIG_FOLDER = "/etc/endpoint"
+_KEYS_FOLDER = "/etc/endpoint-keys"
+_SCRIPT = "drain.sh"
+_USER = 101  # envoy, in the image
+_END_SECONDS = 30
+
+
+def labels(name: str) -> dict[str, str]:
+    """Returns the labels of the pods, which are also their selector."""
+    return {APP_LABEL: "endpoint", ENDPOINT_LABEL: name}
+
+
+def proxy(spec: ModelEndpointSpec, upstreams: Sequence[Upstream], *, server_key: bool) -> Proxy:
+    """Returns what one pod of the proxy does. Pods share no counts, so each has an equal part of the limits."""
+
+    def part(limit: int | None) -> int | None:
+        return limit and ceil(limit / spec.replicas)
+
+    return Proxy(
+        upstreams,
+        keys_file=f"{_KEYS_FOLDER}/{KEYS_FILE}" if spec.keys else None,
+        server_key_file=f"{_KEYS_FOLDER}/{SERVER_KEY_FILE}" if server_key else None,
+        requests_per_minute=part(spec.requests_per_minute),
+        concurrent_requests=part(spec.concurrent_requests),
+        spread=spec.spread,
+        silence_seconds=spec.longest_silence_seconds,
+        largest_request_bytes=spec.largest_request_mib << 20,
+        memory_bytes=int(amount(spec.memory)),
+    )
+
+
+def config_map(name: str, spec: ModelEndpointSpec, planned: Proxy) -> dict[str, Any]:
+    """Returns ``metadata`` and ``data`` of the ConfigMap."""
+    script = files("eks_inference.endpoints").joinpath("assets", _SCRIPT).read_text("utf-8")
+    return {
+        "metadata": {"name": name, "namespace": spec.namespace_of(name)},
+        "data": {_CONFIG: json.dumps(configuration(planned), indent=1) + "\n", _SCRIPT: script},
+    }
+
+
+def deployment(
+    name: str, spec: ModelEndpointSpec, planned: Proxy, placement: Placement, *, image: Any, secret: Any
+) -> dict[str, Any]:
+    """Returns ``metadata`` and ``spec`` of the Deployment. ``secret`` is the name of the Secret with keys, if there are any.
+
+    A change of the keys replaces no pod; a change of the configuration replaces one pod after the other.
+    """
+    own = labels(name)
+    leaves = settle_seconds(spec.behind_load_balancer)
+    within = leaves + spec.drain_seconds
+    drain = ["/bin/bash", f"{_CONFIG_FOLDER}/{_SCRIPT}", str(ADMIN_PORT), str(leaves), str(within)]
+    ready = {"httpGet": {"path": HEALTH_PATH, "port": HEALTH_PORT}, "periodSeconds": 5}
+    container = {
+        "name": "envoy",
+        "image": image,
+        "command": ["envoy"],
+        # By default, it has a thread for each core of the node.
+        "args": [
+            *("-c", f"{_CONFIG_FOLDER}/{_CONFIG}", "--concurrency", str(WORKERS)),
+            *("--disable-hot-restart", "--log-level", "warning"),
+        ],
+        "ports": [{"name": "http", "containerPort": API_PORT}, {"name": METRICS_NAME, "containerPort": HEALTH_PORT}],
+        "resources": {"requests": {"cpu": spec.cpu, "memory": spec.memory}, "limits": {"memory": spec.memory}},
+        "startupProbe": {**ready, "periodSeconds": 1, "failureThreshold": 60},
+        "readinessProbe": ready,
+        # Not whether it is ready: a pod that goes is not, and ends its answers first.
+        "livenessProbe": {"tcpSocket": {"port": HEALTH_PORT}, "periodSeconds": 30},
+        "lifecycle": {"preStop": {"exec": {"command": drain}}},
+        "securityContext": {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True},
+        "volumeMounts": [
+            {"name": "config", "mountPath": _CONFIG_FOLDER, "readOnly": True},
+            *([{"name": "keys", "mountPath": _KEYS_FOLDER, "readOnly": True}] if secret else []),
+        ],
+    }
+    pod = {
+        **{field: value for field, value in placement.scheduling().items() if value},
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": restricted_pod(_USER),
+        "topologySpreadConstraints": [*spread_over_zones(own), _over_nodes(own)],
+        "terminationGracePeriodSeconds": within + _END_SECONDS,
+        "containers": [container],
+        "volumes": [
+            {"name": "config", "configMap": {"name": name}},
+            *([{"name": "keys", "secret": {"secretName": secret}}] if secret else []),
+        ],
+    }
+    config = config_map(name, spec, planned)["data"]
+    return {
+        "metadata": {"name": name, "namespace": spec.namespace_of(name), "labels": own},
+        "spec": {
+            "replicas": spec.replicas,
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "progressDeadlineSeconds": PROGRESS_SECONDS,
+            "selector": {"matchLabels": own},
+            "template": {
+                "metadata": {"labels": own, "annotations": config_annotation(json.dumps(config, sort_keys=True))},
+                "spec": pod,
+            },
+        },
+    }
+
+
+def _over_nodes(own: Mapping[str, str]) -> dict[str, Any]:
+    """Spreads the pods over nodes where there are several: a node that goes then takes no more than one."""
+    (spread,) = spread_over_zones(own)
+    return {**spread, "topologyKey": HOSTNAME_LABEL}
+
+
+def service(name: str, spec: ModelEndpointSpec) -> dict[str, Any]:
+    """Returns ``metadata`` and ``spec`` of the Service."""
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": spec.namespace_of(name),
+            # Otherwise Pulumi waits for a pod, which comes later.
+            "annotations": {"pulumi.com/skipAwait": "true"},
+        },
+        "spec": {
+            "type": "ClusterIP",
+            "selector": labels(name),
+            "ports": [{"name": "http", "port": 80, "targetPort": API_PORT}],
+        },
+    }
+
+
+def pods_service(name: str, server: str, namespace: str, behind: Front, ports: Sequence[int]) -> dict[str, Any]:
+    """Returns ``metadata`` and ``spec`` of a Service without an address: its name resolves to the pods that are ready."""
+    return {
+        "metadata": {
+            "name": pods_service_name(name, server),
+            "namespace": namespace,
+            # Otherwise Pulumi waits for a pod, which comes later.
+            "annotations": {"pulumi.com/skipAwait": "true"},
+        },
+        "spec": {
+            "type": "ClusterIP",
+            "clusterIP": "None",
+            "selector": dict(behind.labels),
+            "ports": [{"name": f"port-{port}", "port": port} for port in ports],
+        },
+    }
+
+
+def pods_service_name(name: str, server: str) -> str:
+    """Returns the name of that Service, in the namespace of the server."""
+    return shortened(63, f"{name}-{server}-pods")
+
+
+def disruption_budget(name: str, spec: ModelEndpointSpec) -> dict[str, Any]:
+    """Returns ``metadata`` and ``spec`` of the disruption budget: one pod at a time goes."""
+    return {
+        "metadata": {"name": name, "namespace": spec.namespace_of(name)},
+        "spec": {
+            "maxUnavailable": 1,
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": labels(name)},
+        },
+    }
+
+
+def policy(name: str, spec: ModelEndpointSpec, spaces: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+    """Returns ``metadata`` and ``spec`` of the NetworkPolicy. ``spaces`` are the ports of servers by namespace."""
+    return network_policy(
+        name,
+        spec.namespace_of(name),
+        selector={},
+        ingress=[
+            from_clients(spec.client_namespaces, API_PORT),
+            *from_prometheus(spec.metrics_namespaces, HEALTH_PORT),
+        ],
+        egress=[DNS, *(allow_to(namespace(space), tcp=sorted(set(ports))) for space, ports in sorted(spaces.items()))],
+    )
+
+
+def entrance(name: str, space: str, front: Front, ports: Sequence[int], *, of: str) -> dict[str, Any]:
+    """Returns ``metadata`` and ``spec`` of the NetworkPolicy that lets the proxy, in the namespace ``space``, reach the pods of a
+    server in the namespace ``of``, whoever else may."""
+    admitted = allow_from(pods(labels(name), of=space), tcp=ports)
+    return network_policy(f"{name}-endpoint", of, selector=front.labels, ingress=[admitted], egress=None)
+
+
+def metrics_endpoint() -> dict[str, Any]:
+    """Returns the endpoint of a PodMonitor. A histogram of Envoy has 20 series for each server: those of times are enough."""
+    source = f"__meta_kubernetes_pod_label_{ENDPOINT_LABEL.replace('-', '_').replace('/', '_')}"
+    return {
+        "port": METRICS_NAME,
+        "path": METRICS_PATH,
+        "relabelings": [{"action": "replace", "sourceLabels": [source], "targetLabel": "endpoint_name"}],
+        "metricRelabelings": [
+            {"action": "keep", "sourceLabels": ["__name__"], "regex": "envoy_(http|cluster_upstream)_.*"},
+            {"action": "drop", "sourceLabels": ["__name__"], "regex": "envoy_.*_(cx_length_ms|rq_per_cx|cx_connect_ms)_.*"},
+        ],
+    }
+
+
+def front(name: str, spec: ModelEndpointSpec, upstreams: Sequence[Upstream]) -> Front:
+    """Returns where requests from outside the cluster enter.
+
+    Only over HTTP: the health check of a load balancer's targets for gRPC would have to be a method that needs no key.
+    """
+    api = "/v1" if any(one.model for one in upstreams) else ""
+    return Front(name, 80, labels(name), HEALTH_PATH, target_port=API_PORT, api=api, drain_seconds=spec.drain_seconds)

@@ -1,0 +1,106 @@
+"""What the proxy of an endpoint does, as data: its servers, limits, ports and paths. Pure; no pulumi."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Spread = Literal["least_requests", "prefixes", "sessions"]
+"""Which pod of a model answers: the one with the fewest requests, the one that knows how the conversation begins, or the one that
+knows the session."""
+
+API_PORT = 8080
+HEALTH_PORT = 8081
+"""Answers ``METRICS_PATH``, and like ``API_PORT`` ``HEALTH_PATH``."""
+ADMIN_PORT = 9901
+"""Of the pod's loopback address only: whoever reaches it may stop the proxy."""
+
+WORKERS = 2
+"""Threads of a proxy."""
+
+HEALTH_PATH = "/ready"
+METRICS_PATH = "/stats/prometheus"
+SESSION_HEADER = "x-session-id"
+"""By which a client tells that requests belong together, as vllm-router reads it, too."""
+CLIENT_HEADER = "x-endpoint-client"
+"""Tells servers which client asks. What a client itself sends under this name does not arrive."""
+
+KEYS_FILTER = "envoy.filters.http.api_key_auth"
+SERVER_KEY = "server-key"
+"""Names of what Envoy reads from the files ``keys.py`` writes."""
+
+PATHS = (
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/responses",
+    "/v1/messages",
+    "/v1/embeddings",
+    "/v1/score",
+    "/v1/rerank",
+)
+"""Paths of the OpenAI API that are passed on; each has the model's name in a JSON body. vLLM serves others under /v1, too, that
+change the server, such as /v1/load_lora_adapter."""
+KSERVE_PATHS = (
+    r"/v2(/health/(live|ready)|/models/stats)?",
+    r"/v2/models/[^/]+(/versions/[^/]+)?(/(ready|config|stats))?",
+    r"/v2/models/[^/]+(/versions/[^/]+)?/(infer|generate|generate_stream)",
+)
+KSERVE_METHODS = (
+    r"/inference\.GRPCInferenceService/(ServerLive|ServerReady|ServerMetadata|ModelReady|ModelMetadata)",
+    r"/inference\.GRPCInferenceService/(ModelConfig|ModelStatistics|ModelInfer|ModelStreamInfer)",
+)
+"""Paths of the KServe v2 API that are passed on, over HTTP and gRPC, in several patterns because Envoy bounds the size of each.
+Triton serves others there, too, that change the server: it loads models, maps shared memory, and writes traces and logs."""
+
+EXTENSIONS = "type.googleapis.com/envoy.extensions"
+KEYS_TYPE = f"{EXTENSIONS}.filters.http.api_key_auth.v3.ApiKeyAuth"
+METADATA = "openai"
+"""Where filters leave the name of the model, by which routes are chosen, and under ``PREFIX`` how a conversation begins."""
+PREFIX = "prefix"
+CONNECT_SECONDS = 5
+ADMIN_CLUSTER = "envoy/admin"
+"""A name that no server can have."""
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """A server behind the endpoint."""
+
+    name: str
+    host: str
+    """A name that resolves to its pods."""
+    port: int
+    model: str = ""
+    """Name of the model in requests; empty for the KServe API, where paths name it. Servers of one model share its requests."""
+    grpc_port: int | None = None
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """What the configuration of one pod of the proxy depends on. Limits are those of this pod."""
+
+    upstreams: Sequence[Upstream]
+    keys_file: str | None = None
+    """Where the clients' keys are; None: nobody needs one."""
+    server_key_file: str | None = None
+    """Where the key is that servers demand; None: they demand none."""
+    requests_per_minute: int | None = None
+    concurrent_requests: int | None = None
+    spread: Spread = "least_requests"
+    silence_seconds: int = 600
+    largest_request_bytes: int = 32 << 20
+    memory_bytes: int = 1 << 30
+    """Memory limit of the pod."""
+    address: str = "0.0.0.0"
+    api_port: int = API_PORT
+    health_port: int = HEALTH_PORT
+    admin_port: int = ADMIN_PORT
+
+
+def address(host: str, port: int) -> dict[str, Any]:
+    """Returns an address as Envoy has it."""
+    return {"socket_address": {"address": host, "port_value": port}}
+
+
+def seconds(count: int) -> str:
+    """Returns a duration as Envoy has it."""
+    return f"{count}s"

@@ -1,0 +1,183 @@
+"""Plans which pod answers a request: Envoy's routes and clusters. Pure functions; no pulumi.
+
+Sources: Envoy 1.40.0, API reference v3; run by tests/test_endpoint_proxy.py.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from eks_inference.endpoints.proxy import (
+    CONNECT_SECONDS,
+    EXTENSIONS,
+    KSERVE_METHODS,
+    KSERVE_PATHS,
+    METADATA,
+    PATHS,
+    PREFIX,
+    SESSION_HEADER,
+    Proxy,
+    Upstream,
+    address,
+    seconds,
+)
+
+_LEAST_REQUESTS = {
+    "name": "envoy.load_balancing_policies.least_request",
+    "typed_config": {
+        "@type": f"{EXTENSIONS}.load_balancing_policies.least_request.v3.LeastRequest",
+        # Of all pods, not of two by chance: there are few of them, and each request is long.
+        "selection_method": "FULL_SCAN",
+    },
+}
+_PREVIOUS_HOSTS = {
+    "name": "envoy.retry_host_predicates.previous_hosts",
+    "typed_config": {"@type": f"{EXTENSIONS}.retry.host.previous_hosts.v3.PreviousHostsPredicate"},
+}
+_PANIC = {"healthy_panic_threshold": {"value": 1}}
+"""Pods that rest are asked only when all do; by default, when half of them do."""
+_DNS_SECONDS = 5
+_UNLIMITED = 1_000_000
+
+
+def routes(proxy: Proxy) -> Iterator[dict[str, Any]]:
+    models = {one.model: _name(group) for group in groups(proxy.upstreams) for one in group if one.model}
+    if models:
+        listed = [{"id": model, "object": "model", "owned_by": "endpoint"} for model in models]
+        yield {"match": {"path": "/v1/models"}, **_answer(200, {"object": "list", "data": listed})}
+    for model, cluster in models.items():
+        for path in PATHS:
+            asked = {"filter": METADATA, "path": [{"key": "model"}], "value": {"string_match": {"exact": model}}}
+            yield {"match": {"path": path, "dynamic_metadata": [asked]}, **_to(cluster, proxy)}
+    for one in proxy.upstreams:
+        if not one.model:
+            ways = [(pattern, one.name) for pattern in KSERVE_PATHS]
+            ways += [(pattern, _grpc(one)) for pattern in KSERVE_METHODS if one.grpc_port]
+            yield from ({"match": {"safe_regex": {"regex": pattern}}, **_to(cluster, proxy)} for pattern, cluster in ways)
+    for path in PATHS if models else ():
+        told = f"the field model of the request names no model that is served here, or it is no JSON; served: {', '.join(models)}"
+        yield {"match": {"path": path}, **_answer(404, _error(told, "model_not_found"))}
+    yield {"match": {"prefix": "/"}, **_answer(404, _error("there is nothing at this path", "not_found"))}
+
+
+def _error(message: str, code: str) -> dict[str, Any]:
+    """An error as clients of the OpenAI API read it."""
+    return {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}
+
+
+def _answer(status: int, body: Mapping[str, Any]) -> dict[str, Any]:
+    header = {"header": {"key": "content-type", "value": "application/json"}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}
+    return {
+        "direct_response": {"status": status, "body": {"inline_string": json.dumps(body)}},
+        "response_headers_to_add": [header],
+    }
+
+
+def _to(cluster: str, proxy: Proxy) -> dict[str, Any]:
+    return {
+        "route": {
+            "cluster": cluster,
+            "timeout": "0s",  # an answer may take as long as it flows
+            "idle_timeout": seconds(proxy.silence_seconds),
+            **_hashed(proxy),
+            "retry_policy": {
+                # Only what no server has seen: an answer is never begun twice.
+                "retry_on": "connect-failure,refused-stream,reset-before-request",
+                "num_retries": 6,
+                "retry_host_predicate": [_PREVIOUS_HOSTS],
+                "host_selection_retry_max_attempts": 5,
+                "retry_back_off": {"base_interval": "0.2s", "max_interval": "2s"},
+            },
+        }
+    }
+
+
+def _hashed(proxy: Proxy) -> dict[str, Any]:
+    """What decides which pod answers; nothing where it is the number of requests. A client that names its session knows best."""
+    session = {"header": {"header_name": SESSION_HEADER}, "terminal": True}
+    policies = {
+        "least_requests": [],
+        "prefixes": [session, {"filter_state": {"key": PREFIX}}],
+        "sessions": [session],
+    }[proxy.spread]
+    return {"hash_policy": policies} if policies else {}
+
+
+def groups(upstreams: Sequence[Upstream]) -> list[list[Upstream]]:
+    """Returns servers that share requests: those of one model."""
+    found: dict[str, list[Upstream]] = {}
+    for one in upstreams:
+        found.setdefault(one.model or f"/{one.name}", []).append(one)
+    return list(found.values())
+
+
+def _name(group: Sequence[Upstream]) -> str:
+    return "+".join(one.name for one in group)
+
+
+def _grpc(one: Upstream) -> str:
+    return f"{one.name}/grpc"
+
+
+def clusters(proxy: Proxy) -> Iterator[dict[str, Any]]:
+    for group in groups(proxy.upstreams):
+        # Nobody sees how a request of the KServe API begins.
+        hashed = proxy.spread == "sessions" or (proxy.spread == "prefixes" and bool(group[0].model))
+        places = [(one.host, one.port) for one in group]
+        yield _cluster(_name(group), places, proxy, hashed=hashed, protocol={"http_protocol_options": {}})
+        for one in group:
+            if one.grpc_port:
+                there = [(one.host, one.grpc_port)]
+                yield _cluster(_grpc(one), there, proxy, hashed=hashed, protocol={"http2_protocol_options": {}})
+
+
+def _cluster(
+    name: str, places: Sequence[tuple[str, int]], proxy: Proxy, *, hashed: bool, protocol: Mapping[str, Any]
+) -> dict[str, Any]:
+    # Envoy's own limits (1024) would refuse requests that a server could queue.
+    most = proxy.concurrent_requests or _UNLIMITED
+    limits = {"max_connections": _UNLIMITED, "max_pending_requests": _UNLIMITED, "max_requests": most, "max_retries": _UNLIMITED}
+    spread = (
+        # A pod with a quarter more than its part gives requests to the next one.
+        {"lb_policy": "RING_HASH", "common_lb_config": {**_PANIC, "consistent_hashing_lb_config": {"hash_balance_factor": 125}}}
+        if hashed
+        else {"load_balancing_policy": {"policies": [{"typed_extension_config": _LEAST_REQUESTS}]}, "common_lb_config": _PANIC}
+    )
+    return {
+        "name": name,
+        "cluster_type": {
+            "name": "envoy.cluster.dns",
+            "typed_config": {
+                "@type": f"{EXTENSIONS}.clusters.dns.v3.DnsCluster",
+                "dns_lookup_family": "V4_ONLY",
+                "dns_refresh_rate": seconds(_DNS_SECONDS),
+            },
+        },
+        **spread,
+        "connect_timeout": seconds(CONNECT_SECONDS),
+        "circuit_breakers": {"thresholds": [limits]},
+        # A pod that refuses one connection rests, or with no request it would be chosen again and again. What a server answers,
+        # also with 500, says nothing about the pod.
+        "outlier_detection": {
+            "split_external_local_origin_errors": True,
+            "consecutive_local_origin_failure": 1,
+            "enforcing_consecutive_local_origin_failure": 100,
+            "enforcing_local_origin_success_rate": 0,
+            "enforcing_consecutive_5xx": 0,
+            "enforcing_consecutive_gateway_failure": 0,
+            "enforcing_success_rate": 0,
+            "base_ejection_time": "10s",
+            "max_ejection_percent": 100,
+        },
+        "load_assignment": {
+            "cluster_name": name,
+            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address(*place)}} for place in places]}],
+        },
+        "typed_extension_protocol_options": {
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                "@type": f"{EXTENSIONS}.upstreams.http.v3.HttpProtocolOptions",
+                "common_http_protocol_options": {"max_requests_per_connection": 1},
+                "explicit_http_config": protocol,
+            }
+        },
+    }

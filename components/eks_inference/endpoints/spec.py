@@ -1,0 +1,103 @@
+"""The settings of an endpoint: one address for the models of several servers."""
+
+import operator
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from eks_inference.endpoints.proxy import Spread
+from eks_inference.images.spec import PinnedImage
+from eks_inference.pools.spec import Distinct, LabelKey, LabelValue
+from eks_inference.spec import Cpu, Memory, Namespace, ResourceName, Spec
+
+LONGEST_SILENCE_SECONDS = 600
+"""What an endpoint allows unless it says otherwise: a long prompt on a busy server takes minutes before its first token."""
+
+
+def _follows(schema: dict[str, Any]) -> None:
+    """An absent key follows from the gateway, so the schema has no default for it."""
+    del schema["default"]
+
+
+class ModelEndpointSpec(Spec):
+    """One address for several models: an Envoy proxy that knows clients by their keys and servers by the model they serve."""
+
+    namespace: Namespace | None = Field(
+        default=None, description="Namespace of the proxy. The component creates it. Absent: the name of the endpoint."
+    )
+    servers: Distinct[ResourceName] = Field(
+        default=(),
+        description="Servers behind the endpoint, by name; at most one with the KServe API. Absent: all with an OpenAI API.",
+    )
+    image: PinnedImage | None = Field(default=None, description="Image that replaces the pinned one; it needs /bin/bash.")
+    replicas: int = Field(default=2, ge=1, le=50, description="Pods of the proxy, on different nodes where there are several.")
+    keys: bool = Field(
+        default=True,
+        description="Whether a request needs the key of a client (Authorization: Bearer …). The secret endpointKeys has the "
+        "keys. false: whoever reaches the endpoint may ask.",
+    )
+    requests_per_minute: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="Most requests a minute of each client; the others are answered with status 429. Every pod of the proxy "
+        "counts for itself and gets an equal part. Absent: no limit. Needs keys.",
+    )
+    concurrent_requests: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="Most requests that the servers of a model work on at once; the others are answered with status 503. Every "
+        "pod of the proxy counts for itself and gets an equal part. Absent: no limit, and servers queue.",
+    )
+    spread: Spread = Field(
+        default="prefixes",
+        description="Which pod of a model answers. prefixes: that of the X-Session-Id, if a client sends one, else the one that "
+        "got the requests with the same first words of a user or of a prompt, whose cache knows the conversation. sessions: only "
+        "by X-Session-Id. least_requests: the one with the fewest. By prefixes and sessions, a pod with a quarter more than its "
+        "part gives requests to the next one. Requests of the KServe API go by sessions or to the pod with the fewest.",
+    )
+    longest_silence_seconds: int = Field(
+        default=LONGEST_SILENCE_SECONDS,
+        ge=10,
+        le=4000,
+        description="How long nothing may come of an answer before the proxy ends it, in seconds: the first token of the longest "
+        "prompt on a busy server, or the whole of an answer that does not stream. Nothing limits an answer that flows.",
+    )
+    drain_seconds: int = Field(
+        default=900,
+        ge=10,
+        le=7200,
+        description="How long a pod of the proxy that goes waits for answers that began, in seconds.",
+    )
+    largest_request_mib: int = Field(
+        default=16,
+        ge=1,
+        le=256,
+        description="Largest request in MiB. The proxy reads a request whole to find its model, which takes memory (END001).",
+    )
+    cpu: Cpu = Field(default="500m", description="CPU request of a pod of the proxy. There is no limit.")
+    memory: Memory = Field(default="1Gi", description="Memory request and limit of a pod of the proxy.")
+    behind_load_balancer: bool = Field(
+        default=False,
+        exclude_if=operator.not_,
+        json_schema_extra=_follows,
+        description="Whether a load balancer sends requests to the pods: they are then ready only once it finds them healthy, "
+        "and take requests for longer when they go. Absent: true where the gateway has a route to the endpoint.",
+    )
+    client_namespaces: dict[LabelKey, LabelValue] = Field(
+        default_factory=dict, description="Labels of the namespaces that may connect. Absent: all namespaces of the cluster."
+    )
+    metrics_namespaces: tuple[ResourceName, ...] = Field(
+        default=("monitoring",), description="Namespaces whose pods may read metrics: those of Prometheus."
+    )
+
+    @model_validator(mode="after")
+    def _clients_are_known(self) -> Self:
+        if self.requests_per_minute and not self.keys:
+            raise ValueError("requests_per_minute is of each client, and without keys nobody knows who asks: say keys: true")
+        return self
+
+    def namespace_of(self, name: str) -> str:
+        """Returns the namespace of the endpoint ``name``."""
+        return self.namespace or name

@@ -1,0 +1,104 @@
+"""Builds what leads clients to the servers of a stack: endpoints and the gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypedDict
+
+import pulumi
+
+from eks_inference.cluster.component import ClusterAddons
+from eks_inference.endpoints.component import ModelEndpoint
+from eks_inference.endpoints.keys import parsed_keys
+from eks_inference.faults import SpecError, faults_under
+from eks_inference.gateway.component import Gateway
+from eks_inference.gateway.controller import LoadBalancerController
+from eks_inference.gateway.handle import ExistingLoadBalancerController, Fronted
+from eks_inference.network.handle import Network
+from eks_inference.observability.handle import Metrics
+from eks_inference.placement import Placement
+from eks_inference.serving.handle import Server
+from eks_inference.stack.spec import StackSpec
+
+
+class OnCorePool(TypedDict):
+    """Arguments of every component whose pods run on the core pool."""
+
+    cluster: ClusterAddons
+    placement: Placement
+    opts: pulumi.ResourceOptions
+
+
+def build_endpoints(
+    spec: StackSpec,
+    servers: Mapping[str, Server],
+    *,
+    prometheus: Metrics | None,
+    keys: pulumi.Input[str] | None,
+    server_key: pulumi.Input[str] | None,
+    on_core: OnCorePool,
+) -> dict[str, ModelEndpoint]:
+    """Builds the addresses of several models, and makes Prometheus scrape them. ``keys`` is the JSON of ``parsed_keys``.
+
+    Raises ``SpecError`` as the component does, with paths from the stack.
+    """
+    found: dict[str, ModelEndpoint] = {}
+
+    def behind(endpoint: str, api: Literal["openai", "kserve"]) -> dict[str, Server]:
+        return {server: servers[server] for server in spec.behind(endpoint) if server in spec.servers_with(api)}
+
+    for name, wanted in spec.endpoints.items():
+        with faults_under("endpoints", name):
+            found[name] = ModelEndpoint(
+                name,
+                wanted,
+                servers=behind(name, "openai"),
+                kserve=behind(name, "kserve"),
+                keys=None if keys is None or not wanted.keys else pulumi.Output.from_input(keys).apply(_keys),
+                server_key=server_key,
+                **on_core,
+            )
+        if prometheus:
+            found[name].scraped_by(f"{name}-metrics", prometheus, on_core["opts"])
+    return found
+
+
+def build_gateway(
+    spec: StackSpec,
+    targets: Mapping[str, Fronted],
+    *,
+    network: Network,
+    client_secret: pulumi.Input[str] | None,
+    on_core: OnCorePool,
+) -> Gateway | None:
+    """Builds the address from outside, if the stack has one, and the controller of its load balancer unless the cluster has one.
+
+    Raises ``SpecError`` as the components do, with paths from the stack.
+    """
+    if not spec.gateway:
+        return None
+    controller = (
+        ExistingLoadBalancerController(spec.gateway.ingress_class)
+        if spec.gateway.ingress_class
+        else LoadBalancerController(f"{spec.name}-load-balancers", spec.load_balancer_controller, network=network, **on_core)
+    )
+    with faults_under("gateway"):
+        return Gateway(
+            f"{spec.name}-gateway",
+            spec.gateway,
+            cluster=on_core["cluster"],
+            network=network,
+            controller=controller,
+            targets={route.target: targets[route.target] for route in spec.routes},
+            login_secret=client_secret,
+            opts=on_core["opts"],
+        )
+
+
+def _keys(text: str) -> Mapping[str, str]:
+    """The keys of clients, which only a deployment knows: its fault comes without a traceback."""
+    try:
+        return parsed_keys(text)
+    except SpecError as error:
+        told = "\n".join(fault.render() for fault in error.faults)
+        raise pulumi.RunError(f"the secret eks-inference:endpointKeys cannot be used:\n{told}") from None

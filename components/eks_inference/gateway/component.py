@@ -1,0 +1,254 @@
+"""Creates the gateway: one address with HTTPS for model servers and the web UI."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pulumi
+import pulumi_aws as aws
+import pulumi_kubernetes as k8s
+
+from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.objects import on_cluster
+from eks_inference.component import Component
+from eks_inference.faults import Fault, SpecError, did_you_mean
+from eks_inference.gateway import names, plan
+from eks_inference.gateway.handle import Fronted, LoadBalancers
+from eks_inference.gateway.logs import log_bucket
+from eks_inference.gateway.routes import Route, hosts, routes
+from eks_inference.gateway.spec import GatewaySpec
+from eks_inference.kubernetes.secrets import SecretRef
+from eks_inference.network.handle import Network, Subnet
+from eks_inference.outputs import carried, rendered
+from eks_inference.serving.component import Secret
+from eks_inference.spec import Given, dns_label_faults
+
+_BALANCER_SECONDS = 600
+"""An application load balancer takes minutes, and the controller tries again where it had no permission yet."""
+
+
+_MAX_NAME_LENGTH = 50
+_MIN_ZONES = 2
+"""Elastic Load Balancing user guide, "Subnets for your load balancer"."""
+
+
+class Gateway(Component):
+    """One application load balancer with HTTPS in front of ``targets``: model servers of any kind, and the web UI.
+
+    ``name`` is the name of the group of Ingresses that share the load balancer: a DNS label. For each route the component builds
+    an Ingress in the namespace of its target (for Triton another one for gRPC), and a NetworkPolicy that lets the load balancer
+    in. It builds the load balancer's security group, a rule that lets it reach the pods, and where the spec says so a
+    certificate with its proof, DNS records, and a bucket of access logs. The controller makes the load balancer.
+
+    The load balancer sends requests straight to pods that are ready, in the order of their arrival. Between load balancer and
+    pods there is no encryption. It waits ``idle_timeout_seconds`` for the next byte of an answer, so a stream may last as long as
+    it flows. A pod that ends gets no new requests and keeps those it has. With ``behind_load_balancer`` in its spec, a server
+    waits for the load balancer when it starts and when it ends.
+
+    It is in ``network``'s public subnets where the spec says ``public``, else in ``network.load_balancer_subnets``, which hold
+    nothing else, or without those in the private ones. The NetworkPolicies admit the addresses of these subnets: in the private
+    ones, those of pods too.
+
+    ``addresses`` has the address of each target. ``login_secret`` is the secret of the login's client. A ``SecretRef`` names a
+    Secret in the namespace of each route with login, with the keys clientID and clientSecret.
+
+    Raises ``SpecError`` for routes without a target, and for a public route to a server that asks nobody who it is: neither by an
+    API key nor by the login. The rules about gateways judge the rest in a stack file.
+
+    Sources: kubernetes-sigs/aws-load-balancer-controller v3.5.0; Elastic Load Balancing user guide.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: Given[GatewaySpec],
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        cluster: Cluster,
+        network: Network,
+        controller: LoadBalancers,
+        targets: Mapping[str, Fronted],
+        login_secret: Secret = None,
+    ) -> None:
+        spec = GatewaySpec.of(spec)
+        found = routes(spec, list(targets))
+        subnets = _subnets(spec, network)
+        if faults := [*_name_faults(name), *_faults(spec, found, targets, login_secret), *_unknown_ranges(subnets)]:
+            raise SpecError(faults)
+        super().__init__("eks-inference:index:Gateway", name, spec.inputs(), opts)
+        self._name, self._spec, self._cluster, self._controller = name, spec, cluster, controller
+        self._login_secret = login_secret
+        settings = cluster.settings
+        group, opened = self._security_group(network, [targets[route.target] for route in found])
+        certificate, zone = spec.certificate_arn, spec.hosted_zone_id
+        if certificate is None:
+            certificate = names.validated_certificate(name, hosts(found), zone or "", settings=settings, parent=self)
+        bucket: pulumi.Input[str] = ""
+        before: list[pulumi.Resource] = [*opened, *controller.ready]
+        if spec.access_logs:
+            bucket, logs = log_bucket(f"{name}-logs", spec.access_logs, account=group.owner_id, settings=settings, parent=self)
+            before += logs
+        self._shared = plan.balancer_annotations(
+            name,
+            spec,
+            certificate_arn=certificate,
+            subnets=pulumi.Output.all(*(subnet.id for subnet in subnets)).apply(",".join),
+            security_group=group.id,
+            attributes=pulumi.Output.from_input(bucket).apply(lambda known: plan.attributes(spec, known)),
+        )
+        cidrs = sorted(subnet.cidr for subnet in subnets if subnet.cidr)
+        ingresses = {route: self._route(route, targets[route.target], cidrs, before) for route in found}
+        made = [one for each in ingresses.values() for one in each]
+        first = {route.host: each[0] for route, each in reversed(ingresses.items())}
+        records: dict[str, aws.route53.Record] = {}
+        if zone is not None:
+            balancers = {host: first[host].status.load_balancer.ingress[0].hostname for host in hosts(found)}
+            records = names.host_records(name, balancers, zone, parent=self)
+        self.ready: Sequence[pulumi.Resource] = (*made, *records.values())
+        self.addresses: Mapping[str, pulumi.Output[str]] = {
+            route.target: carried(
+                f"{route.url}{targets[route.target].fronts[0].api}",
+                [*ingresses[route], *([records[route.host]] if records else [])],
+            )
+            for route in found
+        }
+        self.register_outputs({"addresses": self.addresses})
+
+    def _security_group(
+        self, network: Network, targets: Sequence[Fronted]
+    ) -> tuple[aws.ec2.SecurityGroup, list[pulumi.Resource]]:
+        """Creates the load balancer's group. Returns it, and what lets it reach the pods."""
+        name, settings, cluster = self._name, self._cluster.settings, self._cluster
+        ports = sorted({front.pod_port for target in targets for front in target.fronts})
+        group = aws.ec2.SecurityGroup(
+            f"{name}-security-group",
+            vpc_id=network.vpc_id,
+            description=f"Load balancer of the gateway {name}",
+            ingress=plan.from_clients(self._spec),
+            egress=plan.to_pods(self._spec, ports, cluster.security_group_id),
+            tags={**settings.tags, "Name": name},
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        opened = [
+            aws.vpc.SecurityGroupIngressRule(
+                f"{name}-to-pods-{port}",
+                security_group_id=cluster.security_group_id,
+                referenced_security_group_id=group.id,
+                ip_protocol="tcp",
+                from_port=port,
+                to_port=port,
+                description=f"Load balancer of the gateway {name}",
+                tags={**settings.tags, "Name": f"{name}-to-pods"},
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+            for port in ports
+        ]
+        return group, [group, *opened]
+
+    def _route(
+        self, route: Route, target: Fronted, cidrs: Sequence[str], before: Sequence[pulumi.Resource]
+    ) -> list[k8s.networking.v1.Ingress]:
+        name, cluster = f"{self._name}-{route.target}", self._cluster
+        options = on_cluster(cluster, self, *target.ready)
+        entrance = k8s.networking.v1.NetworkPolicy(
+            f"{name}-policy", **plan.entrance(self._name, target.namespace, target.fronts, cidrs), opts=options
+        )
+        login, readable = self._login(name, target, options) if route.login else ({}, [])
+        after = [entrance, *target.ready, *before, *readable]
+        timeouts = pulumi.CustomTimeouts(create=f"{_BALANCER_SECONDS}s", delete=f"{_BALANCER_SECONDS}s")
+        return [
+            k8s.networking.v1.Ingress(
+                f"{name}-grpc" if front.grpc else name,
+                **plan.ingress(
+                    self._name,
+                    route,
+                    front,
+                    namespace=target.namespace,
+                    shared=self._shared,
+                    ingress_class=self._controller.ingress_class,
+                    login=login,
+                ),
+                opts=on_cluster(cluster, self, *after, timeouts=timeouts),
+            )
+            for front in target.fronts
+        ]
+
+    def _login(
+        self, name: str, target: Fronted, options: pulumi.ResourceOptions
+    ) -> tuple[Mapping[str, Any], list[pulumi.Resource]]:
+        """Creates the Secret of the login's client, where it is ours, and lets the controller read it.
+
+        Returns the annotations, whose Secret may have an unknown name, and what must exist before the Ingress.
+        """
+        login, given, made = self._spec.login, self._login_secret, list[pulumi.Resource]()
+        if login is None or given is None:
+            return {}, made
+        secret: pulumi.Input[str] = plan.LOGIN_SECRET
+        if isinstance(given, SecretRef):
+            secret = given.name
+        else:
+            made.append(
+                k8s.core.v1.Secret(
+                    f"{name}-login",
+                    metadata={"name": secret, "namespace": target.namespace},
+                    string_data={"clientID": login.client_id, "clientSecret": pulumi.Output.secret(given)},
+                    opts=options,
+                )
+            )
+        reader = plan.secret_reader(
+            self._name,
+            target.namespace,
+            secret,
+            account=self._controller.service_account,
+            account_namespace=self._controller.namespace,
+        )
+        role = k8s.rbac.v1.Role(f"{name}-login-role", **reader["role"], opts=options)
+        binding = k8s.rbac.v1.RoleBinding(f"{name}-login-binding", **reader["binding"], opts=options)
+        annotations = plan.login_annotations(login, secret)
+        return {key: rendered(_text, value) for key, value in annotations.items()}, [*made, role, binding]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _subnets(spec: GatewaySpec, network: Network) -> Sequence[Subnet]:
+    return network.public_subnets if spec.public else network.load_balancer_subnets or network.private_subnets
+
+
+def _name_faults(name: str) -> list[Fault]:
+    return dns_label_faults(name, "names of Ingresses and of their group begin with this", max_length=_MAX_NAME_LENGTH)
+
+
+def _faults(spec: GatewaySpec, found: Sequence[Route], targets: Mapping[str, Fronted], login_secret: Secret) -> list[Fault]:
+    allowed = ", ".join(targets) or "there is nothing to route to"
+    faults = [
+        Fault(("routes", name), "there is nothing of this name", name, allowed, did_you_mean(name, targets))
+        for name in spec.routes
+        if name not in targets
+    ]
+    if not found:
+        faults.append(Fault(("routes",), "a gateway needs a model server or the web UI", allowed="one or more routes"))
+    for route in found if spec.public else ():
+        target = targets.get(route.target)
+        if target and not target.authenticates and not route.login:
+            message = f"anyone on the internet could use {route.target}: it asks nobody for a key, and its route for no login"
+            hint = "set servingApiKey where this kind of server has API keys, set login on the route, or leave public out"
+            faults.append(Fault(("public",), message, given="true", hint=hint))
+    if spec.login and login_secret is None and any(route.login for route in found):
+        hint = "give login_secret; in a stack file: pulumi config set --secret eks-inference:gatewayClientSecret"
+        faults.append(Fault(("login", "client_id"), "the secret of this client is missing", spec.login.client_id, hint=hint))
+    return faults
+
+
+def _unknown_ranges(subnets: Sequence[Subnet]) -> list[Fault]:
+    hint = "give each Subnet its cidr: NetworkPolicies admit the load balancer by its addresses"
+    if not subnets:
+        return [Fault(("public",), "the network has no such subnets", hint="name public subnets, or leave public out")]
+    if len({one.zone_id for one in subnets}) < _MIN_ZONES:
+        return [Fault((), "a load balancer needs subnets in two zones", ", ".join(one.zone_id for one in subnets))]
+    return [Fault((), "the addresses of a subnet of the load balancer are not known", hint=hint)][
+        : any(not one.cidr for one in subnets)
+    ]

@@ -1,0 +1,184 @@
+"""Plans the gateway: Ingresses, NetworkPolicies, security groups. Pure; no pulumi.
+
+All Ingresses of a gateway form one group, which shares one load balancer. Settings of the load balancer stand in all of them with
+one value, as the controller demands.
+
+Sources: kubernetes-sigs/aws-load-balancer-controller v3.5.0, docs/guide/ingress (annotations, spec) and docs/guide/tasks; Elastic
+Load Balancing user guide, "Target groups for your Application Load Balancers" (deregistration delay, health checks).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eks_inference.gateway.routes import Route
+from eks_inference.gateway.spec import EVERYWHERE, GatewaySpec, LoginSpec
+from eks_inference.kubernetes.front import Front
+from eks_inference.kubernetes.network_policy import addresses, allow_from, network_policy
+
+HTTPS_PORT = 443
+LOGIN_SECRET = "gateway-login"
+"""Name of the Secret with the client of the login, which the component makes in each namespace that needs it."""
+
+_HEALTH_SECONDS = 10
+_FAILURES = 2
+"""Like the readiness probes of pods, which decide first: a pod that is not ready is no target."""
+
+_PREFIX = "alb.ingress.kubernetes.io/"
+
+
+def ingress_name(gateway: str, front: Front) -> str:
+    """Returns the name of the Ingress of one front in its namespace."""
+    return f"{gateway}-grpc" if front.grpc else gateway
+
+
+def balancer_annotations(
+    gateway: str,
+    spec: GatewaySpec,
+    *,
+    certificate_arn: Any,
+    subnets: Any,
+    security_group: Any,
+    attributes: Any,
+) -> dict[str, Any]:
+    """Returns the annotations that all Ingresses of a gateway share. What is ``Any`` may be unknown until deployed."""
+    settings = {
+        "group.name": gateway,
+        "scheme": "internet-facing" if spec.public else "internal",
+        "target-type": "ip",
+        "listen-ports": json.dumps([{"HTTPS": HTTPS_PORT}]),
+        "certificate-arn": certificate_arn,
+        "ssl-policy": spec.ssl_policy,
+        "subnets": subnets,
+        # Ours, so that a preview shows who may connect. The controller then makes no group and no rule of its own.
+        "security-groups": security_group,
+        "manage-backend-security-group-rules": "false",
+        "load-balancer-attributes": attributes,
+        **({"wafv2-acl-arn": spec.web_acl_arn} if spec.web_acl_arn is not None else {}),
+    }
+    return {f"{_PREFIX}{key}": value for key, value in settings.items()}
+
+
+def attributes(spec: GatewaySpec, log_bucket: str) -> str:
+    """Returns the attributes of the load balancer; ``log_bucket`` is empty where there are no access logs."""
+    wanted = {
+        "idle_timeout.timeout_seconds": str(spec.idle_timeout_seconds),
+        "routing.http.drop_invalid_header_fields.enabled": "true",
+        # The controller changes only what it is told: an attribute that is left out keeps its value.
+        "access_logs.s3.enabled": "true" if log_bucket else "false",
+        **({"access_logs.s3.bucket": log_bucket} if log_bucket else {}),
+    }
+    return ",".join(f"{key}={value}" for key, value in wanted.items())
+
+
+def ingress(
+    gateway: str,
+    route: Route,
+    front: Front,
+    *,
+    namespace: str,
+    shared: Mapping[str, Any],
+    ingress_class: str,
+    login: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Returns ``metadata`` and ``spec`` of the Ingress of one front of a route."""
+    paths = front.paths or (route.path,)
+    name = ingress_name(gateway, front)
+    target = {
+        "healthcheck-path": front.health,
+        "healthcheck-protocol": "HTTP",
+        "healthcheck-interval-seconds": str(_HEALTH_SECONDS),
+        "healthcheck-timeout-seconds": str(_HEALTH_SECONDS - 1),
+        "healthy-threshold-count": str(_FAILURES),
+        "unhealthy-threshold-count": str(_FAILURES),
+        "success-codes": "0" if front.grpc else "200",
+        # A target that is taken out keeps the requests it has for as long as its pod goes on with them.
+        "target-group-attributes": f"deregistration_delay.timeout_seconds={front.drain_seconds}",
+        **({"backend-protocol-version": "GRPC"} if front.grpc else {}),
+        **({} if front.paths or route.path == "/" else _without_prefix(front.service, route.path)),
+        # Longer paths first, whatever the namespaces are called.
+        "group.order": str(-max(map(len, paths))),
+    }
+    backend = {"service": {"name": front.service, "port": {"number": front.port}}}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "annotations": {**shared, **{f"{_PREFIX}{key}": value for key, value in target.items()}, **login},
+        },
+        "spec": {
+            "ingressClassName": ingress_class,
+            "rules": [
+                {
+                    "host": route.host,
+                    "http": {"paths": [{"path": path, "pathType": "Prefix", "backend": backend} for path in paths]},
+                }
+            ],
+        },
+    }
+
+
+def _without_prefix(service: str, path: str) -> dict[str, str]:
+    """Makes the load balancer take the path of a route away: servers know nothing of it."""
+    pattern = path.replace(".", r"\.")  # of what a path may have, only a dot means something in a pattern
+    rewrites = [{"regex": f"^{pattern}/?(.*)$", "replace": "/$1"}]
+    return {f"transforms.{service}": json.dumps([{"type": "url-rewrite", "urlRewriteConfig": {"rewrites": rewrites}}])}
+
+
+def login_annotations(login: LoginSpec, secret: Any) -> dict[str, Any]:
+    """Returns the annotations that send browsers to the login first. ``secret`` is the Secret with the client."""
+    provider = {
+        "issuer": login.issuer,
+        "authorizationEndpoint": login.authorization_endpoint,
+        "tokenEndpoint": login.token_endpoint,
+        "userInfoEndpoint": login.user_info_endpoint,
+        "secretName": secret,
+    }
+    settings = {
+        "auth-type": "oidc",
+        "auth-idp-oidc": provider,
+        "auth-scope": login.scope,
+        "auth-session-timeout": str(login.session_timeout_seconds),
+        "auth-on-unauthenticated-request": "authenticate",
+    }
+    return {f"{_PREFIX}{key}": value for key, value in settings.items()}
+
+
+def secret_reader(
+    gateway: str, namespace: str, secret: Any, *, account: str, account_namespace: str
+) -> dict[str, dict[str, Any]]:
+    """Returns the arguments of a Role and a RoleBinding: the controller may read the Secret of the login, and no other."""
+    metadata = {"name": f"{gateway}-login", "namespace": namespace}
+    rule = {"api_groups": [""], "resources": ["secrets"], "resource_names": [secret], "verbs": ["get", "list", "watch"]}
+    return {
+        "role": {"metadata": metadata, "rules": [rule]},
+        "binding": {
+            "metadata": metadata,
+            "role_ref": {"api_group": "rbac.authorization.k8s.io", "kind": "Role", "name": metadata["name"]},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": account_namespace}],
+        },
+    }
+
+
+def entrance(gateway: str, namespace: str, fronts: Sequence[Front], cidrs: Sequence[str]) -> dict[str, Any]:
+    """Returns ``metadata`` and ``spec`` of the NetworkPolicy that lets the load balancer reach the pods of a route."""
+    peers = [addresses(cidr) for cidr in cidrs]
+    ports = sorted({front.pod_port for front in fronts})
+    return network_policy(gateway, namespace, selector=fronts[0].labels, ingress=[allow_from(*peers, tcp=ports)], egress=None)
+
+
+def from_clients(spec: GatewaySpec) -> list[Any]:
+    """Returns what the security group of the load balancer lets in."""
+    return [{**_tcp(HTTPS_PORT), "cidr_blocks": list(spec.sources), "description": "Clients"}]
+
+
+def to_pods(spec: GatewaySpec, ports: Sequence[int], pods: Any) -> list[Any]:
+    """Returns what the security group of the load balancer lets out. ``pods`` is the group of the pods' nodes."""
+    out = [{**_tcp(port), "security_groups": [pods], "description": "Pods"} for port in ports]
+    if any(route.login for route in spec.routes.values()):
+        out.append({**_tcp(HTTPS_PORT), "cidr_blocks": [EVERYWHERE], "description": "The provider of the login"})
+    return out
+
+
+def _tcp(port: int) -> dict[str, Any]:
+    return {"protocol": "tcp", "from_port": port, "to_port": port}

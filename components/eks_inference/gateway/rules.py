@@ -1,0 +1,193 @@
+"""Rules about gateways. Ids GWY…"""
+
+from collections.abc import Iterator
+
+from eks_inference.gateway.facts import GatewayFacts
+from eks_inference.gateway.routes import hosts
+from eks_inference.rules import Judgement, Path, rule
+
+_NAMES_OF_A_CERTIFICATE = 10
+
+
+@rule(
+    "GWY001",
+    "Certificate and web ACL of a gateway are in the region of its load balancer.",
+    fix="name one of the stack's region; a web ACL for load balancers has regional in its ARN",
+    source="Elastic Load Balancing user guide, HTTPS listeners: certificates in the same region; AWS WAF developer guide, "
+    "resources that a web ACL can protect",
+)
+def in_its_region(gateway: GatewayFacts) -> Iterator[Judgement]:
+    for key, what in (("certificate_arn", "certificate"), ("web_acl_arn", "web ACL")):
+        arn = getattr(gateway.spec, key)
+        if not isinstance(arn, str):
+            continue
+        region, scope = arn.split(":")[3], arn.split(":")[5].partition("/")[0]
+        known = f"{region}, for CloudFront" if scope == "global" else region
+        yield Judgement(
+            holds=known == gateway.region,
+            path=("gateway", key),
+            working=(f"{what}: {known}; load balancer: {gateway.region}",),
+            message=f"the load balancer is in {gateway.region} and cannot use a {what} of {known}",
+            given=arn,
+            allowed=f"one of {gateway.region}",
+        )
+
+
+@rule(
+    "GWY002",
+    "Each address of a gateway leads to one server.",
+    fix="give one of them another host or path",
+    source="AWS Load Balancer Controller 3.5, IngressGroup: of equal rules only the first has an effect",
+)
+def addresses_differ(gateway: GatewayFacts) -> Iterator[Judgement]:
+    taken: dict[tuple[str, str], str] = {}
+    for route in gateway.routes:
+        server = gateway.servers.get(route.target)
+        for path, what in ((route.path, route.path), *([("grpc", "gRPC")] if server and server.grpc else [])):
+            first = taken.setdefault((route.host, path), route.target)
+            yield Judgement(
+                holds=first == route.target,
+                path=_route(route.target),
+                working=(f"{route.host} {what}: {first}",),
+                message=f"{route.host} {what} leads to {first} already",
+                given=f"{route.host} {what}",
+                allowed="a host or path of its own"
+                if path != "grpc"
+                else "a host of its own: clients of gRPC cannot choose the path",
+            )
+
+
+@rule(
+    "GWY003",
+    "A gateway waits for as long as an answer may take.",
+    severity="warning",
+    fix="raise gateway.idle_timeout_seconds: an answer that is not streamed sends nothing until it is whole",
+    source="Elastic Load Balancing user guide, Connection idle timeout: a connection without data for so long is closed, with "
+    "504 for the client",
+)
+def waits_for_answers(gateway: GatewayFacts) -> Iterator[Judgement]:
+    given = gateway.spec.idle_timeout_seconds
+    for name, server in gateway.servers.items():
+        yield Judgement(
+            holds=given >= server.answer_seconds,
+            path=("gateway", "idle_timeout_seconds"),
+            working=(f"idle for {given} s at most; {name} is given {server.answer_seconds} s for an answer",),
+            message=f"answers of {name} that take longer than {given} s are cut",
+            given=str(given),
+            allowed=f"at least {server.answer_seconds}",
+        )
+
+
+@rule(
+    "GWY004",
+    "What a public gateway leads to asks who it is.",
+    fix="put the server behind an endpoint with keys, set login on the route, leave it out of gateway.routes, or make the "
+    "gateway internal",
+    source="no kind but vLLM and Ray Serve has API keys, and an endpoint with keys: false asks for none; whoever reaches a "
+    "server uses your accelerators",
+)
+def public_asks(gateway: GatewayFacts) -> Iterator[Judgement]:
+    if not gateway.spec.public:
+        return
+    for route in gateway.routes:
+        server = gateway.servers.get(route.target)
+        if server is None:
+            continue
+        asks = "its route has a login" if route.login else "it can require an API key" if server.api_keys else "nothing"
+        yield Judgement(
+            holds=asks != "nothing",
+            path=_route(route.target) if route.target in gateway.spec.routes else ("gateway", "public"),
+            working=(
+                f"{route.target} on the internet: {asks} asks who it is" if asks == "nothing" else f"{route.target}: {asks}",
+            ),
+            message=f"anyone on the internet could use {route.target}: "
+            + ("it has keys: false" if server.path[0] == "endpoints" else "servers of its kind have no API keys"),
+            given="no login",
+            allowed="login: true",
+        )
+
+
+@rule(
+    "GWY005",
+    "A public gateway has public subnets.",
+    fix="set network.public_subnets, or make the gateway internal",
+    source="Elastic Load Balancing user guide, Subnets for your load balancer: an internet-facing one needs an internet gateway",
+)
+def has_subnets(gateway: GatewayFacts) -> Iterator[Judgement]:
+    if gateway.spec.public:
+        yield Judgement(
+            holds=gateway.public_subnets,
+            path=("gateway", "public"),
+            working=(f"public subnets: {'yes' if gateway.public_subnets else 'none'}",),
+            message="the network has no public subnets for the load balancer",
+            given="true",
+            allowed="false",
+        )
+
+
+@rule(
+    "GWY006",
+    "A certificate that is made has no more names than ACM allows at first.",
+    severity="warning",
+    fix="put servers below paths of one host, give certificate_arn (a wildcard counts once), or have the quota raised",
+    source="ACM user guide, Quotas: ten domain names per certificate",
+)
+def names_fit(gateway: GatewayFacts) -> Iterator[Judgement]:
+    if gateway.spec.certificate_arn is None:
+        count = len(hosts(gateway.routes))
+        yield Judgement(
+            holds=count <= _NAMES_OF_A_CERTIFICATE,
+            path=("gateway", "routes"),
+            working=(f"{count} hosts in one certificate; at first {_NAMES_OF_A_CERTIFICATE} are allowed",),
+            message=f"the certificate would have {count} names",
+            given=str(count),
+            allowed=f"at most {_NAMES_OF_A_CERTIFICATE}",
+        )
+
+
+@rule(
+    "GWY007",
+    "Servers behind a gateway start and end with it.",
+    severity="warning",
+    fix="leave behind_load_balancer out, or set it to true",
+    source="AWS Load Balancer Controller 3.5, Pod readiness gate; Elastic Load Balancing user guide, Deregistration delay",
+)
+def servers_settle(gateway: GatewayFacts) -> Iterator[Judgement]:
+    for name, server in gateway.servers.items():
+        yield Judgement(
+            holds=server.settles,
+            path=(*server.path, "behind_load_balancer"),
+            working=(f"{name}: pods {'wait' if server.settles else 'do not wait'} for the load balancer",),
+            message=f"the load balancer still sends requests to pods of {name} that have ended: a roll-out loses some",
+            given="false",
+            allowed="true",
+        )
+
+
+@rule(
+    "GWY008",
+    "The load balancer of a gateway shares no addresses with pods that may not call its servers.",
+    severity="warning",
+    fix="set network.load_balancer_subnets, in a network.cidr that has room for them",
+    source="Kubernetes, NetworkPolicy: an ipBlock is all there is for what is no pod; internal load balancers have addresses of "
+    "their subnets",
+)
+def addresses_apart(gateway: GatewayFacts) -> Iterator[Judgement]:
+    if gateway.spec.public:
+        return
+    for name, server in gateway.servers.items():
+        if server.limited:
+            yield Judgement(
+                holds=gateway.own_subnets,
+                path=("network", "load_balancer_subnets"),
+                working=(
+                    f"{name} has client_namespaces; load balancer in {'its own' if gateway.own_subnets else 'private'} subnets",
+                ),
+                message=f"any pod reaches {name}: it has an address in the same subnets as the load balancer",
+                given="false",
+                allowed="true",
+            )
+
+
+def _route(target: str) -> Path:
+    return ("gateway", "routes", target)

@@ -1,0 +1,180 @@
+"""Spec of the gateway: one load balancer with HTTPS in front of model servers and the web UI."""
+
+import ipaddress
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from eks_inference.late import Late
+from eks_inference.spec import Form, Namespace, ResourceName, Spec, distinct
+
+WEB_UI = "open-webui"
+"""The route of the web UI; every other route has the name of a server."""
+
+_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+HostName = Annotated[
+    str,
+    Form(rf"({_LABEL}\.)+{_LABEL}", "a host name in lower case with its domain, such as models.example.com"),
+    # Of the first name of a certificate; the others may have more (ACM API, RequestCertificate).
+    Field(max_length=64),
+]
+Path = Annotated[
+    str,
+    Form(
+        r"/|(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)+",
+        "a path such as /llama3: it begins with / and ends without, and has letters, digits and . _ ~ -",
+    ),
+    # A condition of a rule has at most 128 characters, and Prefix makes '/path/*' of it.
+    Field(max_length=120),
+]
+CertificateArn = Annotated[
+    Late,
+    Form(
+        r"arn:aws[a-z-]*:acm:[a-z0-9-]+:\d{12}:certificate/[0-9a-f-]{36}",
+        "the ARN of an ACM certificate (arn:aws:acm:<region>:<account>:certificate/<id>)",
+    ),
+]
+WebAclArn = Annotated[
+    Late,
+    Form(
+        r"arn:aws[a-z-]*:wafv2:[a-z0-9-]+:\d{12}:(regional|global)/webacl/[\w-]+/[0-9a-f-]{36}",
+        "the ARN of a web ACL (arn:aws:wafv2:<region>:<account>:regional/webacl/<name>/<id>)",
+    ),
+]
+HostedZoneId = Annotated[Late, Form(r"Z[A-Z0-9]{1,31}", "the id of a hosted zone of Route 53, such as Z0123456789ABCDEFGHIJ")]
+HttpsUrl = Annotated[str, Form(r"https://[^\s/?#@]+(/[^\s]*)?", "an address that begins with https://")]
+
+PRIVATE_RANGES = ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16")
+"""Where clients of an internal load balancer are: addresses that are not on the internet (RFC 1918, RFC 6598)."""
+EVERYWHERE = "0.0.0.0/0"
+
+SslPolicy = Literal[
+    "ELBSecurityPolicy-TLS13-1-2-2021-06",
+    "ELBSecurityPolicy-TLS13-1-2-Res-2021-06",
+    "ELBSecurityPolicy-TLS13-1-3-2021-06",
+    "ELBSecurityPolicy-TLS13-1-2-FIPS-2023-04",
+]
+"""TLS 1.2 and 1.3 only (Elastic Load Balancing, "Security policies for your Application Load Balancer")."""
+
+
+def _ranges(cidrs: tuple[str, ...]) -> tuple[str, ...]:
+    for cidr in distinct(cidrs):
+        try:
+            ipaddress.IPv4Network(cidr)
+        except ValueError as error:
+            raise ValueError(f"'{cidr}' is not an IPv4 range: {error}") from None
+    return cidrs
+
+
+class LoadBalancerControllerSpec(Spec):
+    """AWS Load Balancer Controller, from its chart. One installation serves a cluster."""
+
+    namespace: Namespace = Field(
+        default="aws-load-balancer", description="Namespace of the controller. The component creates it."
+    )
+    replicas: int = Field(
+        default=2, ge=1, le=3, description="Controller pods, of which one works. All answer the API server's webhooks."
+    )
+    values: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Values of the aws-load-balancer-controller chart, beside ours; only what is below image or resources "
+        "replaces ours.",
+    )
+
+
+class RouteSpec(Spec):
+    """Where one server, or the web UI, answers."""
+
+    host: HostName | None = Field(default=None, description="Host name. Default: the gateway's.")
+    path: Path | None = Field(
+        default=None,
+        description="First part of the path, which the load balancer takes away: with /llama3 clients use /llama3/v1. Default: / "
+        "for the only route of its host, else / and the route's name. gRPC has paths of its own.",
+    )
+    login: bool = Field(
+        default=False, description="Whether people log in through the gateway's login first. Programs cannot: it is for browsers."
+    )
+
+
+class LoginSpec(Spec):
+    """An OpenID Connect provider at which people log in before the load balancer lets them through.
+
+    The client's secret is the configuration secret ``gatewayClientSecret``.
+    """
+
+    issuer: HttpsUrl = Field(description="Issuer of the provider, from its .well-known/openid-configuration, as are the others.")
+    authorization_endpoint: HttpsUrl = Field(description="Where browsers are sent.")
+    token_endpoint: HttpsUrl = Field(description="Where the load balancer gets tokens.")
+    user_info_endpoint: HttpsUrl = Field(description="Where the load balancer asks who it is.")
+    client_id: str = Field(min_length=1, description="Id of the client, whose redirect URI is https://HOST/oauth2/idpresponse.")
+    scope: str = Field(
+        default="openid", pattern=r"^openid( \S+)*$", description="Claims that are asked for, beginning with openid."
+    )
+    session_timeout_seconds: int = Field(default=43200, ge=1, le=604800, description="How long a login holds.")
+
+
+class AccessLogsSpec(Spec):
+    """Access logs of the load balancer in a bucket of their own: a line for each request, without its body."""
+
+    retention_days: int = Field(default=90, ge=1, le=3653, description="Days until S3 deletes a log.")
+
+
+class GatewaySpec(Spec):
+    """One application load balancer with HTTPS in front of model servers of any kind and the web UI.
+
+    It is internal unless ``public``. Its certificate is given by ARN, or made and validated in a Route 53 zone.
+    """
+
+    host: HostName = Field(description="Host name of routes that have none of their own.")
+    hosted_zone_id: HostedZoneId | None = Field(
+        default=None,
+        description="Hosted zone of Route 53 that the hosts are in; gets their records. Absent: make the records yourself.",
+    )
+    certificate_arn: CertificateArn | None = Field(
+        default=None,
+        description="ACM certificate for all hosts, in the region of the stack. Absent: one is made, and validated in "
+        "hosted_zone_id, which must then be a public zone.",
+    )
+    routes: dict[ResourceName, RouteSpec] = Field(
+        default_factory=dict,
+        description=f"Routes by name of the server; {WEB_UI} is the web UI. Default: every server.",
+        # Rules of a listener: 100 by default, and a route has up to two.
+        max_length=50,
+    )
+    public: bool = Field(
+        default=False, description="Whether the load balancer is on the internet. Each route must then ask who it is."
+    )
+    source_cidrs: Annotated[tuple[str, ...], AfterValidator(_ranges)] = Field(
+        default=(),
+        max_length=40,  # rules of a security group: 60 by default
+        description="IPv4 ranges that may connect. Default: private ranges; of a public one, everywhere.",
+    )
+    ssl_policy: SslPolicy = Field(
+        default="ELBSecurityPolicy-TLS13-1-2-2021-06", description="TLS versions and ciphers that the load balancer accepts."
+    )
+    idle_timeout_seconds: int = Field(
+        default=600,
+        ge=1,
+        le=4000,
+        description="How long a connection may be silent: the longest answer that is not streamed, or wait for a first token.",
+    )
+    web_acl_arn: WebAclArn | None = Field(default=None, description="AWS WAF web ACL in front. Absent: none.")
+    access_logs: AccessLogsSpec | None = Field(default=None, description="Logs of every request. Absent: none.")
+    login: LoginSpec | None = Field(default=None, description="Where people log in, for routes with login. Absent: nowhere.")
+    ingress_class: ResourceName | None = Field(
+        default=None,
+        description="Ingress class of an AWS Load Balancer Controller that the cluster has. Absent: the stack installs one.",
+    )
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The address ranges that may connect."""
+        return self.source_cidrs or ((EVERYWHERE,) if self.public else PRIVATE_RANGES)
+
+    @model_validator(mode="after")
+    def _has_a_certificate(self) -> Self:
+        if self.certificate_arn is None and self.hosted_zone_id is None:
+            raise ValueError("HTTPS needs a certificate: give certificate_arn, or hosted_zone_id, in which one is validated")
+        if self.login is None and (asking := [name for name, route in self.routes.items() if route.login]):
+            raise ValueError(f"routes {', '.join(asking)} ask for a login: say where, in login")
+        return self

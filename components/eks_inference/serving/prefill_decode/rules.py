@@ -1,0 +1,277 @@
+"""Rules about how prefill and decode servers of a group fit each other. Ids DI030 to DI036.
+
+Those about each server alone: ``serving/rules/nixl.py``; about place, stops and routers: ``operation_rules``.
+
+Sources: vLLM 0.30.0 (wheel), ``distributed/kv_transfer/kv_connector/v1/nixl``, and its documentation (NixlConnector Compatibility
+Matrix); Neuron documentation, disaggregated inference of the vLLM plugin.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from eks_inference.catalog.architectures import architectures
+from eks_inference.catalog.nixl import nixl_profile
+from eks_inference.rules import Judgement, Rule, Severity, not_judged, rule
+from eks_inference.serving.flags import flag, object_flag
+from eks_inference.serving.prefill_decode.facts import PrefillDecodeFacts
+
+_LAYOUT, _SPLIT = "VLLM_KV_CACHE_LAYOUT", "HND"
+"""The variable that says how blocks are laid out, and the layout by heads, which connectors choose."""
+
+_MATRIX = "vLLM documentation, NixlConnector Compatibility Matrix"
+
+
+def group_rule(
+    id_: str, meaning: str, *, fix: str, source: str, severity: Severity = "error"
+) -> Callable[[Callable[[PrefillDecodeFacts], Iterable[Judgement]]], Rule[PrefillDecodeFacts]]:
+    """Declares a rule that does not apply to a baseline, which hands nothing over."""
+
+    def declare(judge: Callable[[PrefillDecodeFacts], Iterable[Judgement]]) -> Rule[PrefillDecodeFacts]:
+        def judge_if_disaggregated(group: PrefillDecodeFacts) -> Iterable[Judgement]:
+            return judge(group) if group.spec.serving == "disaggregated" else ()
+
+        return rule(id_, meaning, fix=fix, source=source, severity=severity)(judge_if_disaggregated)
+
+    return declare
+
+
+@group_rule(
+    "DI030",
+    "Servers run on chips whose memory EFA interfaces read and write, in a pool with EFA.",
+    fix="use Trn2, or GPUs of p4d, p4de, p5 or p6, in a managed pool with efa: {}",
+    source="aws-ofi-nccl#547 (GPUDirect RDMA); ai-dynamo/nixl#784, #901; Neuron documentation: Trn2 and Trn3",
+)
+def chips_and_interfaces(group: PrefillDecodeFacts) -> Iterator[Judgement]:
+    for one in group.roles:
+        shape, profile = one.server.instance, nixl_profile(group.engine.accelerator)
+        reason = profile.reason_against(shape)
+        yield Judgement(
+            holds=not reason,
+            path=one.server.at("instance_type"),
+            working=(f"{one.role}: {shape.name} with {shape.chip or 'no accelerator'}; supported: {', '.join(profile.chips)}",),
+            message=f"KV caches do not cross EFA on {shape.name}: {reason}",
+            given=shape.name,
+            allowed=", ".join(profile.chips),
+        )
+        there = one.placement.efa_interfaces
+        yield Judgement(
+            holds=there > 0,
+            path=one.server.at("pool"),
+            working=(f"{one.role}: EFA interfaces of a node of pool '{one.placement.pool}': {there}",),
+            message=f"the nodes of pool '{one.placement.pool}' have no EFA, which carries KV caches even on one node",
+            given=one.placement.pool,
+            allowed=f"a managed pool with efa: {{}} ({shape.name} has {shape.efa_interfaces} interfaces)",
+        )
+
+
+@group_rule(
+    "DI031",
+    "Each pod has the EFA interfaces of its devices.",
+    fix="leave efa_interfaces out",
+    source="aws-neuron-eks-samples b67a4f6: one interface for each chip; GPUs: the share of a node, as llm-d has it on p5en",
+)
+def interfaces_match_devices(group: PrefillDecodeFacts) -> Iterator[Judgement]:
+    for one in group.roles:
+        asked, there, shape = one.server.efa_interfaces, one.placement.efa_interfaces, one.server.instance
+        if not there or not shape.devices:
+            continue
+        each = nixl_profile(group.engine.accelerator).interfaces_per_device
+        wanted = min(each * one.server.devices, there) or max(1, there * one.server.devices // shape.devices)
+        yield Judgement(
+            holds=asked == wanted,
+            path=one.server.at("efa_interfaces"),
+            working=(
+                f"{one.role}: {one.server.devices} of {shape.devices} devices, {there} interfaces on a node: {wanted}",
+                f"asked: {asked}",
+            ),
+            message=f"{one.role} asks for {asked} of {there} interfaces: "
+            + ("other pods of the node get too few" if asked > wanted else "some devices have none nearby"),
+            given=str(asked),
+            allowed=str(wanted),
+            severity="error" if asked > there or not asked or (each and asked < wanted) else "warning",
+        )
+
+
+@group_rule(
+    "DI032",
+    "Pods that share a node claim their devices.",
+    fix="set devices: claims on the pool, or give each pod all devices of its node",
+    source="EKS user guide, Manage Neuron devices and EFA devices: only claims put devices and the interfaces near them together",
+)
+def shares_are_claimed(group: PrefillDecodeFacts) -> Iterator[Judgement]:
+    for one in group.roles:
+        asked, there = one.server.devices, one.server.instance.devices
+        yield Judgement(
+            holds=asked >= there or one.placement.claimed,
+            path=one.server.at("devices"),
+            working=(
+                f"{one.role}: {asked} of {there} devices of a node",
+                f"pool '{one.placement.pool}' offers devices by {one.placement.devices}",
+            ),
+            message=f"{one.role} takes a part of a node, and a device plugin chooses devices apart from interfaces",
+            given=str(asked),
+            allowed=f"{there}, or a pool with devices: claims",
+        )
+
+
+@group_rule(
+    "DI033",
+    "The parts that decode reads fit those that prefill wrote.",
+    fix="give both the same tensor_parallel, or one a multiple of the other",
+    source=f"{_MATRIX}: different degrees; vllm-project/vllm#45330, #45879: more cores than KV heads on one side",
+)
+def degrees_fit(group: PrefillDecodeFacts) -> Iterator[Judgement]:
+    low, high = sorted(one.server.tensor_parallel for one in group.roles)
+    if not low:
+        return
+    working = f"tensor_parallel: prefill {group.prefill.server.tensor_parallel}, decode {group.decode.server.tensor_parallel}"
+    path = group.decode.server.at("tensor_parallel")
+    yield Judgement(
+        holds=high % low == 0,
+        path=path,
+        working=(f"{working}; {high} mod {low} = {high % low}",),
+        message=f"each part of a KV cache would be spread over parts of {high} and {low} that do not divide",
+        given=f"{low} and {high}",
+        allowed="equal, or one a multiple of the other",
+    )
+    model = group.decode.server.model
+    if high == low or high % low:
+        return
+    profile, name = nixl_profile(group.engine.accelerator), group.decode.transfer.get("kv_connector")
+    published = profile.connector_of_windows in (profile.connector, name)
+    yield Judgement(
+        holds=published,
+        path=path,
+        working=(f"{working}; published with {profile.connector_of_windows}, used: {name}",),
+        message=f"different degrees are published for {profile.connector_of_windows} only",
+        given=f"{low} and {high}",
+        allowed="equal",
+        severity="warning",
+    )
+    layouts = {one.server.environment.get(_LAYOUT, _SPLIT) for one in group.roles}
+    yield Judgement(
+        holds=layouts == {_SPLIT},
+        path=group.decode.server.under("extra_env", _LAYOUT),
+        working=(f"{working}; {_LAYOUT}: {', '.join(sorted(layouts))}",),
+        message="only blocks that are laid out by heads can be split over other degrees",
+        given=", ".join(sorted(layouts)),
+        allowed=_SPLIT,
+    )
+    if model is None:
+        yield group.decode.server.unknown_model("KV heads")
+        return
+    kind = architectures().get(model.architecture)
+    if kind and kind.latent:
+        return  # every part holds the whole KV cache
+    yield Judgement(
+        holds=high <= model.kv_heads,
+        path=path,
+        working=(f"{working}; KV heads of {model.name}: {model.kv_heads}",),
+        message=f"{model.kv_heads} KV heads over {high} are held more than once, which vLLM 0.21 refused in the handshake; "
+        "nobody has said which release no longer does",
+        given=f"{low} and {high}",
+        allowed=f"equal, or both at most {model.kv_heads}",
+        severity="warning",
+    )
+
+
+@group_rule(
+    "DI034",
+    "Blocks of decode hold whole blocks of prefill.",
+    fix="give both the same block-size",
+    source=f"{_MATRIX}: prefill's may be smaller, without sliding windows; Neuron plugin: block lengths must divide",
+)
+def blocks_fit(group: PrefillDecodeFacts) -> Iterator[Judgement]:
+    texts = [flag(one.server.arguments, "block-size") for one in group.roles]
+    path = group.decode.server.at_flag("block-size")
+    if any(text is not None and not (text.isdecimal() and int(text)) for text in texts):
+        return  # the engine refuses it by itself
+    mine, theirs = (int(text) if text else 0 for text in texts)
+    model = group.decode.server.model
+    working = f"block-size: prefill {mine or 'default'}, decode {theirs or 'default'}"
+    if mine != theirs and not (mine and theirs):
+        fix = "give both a block-size, or none"
+        yield not_judged("blocks", "the group", path, why=f"{working}, which the engine chooses", fix=fix)
+        return
+    windows = bool(model and model.window)
+    yield Judgement(
+        holds=mine == theirs or (mine < theirs and theirs % mine == 0 and not windows),
+        path=path,
+        working=(f"{working}{'; sliding windows: equal only' if windows else ''}",),
+        message="decode cannot put prefill's blocks into its own",
+        given=f"prefill {mine}, decode {theirs}",
+        allowed="equal" if windows else "equal, or decode's a multiple of prefill's",
+    )
+
+
+_VARIABLES = ("VLLM_ATTENTION_BACKEND", _LAYOUT)
+_COMPARED = ("dtype", "kv-cache-dtype", "attention-backend", "quantization", "hf-overrides", "revision")
+"""Flags that change what the handshake compares: release, model, data types, attention backend, form of blocks."""
+
+
+@group_rule(
+    "DI035",
+    "Both kinds of servers pass the handshake.",
+    fix="set these flags for the whole group (extra_args of the server), and leave enforce_handshake_compat on",
+    source=f"{_MATRIX}: what must match; vLLM 0.30.0, nixl/metadata.py",
+)
+def handshake_passes(group: PrefillDecodeFacts) -> Iterator[Judgement]:
+    for name in _COMPARED:
+        mine, theirs = (flag(one.server.arguments, name) for one in group.roles)
+        if mine is None and theirs is None:
+            continue
+        yield Judgement(
+            holds=mine == theirs,
+            path=group.decode.server.at_flag(name),
+            working=(f"--{name}: prefill {mine or 'default'}, decode {theirs or 'default'}",),
+            message=f"--{name} differs: decode refuses the handshake, and every request fails",
+            given=f"prefill {mine or 'default'}, decode {theirs or 'default'}",
+            allowed="equal",
+        )
+    for name in _VARIABLES:
+        mine, theirs = (one.server.environment.get(name) for one in group.roles)
+        if mine is None and theirs is None:
+            continue
+        yield Judgement(
+            holds=mine == theirs,
+            path=group.decode.server.under("extra_env", name),
+            working=(f"{name}: prefill {mine or 'not set'}, decode {theirs or 'not set'}",),
+            message=f"{name} differs: decode refuses the handshake, or cannot place what it reads",
+            given=f"prefill {mine or 'not set'}, decode {theirs or 'not set'}",
+            allowed="equal",
+        )
+    for one in group.roles:
+        enforced = one.connector_settings.get("enforce_handshake_compat", True)
+        yield Judgement(
+            holds=enforced in (True, "true", "True"),
+            path=one.server.at_flag("kv-transfer-config"),
+            working=(f"{one.role}: enforce_handshake_compat {enforced}",),
+            message="without the comparison, servers that differ read each other's blocks and answer nonsense",
+            given=str(enforced),
+            allowed="true",
+        )
+
+
+_SPECULATION = "speculative-config"
+_MAY_DIFFER = "num_speculative_tokens"
+
+
+@group_rule(
+    "DI036",
+    "Both kinds of servers propose tokens in the same way, or neither does.",
+    fix="set speculation for the whole group",
+    source=f"{_MATRIX}: method, draft model and its settings must match; the number of tokens may differ",
+)
+def speculation_matches(group: PrefillDecodeFacts) -> Iterator[Judgement]:
+    mine, theirs = (
+        {key: value for key, value in object_flag(one.server.arguments, _SPECULATION).items() if key != _MAY_DIFFER}
+        for one in group.roles
+    )
+    differing = sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
+    yield Judgement(
+        holds=not differing,
+        path=group.decode.server.at_flag(_SPECULATION),
+        working=(f"prefill: {mine.get('method', 'no speculation')}; decode: {theirs.get('method', 'no speculation')}",),
+        message=f"speculation differs in {', '.join(differing)}: the KV caches have other layers",
+        given=", ".join(f"{key}: {mine.get(key)}, {theirs.get(key)}" for key in differing),
+        allowed="equal",
+    )

@@ -1,0 +1,349 @@
+"""What a server of a stack file leaves open: the engine, the split and the batch that the rules pass on its pool. Pure.
+
+Every candidate is judged as the server that a stack file would have, so what is chosen here passes ``check``.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+from eks_inference.accelerators.neuron.plan import cores_of, devices_for_cores
+from eks_inference.catalog.engines import EngineProfile, engines
+from eks_inference.catalog.instances import InstanceType
+from eks_inference.catalog.models import Model
+from eks_inference.faults import Fault, SpecError, faults_under
+from eks_inference.placement import Placement
+from eks_inference.pools.plan import placement_of
+from eks_inference.pools.spec import PoolSpec
+from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.feasibility import SHORTEST, engines_for, room, weights_too_large
+from eks_inference.serving.kind import Kind, Site
+from eks_inference.serving.memory import GIB, MemoryUse, memory_settings, server_memory
+from eks_inference.serving.shape import PoolChoice, ServerSpec
+from eks_inference.serving.sketch import Sketch
+from eks_inference.serving.spec import ModelBase, ModelSource
+from eks_inference.serving.usual import USUAL_CONCURRENCY, USUAL_CONTEXT, sequences_asked
+from eks_inference.spec import one_of
+from eks_inference.stack.nested import ABSENT, Path, at, put
+from eks_inference.stack.open_keys import open_keys
+from eks_inference.stack.pool_choice import pool_faults
+from eks_inference.stack.registry import spec_rules
+from eks_inference.stack.resolved import Resolved
+
+_LENGTHS = ("tensor_parallel", "max_model_len", "max_num_seqs", "devices")
+_OF_WEIGHTS = ("quantized_weights", "quantized_checkpoint", "extra_args", "dtype", "neuron")
+"""Keys that may change how much memory weights take."""
+_MOST_TOLD = 4
+"""Splits of which a fault tells why they do not do."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a server's open keys follow from."""
+
+    pools: Mapping[str, PoolSpec]
+    core_pool: str
+    kubernetes: str
+    silenced: frozenset[str] = frozenset()
+    """Rules that the stack silences: they refuse nothing here."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the open keys resolve to, or the faults why they do not. Without either, validation has something to say first."""
+
+    resolved: tuple[Resolved, ...] = ()
+    faults: tuple[Fault, ...] = ()
+
+
+def chosen(name: str, server: Mapping[str, Any], kind: Kind, around: Surroundings) -> Choice:
+    """Returns what the open keys of a server resolve to."""
+    try:
+        return _Server(name, server, kind, around).chosen()
+    except SpecError:  # of other keys, which validation reports
+        return Choice()
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """One engine and split as a server of a stack file."""
+
+    engine: EngineProfile
+    degree: int
+    context: int
+    server: Mapping[str, Any]
+    resolved: tuple[Resolved, ...]
+
+
+@dataclass
+class _Server:
+    name: str
+    given: Mapping[str, Any]
+    kind: Kind
+    around: Surroundings
+    refused: list[str] = field(default_factory=list)
+    """Why the candidates so far do not do."""
+    invalid: list[Fault] = field(default_factory=list)
+
+    @property
+    def path(self) -> Path:
+        return ("servers", self.name)
+
+    @cached_property
+    def place(self) -> Mapping[str, Any]:
+        """The object with the pool of the pods that hold the model."""
+        return at(self.given, self.kind.spec.placed_under)
+
+    @cached_property
+    def pool(self) -> str:
+        return str(self.place.get("pool", ""))
+
+    @cached_property
+    def instance(self) -> InstanceType:
+        return self._placement.instance_type
+
+    @cached_property
+    def _placement(self) -> Any:
+        return placement_of(self.pool, self.around.pools[self.pool], self.place.get("instance_type"), self.around.kubernetes)
+
+    @cached_property
+    def source(self) -> ModelBase:
+        return one_of(ModelSource, self.given["model"])
+
+    @cached_property
+    def open(self) -> tuple[Path, ...]:
+        return tuple(open_keys(self.kind.spec, self.given))
+
+    def chosen(self) -> Choice:
+        if not self._readable():
+            return Choice()
+        choice = PoolChoice(
+            self.pool,
+            self.place.get("instance_type"),
+            under=self.kind.spec.placed_under,
+            accelerators=self.kind.spec.accelerators,
+        )
+        if faults := tuple(pool_faults(self.path, choice, self.around.pools)):
+            return Choice(faults=faults)
+        asked = self.given.get("engine")
+        if (asked is not None and asked not in engines()) or not self.instance.accelerator:
+            return Choice()
+        model = self.source.known
+        if model is None:
+            why = self.source.no_formula or "the catalog has no row for it"
+            message = f"nothing follows from a model whose shape is unknown: {why}"
+            return Choice(faults=(self._fault(message, f"write {self._words()}, or give model.config or model.shape"),))
+        found = self._best(model)
+        if found:
+            return Choice(resolved=found.resolved)
+        if self.invalid and not self.refused:
+            return Choice(faults=tuple(dict.fromkeys(self.invalid)))
+        serving = f"{model.name} on {self.instance.name}"
+        message = f"no choice of the open keys serves {serving}" if self.refused else f"no engine of the catalog serves {serving}"
+        hint = f"write {self._words()}, another pool, or shorter sequences"
+        if self.source.config or self.source.shape is None:
+            named = f"--config {self.source.config}" if self.source.config else f"--model {self.source.id}"
+            hint += f"; `eks-inference plan {named}` lists what fits"
+        return Choice(faults=(self._fault(message, hint),))
+
+    def _readable(self) -> bool:
+        """Whether what is read here has the types that validation would demand."""
+        texts = (self.given.get("engine"), at(self.place, ("instance_type",), None), at(self.place, ("pool",), None))
+        return (
+            isinstance(self.place, Mapping)
+            and isinstance(self.given.get("model"), Mapping | ModelBase)
+            and all(isinstance(one, str | None) for one in texts)
+            and all(_whole(at(self.given, self._at(key))) for key in _LENGTHS)
+        )
+
+    def _at(self, key: str) -> Path:
+        return (*self.kind.spec.placed_under, key) if key == "devices" else (key,)
+
+    def _words(self) -> str:
+        return ", ".join(".".join(path) for path in self.open)
+
+    def _fault(self, message: str, hint: str) -> Fault:
+        told = tuple(dict.fromkeys(self.refused))
+        more = (f"and {len(told) - _MOST_TOLD} more",) if len(told) > _MOST_TOLD else ()
+        return Fault((*self.path, *self.open[0]), message, hint=hint, working=(*told[:_MOST_TOLD], *more))
+
+    def _best(self, model: Model) -> _Candidate | None:
+        """The first engine with a split that no rule refuses; of its splits the smallest about which the fewest rules warn."""
+        for engine, context in product(self._engines(model), self._contexts(model)):
+            found: list[tuple[int, _Candidate]] = []
+            for degree in self._degrees(engine):
+                if self._too_few(degree) or self._hopeless(model, engine, degree):
+                    continue
+                candidate = self._candidate(model, engine, degree, context)
+                warned = None if candidate is None else self._warnings(candidate)
+                if candidate is not None and warned is not None:
+                    found.append((warned, candidate))
+                    if not warned:
+                        break
+            if found:
+                return min(found, key=lambda one: one[0])[1]
+        return None
+
+    def _contexts(self, model: Model) -> list[int]:
+        """Lengths of a sequence, in tokens: the one that is given, or halves of the usual one."""
+        if asked := self.given.get("max_model_len"):
+            return [asked]
+        longest = min(USUAL_CONTEXT, model.max_positions)
+        return [longest, *(one for one in (USUAL_CONTEXT // 2, SHORTEST) if one < longest)]
+
+    def _engines(self, model: Model) -> list[EngineProfile]:
+        required = self.kind.spec.model_fields["engine"]
+        if name := self.given.get("engine", None if required.is_required() else required.default):
+            return [engines()[name]]
+        found = engines_for(self.instance, model, kind=self.kind.name)
+        return [one for one in found if one.server in self.kind.spec.engine_servers]
+
+    def _degrees(self, engine: EngineProfile) -> list[int]:
+        if asked := self.given.get("tensor_parallel"):
+            return [asked]
+        there = self._cores(self.instance.devices)
+        devices = self.place.get("devices")
+        degrees = [one for one in engine.tensor_parallel.get(self.instance.family, ()) if one <= there]
+        return [one for one in degrees if devices is None or self._devices(one) == devices]
+
+    def _cores(self, devices: int) -> int:
+        return cores_of(devices, self.instance) if self.instance.neuron else devices
+
+    def _devices(self, degree: int) -> int:
+        """How many devices a pod needs for a degree; all of a node for one that is too large, which a rule refuses."""
+        there = self._cores(self.instance.devices)
+        return devices_for_cores(min(degree, there), self.instance) if self.instance.neuron else degree
+
+    def _too_few(self, degree: int) -> bool:
+        """Whether the split that somebody gave takes more cores than the instance type has."""
+        there = self._cores(self.instance.devices)
+        if degree > there:
+            unit = "NeuronCores" if self.instance.neuron else "GPUs"
+            self.refused.append(f"tensor_parallel {degree}: {self.instance.name} has {there} {unit}")
+        return degree > there
+
+    def _hopeless(self, model: Model, engine: EngineProfile, degree: int) -> bool:
+        """Whether the rules need not be asked: the published weights alone do not fit, and nothing else is said of weights."""
+        if any(key in self.given for key in _OF_WEIGHTS):
+            return False
+        settings = memory_settings(engine, (), {}, model)
+        if settings is None:
+            return False
+        reason = weights_too_large(MemoryUse(model, self.instance, engine, degree, 1, 1, settings))
+        if reason:
+            self.refused.append(f"{engine.name} over {degree}: {reason}")
+        return bool(reason)
+
+    def _held(self, engine: EngineProfile) -> int:
+        """How many sequences a pod has to hold at once."""
+        sequences = self.given.get("max_num_seqs")
+        return sequences if sequences and engine.neuron else min(USUAL_CONCURRENCY, sequences or USUAL_CONCURRENCY)
+
+    def _candidate(self, model: Model, engine: EngineProfile, degree: int, context: int) -> _Candidate | None:
+        held = self._held(engine)
+        sketch = Sketch(
+            model=self.given["model"],
+            engine=engine,
+            instance=self.instance,
+            pool=self.pool,
+            core_pool=self.around.core_pool,
+            devices=self._devices(degree),
+            tensor_parallel=degree,
+            max_model_len=context,
+            max_num_seqs=sequences_asked(held, neuron=engine.neuron),
+            weights_gib=-(-model.weight_bytes() // GIB),
+            features={},
+        )
+        drawn = self.kind.sketched(sketch) if self.kind.sketched else None
+        if drawn is None:
+            return None
+        missing = [*self.open]
+        if ("tensor_parallel",) in missing:
+            missing.append(self._at("devices"))
+        missing.append(("disk_gib",))
+        why = self._reasons(model, engine, context, held)
+        server, resolved = dict(self.given), list[Resolved]()
+        for path in missing:
+            value = at(drawn, path, None)
+            if path == self.kind.spec.placed_under:
+                value = {"pool": self.pool, "instance_type": self.instance.name}
+            if value is not None and at(self.given, path, None) is None:
+                server = put(server, path, value)
+                resolved.append(Resolved((*self.path, *path), value, why.get(path, "as `plan` writes such a server")))
+        return _Candidate(engine, degree, context, server, tuple(resolved))
+
+    def _reasons(self, model: Model, engine: EngineProfile, context: int, held: int) -> dict[Path, str]:
+        caveat = " without a caveat" if not engine.caveat else ""
+        unit = "NeuronCores" if self.instance.neuron else "GPUs"
+        longest = f"the longest sequence of row {model.name} of models.toml" if context == model.max_positions else ""
+        usual = "as `plan` assumes" if context == USUAL_CONTEXT else f"the longest below {USUAL_CONTEXT} of which {held} fit"
+        return {
+            ("engine",): f"row {engine.name} of engines.toml: the newest{caveat} that serves {model.architecture} on "
+            f"{self.instance.family} and passes the rules",
+            ("tensor_parallel",): f"the fewest {unit} of {self.instance.name} that hold {held} sequences of {context} tokens of "
+            f"{model.name} and pass the rules of `check`",
+            ("max_model_len",): longest or usual,
+            ("max_num_seqs",): "as `plan` assumes: the batch that is compiled"
+            if engine.neuron
+            else "vLLM's own: what does not fit the KV cache waits",
+            self._at("devices"): f"what tensor_parallel takes of {self.instance.name}",
+            ("disk_gib",): f"what a pod downloads and writes: twice the weights of {model.name}, but at least the usual",
+        }
+
+    def _warnings(self, candidate: _Candidate) -> int | None:
+        """How many rules warn about a candidate; None, with the reason in ``refused``, where it cannot run."""
+        try:
+            with faults_under(*self.path):
+                spec = self.kind.spec.model_validate(candidate.server)
+            subjects = tuple(self.facts(spec))
+        except SpecError as error:
+            self.invalid += error.faults
+            return None
+        named = f"{candidate.engine.name} over {candidate.degree}"
+        warned: set[str] = set()
+        for one in spec_rules():
+            for subject in subjects:
+                for judgement in one.judge(subject) if isinstance(subject, one.subject) else ():
+                    if judgement.holds or judgement.unjudged or one.id in self.around.silenced:
+                        continue
+                    if (judgement.severity or one.severity) == "error":
+                        self.refused.append(f"{named}: {one.id}: {judgement.message}")
+                        return None
+                    warned.add(one.id)
+        context, wanted = candidate.context, self._held(candidate.engine)
+        memory = next((server_memory(one) for one in subjects if isinstance(one, ServingFacts)), None)
+        if memory is not None and (holds := room(memory, "surely").sequences or room(memory, "likely").sequences) < wanted:
+            self.refused.append(f"{named}: holds {holds} of {wanted} sequences of {context} tokens at once")
+            return None
+        return len(warned)
+
+    def _place(self, choice: PoolChoice) -> Placement:
+        return placement_of(choice.pool, self.around.pools[choice.pool], choice.instance_type, self.around.kubernetes)
+
+    def facts(self, spec: ServerSpec) -> Iterator[object]:
+        site = Site(self.path, self._placement, self.around.pools, self._place, (), lambda _: (), scheduler=True)
+        yield from self.kind.facts(self.name, spec, site)
+
+
+def devices_asked(
+    name: str, server: Mapping[str, Any] | ServerSpec, kind: Kind, around: Surroundings
+) -> list[tuple[int, InstanceType]]:
+    """Returns the devices of the pods of a server with their instance types. Empty where the server is not valid yet."""
+    try:
+        spec = kind.spec.of(server)
+        choice = spec.main_pool()
+        if choice.pool not in around.pools:
+            return []
+        place = put({}, (*kind.spec.placed_under, "pool"), choice.pool)
+        place = put(place, (*kind.spec.placed_under, "instance_type"), choice.instance_type)
+        found = _Server(name, place, kind, around).facts(spec)
+        return [(one.devices, one.instance) for one in found if isinstance(one, ServingFacts)]
+    except SpecError:
+        return []
+
+
+def _whole(value: Any) -> bool:
+    """Whether a number is a positive integer, or is not given."""
+    return value is ABSENT or (isinstance(value, int) and not isinstance(value, bool) and value > 0)

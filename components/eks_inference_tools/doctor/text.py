@@ -1,0 +1,33 @@
+"""Renders findings for a terminal."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from rich.console import RenderableType
+
+from eks_inference_tools.doctor.findings import Finding, counted
+from stackgraph.graph.values import text
+from stackgraph.presentation.terminal import WIDTH, Paragraph, drawn, words
+
+_STYLES = {"ok": "green", "warning": "yellow", "unknown": "magenta", "error": "red"}
+_NAMES = {"unknown": "not known"}
+_WIDTH = max(map(len, (*_STYLES, *_NAMES.values())))
+
+
+def render(stack: str, findings: Sequence[Finding], *, colour: bool = False, width: int = WIDTH) -> str:
+    """One line or paragraph for each verdict, below its topic. Commands are never wrapped, so that users can copy them."""
+    lines: list[RenderableType] = [words(text(stack), "bold").append(f"  {counted(findings)}")]
+    topics = tuple(dict.fromkeys(one.topic for one in findings))
+    for topic, members in groupby(sorted(findings, key=lambda one: topics.index(one.topic)), key=lambda one: one.topic):
+        lines += ["", words(topic, "bold underline"), *(line for one in members for line in _lines(one))]
+    return drawn(lines, width=width, colour=colour)
+
+
+def _lines(finding: Finding) -> Iterator[RenderableType]:
+    name = _NAMES.get(finding.verdict, finding.verdict)
+    yield Paragraph(words(finding.text), words("  ").append(f"{name:{_WIDTH}}", _STYLES[finding.verdict]).append("  "))
+    margin = " " * (_WIDTH + 4)
+    if finding.remedy:
+        yield Paragraph(words(finding.remedy), f"{margin}→ ")
+    if finding.request:
+        yield words(f"{margin}$ {finding.request}")

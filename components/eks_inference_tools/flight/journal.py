@@ -1,0 +1,102 @@
+"""What a flight remembers between two commands: one JSON file in its work directory, replaced as a whole at every step."""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from eks_inference_tools.flight.meter import Span
+from eks_inference_tools.flight.rungs import RUNGS, RungName
+from eks_inference_tools.presentation.output import json_text, write
+from stackgraph.problems import Problem, ProblemsFound
+
+SCHEMA = 1
+Phase = Literal["climbing", "down", "gone"]
+"""``climbing``: the stack may exist and goes on. ``down``: it is being destroyed. ``gone``: nothing is left."""
+
+_MOST_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class Passed:
+    """How a rung went. ``seconds`` are from its beginning to its verdict."""
+
+    rung: str
+    outcome: str
+    seconds: float
+    words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Journal:
+    """``reached`` is the last rung that was verified, ``at`` the one that was begun last. ``rows`` are what was measured.
+
+    ``backend`` is the address of Pulumi's backend: in another one the stack would seem to be gone.
+    """
+
+    stack: str
+    backend: str = ""
+    phase: Phase = "climbing"
+    reached: RungName | None = None
+    at: RungName | None = None
+    spans: tuple[Span, ...] = ()
+    passed: tuple[Passed, ...] = ()
+    rows: tuple[Mapping[str, Any], ...] = field(default=())
+
+    def document(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, **dataclasses.asdict(self)}
+
+
+def read_journal(file: Path, stack: str) -> Journal | None:
+    """Returns the journal of a stack; None without one. Raises ``ProblemsFound`` for a file that this program did not write."""
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ProblemsFound([Problem(f"cannot be read: {error.strerror}", file=str(file))]) from None
+    try:
+        if len(text) > _MOST_BYTES:
+            raise ValueError
+        found = _journal(json.loads(text))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        hint = "look at what stands with `pulumi stack`, and destroy it; then remove this file"
+        raise ProblemsFound([Problem("not the journal of a flight", file=str(file), hint=hint)]) from None
+    if found.stack != stack:
+        raise ProblemsFound([Problem("this is the journal of another stack", file=str(file), given=found.stack, allowed=stack)])
+    return found
+
+
+def write_journal(file: Path, journal: Journal) -> None:
+    write(json_text(journal.document()), file)
+
+
+def _journal(given: Mapping[str, Any]) -> Journal:
+    if given["schema"] != SCHEMA or given["phase"] not in get_args(Phase):
+        raise ValueError
+    for rung in (given["reached"], given["at"]):
+        if rung not in (None, *RUNGS):
+            raise ValueError
+    return Journal(
+        str(given["stack"]),
+        str(given["backend"]),
+        given["phase"],
+        given["reached"],
+        given["at"],
+        tuple(_span(one) for one in given["spans"]),
+        tuple(_passed(one) for one in given["passed"]),
+        tuple(dict(one) for one in given["rows"]),
+    )
+
+
+def _span(given: Mapping[str, Any]) -> Span:
+    until = given["until"]
+    return Span(float(given["since"]), float(given["usd_per_hour"]), None if until is None else float(until))
+
+
+def _passed(given: Mapping[str, Any]) -> Passed:
+    words: Sequence[Any] = given["words"]
+    return Passed(str(given["rung"]), str(given["outcome"]), float(given["seconds"]), tuple(map(str, words)))

@@ -1,0 +1,156 @@
+"""What a flight will take: the time and the price of each rung, and of the way back. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from eks_inference_tools.cost.charges import SCALES
+from eks_inference_tools.cost.estimate import Estimate, estimated
+from eks_inference_tools.cost.price_book import OwnPrices
+from eks_inference_tools.flight.meter import Caps, Meter
+from eks_inference_tools.flight.rungs import Rung
+from eks_inference_tools.timeline.planner import Step
+from eks_inference_tools.timeline.steps import creation, deletion
+from eks_inference_tools.timeline.timeline import Course, End, timeline
+from eks_inference_tools.timeline.times import INSTANT
+from stackgraph.graph.describe import short_component_type
+from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_component
+from stackgraph.graph.structure import Structure
+from stackgraph.graph.values import at, unique
+
+NOTHING = End("", "", 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A stage as it was recorded. ``graph`` is what exists after it.
+
+    ``targets`` are patterns of URNs that the engine is confined to; none: all.
+    """
+
+    graph: Graph
+    targets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Leg:
+    """A rung with what it takes: ``climb`` from the rung before to a verified rung, ``descent`` from here to nothing.
+
+    ``usd_per_hour`` is the most that any of its deployments costs, by the price book. ``unpriced`` names what that leaves out.
+    """
+
+    rung: Rung
+    deployments: tuple[Deployment, ...] = ()
+    climb: End = NOTHING
+    descent: End = NOTHING
+    usd_per_hour: float = 0.0
+    unpriced: tuple[str, ...] = ()
+    patience_s: float = 0.0
+    """How long its pods may take by their own deadlines, which outlast a cold start."""
+
+    @property
+    def name(self) -> str:
+        return self.rung.name
+
+    @property
+    def usd(self) -> float:
+        """What the climb costs at its typical time."""
+        return self.usd_per_hour * self.climb.p50 / 3600
+
+
+def reach(legs: Sequence[Leg], caps: Caps) -> Leg | None:
+    """Returns the last leg that the caps reach for where all takes its typical time, and the way back its longest."""
+    found, usd, seconds = None, 0.0, 0.0
+    for leg in legs:
+        if leg.deployments and Meter(caps, usd, seconds).left_s(leg.usd_per_hour, leg.descent.high) < leg.climb.p50:
+            return found
+        found, usd, seconds = leg, usd + leg.usd, seconds + leg.climb.p50
+    return found
+
+
+def deployment(graph: Graph, only: Sequence[str]) -> Deployment:
+    """Returns what a stage deploys. ``graph`` is the whole program's, ``only`` are classes of components as in ``Stage``."""
+    if not only:
+        return Deployment(graph)
+    structure = Structure(graph)
+    chosen = [one for one in graph.resources if is_component(one) and short_component_type(one.type) in only]
+    urns = {one.urn for one in chosen}
+    above = {urn for one in chosen for urn in structure.above(one.urn)}
+    kept = tuple(
+        one
+        for one in graph.resources
+        if one.urn in urns | above or urns & {*structure.above(one.urn)} or one.is_default_provider or one.type == STACK_TYPE
+    )
+    # What is inside of a remote component has the component's type in its URN, and a name that only the plugin knows.
+    inside = [pattern for one in chosen for pattern in (one.urn, f"{one.urn.rpartition('::')[0]}$**")]
+    return Deployment(replace(graph, resources=kept), (*sorted(above), *inside))
+
+
+def legs_of(rungs: Sequence[Rung], recorded: Sequence[Sequence[Deployment]], prices: OwnPrices | None = None) -> tuple[Leg, ...]:
+    """Returns the legs of a flight. ``recorded`` has the deployments of each rung."""
+    found: list[Leg] = []
+    before: Graph | None = None
+    for rung, deployments in zip(rungs, recorded, strict=True):
+        ends: list[End] = []
+        for one in deployments:
+            ends += [_gone(before, one.graph), _made(before, one.graph)]
+            before = one.graph
+        estimates = [estimated(one.graph, prices) for one in deployments]
+        scale = SCALES.index("most" if rung.at_most else "initial")
+        descents = [timeline(one.graph).destroy for one in deployments]
+        found.append(
+            Leg(
+                rung,
+                tuple(deployments),
+                _sum("climb", ends),
+                max(descents, key=lambda end: end.high, default=NOTHING),
+                max((one.total(scale).usd_per_hour for one in estimates), default=0.0),
+                unique(name for one in estimates for name in _unpriced(one, scale)),
+                max((_deadline(one) for one in deployments[-1].graph.resources), default=0.0) if deployments else 0.0,
+            )
+        )
+    return tuple(found)
+
+
+def _deadline(resource: Resource) -> float:
+    spec = resource.inputs.get("spec")
+    given = [at(spec, key) for key in ("progressDeadlineSeconds", "activeDeadlineSeconds")]
+    return max((float(one) for one in given if isinstance(one, int | float)), default=0.0)
+
+
+def _unpriced(estimate: Estimate, scale: int) -> tuple[str, ...]:
+    if not estimate.total(scale).at_least:
+        return ()
+    return (*estimate.missing(), *(one.shown for one in estimate.uncounted))
+
+
+def _made(before: Graph | None, after: Graph) -> End:
+    """When everything new is there, pods that nobody waits for among it. What changes in place counts as none."""
+    known = before.by_urn if before else {}
+    steps = [_instant(step) if step.urn in known else step for step in creation(after, timeline(after).starts)]
+    return _end(steps)
+
+
+def _gone(before: Graph | None, after: Graph) -> End:
+    if before is None:
+        return NOTHING
+    gone = tuple(one for one in before.resources if one.urn not in after.by_urn)
+    return _end(deletion(replace(before, resources=gone))) if gone else NOTHING
+
+
+def _end(steps: Sequence[Step]) -> End:
+    return Course(tuple(steps)).end("", [step.id for step in steps])
+
+
+def _instant(step: Step) -> Step:
+    return replace(step, time=INSTANT)
+
+
+def _sum(name: str, ends: Sequence[End]) -> End:
+    return End(
+        name,
+        "",
+        sum(one.p50 for one in ends),
+        sum(one.low for one in ends),
+        sum(one.high for one in ends),
+        tuple(step for one in ends for step in one.untimed),
+    )

@@ -1,0 +1,226 @@
+"""Compares a bundle with the catalog and with the times of the timeline: confirmed, contradicted, or new. Pure."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from statistics import median
+from typing import Any, Literal
+
+from eks_inference.catalog.instances import instance_types
+from eks_inference.catalog.prices import service_price, services
+from eks_inference.catalog.tables import table
+from eks_inference.catalog.versions import kubernetes_versions
+from eks_inference_tools.cost.price_book import PriceBook
+from eks_inference_tools.flight.evidence import public
+from eks_inference_tools.timeline.times import phase_time, resource_time
+from stackgraph.graph.values import grouped
+
+Verdict = Literal["contradicted", "confirmed", "new"]
+VERDICTS: tuple[Verdict, ...] = ("contradicted", "confirmed", "new")
+
+Row = Mapping[str, Any]
+
+WIDER = 1.5
+"""A time confirms a row that is at most so many times longer or shorter than all that was seen: most rows have few samples."""
+
+SLACK_S = 5
+"""Differences below this are those of the clock and of the API."""
+
+_SAME_PRICE = 0.005
+_GUEST_MEMORY = 0.925
+"""The share of an instance's memory that rules count on (eks_inference/nodes.py)."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One fact of a bundle. ``known`` is what the catalog says, and ``source`` why; both are empty for what it does not know."""
+
+    verdict: Verdict
+    kind: str
+    what: str
+    measured: str
+    date: str
+    known: str = ""
+    source: str = ""
+
+
+def judged(bundle: Mapping[str, Any]) -> tuple[Judged, ...]:
+    """Returns the verdict on each fact of a bundle, contradictions first. Rows that nobody can read are left out."""
+    by_kind = grouped((str(row.get("kind")), row) for row in bundle["rows"])
+    found = [one for kind, judge in _JUDGES.items() for one in judge(by_kind.get(kind, []))]
+    return tuple(sorted(found, key=lambda one: VERDICTS.index(one.verdict)))
+
+
+def _times(rows: Sequence[Row]) -> Iterator[Judged]:
+    for (action, type_, what), same in grouped(((row["action"], row["type"], row["what"]), row) for row in rows).items():
+        seconds, date = [float(row["seconds"]) for row in same], same[0]["date"]
+        shown = f"{action} {type_}{f' {what}' if what else ''}"
+        measured = f"{seconds[0]:.0f} s" if len(same) == 1 else f"{min(seconds):.0f} to {max(seconds):.0f} s ({len(same)} times)"
+        known = resource_time(action, type_, what)
+        if known is None:
+            yield Judged("new", "time", shown, measured, date)
+            continue
+        verdict = _verdict(known.low / WIDER - SLACK_S <= min(seconds) and max(seconds) <= known.high * WIDER + SLACK_S)
+        yield Judged(verdict, "time", shown, measured, date, f"{known.low:g} to {known.high:g} s", known.source)
+
+
+def _pulls(rows: Sequence[Row]) -> Iterator[Judged]:
+    known = phase_time("pull")
+    for row in rows:
+        size, seconds = float(row["gb"]), float(row["seconds"])
+        measured = f"{size:g} GB in {seconds:g} s"
+        if known is None or size < 1:
+            yield Judged("new", "pull", row["image"], measured, row["date"])
+            continue
+        verdict = _verdict(known.low / WIDER <= seconds / size <= known.high * WIDER)
+        measured, told = f"{measured}, {seconds / size:.1f} s/GB", f"{known.low:g} to {known.high:g} s/GB"
+        yield Judged(verdict, "pull", row["image"], measured, row["date"], told, known.source)
+
+
+def _verdict(fits: bool) -> Verdict:
+    return "confirmed" if fits else "contradicted"
+
+
+def _answers(rows: Sequence[Row]) -> Iterator[Judged]:
+    for row in rows:
+        yield Judged("new", "answer", "time to the first token", f"{row['first_token_s']} s", row["date"])
+
+
+def _capacities(rows: Sequence[Row]) -> Iterator[Judged]:
+    for row in rows:
+        type_ = instance_types().get(row["type"])
+        for name, value in row.items():
+            if name in ("kind", "type", "date"):
+                continue
+            what, expected = f"{row['type']}: {name}", _size(type_, name) if type_ else None
+            if expected is None:
+                yield Judged("new", "capacity", what, str(value), row["date"])
+                continue
+            least = name == "memory_mib"
+            verdict = _verdict(value >= expected if least else value == expected)
+            known = f"{'at least ' if least else ''}{expected}"
+            yield Judged(verdict, "capacity", what, str(value), row["date"], known, "catalog/instances.toml")
+
+
+def _size(type_: Any, name: str) -> int | None:
+    return {
+        "cpu": type_.vcpus,
+        "memory_mib": int(type_.memory_mib * _GUEST_MEMORY),
+        "aws.amazon.com/neuron": type_.devices,
+        "nvidia.com/gpu": type_.devices,
+        "vpc.amazonaws.com/efa": type_.efa_interfaces,
+    }.get(name)
+
+
+def _versions(rows: Sequence[Row]) -> Iterator[Judged]:
+    for row in rows:
+        minor = re.match(r"v?(\d+\.\d+)", row["value"])
+        known = row["what"] == "Kubernetes API" and minor is not None and minor[1] in kubernetes_versions()
+        told = ("pinned", "catalog/versions.toml") if known else ()
+        yield Judged("confirmed" if known else "new", "version", row["what"], row["value"], row["date"], *told)
+
+
+def _images(rows: Sequence[Row]) -> Iterator[Judged]:
+    for row in rows:
+        known = row["image"] in _pinned_images()
+        measured = "started" if row["started"] else f"did not start: {row.get('why', 'nobody knows why')}"
+        verdict = _verdict(row["started"]) if known else "new"
+        yield Judged(verdict, "image", row["image"], measured, row["date"], "pinned" if known else "")
+
+
+def _metrics(rows: Sequence[Row]) -> Iterator[Judged]:
+    """What dashboards ask for and a server does not export is no contradiction: they ask for the names of several releases."""
+    dates = {row["name"]: row["date"] for row in rows}
+    exported = {f"{name}{ending}": name for name in dates for ending in _ENDINGS}
+    asked = _asked_metrics()
+    for name in sorted(asked & exported.keys()):
+        yield Judged("confirmed", "metric", name, "exported", dates[exported[name]], "dashboards and alerts ask for it")
+    used = {exported[name] for name in asked & exported.keys()}
+    for name in sorted(dates.keys() - used):
+        yield Judged("new", "metric", name, "exported", dates[name])
+    if used:
+        for name in sorted(asked - exported.keys()):
+            yield Judged("new", "metric", name, "not exported, though dashboards ask for it", next(iter(dates.values())))
+
+
+_ENDINGS = ("", "_bucket", "_count", "_sum", "_total")
+"""What a name of a metric's family becomes in its samples (OpenMetrics 1.0)."""
+
+
+def _prices(rows: Sequence[Row]) -> Iterator[Judged]:
+    for row in rows:
+        item, region, usd, sold = row["item"], row["region"], float(row["usd"]), row["sold"]
+        way = "" if sold == "usd" else f" {sold.replace('_', ' ')}"
+        of_service = sold == "usd" and item in services()
+        price = service_price(item, region) if of_service else PriceBook().instance(item, region) if sold == "on_demand" else None
+        what, measured = f"{item} in {region}", f"${usd:g}{way}"
+        if price is None:
+            yield Judged("new", "price", what, measured, row["date"])
+            continue
+        verdict = _verdict(abs(price.usd - usd) <= _SAME_PRICE * price.usd)
+        yield Judged(verdict, "price", what, measured, row["date"], f"${price.usd:g}", price.source)
+
+
+def _accounts(rows: Sequence[Row]) -> Iterator[Judged]:
+    for row in rows:
+        shown = ", ".join(f"{key} {value}" for key, value in row["facts"].items())
+        yield Judged("new", "account", row["topic"], shown, row["date"])
+
+
+_JUDGES: Mapping[str, Callable[[Sequence[Row]], Iterator[Judged]]] = {
+    "time": _times,
+    "pull": _pulls,
+    "answer": _answers,
+    "capacity": _capacities,
+    "version": _versions,
+    "image": _images,
+    "metric": _metrics,
+    "price": _prices,
+    "account": _accounts,
+}
+
+
+@cache
+def _pinned_images() -> frozenset[str]:
+    """Every image that the catalog names."""
+    found = re.findall(r"[\w.-]+/[\w./-]+:[\w.-]+", f"{table('versions.toml')} {table('engines.toml')}")
+    return frozenset(map(public, found))
+
+
+@cache
+def _asked_metrics() -> frozenset[str]:
+    """Names of metrics of servers that dashboards and alerts of the library ask for."""
+    assets = files("eks_inference.observability").joinpath("assets")
+    texts = [one.read_text(encoding="utf-8") for one in assets.iterdir() if one.name.endswith((".json", ".yaml"))]
+    return frozenset(name for text in texts for name in re.findall(r"\bvllm:[a-z][a-z0-9_]{3,}", text))
+
+
+def as_rows(bundle: Mapping[str, Any]) -> str:
+    """Returns rows for times.toml of times that are new or contradicted. Whoever takes one checks the source, and names it."""
+    source = f"a first flight of {bundle.get('date')} in {bundle.get('region')}"
+    found: list[str] = []
+    rows = [row for row in bundle["rows"] if row.get("kind") == "time"]
+    for (action, type_, what), same in grouped(((row["action"], row["type"], row["what"]), row) for row in rows).items():
+        if type_.startswith("kubernetes:") or all(one.verdict == "confirmed" for one in _times(same)):
+            continue
+        seconds = sorted(float(row["seconds"]) for row in same)
+        named = [f"what = {json.dumps(what)}"] if what else []
+        found.append(
+            "\n".join(
+                [
+                    f"[[{action}]]",
+                    f"type = {json.dumps(type_)}",
+                    *named,
+                    f"p50 = {median(seconds):g}",
+                    f"low = {seconds[0]:g}",
+                    f"high = {seconds[-1]:g}",
+                    f"samples = {len(seconds)}",
+                    f"source = {json.dumps(source)}",
+                    f'date = "{same[0]["date"][:7]}"',
+                ]
+            )
+        )
+    return "\n\n".join(found) + ("\n" if found else "")

@@ -1,0 +1,1 @@
+"""Lists of what the catalog knows: instance types, models, engines. Pure."""

@@ -1,0 +1,120 @@
+"""The values of a stack's spec, each with its origin. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from eks_inference.spec import Spec
+from eks_inference.stack.resolved import Resolved
+from eks_inference.stack.spec import StackSpec
+
+Origin = Literal["file", "follows", "schema"]
+"""The stack file says it; it follows from what the file says and from the catalog; it is the default of the schema."""
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value in the types of JSON. ``why`` says what an origin ``follows`` means."""
+
+    path: Path
+    value: Any
+    origin: Origin
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """An object of the stack. ``why`` is set where the whole object follows."""
+
+    path: Path
+    entries: Mapping[str, "Value | Section"]
+    why: str = ""
+    said: bool = False
+    """Whether the stack file has the object."""
+
+    def values(self) -> Iterator[Value]:
+        """Yields the values inside."""
+        for one in self.entries.values():
+            yield from [one] if isinstance(one, Value) else one.values()
+
+    def without(self, origin: Origin) -> "Section":
+        """The object without values of an origin, and without objects that had no others."""
+        kept: dict[str, Value | Section] = {}
+        for key, one in self.entries.items():
+            if isinstance(one, Section):
+                inner = one.without(origin)
+                if inner.entries or one.why or one.said:
+                    kept[key] = inner
+            elif one.origin != origin:
+                kept[key] = one
+        return Section(self.path, kept, self.why, self.said)
+
+
+def values_of(spec: StackSpec, given: Mapping[str, Any]) -> Section:
+    """Returns every value of a stack. ``given`` is the stack object as its file has it.
+
+    A key without a value is left out where that is its default.
+    """
+    return _Walk({one.path: one for one in spec.resolved}).section(spec, given, ())
+
+
+@dataclass(frozen=True)
+class _Walk:
+    resolved: Mapping[Path, Resolved]
+
+    def section(self, spec: Spec, given: Any, path: Path) -> Section:
+        said = given if isinstance(given, Mapping) else {}
+        entries: dict[str, Value | Section] = {}
+        dumped = spec.model_dump()
+        for key, column in type(spec).model_fields.items():
+            if key in spec.without_effect:
+                continue
+            here, value = (*path, key), getattr(spec, key)
+            if column.exclude or (key == "shape" and said.get("config")):
+                # What a file says beside its effect: the former name of a server, a file that became a shape.
+                if said.get(key) is not None:
+                    entries[key] = Value(here, said[key], "file")
+            elif isinstance(value, Spec):
+                entries[key] = self.section(value, said.get(key), here)
+            elif isinstance(value, Mapping) and value and all(isinstance(one, Spec) for one in value.values()):
+                inside = said.get(key)
+                entries[key] = Section(
+                    here,
+                    {
+                        str(name): self.section(
+                            one, inside.get(name) if isinstance(inside, Mapping) else None, (*here, str(name))
+                        )
+                        for name, one in value.items()
+                    },
+                    self._why(here),
+                    key in said,
+                )
+            elif value is not None or (column.get_default(call_default_factory=False) is not None and key in said):
+                # A text of the file stays as it is: a null in the values of a chart means something.
+                entries[key] = Value(here, said[key], "file") if key in said else self._open(here, _plain(dumped.get(key, value)))
+        # As the file has them, then what it lacks.
+        order = [*(key for key in said if key in entries), *(key for key in entries if key not in said)]
+        return Section(path, {key: entries[key] for key in order}, self._why(path), isinstance(given, Mapping))
+
+    def _why(self, path: Path) -> str:
+        return self.resolved[path].why if path in self.resolved else ""
+
+    def _open(self, path: Path, value: Any) -> Value:
+        """A value that the file lacks."""
+        for length in range(len(path), 0, -1):
+            found = self.resolved.get(path[:length])
+            inside = found.value if found else None
+            for key in path[length:]:
+                inside = inside.get(key) if isinstance(inside, Mapping) else None
+            if found and inside is not None:
+                return Value(path, value, "follows", found.why)
+        return Value(path, value, "schema")
+
+
+def _plain(value: Any) -> Any:
+    """A dumped value in the types of JSON, without keys that have no value inside of lists."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items() if one is not None}
+    return [_plain(one) for one in value] if isinstance(value, Sequence) and not isinstance(value, str) else value

@@ -1,0 +1,238 @@
+"""Claims of devices: what a pod claims of a node can be allocated there, as often as the node has room."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import ROOT, recorded
+from eks_inference.catalog.claims import drivers, most_devices_per_claim, published
+from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
+from eks_inference.claims import PCIE_ROOT, DeviceClaims, asked_by, device_claims, groups_of
+from eks_inference.faults import SpecError
+from eks_inference.placement import CLAIMS, DEVICES_LABEL, POOL_LABEL, Placement
+from eks_inference_tools.check.registry import check_graph
+from eks_inference_tools.placing.placed import Placing
+from eks_inference_tools.reading.device_claims import OF_KIND
+from eks_inference_tools.reading.graph_facts import GraphFacts
+from eks_inference_tools.simulate.world.resource_slices import slices
+from graphs import of_kind
+from readme import blocks
+from stackgraph.graph.document import Graph
+from stackgraph.graph.values import at, text
+from variants import recorded_with
+
+PAGE = ROOT / "docs" / "stacks" / "inf2-llama2.md"
+_SETTINGS = [yaml.safe_load(block.text) for block in blocks(PAGE) if block.language == "yaml"]
+(CLAIMED,) = (one for one in _SETTINGS if "devices" in one.get("pools", {}).get("neuron", {}))
+
+
+def on(name: str, **changes: Any) -> Placement:
+    shape = instance_type(name)
+    settings = {"devices": "claims", "efa_interfaces": shape.efa_interfaces, **changes}
+    return Placement("pool", shape, {POOL_LABEL: "pool"}, **settings)
+
+
+def possible(shape: InstanceType) -> list[tuple[int, int]]:
+    """Numbers of devices and interfaces that the planner takes."""
+    found = []
+    for devices in range(1, shape.devices + 1):
+        for interfaces in {0, shape.efa_interfaces * devices // shape.devices}:
+            try:
+                device_claims(on(shape.name), devices, efa_interfaces=interfaces)
+            except SpecError:
+                continue
+            found.append((devices, interfaces))
+    return found
+
+
+def allocation(node: dict[str, list[dict[str, Any]]], claims: DeviceClaims) -> set[tuple[str, str]] | None:
+    """Devices of a node for all claims of a pod, by driver and name; None if there are none. Takes them off the node."""
+    taken: set[tuple[str, str]] = set()
+    by_class = {one.device_class: one.driver for one in drivers().values()}
+    for spec in claims.templates.values():
+        requests = {one["name"]: one["exactly"] for one in spec["devices"]["requests"]}
+        together = [(one["requests"], one["matchAttribute"]) for one in spec["devices"].get("constraints", ())]
+        together += [([name], "") for name in requests if not any(name in names for names, _ in together)]
+        for names, attribute in together:
+            wanted = {by_class[requests[name]["deviceClassName"]]: requests[name]["count"] for name in names}
+            free = {driver: [one for one in node.get(driver, ()) if (driver, one["name"]) not in taken] for driver in wanted}
+            values = [at(one, "attributes", attribute, "string") if attribute else "" for some in free.values() for one in some]
+            for value in dict.fromkeys(values):
+                fitting = {
+                    driver: [one for one in some if not attribute or at(one, "attributes", attribute, "string") == value]
+                    for driver, some in free.items()
+                }
+                if all(len(fitting[driver]) >= count for driver, count in wanted.items()):
+                    taken |= {(driver, one["name"]) for driver, count in wanted.items() for one in fitting[driver][:count]}
+                    break
+            else:
+                return None
+    for driver in node:
+        node[driver] = [one for one in node[driver] if (driver, one["name"]) not in taken]
+    return taken
+
+
+def published_by(shape: InstanceType) -> dict[str, list[dict[str, Any]]]:
+    accelerator = shape.accelerator or ""
+    hardware = {OF_KIND[accelerator]: shape.devices, OF_KIND["efa"]: shape.efa_interfaces}
+    found = slices("node", shape, hardware).values()
+    return {one["spec"]["driver"]: one["spec"]["devices"] for one in found}
+
+
+WITH_DEVICES = sorted(name for name, shape in instance_types().items() if shape.accelerator)
+
+
+@given(st.sampled_from(WITH_DEVICES), st.data())
+def test_a_node_has_room_for_as_many_claims_as_devices(name: str, data: st.DataObject) -> None:
+    shape = instance_type(name)
+    devices, interfaces = data.draw(st.sampled_from(possible(shape)))
+    claims = device_claims(on(name), devices, efa_interfaces=interfaces)
+    asked = Counter({one.device_class: 0 for one in drivers().values()}) | Counter(dict(claims.devices))
+    kind = drivers()[shape.accelerator or ""]
+    assert asked[kind.device_class] == devices
+    assert asked[drivers()["efa"].device_class] == interfaces
+    for spec in claims.templates.values():
+        assert sum(count for _, count in asked_by(spec)) <= most_devices_per_claim()
+        requested = [one["name"] for one in spec["devices"]["requests"]]
+        assert len(requested) == len(set(requested)) <= 32
+    node, pods = published_by(shape), shape.devices // devices
+    got = [allocation(node, claims) for _ in range(pods)]
+    assert all(got)
+    assert len(set().union(*(one or () for one in got))) == pods * (devices + interfaces)
+
+
+@given(st.sampled_from(WITH_DEVICES), st.integers(1, 17), st.integers(0, 33))
+def test_whatever_the_planner_takes_an_empty_node_has(name: str, devices: int, interfaces: int) -> None:
+    try:
+        claims = device_claims(on(name), devices, efa_interfaces=interfaces)
+    except SpecError:
+        return
+    got = allocation(published_by(instance_type(name)), claims)
+    assert got
+    assert len(got) == devices + interfaces
+
+
+@given(st.sampled_from(WITH_DEVICES), st.data())
+def test_claimed_devices_are_near_each_other(name: str, data: st.DataObject) -> None:
+    shape = instance_type(name)
+    devices, interfaces = data.draw(st.sampled_from(possible(shape)))
+    claims = device_claims(on(name), devices, efa_interfaces=interfaces)
+    attributes = [one["matchAttribute"] for spec in claims.templates.values() for one in spec["devices"].get("constraints", ())]
+    if shape.neuron:
+        expected = {f"resource.aws.com/devicegroup{devices}_id"} if groups_of(shape) and (devices > 1 or interfaces) else set()
+        assert set(attributes) == expected
+    elif interfaces >= devices and devices < shape.devices:
+        assert attributes == [PCIE_ROOT] * devices
+    else:
+        assert attributes == []
+
+
+def test_half_a_trn2_node_twice() -> None:
+    half = device_claims(on("trn2.48xlarge", logical_cores=2), 8, efa_interfaces=8)
+    (spec,) = half.templates.values()
+    assert spec["devices"]["config"][0]["opaque"]["parameters"]["logicalNeuronCore"] == 2
+    node = published_by(instance_type("trn2.48xlarge"))
+    first, second, third = (allocation(node, half) for _ in range(3))
+    assert first
+    assert second
+    assert not first & second
+    assert third is None
+    numbers = sorted(
+        sorted(int(name.rpartition("-")[2]) for driver, name in one if driver == "neuron.aws.com") for one in (first, second)
+    )
+    assert numbers == [list(range(8)), list(range(8, 16))]
+
+
+def test_p5_needs_two_claims() -> None:
+    claims = device_claims(on("p5.48xlarge"), efa_interfaces=32)
+    assert {claim: sum(count for _, count in asked_by(spec)) for claim, spec in claims.templates.items()} == {
+        "devices": 8,
+        "interfaces": 32,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "devices", "interfaces", "says"),
+    [
+        ("trn2.48xlarge", 2, 0, "sets of so many devices"),
+        ("trn2.48xlarge", 17, 0, "no pod can claim them"),
+        ("trn2.48xlarge", 8, 17, "has 16"),
+        ("inf2.48xlarge", 4, 1, "has 0"),
+        ("p5.48xlarge", 3, 11, "equally many"),
+        # Each of these waited for ever: the interfaces of an empty node are below eight PCIe roots, or in two sets.
+        ("p5.48xlarge", 1, 32, "not near 1 of the 8 devices of p5.48xlarge"),
+        ("p5.48xlarge", 2, 12, "0 to 8"),
+        ("trn2.48xlarge", 8, 16, "allowed: 0 to 8"),
+        ("trn1.32xlarge", 4, 4, "0 to 2"),
+    ],
+)
+def test_impossible_claims_are_refused(name: str, devices: int, interfaces: int, says: str) -> None:
+    with pytest.raises(SpecError, match=says):
+        device_claims(on(name), devices, efa_interfaces=interfaces)
+
+
+def test_what_the_catalog_knows_agrees_with_the_instance_types() -> None:
+    for shape in instance_types().values():
+        if shape.neuron:
+            found = published(shape)
+            assert found
+            assert set(groups_of(shape)) <= set(shape.legal_device_counts)
+            assert bool(groups_of(shape)) == bool(shape.efa_interfaces)
+
+
+# -- a stack ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return recorded_with(CLAIMED, "inf2-llama2")
+
+
+def test_servers_claim_and_request_nothing(graph: Graph) -> None:
+    templates = {at(one.inputs, "metadata", "name") for one in of_kind(graph, "ResourceClaimTemplate")}
+    assert len(templates) == 3
+    for one in of_kind(graph, "Deployment"):
+        spec = one.inputs["spec"]["template"]["spec"]
+        if claims := spec.get("resourceClaims"):
+            assert {claim["resourceClaimTemplateName"] for claim in claims} <= templates
+            (container,) = spec["containers"]
+            assert container["resources"]["claims"] == [{"name": claim["name"]} for claim in claims]
+            assert not any("neuron" in name for name in container["resources"]["limits"])
+            assert "schedulerName" not in spec
+    quotas = [one.inputs["spec"]["hard"] for one in of_kind(graph, "ResourceQuota")]
+    assert {OF_KIND["neuron"]: "8"} in quotas
+
+
+def test_the_driver_takes_the_place_of_plugin_and_extension(graph: Graph) -> None:
+    names = {text(at(one.inputs, "metadata", "name")) for one in graph.resources}
+    assert not names & {"neuron-device-plugin", "k8s-neuron-scheduler", "my-scheduler"}
+    (release,) = (one for one in graph.resources if at(one.inputs, "name") == "neuron-helm-chart")
+    assert release.inputs["values"]["draDriver"]["nodeSelector"] == {DEVICES_LABEL: CLAIMS}
+
+
+def test_plugins_do_not_run_on_nodes_whose_devices_are_claimed() -> None:
+    both = {"pools": {"other": {"kind": "managed", "instance_types": ["inf2.8xlarge"], "size": 1, "devices": "claims"}}}
+    facts = GraphFacts(recorded_with(both, "inf2-llama2"))
+    (plugin,) = (pod for pod in facts.daemons if pod.name == "neuron-device-plugin")
+    assert {shape.pool for shape in facts.shapes_for(plugin)} == {"neuron"}
+
+
+def test_the_stack_is_checked_and_placed(graph: Graph) -> None:
+    found = check_graph(graph, {})
+    assert [finding.rule.id for finding in found.findings if finding.severity == "error"] == []
+    (node,) = (one for one in Placing(graph).at().nodes if one.pool == "neuron")
+    assert len([pod for pod in node.pods if pod.template.claimed]) == 3
+
+
+def test_one_server_too_many_has_no_place(graph: Graph) -> None:
+    server = {"llama2-c": {"replicas": 2, "cpu": "1", "memory": "100Gi"}}
+    more = recorded_with({**CLAIMED, "servers": server, "silenced": {"CAP001": "on purpose"}}, "inf2-llama2")
+    assert len(Placing(more).at().unplaced) == 1
+
+
+def test_the_plugin_stays_the_default() -> None:
+    assert not any("claims" in one.name for one in recorded("inf2-llama2").resources)

@@ -1,0 +1,280 @@
+"""Endpoints as they are planned and built; what Envoy makes of them is in tests/test_endpoint_proxy.py."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import PROJECT, ROOT
+from eks_inference.endpoints import plan
+from eks_inference.endpoints.envoy import configuration
+from eks_inference.endpoints.keys import clients_file, key_faults, parsed_keys, server_file
+from eks_inference.endpoints.proxy import ADMIN_PORT, PATHS, Upstream
+from eks_inference.endpoints.spec import ModelEndpointSpec
+from eks_inference.faults import SpecError
+from eks_inference.stack.check import check_spec
+from eks_inference.stack.reading import parse_stack
+from readme import blocks
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.problems import ProgramError
+from variants import merge, recorded_with
+
+KEY = "0123456789abcdef"
+KEYS = json.dumps({"team-a": KEY, "team-a/next": f"{KEY}1", "team-b": f"{KEY}2"})
+SECRET = {"eks-inference:endpointKeys": KEYS}
+
+
+def stack(section: dict[str, Any], base: str = "inf2-llama2") -> dict[str, Any]:
+    spec = json.loads(PROJECT.config(PROJECT.stack_file(base)).values["eks-inference:stack"])
+    merge(spec, section)
+    return spec
+
+
+def graph(section: dict[str, Any], base: str = "inf2-llama2", secrets: dict[str, str] = SECRET) -> Graph:
+    return recorded_with(section, base, secrets)
+
+
+def named(of: Graph, name: str) -> Resource:
+    (found,) = (one for one in of.resources if one.name == name)
+    return found
+
+
+def faults(section: dict[str, Any], base: str = "inf2-llama2") -> list[str]:
+    try:
+        found = check_spec(parse_stack(json.dumps(stack(section, base))), "us-west-2").faults
+    except SpecError as error:
+        found = error.faults
+    return [str(fault) for fault in found]
+
+
+# -- who may ask -----------------------------------------------------------------------------------------------------------------
+
+
+@given(st.dictionaries(st.text(max_size=30), st.text(max_size=40) | st.integers() | st.none(), max_size=4))
+def test_keys_are_taken_whole_or_refused_without_a_word_of_them(keys: dict[str, Any]) -> None:
+    told = " ".join(map(str, key_faults(keys)))
+    if told:
+        for name, key in keys.items():
+            assert len(str(key)) < 6 or str(key) in name or str(key) not in told
+        with pytest.raises(SpecError):
+            parsed_keys(json.dumps(keys))
+    else:
+        (resource,) = json.loads(clients_file(keys))["resources"]
+        credentials = resource["typed_config"]["credentials"]
+        assert {one["key"] for one in credentials} == set(keys.values())
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({}, "should be keys by client"),
+        ([KEY], "should be keys by client"),
+        ({"Team A": KEY}, "no name of a client"),
+        ({"team-a": ""}, "this is no key"),
+        ({"team-a": "blank in between it"}, "this is no key"),
+        ({"team-a": "short"}, "can be guessed"),
+        ({"team-a": KEY, "team-b": KEY}, "has this key, too"),
+    ],
+)
+def test_what_is_wrong_with_keys_is_told(keys: Any, words: str) -> None:
+    assert any(words in str(fault) for fault in key_faults(keys))
+
+
+def test_a_client_may_have_two_keys() -> None:
+    (resource,) = json.loads(clients_file(parsed_keys(KEYS)))["resources"]
+    assert [one["client"] for one in resource["typed_config"]["credentials"]] == ["team-a", "team-a", "team-b"]
+
+
+def test_a_file_of_other_keys_has_another_version() -> None:
+    one, other = (json.loads(server_file(key))["version_info"] for key in ("a", "b"))
+    assert one != other
+
+
+def test_keys_are_a_secret_of_the_state_and_change_no_pod() -> None:
+    before, after = (
+        graph({"endpoints": {"chat": {}}}),
+        graph({"endpoints": {"chat": {}}}, secrets={k: KEYS.replace("2", "3") for k in SECRET}),
+    )
+    assert "stringData" in named(before, "chat-keys").document()["inputs"]
+    assert KEY not in before.to_json()
+    assert named(before, "chat-deployment").inputs == named(after, "chat-deployment").inputs
+
+
+def test_a_stack_without_the_secret_is_told_so() -> None:
+    with pytest.raises(ProgramError, match="endpointKeys: this secret is required and missing: endpoint 'chat'"):
+        graph({"endpoints": {"chat": {}}}, secrets={})
+    assert not [one for one in graph({"endpoints": {"chat": {"keys": False}}}, secrets={}).resources if one.name == "chat-keys"]
+
+
+def test_a_secret_that_is_no_json_is_told_without_a_traceback() -> None:
+    with pytest.raises(ProgramError) as caught:
+        graph({"endpoints": {"chat": {}}}, secrets={"eks-inference:endpointKeys": "just one key of somebody"})
+    assert "should be keys by client" in str(caught.value)
+    assert "somebody" not in str(caught.value)
+
+
+# -- what is built ---------------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 50), st.integers(1, 100_000))
+def test_the_parts_of_a_limit_are_at_least_the_limit_and_little_more(replicas: int, limit: int) -> None:
+    spec = ModelEndpointSpec(replicas=replicas, requests_per_minute=limit, concurrent_requests=limit)
+    planned = plan.proxy(spec, [Upstream("a", "a", 80, "a")], server_key=False)
+    for part in (planned.requests_per_minute, planned.concurrent_requests):
+        assert part is not None
+        assert limit <= part * replicas < limit + replicas
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=6))
+def test_each_model_has_one_cluster_and_a_route_for_each_path(models: list[str]) -> None:
+    upstreams = [Upstream(f"s{number}", f"s{number}.test", 8000, model) for number, model in enumerate(models)]
+    made = configuration(plan.proxy(ModelEndpointSpec(), upstreams, server_key=False))["static_resources"]
+    clusters = [one for one in made["clusters"] if one["name"] != "envoy/admin"]
+    assert len(clusters) == len(set(models))
+    hosts = [each for one in clusters for each in one["load_assignment"]["endpoints"][0]["lb_endpoints"]]
+    assert len(hosts) == len(models)
+    (chain,) = made["listeners"][0]["filter_chains"]
+    routes = chain["filters"][0]["typed_config"]["route_config"]["virtual_hosts"][0]["routes"]
+    assert len([one for one in routes if "route" in one]) == len(PATHS) * len(set(models))
+    assert {one["route"]["cluster"] for one in routes if "route" in one} == {one["name"] for one in clusters}
+
+
+def test_three_servers_of_a_model_stand_behind_one_address() -> None:
+    made = graph({"endpoints": {"chat": {}}})
+    services = [one for one in made.resources if one.name.startswith("chat.llama2-") and one.name.endswith("-pods")]
+    assert [one.inputs["spec"]["clusterIP"] for one in services] == ["None"] * 3
+    config = json.loads(named(made, "chat-config").inputs["data"]["envoy.json"])
+    (cluster,) = (one for one in config["static_resources"]["clusters"] if one["name"] != "envoy/admin")
+    hosts = {
+        each["endpoint"]["address"]["socket_address"]["address"]
+        for each in cluster["load_assignment"]["endpoints"][0]["lb_endpoints"]
+    }
+    assert hosts == {
+        f"{one.inputs['metadata']['name']}.{one.inputs['metadata']['namespace']}.svc.cluster.local" for one in services
+    }
+    assert made.outputs["endpoints"]["chat"] == "http://chat.chat.svc.cluster.local/v1"
+
+
+def test_an_endpoint_of_triton_alone_has_no_path_of_the_openai_api() -> None:
+    made = graph({"endpoints": {"tensors": {"servers": ["triton-server"]}}}, "gpu-opt350m")
+    assert made.outputs["endpoints"]["tensors"] == "http://tensors.tensors.svc.cluster.local"
+    (service,) = (one for one in made.resources if one.name == "tensors.triton-server-pods")
+    assert [port["port"] for port in service.inputs["spec"]["ports"]] == [8000, 8001]
+
+
+def test_the_proxy_may_reach_the_servers_and_nothing_else() -> None:
+    made = graph({"endpoints": {"chat": {}}})
+    policy = named(made, "chat-network-endpoint").inputs["spec"]
+    dns, *servers = policy["egress"]
+    assert "k8s-app" in str(dns)
+    reached = {
+        (rule["to"][0]["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"], port["port"])
+        for rule in servers
+        for port in rule["ports"]
+    }
+    pods = [one for one in made.resources if one.name.endswith("-pods") and one.type.endswith(":Service")]
+    assert reached == {
+        (one.inputs["metadata"]["namespace"], port["port"]) for one in pods for port in one.inputs["spec"]["ports"]
+    }
+    assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} == {8080, 8081}
+
+
+def test_the_proxy_gets_in_whatever_namespaces_a_server_admits() -> None:
+    made = graph({"endpoints": {"chat": {}}, "servers": {"llama2-a": {"client_namespaces": {"team": "a"}}}})
+    policy = named(made, "chat.llama2-a-policy").inputs
+    assert policy["metadata"] == {"name": "chat-endpoint", "namespace": "llama2-a"}
+    (rule,) = policy["spec"]["ingress"]
+    (peer,) = rule["from"]
+    assert peer["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "chat"}
+    assert peer["podSelector"]["matchLabels"] == named(made, "chat-deployment").inputs["spec"]["selector"]["matchLabels"]
+    service = named(made, "chat.llama2-a-pods").inputs["spec"]
+    assert policy["spec"]["podSelector"]["matchLabels"] == service["selector"]
+    assert [one["port"] for one in rule["ports"]] == [one["port"] for one in service["ports"]]
+
+
+def test_resources_of_two_endpoints_never_share_a_name() -> None:
+    """Pulumi tells resources apart by type and name: a to b-c is not a-b to c."""
+    servers = {"llama2-a": None, "llama2-b": None, "llama2-c": None}
+    a = stack({})["servers"]["llama2-a"]
+    made = graph(
+        {
+            "servers": {**servers, "b-c": a, "c": a},
+            "endpoints": {"a": {"servers": ["b-c"]}, "a-b": {"servers": ["c"]}},
+            "load_test": None,
+        }
+    )
+    assert len([one for one in made.resources if one.name.endswith("-pods") and one.type.endswith(":Service")]) == 2
+
+
+def test_nobody_outside_the_pod_reaches_envoys_administration() -> None:
+    config = json.loads(named(graph({"endpoints": {"chat": {}}}), "chat-config").inputs["data"]["envoy.json"])
+    assert config["admin"]["address"]["socket_address"] == {"address": "127.0.0.1", "port_value": ADMIN_PORT}
+
+
+def test_a_pod_has_time_to_drain_and_more_behind_a_load_balancer() -> None:
+    def grace(section: dict[str, Any]) -> tuple[int, int]:
+        pod = named(graph(section), "chat-deployment").inputs["spec"]["template"]["spec"]
+        *_, leaves, within = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+        assert int(leaves) + 100 == int(within) < pod["terminationGracePeriodSeconds"]
+        return int(leaves), pod["terminationGracePeriodSeconds"]
+
+    alone = grace({"endpoints": {"chat": {"drain_seconds": 100}}})
+    gateway = {"host": "models.example.com", "hosted_zone_id": "Z0123456789ABCDEFGHIJ"}
+    behind = grace({"endpoints": {"chat": {"drain_seconds": 100}}, "gateway": gateway})
+    assert behind > alone
+
+
+def test_a_gateway_leads_to_the_endpoint_and_not_around_it() -> None:
+    gateway = {"host": "models.example.com", "hosted_zone_id": "Z0123456789ABCDEFGHIJ"}
+    made = graph({"endpoints": {"chat": {}}, "gateway": gateway})
+    ingresses = [one for one in made.resources if one.type.endswith(":Ingress")]
+    assert [one.inputs["metadata"]["namespace"] for one in ingresses] == ["chat"]
+    assert made.outputs["addresses"] == {"chat": "https://models.example.com/v1"}
+
+
+def test_what_the_servers_demand_the_proxy_gives() -> None:
+    made = graph({"endpoints": {"chat": {}}}, secrets={**SECRET, "eks-inference:servingApiKey": "a-key-of-servers"})
+    assert "credential_injector" in named(made, "chat-config").inputs["data"]["envoy.json"]
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "base", "words"),
+    [
+        ({"servers": ["llama2-x"]}, "inf2-llama2", "there is no server of this name"),
+        ({"servers": ["llama2-a", "llama2-a"]}, "inf2-llama2", "given more than once"),
+        ({}, "gpu-opt350m", "no server has an OpenAI API"),
+        ({"keys": False, "requests_per_minute": 5}, "inf2-llama2", "without keys nobody knows who asks"),
+        ({"namespace": "kube-system"}, "inf2-llama2", "belongs to Kubernetes"),
+        ({"replicas": 0}, "inf2-llama2", "1"),
+        ({"largest_request_mib": 256}, "inf2-llama2", "END001"),
+        ({"memory": "128Mi"}, "inf2-llama2", "at least 320Mi, or largest_request_mib of at most 2"),
+    ],
+)
+def test_endpoints_that_cannot_be_are_refused(endpoint: dict[str, Any], base: str, words: str) -> None:
+    assert any(words in fault for fault in faults({"endpoints": {"chat": endpoint}}, base))
+
+
+def test_an_endpoint_may_not_have_the_name_of_a_server() -> None:
+    assert any("a server has this name" in fault for fault in faults({"endpoints": {"llama2-a": {"namespace": "chat"}}}))
+    assert any("the web UI has this name" in fault for fault in faults({"endpoints": {"open-webui": {}}}))
+
+
+def test_an_endpoint_without_keys_is_not_put_on_the_internet() -> None:
+    gateway = {"host": "models.example.com", "hosted_zone_id": "Z0123456789ABCDEFGHIJ", "public": True}
+    (fault,) = faults({"endpoints": {"chat": {"keys": False}}, "gateway": gateway})
+    assert "GWY004: anyone on the internet could use chat: it has keys: false" in fault
+    assert not faults({"endpoints": {"chat": {}}, "gateway": gateway})
+
+
+def test_the_page_says_what_a_stack_file_takes() -> None:
+    (said,) = (block.text for block in blocks(ROOT / "docs" / "endpoints.md") if block.language == "yaml")
+    made = graph({"endpoints": yaml.safe_load(said)["config"]["eks-inference:stack"]["endpoints"]})
+    assert made.outputs["endpoints"]["chat"] == "http://chat.chat.svc.cluster.local/v1"
+    page = (ROOT / "docs" / "endpoints.md").read_text()
+    assert all(f"`{path.removeprefix('/v1/')}`" in page for path in PATHS[1:])

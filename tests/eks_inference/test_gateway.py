@@ -1,0 +1,673 @@
+"""The gateway: one address with HTTPS in front of servers of every kind, and the controller of its load balancer."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pulumi
+import pytest
+import yaml
+
+from conftest import PROJECT, ROOT, record_once
+from eks_inference.catalog import versions
+from eks_inference.faults import SpecError
+from eks_inference.gateway.component import Gateway
+from eks_inference.gateway.controller import LoadBalancerController
+from eks_inference.gateway.handle import ExistingLoadBalancerController
+from eks_inference.gateway.permissions import controller_policies
+from eks_inference.gateway.plan import ingress
+from eks_inference.gateway.routes import Route, routes
+from eks_inference.gateway.spec import WEB_UI, GatewaySpec
+from eks_inference.kubernetes.front import GATED, Front
+from eks_inference.kubernetes.secrets import SecretRef
+from eks_inference.network.handle import ExistingVpc, Subnet
+from eks_inference.stack.check import check_spec
+from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.spec import StackSpec
+from eks_inference_tools.check.registry import check_graph
+from golden import assert_golden
+from graphs import children_of, kind, of_kind, stands_on
+from handles import existing_cluster, existing_vpc, placement, stack_settings
+from readme import blocks
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.problems import ProgramError
+from stackgraph.recorder.recording import record
+from variants import merge, recorded_with
+from vectors.gateway import LOGIN
+
+ALB = "alb.ingress.kubernetes.io/"
+ZONE = "Z0123456789ABCDEFGHIJ"
+CERTIFICATE = "arn:aws:acm:us-east-2:123456789012:certificate/12345678-1234-1234-1234-123456789012"
+GATEWAY = {"host": "models.example.com", "hosted_zone_id": ZONE}
+OPT = {"kind": "vllm", "model": {"id": "facebook/opt-350m"}, "engine": "cuda-vllm-0.30", "pool": "gpu"}
+OPT = {**OPT, "tensor_parallel": 1, "max_num_seqs": 32, "max_model_len": 2048}
+"""A server with an OpenAI API for the stack of Triton."""
+SECRETS = {
+    "eks-inference:servingApiKey": "hush-key",
+    "eks-inference:gatewayClientSecret": "hush-client",
+    "eks-inference:endpointKeys": '{"team-a": "hush-key-of-team-a"}',
+}
+
+
+@cache
+def with_gateway(stack: str = "inf2-llama2") -> Graph:
+    return recorded_with({"gateway": {**GATEWAY, "access_logs": {}}}, stack)
+
+
+@cache
+def public() -> Graph:
+    """Triton, vLLM and a web UI on the internet; people log in."""
+    login = {"login": True}
+    gateway = {
+        "host": "models.example.com",
+        "certificate_arn": CERTIFICATE.replace("us-east-2", "us-west-2"),
+        "public": True,
+        "source_cidrs": ["203.0.113.0/24"],
+        "login": LOGIN,
+        "routes": {
+            "opt": {},
+            "triton-server": {"host": "triton.example.com", **login},
+            WEB_UI: {"host": "chat.example.com", **login},
+        },
+    }
+    config = dict(PROJECT.config(PROJECT.stack_file("gpu-opt350m")).values)
+    spec = json.loads(config["eks-inference:stack"])
+    merge(spec, {"servers": {"opt": OPT}, "clients": {"open_webui": {}}, "gateway": gateway})
+    config |= {"eks-inference:stack": json.dumps(spec), **SECRETS}
+    return record_once(
+        PROJECT.main, project=PROJECT.name, stack="gpu-opt350m", config=config, secret_keys=[*SECRETS], root=PROJECT.root
+    )
+
+
+def annotations(resource: Resource) -> dict[str, str]:
+    return {key.removeprefix(ALB): value for key, value in resource.inputs["metadata"]["annotations"].items()}
+
+
+def by_namespace(graph: Graph) -> dict[str, list[Resource]]:
+    found: dict[str, list[Resource]] = {}
+    for one in of_kind(graph, "Ingress"):
+        found.setdefault(one.inputs["metadata"]["namespace"], []).append(one)
+    return found
+
+
+def stack(name: str, section: Mapping[str, Any]) -> StackSpec:
+    spec = json.loads(dict(PROJECT.config(PROJECT.stack_file(name)).values)["eks-inference:stack"])
+    merge(spec, dict(section))
+    return parse_stack(json.dumps(spec))
+
+
+# -- the controller --------------------------------------------------------------------------------------------------------------
+
+UPSTREAM = "9890077d8bb4d9448a7466931d9c19152dd9fcfe676e18c2a502a9d08b46971e"
+"""Digest of what kubernetes-sigs/aws-load-balancer-controller v3.5.0 publishes in docs/install/iam_policy.json, in the form of
+``permissions``. With another version of the chart, read that file of its tag again and compare."""
+
+
+def permissions(*documents: dict[str, Any]) -> set[str]:
+    """Every action with its resource and conditions, however the statements are cut."""
+
+    def listed(value: Any) -> list[str]:
+        return sorted(value) if isinstance(value, list) else [value]
+
+    found = set[str]()
+    for statement in (one for document in documents for one in document["Statement"]):
+        assert statement["Effect"] == "Allow"
+        wanted = {
+            operator: {key: listed(value) for key, value in keys.items()}
+            for operator, keys in statement.get("Condition", {}).items()
+        }
+        conditions = json.dumps(wanted, sort_keys=True)
+        found |= {
+            f"{action}|{resource}|{conditions}"
+            for action in listed(statement["Action"])
+            for resource in listed(statement["Resource"])
+        }
+    return found
+
+
+def test_the_controller_may_do_what_its_project_publishes_and_nothing_else():
+    found = permissions(*controller_policies(stack_settings()).values())
+    assert len(found) == 98
+    assert hashlib.sha256("\n".join(sorted(found)).encode()).hexdigest() == UPSTREAM
+    assert versions.chart("aws-load-balancer-controller").version == "3.5.0"
+
+
+def test_the_permissions_are_of_the_partition():
+    text = json.dumps(controller_policies(stack_settings(region="cn-north-1")))
+    assert "arn:aws-cn:" in text
+    assert "arn:aws:" not in text
+
+
+def controller(spec: dict[str, Any] | None = None, **settings: Any) -> Graph:
+    def program() -> None:
+        LoadBalancerController(
+            "lb", spec or {}, cluster=existing_cluster(**settings), network=existing_vpc(), placement=placement("m5.xlarge")
+        )
+
+    return record(program)
+
+
+def test_the_controller_is_like_the_golden_file():
+    (release,) = of_kind(controller(), "Release")
+    assert_golden("gateway/controller.yaml", yaml.safe_dump(dict(release.inputs), sort_keys=True))
+
+
+def test_its_image_and_chart_come_from_mirrors():
+    mirrors = {"public.ecr.aws": "mirror.example/ecr", "https://aws.github.io/eks-charts": "mirror.example/charts"}
+    (release,) = of_kind(controller(mirrors=mirrors), "Release")
+    assert release.inputs["values"]["image"]["repository"] == "mirror.example/ecr/eks/aws-load-balancer-controller"
+
+
+def test_values_beside_ours_are_taken_and_ours_stay():
+    (release,) = of_kind(controller({"values": {"logLevel": "debug"}}), "Release")
+    assert release.inputs["values"]["logLevel"] == "debug"
+    with pytest.raises(ProgramError, match="clusterName"):
+        controller({"values": {"clusterName": "other"}})
+
+
+def test_a_stack_without_a_gateway_has_nothing_of_it(shipped):
+    text = json.dumps([one.inputs for one in shipped.resources], default=str)
+    assert "aws-load-balancer" not in text
+    assert "elbv2" not in text
+
+
+def test_a_cluster_with_a_controller_gets_no_other():
+    graph = recorded_with({"gateway": {**GATEWAY, "ingress_class": "edge"}}, "inf2-llama2")
+    assert not children_of(graph, "LoadBalancerController")
+    assert {one.inputs["spec"]["ingressClassName"] for one in of_kind(graph, "Ingress")} == {"edge"}
+
+
+# -- the load balancer -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("title", "graph"), [("internal", with_gateway), ("public", public)])
+def test_ingresses_policies_and_groups_are_like_the_golden_file(title, graph):
+    wanted = ("Ingress", "NetworkPolicy", "SecurityGroup", "SecurityGroupIngressRule", "Role", "RoleBinding", "Record")
+    found = {one.name: dict(one.inputs) for one in children_of(graph(), "Gateway") if kind(one) in wanted}
+    assert_golden(f"gateway/{title}.yaml", yaml.safe_dump(found, sort_keys=True, width=200))
+
+
+EXCLUSIVE = (
+    *("group.name", "scheme", "subnets", "security-groups", "manage-backend-security-group-rules", "load-balancer-attributes"),
+    *("ssl-policy", "listen-ports", "certificate-arn", "target-type"),
+)
+
+
+@pytest.mark.parametrize("graph", [with_gateway, public])
+def test_settings_of_the_load_balancer_are_the_same_in_every_ingress(graph):
+    found = [annotations(one) for one in of_kind(graph(), "Ingress")]
+    assert len(found) > 2
+    for key in EXCLUSIVE:
+        assert len({one[key] for one in found}) == 1, key
+
+
+def test_it_is_internal_and_speaks_https_only():
+    for one in map(annotations, of_kind(with_gateway(), "Ingress")):
+        assert one["scheme"] == "internal"
+        assert json.loads(one["listen-ports"]) == [{"HTTPS": 443}]
+        assert "TLS13" in one["ssl-policy"]
+        assert "load-balancers-" in one["subnets"]
+    assert {annotations(one)["scheme"] for one in of_kind(public(), "Ingress")} == {"internet-facing"}
+
+
+@pytest.mark.parametrize(("graph", "group"), [(with_gateway, "10.0.0.0/8"), (public, "203.0.113.0/24")])
+def test_only_the_load_balancer_gets_in(graph, group):
+    """Its group admits clients to its port; pods admit its subnets to the ports that it uses."""
+    graph = graph()
+    (balancer,) = (one for one in children_of(graph, "Gateway") if kind(one) == "SecurityGroup")
+    assert {rule["fromPort"] for rule in balancer.inputs["ingress"]} == {443}
+    assert group in balancer.inputs["ingress"][0]["cidrBlocks"]
+    ports = {rule["fromPort"] for rule in balancer.inputs["egress"] if "securityGroups" in rule}
+    rules = [one for one in children_of(graph, "Gateway") if kind(one) == "SecurityGroupIngressRule"]
+    assert {one.inputs["fromPort"] for one in rules} == ports
+    used = {each.split(".")[0].strip("<") for each in annotations(of_kind(graph, "Ingress")[0])["subnets"].split(",")}
+    blocks = {one.inputs["cidrBlock"] for one in graph.of_type("aws:ec2/subnet:Subnet") if one.name in used}
+    policies = [one for one in children_of(graph, "Gateway") if kind(one) == "NetworkPolicy"]
+    assert {one.inputs["metadata"]["namespace"] for one in policies} == by_namespace(graph).keys()
+    for policy in policies:
+        assert policy.inputs["spec"]["policyTypes"] == ["Ingress"]
+        (rule,) = policy.inputs["spec"]["ingress"]
+        assert {peer["ipBlock"]["cidr"] for peer in rule["from"]} == blocks
+        assert {port["port"] for port in rule["ports"]} <= ports
+
+
+def test_nothing_but_load_balancers_is_in_their_subnets():
+    graph = with_gateway()
+    own = {one.urn for one in graph.of_type("aws:ec2/subnet:Subnet") if "load-balancers" in one.name}
+    assert len(own) == 2
+    users = [one for one in graph.resources for urns in one.property_dependencies.values() if own & set(urns)]
+    assert {kind(one) for one in users} == {"Ingress", "RouteTableAssociation"}
+
+
+def test_logs_go_to_a_private_bucket_and_end():
+    graph = with_gateway()
+    (bucket,) = (one for one in graph.of_type("aws:s3/bucket:Bucket") if "gateway" in one.name)
+    assert (
+        f"access_logs.s3.bucket=<{bucket.name}.bucket>" in annotations(of_kind(graph, "Ingress")[0])["load-balancer-attributes"]
+    )
+    (rules,) = graph.of_type("aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration")
+    assert rules.inputs["rules"][0]["expiration"] == {"days": 90}
+    (policy,) = (one for one in graph.of_type("aws:s3/bucketPolicy:BucketPolicy") if "gateway" in one.name)
+    write, deny = json.loads(policy.inputs["policy"])["Statement"]
+    assert write["Principal"] == {"Service": "logdelivery.elasticloadbalancing.amazonaws.com"}
+    assert write["Resource"].endswith("-security-group.ownerId>/*")
+    assert deny["Effect"] == "Deny"
+    assert "access_logs.s3.enabled=false" in annotations(of_kind(public(), "Ingress")[0])["load-balancer-attributes"]
+
+
+# -- routes ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_only_server_of_a_host_has_all_of_it_and_others_have_paths():
+    spec = GatewaySpec.model_validate(
+        {**GATEWAY, "routes": {"a": {}, "b": {}, "c": {"host": "c.example.com"}, "d": {"path": "/x"}}}
+    )
+    assert {one.target: one.url for one in routes(spec, [])} == {
+        "a": "https://models.example.com/a",
+        "b": "https://models.example.com/b",
+        "c": "https://c.example.com",
+        "d": "https://models.example.com/x",
+    }
+    (only,) = routes(GatewaySpec.model_validate(GATEWAY), ["a"])
+    assert only == Route("a", "models.example.com", "/", login=False)
+
+
+def test_every_kind_of_server_has_its_fronts():
+    found = {(space, one.inputs["metadata"]["name"]): one for space, each in by_namespace(public()).items() for one in each}
+    rest = [annotations(one) | {"service": service_of(one)} for key, one in sorted(found.items())]
+    ports = {one["service"]: (one["healthcheck-path"], one["success-codes"], one.get("backend-protocol-version")) for one in rest}
+    assert ports == {
+        "opt:8000": ("/health", "200", None),
+        "triton-server:8000": ("/v2/health/ready", "200", None),
+        "triton-server:8001": ("/inference.GRPCInferenceService/ServerReady", "0", "GRPC"),
+        "open-webui:80": ("/health", "200", None),
+    }
+
+
+def service_of(one: Resource) -> str:
+    (rule,) = one.inputs["spec"]["rules"]
+    (backend,) = {
+        (path["backend"]["service"]["name"], path["backend"]["service"]["port"]["number"]) for path in rule["http"]["paths"]
+    }
+    return f"{backend[0]}:{backend[1]}"
+
+
+@pytest.mark.parametrize("stack", ["inf2-llama3", "trn2-di", "trn2-di-pair"])
+def test_ray_and_pairs_have_theirs(stack):
+    graph = recorded_with({"gateway": GATEWAY}, stack)
+    (one,) = of_kind(graph, "Ingress")
+    service, _, port = service_of(one).partition(":")
+    expected = {"inf2-llama3": ("/-/healthz", "-serve-svc")}.get(stack, ("/health", ""))
+    assert annotations(one)["healthcheck-path"] == expected[0]
+    assert service.endswith(expected[1])
+    assert port == "8000"
+    (address,) = graph.outputs["addresses"].values()
+    assert address == "https://models.example.com/v1"
+
+
+@pytest.mark.parametrize(
+    ("asked", "got"),
+    [
+        ("/llama.3", "/"),
+        ("/llama.3/", "/"),
+        ("/llama.3/v1/chat/completions", "/v1/chat/completions"),
+        ("/llama.3/llama.3/x", "/llama.3/x"),
+    ],
+)
+def test_the_path_of_a_route_is_taken_away(asked, got):
+    front = Front("s", 8000, {"a": "b"}, "/health")
+    route = Route("s", "models.example.com", "/llama.3", login=False)
+    made = ingress("g", route, front, namespace="s", shared={}, ingress_class="alb", login={})
+    (transform,) = json.loads(made["metadata"]["annotations"][f"{ALB}transforms.s"])
+    (rewrite,) = transform["urlRewriteConfig"]["rewrites"]
+    assert re.sub(rewrite["regex"], rewrite["replace"].replace("$", "\\"), asked) == got
+    assert re.fullmatch(rewrite["regex"], "/llamax3") is None
+
+
+def test_longer_paths_come_first_whatever_they_lead_to():
+    fronts = {path: Front("s", 8000, {"a": "b"}, "/health") for path in ("/", "/a", "/a/b")}
+    orders = {
+        path: int(
+            ingress(
+                "g",
+                Route("s", "h.example.com", path, login=False),
+                front,
+                namespace="s",
+                shared={},
+                ingress_class="alb",
+                login={},
+            )["metadata"]["annotations"][f"{ALB}group.order"]
+        )
+        for path, front in fronts.items()
+    }
+    assert sorted(orders, key=lambda path: orders[path]) == ["/a/b", "/a", "/"]
+    grpc = replace(fronts["/"], grpc=True, paths=("/inference.GRPCInferenceService",))
+    made = ingress(
+        "g", Route("s", "h.example.com", "/", login=False), grpc, namespace="s", shared={}, ingress_class="alb", login={}
+    )
+    assert int(made["metadata"]["annotations"][f"{ALB}group.order"]) < orders["/"]
+
+
+# -- streams ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stack", ["gpu-opt350m", "inf2-llama2", "inf2-llama3", "trn2-di", "trn2-di-pair"])
+def test_pods_outlive_what_the_load_balancer_still_sends_them(stack):
+    """A pod waits for the end of new requests, then has the time in which its target keeps the requests it has."""
+    graph = recorded_with({"gateway": GATEWAY}, stack)
+    for one in of_kind(graph, "Ingress"):
+        drained = int(annotations(one)["target-group-attributes"].partition("=")[2])
+        assert drained == 180
+        service = service_of(one).partition(":")[0]
+        pods = [template for template in templates(graph, one.inputs["metadata"]["namespace"]) if serves(template, service)]
+        for pod in pods:
+            (container, *_) = pod["spec"]["containers"]
+            if "lifecycle" not in container:
+                continue  # a single server without a router
+            command = " ".join(container["lifecycle"]["preStop"]["exec"]["command"])
+            assert "sleep 40" in command, command
+            head = pod["metadata"]["labels"].get("eks-inference/role") == "head" or command.endswith("sleep 40; ray stop")
+            assert pod["spec"]["terminationGracePeriodSeconds"] >= 40 + (0 if head else drained)
+
+
+@pytest.mark.parametrize(
+    ("stack", "variable"),
+    [("inf2-llama2", "VLLM_HTTP_TIMEOUT_KEEP_ALIVE"), ("inf2-llama3", "RAY_SERVE_HTTP_KEEP_ALIVE_TIMEOUT_S")],
+)
+def test_servers_keep_idle_connections_for_longer_than_the_load_balancer(stack, variable):
+    longest = GatewaySpec.model_fields["idle_timeout_seconds"].metadata[1].le
+    graph = recorded_with({"gateway": GATEWAY}, stack)
+    found = [pod for one in of_kind(graph, "Ingress") for pod in templates(graph, namespace_of(one))]
+    assert found
+    for pod in found:
+        values = {each["name"]: each.get("value") for each in pod["spec"]["containers"][0]["env"]}
+        assert int(values[variable]) > longest
+
+
+def templates(graph: Graph, space: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for one in graph.resources:
+        if one.inputs.get("metadata", {}).get("namespace") != space:
+            continue
+        spec = one.inputs.get("spec", {})
+        if kind(one) == "Deployment":
+            found.append(spec["template"])
+        elif kind(one) == "RayService":
+            config = spec["rayClusterConfig"]
+            found += [config["headGroupSpec"]["template"], *(group["template"] for group in config["workerGroupSpecs"])]
+    return found
+
+
+def serves(template: dict[str, Any], service: str) -> bool:
+    labels = template["metadata"]["labels"]
+    return labels.get("eks-inference/role") in (None, "router", "server") and labels["eks-inference/server"] in service
+
+
+def test_pods_behind_it_wait_for_it_and_others_do_not():
+    spaces = {one.inputs["metadata"]["name"]: one.inputs["metadata"]["labels"] for one in of_kind(with_gateway(), "Namespace")}
+    gated = {name for name, labels in spaces.items() if labels.items() >= GATED.items()}
+    assert gated == {"llama2-a", "llama2-b", "llama2-c"}
+
+
+def test_a_route_to_one_server_leaves_the_others_as_they_are():
+    spec = stack("inf2-llama2", {"gateway": {**GATEWAY, "routes": {"llama2-a": {}}}})
+    assert {name: server.behind_load_balancer for name, server in spec.servers.items()} == {
+        "llama2-a": True,
+        "llama2-b": False,
+        "llama2-c": False,
+    }
+    assert ("servers", "llama2-a", "behind_load_balancer") in [one.path for one in spec.resolved]
+
+
+@pytest.mark.parametrize(
+    ("section", "own"),
+    [
+        ({"gateway": GATEWAY}, True),
+        ({"gateway": {**GATEWAY, "public": True}}, False),
+        ({"gateway": GATEWAY, "network": {"cidr": "10.2.0.0/19"}}, False),
+        ({"gateway": GATEWAY, "network": {"load_balancer_subnets": False}}, False),
+        ({}, False),
+    ],
+)
+def test_an_internal_gateway_has_subnets_of_its_own_where_there_is_room(section, own):
+    assert stack("inf2-llama2", section).network.load_balancer_subnets is own
+
+
+# -- the end ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("graph", [with_gateway, public])
+def test_ingresses_go_before_everything_that_ends_their_load_balancer(graph):
+    """The controller takes load balancer, target groups and listeners away while an Ingress goes, and needs its role for that."""
+    graph = graph()
+    below = [
+        *children_of(graph, "LoadBalancerController"),
+        *(
+            one
+            for one in children_of(graph, "Gateway")
+            if kind(one) in ("SecurityGroup", "SecurityGroupIngressRule", "BucketPolicy")
+        ),
+        *(
+            one
+            for one in children_of(graph, "Gateway")
+            if kind(one) in ("CertificateValidation", "Secret", "Role", "RoleBinding")
+        ),
+        *graph.of_type("aws:ec2/subnet:Subnet")[:1],
+    ]
+    ingresses = of_kind(graph, "Ingress")
+    for one in ingresses:
+        mine = [
+            low
+            for low in below
+            if low.inputs.get("metadata", {}).get("namespace") in (None, namespace_of(one), "aws-load-balancer")
+        ]
+        for low in mine:
+            assert stands_on(graph, one, low), f"{one.name} could be deleted after {low.name}"
+        assert one.options.get("deletedWith", "") == ""
+        assert "pulumi.com/skipAwait" not in one.inputs["metadata"]["annotations"], "its end would not be waited for"
+
+
+def namespace_of(one: Resource) -> str:
+    return one.inputs["metadata"]["namespace"]
+
+
+def test_ingresses_go_before_the_servers_behind_them():
+    graph = with_gateway()
+    for space, (one,) in by_namespace(graph).items():
+        for server in of_kind(graph, "Deployment"):
+            if namespace_of(server) == space:
+                assert stands_on(graph, one, server)
+
+
+def test_records_go_before_their_load_balancer():
+    graph = with_gateway()
+    records = [one for one in graph.of_type("aws:route53/record:Record") if one.inputs["type"] == "CNAME"]
+    assert [one.inputs["name"] for one in records] == ["models.example.com"]
+    assert stands_on(graph, records[0], of_kind(graph, "Ingress")[0])
+
+
+# -- names -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_certificate_is_proved_in_the_zone_and_awaited():
+    graph = recorded_with(
+        {"gateway": {**GATEWAY, "routes": {"llama2-a": {}, "llama2-b": {"host": "b.example.com"}}}}, "inf2-llama2"
+    )
+    (certificate,) = graph.of_type("aws:acm/certificate:Certificate")
+    assert certificate.inputs["domainName"] == "models.example.com"
+    assert certificate.inputs["subjectAlternativeNames"] == ["b.example.com"]
+    (validation,) = graph.of_type("aws:acm/certificateValidation:CertificateValidation")
+    assert len(validation.inputs["validationRecordFqdns"]) == 2
+    assert graph.outputs["addresses"] == {"llama2-a": "https://models.example.com/v1", "llama2-b": "https://b.example.com/v1"}
+
+
+def test_a_given_certificate_makes_nothing_in_route_53():
+    graph = recorded_with({"gateway": {"host": "models.example.com", "certificate_arn": CERTIFICATE}}, "inf2-llama2")
+    assert not [one for one in graph.resources if one.type.startswith(("aws:acm/", "aws:route53/"))]
+    assert {annotations(one)["certificate-arn"] for one in of_kind(graph, "Ingress")} == {CERTIFICATE}
+
+
+# -- who may ask -----------------------------------------------------------------------------------------------------------------
+
+
+def test_people_log_in_where_a_route_says_so_and_programs_do_not():
+    for space, each in by_namespace(public()).items():
+        for one in each:
+            assert ("auth-type" in annotations(one)) == (space != "opt")
+    (web_ui,) = by_namespace(public())["openwebui"]
+    provider = json.loads(annotations(web_ui)["auth-idp-oidc"])
+    assert provider["issuer"] == LOGIN["issuer"]
+    assert provider["secretName"] == "gateway-login"
+    assert annotations(web_ui)["auth-on-unauthenticated-request"] == "authenticate"
+
+
+def test_the_secret_of_the_client_is_read_by_the_controller_alone_and_shown_to_nobody():
+    graph = public()
+    assert "hush" not in json.dumps([one.inputs for one in graph.resources], default=str)
+    for role in (one for one in children_of(graph, "Gateway") if kind(one) == "Role"):
+        assert role.inputs["rules"] == [
+            {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["gateway-login"], "verbs": ["get", "list", "watch"]}
+        ]
+    (binding, *_) = (one for one in children_of(graph, "Gateway") if kind(one) == "RoleBinding")
+    assert binding.inputs["subjects"][0]["namespace"] == "aws-load-balancer"
+
+
+class Target:
+    """What a route leads to, without a server."""
+
+    namespace = "t"
+    ready: tuple[pulumi.Resource, ...] = ()
+
+    def __init__(self, *, authenticates: bool = False) -> None:
+        self.authenticates = authenticates
+        self.fronts = (Front("t", 8000, {"app": "t"}, "/health", api="/v1"),)
+
+
+NETWORK = ExistingVpc(
+    vpc_id="vpc-1",
+    private_subnets=[Subnet(f"usw2-az{n}", f"subnet-{n}", f"10.0.{n}.0/24") for n in (1, 2)],
+    public_subnets=[Subnet(f"usw2-az{n}", f"subnet-p{n}", f"10.0.1{n}.0/24") for n in (1, 2)],
+)
+
+
+def gateway(
+    spec: dict[str, Any], *, network: ExistingVpc = NETWORK, target: Target | None = None, name: str = "g", **more: Any
+) -> Graph:
+    def program() -> None:
+        Gateway(
+            name,
+            {"host": "models.example.com", "certificate_arn": CERTIFICATE, **spec},
+            cluster=existing_cluster(),
+            network=network,
+            controller=ExistingLoadBalancerController(),
+            targets={"t": target or Target()},
+            **more,
+        )
+
+    return record(program)
+
+
+def test_a_program_puts_a_gateway_before_what_it_has():
+    (one,) = of_kind(gateway({}), "Ingress")
+    assert one.inputs["spec"]["ingressClassName"] == "alb"
+    assert annotations(one)["subnets"] == "subnet-1,subnet-2"
+
+
+def test_a_secret_that_exists_is_only_named():
+    spec = {"login": LOGIN, "routes": {"t": {"login": True}}}
+    graph = gateway(spec, login_secret=SecretRef("idp", "clientSecret"))
+    assert not [one for one in graph.resources if kind(one) == "Secret"]
+    (one,) = of_kind(graph, "Ingress")
+    assert json.loads(annotations(one)["auth-idp-oidc"])["secretName"] == "idp"
+
+
+@pytest.mark.parametrize(
+    ("spec", "more", "says"),
+    [
+        ({"public": True}, {}, "anyone on the internet could use t"),
+        ({"routes": {"u": {}}}, {}, "there is nothing of this name"),
+        ({"login": LOGIN, "routes": {"t": {"login": True}}}, {}, "the secret of this client is missing"),
+        ({}, {"network": existing_vpc()}, "the addresses of a subnet of the load balancer are not known"),
+        ({}, {"network": replace(NETWORK, private_subnets=NETWORK.private_subnets[:1])}, "subnets in two zones"),
+        (
+            {"public": True},
+            {"network": replace(NETWORK, public_subnets=()), "target": Target(authenticates=True)},
+            "no such subnets",
+        ),
+        ({}, {"name": "G"}, "names of Ingresses"),
+    ],
+)
+def test_what_cannot_be_is_refused(spec, more, says):
+    with pytest.raises(ProgramError, match=says):
+        gateway(spec, **more)
+
+
+def test_a_public_server_with_a_key_is_taken():
+    graph = gateway({"public": True}, target=Target(authenticates=True))
+    (one,) = of_kind(graph, "Ingress")
+    assert annotations(one)["scheme"] == "internet-facing"
+    (group,) = (each for each in graph.resources if kind(each) == "SecurityGroup")
+    assert group.inputs["ingress"][0]["cidrBlocks"] == ["0.0.0.0/0"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ({"host": "models.example.com"}, "HTTPS needs a certificate"),
+        ({**GATEWAY, "routes": {"a": {"login": True}}}, "routes a ask for a login"),
+        ({**GATEWAY, "host": "models"}, "is not a host name"),
+        ({**GATEWAY, "routes": {"a": {"path": "/a/"}}}, "is not a path"),
+        ({**GATEWAY, "routes": {"a": {"path": "/../x"}}}, "is not a path"),
+        ({**GATEWAY, "source_cidrs": ["10.0.0.1/8"]}, "is not an IPv4 range"),
+        ({**GATEWAY, "web_acl_arn": "arn:aws:waf::1:x"}, "ARN of a web ACL"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_at_its_key(spec, says):
+    with pytest.raises(SpecError, match=says):
+        GatewaySpec.model_validate(spec)
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        ({"gateway": {**GATEWAY, "routes": {"llama2": {}}}}, "gateway.routes.llama2: there is no server of this name"),
+        ({"gateway": {**GATEWAY, "routes": {WEB_UI: {}}}}, "add clients.open_webui"),
+        ({"gateway": GATEWAY, "servers": {"llama2-a": {"namespace": "aws-load-balancer"}}}, "this namespace is taken"),
+    ],
+)
+def test_routes_lead_somewhere(section, says):
+    with pytest.raises(ProgramError, match=re.escape(says)):
+        recorded_with(section, "inf2-llama2")
+
+
+# -- the pages -------------------------------------------------------------------------------------------------------------------
+
+PAGES = [ROOT / "docs" / "gateway.md", ROOT / "docs" / "stacks" / "inf2-llama2.md"]
+BLOCKS = [yaml.safe_load(block.text) for page in PAGES for block in blocks(page) if block.language == "yaml"]
+SHOWN = [one for one in BLOCKS if "gateway" in one]
+
+
+def test_each_page_shows_one():
+    assert len(SHOWN) == 5
+
+
+@pytest.mark.parametrize("shown", SHOWN, ids=[",".join((*one, *one["gateway"])) for one in SHOWN])
+def test_what_the_pages_show_is_taken_and_built(shown):
+    spec = stack("inf2-llama2", shown)
+    assert not check_spec(spec, "us-east-2").faults
+    graph = recorded_with(shown, "inf2-llama2", SECRETS)
+    verdict = check_graph(graph, spec.silenced)
+    assert not verdict.findings or all(one.reason for one in verdict.findings), [one.summary for one in verdict.findings]
+    assert graph.outputs["addresses"].keys() == {route.target for route in spec.routes}
+
+
+def test_three_servers_behind_one_address():
+    shown = next(one for one in SHOWN[3:] if "endpoints" not in one)
+    graph = recorded_with(shown, "inf2-llama2")
+    assert graph.outputs["addresses"] == {f"llama2-{one}": f"https://models.example.com/llama2-{one}/v1" for one in "abc"}
+    (balancer,) = {annotations(one)["group.name"] for one in of_kind(graph, "Ingress")}
+    assert balancer == "inf2-llama2-gateway"

@@ -1,0 +1,84 @@
+"""Kernels for quantized checkpoints: what the documents of vLLM say, GPU by GPU."""
+
+from dataclasses import replace
+
+import pytest
+
+from eks_inference.catalog.kernels import kernel
+from eks_inference.catalog.models import model
+from eks_inference.catalog.quantization import METHODS, Quantization, quantization
+from eks_inference.serving.rules.engine_flags import quantization_is_that_of_the_checkpoint
+from eks_inference.serving.rules.gpu import gpu_has_a_kernel
+from vectors.gpu import gpu_server
+
+
+def compressed(kind: str, bits: int, activations: str | None) -> Quantization:
+    group = {
+        "weights": {"num_bits": bits, "type": kind},
+        "input_activations": activations and {"num_bits": 8, "type": activations},
+    }
+    found = quantization({"quant_method": "compressed-tensors", "config_groups": {"group_0": group}})
+    assert found is not None
+    return found
+
+
+AWQ = Quantization("awq", 4, 128, 20)
+INT8 = compressed("int", 8, "int")
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "on", "verdict"),
+    [
+        (AWQ, "g4dn.xlarge", "runs"),
+        (Quantization("fp8", 8), "g4dn.xlarge", "runs"),  # as weights only
+        (Quantization("fbgemm_fp8", 8), "g4dn.xlarge", "refused"),
+        (Quantization("mxfp4", 4, 32, 8, experts_only=True), "g4dn.xlarge", "refused"),
+        (compressed("int", 4, None), "g4dn.xlarge", "unjudged"),  # with zero points it needs 8.0
+        (compressed("int", 4, None), "g5.xlarge", "runs"),
+        (INT8, "g4dn.xlarge", "runs"),
+        (INT8, "p5.48xlarge", "runs"),
+        (INT8, "g7.4xlarge", "refused"),
+        (INT8, "p6-b200.48xlarge", "refused"),
+        (compressed("float", 8, "float"), "p6-b200.48xlarge", "runs"),
+        (compressed("int", 8, None), "p6-b200.48xlarge", "runs"),
+        (Quantization("int8", 8), "g5.xlarge", "unjudged"),
+        (None, "g4dn.xlarge", "nothing"),
+    ],
+)
+def test_each_gpu_runs_what_vllm_has_a_kernel_for(checkpoint: Quantization | None, on: str, verdict: str) -> None:
+    server = gpu_server(on, model=replace(model("Llama-3.1-8B"), quantization=checkpoint))
+    found = list(gpu_has_a_kernel.judge(server))
+    seen = "nothing" if not found else "refused" if not all(one.holds for one in found) else "runs"
+    assert ("unjudged" if any(one.unjudged for one in found) else seen) == verdict
+
+
+@pytest.mark.parametrize(
+    ("given", "holds"),
+    [("awq", True), ("awq_marlin", True), ("moe_wna16", True), ("fp8", False), ("gptq", False), ("compressed-tensors", False)],
+)
+def test_a_flag_may_name_the_kernel_but_no_other_method(given: str, holds: bool) -> None:
+    server = gpu_server(model=replace(model("Llama-3.1-8B"), quantization=AWQ), arguments=(f"--quantization={given}",))
+    assert [one.holds for one in quantization_is_that_of_the_checkpoint.judge(server)] == [holds]
+
+
+def test_old_releases_have_no_kernel_for_fp8_on_turing() -> None:
+    old, new = (kernel(Quantization("fp8", 8), release) for release in ("0.5.0.post1", "0.30.0"))
+    assert old is not None
+    assert new is not None
+    assert (old.minimum, new.minimum) == ((8, 0), (7, 5))
+
+
+def test_the_rows_are_of_methods_that_are_read() -> None:
+    assert all(kernel(Quantization(method, 8), "0.30.0") for method in METHODS if method not in ("int8", "bitsandbytes"))
+
+
+@pytest.mark.parametrize(
+    ("on", "grown"), [((8, 0), 1.0904), ((8, 9), 1.0904), ((9, 0), 1.0667), ((10, 3), 1.1378), ((12, 0), 1.0904)]
+)
+def test_experts_of_gpt_oss_grow_to_what_the_kernel_takes(on: tuple[int, int], grown: float) -> None:
+    shape = model("GPT-OSS-120B")
+    assert shape.quantization is not None
+    found = kernel(shape.quantization, "0.30.0")
+    pads = found.pads_on(on) if found else None
+    assert pads is not None
+    assert pads.grown(shape.hidden, shape.mlp) == pytest.approx(grown, abs=1e-4)

@@ -1,0 +1,58 @@
+"""A gateway on a real control plane, whose Ingresses a stand-in of AWS Load Balancer Controller serves and lets go."""
+
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from cluster.shipped import Asked
+from conftest import ROOT
+from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
+from eks_inference_tools.simulate.simulation import Simulation, simulation
+from eks_inference_tools.simulate.stand_ins.load_balancers import LoadBalancers
+from readme import blocks
+from stackgraph.graph.document import Graph
+from variants import recorded_with
+
+pytestmark = pytest.mark.cluster
+
+PAGE = ROOT / "docs" / "stacks" / "inf2-llama2.md"
+
+
+def fronted() -> Graph:
+    """inf2-llama2 as its page has it with a gateway alone."""
+    settings = [yaml.safe_load(block.text) for block in blocks(PAGE) if block.language == "yaml"]
+    (shown,) = (one for one in settings if "gateway" in one and "endpoints" not in one)
+    return recorded_with(shown, "inf2-llama2")
+
+
+def balancers(simulated: Simulation) -> set[str]:
+    (controller,) = (part for part in simulated.parts if isinstance(part, LoadBalancers))
+    return controller.balancers
+
+
+def test_three_servers_behind_one_address_are_made_changed_and_deleted(toolchain: Toolchain):
+    ran = Asked(fronted(), toolchain, {}).ran()
+    assert ran.report.is_well
+    assert [phase.name for phase in ran.report.phases] == ["create", "update", "delete"]
+    placed = [pod.name for node in ran.report.scheduled.nodes for pod in node.pods]
+    assert len([name for name in placed if "aws-load-balancer-controller" in name]) == 2
+    assert not balancers(ran.watched), "a load balancer is left behind"
+
+
+def test_a_controller_that_goes_first_leaves_the_load_balancer(toolchain: Toolchain):
+    """What the edge from each Ingress to the chart prevents: turned round, the chart is deleted before them."""
+    with simulation(fronted(), toolchain) as simulated:
+        assert simulated.create().is_complete
+        assert balancers(simulated)
+        (chart,) = (one.urn for one in simulated.opaque if one.name == "aws-load-balancer-controller")
+        ingresses = {one.urn for one in simulated.objects if one.kind == "Ingress"}
+        simulated.objects = tuple(
+            replace(one, after=one.after - {chart}) if one.urn in ingresses else one for one in simulated.objects
+        )
+        simulated.opaque = tuple(
+            replace(one, after=one.after | ingresses) if one.urn == chart else one for one in simulated.opaque
+        )
+        deleted = simulated.delete()
+        assert {stall.title.split()[0] for stall in deleted.stalls} >= {"Ingress"}
+        assert balancers(simulated)

@@ -1,0 +1,138 @@
+"""How a rung is looked at: through a stand-in for kubectl, in a cluster as its graph says it should be."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stand_in_kubectl
+from eks_inference_tools.flight.eyes import FAILED_FOR_S, ClusterEyes
+from eks_inference_tools.flight.planner import Leg
+from fake_automation import FakeClock
+from flights import course
+from healthy_cluster import HealthyCluster
+from stand_ins_on_path import answer
+
+
+@dataclass
+class Sight:
+    """A cluster behind a stand-in for kubectl, and a clock that only waiting moves."""
+
+    folder: Path
+    clock: FakeClock
+    shown: list[str]
+
+    def look(self, leg: Leg, *states: dict[str, Any], seconds: float = 600) -> Any:
+        answer(self.folder / "states", *states)
+        return ClusterEyes(self.folder, self.clock, self.shown.append).look(leg, seconds)
+
+
+@pytest.fixture
+def sight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sight:
+    for folder in ("bin", "states"):
+        (tmp_path / folder).mkdir()
+    programs: dict[str, str] = {
+        "kubectl": f"#!{sys.executable} -IS\n{Path(stand_in_kubectl.__file__).read_text()}",
+        "aws": f"#!{sys.executable} -IS\nimport sys\nopen(sys.argv[-1], 'w').write(' '.join(sys.argv[1:-2]))\n",
+    }
+    for name, text in programs.items():
+        (file := tmp_path / "bin" / name).write_text(text)
+        file.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("STAND_IN_CLUSTER", str(tmp_path / "states"))
+    return Sight(tmp_path, FakeClock(), [])
+
+
+def leg(name: str) -> Leg:
+    return next(one for one in course() if one.name == name)
+
+
+@pytest.mark.parametrize("name", ["core", "node", "token", "stack", "load-test"])
+def test_a_healthy_rung_is_reached_at_once(sight: Sight, name: str) -> None:
+    seen = sight.look(leg(name), HealthyCluster(leg(name).deployments[-1].graph).state())
+    assert (seen.ended, seen.words) == ("done", ())
+    assert {row["kind"] for row in seen.rows} >= {"version", "capacity"}
+    assert sight.clock.now() == FakeClock().now()
+    assert (sight.folder / "kubeconfig").read_text().startswith("eks update-kubeconfig --region us-west-2 --name smoke-inf2")
+
+
+def test_the_control_plane_is_reached_when_its_api_answers(sight: Sight) -> None:
+    cluster = HealthyCluster(leg("control-plane").deployments[-1].graph)
+    assert sight.look(leg("control-plane"), cluster.state()).ended == "done"
+
+
+def changed(name: str, change: Callable[[dict[str, Any]], None], kind: str) -> dict[str, Any]:
+    state = HealthyCluster(leg(name).deployments[-1].graph).state()
+    for item in state["objects"][kind]:
+        change(item)
+    return state
+
+
+def not_ready(item: dict[str, Any]) -> None:
+    for condition in item["status"].get("conditions", []):
+        condition["status"] = "False" if condition["type"] == "Ready" else condition["status"]
+
+
+def test_nodes_that_are_not_ready_are_waited_for_until_the_time_is_over(sight: Sight) -> None:
+    state = changed("node", not_ready, "nodes")
+    began = sight.clock.now()
+    seen = sight.look(leg("node"), state, seconds=300)
+    assert seen.ended in ("cap", "failed")
+    assert any("nodes of pool neuron" in line for line in seen.words)
+    assert 0 < sight.clock.now() - began <= 300
+    assert sight.shown
+
+
+def test_nodes_that_become_ready_are_waited_for(sight: Sight) -> None:
+    well = HealthyCluster(leg("node").deployments[-1].graph).state()
+    assert sight.look(leg("node"), changed("node", not_ready, "nodes"), well).ended == "done"
+    assert sight.clock.now() > FakeClock().now()
+
+
+def test_an_image_that_is_missing_fails_and_is_told(sight: Sight) -> None:
+    def missing(item: dict[str, Any]) -> None:
+        if item["metadata"]["namespace"] == "smoke":
+            not_ready(item)
+            item["status"]["phase"] = "Pending"
+            item["status"]["containerStatuses"] = [
+                {"name": "server", "image": "i:1", "ready": False, "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+            ]
+
+    state = changed("token", missing, "pods")
+    involved = {"kind": "Pod", "name": "smoke-1", "namespace": "smoke"}
+    message = 'Failed to pull image "i:1": rpc error: not found'
+    state["objects"]["events"] = [{"type": "Warning", "reason": "Failed", "message": message, "involvedObject": involved}]
+    for deployment in state["objects"]["deployments.apps"]:
+        if deployment["metadata"]["namespace"] == "smoke":
+            deployment["status"] = {"observedGeneration": 1, "replicas": 1, "unavailableReplicas": 1}
+    seen = sight.look(leg("token"), state, seconds=900)
+    assert seen.ended == "failed"
+    assert any(message in line and "the registry has no such image" in line for line in seen.words)
+    assert {"kind": "image", "image": "i:1", "started": False, "why": "ImagePullBackOff"} in seen.rows
+    assert sight.clock.now() - FakeClock().now() == pytest.approx(FAILED_FOR_S, abs=15)
+
+
+def test_a_cluster_that_does_not_answer_is_no_success(sight: Sight) -> None:
+    state = HealthyCluster(leg("core").deployments[-1].graph).state()
+    refused = {"*": "The connection to the server x was refused - did you specify the right host or port?\n"}
+    seen = sight.look(leg("core"), {**state, "errors": refused}, seconds=60)
+    assert seen.ended == "cap"
+    assert "the cluster does not answer" in seen.words[0]
+
+
+def test_without_access_nothing_is_claimed(sight: Sight) -> None:
+    (sight.folder / "bin" / "aws").write_text("#!/bin/sh\necho 'Unable to locate credentials' >&2\nexit 255\n")
+    seen = sight.look(leg("core"), HealthyCluster(leg("core").deployments[-1].graph).state(), seconds=30)
+    assert seen.ended == "cap"
+    assert "Unable to locate credentials" in seen.words[0]
+
+
+def test_figures_of_servers_are_asked_where_all_is_well(sight: Sight) -> None:
+    state = HealthyCluster(leg("token").deployments[-1].graph).state()
+    (job,) = (one for one in state["objects"]["jobs.batch"] if one["metadata"]["namespace"] == "smoke-smoke-test")
+    state["logs"] = {f"job/{job['metadata']['name']}": "[8 tokens; time to first token 0.250 s, then 30 tokens/s]\n"}
+    seen = sight.look(leg("token"), state)
+    assert {"kind": "answer", "first_token_s": 0.25} in seen.rows

@@ -1,0 +1,77 @@
+"""The real vllm-router, prefill and decode of one group, in the loop of the test."""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from asking import Answer, Connection
+from nixl_engine import NixlEngine
+from vllm_router import VllmRouter
+
+LEASE_S = 0.6
+QUICK = ("--health-check-interval-secs=1", "--health-failure-threshold=1", "--health-success-threshold=1")
+
+
+@dataclass
+class Group:
+    prefill: list[NixlEngine]
+    decode: list[NixlEngine]
+    router: VllmRouter
+
+    @property
+    def alive(self) -> list[NixlEngine]:
+        return [engine for engine in (*self.prefill, *self.decode) if not engine.dead]
+
+    async def ask(self, prompt: str | list[str] = "a b c d e", path: str = "/v1/completions", **more: Any) -> Answer:
+        async with Connection(self.router.port) as client:
+            return await client.post(path, {"model": "m", "prompt": prompt, "max_tokens": 3, **more})
+
+    async def kept(self, within_s: float = 2 * LEASE_S) -> int:
+        """Blocks that are not free when all that can end has ended."""
+        return 0 if await until(lambda: not any(engine.blocks.held for engine in self.alive), within_s) else 1
+
+
+@asynccontextmanager
+async def group(
+    prefill: Sequence[dict[str, Any]], decode: Sequence[dict[str, Any]], *arguments: str, **environment: str
+) -> AsyncIterator[Group]:
+    async with AsyncExitStack() as stack:
+
+        async def started(engines: Sequence[dict[str, Any]]) -> list[NixlEngine]:
+            return [await stack.enter_async_context(NixlEngine(**{"lease_s": LEASE_S, **one})) for one in engines]
+
+        sides = await started(prefill), await started(decode)
+        first, second = ([engine.url for engine in side] for side in sides)
+        yield Group(*sides, await stack.enter_async_context(VllmRouter(first, second, arguments, environment)))
+
+
+async def until(condition: Callable[[], bool], within_s: float = 10) -> bool:
+    end = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        await asyncio.sleep(0.01)
+    return True
+
+
+async def until_so(condition: Callable[[], Awaitable[bool]], within_s: float = 10) -> bool:
+    end = time.monotonic() + within_s
+    while not await condition():
+        if time.monotonic() > end:
+            return False
+        await asyncio.sleep(0.1)
+    return True
+
+
+def text(answer: Answer) -> str:
+    assert answer.status == 200, answer
+    return answer.body["choices"][0]["text"]
+
+
+def streamed(answer: Answer) -> str:
+    assert (answer.status, answer.whole, answer.events[-1]) == (200, True, "[DONE]"), answer
+    return "".join(re.findall(r'"text": "([^"]*)"', answer.text))

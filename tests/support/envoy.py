@@ -1,0 +1,152 @@
+"""Runs the pinned Envoy in a process of its own, on loopback. ENVOY is its path, which `make envoy` sets."""
+
+import asyncio
+import json
+import os
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+from asking import Connection
+from eks_inference.endpoints.envoy import configuration
+from eks_inference.endpoints.keys import KEYS_FILE, SERVER_KEY_FILE, clients_file, server_file
+from eks_inference.endpoints.proxy import HEALTH_PATH, Proxy, Upstream
+from vllm_router import free_ports
+
+COMMAND = os.environ.get("ENVOY")
+DRAIN = Path(__file__).parents[2] / "components" / "eks_inference" / "endpoints" / "assets" / "drain.sh"
+_STARTS_S = 30
+
+
+class MountedSecret:
+    """A folder as the kubelet mounts a Secret: files are links into a folder that one link chooses, which is replaced whole."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._version = 0
+
+    def write(self, files: Mapping[str, str]) -> None:
+        self._version += 1
+        data = self.folder / f"..{self._version}"
+        data.mkdir()
+        for name, text in files.items():
+            (data / name).write_text(text)
+            if not (self.folder / name).is_symlink():
+                (self.folder / name).symlink_to(f"..data/{name}")
+        (self.folder / "..new").symlink_to(data.name)
+        (self.folder / "..new").rename(self.folder / "..data")
+
+
+@dataclass(eq=False)
+class Envoy:
+    """The proxy of an endpoint before ``upstreams``, configured as its pods are, except for addresses and ports."""
+
+    upstreams: Sequence[Upstream]
+    proxy: Proxy = field(default_factory=lambda: Proxy(()))
+    keys: Mapping[str, str] = field(default_factory=dict)
+    server_key: str = ""
+    resolver: int | None = None
+    """Port of the DNS server that knows the hosts; None: they are addresses."""
+
+    async def __aenter__(self) -> Self:
+        assert COMMAND
+        self._folder = tempfile.TemporaryDirectory()
+        folder = Path(self._folder.name)
+        (folder / "keys").mkdir()
+        self.secret = MountedSecret(folder / "keys")
+        self.rotate(self.keys)
+        self.port, self.health_port, self.admin_port = free_ports(3)
+        proxy = replace(
+            self.proxy,
+            upstreams=self.upstreams,
+            address="127.0.0.1",
+            api_port=self.port,
+            health_port=self.health_port,
+            admin_port=self.admin_port,
+            keys_file=str(folder / "keys" / KEYS_FILE) if self.keys else None,
+            server_key_file=str(folder / "keys" / SERVER_KEY_FILE) if self.server_key else None,
+        )
+        planned = configuration(proxy)
+        if self.resolver:
+            for cluster in planned["static_resources"]["clusters"]:
+                if "cluster_type" in cluster:
+                    asking = {"typed_dns_resolver_config": _asking(self.resolver), "dns_refresh_rate": "0.2s"}
+                    cluster["cluster_type"]["typed_config"] |= asking
+        (folder / "envoy.json").write_text(json.dumps(planned))
+        self._log = (folder / "log").open("w+")
+        arguments = ("--concurrency", "2", "--disable-hot-restart", "--log-level", "warning")
+        self.process = await asyncio.create_subprocess_exec(
+            COMMAND, "-c", str(folder / "envoy.json"), *arguments, stdout=self._log, stderr=self._log
+        )
+        await self._started()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.kill()
+        await self.process.wait()
+        self._log.close()
+        self._folder.cleanup()
+
+    async def _started(self) -> None:
+        end = time.monotonic() + _STARTS_S
+        while True:
+            if self.process.returncode is not None or time.monotonic() > end:
+                raise AssertionError(f"Envoy has not started: {self.log()[-2000:]}")
+            try:
+                if await self.is_ready():
+                    return
+            except (OSError, TimeoutError):
+                pass
+            await asyncio.sleep(0.05)
+
+    def rotate(self, keys: Mapping[str, str], server_key: str | None = None) -> None:
+        """Other keys in the mounted Secret."""
+        self.server_key = self.server_key if server_key is None else server_key
+        files = {KEYS_FILE: clients_file(keys)} if keys else {}
+        self.secret.write(files | ({SERVER_KEY_FILE: server_file(self.server_key)} if self.server_key else {}))
+
+    async def is_ready(self) -> bool:
+        async with Connection(self.health_port, 2) as client:
+            return (await client.get(HEALTH_PATH)).status == 200
+
+    async def metrics(self) -> str:
+        async with Connection(self.health_port, 5) as client:
+            return (await client.get("/stats/prometheus")).text
+
+    async def go(self, leaves_s: int, within_s: int) -> float:
+        """What Kubernetes does with a pod that goes: the script of preStop, then SIGTERM. Returns how long the script took."""
+        began = time.monotonic()
+        script = await asyncio.create_subprocess_exec(
+            "/bin/bash", str(DRAIN), str(self.admin_port), str(leaves_s), str(within_s), stdout=self._log, stderr=self._log
+        )
+        assert await script.wait() == 0
+        took = time.monotonic() - began
+        self.process.terminate()
+        await self.process.wait()
+        return took
+
+    def kill(self) -> None:
+        if self.process.returncode is None:
+            self.process.kill()
+
+    def log(self) -> str:
+        self._log.flush()
+        return Path(self._log.name).read_text()
+
+    def answered(self) -> list[dict[str, str]]:
+        """The lines of the access log."""
+        return [json.loads(line) for line in self.log().splitlines() if line.startswith("{")]
+
+
+def _asking(port: int) -> dict[str, Any]:
+    return {
+        "name": "envoy.network.dns_resolver.cares",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig",
+            "resolvers": [{"socket_address": {"address": "127.0.0.1", "port_value": port}}],
+            "dns_resolver_options": {"no_default_search_domain": True},
+        },
+    }

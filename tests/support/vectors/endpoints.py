@@ -1,0 +1,20 @@
+"""Vectors of the rules about endpoints."""
+
+from typing import Any
+
+from eks_inference.endpoints.facts import EndpointFacts, ServerBehind
+from eks_inference.endpoints.spec import ModelEndpointSpec
+from vectors import Vector
+
+
+def endpoint(*, limited: bool = True, **keys: Any) -> EndpointFacts:
+    """Returns an endpoint with these keys and one server."""
+    behind = {"a": ServerBehind(limited=limited, answer_seconds=180)}
+    return EndpointFacts("chat", ModelEndpointSpec.model_validate(keys), behind)
+
+
+VECTORS = {
+    "END001": Vector(endpoint, lambda: endpoint(largest_request_mib=256), "two of the largest requests at once"),
+    "END002": Vector(endpoint, lambda: endpoint(longest_silence_seconds=60), "longer than 60 s are cut"),
+    "END003": Vector(endpoint, lambda: endpoint(limited=False), "any pod of the cluster reaches a"),
+}

@@ -1,0 +1,73 @@
+"""Vectors of the rules about gateways."""
+
+from typing import Any
+
+from eks_inference.gateway.facts import GatewayFacts, RoutedServer
+from eks_inference.gateway.routes import routes
+from eks_inference.gateway.spec import GatewaySpec
+from vectors import Vector
+
+LOGIN = {
+    "issuer": "https://id.example.com",
+    "authorization_endpoint": "https://id.example.com/authorize",
+    "token_endpoint": "https://id.example.com/token",
+    "user_info_endpoint": "https://id.example.com/userinfo",
+    "client_id": "models",
+}
+
+
+def routed(**facts: Any) -> RoutedServer:
+    usual: dict[str, Any] = {"api_keys": True, "grpc": False, "settles": True, "limited": True, "answer_seconds": 180}
+    return RoutedServer(path=("servers", "a"), **{**usual, **facts})
+
+
+def gateway(
+    servers: dict[str, RoutedServer] | None = None, *, public_subnets: bool = True, own_subnets: bool = True, **keys: Any
+) -> GatewayFacts:
+    """Returns a gateway to the servers, by default one vLLM server, with more keys."""
+    spec = GatewaySpec.model_validate({"host": "models.example.com", "hosted_zone_id": "Z0123456789ABCDEFGHIJ", **keys})
+    behind = servers or {"a": routed()}
+    return GatewayFacts(
+        spec,
+        routes(spec, list(behind)),
+        "us-west-2",
+        {name: behind[name] for name in (spec.routes or behind) if name in behind},
+        public_subnets=public_subnets,
+        own_subnets=own_subnets,
+    )
+
+
+def certificate_of(region: str) -> GatewayFacts:
+    return gateway(certificate_arn=f"arn:aws:acm:{region}:123456789012:certificate/12345678-1234-1234-1234-123456789012")
+
+
+def two(**route: Any) -> GatewayFacts:
+    """Returns two Triton servers, the second with this route."""
+    behind = {"a": routed(grpc=True), "b": routed(grpc=True)}
+    return gateway(behind, routes={"a": {}, "b": route})
+
+
+def public(*, api_keys: bool = True, login: bool = False) -> GatewayFacts:
+    extra = {"login": LOGIN, "routes": {"a": {"login": True}}} if login else {}
+    return gateway({"a": routed(api_keys=api_keys)}, public=True, **extra)
+
+
+def with_hosts(count: int) -> GatewayFacts:
+    names = [f"s{number}" for number in range(count)]
+    return gateway({name: routed() for name in names}, routes={name: {"host": f"{name}.example.com"} for name in names})
+
+
+VECTORS = {
+    "GWY001": Vector(
+        lambda: certificate_of("us-west-2"), lambda: certificate_of("us-east-1"), "cannot use a certificate of us-east-1"
+    ),
+    "GWY002": Vector(lambda: two(host="b.example.com"), lambda: two(path="/b"), "gRPC leads to a already"),
+    "GWY003": Vector(gateway, lambda: gateway(idle_timeout_seconds=60), "longer than 60 s are cut"),
+    "GWY004": Vector(
+        lambda: public(api_keys=False, login=True), lambda: public(api_keys=False), "anyone on the internet could use a"
+    ),
+    "GWY005": Vector(public, lambda: gateway(public=True, public_subnets=False), "no public subnets"),
+    "GWY006": Vector(lambda: with_hosts(10), lambda: with_hosts(11), "would have 11 names"),
+    "GWY007": Vector(gateway, lambda: gateway({"a": routed(settles=False)}), "a roll-out loses some"),
+    "GWY008": Vector(gateway, lambda: gateway(own_subnets=False), "any pod reaches a"),
+}

@@ -1,0 +1,91 @@
+"""Runs the pinned vllm-router in a process of its own, on loopback. VLLM_ROUTER is its path, which `make router` sets."""
+
+import asyncio
+import io
+import os
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from asking import Connection
+
+COMMAND = os.environ.get("VLLM_ROUTER")
+_STARTS_S = 30
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+@dataclass(eq=False)
+class VllmRouter:
+    """``servers`` are equal ones, instead of prefill and decode. It gets PATH and ``environment``, so no key of the caller's."""
+
+    prefill: Sequence[str] = ()
+    decode: Sequence[str] = ()
+    arguments: Sequence[str] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    servers: Sequence[str] = ()
+    policy: str = "round_robin"
+
+    async def __aenter__(self) -> Self:
+        assert COMMAND
+        self.port, self.metrics_port = free_ports(2)
+        # Each URL is a word of its own: the binary that the image runs does not take --prefill=URL (src/main.rs).
+        sides = (("--prefill", self.prefill), ("--decode", self.decode))
+        servers = [word for flag, urls in sides for url in urls for word in (flag, url)]
+        self._log = io.FileIO(os.memfd_create("vllm-router"), "w+")
+        self.process = await asyncio.create_subprocess_exec(
+            COMMAND,
+            *(("--worker-urls", *self.servers) if self.servers else ("--vllm-pd-disaggregation",)),
+            *(f"--port={self.port}", f"--prometheus-port={self.metrics_port}", "--worker-startup-check-interval=1"),
+            *(f"--policy={self.policy}", *servers, *self.arguments),
+            env={"PATH": os.environ["PATH"], **self.environment},
+            stdout=self._log,
+            stderr=self._log,
+        )
+        await self._started()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self.process.returncode is None:
+            self.process.kill()
+        await self.process.wait()
+        self._log.close()
+
+    async def _started(self) -> None:
+        end = time.monotonic() + _STARTS_S
+        while True:
+            if self.process.returncode is not None or time.monotonic() > end:
+                raise AssertionError(f"vllm-router has not started: {self.log()[-2000:]}")
+            try:
+                async with Connection(self.port, 2) as client:
+                    if (await client.get("/liveness")).status == 200:
+                        return
+            except (OSError, TimeoutError):
+                await asyncio.sleep(0.05)
+
+    async def terminate(self, within_s: float = 30) -> int:
+        """Its exit code after SIGTERM."""
+        self.process.terminate()
+        return await asyncio.wait_for(self.process.wait(), within_s)
+
+    def log(self) -> str:
+        self._log.seek(0)
+        return self._log.read().decode(errors="replace")
+
+    async def metrics(self) -> dict[str, float]:
+        """Samples by name with labels."""
+        async with Connection(self.metrics_port) as client:
+            text = (await client.get("/metrics")).text
+        return {
+            name: float(value)
+            for name, _, value in (line.rpartition(" ") for line in text.splitlines() if line[:1] != "#")
+            if name
+        }

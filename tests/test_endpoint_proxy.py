@@ -1,0 +1,744 @@
+"""The proxy of an endpoint: the real Envoy, configured as its pods are, between clients and slow servers."""
+
+import asyncio
+import itertools
+import re
+import socket
+import subprocess
+import tomllib
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import grpc
+import grpc.aio
+import pytest
+
+from asking import Answer, Connection, in_loop
+from conftest import ROOT
+from eks_inference.catalog import versions
+from eks_inference.endpoints.proxy import CLIENT_HEADER, PATHS, SESSION_HEADER, Proxy, Spread, Upstream
+from envoy import COMMAND, Envoy
+from streaming_servers import CachingServer, ClusterDns, StreamingServer, known_part, talk
+from vllm_router import free_ports
+
+if not COMMAND:
+    pytest.skip("Envoy is not installed: make envoy", allow_module_level=True)
+
+ANY = Proxy(())
+CHAT = "/v1/chat/completions"
+KEYS = {"team-a": "key-of-team-a-0001", "team-b": "key-of-team-b-0001"}
+
+
+@dataclass
+class Endpoint:
+    """The proxy, and the pods of the servers of models ``a`` and ``b``, each with an address of its own."""
+
+    envoy: Envoy
+    dns: ClusterDns
+    pods: dict[str, list[StreamingServer]]
+
+    def ready(self, model: str) -> list[StreamingServer]:
+        """The pods that DNS tells of."""
+        return self.dns.ready[f"server-{model}.test"]
+
+    def seen(self, model: str) -> list[Any]:
+        return [asked for pod in self.pods[model] for asked in pod.seen]
+
+    async def ask(self, model: str = "a", key: str = KEYS["team-a"], path: str = CHAT, session: str = "", **body: Any) -> Answer:
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        async with Connection(self.envoy.port, 100, headers | ({SESSION_HEADER: session} if session else {})) as client:
+            return await client.post(path, {"model": model, "messages": [], **body})
+
+    async def streams(self, count: int, tokens: int, model: str = "a") -> list[Answer | BaseException]:
+        asked = [self.ask(model, stream=True, max_tokens=tokens) for _ in range(count)]
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+
+ADDRESSES = (f"127.0.1.{number}" for number in itertools.count(1))
+"""Every address of 127.0.0.0/8 is this machine."""
+
+
+@asynccontextmanager
+async def endpoint(
+    proxy: Proxy = ANY, *, pods: int = 1, keys: dict[str, str] = KEYS, server_key: str = "", token_s: float = 0.02
+) -> AsyncIterator[Endpoint]:
+    async with AsyncExitStack() as stack:
+        dns = await stack.enter_async_context(ClusterDns())
+        made: dict[str, list[StreamingServer]] = {}
+        upstreams: list[Upstream] = []
+        for model, port in zip(("a", "b"), free_ports(2), strict=True):
+            made[model] = [
+                await stack.enter_async_context(StreamingServer(f"{model}{number}", token_s, host=next(ADDRESSES), port=port))
+                for number in range(pods)
+            ]
+            dns.ready[f"server-{model}.test"] = list(made[model])
+            upstreams.append(Upstream(f"server-{model}", f"server-{model}.test", port, model))
+        envoy = await stack.enter_async_context(Envoy(upstreams, proxy, keys, server_key, dns.port))
+        yield Endpoint(envoy, dns, made)
+
+
+def whole(answer: Answer | BaseException, tokens: int) -> bool:
+    return isinstance(answer, Answer) and answer.whole and answer.events[-1:] == ["[DONE]"] and len(answer.events) == tokens + 1
+
+
+def test_this_is_the_version_that_pods_run() -> None:
+    told = subprocess.run([COMMAND, "--version"], capture_output=True, text=True, check=True).stdout
+    assert f"/{versions.image('envoy').rpartition(':v')[2]}/" in told
+
+
+# -- who may ask -----------------------------------------------------------------------------------------------------------------
+
+
+@in_loop
+async def test_nobody_asks_without_a_key() -> None:
+    async with endpoint() as there:
+        for key in ("", "wrong", KEYS["team-a"][:-1], f"{KEYS['team-a']}x"):
+            for path in (*PATHS, "/v1/models", "/", "/v2/models", "/metrics"):
+                assert (await there.ask(key=key, path=path)).status == 401, (key, path)
+        assert not there.seen("a") + there.seen("b")
+        assert (await there.ask()).status == 200
+
+
+@in_loop
+async def test_the_server_learns_the_client_and_never_its_key() -> None:
+    async with endpoint() as there, Connection(there.envoy.port) as client:
+        client.headers = {"authorization": f"Bearer {KEYS['team-b']}", CLIENT_HEADER: "team-a"}
+        assert (await client.post(CHAT, {"model": "a"})).status == 200
+        (asked,) = there.seen("a")
+        assert asked.headers[CLIENT_HEADER] == "team-b"
+        assert not [value for value in asked.headers.values() if KEYS["team-b"] in value]
+
+
+@in_loop
+async def test_the_server_gets_its_own_key_which_rotates() -> None:
+    async with endpoint(server_key="server-key-1") as there:
+        await there.ask()
+        there.envoy.rotate(KEYS, "server-key-2")
+        await asyncio.sleep(1)
+        await there.ask()
+        assert [asked.headers["authorization"] for asked in there.seen("a")] == ["Bearer server-key-1", "Bearer server-key-2"]
+
+
+@in_loop
+async def test_keys_rotate_under_load_and_two_are_valid_at_once() -> None:
+    old, new = KEYS["team-a"], "key-of-team-a-0002"
+    async with endpoint(pods=2) as there:
+        long = asyncio.create_task(there.streams(20, 150))
+        await asyncio.sleep(0.3)
+        there.envoy.rotate({**KEYS, "team-a/next": new})
+        await asyncio.sleep(1)
+        assert [(await there.ask(key=key)).status for key in (old, new)] == [200, 200]
+        assert {asked.headers[CLIENT_HEADER] for asked in there.seen("a")} == {"team-a"}
+        there.envoy.rotate({"team-a": new, "team-b": KEYS["team-b"]})
+        await asyncio.sleep(1)
+        assert [(await there.ask(key=key)).status for key in (old, new)] == [401, 200]
+        assert all(whole(answer, 150) for answer in await long), "streams that the old key began"
+
+
+@in_loop
+async def test_keys_that_cannot_be_read_leave_the_last_ones_in_force() -> None:
+    async with endpoint() as there:
+        there.envoy.secret.write({"clients.json": "{"})
+        await asyncio.sleep(1)
+        assert [(await there.ask(key=key)).status for key in (KEYS["team-a"], "none-of-them-all")] == [200, 401]
+
+
+@in_loop
+async def test_without_keys_whoever_reaches_it_asks() -> None:
+    async with endpoint(keys={}) as there:
+        assert (await there.ask(key="")).status == 200
+
+
+@in_loop
+async def test_each_client_has_a_limit_of_its_own() -> None:
+    async with endpoint(Proxy((), requests_per_minute=5)) as there:
+        statuses = [(await there.ask(key=KEYS["team-a"])).status for _ in range(8)]
+        assert statuses == [200] * 5 + [429] * 3
+        assert [(await there.ask(key=KEYS["team-b"])).status for _ in range(5)] == [200] * 5
+        assert len(there.seen("a")) == 10
+
+
+@in_loop
+async def test_more_clients_than_envoy_counts_by_itself_have_limits_of_their_own() -> None:
+    keys = {f"team-{number}": f"key-of-team-{number:08}" for number in range(40)}
+    async with endpoint(Proxy((), requests_per_minute=2), keys=keys) as there:
+        for status in (200, 200, 429):
+            assert {(await there.ask(key=key)).status for key in keys.values()} == {status}
+
+
+@in_loop
+async def test_a_client_may_give_one_key_twice_and_no_log_tells_it() -> None:
+    key = KEYS["team-a"]
+    async with endpoint(keys={"team-a": key, "team-a/next": key}) as there:
+        assert (await there.ask()).status == 200
+        assert key not in there.envoy.log()
+
+
+@in_loop
+async def test_without_keys_no_client_names_itself() -> None:
+    async with endpoint(keys={}) as there, Connection(there.envoy.port, headers={CLIENT_HEADER: "team-a"}) as client:
+        assert (await client.post(CHAT, {"model": "a"})).status == 200
+        (asked,) = there.seen("a")
+        assert CLIENT_HEADER not in asked.headers
+
+
+@in_loop
+async def test_two_hundred_models_are_listed() -> None:
+    models = [f"organisation/a-model-with-a-name-{number}+%D" for number in range(200)]
+    async with StreamingServer() as pod:
+        upstreams = [Upstream(f"server-{number}", "127.0.0.1", pod.port, model) for number, model in enumerate(models)]
+        async with Envoy(upstreams) as envoy, Connection(envoy.port) as client:
+            assert [one["id"] for one in (await client.get("/v1/models")).body["data"]] == models
+            assert (await client.post(CHAT, {"model": models[-1]})).status == 200
+            assert (await client.post(CHAT, {"model": "none"})).status == 404
+
+
+@in_loop
+async def test_a_server_may_have_a_name_of_envoys() -> None:
+    async with StreamingServer() as pod:
+        upstreams = [
+            Upstream("admin", "127.0.0.1", pod.port, "a"),
+            Upstream("x-grpc", "127.0.0.1", pod.port, "b"),
+            Upstream("x", "127.0.0.1", pod.port, grpc_port=pod.port),
+        ]
+        async with Envoy(upstreams) as envoy, Connection(envoy.port) as client:
+            for model in ("a", "b"):
+                assert (await client.post(CHAT, {"model": model})).status == 200
+            assert "envoy_cluster_name" in await envoy.metrics()
+
+
+@in_loop
+async def test_paths_of_triton_that_change_it_are_closed() -> None:
+    async with (
+        StreamingServer() as pod,
+        Envoy([Upstream("triton", "127.0.0.1", pod.port)]) as envoy,
+        Connection(envoy.port) as client,
+    ):
+        for path in ("/v2/models/m", "/v2/models/m/versions/1/infer", "/v2/models/m/generate_stream"):
+            assert (await client.post(path, {})).status == 200, path
+        for path in ("/v2", "/v2/health/ready"):
+            assert (await client.get(path)).status == 200, path
+        closed = (
+            "/v2/repository/models/m/unload",
+            "/v2/systemsharedmemory/region/r/register",
+            "/v2/trace/setting",
+            "/v2/models/m/trace/setting",
+            "/v2/logging",
+        )
+        for path in closed:
+            assert (await client.post(path, {})).status == 404, path
+
+
+@in_loop
+async def test_clients_that_take_every_connection_leave_kubernetes_and_the_drain_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eks_inference.endpoints.envoy._MOST_CONNECTIONS", 10)
+    async with endpoint() as there:
+        taken = [await asyncio.open_connection("127.0.0.1", there.envoy.port) for _ in range(20)]
+        await asyncio.sleep(0.5)
+        assert await there.envoy.is_ready()
+        for _, writer in taken:
+            writer.close()
+
+
+@in_loop
+async def test_a_server_gets_no_more_requests_at_once_than_it_may() -> None:
+    async with endpoint(Proxy((), concurrent_requests=4)) as there:
+        answers = await asyncio.gather(*(there.ask(max_tokens=40) for _ in range(10)))
+        assert sorted(answer.status for answer in answers) == [200] * 4 + [503] * 6
+        assert (await there.ask("b")).status == 200
+
+
+@in_loop
+async def test_more_than_envoys_own_limits_wait_at_the_server() -> None:
+    async with endpoint(keys={}) as there:
+        answers = await asyncio.gather(*(there.ask(key="", max_tokens=100) for _ in range(1100)))
+        assert {answer.status for answer in answers} == {200}
+
+
+# -- which server answers --------------------------------------------------------------------------------------------------------
+
+
+@in_loop
+async def test_the_model_of_the_request_chooses_the_server() -> None:
+    async with endpoint() as there:
+        for model in ("a", "b"):
+            for path in PATHS:
+                assert (await there.ask(model, path=path)).body["choices"][0]["text"] == f"{model}0"
+        answer = await there.ask("c")
+        assert (answer.status, answer.body["error"]["code"]) == (404, "model_not_found")
+        assert "a, b" in answer.body["error"]["message"]
+        async with Connection(there.envoy.port, headers={"authorization": f"Bearer {KEYS['team-a']}"}) as client:
+            listed = await client.get("/v1/models")
+            assert [one["id"] for one in listed.body["data"]] == ["a", "b"]
+            assert listed.headers["content-type"] == "application/json"
+
+
+@in_loop
+async def test_odd_bodies_are_answered_and_reach_nobody() -> None:
+    async with endpoint() as there:
+        for body in ({}, {"model": None}, {"model": 3}, {"model": ["a"]}, {"model": {"a": 1}}, [], "a", None, {"Model": "a"}):
+            async with Connection(there.envoy.port, headers={"authorization": f"Bearer {KEYS['team-a']}"}) as client:
+                assert (await client.post(CHAT, body)).status == 404, body
+        assert not there.seen("a") + there.seen("b")
+
+
+@in_loop
+async def test_paths_that_change_a_server_are_closed() -> None:
+    closed = (
+        "/v1/load_lora_adapter",
+        "/v1/unload_lora_adapter",
+        "/metrics",
+        "/health",
+        "/sleep",
+        "/collective_rpc",
+        "/v1/../sleep",
+    )
+    odd = ("/v1/chat/completions/", "//v1/chat/completions/../../../metrics", "/v1/chat%2fcompletions", "/v1/chat/completions%00")
+    async with endpoint() as there:
+        for path in (*closed, *odd):
+            assert (await there.ask(path=path)).status in (400, 404), path
+        assert not there.seen("a")
+
+
+BODY = b'{"model": "m", "messages": []}'
+CHUNKED = b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
+TRICKS: dict[str, tuple[list[str], bytes]] = {
+    "another name": ([f"{CLIENT_HEADER}: root", "X-Endpoint-Client: root"], BODY),
+    "underscores": (["x_endpoint_client: root", "x-endpoint_client: root"], BODY),
+    "a nominated header": ([f"connection: {CLIENT_HEADER}, keep-alive", f"{CLIENT_HEADER}: root"], BODY),
+    "a nominated key": (["connection: authorization"], BODY),
+    "a folded header": (["x-a: b", f" {CLIENT_HEADER}: root"], BODY),
+    "a bare line feed": ([f"x-a: b\n{CLIENT_HEADER}: root"], BODY),
+    "a blank before the colon": ([f"{CLIENT_HEADER} : root"], BODY),
+    "two keys": (["authorization: Bearer another-key-of-nobody"], BODY),
+    "two lengths": (["content-length: 5"], BODY),
+    "length and chunks": (["transfer-encoding: chunked"], CHUNKED + b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n"),
+    "an unknown encoding": (["transfer-encoding: xchunked"], CHUNKED),
+    "a second request without a key": ([], BODY + b"POST /metrics HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"),
+    "answers again and again": (
+        ["x-envoy-retry-on: retriable-status-codes", "x-envoy-retriable-status-codes: 200", "x-envoy-max-retries: 50"],
+        BODY,
+    ),
+    "an address inside": (["x-forwarded-for: 10.0.0.1", "x-envoy-internal: true", "x-envoy-upstream-rq-timeout-ms: 1"], BODY),
+    "another path": (["x-envoy-original-path: /metrics", "x-original-url: /metrics", "x-rewrite-url: /metrics"], BODY),
+    "another protocol": (["upgrade: websocket", "connection: upgrade"], BODY),
+}
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+@in_loop
+async def test_no_trick_with_headers_reaches_a_server_as_anybody_else(trick: str) -> None:
+    """As bytes on the wire, because clients refuse to send most of this."""
+    headers, body = TRICKS[trick]
+    received: list[bytes] = []
+
+    async def server(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(server, "127.0.0.1", 0) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        for key in (KEYS["team-a"], ""):
+            async with Envoy([Upstream("s", "127.0.0.1", port, "m")], keys=KEYS) as envoy:
+                lines = [f"POST {CHAT} HTTP/1.1", "host: x", "content-type: application/json", f"content-length: {len(BODY)}"]
+                lines += [f"authorization: Bearer {key}"] * bool(key) + headers
+                reader, writer = await asyncio.open_connection("127.0.0.1", envoy.port)
+                writer.write("\r\n".join([*lines, "", ""]).encode() + body)
+                status = int((await reader.readuntil(b"\r\n")).split()[1])
+                await asyncio.sleep(0.2)  # for whatever else might come of it
+                writer.close()
+                assert status in ((200, 400, 401, 403, 501) if key else (400, 401, 403, 501))
+            if not key:
+                assert not received
+            assert len(received) == (status == 200), "once, or never"
+            for head in received:
+                assert head.startswith(f"POST {CHAT} HTTP/1.1\r\n".encode())
+                named = [line for line in head.split(b"\r\n") if re.match(rb"x[-_]endpoint[-_]client", line, re.IGNORECASE)]
+                assert named == [f"{CLIENT_HEADER}: team-a".encode()]
+                assert not any(each.encode() in head for each in KEYS.values())
+            received.clear()
+
+
+@pytest.mark.parametrize("key", ['a"quoted\\key,with;all=~{}%HOST%', "Bearer-Bearer-Bearer", "%%%%%%%%%%%%%%%%%%%"])
+@in_loop
+async def test_a_key_may_have_any_visible_character(key: str) -> None:
+    async with endpoint(keys={"team-a": key}) as there:
+        assert [(await there.ask(key=given)).status for given in (key, key[:-1], key.swapcase())] == [
+            200,
+            401,
+            401 if key.swapcase() != key else 200,
+        ]
+
+
+@in_loop
+async def test_large_requests_of_one_client_are_refused_in_time_and_cut_nobodys_answer() -> None:
+    """Measured in a quiet hour: 80 of them take 387 to 510 MiB, and 1308 where nothing refuses them."""
+    memory_mib, body = 512, b'{"model": "b", "prompt": "' + b"x" * ((16 << 20) - 1000) + b'"}'
+    head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {KEYS['team-b']}\r\ncontent-type: application/json"
+
+    def large(port: int) -> None:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 20) as client:
+            client.sendall(f"{head}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+            client.recv(1)
+
+    async with endpoint(Proxy((), memory_bytes=memory_mib << 20, largest_request_bytes=16 << 20), token_s=0.1) as there:
+        there.ready("b").clear()
+        running = asyncio.create_task(there.streams(10, 80))
+        await asyncio.sleep(0.5)
+        with ThreadPoolExecutor(40) as clients:
+            loop = asyncio.get_running_loop()
+            await asyncio.gather(*(loop.run_in_executor(clients, large, there.envoy.port) for _ in range(40)))
+        assert all(whole(answer, 80) for answer in await running)
+        async with asyncio.timeout(60):  # Envoy writes its lines together, every ten seconds or so
+            while not any((one["client"], one["reason"]) == ("team-b", "overload") for one in there.envoy.answered()):
+                await asyncio.sleep(0.1)
+        assert (await there.ask()).status == 200, "and it takes requests again"
+
+
+@in_loop
+async def test_large_requests_pass_and_larger_ones_are_refused() -> None:
+    async with endpoint(Proxy((), largest_request_bytes=4 << 20)) as there:
+        assert (await there.ask("b", prompt="x" * (3 << 20))).status == 200
+        assert (await there.ask("b", prompt="x" * (5 << 20))).status == 413
+        (asked,) = there.seen("b")
+        assert len(asked.body["prompt"]) == 3 << 20
+
+
+@in_loop
+async def test_the_kserve_api_passes_over_http_and_grpc() -> None:
+    asked: list[tuple[str, dict[str, str], bytes]] = []
+
+    class Tensors(grpc.GenericRpcHandler):
+        def service(self, handler_call_details: Any) -> Any:
+            def answer(request: bytes, context: Any) -> bytes:
+                asked.append((handler_call_details.method, dict(context.invocation_metadata()), request))
+                return b"tensors"
+
+            return grpc.unary_unary_rpc_method_handler(answer)
+
+    server = grpc.server(ThreadPoolExecutor(2), handlers=[Tensors()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    async with StreamingServer("triton") as http:
+        upstream = Upstream("triton", "127.0.0.1", http.port, grpc_port=port)
+        async with Envoy([upstream], keys=KEYS) as envoy, grpc.aio.insecure_channel(f"127.0.0.1:{envoy.port}") as channel:
+            call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await call(b"x")
+            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            key = (("authorization", f"Bearer {KEYS['team-a']}"),)
+            assert await call(b"x" * 100, metadata=key) == b"tensors"
+            ((method, metadata, data),) = asked
+            assert (method, metadata[CLIENT_HEADER], len(data)) == ("/inference.GRPCInferenceService/ModelInfer", "team-a", 100)
+            async with Connection(envoy.port, headers={"authorization": f"Bearer {KEYS['team-a']}"}) as client:
+                assert (await client.post("/v2/models/m/infer", {})).status == 200
+                assert (await client.post("/v2x", {})).status == 404
+                assert (await client.post(CHAT, {"model": "m"})).status == 404
+    server.stop(None)
+
+
+# -- nothing is lost -------------------------------------------------------------------------------------------------------------
+
+
+@in_loop
+async def test_the_pods_of_a_server_are_replaced_one_after_the_other() -> None:
+    """As a roll-out, the drain of a node and a scale-in do: a pod leaves the Service, ends its answers, and is gone."""
+    async with endpoint(pods=3) as there, AsyncExitStack() as later:
+        begun = []
+        for old in list(there.pods["a"]):
+            begun.append(asyncio.create_task(there.streams(20, 40)))
+            await asyncio.sleep(0.2)
+            new = StreamingServer(f"new-{old.name}", host=next(ADDRESSES), port=old.port)
+            there.pods["a"].append(await later.enter_async_context(new))
+            there.ready("a").append(new)
+            there.ready("a").remove(old)
+            await asyncio.sleep(1)  # as long as preStop waits here: names are asked for five times a second
+            while old.answered < len(old.seen):
+                await asyncio.sleep(0.02)
+            old.die()
+        begun.append(asyncio.create_task(there.streams(20, 40)))
+        answers = [answer for group in await asyncio.gather(*begun) for answer in group]
+        assert len(answers) == 80
+        assert all(whole(answer, 40) for answer in answers)
+        assert all(pod.seen for pod in there.pods["a"])
+
+
+@in_loop
+async def test_a_pod_that_dies_takes_only_its_own_streams_and_their_clients_can_tell() -> None:
+    async with endpoint(pods=2) as there:
+        running = asyncio.create_task(there.streams(30, 60))
+        await asyncio.sleep(0.4)
+        died, other = there.pods["a"]
+        lost, kept = len(died.seen), len(other.seen)
+        there.ready("a").remove(died)
+        died.die()
+        answers = await running
+        assert [whole(answer, 60) for answer in answers].count(True) == kept
+        cut = [answer for answer in answers if not whole(answer, 60)]
+        assert len(cut) == lost
+        # A client sees the end of the connection in the midst of the answer, never an end that looks like one.
+        assert all(isinstance(answer, OSError) or (isinstance(answer, Answer) and not answer.whole) for answer in cut)
+
+
+@in_loop
+async def test_a_pod_that_refuses_connections_costs_no_request() -> None:
+    """It has just gone, and names still lead there."""
+    async with endpoint(pods=3) as there:
+        dead, *alive = there.pods["a"]
+        dead.die()
+        answers = await asyncio.gather(*(there.ask() for _ in range(60)))
+        assert {answer.status for answer in answers} == {200}
+        assert not dead.seen
+        assert all(pod.seen for pod in alive)
+
+
+@pytest.mark.parametrize("spread", get_args(Spread))
+@in_loop
+async def test_pods_that_refuse_connections_cost_nothing_while_the_other_is_busy(spread: Spread) -> None:
+    """They have no requests, so they are the pods with the fewest."""
+    async with endpoint(Proxy((), spread=spread), pods=3) as there:
+        alive, *dead = there.pods["a"]
+        for pod in dead:
+            there.ready("a").remove(pod)
+            pod.die()
+        await asyncio.sleep(1.5)
+        running = asyncio.create_task(there.streams(12, 300))
+        await asyncio.sleep(0.5)
+        there.ready("a").extend(dead)
+        await asyncio.sleep(1.5)  # names are asked for five times a second
+        answers = await asyncio.gather(*(there.ask(session=str(number)) for number in range(40)))
+        assert {answer.status for answer in answers} == {200}
+        assert all(whole(answer, 300) for answer in await running)
+        assert len(alive.seen) == 52
+
+
+@in_loop
+async def test_without_a_pod_the_answer_is_503() -> None:
+    async with endpoint() as there:
+        there.ready("a").clear()
+        there.pods["a"][0].die()
+        assert (await there.ask()).status == 503
+        assert (await there.ask("b")).status == 200
+
+
+# -- which pod answers -----------------------------------------------------------------------------------------------------------
+
+
+@in_loop
+async def test_the_pod_with_the_fewest_requests_answers() -> None:
+    async with endpoint(pods=2) as there:
+        stuck = asyncio.create_task(there.streams(1, 2000))
+        await asyncio.sleep(0.5)
+        busy = next(pod for pod in there.pods["a"] if pod.seen)
+        assert {(await there.ask()).status for _ in range(30)} == {200}
+        assert len(busy.seen) == 1
+        stuck.cancel()
+
+
+@in_loop
+async def test_a_session_stays_with_its_pod() -> None:
+    async with endpoint(Proxy((), spread="sessions"), pods=4) as there:
+        answered: dict[str, set[str]] = {}
+        for turn in range(5):
+            for number in range(12):
+                answer = await there.ask(session=f"s{number}")
+                answered.setdefault(f"s{number}", set()).add(answer.body["choices"][0]["text"])
+                assert answer.status == 200, turn
+        assert all(len(pods) == 1 for pods in answered.values())
+        assert len(set.union(*answered.values())) >= 3
+
+
+@in_loop
+async def test_sessions_of_one_pod_do_not_overload_it() -> None:
+    async with endpoint(Proxy((), spread="sessions"), pods=4) as there:
+        asked: list[asyncio.Task[Answer]] = []
+        for _ in range(80):  # one after the other: what is not yet connected does not count
+            asked.append(asyncio.create_task(there.ask(session="the same", max_tokens=150)))
+            await asyncio.sleep(0.02)
+        assert {answer.status for answer in await asyncio.gather(*asked)} == {200}
+        assert max(len(pod.seen) for pod in there.pods["a"]) < 40
+
+
+async def known_by(spread: Spread, pods: int) -> float:
+    async with AsyncExitStack() as stack:
+        made = [await stack.enter_async_context(CachingServer()) for _ in range(pods)]
+        upstreams = [Upstream(f"s{number}", "127.0.0.1", pod.port, "m") for number, pod in enumerate(made)]
+        envoy = await stack.enter_async_context(Envoy(upstreams, Proxy((), spread=spread)))
+        await talk(envoy.port)
+        assert max(len(pod.seen) for pod in made) <= 96 / pods * 1.75, "one pod has most of the work"
+        return known_part(made)
+
+
+@in_loop
+async def test_a_conversation_stays_where_its_beginning_is_known() -> None:
+    """Of what sixteen conversations say in six turns, one pod would know three quarters, and four pods not much less."""
+    most = await known_by("prefixes", 1)
+    assert await known_by("prefixes", 4) > 0.8 * most
+    assert await known_by("least_requests", 4) < 0.8 * most
+
+
+BEGINNINGS: dict[str, tuple[str, Callable[[int, int], dict[str, Any]]]] = {
+    "messages": (CHAT, lambda talk, turn: {"messages": [{"role": "user", "content": f"talk {talk}"}, *[{"role": "x"}] * turn]}),
+    "parts": (
+        CHAT,
+        lambda talk, turn: {
+            "messages": [{"role": "user", "content": [{"type": "text", "text": f"talk {talk}"}, *[{"type": "x"}] * turn]}]
+        },
+    ),
+    "a prompt": ("/v1/completions", lambda talk, turn: {"prompt": f"talk {talk}: {'word ' * 60}{turn}"}),
+    "an input": ("/v1/responses", lambda talk, turn: {"input": f"talk {talk}: {'word ' * 60}{turn}"}),
+    "behind much": (CHAT, lambda talk, turn: {"tools": ["x" * 50_000], **BEGINNINGS["messages"][1](talk, turn)}),
+}
+
+
+@pytest.mark.parametrize("shape", BEGINNINGS)
+@in_loop
+async def test_what_begins_alike_goes_to_one_pod(shape: str) -> None:
+    path, body = BEGINNINGS[shape]
+    async with endpoint(Proxy((), spread="prefixes"), pods=4) as there:
+        answered: dict[int, set[str]] = {}
+        for turn in range(3):
+            for talk in range(12):
+                answer = await there.ask(path=path, **body(talk, turn))
+                answered.setdefault(talk, set()).add(answer.body["choices"][0]["text"])
+        assert all(len(pods) == 1 for pods in answered.values())
+        assert len(set.union(*answered.values())) >= 3
+
+
+@in_loop
+async def test_a_session_that_a_client_names_counts_before_what_it_says() -> None:
+    async with endpoint(Proxy((), spread="prefixes"), pods=4) as there:
+        for number in range(12):
+            await there.ask(session="one", messages=[{"role": "user", "content": f"talk {number}"}])
+        assert [len(pod.seen) for pod in there.pods["a"]].count(0) == 3
+
+
+@in_loop
+async def test_whatever_a_request_begins_with_it_is_answered() -> None:
+    odd: tuple[Any, ...] = (
+        "",
+        "user",
+        ["user"],
+        {"role": "user"},
+        [{"role": "user"}],
+        [{"role": 3}],
+        None,
+        5,
+        "\x00\U0001f600",
+        "x" * 200_000,
+    )
+    async with endpoint(Proxy((), spread="prefixes"), pods=2) as there:
+        for messages in odd:
+            for key in ("messages", "prompt", "input", "nothing"):
+                assert (await there.ask(**{key: messages})).status == 200, (key, messages)
+        assert len(there.seen("a")) == 4 * len(odd)
+        assert "script log" not in there.envoy.log()
+
+
+@in_loop
+async def test_servers_of_one_model_share_its_requests() -> None:
+    async with StreamingServer("one") as one, StreamingServer("two") as two:
+        upstreams = [Upstream(pod.name, "127.0.0.1", pod.port, "m") for pod in (one, two)]
+        async with Envoy(upstreams) as envoy, Connection(envoy.port) as client:
+            for _ in range(40):
+                assert (await client.post(CHAT, {"model": "m"})).status == 200
+            assert [model["id"] for model in (await client.get("/v1/models")).body["data"]] == ["m"]
+        assert min(len(one.seen), len(two.seen)) > 5
+
+
+@in_loop
+async def test_a_pod_of_the_proxy_goes_when_its_streams_have_ended() -> None:
+    async with endpoint(pods=2) as there:
+        running = asyncio.create_task(there.streams(20, 100))
+        await asyncio.sleep(0.3)
+        going = asyncio.create_task(there.envoy.go(leaves_s=1, within_s=30))
+        await asyncio.sleep(0.5)
+        assert not await there.envoy.is_ready()
+        assert (await there.ask()).status == 200, "who does not know yet that it goes"
+        assert all(whole(answer, 100) for answer in await running)
+        assert 1 < await going < 10
+
+
+@in_loop
+async def test_a_pod_of_the_proxy_does_not_wait_for_ever() -> None:
+    async with endpoint(token_s=0.5) as there:
+        running = asyncio.create_task(there.streams(1, 60))
+        await asyncio.sleep(0.3)
+        assert await there.envoy.go(leaves_s=0, within_s=2) < 10
+        (answer,) = await running
+        assert not whole(answer, 60)
+
+
+@in_loop
+async def test_no_timeout_cuts_an_answer_that_flows_and_silence_ends_one() -> None:
+    async with endpoint(Proxy((), silence_seconds=2)) as there:
+        (pod,) = there.pods["a"]
+        pod.token_s = 0.5
+        (flows,) = await there.streams(1, 12)
+        assert whole(flows, 12), "six seconds, and never two without a token"
+        pod.token_s = 4
+        (silent,) = await there.streams(1, 2)
+        assert not whole(silent, 2)
+        whole_answer = await there.ask(max_tokens=2)
+        assert whole_answer.status == 504
+
+
+@in_loop
+async def test_a_client_that_leaves_ends_the_work_of_the_server() -> None:
+    async with endpoint() as there:
+        async with Connection(there.envoy.port, headers={"authorization": f"Bearer {KEYS['team-a']}"}) as client:
+            client.leave_after(0.3)
+            answer = await client.post(CHAT, {"model": "a", "stream": True, "max_tokens": 1000})
+            assert not answer.whole
+        await asyncio.sleep(0.5)
+        (pod,) = there.pods["a"]
+        assert (len(pod.seen), pod.answered) == (1, 0)
+        assert not pod.connections
+
+
+# -- what is told ----------------------------------------------------------------------------------------------------------------
+
+
+@in_loop
+async def test_the_log_tells_who_asked_and_nothing_of_prompts() -> None:
+    async with endpoint() as there:
+        await there.ask(prompt="a secret prompt")
+        await there.ask("c" * 5000)
+        await there.ask(key="wrong")
+        while len(lines := there.envoy.answered()) < 3:  # Envoy writes them together, every ten seconds
+            await asyncio.sleep(0.1)
+        told = [(line["client"], line["model"], line["path"], int(line["status"])) for line in lines]
+        assert told == [("team-a", "a", CHAT, 200), ("team-a", "c" * 200, CHAT, 404), (None, None, CHAT, 401)]
+        assert "secret" not in there.envoy.log()
+        assert KEYS["team-a"] not in there.envoy.log()
+
+
+@in_loop
+async def test_the_metrics_that_alerts_name_are_exported_with_these_labels() -> None:
+    (row,) = tomllib.loads((ROOT / "tests" / "exported_metrics.toml").read_text())["envoy"].values()
+    async with endpoint(Proxy((), requests_per_minute=3)) as there:
+        for _ in range(4):
+            await there.ask()
+        await there.ask(key="wrong")
+        async with asyncio.timeout(30):
+            while True:  # threads hand their counts over every five seconds
+                text = await there.envoy.metrics()
+                if re.search(r"^envoy_http_api_key_auth_unauthorized\{[^}]*\} 1$", text, re.MULTILINE):
+                    break
+                await asyncio.sleep(0.2)
+    wanted = [*row["gauges"], *row["counters"], *(f"{name}_bucket" for name in row["histograms"])]
+    labels: set[str] = set()
+    for name in wanted:
+        found = re.findall(rf"^{name}\{{([^}}]*)\}}", text, re.MULTILINE)
+        assert found, name
+        labels.update(*(re.findall(r'(\w+)="', one) for one in found))
+    # Our PodMonitor adds one label.
+    assert labels - {"le"} | {"endpoint_name"} == set(row["labels"])
+    kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
+    assert {kinds[name] for name in row["counters"]} == {"counter"}
+    assert {kinds[name] for name in row["gauges"]} == {"gauge"}
