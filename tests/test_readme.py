@@ -90,7 +90,7 @@ def test_the_two_commands_are_targets_that_ci_runs():
 
 def test_make_says_what_it_can_do():
     """Every target that is meant for people has a line, and each of the other words of the Makefile's list is one."""
-    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     listed = {line.split()[1] for line in shown.splitlines()}
     (phony,) = re.findall(r"^\.PHONY: (.*)", (ROOT / "Makefile").read_text(), re.M)
     assert listed == {*phony.split()}

@@ -18,6 +18,7 @@ from conftest import ROOT
 from eks_inference_tools.cli import main
 from eks_inference_tools.revisions import recorder, recorders
 from eks_inference_tools.revisions.environment import without_credentials
+from stackgraph.diff.markdown import render_markdown
 from stackgraph.diff.saved import read_contents
 from stackgraph.diff.titles import NO_TITLES
 from stackgraph.problems import ProblemsFound
@@ -401,6 +402,7 @@ def test_colour_only_where_it_is_wanted(repo, capsys, monkeypatch):
 
 def test_sources_lead_to_the_head_where_the_remote_is_known(repo, capsys):
     repo.stack("one", "team-b", "first", "second")
+    repo.write("__main__.py", PROGRAM + "\n")
     head = repo.commit("head")
     arguments = ("--base", "HEAD~1", "--head", "HEAD", "--format", "markdown")
     assert "](http" not in diff(capsys, *arguments)[1]
@@ -409,6 +411,43 @@ def test_sources_lead_to_the_head_where_the_remote_is_known(repo, capsys):
         assert f"](https://github.com/team/repo/blob/{head}/__main__.py#L9)" in diff(capsys, *arguments)[1]
         repo.git("remote", "remove", "origin")
     assert "](https://git.example.com/x/__main__.py#L9)" in diff(capsys, *arguments, "--link", "https://git.example.com/x")[1]
+
+
+def test_an_edit_of_a_stack_file_is_told_by_its_keys_and_lines(repo, capsys):
+    repo.write("Pulumi.one.yaml", "config:\n  demo:owner: a\n  demo:old: {secure: v1:x}\n  demo:buckets:\n    - first\n")
+    repo.commit("base")
+    edited = (
+        "# Why.\nconfig:\n  demo:owner: b\n  demo:old: {secure: v1:y}\n  demo:new: {deep: {size: 2}}\n  demo:buckets: [first]\n"
+    )
+    repo.write("Pulumi.one.yaml", edited)
+    repo.commit("head")
+    arguments = ("--base", "HEAD~1", "--head", "HEAD", "one")
+    said = diff(capsys, *arguments)[1]
+    _, _, after = said.partition("Settings\n")
+    settings, _, changes = after.partition("\n\n")
+    assert settings.splitlines() == [
+        "  + key demo:new  [one]  Pulumi.one.yaml:5",
+        '      + new: {"deep": {"size": 2}}',
+        "  ~ key demo:owner  [one]  Pulumi.one.yaml:3",
+        "      - owner: a",
+        "      + owner: b",
+    ]
+    assert "Bucket first" in changes
+    assert "__main__.py" not in said
+    assert "v1:" not in said
+
+    # The report that another job posts says the same.
+    written = json.dumps(as_json(capsys, *arguments)).encode()
+    posted = read_contents(written, shown="report", project="demo", tool="t", link="https://x/b", titles=NO_TITLES)
+    comment = render_markdown(posted, 60_000)
+    assert "[Pulumi.one.yaml:3](https://x/b/Pulumi.one.yaml#L3)" in comment
+    assert "__main__.py" not in comment
+
+    # A program that changes too may be why a resource changes.
+    repo.write("__main__.py", PROGRAM + "\n")
+    said = diff(capsys, "--base", "HEAD~1", "one")[1]
+    assert "~ key demo:owner  [one]  Pulumi.one.yaml:3" in said
+    assert "__main__.py:9" in said
 
 
 def test_libraries_of_the_repository_are_taken_from_each_revision(repo, in_processes, capsys, monkeypatch, tmp_path):

@@ -56,6 +56,7 @@ def planted(text: str) -> dict[str, Any]:
         "rotatedConfig": [text],
         "outputs": [anywhere],
         "outputLines": lines,
+        "keys": [{"kind": "update", "name": text, "source": f"{text}/{text}:7", "file": "a/b.yaml", "lines": lines}],
         "resources": [resource, {**resource, "told": setting}, {**resource, "source": f"{text}/{text}:7", "kind": "delete"}],
     }
     found |= dict.fromkeys(("marker", "headline"), text) | {"failed": [text], "notes": [text]}

@@ -53,7 +53,17 @@ def compare(
         recorded = record_all(sides, wanted, repo, folder, own=program is None, debug=debug, given=answers)
     reports = [StackReport(name, recorded[0].get(name), recorded[1].get(name), domain) for name in wanted]
     below = link or (repo.link(newer.commit) if newer.commit and not newer.dirty else "")
-    return Report(project.name, older, newer, reports, [*_notes(repo, sides, reports)], below.rstrip("/"), COMMAND)
+    files = {side.file.path for report in reports for side in (report.base, report.head) if side and side.file}
+    return Report(
+        project.name,
+        older,
+        newer,
+        reports,
+        [*_notes(repo, sides, reports)],
+        below.rstrip("/"),
+        COMMAND,
+        only_stack_files={*repo.changed(older.commit, "" if sides[1].here else newer.commit)} <= files,
+    )
 
 
 def _default_base(repo: Repository, head: Revision) -> Revision:

@@ -21,9 +21,11 @@ from typing import Any
 
 from eks_inference_tools.program import REGION_KEY, StackProgram, program
 from eks_inference_tools.side_by_side import Ended, can_fork, side_by_side
+from stackgraph.diff.stack_files import ENCRYPTED
 from stackgraph.graph.saved import sealed
 from stackgraph.problems import Problem, ProblemsFound
 from stackgraph.recorder.answers import Answers
+from stackgraph.recorder.yaml_file import Document
 
 
 def main() -> int:
@@ -62,7 +64,7 @@ def record_all(asked: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def record(asked: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Records one stack and returns ``graph``, ``findings``, ``places`` and ``sealedConfig``, or only ``problems``."""
+    """Records one stack and returns ``graph``, ``findings``, ``places``, ``sealedConfig`` and ``file``, or only ``problems``."""
     tree = Path(asked["tree"])
     folder = tree / asked["folder"]
     try:
@@ -83,6 +85,7 @@ def record(asked: Mapping[str, Any], name: str) -> dict[str, Any]:
         "findings": _findings(stack, graph),
         "places": _places(sources, tree, stack.project.root),
         "sealedConfig": {key: hashlib.sha256(text.encode()).hexdigest() for key, text in encrypted.items()},
+        "file": _stack_file(stack.document, tree),
     }
 
 
@@ -126,6 +129,21 @@ def _encrypted(stack: StackProgram) -> dict[str, str]:
     name = stack.project.name
     found = {key if ":" in str(key) else f"{name}:{key}": texts(value) for key, value in config.items()}
     return {str(key): "\n".join(found[key]) for key in found if found[key]}
+
+
+def _stack_file(document: Document, tree: Path) -> dict[str, Any] | None:
+    """The configuration of the stack file, with the line of every key. Encrypted values are left to ``sealedConfig``."""
+
+    def opened(value: Any) -> Any:
+        if isinstance(value, dict):
+            return ENCRYPTED if set(value) == {"secure"} else {key: opened(item) for key, item in value.items()}
+        return [opened(item) for item in value] if isinstance(value, list) else value
+
+    path = document.path.resolve()
+    if not path.is_relative_to(tree) or not path.is_file():
+        return None
+    lines = [(list(steps[1:]), line) for steps, line in document.lines.items() if steps[:1] == ("config",)]
+    return {"path": str(path.relative_to(tree)), "config": opened((document.data or {}).get("config") or {}), "lines": lines}
 
 
 def _digest(key: bytes, encrypted: Mapping[str, str]) -> Callable[[Any], str]:

@@ -106,7 +106,8 @@ class StackContents:
 
     ``problems`` are texts by revision (``base``, ``head``) that could not be recorded. ``opaque`` is the number of charts and
     remote components of the head, ``unsure`` that of resources that may be replaced, ``outputs`` the lines of changed outputs.
-    ``steps`` are those of an update in its order; None without a state. ``measures`` are the domain's figures by title.
+    ``steps`` are those of an update in its order; None without a state. ``measures`` are the domain's figures by title. ``keys``
+    are those of the stack file that somebody edited.
     """
 
     stack: str
@@ -120,6 +121,7 @@ class StackContents:
     cured_findings: tuple[FindingText, ...] = ()
     rotated: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    keys: tuple[Told, ...] = ()
     changes: tuple[Told, ...] = ()
     opaque: int = 0
     unsure: int = 0
@@ -138,7 +140,10 @@ class StackContents:
 
 @dataclass(frozen=True)
 class Contents:
-    """The whole report. ``tool`` is the name of the command, ``link`` the base URL of source files, or empty."""
+    """The whole report. ``tool`` is the name of the command, ``link`` the base URL of source files, or empty.
+
+    ``only_stack_files`` says that no other file of the repository differs, so that every change comes from their keys.
+    """
 
     project: str
     base: Revision
@@ -148,6 +153,7 @@ class Contents:
     link: str = ""
     tool: str = "stackgraph"
     titles: Titles = NO_TITLES
+    only_stack_files: bool = False
 
     @property
     def failures(self) -> Iterator[tuple[str, str, str]]:

@@ -40,6 +40,7 @@ def document(report: Report) -> dict[str, Any]:
         ],
         "failed": told.failed,
         "notes": list(told.notes),
+        "onlyStackFiles": told.only_stack_files,
         "stacks": [_stack(*both) for both in zip(report.stacks, told.stacks, strict=True)],
     }
 
@@ -67,6 +68,10 @@ def _stack(stack: StackReport, told: StackContents) -> dict[str, Any]:
         "rotatedConfig": list(told.rotated),
         "outputs": [_property(change) for change in diff.outputs] if diff else [],
         "outputLines": list(told.outputs),
+        "keys": [
+            {"kind": one.kind, "name": one.name, "source": one.source, "file": one.path, "lines": list(one.lines)}
+            for one in told.keys
+        ],
         "resources": [_change(one, stack, words.get(one.urn)) for one in diff.changes if one.kind != "same"] if diff else [],
     }
 

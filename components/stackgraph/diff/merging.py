@@ -55,13 +55,22 @@ _Keyed = tuple[tuple[str, ...], Entry]
 
 
 def settings(contents: Contents) -> tuple[Entry, ...]:
-    """The changed inputs of the outermost components, which is what somebody edited. Equal edits of several stacks are merged."""
-    return _merged(_entry(stack.stack, told) for stack in contents.stacks for told in stack.changes if told.section is None)
+    """What somebody edited: keys of stack files, and inputs of the outermost components unless they only follow from these keys.
+
+    Equal edits of several stacks are merged.
+    """
+    keys = [_entry(stack.stack, told) for stack in contents.stacks for told in stack.keys]
+    inputs = (_entry(stack.stack, told) for stack in contents.stacks for told in stack.changes if told.section is None)
+    return _merged(keys if contents.only_stack_files else [*keys, *inputs])
 
 
 def sections(contents: Contents) -> tuple[Section, ...]:
-    """The changes of all stacks by type of component, worst first."""
-    pairs = ((told.section, _entry(stack.stack, told)) for stack in contents.stacks for told in stack.changes)
+    """The changes of all stacks by type of component, worst first. They name no line of a program that did not change."""
+    found = ((stack.stack, told) for stack in contents.stacks for told in stack.changes)
+    pairs = (
+        (told.section, _entry(stack, replace(told, source="", path="") if contents.only_stack_files else told))
+        for stack, told in found
+    )
     merged = [Section(title, _merged(keyed)) for title, keyed in grouped(pairs).items() if title is not None]
     return tuple(sorted(merged, key=lambda section: (_ORDER.index(section.entries[0].kind), section.title)))
 

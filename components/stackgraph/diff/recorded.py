@@ -14,6 +14,7 @@ from typing import Any
 
 from stackgraph.diff.contents import FindingText
 from stackgraph.diff.report import Recorded
+from stackgraph.diff.stack_files import StackFile
 from stackgraph.graph.saved import SEAL, read_graph
 from stackgraph.problems import Problem, ProblemsFound
 
@@ -41,7 +42,12 @@ def _recorded(answer: Mapping[str, Any]) -> Recorded:
         findings=None if findings is None else tuple(FindingText(**_texts(finding)) for finding in findings),
         places=_texts(answer.get("places", {})),
         sealed_config=_texts(answer.get("sealedConfig", {})),
+        file=_stack_file(answer["file"]) if answer.get("file") else None,
     )
+
+
+def _stack_file(found: Mapping[str, Any]) -> StackFile:
+    return StackFile(str(found["path"]), dict(found["config"]), {tuple(path): int(line) for path, line in found["lines"]})
 
 
 def _texts(given: Mapping[str, Any], *others: str) -> dict[str, Any]:

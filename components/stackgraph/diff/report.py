@@ -8,6 +8,7 @@ from stackgraph.diff.contents import FactRow, FindingText, Revision
 from stackgraph.diff.dangers import dangers
 from stackgraph.diff.domain import NO_DOMAIN, ComparedDomain, Danger
 from stackgraph.diff.graphs import KINDS, Kind, StackDiff, compare
+from stackgraph.diff.stack_files import StackFile
 from stackgraph.graph.document import Graph
 from stackgraph.problems import Problem
 
@@ -17,7 +18,7 @@ class Recorded:
     """One stack at one revision. ``problems`` explain why it has no graph. ``findings`` is None if no rules were run.
 
     ``places`` maps source files, as the graph names them, to paths in the repository. ``sealed_config`` holds digests of
-    encrypted values by configuration key.
+    encrypted values by configuration key. ``file`` is the stack's file, where there is one.
     """
 
     graph: Graph | None = None
@@ -25,6 +26,7 @@ class Recorded:
     findings: tuple[FindingText, ...] | None = None
     places: Mapping[str, str] = field(default_factory=dict)
     sealed_config: Mapping[str, str] = field(default_factory=dict)
+    file: StackFile | None = None
 
     @property
     def failed(self) -> bool:
@@ -115,7 +117,10 @@ class StackReport:
 
 @dataclass(frozen=True)
 class Report:
-    """The whole comparison. ``tool`` is the name of the command, ``link`` the base URL of source files, or empty."""
+    """The whole comparison. ``tool`` is the name of the command, ``link`` the base URL of source files, or empty.
+
+    ``only_stack_files`` says that the revisions differ in no other file.
+    """
 
     project: str
     base: Revision
@@ -124,6 +129,7 @@ class Report:
     notes: Sequence[str] = ()
     link: str = ""
     tool: str = "stackgraph"
+    only_stack_files: bool = False
 
     @property
     def domain(self) -> ComparedDomain:

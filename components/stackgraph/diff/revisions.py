@@ -49,6 +49,12 @@ class Repository:
         """The hash of a commit's tree, which identifies its content."""
         return self._output("rev-parse", f"{commit}^{{tree}}")
 
+    def changed(self, base: str, head: str) -> tuple[str, ...]:
+        """The files that differ between two commits, or between a commit and the working tree if ``head`` is empty."""
+        found = self._output("diff", "--name-only", "-z", "--no-renames", base, *filter(None, [head]))
+        new = "" if head else self._output("ls-files", "--others", "--exclude-standard", "-z")
+        return tuple(filter(None, f"{found}\0{new}".split("\0")))
+
     def text(self, commit: str, path: str) -> str | None:
         """A file of a commit, or of the working tree if the commit is empty; None if there is no such file."""
         if not commit:

@@ -41,6 +41,7 @@ _RESOURCE = {
     **{key: [_PROPERTY] for key in ("properties", "options", "ignored")},
     "told": OrNull(_TOLD),
 }
+_KEY = {"kind": ("create", "update", "delete"), "name": str, "source": _SOURCE, "file": _FILE, "lines": [_LINE]}
 _SUMMARY = {f"{kind}?": int for kind in KINDS}
 _STACK = {
     "stack": NAME,
@@ -58,6 +59,7 @@ _STACK = {
     "rotatedConfig": [str],
     "outputs": [_PROPERTY],
     "outputLines": [_LINE],
+    "keys": [_KEY],
     "resources": [_RESOURCE],
 }
 _DOCUMENT = {
@@ -72,6 +74,7 @@ _DOCUMENT = {
     "danger": [{"stack": str, "kind": str, "what": str, "urn": str}],
     "failed": [str],
     "notes": [str],
+    "onlyStackFiles": bool,
     "stacks": [_STACK],
 }
 
@@ -109,6 +112,7 @@ def read_contents(written: bytes, *, shown: str, project: str, tool: str, link: 
         link=link,
         tool=tool,
         titles=titles,
+        only_stack_files=found["onlyStackFiles"],
     )
 
 
@@ -133,6 +137,10 @@ def _stack(found: Mapping[str, Any], dangers: Iterable[str], titles: Titles) -> 
         cured_findings=tuple(FindingText(**finding) for finding in found["curedFindings"]),
         rotated=tuple(found["rotatedConfig"]),
         outputs=tuple(found["outputLines"]),
+        keys=tuple(
+            Told("", one["kind"], None, "key", one["name"], one["source"], one["file"], tuple(one["lines"]), ())
+            for one in found["keys"]
+        ),
         changes=tuple(_told(resource) for resource in resources if resource["told"] and resource["kind"] != "dependencies"),
         opaque=found["opaque"],
         unsure=found["mayReplace"],

@@ -8,8 +8,9 @@ from typing import Any
 from stackgraph.diff import replacements
 from stackgraph.diff.comparing import ABSENT, JsonText, PropertyChange
 from stackgraph.diff.contents import Contents, StackContents, Told
-from stackgraph.diff.graphs import KINDS, ResourceChange, StackDiff
+from stackgraph.diff.graphs import KINDS, Kind, ResourceChange, StackDiff
 from stackgraph.diff.report import Recorded, Report, StackReport
+from stackgraph.diff.stack_files import changed_keys, key_text
 from stackgraph.graph.describe import describe, identity, kind, short_component_type, short_type
 from stackgraph.graph.document import is_component, is_opaque
 from stackgraph.graph.tokens import Sealed
@@ -32,6 +33,7 @@ def contents(report: Report) -> Contents:
         link=report.link,
         tool=report.tool,
         titles=report.domain.titles,
+        only_stack_files=report.only_stack_files,
     )
 
 
@@ -53,6 +55,7 @@ def _stack(stack: StackReport) -> StackContents:
         unsure=len(diff.unsure) if diff and not stack.side else 0,
         steps=stack.steps,
         measures=stack.measures,
+        keys=tuple(_keys(stack.base, stack.head)) if stack.changed else (),
         changes=tuple(_told(stack, diff)) if diff and not stack.side else (),
         opaque=len(diff.head.opaque) if diff and diff.head else 0,
     )
@@ -60,6 +63,16 @@ def _stack(stack: StackReport) -> StackContents:
 
 def _problems(side: Recorded | None) -> tuple[str, ...]:
     return tuple(problem.render() for problem in side.problems) if side else ()
+
+
+def _keys(base: Recorded | None, head: Recorded | None) -> Iterator[Told]:
+    if not base or not head or not head.file:
+        return
+    for change in changed_keys(base.file, head.file):
+        kind: Kind = "create" if change.before is ABSENT else "delete" if change.after is ABSENT else "update"
+        name = str(change.path[-1]).rpartition(":")[2]
+        lines = tuple(property_lines(PropertyChange((name,), change.before, change.after)))
+        yield Told("", kind, None, "key", key_text(change.path), head.file.source(change.path), head.file.path, lines, ())
 
 
 def _told(stack: StackReport, diff: StackDiff) -> Iterator[Told]:
