@@ -53,12 +53,12 @@ def recorded_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     """Revisions are recorded in this process, one after the other, where a test does not ask for ``in_processes``."""
     one_at_a_time = Lock()
 
-    def ask(asking: object, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    def ask(asking: object, asked: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
         with one_at_a_time, monkeypatch.context() as meanwhile:
             meanwhile.chdir(asked["tree"])
             meanwhile.setattr(sys, "path", [*sys.path])
             meanwhile.setattr(sys, "dont_write_bytecode", True)
-            return json.loads(json.dumps(recorder.record_all(asked)))
+            return json.loads(json.dumps([*recorder.record_all(asked)]))
 
     if "in_processes" not in request.fixturenames:
         monkeypatch.setattr(recorders._Recorders, "ask", ask)

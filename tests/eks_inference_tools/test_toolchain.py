@@ -593,6 +593,21 @@ def test_a_log_has_a_line_every_half_minute_with_what_is_left(monkeypatch: pytes
     assert stream.getvalue() == "31 s of about 120 s: step 31\n62 s of about 120 s: step 62\n"
 
 
+def test_of_equal_items_it_says_how_long_the_others_take(monkeypatch: pytest.MonkeyPatch):
+    stream, now = Terminal(), 0.0
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr("eks_inference_tools.presentation.progress.time.monotonic", lambda: now)
+    with Progress() as progress:
+        for done, now in ((0, 1.0), (2, 10.0), (3, 15.0)):
+            progress.count("stacks judged", done, 3)
+    assert stream.getvalue().split("\r\x1b[K")[1:] == [
+        "stacks judged: 0 of 3",
+        "stacks judged: 2 of 3, about 5 s more",
+        "stacks judged: 3 of 3",
+        "",
+    ]
+
+
 # -- what is packed --------------------------------------------------------------------------------------------------------------
 
 

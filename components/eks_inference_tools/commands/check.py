@@ -56,6 +56,7 @@ def run(options: argparse.Namespace) -> int:
     explained = _rule(options.explain) if options.explain else None
 
     from eks_inference_tools.check.report import judge
+    from eks_inference_tools.presentation.progress import Progress
     from eks_inference_tools.program import readable
     from eks_inference_tools.side_by_side import Ended, can_fork, side_by_side
 
@@ -75,13 +76,15 @@ def run(options: argparse.Namespace) -> int:
     if not stacks:
         raise ProblemsFound(problems)
     first, *others = stacks
-    # The first stack loads the modules that the others then start with.
-    found = [judged(first)]
-    with closing(side_by_side(judged, others)) if can_fork() else nullcontext(map(judged, others)) as judgements:
-        for stack, each in zip(others, judgements, strict=True):
-            if isinstance(each, Ended):
-                raise ProblemsFound([Problem(f"judging it ended with {each}", file=stack.document.shown)])
-            found.append(each)
+    with Progress() as progress:
+        # The first stack loads the modules that the others then start with.
+        found = [judged(first)]
+        with closing(side_by_side(judged, others)) if can_fork() else nullcontext(map(judged, others)) as judgements:
+            for stack, each in zip(others, judgements, strict=True):
+                progress.count("stacks judged", len(found), len(stacks))
+                if isinstance(each, Ended):
+                    raise ProblemsFound([Problem(f"judging it ended with {each}", file=stack.document.shown)])
+                found.append(each)
     said = [each for each, _ in found]
     write(view.explanation(explained, said, **drawing) if explained else view.verdicts(said), options.output)
     if problems:

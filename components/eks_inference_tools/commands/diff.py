@@ -59,19 +59,24 @@ def run(options: argparse.Namespace) -> int:
         elif len(options.stacks) == 2 and all(name.endswith(".json") for name in options.stacks):
             report = _of_files(options)
         else:
+            from functools import partial
+
             from eks_inference_tools.comparison import eks_compared
+            from eks_inference_tools.presentation.progress import Progress
             from eks_inference_tools.revisions.comparing import compare
 
-            report = compare(
-                options.stacks,
-                base=options.base,
-                head=options.head,
-                program=options.program,
-                link=options.link,
-                debug=options.debug,
-                answers=options.answers,
-                domain=eks_compared(own_prices(options)),
-            )
+            with Progress() as progress:
+                report = compare(
+                    options.stacks,
+                    base=options.base,
+                    head=options.head,
+                    program=options.program,
+                    link=options.link,
+                    debug=options.debug,
+                    answers=options.answers,
+                    domain=eks_compared(own_prices(options)),
+                    told=partial(progress.count, "stacks recorded"),
+                )
     told = contents(report)
     _write(options, report, told)
     if told.failed:

@@ -46,6 +46,12 @@ class Progress:
             print(f"{_CLEAR}{shorten(text(told), room)}", end="", file=self._stream, flush=True)
             self._shown = told
 
+    def count(self, what: str, done: int, total: int) -> None:
+        """Says how many of equal items are done, and how long the others take if they take as long as these."""
+        passed = time.monotonic() - self._start
+        left = f", about {passed / done * (total - done):.0f} s more" if 0 < done < total else ""
+        self.show(f"{what}: {done} of {total}{left}")
+
     def keep(self, line: str) -> None:
         """Prints a permanent line."""
         self.show("")

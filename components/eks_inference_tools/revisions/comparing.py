@@ -1,7 +1,7 @@
 """Compares the stacks of two revisions: checks them out, records every stack of each and reports the differences."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,12 +27,14 @@ def compare(
     debug: bool = False,
     answers: Path | None = None,
     domain: ComparedDomain = NO_DOMAIN,
+    told: Callable[[int, int], None] = lambda done, total: None,
 ) -> Report:
     """Reports the changes from ``base`` to ``head`` for the named stacks, or for all stacks of either revision.
 
     ``base`` defaults to the merge base with the main branch, ``head`` to the working tree, ``program`` to the project in or
     above the working directory. ``link`` is the URL prefix of source files. ``debug`` prints the tracebacks of failing programs.
     ``answers`` is a file with results of provider functions, for both revisions. ``domain`` knows about the resources.
+    ``told`` learns after each recording how many are done, and of how many.
     Raises ``ProblemsFound`` when there is nothing to compare. A failing program fails only its own stack.
     """
     project = project_in(program)
@@ -50,7 +52,7 @@ def compare(
             sides = [replace(side, stacks=(DEFAULT_STACK,)) for side in sides]
         named = [project.stack_named(one) for one in stacks]
         wanted = _wanted(named, sorted({*sides[0].stacks, *sides[1].stacks}), folder)
-        recorded = record_all(sides, wanted, repo, folder, own=program is None, debug=debug, given=answers)
+        recorded = record_all(sides, wanted, repo, folder, own=program is None, debug=debug, given=answers, told=told)
     reports = [StackReport(name, recorded[0].get(name), recorded[1].get(name), domain) for name in wanted]
     below = link or (repo.link(newer.commit) if newer.commit and not newer.dirty else "")
     files = {side.file.path for report in reports for side in (report.base, report.head) if side and side.file}

@@ -1,8 +1,8 @@
 """A child process of ``eks-inference diff`` that records stacks at one revision.
 
-It reads its request from standard input and writes its answer to standard output, both as JSON. The recorder is that of the
-running command. Everything else in the repository is imported from the revision: the program, and packages that are installed
-from folders of the repository, including this library.
+It reads its request from standard input, as JSON, and writes a line of JSON to standard output for each stack: its name and its
+answer. The recorder is that of the running command. Everything else in the repository is imported from the revision: the program,
+and packages that are installed from folders of the repository, including this library.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +30,18 @@ from stackgraph.recorder.yaml_file import Document
 
 def main() -> int:
     asked = json.loads(sys.stdin.read())
-    # Nothing that the program or a child process of it prints gets into the answer, also not after the recording.
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answer:
+    # Nothing that the program or a child process of it prints gets into the answers, also not after the recording.
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
         os.dup2(2, 1)
         sys.stdout = sys.stderr
-        json.dump(record_all(asked), answer)
+        for answer in record_all(asked):
+            print(json.dumps(answer), file=answers, flush=True)
     # Threads that the program left running must not delay the comparison.
     os._exit(0)
 
 
-def record_all(asked: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Records stacks and returns their answers by name.
+def record_all(asked: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Records stacks and yields their names and answers.
 
     ``asked`` has ``root``, the repository; ``tree``, the folder with the revision's files; ``folder``, the project's path in it;
     ``stacks``; ``own``, whether --program was left out; ``debug``, whether to print tracebacks to standard error; ``answers``,
@@ -54,13 +55,12 @@ def record_all(asked: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
         _use_revision(root, tree)
     os.chdir(tree / asked["folder"])
     first, *others = asked["stacks"]
-    answers: dict[str, Mapping[str, Any]] = {first: record(asked, first)}
+    yield first, record(asked, first)
     if others and can_fork():
         found = side_by_side(lambda stack: record(asked, stack), others)
         for stack, answer in zip(others, found, strict=True):
             failed = {"problems": [{"message": f"the recording process failed: {answer}"}]}
-            answers[stack] = failed if isinstance(answer, Ended) else answer
-    return answers
+            yield stack, failed if isinstance(answer, Ended) else answer
 
 
 def record(asked: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -7,8 +7,9 @@ import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,11 +43,19 @@ class Side:
 
 
 def record_all(
-    sides: Sequence[Side], stacks: Sequence[str], repo: Repository, folder: Path, *, own: bool, debug: bool, given: Path | None
+    sides: Sequence[Side],
+    stacks: Sequence[str],
+    repo: Repository,
+    folder: Path,
+    *,
+    own: bool,
+    debug: bool,
+    given: Path | None,
+    told: Callable[[int, int], None],
 ) -> list[dict[str, Recorded]]:
     """Returns for each side the recorded stacks by name. ``given`` is a file with results of provider functions.
 
-    Raises ``ProblemsFound`` when that file cannot be read.
+    Tells after each recording how many are done, and of how many. Raises ``ProblemsFound`` when that file cannot be read.
     """
     rows = list(read_answers(given).rows) if given else []
     kept, recorders = None if in_ci() else Store(user_cache("diff")), _Recorders(debug)
@@ -60,25 +69,33 @@ def record_all(
     }
     fingerprint = key_of(str(folder), str(own), json.dumps(rows), *(file.read_text(encoding="utf-8") for file in _RECORDING))
 
-    def recorded(side: Side) -> dict[str, Recorded]:
-        wanted = [stack for stack in stacks if stack in side.stacks or side.problems]
+    wanted_in = [[stack for stack in stacks if stack in side.stacks or side.problems] for side in sides]
+    done, counting = [0], threading.Lock()
+
+    def count(number: int) -> None:
+        with counting:
+            done[0] += number
+            told(done[0], sum(map(len, wanted_in)))
+
+    def recorded(side: Side, wanted: Sequence[str]) -> dict[str, Recorded]:
         if side.problems:
             return {stack: Recorded(problems=side.problems) for stack in wanted}
         keys = {}
         if kept is not None and not side.here:
             keys = {stack: key_of(fingerprint, repo.tree(side.revision.commit), stack) for stack in wanted}
         answers = {stack: answer for stack in keys if kept and (answer := kept.get(keys[stack])) is not None}
+        count(len(answers))
         # A process answers for one stack at least.
         while left := [stack for stack in wanted if stack not in answers]:
-            fresh = recorders.ask({**common, "tree": str(side.tree), "stacks": left})
-            answers |= fresh
-            for stack in fresh.keys() & keys.keys():
-                if kept and not read_answer(fresh[stack]).problems:
-                    kept.put(keys[stack], fresh[stack])
+            for stack, answer in recorders.ask({**common, "tree": str(side.tree), "stacks": left}):
+                answers[stack] = answer
+                count(1)
+                if kept and stack in keys and not read_answer(answer).problems:
+                    kept.put(keys[stack], answer)
         return {stack: read_answer(answers[stack]) for stack in wanted}
 
     with ThreadPoolExecutor() as pool:
-        waiting = [pool.submit(recorded, side) for side in sides]
+        waiting = [pool.submit(recorded, side, wanted) for side, wanted in zip(sides, wanted_in, strict=True)]
         try:
             return [future.result() for future in waiting]
         except BaseException:
@@ -96,39 +113,48 @@ class _Recorders:
         self._running: set[subprocess.Popen[str]] = set()
         self._ended = False
 
-    def ask(self, asked: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
-        """Starts a process with the revision's imports and returns its answers by stack: one at least."""
+    def ask(self, asked: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Starts a process with the revision's imports and yields stacks and its answers: one at least."""
         environment = {**without_credentials(os.environ), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1"}
         # Let the child find this package, even where it is not installed but only on the path.
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_PACKAGE.parent), os.environ.get("PYTHONPATH", ""))))
-        with self._lock:
-            if self._ended:
-                raise InterruptedError
-            process = subprocess.Popen(
-                [sys.executable, "-m", "eks_inference_tools.revisions.recorder"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                env=environment,
-                # Ctrl-C must reach this process only, which then ends its children.
-                start_new_session=True,
-            )
-            self._running.add(process)
-        try:
-            out, err = process.communicate(json.dumps(asked))
-        finally:
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
             with self._lock:
-                self._running.discard(process)
+                if self._ended:
+                    raise InterruptedError
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "eks_inference_tools.revisions.recorder"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    text=True,
+                    errors="replace",
+                    env=environment,
+                    # Ctrl-C must reach this process only, which then ends its children.
+                    start_new_session=True,
+                )
+                self._running.add(process)
+            left = list(asked["stacks"])
+            try:
+                with process, contextlib.suppress(ValueError, RecursionError, BrokenPipeError):
+                    assert process.stdin
+                    assert process.stdout
+                    process.stdin.write(json.dumps(asked))
+                    process.stdin.close()
+                    for line in process.stdout:
+                        stack, answer = json.loads(line)
+                        left.remove(stack)
+                        yield stack, answer
+            finally:
+                with self._lock:
+                    self._running.discard(process)
+            errors.seek(0)
+            said = errors.read()
         if self._debug:
-            sys.stderr.write(printable(err, keep="\n"))
-        try:
-            return json.loads(out)
-        except (ValueError, RecursionError):
-            last = (err.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
-            failed = {"problems": [{"message": f"the recording process failed: {last}"}]}
-            return {asked["stacks"][0]: failed}
+            sys.stderr.write(printable(said, keep="\n"))
+        if len(left) == len(asked["stacks"]):
+            last = (said.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
+            yield left[0], {"problems": [{"message": f"the recording process failed: {last}"}]}
 
     def end(self) -> None:
         """Kills every process and prevents new ones."""
