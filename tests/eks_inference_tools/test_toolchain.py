@@ -594,11 +594,11 @@ def test_a_log_has_a_line_every_half_minute_with_what_is_left(monkeypatch: pytes
 
 
 def test_of_equal_items_it_says_how_long_the_others_take(monkeypatch: pytest.MonkeyPatch):
-    stream, now = Terminal(), 0.0
+    stream, now = Terminal(), [0.0]
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr("eks_inference_tools.presentation.progress.time.monotonic", lambda: now)
+    monkeypatch.setattr("eks_inference_tools.presentation.progress.time.monotonic", lambda: now[0])
     with Progress() as progress:
-        for done, now in ((0, 1.0), (2, 10.0), (3, 15.0)):
+        for done, now[0] in ((0, 1.0), (2, 10.0), (3, 15.0)):
             progress.count("stacks judged", done, 3)
     assert stream.getvalue().split("\r\x1b[K")[1:] == [
         "stacks judged: 0 of 3",
