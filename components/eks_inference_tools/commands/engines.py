@@ -18,15 +18,14 @@ from eks_inference_tools.commands.options import add_document
 HELP = "list engine profiles: vLLM, SDK, instance types, architectures, status"
 EXAMPLES = (
     "engines",
-    "engines --chip Trainium2",
+    "engines --chip Trainium2 --architecture qwen3",
 )
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Lists the engine profiles of the catalog: releases, instance types, architectures, documented features, image and "
-        "status. usable: nothing speaks against it; caveat: read it first; retired: no longer accepted. For example: "
-        "eks-inference engines --chip Trainium2 --architecture qwen3"
+        "status. usable: nothing speaks against it; caveat: read it first; retired: no longer accepted."
     )
     add_texts(parser)
     add_accelerator(parser)

@@ -25,8 +25,7 @@ EXAMPLES = (
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Lists EC2 instance types with what the catalog knows: devices and their memory, vCPU, EFA, disks, price and zones of a "
-        "region. With --region only types with a zone or a price there. For example: "
-        "eks-inference instances --accelerator neuron --region us-west-2 --sort price"
+        "region. With --region only types with a zone or a price there."
     )
     add_texts(parser)
     add_accelerator(parser, "none")

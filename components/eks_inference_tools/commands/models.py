@@ -15,7 +15,7 @@ from eks_inference_tools.commands.options import add_document, amount_of, number
 
 HELP = "list models: parameters, bytes, context, KV cache, and engines that serve them"
 EXAMPLES = (
-    "models qwen --max-parameters 40",
+    "models qwen --max-parameters 40 --open",
     "models --engine neuron-2.31-vllm-0.16 --format json",
 )
 
@@ -23,8 +23,7 @@ EXAMPLES = (
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Lists the models of the catalog: parameters, bytes as published, longest context, KV cache of a token, gated "
-        "repositories, and engines that serve the architecture. Whether one fits an instance type, `plan` says. For example: "
-        "eks-inference models qwen --max-parameters 40 --open"
+        "repositories, and engines that serve the architecture. Whether one fits an instance type, `plan` says."
     )
     add_texts(parser)
     add_architecture(parser)
