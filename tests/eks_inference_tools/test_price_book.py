@@ -196,19 +196,21 @@ def test_everything_wrong_in_a_file_is_told_at_once_by_line(tmp_path: Path):
 us-wst-2: {}
 us-east-1: 3
 """
+    path = written(tmp_path, text)
+    file = str(path)
     with pytest.raises(ProblemsFound) as raised:
-        read_price_file(written(tmp_path, text))
+        read_price_file(path)
     assert [(one.file, one.line, one.key, one.message) for one in raised.value.problems] == [
-        ("prices.yaml", 2, "us-west-2.inf2.9xlarge", "nothing with a price has this name"),
-        ("prices.yaml", 3, "us-west-2.m5.large.on_demand", "should be a number"),
-        ("prices.yaml", 4, "us-west-2.m5.xlarge.on_demand", "should be greater than 0.0"),
-        ("prices.yaml", 4, "us-west-2.m5.xlarge.source", "this key is required and missing"),
-        ("prices.yaml", 4, "us-west-2.m5.xlarge.sourc", "unknown key"),
-        ("prices.yaml", 5, "us-west-2.m5.2xlarge", "a price is a mapping"),
-        ("prices.yaml", 6, "us-west-2.c9i.large.usd", "c9i.large has no such price"),
-        ("prices.yaml", 7, "us-west-2.natgateway", "nothing with a price has this name"),
-        ("prices.yaml", 8, "us-wst-2", "no AWS region has this name"),
-        ("prices.yaml", 9, "us-east-1", "a region has prices by name"),
+        (file, 2, "us-west-2.inf2.9xlarge", "nothing with a price has this name"),
+        (file, 3, "us-west-2.m5.large.on_demand", "should be a number"),
+        (file, 4, "us-west-2.m5.xlarge.on_demand", "should be greater than 0.0"),
+        (file, 4, "us-west-2.m5.xlarge.source", "this key is required and missing"),
+        (file, 4, "us-west-2.m5.xlarge.sourc", "unknown key"),
+        (file, 5, "us-west-2.m5.2xlarge", "a price is a mapping"),
+        (file, 6, "us-west-2.c9i.large.usd", "c9i.large has no such price"),
+        (file, 7, "us-west-2.natgateway", "nothing with a price has this name"),
+        (file, 8, "us-wst-2", "no AWS region has this name"),
+        (file, 9, "us-east-1", "a region has prices by name"),
     ]
     assert all(one.given or one.allowed or one.hint for one in raised.value.problems)
 

@@ -40,8 +40,7 @@ def read_price_file(path: Path) -> OwnPrices:
     """The prices of a file. Raises ``ProblemsFound`` with everything that is wrong in it."""
     from stackgraph.recorder.yaml_file import read_document
 
-    path = path.absolute()
-    document = read_document(path, path.parent)
+    document = read_document(path)
     faults: list[Fault] = []
     found = _regions(document.data, faults)
     if faults:

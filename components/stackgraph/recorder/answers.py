@@ -52,8 +52,7 @@ def read_answers(path: Path) -> Answers:
     """The rows of a file. Raises ``ProblemsFound`` with everything that is wrong in it."""
     from stackgraph.recorder.yaml_file import read_document
 
-    path = path.absolute()
-    document = read_document(path, path.parent)
+    document = read_document(path)
     rows = document.data or []
     if not isinstance(rows, list):
         allowed = "rows of `function` and `result`, or of `stack` and `outputs`"

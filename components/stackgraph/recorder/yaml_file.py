@@ -33,11 +33,14 @@ class Document:
         return Problem(message, self.shown, self.line(path), key or "".join(map(str, path[-1:])), **details)
 
 
-def read_document(path: Path, root: Path) -> Document:
-    """The YAML file at a path. Raises ``ProblemsFound`` if it is not valid, beyond a bound, or a link out of the project."""
-    shown = shown_path(path, root)
+def read_document(path: Path, root: Path | None = None) -> Document:
+    """The YAML file at a path: of the project in ``root``, or one that a user names, which messages then name alike.
+
+    Raises ``ProblemsFound`` if it is not valid, beyond a bound, or a link out of the project (of the folder that it is in).
+    """
+    shown = shown_path(path, root) if root else str(path)
     try:
-        node = compose(_text(path, root))
+        node = compose(_text(path, root or path.parent, shown))
     except OSError as error:
         raise ProblemsFound([Problem(f"cannot be read: {error.strerror}", file=shown)]) from error
     except UnicodeDecodeError as error:
@@ -56,16 +59,16 @@ def read_document(path: Path, root: Path) -> Document:
     return Document(path, shown, node.plain(), dict(node.lines()))
 
 
-def _text(path: Path, root: Path) -> str:
+def _text(path: Path, root: Path, shown: str) -> str:
     # A link may lead to anything on this machine, and messages repeat what the file has. A project may name a folder of stack
     # files beside it.
     home = root if Path(os.path.normpath(path)).is_relative_to(root) else path.parent
     if not path.resolve().is_relative_to(home.resolve()):
-        raise ProblemsFound([Problem("this link leads out of the project", file=shown_path(path, root), hint="copy the file")])
+        raise ProblemsFound([Problem("this link leads out of the project", file=shown, hint="copy the file")])
     with path.open("rb") as file:
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
-        raise ProblemsFound([Problem("the file is too long", file=shown_path(path, root), allowed=f"at most {MOST_BYTES} bytes")])
+        raise ProblemsFound([Problem("the file is too long", file=shown, allowed=f"at most {MOST_BYTES} bytes")])
     return data.decode()
 
 
