@@ -17,7 +17,7 @@ define install
   else cat $(1)/setup.log >&2; fi; exit 1; }
 endef
 
-.PHONY: help preview client test cluster-tools cluster lint checkov router envoy docs format bench golden release clean
+.PHONY: help preview client test thorough cluster-tools cluster lint checkov router envoy docs format bench golden release clean
 
 .DEFAULT_GOAL := preview
 
@@ -32,8 +32,11 @@ client: ## Run the deployed STACK's client again: its test, then its measurement
 	@kubectl --context $(STACK) -n triton-client create job $(job) --from=cronjob/triton-client
 	@echo "kubectl --context $(STACK) -n triton-client logs --follow job/$(job) --all-containers"
 
-test: .venv/.dev ## All tests that need only Python
+test: .venv/.dev ## Tests that need only Python, in two minutes on two cores
 	$(BIN)/python -m pytest $(WORKERS)
+
+thorough: .venv/.dev ## The rest of them: commands as users start them, and all combinations
+	$(BIN)/python -m pytest -m thorough $(WORKERS)
 
 cluster-tools: .venv/.runtime ## Build the Kubernetes binaries for `simulate` from pinned Go modules, once
 	@$(BIN)/eks-inference cluster-tools
@@ -72,7 +75,7 @@ bench: .venv/.dev cluster-tools ## Measure speed and memory of preview, rules, c
 	$(BIN)/python bench/simulate.py
 
 golden: .venv/.dev ## Regenerate golden files and print what changed
-	UPDATE_GOLDEN=1 $(BIN)/python -m pytest $(WORKERS)
+	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -m 'not cluster' $(WORKERS)
 	git diff --stat -- tests/golden stacks/schema.json
 
 release: .venv/.dev ## Write the graphs of the version in pyproject.toml, which later changes are compared with (docs/releases.md)
