@@ -12,6 +12,8 @@ import pytest
 
 import eks_inference
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[1]
 COMPONENTS = ROOT / "components"
 

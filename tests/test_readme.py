@@ -17,6 +17,8 @@ from stackgraph.graph.structure import Structure
 from stackgraph.testing import record
 from variants import recorded_with
 
+pytestmark = pytest.mark.thorough
+
 STACK = "inf2-llama3"
 STACK_FILE = f"stacks/Pulumi.{STACK}.yaml"
 MOST_WORDS = 900

@@ -55,6 +55,7 @@ def test_a_version_without_a_section_is_not_released(monkeypatch, capsys):
     assert {file: file.read_bytes() for file in FOLDER.iterdir()} == before
 
 
+@pytest.mark.thorough
 def test_a_loss_that_no_section_announces_is_not_released(monkeypatch, capsys, tmp_path):
     program, graph = next((name, graph) for name in PROGRAMS if (graph := read(name)[1]).of_type(BUCKET))
     monkeypatch.setattr(released, "PROGRAMS", {program: lambda: renamed(graph)})

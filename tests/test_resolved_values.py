@@ -4,6 +4,8 @@ import os
 from dataclasses import replace
 from itertools import product
 
+import pytest
+
 import resolved_values
 from eks_inference.catalog import engines
 from eks_inference.catalog.instances import instance_types
@@ -11,6 +13,8 @@ from eks_inference.catalog.models import models
 from eks_inference.serving.kinds import KINDS
 from released import CHANGELOG, version
 from resolved_values import FILE, UNRELEASED, Change, Resolution, changes, read, resolutions, rows, unannounced, written
+
+pytestmark = pytest.mark.thorough
 
 SAID = """\
     {change}

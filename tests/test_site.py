@@ -29,6 +29,8 @@ from stackgraph.recorder.recording import record
 from stackgraph.testing import record as recorded_program
 from variants import recorded_with
 
+pytestmark = pytest.mark.thorough
+
 DOCS = ROOT / "docs"
 PAGES = "../../docs"
 """As seen from the golden files."""

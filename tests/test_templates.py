@@ -20,6 +20,8 @@ from stack_table import described
 from stackgraph.recorder.project import find_project
 from stackgraph.recorder.recording import record
 
+pytestmark = pytest.mark.thorough
+
 FOLDER = ROOT / "templates"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 PROGRAM = '''\

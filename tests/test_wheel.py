@@ -14,6 +14,8 @@ import pytest
 
 from readme import blocks, program_of_a_team
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[1]
 
 

@@ -192,6 +192,7 @@ def graph() -> Graph:
     return recorded_with(CLAIMED, "inf2-llama2")
 
 
+@pytest.mark.thorough
 def test_servers_claim_and_request_nothing(graph: Graph) -> None:
     templates = {at(one.inputs, "metadata", "name") for one in of_kind(graph, "ResourceClaimTemplate")}
     assert len(templates) == 3
@@ -214,6 +215,7 @@ def test_the_driver_takes_the_place_of_plugin_and_extension(graph: Graph) -> Non
     assert release.inputs["values"]["draDriver"]["nodeSelector"] == {DEVICES_LABEL: CLAIMS}
 
 
+@pytest.mark.thorough
 def test_plugins_do_not_run_on_nodes_whose_devices_are_claimed() -> None:
     both = {"pools": {"other": {"kind": "managed", "instance_types": ["inf2.8xlarge"], "size": 1, "devices": "claims"}}}
     facts = GraphFacts(recorded_with(both, "inf2-llama2"))
@@ -228,6 +230,7 @@ def test_the_stack_is_checked_and_placed(graph: Graph) -> None:
     assert len([pod for pod in node.pods if pod.template.claimed]) == 3
 
 
+@pytest.mark.thorough
 def test_one_server_too_many_has_no_place(graph: Graph) -> None:
     server = {"llama2-c": {"replicas": 2, "cpu": "1", "memory": "100Gi"}}
     more = recorded_with({**CLAIMED, "servers": server, "silenced": {"CAP001": "on purpose"}}, "inf2-llama2")

@@ -417,6 +417,7 @@ def test_the_control_plane_waits_for_its_role_and_for_no_route() -> None:
     assert not waits_for(graph, "chat-control-plane", "network-route")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("region", ["us-gov-west-1", "cn-north-1"])
 def test_policies_are_of_the_regions_partition(region: str) -> None:
     settings = StackSettings.model_validate({"region": region})

@@ -6,6 +6,8 @@ from component_pages import FOLDER, PIECES, components, contents, page, program
 from golden import assert_golden
 from stackgraph.testing import record
 
+pytestmark = pytest.mark.thorough
+
 CONFIG = {"aws:region": "us-west-2"}
 PAGES = "../../docs/components"
 """As seen from the golden files."""

@@ -24,6 +24,8 @@ from handles import existing_cluster, existing_vpc
 from stackgraph.graph.document import Graph
 from stackgraph.recorder.recording import record
 
+pytestmark = pytest.mark.thorough
+
 COMPONENTS = [
     one for name in dir(eks_inference) if isinstance(one := getattr(eks_inference, name), type) and issubclass(one, Component)
 ]

@@ -546,6 +546,7 @@ def test_a_server_does_not_start_without_its_artifact(plan: Path) -> None:
     assert "args" not in done.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("harm", "says"),
     [
@@ -618,6 +619,7 @@ def begun(role: str, plan: Path, **environment: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("first", ["prefill", "decode"])
 def test_the_two_sides_find_each_other_whoever_comes_first(plan: Path, free_port: int, first: str) -> None:
     compiled(plan)
@@ -632,6 +634,7 @@ def test_the_two_sides_find_each_other_whoever_comes_first(plan: Path, free_port
         assert (server["env"]["NEURON_SEND_IP"], server["env"]["NEURON_RECV_IP"]) == ("127.0.0.1", "127.0.0.1")
 
 
+@pytest.mark.thorough
 def test_a_name_that_leads_to_another_pod_is_not_believed(plan: Path, free_port: int) -> None:
     compiled(plan)
     meeting(plan, free_port, seconds=3)
@@ -644,6 +647,7 @@ def test_a_name_that_leads_to_another_pod_is_not_believed(plan: Path, free_port:
     assert "is not prefill, which says it is 10.9.9.9" in out
 
 
+@pytest.mark.thorough
 def test_sides_that_would_load_different_artifacts_do_not_start(plan: Path, free_port: int, tmp_path: Path) -> None:
     compiled(plan)
     other = tmp_path / "other.json"
@@ -704,6 +708,7 @@ def supervised(plan: Path) -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
+@pytest.mark.thorough
 def test_when_one_server_ends_so_does_the_other(supervised: subprocess.Popen[str]) -> None:
     assert supervised.stdout
     children = ready(iter(supervised.stdout.readline, ""), 2)
@@ -716,6 +721,7 @@ def test_when_one_server_ends_so_does_the_other(supervised: subprocess.Popen[str
     assert not alive(children[1])
 
 
+@pytest.mark.thorough
 def test_when_the_pod_ends_both_servers_end(supervised: subprocess.Popen[str]) -> None:
     assert supervised.stdout
     children = ready(iter(supervised.stdout.readline, ""), 2)
@@ -1066,6 +1072,7 @@ def test_a_pair_that_answers_whole_and_streamed_passes() -> None:
     assert [line.partition(":")[0] for line in done.stdout.splitlines()] == ["whole", "streamed", "chat"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("fault", "says"),
     [

@@ -22,6 +22,8 @@ from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProgramError
 from variants import merge, recorded_with
 
+pytestmark = pytest.mark.thorough
+
 KEY = "0123456789abcdef"
 KEYS = json.dumps({"team-a": KEY, "team-a/next": f"{KEY}1", "team-b": f"{KEY}2"})
 SECRET = {"eks-inference:endpointKeys": KEYS}

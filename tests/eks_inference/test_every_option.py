@@ -27,6 +27,8 @@ from stackgraph.recorder.symbols import resource_class
 from stackgraph.views.manifests import render_manifests
 from stackgraph.views.tree import render_tree
 
+pytestmark = pytest.mark.thorough
+
 WITHOUT_EFFECT = {
     "draft_gib": "how much memory rules count for a draft model",
     "catalog": "which names later keys may have",

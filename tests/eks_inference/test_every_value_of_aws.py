@@ -25,6 +25,8 @@ from golden import assert_golden
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import grouped
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def graphs() -> list[Graph]:

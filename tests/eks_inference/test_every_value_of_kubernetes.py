@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from conftest import STACKS, recorded
 from covering_graphs import covering_graphs
 from eks_inference_tools.check import kubernetes_value_rules
@@ -20,6 +22,8 @@ from out_of_bounds import planted
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph
 from stackgraph.views.manifests import manifest
+
+pytestmark = pytest.mark.thorough
 
 SUPPORT = Path(__file__).parents[1] / "support"
 JUDGED = tomllib.loads((SUPPORT / "kubernetes_reach.toml").read_text("utf-8"))

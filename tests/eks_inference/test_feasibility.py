@@ -193,6 +193,7 @@ def test_the_engine_to_take_first(instance: str, name: str, first: str) -> None:
     assert engines_for(instance_type(instance), model(name))[0].name == first
 
 
+@pytest.mark.thorough
 def test_no_engine_is_offered_that_a_rule_refuses() -> None:
     about_engines = [one for one in server_rules() if one.id in {"NEU012", "NEU013", "GPU005", "GPU008", "SRV003"}]
     assert len(about_engines) == 5

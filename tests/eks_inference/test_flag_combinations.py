@@ -103,6 +103,7 @@ def possible(combination: Combination, profile: EngineProfile) -> bool:
 PAIRS = [(one, profile) for one in combinations() for profile in PROFILES if possible(one, profile)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("combination", "profile"), PAIRS, ids=lambda one: one.name)
 def test_each_row_is_refused_on_each_release_and_not_without_its_flag(combination: Combination, profile: EngineProfile) -> None:
     given = example(combination, profile)

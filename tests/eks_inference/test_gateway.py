@@ -39,6 +39,8 @@ from stackgraph.recorder.recording import record
 from variants import merge, recorded_with
 from vectors.gateway import LOGIN
 
+pytestmark = pytest.mark.thorough
+
 ALB = "alb.ingress.kubernetes.io/"
 ZONE = "Z0123456789ABCDEFGHIJ"
 CERTIFICATE = "arn:aws:acm:us-east-2:123456789012:certificate/12345678-1234-1234-1234-123456789012"

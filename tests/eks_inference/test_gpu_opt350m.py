@@ -280,6 +280,7 @@ def test_clients_of_what_is_there_are_not(sections: dict[str, Any]) -> None:
     assert faults_of(**sections) == []
 
 
+@pytest.mark.thorough
 def test_each_client_asks_the_servers_that_speak_its_protocol() -> None:
     mixed = {
         "servers": {"opt": VLLM},

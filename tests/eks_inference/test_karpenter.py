@@ -389,6 +389,7 @@ def test_the_agent_that_sees_failed_accelerators_reaches_tainted_nodes():
     assert json.loads(addon.inputs["configurationValues"]) == {"dcgmAgent": {"tolerations": [{"operator": "Exists"}]}}
 
 
+@pytest.mark.thorough
 def test_only_a_stack_that_repairs_nodes_has_the_agent(llama3: Graph):
     agent = "eks-inference:index:NodeMonitoringAgent"
     assert not llama3.of_type(agent)

@@ -132,6 +132,7 @@ def test_the_quota_of_ray_lets_workers_come_back_while_others_end(fewest: int, m
     assert int(devices) == clusters * (fewest + more) + max(more, 1)
 
 
+@pytest.mark.thorough
 def test_nobody_asks_of_which_kind_a_server_is_outside_its_own_folder() -> None:
     """Neither by the class of its spec or component nor by the name of its kind."""
     library = Path(eks_inference.__file__).parent

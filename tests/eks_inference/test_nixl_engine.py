@@ -118,6 +118,7 @@ async def test_a_renewed_lease_delays_the_end_of_later_ones() -> None:
         assert prefill.expired == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("on_failure", ["fail", "recompute"])
 @pytest.mark.parametrize("fault", ["version", "model", "killed"])
 @in_loop

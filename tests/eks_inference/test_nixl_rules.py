@@ -365,6 +365,7 @@ TRANSFERS = st.fixed_dictionaries(
 TEXTS = st.sampled_from(["", "0", "1", "-1", "x", "1.5", "None", "[]", "{}", '{"method": []}', '{"neuron_config": 1}'])
 
 
+@pytest.mark.thorough
 @bounded(max_examples=150, deadline=None)
 @given(config=TRANSFERS | JSON, texts=st.lists(TEXTS, min_size=6, max_size=6))
 def test_no_flag_of_a_user_makes_a_rule_fail(config: Any, texts: list[str]) -> None:

@@ -87,6 +87,7 @@ def test_the_rules_are_rules() -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@pytest.mark.thorough
 @needs_promtool
 @pytest.mark.parametrize("path", sorted((ROOT / "tests" / "promtool").glob("*.yaml")), ids=lambda path: path.name)
 def test_alerts_fire_when_they_should(path: Path) -> None:

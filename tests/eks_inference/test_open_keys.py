@@ -25,6 +25,8 @@ from open_stacks import minimal, recorded_stack, without_reasons, written_out
 from stackgraph.recorder.bounded_yaml import compose
 from stackgraph.testing import record
 
+pytestmark = pytest.mark.thorough
+
 GPU = minimal("g6.xlarge", "Qwen/Qwen3-8B")
 ACCELERATED = sorted(name for name, one in instance_types().items() if one.accelerator)
 REPOSITORIES = sorted(one.repositories[0] for one in models().values())

@@ -90,6 +90,7 @@ ANSWERED = (
 )
 
 
+@pytest.mark.thorough
 def test_of_many_requests_of_which_decode_refuses_some_none_keeps_a_slot() -> None:
     """PAIR_REQUESTS says how many. One in twenty is refused."""
     draw = random.Random(7)

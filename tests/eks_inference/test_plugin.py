@@ -18,6 +18,8 @@ from stackgraph.graph.document import STACK_TYPE, Graph, Resource
 from stackgraph.graph.values import mapped
 from stackgraph.recorder import wire
 
+pytestmark = pytest.mark.thorough
+
 STACK = "gpu-opt350m"
 WRAPPED = f"{TYPE}$"
 PAGE = ROOT / "docs" / "other-languages.md"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pulumi
 import pulumi_kubernetes as k8s
+import pytest
 
 from eks_inference.cluster.plan import CREDENTIALS_VARIABLE
 from eks_inference.cluster.pod_identity import pod_identity, pod_role
@@ -146,6 +147,7 @@ def test_pods_that_come_before_the_association_takes_effect_are_refused() -> Non
     assert stands_on(graph, association(graph), binding), "no pod may slip in between"
 
 
+@pytest.mark.thorough
 def test_every_role_of_pods_of_a_shipped_stack_has_its_guard(shipped: Graph) -> None:
     accounts = {
         (one.inputs["namespace"], one.inputs["serviceAccount"])

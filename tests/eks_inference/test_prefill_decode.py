@@ -383,6 +383,7 @@ def rolled(rollout: str) -> tuple[Graph, Graph]:
     return before, recorded_with({"pools": room, "servers": {"llama3-70b": {**server, "max_model_len": 4096}}}, "gpu-nixl")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("rollout", "first"), [("recreate", True), ("second_group", False)])
 def test_a_new_revision_replaces_both_deployments_and_moves_the_routers(rollout: str, first: bool) -> None:
     diff = compare(*rolled(rollout))
@@ -424,6 +425,7 @@ def test_each_role_scales_by_its_own_signals() -> None:
     assert {*keda_queries(one, namespace="n", deployment="d")} == {"waiting", "kv-cache", "first-token"}
 
 
+@pytest.mark.thorough
 def test_an_autoscaler_scales_the_deployment_of_this_revision() -> None:
     graph = recorded_with({"servers": {"llama3-70b": {"decode": {"autoscaling": {"min": 1, "max": 2}}}}}, "gpu-nixl")
     (scaled,) = (one for one in graph.resources if one.type.endswith(":ScaledObject"))

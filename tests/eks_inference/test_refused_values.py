@@ -188,6 +188,7 @@ TOGETHER: list[Row] = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "row", [*TOGETHER, *NAMES, *ADDRESSES, *ARNS, *IDS, *SIZES, *HOST_PATHS, *NAMESPACES, *KUBELET], ids=shown
 )

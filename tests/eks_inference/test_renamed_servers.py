@@ -12,6 +12,8 @@ from eks_inference.stack.reading import parse_stack
 from stackgraph.diff.graphs import StackDiff, compare
 from variants import recorded_with
 
+pytestmark = pytest.mark.thorough
+
 HOLDS_DATA = ("aws:efs/fileSystem:FileSystem", "aws:fsx/lustreFileSystem:LustreFileSystem", "aws:s3/bucket:Bucket")
 HOLDS_DEVICES = re.compile(r"((?<!-router)-deployment|-rayservice|-servers)$")
 

@@ -95,6 +95,7 @@ def test_a_key_of_a_table_is_none(line: str):
     assert not list(compared(line))
 
 
+@pytest.mark.thorough
 def test_no_code_compares_a_generation_a_family_or_a_chip():
     components = ROOT / "components"
     found = {
@@ -259,6 +260,7 @@ def test_plan_finds_a_new_engine_for_a_new_chip(capsys: pytest.CaptureFixture[st
     assert "in pages that sequences share, at most 10.8 GiB a core" in out
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("toy")
 def test_a_gated_model_asks_for_the_token_and_its_copy_elsewhere_does_not():
     with pytest.raises(Exception, match="model toylab/Toy-1B of server 'toy' is not public"):
@@ -277,6 +279,7 @@ def test_a_repository_without_a_row_is_as_gated_as_its_owner():
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("toy")
 def test_the_preview_of_a_new_generation_on_a_new_family():
     graph = preview(stack())

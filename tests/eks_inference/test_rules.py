@@ -68,6 +68,7 @@ def test_a_rule_refuses_what_is_wrong_and_says_why(id_: str):
     assert any(VECTORS[id_].says in judgement.message for judgement in broken), [judgement.message for judgement in broken]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("id_", sorted(RULES))
 def test_a_rule_shows_its_numbers_and_says_what_it_is_for(id_: str):
     rule = RULES[id_]

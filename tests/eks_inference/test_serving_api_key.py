@@ -2,9 +2,13 @@
 
 import json
 
+import pytest
+
 from conftest import PROJECT, STACKS, record_once, recorded
 from graphs import children_of, kubernetes
 from stackgraph.graph.document import Graph, Resource
+
+pytestmark = pytest.mark.thorough
 
 CLIENTS = {"OpenWebUI": "SERVING_API_KEY", "SmokeTest": "OPENAI_API_KEY", "LoadTest": "OPENAI_API_KEY"}
 SERVERS = {"PrefillDecodeServers": "VLLM_API_KEY", "RayServeVllm": "VLLM_API_KEY", "VllmServer": "VLLM_API_KEY"}

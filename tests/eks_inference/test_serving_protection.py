@@ -260,12 +260,14 @@ def drained(mark: Path, seconds: float) -> float:
     return time.monotonic() - started
 
 
+@pytest.mark.thorough
 def test_a_drain_waits_for_requests_under_way(busy: Any, tmp_path: Path) -> None:
     busy(0)
     busy(4)
     assert 3 < drained(tmp_path / "mark", 30) < 20
 
 
+@pytest.mark.thorough
 def test_a_drain_does_not_wait_longer_than_it_may(busy: Any, tmp_path: Path) -> None:
     busy(60)
     assert 2 <= drained(tmp_path / "mark", 2) < 15

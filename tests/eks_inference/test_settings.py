@@ -9,6 +9,8 @@ import pytest
 from eks_inference.settings import StackSettings
 from variants import recorded_with
 
+pytestmark = pytest.mark.thorough
+
 BOUNDARY = "arn:aws:iam::111122223333:policy/boundary"
 KEY = "arn:aws:kms:us-west-2:111122223333:key/11111111-2222-3333-4444-555555555555"
 MIRROR = "registry.corp.example"

@@ -23,6 +23,8 @@ from stackgraph.problems import ProgramError
 from traffic import Pod, passes, policies_of
 from variants import recorded_with
 
+pytestmark = pytest.mark.thorough
+
 STACKS = ("trn2-di", "trn2-di-pair")
 SERVER = "llama3-70b"
 NODES = {"trn2-di": 1, "trn2-di-pair": 2}

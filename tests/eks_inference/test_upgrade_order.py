@@ -73,6 +73,7 @@ def control_plane(graph: Graph) -> Resource:
     return found
 
 
+@pytest.mark.thorough
 def test_a_new_minor_version_changes_versions_and_nothing_else():
     pinned = {name: (versions.addon(name, BEFORE), versions.addon(name, AFTER)) for name in ("kube-proxy", "metrics-server")}
     release = tuple(versions.ami_release("AL2023_x86_64_STANDARD", version) for version in (BEFORE, AFTER))
@@ -87,6 +88,7 @@ def test_a_new_minor_version_changes_versions_and_nothing_else():
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("version", VERSIONS)
 def test_nothing_is_of_another_minor_version_than_the_control_plane(version):
     graph = recorded_with({"cluster": {"version": version}})

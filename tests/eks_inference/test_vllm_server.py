@@ -427,6 +427,7 @@ def artifact_of(**changes: Any) -> str:
     return container(pod(kept_in_a_store(**changes)))["command"][2]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "changes",
     [
@@ -478,6 +479,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Health).serve_forever()
 """
 
 
+@pytest.mark.thorough
 def test_the_first_start_that_answers_names_the_artifact_and_later_ones_load_it(tmp_path: Path) -> None:
     (tmp_path / "engine.py").write_text(ENGINE)
     kept, number = tmp_path / "artifacts" / "abc", str(_free_port())
@@ -830,6 +832,7 @@ def _free_port() -> int:
         return probe.getsockname()[1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("busy", "shortest", "longest"), [("4", 3, 20), ("60", 6, 20)])
 def test_a_pod_that_ends_finishes_what_it_has(
     running: Callable[[str], None], tmp_path: Path, busy: str, shortest: float, longest: float
@@ -1050,6 +1053,7 @@ def test_one_of_them_is_measured_as_the_source_system_was() -> None:
     assert (data["output_tokens"], data["output_tokens_stdev"]) == (512, 20)
 
 
+@pytest.mark.thorough
 def test_the_settings_of_the_stacks_page_do_what_it_says() -> None:
     together, _gateway, _endpoint, longer, options, features, built, own, stored, stored_once, _claims, faster, shared = (
         yaml.safe_load(each.text) for each in blocks(GUIDE) if each.language == "yaml"

@@ -70,6 +70,8 @@ from eks_inference.faults import Fault
 from handles import existing_cluster
 from stackgraph.recorder.recording import record
 
+pytestmark = pytest.mark.thorough
+
 World = Mapping[str, tuple[Any, ...]]
 """Handles of one cluster, by the type that a constructor asks for. The first is a component, the others are of what exists."""
 

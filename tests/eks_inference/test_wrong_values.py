@@ -105,6 +105,7 @@ def test_the_specs_are_all_there():
 
 
 # Validators that meet an Output take it for an object with attributes, which are Outputs too.
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
 @pytest.mark.parametrize("spec", SPECS, ids=named)
 def test_a_wrong_value_of_any_field_is_a_fault_of_that_field(spec: Any):
@@ -120,6 +121,7 @@ def test_a_wrong_value_of_any_field_is_a_fault_of_that_field(spec: Any):
         assert paths == set(spec.model_fields) or what != "an object"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("spec", [one for one in SPECS if one.model_fields], ids=named)
 def test_a_misspelt_field_names_the_nearest(spec: Any):
     for field in spec.model_fields:

@@ -44,6 +44,7 @@ def test_an_apply_that_fails_on_a_placeholder_is_a_warning_with_its_line(program
     assert "x <unknown>" in said
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("more", [[], ["--debug"]])
 def test_an_apply_that_fails_on_a_known_value_ends_with_its_line(program, more):
     """In a process of its own, since this once took for ever."""
@@ -144,6 +145,7 @@ def test_check_says_that_it_cannot_judge_what_nobody_answered(program, capsys):
     assert "getCallerIdentity" in said
 
 
+@pytest.mark.thorough
 def test_diff_notes_it_and_takes_answers(program, capsys, monkeypatch, tmp_path):
     folder = program(ASKING, answers=ANSWERS, **DEV)
     git = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@example.com"]

@@ -20,6 +20,8 @@ from eks_inference.stack.reading import parse_stack
 from eks_inference_tools.cli import main
 from mutations import BROKEN, BrokenText, Mutation, broken, cases, change_value, mutate
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[2]
 STACK = "inf2-llama3"
 STACK_FILE = f"stacks/Pulumi.{STACK}.yaml"

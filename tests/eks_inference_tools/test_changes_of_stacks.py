@@ -25,6 +25,8 @@ from stackgraph.github import LONGEST_BODY
 from stackgraph.graph.document import Graph
 from variants import recorded_with
 
+pytestmark = pytest.mark.thorough
+
 HEAD = "5d0f4b1c9a7e36288b40f19d2c6e5a7710f3b482"
 LINK = f"https://github.com/example/models/blob/{HEAD}"
 

@@ -29,6 +29,8 @@ from eks_inference_tools.program import program as programs_of_stack
 from mutations import cases
 from stackgraph.recorder.recording import record
 
+pytestmark = pytest.mark.thorough
+
 STACK = "inf2-llama3"
 SERVER = "vllm-llama3-inf2"
 FILE = f"stacks/Pulumi.{STACK}.yaml"

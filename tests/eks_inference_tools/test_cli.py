@@ -17,6 +17,8 @@ import pytest
 from conftest import ROOT, recorded
 from eks_inference_tools.cli import COMMANDS, GROUPS, main, parser
 
+pytestmark = pytest.mark.thorough
+
 COMMAND = [sys.executable, "-m", "eks_inference_tools"]
 STACK = "inf2-llama3"
 

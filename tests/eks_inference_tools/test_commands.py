@@ -166,6 +166,7 @@ def test_an_unknown_format_is_named_beside_those_there_are(words, capsys):
     assert all(f"'{name}'" in said for name in action(words, "format").choices or ())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", [*having("stack"), *having("stacks")], ids=" ".join)
 def test_an_unknown_stack_is_named_beside_those_there_are(words, capsys):
     said = refused(capsys, *words, "no-such-stack")
@@ -285,6 +286,7 @@ def test_help_loads_the_commands_and_nothing_heavy():
     assert {name for name in modules if name.startswith("stackgraph")} == set()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_is_loaded_alone_and_its_help_costs_nothing(name):
     modules = loaded(name, "--help")

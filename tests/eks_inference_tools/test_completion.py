@@ -94,6 +94,7 @@ def answers(arguments: list[str], lines: list[str], environment: Mapping[str, st
     return [set(filter(None, (each.strip() for each in line.split("\t")))) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.thorough
 def test_bash_completes(shell):
     assert answers(["bash", "-c", BASH], list(LINES), shell) == [*LINES.values()]
 
@@ -124,6 +125,7 @@ def test_somebody_thought_about_every_metavar():
     assert there - OPEN == VALUES.keys() | FILES.keys()
 
 
+@pytest.mark.thorough
 def test_values_are_those_that_the_commands_take(capsys):
     none = argparse.Namespace()
     assert VALUES["TYPE"](none).keys() == instance_types().keys()

@@ -73,6 +73,7 @@ FASTER: Mapping[str, Sequence[float]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stack", STACKS)
 def test_a_shipped_stack_costs_what_it_costs_by_hand(stack: str) -> None:
     found = estimated(recorded(stack))
@@ -263,6 +264,7 @@ def test_money(usd: float, shown: str) -> None:
     assert money(usd) == shown
 
 
+@pytest.mark.thorough
 def test_ones_own_prices_come_first(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "prices.yaml"
     file.write_text('us-west-2:\n  inf2.8xlarge: {on_demand: 1.0, source: "contract"}\n')

@@ -119,6 +119,7 @@ def test_pods_that_no_pool_takes_are_counted() -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_a_typing_error_in_a_number_costs_no_minutes() -> None:
     pods = costs([NODE_POOL, NODE_CLASS, deployment("server", 1, 3, 4), scaled("server", 1, 2**31 - 1)])
     nodes = costs(

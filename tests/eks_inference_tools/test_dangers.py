@@ -52,6 +52,7 @@ def test_a_control_plane_goes_one_version_up_at_a_time():
         assert kinds_of_danger(cluster, replace(cluster, inputs={**cluster.inputs, "version": version})) == expected
 
 
+@pytest.mark.thorough
 def test_nodes_of_a_template_that_changes_are_exchanged():
     diff = compare(recorded("gpu-opt350m"), recorded_with({"pools": {"core": {"root_volume_gib": 120}}}, "gpu-opt350m"))
     (danger,) = dangers(diff, eks_compared())
@@ -96,6 +97,7 @@ def test_a_cluster_is_named_before_the_data_that_goes_with_it_and_only_once():
     assert found[-1].what == "ec2.Vpc v is deleted"
 
 
+@pytest.mark.thorough
 def test_a_zone_more_replaces_no_accelerators_and_leaves_the_control_plane_alone():
     diff = compare(recorded("inf2-llama2"), recorded_with({"network": {"zones": 3}}, "inf2-llama2"))
     replaced = [change.resource.name for change in diff.of_kind("replace") if change.resource.type == NODE_GROUP]
@@ -104,6 +106,7 @@ def test_a_zone_more_replaces_no_accelerators_and_leaves_the_control_plane_alone
     assert diff.by_urn[cluster.urn].kind == "same"
 
 
+@pytest.mark.thorough
 def test_a_cluster_does_not_move_to_another_network():
     diff = compare(recorded("inf2-llama2"), recorded_with({"network": {"cidr": "10.3.0.0/16"}}, "inf2-llama2"))
     refused = [danger.what for danger in dangers(diff, eks_compared()) if danger.kind == "refused"]
@@ -126,6 +129,7 @@ def test_a_control_plane_keeps_its_zones():
         assert [danger.kind for danger in found if danger.kind == "refused"] == expected
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("stack", "pool", "rollout", "stops"),
     [

@@ -24,6 +24,8 @@ from stackgraph.diff.titles import NO_TITLES
 from stackgraph.problems import ProblemsFound
 from stackgraph.recorder.recording import record
 
+pytestmark = pytest.mark.thorough
+
 PROGRAM = '''
 """Buckets that the configuration names."""
 

@@ -29,6 +29,8 @@ from stackgraph.problems import ProblemsFound
 from stub_account import Refused, StubAccount, denied, in_another_region, well, without_quota
 from variants import recorded_with
 
+pytestmark = pytest.mark.thorough
+
 ACCOUNTS: Mapping[str, Callable[[], StubAccount]] = {
     "well": well,
     "no_quota": without_quota,

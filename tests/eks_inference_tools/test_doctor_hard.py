@@ -28,6 +28,8 @@ from mutations import cases
 from stackgraph.recorder.lazy_sdk import lazy_sdks
 from stub_account import Refused, StubAccount, well
 
+pytestmark = pytest.mark.thorough
+
 LOADER = create_loader()
 
 

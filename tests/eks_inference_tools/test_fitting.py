@@ -23,6 +23,8 @@ from eks_inference_tools.fitting.search import Found, Row, Wish, search
 from eks_inference_tools.fitting.trials import QUANTIZATIONS
 from golden import assert_golden
 
+pytestmark = pytest.mark.thorough
+
 SOME = ("Llama-3.3-70B", "Qwen3-32B", "GPT-OSS-120B", "Llama-2-13B", "OPT-350M")
 REGION = "us-west-2"
 

@@ -232,6 +232,7 @@ def test_whatever_is_there_one_comment_is_left_then_none(api, github, existing):
 # -- lengths ---------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("letter", ["x", "é", "🚀"])
 def test_a_report_that_is_too_long_is_cut_and_keeps_its_origin(api, job, letter):
     job.left(letter * 100, buckets=900)
@@ -422,6 +423,7 @@ def test_an_answer_that_is_not_json_is_an_error(api, github):
 # -- hostile artifacts -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ARTIFACTS)
 def test_a_hostile_artifact_is_refused_or_inert(api, job, name):
     artifact = ARTIFACTS[name]

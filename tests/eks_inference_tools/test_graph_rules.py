@@ -953,6 +953,7 @@ def test_only_the_first_of_several_parts_of_an_image_is_its_registry(image: str,
 TWO_REGIONS = ROOT / "tests" / "eks_inference" / "programs" / "two_regions.py"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("forgotten", "refused"), [("", []), ('"size": 1}, here,', ["gpu-us-west-2-nodes"])])
 def test_nodes_that_a_provider_of_another_region_makes_are_refused(forgotten: str, refused: list[str], tmp_path: Path) -> None:
     """A pool without the provider of its cluster would be in the region of the configuration."""

@@ -14,6 +14,8 @@ from eks_inference_tools.revisions.recorders import _Recorders
 from stackgraph.diff.recorded import read_answer
 from stackgraph.problems import Problem
 
+pytestmark = pytest.mark.thorough
+
 PRINTS = """
 import atexit, os, subprocess, sys
 subprocess.run(["echo", "printed by a child"])

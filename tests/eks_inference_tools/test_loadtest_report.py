@@ -564,6 +564,7 @@ def changed(value: Any, chance: random.Random, other: Any) -> Any:
 ODD = st.sampled_from([None, "", "x", "3", [], {}, [1], {"mean": "x"}, True, -1, 0, 1e308, float("nan"), float("inf")])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [*REAL, "genai-perf-24.07-form.json"])
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.randoms(use_true_random=False), st.lists(ODD, min_size=1, max_size=3))
@@ -615,6 +616,7 @@ def shape(value: Any) -> Any:
     return {key: shape(item) for key, item in value.items()} if isinstance(value, dict) else None
 
 
+@pytest.mark.thorough
 @given(st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=200), st.integers(1, 10**7))
 @example("x" * 200, 10**7)
 def test_no_line_of_the_table_is_too_long(label: str, chips: int):

@@ -28,6 +28,8 @@ from eks_inference_tools.program import programs, unwritten
 from golden import assert_golden
 from stackgraph.recorder.bounded_yaml import compose
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

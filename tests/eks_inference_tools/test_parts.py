@@ -36,6 +36,8 @@ from stackgraph.problems import ProblemsFound
 from stackgraph.recorder.recording import record
 from vectors.graph import PREFIX, VECTORS, associated, cluster, graph, kubernetes, node_group, pods, resource, storage_class
 
+pytestmark = pytest.mark.thorough
+
 CLUSTER = "aws:eks/cluster:Cluster"
 REGIONS = {"east": "us-east-1", "west": "us-west-2"}
 

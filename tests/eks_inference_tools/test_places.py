@@ -33,6 +33,7 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return write
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("program", "line", "says"),
     [

@@ -17,6 +17,8 @@ from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.presentation.feasibility import render_text
 from golden import assert_golden
 
+pytestmark = pytest.mark.thorough
+
 SHOWN = [
     ("Llama-2-13B", "inf2.48xlarge"),
     ("Llama-3.3-70B", "trn2.48xlarge"),

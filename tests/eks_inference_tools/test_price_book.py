@@ -101,6 +101,7 @@ def test_the_first_layer_with_the_price_decides(layers: list[dict[str, float]], 
 # -- a stack file ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_recorded_stack_carries_its_prices():
     given_prices = {
         "inf2.8xlarge": {"on_demand": 1.2, "spot": 0.7, "source": "Savings Plan, 3 years"},
@@ -114,6 +115,7 @@ def test_a_recorded_stack_carries_its_prices():
     assert spot.usd == 0.7
 
 
+@pytest.mark.thorough
 def test_a_stack_without_prices_records_none():
     assert prices_of(recorded_with({})) == {}
 

@@ -175,6 +175,7 @@ def test_a_node_that_is_there_is_used_first() -> None:
     assert types(choose([pod("c", cpu="500m")], kinds_of(M5), (), [room])) == ["m5.large"], "it is full"
 
 
+@pytest.mark.thorough
 @given(st.lists(st.tuples(st.integers(1, 20), st.integers(1, 12), st.booleans()), max_size=4))
 def test_pods_of_one_spec_go_where_pods_with_equal_ones_go(asked: list[tuple[int, int, bool]]) -> None:
     """Of one spec, nodes that had no room once are not tried again."""

@@ -15,6 +15,8 @@ from golden import assert_golden
 from open_stacks import STACK_KEY, minimal, written_out
 from stackgraph.recorder.bounded_yaml import compose
 
+pytestmark = pytest.mark.thorough
+
 MINE = """\
 config:
   aws:region: us-west-2

@@ -155,6 +155,7 @@ def test_what_depends_on_a_chart_waits_for_what_stands_in_for_it():
     assert memory.calls == ["apply first", "apply stands-in", "apply behind"]
 
 
+@pytest.mark.thorough
 def test_deletion_goes_the_other_way_and_looks_for_what_is_left():
     memory = Memory()
     stack = [thing("first"), thing("left", "first"), thing("right", "first"), thing("last", "left", "right")]

@@ -25,6 +25,8 @@ from simulation_reports import EVERYTHING, WELL
 from stackgraph.graph.document import Graph
 from stackgraph.problems import Problem, ProblemsFound
 
+pytestmark = pytest.mark.thorough
+
 # -- options ---------------------------------------------------------------------------------------------------------------------
 
 

@@ -85,6 +85,7 @@ def test_each_object_comes_after_what_it_waits_for(shipped: Graph) -> None:
         made.add(item.urn)
 
 
+@pytest.mark.thorough
 def test_the_order_is_the_same_in_every_run(shipped: Graph) -> None:
     backwards = Graph(shipped.project, shipped.stack, tuple(reversed(shipped.resources)))
     assert [item.urn for item in cluster_objects(shipped)] == [item.urn for item in cluster_objects(backwards)]

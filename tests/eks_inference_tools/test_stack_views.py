@@ -12,6 +12,8 @@ from stackgraph.graph.document import Graph
 from stackgraph.views.page import render_html
 from stackgraph.views.tree import render_tree
 
+pytestmark = pytest.mark.thorough
+
 
 def test_tree() -> None:
     assert_golden("preview/tree.txt", render_tree(recorded(), eks()))

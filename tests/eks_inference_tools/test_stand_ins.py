@@ -156,6 +156,7 @@ def test_a_worker_waits_for_its_head_in_an_init_container_that_admission_takes(r
     assert wait["volumeMounts"] == worker["spec"]["containers"][0]["volumeMounts"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("edit", "workers"),
     [
@@ -230,6 +231,7 @@ def serve_config(ray: Object) -> None:
     ray["spec"]["serveConfigV2"] = "applications: []"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("edit", "strategy", "another"),
     [
@@ -787,6 +789,7 @@ class Balanced:
 LBC = "aws-load-balancer-controller"
 
 
+@pytest.mark.thorough
 def test_ingresses_of_one_group_get_one_address_and_are_held_until_it_has_gone(gateway: Graph):
     cluster = Balanced(gateway)
     cluster.rounds()

@@ -176,6 +176,7 @@ def test_a_destroy_goes_in_waves() -> None:
     assert found.spans[urn("d")].seconds == 0
 
 
+@pytest.mark.thorough
 @settings(max_examples=40, deadline=None)
 @given(odd_graphs())
 def test_no_graph_breaks_the_timeline(graph: Graph) -> None:
@@ -513,6 +514,7 @@ def test_a_change_is_told_with_its_reason() -> None:
     assert later.seconds == -sooner.seconds
 
 
+@pytest.mark.thorough
 def test_a_new_name_is_no_reason() -> None:
     graph = recorded("inf2-llama3")
     renamed = recorded_with({"name": "another"}, "inf2-llama3")

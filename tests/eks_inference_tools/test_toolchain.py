@@ -313,6 +313,7 @@ def test_definitions_that_are_damaged_are_told(machine: Machine):
 # -- building --------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_all_is_built_once(machine: Machine, capsys: pytest.CaptureFixture[str]):
     machine.go()
     assert main(["cluster-tools"]) == 0
@@ -334,6 +335,7 @@ def test_all_is_built_once(machine: Machine, capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr() == (out, "")
 
 
+@pytest.mark.thorough
 def test_what_is_built_is_found_and_the_definitions_read(machine: Machine):
     machine.go()
     build_quietly()
@@ -345,6 +347,7 @@ def test_what_is_built_is_found_and_the_definitions_read(machine: Machine):
     assert found.definitions()[0]["operators"] == ["!=", "=", "=~"]
 
 
+@pytest.mark.thorough
 def test_linker_flags_name_the_version(machine: Machine):
     machine.go()
     build_quietly()
@@ -366,6 +369,7 @@ def test_what_is_on_path_is_not_built(machine: Machine, capsys: pytest.CaptureFi
     assert cached() == {*tools(), definitions_file().name} - {"kwok"}
 
 
+@pytest.mark.thorough
 def test_a_build_that_fails_tells_the_last_words_and_keeps_what_was_made(machine: Machine, capsys: pytest.CaptureFixture[str]):
     machine.go(fails=tools()["kwok"].package)
     assert main(["cluster-tools"]) == 2
@@ -411,6 +415,7 @@ def test_an_old_go_is_told_with_the_one_that_is_needed(machine: Machine, version
     assert all(arguments[0] == "env" for arguments, *_ in machine.calls())
 
 
+@pytest.mark.thorough
 def test_a_go_that_fits_what_is_missing_is_enough(machine: Machine):
     """Kubernetes 1.35 builds with Go 1.25."""
     machine.go()
@@ -460,6 +465,7 @@ def test_what_a_killed_build_left_is_not_taken_for_whole(machine: Machine):
     assert toolchain.version_of(installed().path("etcd"), tools()["etcd"]) == tools()["etcd"].group.version
 
 
+@pytest.mark.thorough
 def test_what_nobody_used_for_long_is_removed(machine: Machine):
     machine.go()
     folder = user_cache("tools")
@@ -503,6 +509,7 @@ def is_running(pid: int) -> bool:
     return True
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_build_that_is_ended_ends_go_and_leaves_nothing_half(machine: Machine, number: signal.Signals):
     machine.go(hangs=tools()["kwok"].package)

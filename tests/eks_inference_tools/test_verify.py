@@ -164,6 +164,7 @@ def remove(cluster: HealthyCluster, resource: str, namespace: str, name: str) ->
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stack", STACKS)
 def test_each_object_that_is_gone_is_noticed_by_the_checks_about_it_and_no_other(stack):
     graph = recorded(stack)
@@ -214,6 +215,7 @@ def ail(resource: str, item: dict[str, Any], cluster: HealthyCluster) -> None:
         item["spec"]["ports"] = []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stack", STACKS)
 def test_each_object_that_is_unwell_is_noticed_by_the_checks_about_it_and_no_other(stack):
     graph = recorded(stack)
@@ -236,6 +238,7 @@ def test_each_object_that_is_unwell_is_noticed_by_the_checks_about_it_and_no_oth
         assert set(troubled(graph, broken)) == about, (resource, name)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stack", STACKS)
 def test_each_helm_release_that_is_gone_or_failed_is_noticed(stack):
     graph = recorded(stack)
@@ -248,6 +251,7 @@ def test_each_helm_release_that_is_gone_or_failed_is_noticed(stack):
             only(troubled(graph, broken), subject)
 
 
+@pytest.mark.thorough
 @given(data=st.data())
 def test_several_objects_that_are_gone_are_noticed_together(data):
     """Nothing masks anything else, except that a part of something that is gone is not asked for any more."""

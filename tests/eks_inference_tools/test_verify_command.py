@@ -26,6 +26,8 @@ from stackgraph.graph.document import Graph
 from stackgraph.problems import ProblemsFound
 from stand_ins_on_path import answer
 
+pytestmark = pytest.mark.thorough
+
 KUBECTL = Path(stand_in_kubectl.__file__)
 
 

@@ -107,6 +107,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.thorough
 def test_the_tree_has_the_programs_resources_and_outputs(shown: dict[str, str]) -> None:
     assert shown["tree"] == TREE
 

@@ -83,6 +83,7 @@ def _order(taken: list[tuple[str, str]], urn: str, needs: set[str], *, deleting:
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stack", STACKS)
 def test_an_unedited_export_of_a_shipped_stack_changes_nothing(stack: str, tmp_path: Path) -> None:
     graph = recorded(stack)
@@ -93,6 +94,7 @@ def test_an_unedited_export_of_a_shipped_stack_changes_nothing(stack: str, tmp_p
     assert {step.op for step in steps(found, deployed)} == {"same"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(cases(12)))
 def test_any_edit_has_steps_in_an_order_that_keeps_what_others_stand_on(seed: int, tmp_path: Path) -> None:
     graph = recorded("gpu-opt350m")

@@ -25,6 +25,8 @@ from stackgraph.graph.document import STACK_TYPE, Graph, Resource
 from stackgraph.recorder.recording import record
 from variants import recorded_with
 
+pytestmark = pytest.mark.thorough
+
 BUCKET = "aws:s3/bucket:Bucket"
 DEPLOYMENT = "kubernetes:apps/v1:Deployment"
 NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"

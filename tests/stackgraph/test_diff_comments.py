@@ -71,6 +71,7 @@ def huge(count: int = 3000) -> Report:
     return Report("p", Revision("a"), Revision("b"), [stack])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("limit", [LIMIT, 5000, 1500])
 def test_a_comment_never_outgrows_the_limit_and_says_what_was_cut(limit):
     comment = render_markdown(contents(huge()), limit)
@@ -143,6 +144,7 @@ def test_a_value_that_would_be_markup_is_text_on_the_page_and_in_the_comment():
     assert "](javascript" not in outside
 
 
+@pytest.mark.thorough
 @given(before=odd_graphs(), after=odd_graphs())
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_any_two_graphs_can_be_compared(before, after):

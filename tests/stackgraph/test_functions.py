@@ -65,6 +65,7 @@ def test_the_zones_of_a_region_are_facts_and_exclusions_are_honoured():
     assert found["fewer"] == ["us-west-2a", "us-west-2c", "us-west-2d"]
 
 
+@pytest.mark.thorough
 def test_the_letters_of_zones_are_those_that_moto_carries():
     # Takes longer than all tests here. At the top of the file, each process of the suite would import it.
     from moto.ec2.models.availability_zones_and_regions import RegionsAndZonesBackend

@@ -13,6 +13,8 @@ from textwrap import dedent
 
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[2]
 
 # Many services, arguments as classes and as dictionaries, a remote component, an enum, a secret, a function.

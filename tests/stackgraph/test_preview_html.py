@@ -34,6 +34,8 @@ from stackgraph.views.page import render_html
 from stackgraph.views.page_diagram import Box, render_diagram
 from stackgraph.views.page_values import render_values
 
+pytestmark = pytest.mark.thorough
+
 VIEWS = Path(render_html.__code__.co_filename).parent
 SCRIPT = VIEWS / "assets" / "preview.js"
 STYLE = VIEWS.parent / "presentation" / "assets" / "base.css"

@@ -252,6 +252,7 @@ def test_views_need_neither_pulumi_nor_the_rest_of_the_library() -> None:
 # -- any graph -------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @given(odd=odd_graphs(), width=st.integers(20, 160))
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_any_graph_can_be_drawn(odd: Graph, width: int) -> None:

@@ -54,6 +54,7 @@ def test_another_region_replaces_what_has_one(before: Place, after: Place, lost:
     assert [str(one) for one in losses(before(), after()) if one.name == "orders" or one.type.startswith("aws:iam")] == said
 
 
+@pytest.mark.thorough
 def test_what_has_no_region_is_what_the_sdk_gives_none() -> None:
     """Reads the constructors as text: to import all modules takes a minute."""
     spec = importlib.util.find_spec("pulumi_aws")

@@ -18,6 +18,8 @@ from stackgraph.problems import ProblemsFound, ProgramError
 from stackgraph.testing import Mocks, RecordedStack, assert_snapshot, losses, record
 from stackgraph.testing.snapshots import UPDATE
 
+pytestmark = pytest.mark.thorough
+
 PAGE = ROOT / "docs" / "testing.md"
 PROGRAM, TESTS, WITH_MOCKS = (b.text for b in blocks(PAGE) if b.language == "python")
 

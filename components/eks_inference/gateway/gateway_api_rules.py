@@ -3,26 +3,30 @@
 from collections.abc import Iterator
 
 from eks_inference.gateway.facts import GatewayApiFacts
-from eks_inference.rules import Judgement, not_judged, rule
+from eks_inference.rules import Judgement, rule
 
 _SOURCE = "Gateway API v1.6: a listener takes either HTTPRoutes or GRPCRoutes for a host, and of equal matches the oldest route"
 
 
 @rule(
     "GWY009",
-    "What a Gateway leads to asks who it is.",
+    "What a Gateway of others leads to asks who it is.",
+    severity="warning",
     fix="put the server behind an endpoint with keys, or see to it that the Gateway asks",
     source="no kind but vLLM and Ray Serve has API keys; who reaches a Gateway, and whether it asks them, its owner decides",
 )
 def clients_are_asked(gateway: GatewayApiFacts) -> Iterator[Judgement]:
     name = f"{gateway.spec.namespace}/{gateway.spec.gateway}"
     for target, server in gateway.servers.items():
-        path = ("gateway_api", "routes", target) if target in gateway.spec.routes else ("gateway_api",)
-        if server.api_keys:
-            yield Judgement(holds=True, path=path, working=(f"{target} can require an API key",))
-        else:
-            why = f"{target} asks nobody for a key, and who reaches the Gateway {name} is not known here"
-            yield not_judged("who may ask", target, path, why=why, fix="put it behind an endpoint with keys")
+        asks = "can require an API key" if server.api_keys else "asks nobody for a key"
+        yield Judgement(
+            holds=server.api_keys,
+            path=("gateway_api", "routes", target) if target in gateway.spec.routes else ("gateway_api",),
+            working=(f"{target} {asks}; who reaches the Gateway {name} is not known here",),
+            message=f"whoever reaches the Gateway {name} may use {target}: it asks nobody for a key",
+            given=target,
+            allowed="an endpoint with keys in front of it",
+        )
 
 
 @rule(

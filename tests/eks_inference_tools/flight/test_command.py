@@ -16,6 +16,8 @@ from fake_automation import FakeAutomation, FakeClock, FakeEyes, FakeFinding, Ki
 from flights import WELL, course
 from golden import assert_golden
 
+pytestmark = pytest.mark.thorough
+
 CAPS = ("--cap-usd", "5", "--cap-minutes", "300")
 
 

@@ -164,6 +164,7 @@ def flown(folder: Path) -> dict[str, Any]:
     )
 
 
+@pytest.mark.thorough
 def test_a_report_says_what_is_confirmed_contradicted_and_new(tmp_path: Path) -> None:
     found = {(one.kind, one.what): one.verdict for one in judged(flown(tmp_path))}
     assert found[("time", "create aws:eks/nodeGroup:NodeGroup")] == "confirmed"

@@ -16,6 +16,8 @@ from flights import course
 from healthy_cluster import HealthyCluster
 from stand_ins_on_path import answer
 
+pytestmark = pytest.mark.thorough
+
 
 @dataclass
 class Sight:

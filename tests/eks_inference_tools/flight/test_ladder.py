@@ -54,6 +54,7 @@ def test_what_is_kept_goes_on_costing_until_it_is_destroyed(flight: Flight) -> N
     assert flight.is_empty
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rung", RUNGS)
 def test_a_failure_in_a_rung_is_told_and_torn_down(flight: Flight, rung: str) -> None:
     pilot, words = FakePilot(keeping=[True]), FAILURES[rung]
@@ -128,6 +129,7 @@ def test_a_doctor_who_finds_an_error_keeps_the_flight_on_the_ground(flight: Flig
     assert "  error: quotas: 0 of 4 vCPU of Running On-Demand Inf instances (request 4)" in pilot.said
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("keeps", [True, False])
 @pytest.mark.parametrize("rung", RUNGS)
 def test_a_signal_in_a_rung_asks_whether_to_keep(flight: Flight, rung: str, keeps: bool) -> None:
@@ -157,6 +159,7 @@ def test_a_signal_at_the_question_leaves_everything_and_can_be_resumed(flight: F
     assert flight.is_empty
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["killed", "lost"])
 @pytest.mark.parametrize("rung", RUNGS)
 def test_a_killed_flight_goes_on_where_it_was(flight: Flight, rung: str, kind: str) -> None:
@@ -236,6 +239,7 @@ TROUBLES = st.builds(
 )
 
 
+@pytest.mark.thorough
 @given(
     commands=st.lists(
         st.tuples(
