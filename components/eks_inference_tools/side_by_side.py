@@ -7,7 +7,7 @@ import selectors
 import signal
 import sys
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from typing import Any, Final, TypeVar
 
 from eks_inference_tools.interrupts import ending_cleanly
@@ -16,6 +16,9 @@ T = TypeVar("T")
 
 MOST: Final = os.cpu_count() or 2
 """Processes at a time."""
+
+
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Ended(Exception):
@@ -40,8 +43,13 @@ def side_by_side(function: Callable[[T], Any], items: Sequence[T]) -> Generator[
                 while number not in found:
                     while waiting and len(running) < MOST:
                         place, item = waiting.pop()
-                        pid, pipe = _started(function, item)
-                        running[pipe] = (place, pid, bytearray())
+                        # A signal in between would leave behind a process that nobody knows of.
+                        before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+                        try:
+                            pid, pipe = _started(function, item, before)
+                            running[pipe] = (place, pid, bytearray())
+                        finally:
+                            signal.pthread_sigmask(signal.SIG_SETMASK, before)
                         selector.register(pipe, selectors.EVENT_READ)
                     for key, _ in selector.select():
                         place, pid, answer = running[key.fd]
@@ -61,8 +69,8 @@ def side_by_side(function: Callable[[T], Any], items: Sequence[T]) -> Generator[
                 os.close(pipe)
 
 
-def _started(function: Callable[[T], Any], item: T) -> tuple[int, int]:
-    """Starts a process. Returns its id and the pipe that it answers through."""
+def _started(function: Callable[[T], Any], item: T, mask: Collection[int]) -> tuple[int, int]:
+    """Starts a process that blocks the signals of ``mask``. Returns its id and the pipe that it answers through."""
     read, write = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -73,6 +81,7 @@ def _started(function: Callable[[T], Any], item: T) -> tuple[int, int]:
     try:
         # A terminal sends Ctrl-C to all processes of a command, and the first one says so.
         signal.signal(signal.SIGINT, lambda number, frame: end_process(128 + number))
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(read)
         answer = function(item)
         with open(write, "w", encoding="utf-8") as pipe:

@@ -30,6 +30,8 @@ from stackgraph.graph.document import Graph
 from stackgraph.presentation.terminal import WIDTH
 from stackgraph.problems import ProblemsFound
 
+pytestmark = pytest.mark.thorough
+
 STACK = "gpu-opt350m"
 
 
@@ -46,7 +48,6 @@ def model() -> Replica:
 # -- what is replayed ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.thorough
 def test_the_subject_is_the_stacks_own() -> None:
     assert (subject().namespace, subject().name, subject().deployment) == ("triton-server",) * 3
     assert subject().metric == "nv_inference_queue_duration_ms"
@@ -57,7 +58,6 @@ def test_the_subject_is_the_stacks_own() -> None:
     assert subject().autoscaler == hpa.inputs
 
 
-@pytest.mark.thorough
 def test_its_rules_are_verbatim() -> None:
     files = {name: file["groups"] for name, file in subject().rule_files.items()}
     objects = recorded(STACK).of_type("kubernetes:monitoring.coreos.com/v1:PrometheusRule")
@@ -65,7 +65,6 @@ def test_its_rules_are_verbatim() -> None:
     assert len(files) == 3
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("stack", ["inf2-llama2", "inf2-llama3", "trn2-di", "trn2-di-pair"])
 def test_other_stacks_are_refused_with_a_word(stack: str) -> None:
     with pytest.raises(ProblemsFound, match="kind hpa"):
@@ -645,7 +644,6 @@ def test_the_command_shows_writes_and_judges(
     assert json.loads((tmp_path / "replay.json").read_text())["holds"] == (code == 0)
 
 
-@pytest.mark.thorough
 @pytest.mark.usefixtures("in_the_clone")
 def test_what_cannot_be_replayed_is_refused_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

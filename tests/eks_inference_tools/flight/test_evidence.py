@@ -20,6 +20,8 @@ from fake_automation import Trouble
 from flights import Flight, course
 from golden import assert_golden
 
+pytestmark = pytest.mark.thorough
+
 DATE = "2026-11-25"
 
 
@@ -164,7 +166,6 @@ def flown(folder: Path) -> dict[str, Any]:
     )
 
 
-@pytest.mark.thorough
 def test_a_report_says_what_is_confirmed_contradicted_and_new(tmp_path: Path) -> None:
     found = {(one.kind, one.what): one.verdict for one in judged(flown(tmp_path))}
     assert found[("time", "create aws:eks/nodeGroup:NodeGroup")] == "confirmed"
