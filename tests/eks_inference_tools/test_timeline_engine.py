@@ -25,7 +25,7 @@ from eks_inference_tools.timeline.timeline import timeline
 from engine import cli, remote
 from stackgraph.recorder.recording import record
 
-pytestmark = pytest.mark.skipif(bool(cli.missing()), reason=cli.missing())
+pytestmark = [pytest.mark.thorough, pytest.mark.skipif(bool(cli.missing()), reason=cli.missing())]
 
 SCALED_S = {"create": 16.0, "delete": 10.0}
 """What all steps of a run are to take together."""

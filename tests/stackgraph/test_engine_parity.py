@@ -30,7 +30,7 @@ from stackgraph.recorder.answers import read_answers
 from stackgraph.recorder.project import Project, find_project
 from stackgraph.recorder.recording import record
 
-pytestmark = pytest.mark.skipif(bool(cli.missing()), reason=cli.missing())
+pytestmark = [pytest.mark.thorough, pytest.mark.skipif(bool(cli.missing()), reason=cli.missing())]
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = find_project(ROOT)

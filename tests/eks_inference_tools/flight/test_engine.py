@@ -28,7 +28,7 @@ from flights import WELL, course
 from stackgraph.graph.document import STACK_TYPE, Resource
 from stackgraph.recorder.project import find_project
 
-pytestmark = pytest.mark.skipif(bool(cli.missing()), reason=cli.missing())
+pytestmark = [pytest.mark.thorough, pytest.mark.skipif(bool(cli.missing()), reason=cli.missing())]
 
 STACK = "smoke-gpu"
 
