@@ -9,7 +9,6 @@ import yaml
 from conftest import ROOT
 from eks_inference.faults import SpecError
 from eks_inference.gateway.gateway_api import GatewayRoutes
-from eks_inference.gateway.gateway_api_spec import GatewayApiSpec
 from eks_inference.gateway.spec import WEB_UI
 from golden import assert_golden
 from graphs import children_of, kind, of_kind
@@ -93,7 +92,7 @@ def test_what_cannot_be_is_refused(section, says):
 def test_a_program_names_something_to_route_to():
     def program() -> None:
         with pytest.raises(SpecError, match="there is nothing of this name") as raised:
-            GatewayRoutes("front", GatewayApiSpec(**GATEWAY, routes={"a": {}}), cluster=existing_cluster(), targets={})
+            GatewayRoutes("front", {**GATEWAY, "routes": {"a": {}}}, cluster=existing_cluster(), targets={})
         assert raised.value.faults[0].path == ("routes", "a")
 
     record(program)

@@ -136,7 +136,7 @@ def test_what_a_program_prints_stays_out_of_the_answer_of_a_recorder(project):
         "answers": [],
         "key": "00",
     }
-    answer = _Recorders(debug=False).ask(asked)["dev"]
+    ((_, answer),) = _Recorders(debug=False).ask(asked)
     assert "problems" not in answer
     assert read_answer(answer).graph is not None
 
