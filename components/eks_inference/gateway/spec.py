@@ -57,8 +57,7 @@ SslPolicy = Literal[
 """TLS 1.2 and 1.3 only (Elastic Load Balancing, "Security policies for your Application Load Balancer")."""
 
 
-def ranges(cidrs: tuple[str, ...]) -> tuple[str, ...]:
-    """The ranges, if each is an IPv4 range and none is there twice."""
+def _ranges(cidrs: tuple[str, ...]) -> tuple[str, ...]:
     for cidr in distinct(cidrs):
         try:
             ipaddress.IPv4Network(cidr)
@@ -83,8 +82,8 @@ class LoadBalancerControllerSpec(Spec):
     )
 
 
-class AddressSpec(Spec):
-    """Host and path of a route."""
+class RouteSpec(Spec):
+    """Where one server, or the web UI, answers."""
 
     host: HostName | None = Field(default=None, description="Host name. Default: the gateway's.")
     path: Path | None = Field(
@@ -92,11 +91,6 @@ class AddressSpec(Spec):
         description="First part of the path, which the load balancer takes away: with /llama3 clients use /llama3/v1. Default: / "
         "for the only route of its host, else / and the route's name. gRPC has paths of its own.",
     )
-
-
-class RouteSpec(AddressSpec):
-    """Where one server, or the web UI, answers."""
-
     login: bool = Field(
         default=False, description="Whether people log in through the gateway's login first. Programs cannot: it is for browsers."
     )
@@ -150,7 +144,7 @@ class GatewaySpec(Spec):
     public: bool = Field(
         default=False, description="Whether the load balancer is on the internet. Each route must then ask who it is."
     )
-    source_cidrs: Annotated[tuple[str, ...], AfterValidator(ranges)] = Field(
+    source_cidrs: Annotated[tuple[str, ...], AfterValidator(_ranges)] = Field(
         default=(),
         max_length=40,  # rules of a security group: 60 by default
         description="IPv4 ranges that may connect. Default: private ranges; of a public one, everywhere.",

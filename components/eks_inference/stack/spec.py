@@ -14,7 +14,6 @@ from eks_inference.clients.spec import ClientsSpec
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec
 from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.faults import Fault, SpecError
-from eks_inference.gateway.gateway_api_spec import GatewayApiSpec
 from eks_inference.gateway.routes import Route, routes
 from eks_inference.gateway.spec import WEB_UI, GatewaySpec, LoadBalancerControllerSpec
 from eks_inference.loadtest.spec import LoadTestSpec
@@ -106,10 +105,6 @@ class StackSpec(SharedSettings, Filled):
     )
     gateway: GatewaySpec | None = Field(
         default=None, description="One address with HTTPS for servers and web UI, from outside the cluster. Absent: none."
-    )
-    gateway_api: GatewayApiSpec | None = Field(
-        default=None,
-        description="Routes of a Gateway (Gateway API) that the cluster has, to servers and web UI. Absent: none.",
     )
     load_balancer_controller: LoadBalancerControllerSpec = Field(
         default_factory=lambda: LoadBalancerControllerSpec(),
@@ -225,9 +220,8 @@ class StackSpec(SharedSettings, Filled):
 
     @property
     def routes(self) -> tuple[Route, ...]:
-        """The routes of the gateway, if there is one: of a load balancer, or of a Gateway that the cluster has."""
-        front = self.gateway or self.gateway_api
-        return routes(front, tuple(self.endpoints or self.servers)) if front else ()
+        """The routes of the gateway, if there is one."""
+        return routes(self.gateway, tuple(self.endpoints or self.servers)) if self.gateway else ()
 
     def scaled_by(self, kind: Literal["keda", "hpa"]) -> bool:
         """Returns whether any server has an autoscaler of that kind."""
