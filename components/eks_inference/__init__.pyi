@@ -31,6 +31,9 @@ from .faults import Fault as Fault
 from .faults import SpecError as SpecError
 from .gateway.component import Gateway as Gateway
 from .gateway.controller import LoadBalancerController as LoadBalancerController
+from .gateway.gateway_api import GatewayRoutes as GatewayRoutes
+from .gateway.gateway_api_spec import GatewayApiRouteSpec as GatewayApiRouteSpec
+from .gateway.gateway_api_spec import GatewayApiSpec as GatewayApiSpec
 from .gateway.handle import ExistingLoadBalancerController as ExistingLoadBalancerController
 from .gateway.spec import AccessLogsSpec as AccessLogsSpec
 from .gateway.spec import GatewaySpec as GatewaySpec

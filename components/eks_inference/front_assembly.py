@@ -13,6 +13,7 @@ from eks_inference.endpoints.keys import parsed_keys
 from eks_inference.faults import SpecError, faults_under
 from eks_inference.gateway.component import Gateway
 from eks_inference.gateway.controller import LoadBalancerController
+from eks_inference.gateway.gateway_api import GatewayRoutes
 from eks_inference.gateway.handle import ExistingLoadBalancerController, Fronted
 from eks_inference.network.handle import Network
 from eks_inference.observability.handle import Metrics
@@ -70,11 +71,16 @@ def build_gateway(
     network: Network,
     client_secret: pulumi.Input[str] | None,
     on_core: OnCorePool,
-) -> Gateway | None:
+) -> Gateway | GatewayRoutes | None:
     """Builds the address from outside, if the stack has one, and the controller of its load balancer unless the cluster has one.
 
     Raises ``SpecError`` as the components do, with paths from the stack.
     """
+    targets = {route.target: targets[route.target] for route in spec.routes}
+    if spec.gateway_api:
+        with faults_under("gateway_api"):
+            options, cluster = on_core["opts"], on_core["cluster"]
+            return GatewayRoutes(f"{spec.name}-gateway", spec.gateway_api, options, cluster=cluster, targets=targets)
     if not spec.gateway:
         return None
     controller = (
@@ -89,7 +95,7 @@ def build_gateway(
             cluster=on_core["cluster"],
             network=network,
             controller=controller,
-            targets={route.target: targets[route.target] for route in spec.routes},
+            targets=targets,
             login_secret=client_secret,
             opts=on_core["opts"],
         )

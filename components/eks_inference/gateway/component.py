@@ -13,23 +13,23 @@ import pulumi_kubernetes as k8s
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
 from eks_inference.component import Component
-from eks_inference.faults import Fault, SpecError, did_you_mean
+from eks_inference.faults import Fault, SpecError
 from eks_inference.gateway import names, plan
 from eks_inference.gateway.handle import Fronted, LoadBalancers
 from eks_inference.gateway.logs import log_bucket
-from eks_inference.gateway.routes import Route, hosts, routes
+from eks_inference.gateway.routes import Route, hosts, name_faults, routes, target_faults
 from eks_inference.gateway.spec import GatewaySpec
+from eks_inference.kubernetes.network_policy import Peer, addresses
 from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.network.handle import Network, Subnet
 from eks_inference.outputs import carried, rendered
 from eks_inference.serving.component import Secret
-from eks_inference.spec import Given, dns_label_faults
+from eks_inference.spec import Given
 
 _BALANCER_SECONDS = 600
 """An application load balancer takes minutes, and the controller tries again where it had no permission yet."""
 
 
-_MAX_NAME_LENGTH = 50
 _MIN_ZONES = 2
 """Elastic Load Balancing user guide, "Subnets for your load balancer"."""
 
@@ -75,7 +75,8 @@ class Gateway(Component):
         spec = GatewaySpec.of(spec)
         found = routes(spec, list(targets))
         subnets = _subnets(spec, network)
-        if faults := [*_name_faults(name), *_faults(spec, found, targets, login_secret), *_unknown_ranges(subnets)]:
+        names_begin = "names of Ingresses and of their group begin with this"
+        if faults := [*name_faults(name, names_begin), *_faults(spec, found, targets, login_secret), *_unknown_ranges(subnets)]:
             raise SpecError(faults)
         super().__init__("eks-inference:index:Gateway", name, spec.inputs(), opts)
         self._name, self._spec, self._cluster, self._controller = name, spec, cluster, controller
@@ -98,8 +99,8 @@ class Gateway(Component):
             security_group=group.id,
             attributes=pulumi.Output.from_input(bucket).apply(lambda known: plan.attributes(spec, known)),
         )
-        cidrs = sorted(subnet.cidr for subnet in subnets if subnet.cidr)
-        ingresses = {route: self._route(route, targets[route.target], cidrs, before) for route in found}
+        senders = [addresses(cidr) for cidr in sorted(subnet.cidr for subnet in subnets if subnet.cidr)]
+        ingresses = {route: self._route(route, targets[route.target], senders, before) for route in found}
         made = [one for each in ingresses.values() for one in each]
         first = {route.host: each[0] for route, each in reversed(ingresses.items())}
         records: dict[str, aws.route53.Record] = {}
@@ -148,12 +149,12 @@ class Gateway(Component):
         return group, [group, *opened]
 
     def _route(
-        self, route: Route, target: Fronted, cidrs: Sequence[str], before: Sequence[pulumi.Resource]
+        self, route: Route, target: Fronted, senders: Sequence[Peer], before: Sequence[pulumi.Resource]
     ) -> list[k8s.networking.v1.Ingress]:
         name, cluster = f"{self._name}-{route.target}", self._cluster
         options = on_cluster(cluster, self, *target.ready)
         entrance = k8s.networking.v1.NetworkPolicy(
-            f"{name}-policy", **plan.entrance(self._name, target.namespace, target.fronts, cidrs), opts=options
+            f"{name}-policy", **plan.entrance(self._name, target.namespace, target.fronts, senders), opts=options
         )
         login, readable = self._login(name, target, options) if route.login else ({}, [])
         after = [entrance, *target.ready, *before, *readable]
@@ -218,19 +219,8 @@ def _subnets(spec: GatewaySpec, network: Network) -> Sequence[Subnet]:
     return network.public_subnets if spec.public else network.load_balancer_subnets or network.private_subnets
 
 
-def _name_faults(name: str) -> list[Fault]:
-    return dns_label_faults(name, "names of Ingresses and of their group begin with this", max_length=_MAX_NAME_LENGTH)
-
-
 def _faults(spec: GatewaySpec, found: Sequence[Route], targets: Mapping[str, Fronted], login_secret: Secret) -> list[Fault]:
-    allowed = ", ".join(targets) or "there is nothing to route to"
-    faults = [
-        Fault(("routes", name), "there is nothing of this name", name, allowed, did_you_mean(name, targets))
-        for name in spec.routes
-        if name not in targets
-    ]
-    if not found:
-        faults.append(Fault(("routes",), "a gateway needs a model server or the web UI", allowed="one or more routes"))
+    faults = target_faults(spec.routes, found, targets)
     for route in found if spec.public else ():
         target = targets.get(route.target)
         if target and not target.authenticates and not route.login:

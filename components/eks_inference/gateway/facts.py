@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from eks_inference.gateway.gateway_api_spec import GatewayApiSpec
 from eks_inference.gateway.routes import Route
 from eks_inference.gateway.spec import GatewaySpec
 
@@ -25,6 +26,17 @@ class RoutedServer:
     answer_seconds: int
     """How long a terminating pod goes on with the requests it has: the longest answer that the library expects. Of an endpoint:
     how long an answer may be silent."""
+
+
+@dataclass(frozen=True)
+class GatewayApiFacts:
+    """Routes of a Gateway that the cluster has. ``servers`` has their servers and endpoints, by name."""
+
+    about: ClassVar[str] = "routes of a Gateway (Gateway API)"
+
+    spec: GatewayApiSpec
+    routes: tuple[Route, ...]
+    servers: Mapping[str, RoutedServer]
 
 
 @dataclass(frozen=True)

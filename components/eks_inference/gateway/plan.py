@@ -14,7 +14,7 @@ from typing import Any
 from eks_inference.gateway.routes import Route
 from eks_inference.gateway.spec import EVERYWHERE, GatewaySpec, LoginSpec
 from eks_inference.kubernetes.front import Front
-from eks_inference.kubernetes.network_policy import addresses, allow_from, network_policy
+from eks_inference.kubernetes.network_policy import Peer, allow_from, network_policy
 
 HTTPS_PORT = 443
 LOGIN_SECRET = "gateway-login"
@@ -160,11 +160,10 @@ def secret_reader(
     }
 
 
-def entrance(gateway: str, namespace: str, fronts: Sequence[Front], cidrs: Sequence[str]) -> dict[str, Any]:
-    """Returns ``metadata`` and ``spec`` of the NetworkPolicy that lets the load balancer reach the pods of a route."""
-    peers = [addresses(cidr) for cidr in cidrs]
+def entrance(gateway: str, namespace: str, fronts: Sequence[Front], senders: Sequence[Peer]) -> dict[str, Any]:
+    """Returns ``metadata`` and ``spec`` of the NetworkPolicy that lets ``senders`` reach the pods of a route."""
     ports = sorted({front.pod_port for front in fronts})
-    return network_policy(gateway, namespace, selector=fronts[0].labels, ingress=[allow_from(*peers, tcp=ports)], egress=None)
+    return network_policy(gateway, namespace, selector=fronts[0].labels, ingress=[allow_from(*senders, tcp=ports)], egress=None)
 
 
 def from_clients(spec: GatewaySpec) -> list[Any]:

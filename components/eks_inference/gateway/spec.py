@@ -57,7 +57,8 @@ SslPolicy = Literal[
 """TLS 1.2 and 1.3 only (Elastic Load Balancing, "Security policies for your Application Load Balancer")."""
 
 
-def _ranges(cidrs: tuple[str, ...]) -> tuple[str, ...]:
+def ranges(cidrs: tuple[str, ...]) -> tuple[str, ...]:
+    """The ranges, if each is an IPv4 range and none is there twice."""
     for cidr in distinct(cidrs):
         try:
             ipaddress.IPv4Network(cidr)
@@ -82,8 +83,8 @@ class LoadBalancerControllerSpec(Spec):
     )
 
 
-class RouteSpec(Spec):
-    """Where one server, or the web UI, answers."""
+class AddressSpec(Spec):
+    """Host and path of a route."""
 
     host: HostName | None = Field(default=None, description="Host name. Default: the gateway's.")
     path: Path | None = Field(
@@ -91,6 +92,11 @@ class RouteSpec(Spec):
         description="First part of the path, which the load balancer takes away: with /llama3 clients use /llama3/v1. Default: / "
         "for the only route of its host, else / and the route's name. gRPC has paths of its own.",
     )
+
+
+class RouteSpec(AddressSpec):
+    """Where one server, or the web UI, answers."""
+
     login: bool = Field(
         default=False, description="Whether people log in through the gateway's login first. Programs cannot: it is for browsers."
     )
@@ -144,7 +150,7 @@ class GatewaySpec(Spec):
     public: bool = Field(
         default=False, description="Whether the load balancer is on the internet. Each route must then ask who it is."
     )
-    source_cidrs: Annotated[tuple[str, ...], AfterValidator(_ranges)] = Field(
+    source_cidrs: Annotated[tuple[str, ...], AfterValidator(ranges)] = Field(
         default=(),
         max_length=40,  # rules of a security group: 60 by default
         description="IPv4 ranges that may connect. Default: private ranges; of a public one, everywhere.",

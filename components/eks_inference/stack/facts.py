@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from eks_inference.endpoints.facts import EndpointFacts, ServerBehind
 from eks_inference.faults import SpecError
-from eks_inference.gateway.facts import GatewayFacts, RoutedServer
+from eks_inference.gateway.facts import GatewayApiFacts, GatewayFacts, RoutedServer
 from eks_inference.gateway.spec import GatewaySpec
 from eks_inference.loadtest.facts import LoadTestFacts, RequestFacts
 from eks_inference.loadtest.spec import TokenCounts
@@ -72,6 +72,8 @@ def stack_facts(spec: StackSpec, region: str) -> Iterator[object]:
     yield from _endpoints(spec)
     if spec.gateway:
         yield _gateway(spec, spec.gateway, region)
+    if spec.gateway_api:
+        yield GatewayApiFacts(spec.gateway_api, spec.routes, _routed(spec))
     yield StackFacts(spec, region, servers, zone_ids)
 
 
@@ -119,7 +121,8 @@ def _measurements(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Itera
             yield RequestFacts(name, answers_of[name], client.input_tokens, answers, ("clients", "triton"))
 
 
-def _gateway(spec: StackSpec, gateway: GatewaySpec, region: str) -> GatewayFacts:
+def _routed(spec: StackSpec) -> dict[str, RoutedServer]:
+    """The servers and endpoints that routes lead to, by name."""
     found = {
         name: RoutedServer(
             path=("servers", name),
@@ -142,11 +145,15 @@ def _gateway(spec: StackSpec, gateway: GatewaySpec, region: str) -> GatewayFacts
         )
         for name, endpoint in spec.endpoints.items()
     }
+    return {route.target: found[route.target] for route in spec.routes if route.target in found}
+
+
+def _gateway(spec: StackSpec, gateway: GatewaySpec, region: str) -> GatewayFacts:
     return GatewayFacts(
         spec=gateway,
         routes=spec.routes,
         region=region,
-        servers={route.target: found[route.target] for route in spec.routes if route.target in found},
+        servers=_routed(spec),
         public_subnets=spec.network.public_subnets,
         own_subnets=spec.network.load_balancer_subnets,
     )

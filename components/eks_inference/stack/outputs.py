@@ -12,6 +12,7 @@ from eks_inference.clients.triton_client import TritonClient
 from eks_inference.cluster.component import EksCluster
 from eks_inference.endpoints.component import ModelEndpoint
 from eks_inference.gateway.component import Gateway
+from eks_inference.gateway.gateway_api import GatewayRoutes
 from eks_inference.loadtest.component import LoadTest
 from eks_inference.serving.handle import Server
 
@@ -24,7 +25,7 @@ def stack_outputs(
     triton_client: TritonClient | None,
     load_test: LoadTest | None,
     endpoints: Mapping[str, ModelEndpoint],
-    gateway: Gateway | None,
+    gateway: Gateway | GatewayRoutes | None,
     has_chat: bool,
     with_key: bool,
 ) -> Mapping[str, Any]:

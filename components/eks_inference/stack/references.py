@@ -167,14 +167,18 @@ def _endpoint_faults(spec: StackSpec, name: str) -> Iterator[Fault]:
 
 def _route_faults(spec: StackSpec) -> Iterator[Fault]:
     """Yields routes that lead nowhere."""
-    for name in spec.gateway.routes if spec.gateway else ():
+    front, key = (spec.gateway, "gateway") if spec.gateway else (spec.gateway_api, "gateway_api")
+    if spec.gateway and spec.gateway_api:
+        hint = "remove one of them"
+        yield Fault(("gateway_api",), "the stack has a gateway of its own", allowed="gateway or gateway_api", hint=hint)
+    for name in front.routes if front else ():
         if name not in spec.routable:
             hint = did_you_mean(name, spec.routable)
             if name == WEB_UI:
                 hint = "add clients.open_webui"
             allowed = ", ".join(spec.routable) or "there is nothing to route to"
-            yield Fault(("gateway", "routes", name), "there is no server of this name", name, allowed, hint)
-    if spec.gateway and not spec.routes:
-        yield Fault(("gateway",), "a gateway needs a model server or the web UI", allowed="a server, or a route to the web UI")
-    if WEB_UI in spec.servers and spec.clients.open_webui and spec.gateway:
+            yield Fault((key, "routes", name), "there is no server of this name", name, allowed, hint)
+    if front and not spec.routes:
+        yield Fault((key,), "a gateway needs a model server or the web UI", allowed="a server, or a route to the web UI")
+    if WEB_UI in spec.servers and spec.clients.open_webui and front:
         yield Fault(("servers", WEB_UI), "a route of this name leads to the web UI", WEB_UI, hint="give the server another name")

@@ -9,6 +9,7 @@ from eks_inference.serving.kinds import KINDS
 # Named, not imported: a command that runs no rules loads none of these modules.
 _MODULES = (
     "eks_inference.endpoints.rules",
+    "eks_inference.gateway.gateway_api_rules",
     "eks_inference.gateway.rules",
     "eks_inference.loadtest.rules",
     "eks_inference.network.rules",

@@ -14,6 +14,7 @@ from eks_inference.clients.spec import ClientsSpec
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec
 from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.faults import Fault, SpecError
+from eks_inference.gateway.gateway_api_spec import GatewayApiSpec
 from eks_inference.gateway.routes import Route, routes
 from eks_inference.gateway.spec import WEB_UI, GatewaySpec, LoadBalancerControllerSpec
 from eks_inference.loadtest.spec import LoadTestSpec
@@ -105,6 +106,10 @@ class StackSpec(SharedSettings, Filled):
     )
     gateway: GatewaySpec | None = Field(
         default=None, description="One address with HTTPS for servers and web UI, from outside the cluster. Absent: none."
+    )
+    gateway_api: GatewayApiSpec | None = Field(
+        default=None,
+        description="Routes of a Gateway (Gateway API) that the cluster has, to servers and web UI. Absent: none.",
     )
     load_balancer_controller: LoadBalancerControllerSpec = Field(
         default_factory=lambda: LoadBalancerControllerSpec(),
@@ -220,8 +225,9 @@ class StackSpec(SharedSettings, Filled):
 
     @property
     def routes(self) -> tuple[Route, ...]:
-        """The routes of the gateway, if there is one."""
-        return routes(self.gateway, tuple(self.endpoints or self.servers)) if self.gateway else ()
+        """The routes of the gateway, if there is one: of a load balancer, or of a Gateway that the cluster has."""
+        front = self.gateway or self.gateway_api
+        return routes(front, tuple(self.endpoints or self.servers)) if front else ()
 
     def scaled_by(self, kind: Literal["keda", "hpa"]) -> bool:
         """Returns whether any server has an autoscaler of that kind."""

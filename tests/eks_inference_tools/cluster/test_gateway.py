@@ -56,3 +56,15 @@ def test_a_controller_that_goes_first_leaves_the_load_balancer(toolchain: Toolch
         deleted = simulated.delete()
         assert {stall.title.split()[0] for stall in deleted.stalls} >= {"Ingress"}
         assert balancers(simulated)
+
+
+def test_routes_of_a_gateway_are_admitted_by_the_definitions_of_its_project(toolchain: Toolchain):
+    (shown,) = (
+        found
+        for block in blocks(ROOT / "docs" / "gateway.md")
+        if block.language == "yaml" and "gateway_api" in (found := yaml.safe_load(block.text))
+    )
+    shown["gateway_api"]["routes"] = {"triton-server": {"path": "/triton", "grpc_host": "grpc.example.com"}}
+    ran = Asked(recorded_with(shown, "gpu-opt350m"), toolchain, {}).ran()
+    assert ran.report.is_well
+    assert ran.report.admission.origins["CRD of gateway-api v1.6.3"] == 2

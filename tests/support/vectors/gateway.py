@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from eks_inference.gateway.facts import GatewayFacts, RoutedServer
+from eks_inference.gateway.facts import GatewayApiFacts, GatewayFacts, RoutedServer
+from eks_inference.gateway.gateway_api_spec import GatewayApiSpec
 from eks_inference.gateway.routes import routes
 from eks_inference.gateway.spec import GatewaySpec
 from vectors import Vector
@@ -57,6 +58,14 @@ def with_hosts(count: int) -> GatewayFacts:
     return gateway({name: routed() for name in names}, routes={name: {"host": f"{name}.example.com"} for name in names})
 
 
+def of_gateway(routed_to: dict[str, Any] | None = None, *, api_keys: bool = True) -> GatewayApiFacts:
+    """Returns routes of a Gateway to two Triton servers, by default each at a path of its own."""
+    keys = {"gateway": "shared", "namespace": "gateways", "host": "models.example.com", "from_namespaces": ["gateways"]}
+    spec = GatewayApiSpec.model_validate({**keys, "routes": routed_to or {}})
+    behind = {name: routed(grpc=True, api_keys=api_keys) for name in "ab"}
+    return GatewayApiFacts(spec, routes(spec, list(behind)), behind)
+
+
 VECTORS = {
     "GWY001": Vector(
         lambda: certificate_of("us-west-2"), lambda: certificate_of("us-east-1"), "cannot use a certificate of us-east-1"
@@ -70,4 +79,10 @@ VECTORS = {
     "GWY006": Vector(lambda: with_hosts(10), lambda: with_hosts(11), "would have 11 names"),
     "GWY007": Vector(gateway, lambda: gateway({"a": routed(settles=False)}), "a roll-out loses some"),
     "GWY008": Vector(gateway, lambda: gateway(own_subnets=False), "any pod reaches a"),
+    "GWY009": Vector(of_gateway, lambda: of_gateway(api_keys=False), "whoever reaches the Gateway gateways/shared may use a"),
+    "GWY010": Vector(
+        lambda: of_gateway({"a": {"grpc_host": "grpc.example.com"}, "b": {"host": "b.example.com"}}),
+        lambda: of_gateway({"a": {"grpc_host": "b.example.com"}, "b": {"host": "b.example.com"}}),
+        "has a route for HTTP, to b",
+    ),
 }
