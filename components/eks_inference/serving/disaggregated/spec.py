@@ -147,7 +147,6 @@ class DisaggregatedPairSpec(ServerSpec):
     tensor_parallel: int | None = Field(
         default=None,
         ge=1,
-        le=128,  # cores of the largest instance type, trn2.48xlarge with one physical core in each logical one
         description="Cores per server, over which it splits the model. Default: all of its node, or half if shared.",
     )
     max_num_seqs: int = Field(default=4, ge=1, description="Sequences decode processes at once: the batch it is compiled for.")
