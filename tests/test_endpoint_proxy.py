@@ -515,6 +515,10 @@ async def test_pods_that_refuse_connections_cost_nothing_while_the_other_is_busy
         assert {answer.status for answer in answers} == {200}
         assert all(whole(answer, 300) for answer in await running)
         assert len(alive.seen) == 52
+        # A pod rests from its first refusal on: no request meets the same one twice.
+        refused = re.search(r'cx_connect_fail\{envoy_cluster_name="server-a"\} (\d+)', await there.envoy.metrics())
+        assert refused
+        assert 0 < int(refused[1]) <= 40 * len(dead)
 
 
 @in_loop

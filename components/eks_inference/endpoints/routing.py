@@ -34,8 +34,12 @@ _PREVIOUS_HOSTS = {
     "name": "envoy.retry_host_predicates.previous_hosts",
     "typed_config": {"@type": f"{EXTENSIONS}.retry.host.previous_hosts.v3.PreviousHostsPredicate"},
 }
-_PANIC = {"healthy_panic_threshold": {"value": 1}}
-"""Pods that rest are asked only when all do; by default, when half of them do."""
+_COMMON = {
+    # Pods that rest are asked only when all do; by default, when half of them do.
+    "healthy_panic_threshold": {"value": 1},
+    # A pod rests at once. By default, the second one rests up to a second later than the first, and retries may end before.
+    "update_merge_window": "0s",
+}
 _DNS_SECONDS = 5
 _UNLIMITED = 1_000_000
 
@@ -139,9 +143,9 @@ def _cluster(
     limits = {"max_connections": _UNLIMITED, "max_pending_requests": _UNLIMITED, "max_requests": most, "max_retries": _UNLIMITED}
     spread = (
         # A pod with a quarter more than its part gives requests to the next one.
-        {"lb_policy": "RING_HASH", "common_lb_config": {**_PANIC, "consistent_hashing_lb_config": {"hash_balance_factor": 125}}}
+        {"lb_policy": "RING_HASH", "common_lb_config": {**_COMMON, "consistent_hashing_lb_config": {"hash_balance_factor": 125}}}
         if hashed
-        else {"load_balancing_policy": {"policies": [{"typed_extension_config": _LEAST_REQUESTS}]}, "common_lb_config": _PANIC}
+        else {"load_balancing_policy": {"policies": [{"typed_extension_config": _LEAST_REQUESTS}]}, "common_lb_config": _COMMON}
     )
     return {
         "name": name,
