@@ -138,10 +138,19 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)
+        self._is_within = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """Rejects unknown arguments itself, so that the error shows the usage of the command instead of the main parser's."""
-        found, unknown = super().parse_known_args(args, namespace)
+        """Takes options also between arguments. Rejects unknown ones itself, so that the error shows the usage of the command
+        instead of the main parser's.
+        """
+        if self._is_within or self._subparsers:
+            return super().parse_known_args(args, namespace)
+        self._is_within = True  # argparse parses in two steps, both with this method
+        try:
+            found, unknown = self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._is_within = False
         if unknown:
             self._refuse(f"unrecognized arguments: {' '.join(unknown)}", unknown[0], self._option_string_actions)
         return found, unknown

@@ -153,6 +153,15 @@ def test_the_only_stack_need_not_be_named(tmp_path, capsys):
     assert "would create" in capsys.readouterr().out
 
 
+def test_options_may_stand_between_arguments():
+    for given in ("check a --strict b -o x", "check --strict a -o x b", "check -o x -- a b --strict"):
+        options = parser(["check"]).parse_args(given.split())
+        assert options.stacks[:2] == ["a", "b"]
+        assert str(options.output) == "x"
+    options = parser(["first-flight"]).parse_args(["first-flight", "report", "--format", "json", "bundle.json"])
+    assert (options.stack, str(options.bundle), options.format) == ("report", "bundle.json", "json")
+
+
 def test_the_schema_is_one_for_stack_files(capsys):
     assert main(["schema"]) == 0
     schema = json.loads(capsys.readouterr().out)

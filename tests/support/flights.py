@@ -86,3 +86,10 @@ class Flight:
     @property
     def is_empty(self) -> bool:
         return not (self.automation.account or self.automation.state)
+
+
+def job_log() -> str:
+    """As the Job of a load test prints it: its records, between other lines."""
+    (folder,) = (ROOT / "tests" / "data" / "loadtest").glob("2026*")
+    about = json.dumps(json.loads((folder / "run.json").read_text("utf-8")))
+    return "\n".join(["llama3: 2 users", *(folder / "summary.jsonl").read_text("utf-8").splitlines(), about, "results: /results"])

@@ -8,6 +8,7 @@ from typing import Any
 
 from eks_inference.catalog.prices import HOUR
 from eks_inference_tools.cost.price_book import OwnPrices
+from eks_inference_tools.flight.evidence import LOAD_METRICS, LOAD_STATISTICS
 from eks_inference_tools.flight.journal import Journal
 from eks_inference_tools.flight.meter import spent
 from eks_inference_tools.flight.planner import Leg
@@ -22,6 +23,8 @@ COLUMNS: Mapping[str, frozenset[str]] = {
     "time": frozenset({"action", "type", "what", "seconds"}),
     "pull": frozenset({"image", "seconds", "gb"}),
     "answer": frozenset({"first_token_s"}),
+    "load": frozenset({"tool", "model", "type", "chips", "users", "completed", "failed", "output_tokens_per_s"})
+    | frozenset(f"{name}_{statistic}" for name in LOAD_METRICS for statistic in LOAD_STATISTICS),
     "capacity": frozenset({"type", "cpu", "memory_mib", "aws.amazon.com/neuron", "aws.amazon.com/neuroncore", "nvidia.com/gpu"})
     | frozenset({"vpc.amazonaws.com/efa"}),
     "version": frozenset({"what", "value"}),

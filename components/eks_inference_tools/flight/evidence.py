@@ -7,8 +7,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from eks_inference.catalog.tables import table
 from eks_inference.placement import INSTANCE_TYPE_LABEL
 from eks_inference.quantity import amount
+from eks_inference_tools.loadtest_report.readers.detection import runs_of_log
 from eks_inference_tools.verify.verdicts import Check
 from stackgraph.graph.values import at, items, text
 
@@ -25,6 +27,8 @@ _NOT_STARTED = frozenset(
 _CRASHED = frozenset(("CrashLoopBackOff",))
 _METRIC = re.compile(r"^# TYPE (?P<name>[a-zA-Z_:][\w:]*) ", re.MULTILINE)
 _FIRST_TOKEN = re.compile(r"time to first token (?P<first>\d+\.\d+) s")
+LOAD_METRICS = ("ttft_ms", "itl_ms", "e2e_ms")
+LOAD_STATISTICS = ("p50", "p90", "p99")
 MOST_LINES = 12
 MOST_LETTERS = 300
 
@@ -90,6 +94,27 @@ def facts(version: str, nodes: Sequence[Object], pods: Sequence[Object], events:
 def answer_rows(log: str) -> list[dict[str, Any]]:
     """Rows with the figures of the smoke test's answers, from its log."""
     return [{"kind": "answer", "first_token_s": float(one["first"])} for one in _FIRST_TOKEN.finditer(log)]
+
+
+def load_rows(log: str) -> list[dict[str, Any]]:
+    """Rows with the figures of a load test, from the log of its Job. A model that the catalog lacks may be nobody else's."""
+    found: list[dict[str, Any]] = []
+    for run in runs_of_log(log):
+        about = {"model": run.model if run.model in _repositories() else "", "type": run.instance_type, "chips": run.chips}
+        counts = {"users": run.users, "completed": run.completed, "failed": run.failed}
+        figures = {"output_tokens_per_s": run.output_tokens_per_s} | {
+            f"{name}_{statistic}": run.value(name, statistic) for name in LOAD_METRICS for statistic in LOAD_STATISTICS
+        }
+        row = {"kind": "load", "tool": run.tool, **about, **counts}
+        row |= {key: None if value is None else round(value, 3) for key, value in figures.items()}
+        found.append({key: value for key, value in row.items() if value not in (None, "")})
+    return found
+
+
+@cache
+def _repositories() -> frozenset[str]:
+    """Of the catalog as it is published, without a team's own rows."""
+    return frozenset(one for row in table("models.toml").values() for one in row["repositories"])
 
 
 def metric_rows(exposed: str) -> list[dict[str, Any]]:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from eks_inference_tools.flight.evidence import answer_rows, facts, metric_rows, not_running, troubles
+from eks_inference.clients.triton_client_plan import CLIENT_LABEL
+from eks_inference.loadtest.plan import TEST_LABEL
+from eks_inference_tools.flight.evidence import answer_rows, facts, load_rows, metric_rows, not_running, troubles
 from eks_inference_tools.flight.planner import Leg
 from eks_inference_tools.flight.ports import Clock, Ended, Seen
 from eks_inference_tools.reading.expected import Expected, expected_of
@@ -24,6 +26,7 @@ FAILED_FOR_S = 180.0
 """A failure that lasts so long counts: the kubelet tries pulls and starts again."""
 
 _EVENTS = "events"
+_MEASURING = (TEST_LABEL, CLIENT_LABEL)
 _ACCESS_S = 120
 _METRICS = "import urllib.request,sys;sys.stdout.write(urllib.request.urlopen('http://127.0.0.1:{port}/metrics',timeout=10).read().decode())"
 
@@ -86,11 +89,14 @@ class ClusterEyes:
         return Seen(ended, troubles(checks, events, logs), tuple(rows))
 
     def _figures(self, kubectl: Kubectl, expected: Expected, observed: Observed) -> list[dict[str, Any]]:
-        """The names of servers' metrics, and the times that their smoke tests measured."""
+        """The names of servers' metrics, and what smoke tests and load tests measured."""
         found: list[dict[str, Any]] = []
         for job in expected.objects:
             if job.resource == JOBS and job.name.startswith("smoke-test"):
                 found += answer_rows(kubectl.log(job.namespace, f"job/{job.name}"))
+            labels = at(job.manifest, "spec", "template", "metadata", "labels")
+            if job.resource == JOBS and isinstance(labels, Mapping) and not labels.keys().isdisjoint(_MEASURING):
+                found += load_rows(kubectl.log(job.namespace, f"job/{job.name}", whole=True))
         spaces = {*expected.namespaces()}
         for pod in observed.all(PODS):
             namespace = text(at(pod, "metadata", "namespace"))

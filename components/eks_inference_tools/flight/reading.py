@@ -13,9 +13,12 @@ from stackgraph.problems import Problem, ProblemsFound
 MOST_BYTES = 8 << 20
 MOST_ROWS = 20_000
 _NUMBERS = frozenset({"seconds", "gb", "first_token_s", "cpu", "memory_mib", "usd"}) | {
-    name for name in COLUMNS["capacity"] if "/" in name
+    *(name for name in COLUMNS["capacity"] if "/" in name),
+    *COLUMNS["load"] - {"tool", "model", "type"},
 }
-_OPTIONAL = COLUMNS["capacity"] - {"type"} | {"why", "unit"}
+_OPTIONAL = {"why", "unit"}
+_NEEDED = {"capacity": {"type"}, "load": {"tool"}}
+"""Of kinds that seldom have all columns; others need all but those that are optional."""
 
 
 def read_bundle(path: Path) -> Mapping[str, Any]:
@@ -58,7 +61,7 @@ def _wrong(row: Any) -> str:
         return "date: must be a day, YYYY-MM-DD"
     if unknown := row.keys() - columns - {"kind", "date"}:
         return f"has unknown columns: {', '.join(sorted(unknown))[:80]}"
-    if missing := columns - row.keys() - _OPTIONAL:
+    if missing := _NEEDED.get(row["kind"], columns - _OPTIONAL) - row.keys():
         return f"lacks columns: {', '.join(sorted(missing))}"
     return next((why for key in sorted(columns & row.keys()) if (why := _wrong_value(key, row[key]))), "")
 

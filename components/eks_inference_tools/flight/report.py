@@ -89,6 +89,24 @@ def _answers(rows: Sequence[Row]) -> Iterator[Judged]:
         yield Judged("new", "answer", "time to the first token", f"{row['first_token_s']} s", row["date"])
 
 
+def _loads(rows: Sequence[Row]) -> Iterator[Judged]:
+    for row in rows:
+        chips = f"{row['chips']} chips of " if row.get("chips") else ""
+        users = f"{row['users']} users" if "users" in row else "requests at a rate"
+        what = f"{row.get('model', 'a model')} on {chips}{row.get('type', 'nodes of some type')}, {users}"
+        figures = [f"{row[key]:g} {unit}" for key, unit in _LOAD_UNITS.items() if key in row]
+        yield Judged("new", "load", f"{what} ({row['tool']})", ", ".join(figures), row["date"])
+
+
+_LOAD_UNITS = {
+    "output_tokens_per_s": "tokens/s",
+    "ttft_ms_p50": "ms to the first token (p50)",
+    "itl_ms_p50": "ms between tokens (p50)",
+    "completed": "completed",
+    "failed": "failed",
+}
+
+
 def _capacities(rows: Sequence[Row]) -> Iterator[Judged]:
     for row in rows:
         type_ = instance_types().get(row["type"])
@@ -174,6 +192,7 @@ _JUDGES: Mapping[str, Callable[[Sequence[Row]], Iterator[Judged]]] = {
     "time": _times,
     "pull": _pulls,
     "answer": _answers,
+    "load": _loads,
     "capacity": _capacities,
     "version": _versions,
     "image": _images,

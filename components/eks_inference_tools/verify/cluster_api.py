@@ -100,14 +100,14 @@ class Kubectl:
             releases=noted.result() if noted else {},
         )
 
-    def log(self, namespace: str, name: str, container: str = "") -> str:
-        """Returns the last lines of a pod, or of a Job (``job/NAME``), of its former container where that crashed. Empty when
-        nobody has them.
+    def log(self, namespace: str, name: str, container: str = "", *, whole: bool = False) -> str:
+        """Returns the last lines, or all, of a pod or of a Job (``job/NAME``), and of its former container where that crashed.
+        Empty when nobody has them.
         """
         chosen = ["-c", container] if container else []
         for former in (["--previous"], []) if container else ([],):
             try:
-                return self._run("-n", namespace, "logs", name, *chosen, *former, f"--tail={_LINES}")
+                return self._run("-n", namespace, "logs", name, *chosen, *former, f"--tail={-1 if whole else _LINES}")
             except (AccessError, _Unlisted):
                 continue
         return ""

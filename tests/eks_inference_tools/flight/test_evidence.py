@@ -11,18 +11,28 @@ from conftest import ROOT, STACKS, recorded
 from eks_inference.catalog.instances import instance_type
 from eks_inference_tools.cli import main
 from eks_inference_tools.flight.bundle import COLUMNS, bundle_of
-from eks_inference_tools.flight.evidence import answer_rows, explained, facts, meaning, metric_rows, not_running, troubles
+from eks_inference_tools.flight.evidence import (
+    answer_rows,
+    explained,
+    facts,
+    load_rows,
+    meaning,
+    metric_rows,
+    not_running,
+    troubles,
+)
 from eks_inference_tools.flight.meter import spent
 from eks_inference_tools.flight.report import as_rows, judged
 from eks_inference_tools.timeline.times import resource_time
 from eks_inference_tools.verify.verdicts import Check, failed, ok, wait
 from fake_automation import Trouble
-from flights import Flight, course
+from flights import Flight, course, job_log
 from golden import assert_golden
 
 pytestmark = pytest.mark.thorough
 
 DATE = "2026-11-25"
+MODEL_OF_LOG = "NousResearch/Meta-Llama-3-8B-Instruct"
 
 
 def node(type_: str, **capacity: str) -> dict[str, Any]:
@@ -134,6 +144,29 @@ def test_metrics_and_answers_are_read_from_what_servers_print() -> None:
     ]
 
 
+def test_figures_of_a_load_test_are_read_from_the_log_of_its_job() -> None:
+    rows = load_rows(job_log())
+    assert [(row["users"], row["completed"], row["tool"]) for row in rows] == [(2, 4, "GuideLLM"), (4, 8, "GuideLLM")]
+    assert all(row["ttft_ms_p50"] > 0 and row["output_tokens_per_s"] > 0 for row in rows)
+    assert {key for row in rows for key in row} <= COLUMNS["load"] | {"kind"}
+    # A model that others may not know of is not named.
+    assert {row["model"] for row in rows} == {MODEL_OF_LOG}
+    assert not any("model" in row for row in load_rows(job_log().replace(MODEL_OF_LOG, "our-team/our-model")))
+    # A log that ends in the midst of a line.
+    first = job_log().splitlines()[1]
+    assert [row["users"] for row in load_rows(f"{first}\n{first[:200]}")] == [2]
+    assert load_rows("nothing\n{}\n") == []
+
+
+def test_figures_of_the_client_of_triton_are_read_from_the_log_of_its_job() -> None:
+    report = json.loads((ROOT / "tests" / "data" / "loadtest" / "genai-perf-0.0.16.json").read_text("utf-8"))
+    record = json.dumps({"record": "genai-perf", "users": 1, "exit": 0, "report": report})
+    failed = json.dumps({"record": "genai-perf", "users": 2, "exit": 1, "report": None})
+    (row,) = load_rows(f"1 users: genai-perf\n{record}\n{failed}\n")
+    assert row["tool"] == "genai-perf"
+    assert row["e2e_ms_p50"] > 0
+
+
 # -- the report ------------------------------------------------------------------------------------------------------------------
 
 
@@ -155,6 +188,7 @@ def flown(folder: Path) -> dict[str, Any]:
         {"kind": "price", "item": "nat_gateway", "sold": "usd", "region": "us-west-2", "usd": 0.06},
         {"kind": "account", "topic": "quotas", "facts": {"quota": "Running On-Demand Inf instances", "value": 8}},
         {"kind": "answer", "first_token_s": 0.123},
+        *load_rows(job_log()),
     ]
     own = [row for row in landed.journal.rows if row["kind"] != "time"]
     journal = landed.journal
@@ -181,6 +215,7 @@ def test_a_report_says_what_is_confirmed_contradicted_and_new(tmp_path: Path) ->
     assert found[("metric", "vllm:something_else")] == "new"
     assert found[("price", "g6.xlarge in us-west-2")] == "confirmed"
     assert found[("price", "nat_gateway in us-west-2")] == "contradicted"
+    assert [what for kind, what in found if kind == "load"]
     assert found[("account", "quotas")] == found[("answer", "time to the first token")] == "new"
 
 

@@ -1,5 +1,6 @@
 """How a rung is looked at: through a stand-in for kubectl, in a cluster as its graph says it should be."""
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,10 +10,12 @@ from typing import Any
 import pytest
 
 import stand_in_kubectl
+from eks_inference.loadtest.plan import TEST_LABEL
+from eks_inference_tools.flight.evidence import load_rows
 from eks_inference_tools.flight.eyes import FAILED_FOR_S, ClusterEyes
 from eks_inference_tools.flight.planner import Leg
 from fake_automation import FakeClock
-from flights import course
+from flights import course, job_log
 from healthy_cluster import HealthyCluster
 from stand_ins_on_path import answer
 
@@ -138,3 +141,13 @@ def test_figures_of_servers_are_asked_where_all_is_well(sight: Sight) -> None:
     state["logs"] = {f"job/{job['metadata']['name']}": "[8 tokens; time to first token 0.250 s, then 30 tokens/s]\n"}
     seen = sight.look(leg("token"), state)
     assert {"kind": "answer", "first_token_s": 0.25} in seen.rows
+
+
+def test_figures_of_the_load_test_are_read_from_all_of_its_log(sight: Sight) -> None:
+    state = HealthyCluster(leg("load-test").deployments[-1].graph).state()
+    (job,) = (one for one in state["objects"]["jobs.batch"] if TEST_LABEL in one["spec"]["template"]["metadata"]["labels"])
+    state["logs"] = {f"job/{job['metadata']['name']}": job_log()}
+    seen = sight.look(leg("load-test"), state)
+    assert [row for row in seen.rows if row["kind"] == "load"] == load_rows(job_log())
+    calls = [json.loads(line) for line in (sight.folder / "states" / "calls").read_text().splitlines()]
+    assert [call for call in calls if f"job/{job['metadata']['name']}" in call and "--tail=-1" in call]

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ READERS = (llmperf.READER, aiperf.READER, genai_perf.READER, vllm_bench.READER, 
 
 SUPPORTED = "; ".join(f"{reader.tool} ({reader.files})" for reader in READERS)
 
+_RECORD = '{"record":'
 _MAX_KEYS = 8
 _MAX_FAULTS = 6
 _OTHER_FILES = {
@@ -36,6 +38,25 @@ def read_all(paths: Sequence[Path]) -> list[list[Run]]:
             problems += error.problems
     if problems:
         raise ProblemsFound(problems)
+    return found
+
+
+def runs_of_log(log: str) -> list[Run]:
+    """Returns the runs in the log of a Job of this library that measures: those that are whole, as a log may be cut."""
+    records: list[Mapping[str, Any]] = []
+    for line in log.splitlines():
+        if line.startswith(_RECORD):
+            with suppress(ValueError):
+                records.append(json.loads(line))
+    documents = [one.get("report") for one in records if one["record"] == "genai-perf"]
+    about = [one for one in records if one["record"] == "run"]
+    documents += [{"records": [*about, one]} for one in records if one["record"] == "summary"]
+    found: list[Run] = []
+    for document in documents:
+        fields = Fields(document)
+        reader = next((one for one in READERS if isinstance(document, Mapping) and one.recognises(document)), None)
+        runs = [*reader.read(fields)] if reader else []
+        found += [] if fields.faults else runs
     return found
 
 
@@ -87,7 +108,7 @@ def _documents(path: Path) -> list[Any]:
 def _lines(path: Path, content: str, error: ValueError) -> list[Any]:
     """Returns the values of JSON lines. If the first line is not JSON, the error is that of the whole file."""
     lines = [(number, line) for number, line in enumerate(content.splitlines(), start=1) if line.strip()]
-    if any(line.startswith('{"record":') for _, line in lines):
+    if any(line.startswith(_RECORD) for _, line in lines):
         # In the log of the library's Job, only records begin with a brace.
         lines = [(number, line) for number, line in lines if line.startswith("{")]
     found: list[Any] = []
