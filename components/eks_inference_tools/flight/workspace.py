@@ -51,14 +51,14 @@ class AutomationWorkspace:
         try:
             self._engine = Engine(folder / "engine.pid")
             self._await_other()
-            self._stack = Stack.select(program.stack, LocalWorkspace(str(program.project.root), pulumi_command=self._engine))
+            self._stack = Stack.select(program.stack, _Unchanged(str(program.project.root), pulumi_command=self._engine))
         except InvalidVersionError as error:
             raise ProblemsFound([Problem(str(error), hint=NEEDED["pulumi"])]) from None
         except StackNotFoundError:
             hint = f"pulumi stack init {program.stack}, and its secrets with pulumi config set --secret"
             raise ProblemsFound([Problem(f"the backend has no stack {program.stack}", hint=hint)]) from None
         except CommandError as error:
-            raise ProblemsFound([Problem("the stack cannot be selected", given=_said(error))]) from None
+            raise ProblemsFound([Problem("the stack cannot be read", given=_said(error))]) from None
 
     @property
     def version(self) -> str:
@@ -155,6 +155,14 @@ class AutomationWorkspace:
             return False
         self._stack.cancel()
         return True
+
+
+class _Unchanged(LocalWorkspace):
+    """Leaves the user's choice of a current stack as it is: every command of the Automation API names its stack."""
+
+    def select_stack(self, stack_name: str) -> None:
+        """Only looks whether there is such a stack."""
+        self.pulumi_command.run(["stack", "--stack", stack_name], self.work_dir, self.env_vars)
 
 
 class _Watch:

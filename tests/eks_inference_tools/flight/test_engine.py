@@ -198,3 +198,33 @@ def test_a_destroy_that_fails_is_resumed_by_the_next_command(flight: RealFlight)
     flight.paced({})
     assert flight.fly("control-plane").gone
     flight.assert_nothing_left()
+
+
+def test_the_current_stack_of_the_user_stays_the_current_one(flight: RealFlight) -> None:
+    def pulumi(*arguments: str) -> str:
+        done = subprocess.run(["pulumi", *arguments], cwd=flight.work, check=True, capture_output=True, text=True, timeout=120)
+        return done.stdout
+
+    pulumi("stack", "init", "another")
+    assert flight.workspace().left().resources == ()
+    assert [one["name"] for one in json.loads(pulumi("stack", "ls", "--json")) if one["current"]] == ["another"]
+
+
+def test_the_lock_of_a_command_that_was_killed_is_taken_away_and_that_of_one_at_work_is_not(flight: RealFlight) -> None:
+    lock = flight.work / "state" / ".pulumi" / "locks" / "organization" / flight.program.project.name / STACK / "left.json"
+    first = leg(flight, "control-plane")
+
+    def up(pid: int) -> Outcome:
+        """With a lock as a backend of files has it."""
+        lock.write_text(json.dumps({"pid": pid, "username": "u", "hostname": "h", "timestamp": "2026-11-26T10:00:00Z"}))
+        return flight.workspace().up(first.rung.stages[0], first.deployments[0], 600)
+
+    held = up(os.getpid())
+    assert held.ended == "failed"
+    assert "another update holds the stack" in held.faults[0]
+    assert lock.exists()
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+    assert up(gone.pid).ended == "done"
+    assert flight.workspace().destroy(refresh=False).ended == "done"
+    flight.assert_nothing_left()
