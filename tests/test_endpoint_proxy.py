@@ -262,6 +262,18 @@ async def test_more_than_envoys_own_limits_wait_at_the_server() -> None:
 
 
 @in_loop
+async def test_adapters_and_other_names_lead_to_the_servers_of_their_model() -> None:
+    async with StreamingServer() as pod:
+        upstreams = [Upstream("s", "127.0.0.1", pod.port, "m", ("short", "team/sql"))]
+        async with Envoy(upstreams) as envoy, Connection(envoy.port) as client:
+            assert [one["id"] for one in (await client.get("/v1/models")).body["data"]] == ["m", "short", "team/sql"]
+            for name in ("m", "short", "team/sql"):
+                assert (await client.post(CHAT, {"model": name})).status == 200
+            assert (await client.post(CHAT, {"model": "sql"})).status == 404
+        assert [(asked.body or {})["model"] for asked in pod.seen] == ["m", "short", "team/sql"]
+
+
+@in_loop
 async def test_the_model_of_the_request_chooses_the_server() -> None:
     async with endpoint() as there:
         for model in ("a", "b"):

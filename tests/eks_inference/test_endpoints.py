@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import PROJECT, ROOT
-from eks_inference.endpoints import plan
+from eks_inference.endpoints import plan, routing
 from eks_inference.endpoints.envoy import configuration
 from eks_inference.endpoints.keys import clients_file, key_faults, parsed_keys, server_file
-from eks_inference.endpoints.proxy import ADMIN_PORT, PATHS, Upstream
+from eks_inference.endpoints.proxy import ADMIN_PORT, PATHS, Proxy, Upstream
 from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.faults import SpecError
+from eks_inference.serving.flag_values import other_names
 from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
 from readme import blocks
@@ -160,6 +161,32 @@ def test_three_servers_of_a_model_stand_behind_one_address() -> None:
     assert made.outputs["endpoints"]["chat"] == "http://chat.chat.svc.cluster.local/v1"
 
 
+@pytest.mark.parametrize(
+    ("flags", "names"),
+    [
+        ({}, ()),
+        ({"lora-modules": "sql=team/sql"}, ("sql",)),
+        ({"lora-modules": ["sql=team/sql", '{"name": "chat", "path": "team/chat"}']}, ("sql", "chat")),
+        ({"lora-modules": [{"name": "a", "path": "b"}], "served-model-name": ["m", "short"]}, ("short", "a")),
+        ({"served-model-name": "m"}, ()),
+    ],
+)
+def test_the_names_in_requests_are_those_that_flags_give(flags: dict[str, Any], names: tuple[str, ...]) -> None:
+    assert other_names("m", flags) == names
+
+
+def test_an_adapter_leads_to_the_servers_of_its_model() -> None:
+    upstreams = [Upstream(one, f"{one}.test", 8000, "m", ("sql",)) for one in ("s0", "s1")]
+    found = list(routing.routes(Proxy(upstreams)))
+    assert {item["id"] for item in json.loads(found[0]["direct_response"]["body"]["inline_string"])["data"]} == {"m", "sql"}
+    leads = {
+        one["match"]["dynamic_metadata"][0]["value"]["string_match"]["exact"]: one["route"]["cluster"]
+        for one in found
+        if "dynamic_metadata" in one["match"]
+    }
+    assert leads == {"m": "s0+s1", "sql": "s0+s1"}
+
+
 def test_an_endpoint_of_triton_alone_has_no_path_of_the_openai_api() -> None:
     made = graph({"endpoints": {"tensors": {"servers": ["triton-server"]}}}, "gpu-opt350m")
     assert made.outputs["endpoints"]["tensors"] == "http://tensors.tensors.svc.cluster.local"
@@ -260,6 +287,18 @@ def test_what_the_servers_demand_the_proxy_gives() -> None:
 )
 def test_endpoints_that_cannot_be_are_refused(endpoint: dict[str, Any], base: str, words: str) -> None:
     assert any(words in fault for fault in faults({"endpoints": {"chat": endpoint}}, base))
+
+
+def test_servers_of_a_model_have_the_same_names() -> None:
+    def named_so(**names: list[str]) -> dict[str, Any]:
+        servers = {server: {"extra_args": {"served-model-name": given}} for server, given in names.items()}
+        return {"servers": {key.replace("_", "-"): one for key, one in servers.items()}, "endpoints": {"chat": {}}}
+
+    model = stack({})["servers"]["llama2-a"]["model"]["id"]
+    every = {key: [model, "short"] for key in ("llama2_a", "llama2_b", "llama2_c")}
+    assert graph(named_so(**every)).resources
+    with pytest.raises(ProgramError, match="leads to llama2-a and to llama2-b"):
+        graph(named_so(llama2_a=[model, "short"]))
 
 
 def test_an_endpoint_may_not_have_the_name_of_a_server() -> None:

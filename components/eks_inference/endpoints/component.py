@@ -89,7 +89,7 @@ class ModelEndpoint(Component):
         self.namespace = spec.namespace_of(name)
         entry = plan.front(name, spec, upstreams)
         self.url = f"http://{name}.{self.namespace}.svc.cluster.local{entry.api}"
-        self.models = tuple(dict.fromkeys(one.model for one in upstreams if one.model))
+        self.models = tuple(dict.fromkeys(name for one in upstreams for name in one.names))
         self.authenticates = spec.keys
         self.fronts: Sequence[Front] = (entry,)
         self.pod_labels: Mapping[str, str] = plan.labels(name)
@@ -203,7 +203,9 @@ def _upstreams(name: str, servers: Mapping[str, Server], kserve: Mapping[str, Se
         http = next(front.pod_port for front in one.fronts if not front.grpc)
         grpc = next((front.pod_port for front in one.fronts if front.grpc), None)
         found.append(
-            Upstream(server, host, http, one.model_id) if server in servers else Upstream(server, host, http, grpc_port=grpc)
+            Upstream(server, host, http, one.model_id, tuple(one.other_names))
+            if server in servers
+            else Upstream(server, host, http, grpc_port=grpc)
         )
     return found
 
@@ -219,6 +221,16 @@ def _ports(servers: Iterable[Server]) -> dict[str, list[int]]:
 def _server_faults(servers: Mapping[str, Server], kserve: Mapping[str, Server]) -> Iterator[Fault]:
     if not servers and not kserve:
         yield Fault(("servers",), "an endpoint needs a model server", allowed="one or more servers")
+    known: dict[str, str] = {}
+    for name, server in servers.items():
+        for other in (server.model_id, *server.other_names):
+            if (first := known.setdefault(other, name)) == name:
+                continue
+            both = servers[first]
+            if (both.model_id, {*both.other_names}) != (server.model_id, {*server.other_names}):
+                message = f"{other} leads to {first} and to {name}, which are not the same model with the same other names"
+                hint = "give both the same served-model-name and lora-modules, or make an endpoint for each"
+                yield Fault(("servers", name), message, other, "a name of one model", hint)
     if len(kserve) > 1:
         message = "an endpoint has one server with the KServe API: its paths say nothing of which"
         yield Fault(("kserve",), message, ", ".join(kserve), "one of them", "make an endpoint for each")

@@ -71,7 +71,14 @@ class Upstream:
     port: int
     model: str = ""
     """Name of the model in requests; empty for the KServe API, where paths name it. Servers of one model share its requests."""
+    other_names: Sequence[str] = ()
+    """Further names in requests, such as those of adapters: the same ones for all servers of a model."""
     grpc_port: int | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that a request may have."""
+        return (self.model, *self.other_names) if self.model else ()
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ _UNLIMITED = 1_000_000
 
 
 def routes(proxy: Proxy) -> Iterator[dict[str, Any]]:
-    models = {one.model: _name(group) for group in groups(proxy.upstreams) for one in group if one.model}
+    models = {name: _name(group) for group in groups(proxy.upstreams) for name in group[0].names}
     if models:
         listed = [{"id": model, "object": "model", "owned_by": "endpoint"} for model in models]
         yield {"match": {"path": "/v1/models"}, **_answer(200, {"object": "list", "data": listed})}

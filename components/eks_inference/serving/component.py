@@ -189,6 +189,7 @@ class ReplicatedServer(Component):
         self.service_name = self.deployment_name = name
         self.pod_labels = labels
         self.model_id = spec.model.id
+        self.other_names: Sequence[str] = ()
         self.host = f"{name}.{self.namespace}.svc.cluster.local"
         """Name of the Service inside the cluster."""
         metrics = METRICS_PORT if METRICS_PORT in ports else "http"

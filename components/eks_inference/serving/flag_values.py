@@ -4,7 +4,7 @@ import json
 import math
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -57,6 +57,22 @@ def takes(argument: VllmArgument, value: Any, *, as_flag: bool) -> bool:
         # A value of its own that begins with a dash would be the next flag.
         return bool(value) and all(one(each) and not str(each).startswith("-") for each in value)
     return one(value)
+
+
+def other_names(model_id: str, flags: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the names in requests that flags of vLLM add to that of the model: --served-model-name and --lora-modules."""
+
+    def listed(flag: str) -> list[Any]:
+        value = flags.get(flag, [])
+        return value if isinstance(value, list) else [value]
+
+    names = [str(one) for one in listed("served-model-name")]
+    for adapter in listed("lora-modules"):
+        if isinstance(adapter, str) and not _parses(adapter, dict):
+            names.append(adapter.partition("=")[0])
+        else:
+            names.append(str((json.loads(adapter) if isinstance(adapter, str) else adapter).get("name", "")))
+    return tuple(dict.fromkeys(name for name in names if name not in ("", model_id)))
 
 
 def allowed(argument: VllmArgument) -> str:

@@ -78,6 +78,11 @@ class Server(ModelServer, Protocol):
         ...
 
     @property
+    def other_names(self) -> Sequence[str]:
+        """Names in requests beside ``model_id``: further ones of the model, and those of adapters."""
+        ...
+
+    @property
     def hardware(self) -> Hardware: ...
     def scraped_by(self, name: str, metrics: Metrics, opts: pulumi.ResourceOptions) -> pulumi.Resource:
         """Makes Prometheus scrape the server."""

@@ -93,6 +93,7 @@ class DisaggregatedPair(Component):
         engine_image, script_image = settings.image(spec.image_reference), settings.image(versions.image("python"))
         self.namespace = spec.namespace_of(name)
         self.model_id = spec.model.id
+        self.other_names: Sequence[str] = ()
         self.service_name = name
         self.url = f"http://{name}.{self.namespace}.svc.cluster.local:{API_PORT}/v1"
         self.startup_seconds = workloads.cold_start_seconds(spec)

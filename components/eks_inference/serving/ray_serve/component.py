@@ -19,6 +19,7 @@ from eks_inference.placement import Placement
 from eks_inference.rules import refuse
 from eks_inference.serving import component
 from eks_inference.serving.component import REPORT_SECONDS, Secret
+from eks_inference.serving.flag_values import other_names
 from eks_inference.serving.kuberay.handle import RayOperator
 from eks_inference.serving.pods import cold_start_seconds
 from eks_inference.serving.ray_serve import plan, protection
@@ -149,6 +150,7 @@ class RayServeVllm(Component):
         self.serve_service_name = f"{name}-serve-svc"
         self.head_service_name = spec.head_service_name
         self.model_id = spec.model.id
+        self.other_names = other_names(spec.model.id, spec.extra_args)
         self.url = f"http://{self.serve_service_name}.{self.namespace}.svc.cluster.local:{plan.HEAD_PORTS['serve']}/v1"
         self.startup_seconds = cold_start_seconds(plan.startup(spec, worker), plan.startup_timeout_seconds(spec, worker))
         self.hardware = plan.hardware(spec.worker)

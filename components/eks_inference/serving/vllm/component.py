@@ -11,6 +11,7 @@ from eks_inference.cluster.handle import Cluster
 from eks_inference.faults import Fault, SpecError
 from eks_inference.placement import Placement
 from eks_inference.serving.component import ReplicatedServer, Secret, vllm_api_key
+from eks_inference.serving.flag_values import other_names
 from eks_inference.serving.storage import server_storage
 from eks_inference.serving.vllm import plan
 from eks_inference.serving.vllm.facts import serving_facts
@@ -76,6 +77,7 @@ class VllmServer(ReplicatedServer):
             ports={plan.PORT_NAME: plan.port(spec)},
             opts=opts,
         )
+        self.other_names = other_names(self.model_id, spec.extra_args)
         self.port = plan.port(spec)
         self.authenticates = api_key is not None
         self.url = f"http://{self.host}:{self.port}/v1"
