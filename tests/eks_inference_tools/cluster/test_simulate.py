@@ -144,11 +144,11 @@ def test_the_commands_and_outputs_of_the_page(tmp_path: Path, capsys):
     for arguments in commands(SIMULATE_PAGE, "Simulating a stack"):
         to_file = [str(tmp_path / Path(word).name) if before == "-o" else word for before, word in pairwise(["", *arguments])]
         code = main(to_file)
-        rest = without_who_comes_first(capsys.readouterr().out)
+        rest = output = without_who_comes_first(capsys.readouterr().out)
         if not any("=" in word for word in arguments):
             assert code == 0, arguments
             continue
         assert code == 1
         for part in without_who_comes_first(shown).split("[…]\n"):
             _, found, rest = rest.partition(part)
-            assert found, f"not in the output any more, or not in this order:\n{part}"
+            assert found, f"not in the output any more, or not in this order:\n{part}\nThe output:\n{output}"
