@@ -10,7 +10,7 @@ import yaml
 from conftest import recorded
 from eks_inference.accelerators.neuron.plan import SCHEDULER_CONFIG_FILE, scheduler_configuration
 from eks_inference_tools.reading.pods import PodSpec
-from eks_inference_tools.simulate.schedulers.kube_schedulers import forbidden
+from eks_inference_tools.simulate.schedulers.kube_schedulers import exits, forbidden
 from eks_inference_tools.simulate.schedulers.second_schedulers import SecondScheduler, rewritten, scheduler_of, second_schedulers
 from eks_inference_tools.simulate.world.unsimulated import Unsimulated
 from stackgraph.graph.document import Graph, Resource
@@ -199,3 +199,14 @@ E1122 01:05:28.9 1 leaderelection.go:1] error retrieving resource lock kube-syst
 """
     assert forbidden(log) == (quoted, plain)
     assert forbidden("") == ()
+
+
+def test_ends_are_told_but_for_those_that_the_machine_is_to_blame_for():
+    log = """E1127 02:16:01.2 1 server.go:319] "Leaderelection lost"
+the scheduler ended with exit code 1
+E1127 02:16:03.2 1 run.go:72] "command failed" err="listen tcp 127.0.0.1:4711: bind: address already in use"
+the scheduler ended with exit code 1
+Error: unknown flag: --no-such-flag
+the scheduler ended with exit code 1
+"""
+    assert list(exits(log)) == ["the scheduler ended with exit code 1: Error: unknown flag: --no-such-flag"]

@@ -40,6 +40,8 @@ while :; do "$@" & child=$!; wait "$child"; echo "{_ENDED} $?"; sleep 2; done
 _OBEYS_SECONDS = 5
 _POLL_SECONDS = 0.05
 _PORT_TAKEN = "address already in use"
+_LEASE_LOST = "Leaderelection lost"
+"""What a scheduler ends with that could not renew its lease for ten seconds. Where it may not, its log says forbidden, too."""
 
 _TOKEN_SECONDS = 24 * 3600
 
@@ -89,7 +91,7 @@ class Schedulers:
             found |= dict.fromkeys(list(extension.forbidden), service.title)
         for name, owner in list(self._names.items()):
             log = self._plane.processes.log(name)
-            found = dict.fromkeys((*forbidden(log), *_exits(log)), owner) | found
+            found = dict.fromkeys((*forbidden(log), *exits(log)), owner) | found
         return tuple(f"{who}: {sentence}" for sentence, who in found.items())
 
     def unsimulated(self) -> tuple[Unsimulated, ...]:
@@ -203,13 +205,14 @@ def _owner(pod: Object) -> str:
     return f"{owner['kind']} {namespace}/{owner['name']}"
 
 
-def _exits(log: str) -> Iterator[str]:
+def exits(log: str) -> Iterator[str]:
     """Yields the exit code and the last log line before it, for each time the scheduler ended.
 
-    A port of this machine that another process took first is no fault of the stack: the scheduler starts again on another port.
+    A port of this machine that another process took first, and a lease lost because this machine stood still, are no faults of
+    the stack: the scheduler starts again.
     """
     for before, line in pairwise(["", *log.splitlines()]):
-        if line.startswith(_ENDED) and _PORT_TAKEN not in before:
+        if line.startswith(_ENDED) and not any(machine in before for machine in (_PORT_TAKEN, _LEASE_LOST)):
             yield joined(f"{line}:", before)
 
 
