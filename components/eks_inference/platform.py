@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, cast, get_args
 
 import pulumi
@@ -97,6 +98,9 @@ class InferencePlatform(Component):
         if spec.resolved:
             # What is open may resolve otherwise with the next release: a preview shows that it does, and why.
             inputs["resolved"] = {format_path(one.path): {"value": one.value, "why": one.why} for one in spec.resolved}
+        if verdict.not_judged:
+            # `check` of a program without a stack object has only the graph to tell by.
+            inputs["notJudged"] = [asdict(one) for one in verdict.not_judged]
         super().__init__("eks-inference:index:InferencePlatform", spec.name, inputs, opts)
         for finding in verdict.findings:
             if not finding.reason:

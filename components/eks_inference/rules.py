@@ -34,13 +34,17 @@ class Unjudged(NamedTuple):
 
 @dataclass(frozen=True)
 class NotJudged:
-    """What rules could not judge of one thing, why, and how to have it judged."""
+    """What rules could not judge of one thing, why, and how to have it judged.
+
+    ``path`` is the key path in the spec: of the stack object, or of the component that ``resource``, a URN, names.
+    """
 
     path: Path
     what: tuple[str, ...]
     of: str
     why: str
     fix: str
+    resource: str = ""
 
     @property
     def summary(self) -> str:

@@ -6,13 +6,13 @@ from typing import Any
 
 from conftest import PROJECT, record_once
 from eks_inference.stack.spec import StackSpec
+from eks_inference_tools.reading.platforms import PLATFORM
 from eks_inference_tools.resolution.text import stack_file
 from eks_inference_tools.resolution.values import values_of
 from stackgraph.graph.document import Graph
 from stackgraph.recorder.bounded_yaml import compose
 
 STACK_KEY = "eks-inference:stack"
-PLATFORM = "eks-inference:index:InferencePlatform"
 
 
 def minimal(instance: str, model: str, kind: str | None = None, **server: Any) -> dict[str, Any]:

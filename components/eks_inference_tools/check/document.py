@@ -46,9 +46,7 @@ def verdict(report: StackReport, notes: Iterable[str] = ()) -> dict[str, Any]:
         "verdict": report.state,
         "canRun": report.state == "can run",
         "notes": list(notes),
-        "notJudged": [
-            {"what": each.what, "of": each.of, **_problem(open_question(report.program, each))} for each in report.not_judged
-        ],
+        "notJudged": [{"what": each.what, "of": each.of, **_problem(open_question(report, each))} for each in report.not_judged],
         "refusals": [_problem(each) for each in (*report.refusals, *report.unknown)],
         "findings": [
             {

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import eks_inference
-from eks_inference.faults import Fault, SpecError
+from eks_inference.faults import Fault, SpecError, format_path
 from eks_inference.rules import Finding, Judgement, NotJudged, ReadRule, Rule, Verdict
+from eks_inference_tools.check.program_servers import left_open
 from eks_inference_tools.check.registry import check_graph, unknown_ids
 from eks_inference_tools.check.stack_keys import stack_key
 from eks_inference_tools.program import REGION_KEY, SILENCED_KEY, StackProgram
@@ -17,14 +18,6 @@ from stackgraph.problems import Problem, ProblemsFound
 if TYPE_CHECKING:
     from eks_inference.stack.spec import StackSpec
     from stackgraph.graph.document import Graph
-
-_NO_STACK_OBJECT = NotJudged(
-    path=(),
-    what=("memory", "architecture", "disk"),
-    of="the program's servers",
-    why="the program has no stack object, so only rules about resources were applied",
-    fix="components refuse what cannot run; judge servers of your own by hand",
-)
 
 
 @dataclass(frozen=True)
@@ -52,7 +45,7 @@ class StackReport:
     def not_judged(self) -> tuple[NotJudged, ...]:
         """What no rule could judge: what depends on unanswered functions; without a stack object, what its servers need."""
         found = (*self.verdict.not_judged, *self._asked)
-        return found if self.stopped or self.spec else (*found, _NO_STACK_OBJECT)
+        return found if self.stopped or self.spec or not self.graph else (*found, *left_open(self.graph))
 
     @property
     def _asked(self) -> tuple[NotJudged, ...]:
@@ -135,9 +128,13 @@ def _source(urn: str, graph: "Graph | None") -> str:
 _LIBRARY = f"{eks_inference.__name__}{os.sep}"
 
 
-def open_question(program: StackProgram, each: NotJudged) -> Problem:
+def open_question(report: StackReport, each: NotJudged) -> Problem:
     """Something that was not judged, as a problem with its line."""
-    return program.problems([Fault(each.path, f"{', '.join(each.what)} of {each.of}: {each.why}", hint=each.fix)])[0]
+    (found,) = report.program.problems([Fault(each.path, f"{', '.join(each.what)} of {each.of}: {each.why}", hint=each.fix)])
+    if not each.resource:
+        return found
+    file, _, line = _source(each.resource, report.graph).rpartition(":")
+    return replace(found, file=file, line=int(line or 0), key=f"{short_name(each.resource)}: {format_path(each.path)}")
 
 
 def short_name(urn: str) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from eks_inference.rules import Path
+from eks_inference_tools.reading.platforms import PLATFORM
 from stackgraph.graph.document import Graph, Resource
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ _PARTS: dict[str, Path] = {
 def stack_key(urn: str, graph: Graph, spec: "StackSpec") -> Path:
     """Returns the key of the part that made a resource; empty for one that no key asks for, or that a program made itself."""
     line = list(_line(graph.by_urn.get(urn), graph))
-    platform = next((number for number, one in enumerate(line) if one.type == f"{_TOKEN}InferencePlatform"), 0)
+    platform = next((number for number, one in enumerate(line) if one.type == PLATFORM), 0)
     if not platform or line[platform].name != spec.name:
         return ()
     part = line[platform - 1]

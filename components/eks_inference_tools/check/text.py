@@ -79,7 +79,7 @@ def _lines(report: StackReport, notes: Iterable[str]) -> Iterator[RenderableType
         yield words(f"note: {place}: {idle} is silenced but has no finding in this stack; remove the entry")
     applied = len(verdict.applied)
     for each in report.not_judged:
-        yield from (words(line) for line in f"not judged: {open_question(program, each).render()}".splitlines())
+        yield from (words(line) for line in f"not judged: {open_question(report, each).render()}".splitlines())
     state = words(report.state, {"refused": "red", "can run": "green"}.get(report.state, "yellow"))
     if report.not_judged and not report.stopped:
         state.append("; not judged: " + "; ".join(f"{', '.join(each.what)} of {each.of}" for each in report.not_judged))

@@ -93,12 +93,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _notes(report: "StackReport", prices: "OwnPrices") -> "Iterable[str]":
-    """What a stack costs and how long it takes. Nothing of one that cannot run."""
+    """What a program warns of, what a stack costs, and how long it takes. Nothing of one that cannot run."""
     if report.graph is None or report.stopped:
         return ()
     from eks_inference_tools.notes import notes_of
 
-    return notes_of(report.graph, prices)
+    # With a stack object, the platform warns of the same findings as the report.
+    told = report.graph.warnings if not report.spec else ()
+    not_judged = {one.summary for one in report.not_judged}
+    return *(f"the program warns: {warning}" for warning in told if warning not in not_judged), *notes_of(report.graph, prices)
 
 
 def refuse(stack: "StackProgram", graph: "Graph") -> "Graph":

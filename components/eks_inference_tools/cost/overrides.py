@@ -17,10 +17,9 @@ from eks_inference.faults import Fault, SpecError, faults_under, format_path
 from eks_inference.settings import region_fault
 from eks_inference.stack.prices import OwnPrice, price_faults
 from eks_inference_tools.cost.price_book import OwnPrices
+from eks_inference_tools.reading.platforms import PLATFORM
 from stackgraph.graph.document import Graph
 from stackgraph.problems import Problem, ProblemsFound
-
-PLATFORM = "eks-inference:index:InferencePlatform"
 
 
 def prices_of(graph: Graph) -> OwnPrices:

@@ -4,12 +4,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from eks_inference_tools.reading.platforms import PLATFORM
 from stackgraph.diff.domain import Danger
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import table, text
-
-_PLATFORM = "eks-inference:index:InferencePlatform"
 
 
 def resolved_otherwise(diff: StackDiff) -> Iterator[Danger]:
@@ -28,5 +27,5 @@ def resolved_otherwise(diff: StackDiff) -> Iterator[Danger]:
 
 def _resolved(graph: Graph) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """What the platforms of a program resolved, by URN."""
-    for resource in graph.of_type(_PLATFORM):
+    for resource in graph.of_type(PLATFORM):
         yield resource.urn, table(resource.inputs.get("resolved"))

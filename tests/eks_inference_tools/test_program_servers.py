@@ -1,0 +1,65 @@
+"""``check`` of a program without a stack object: an ``InferencePlatform`` judges its own servers, nothing judges others."""
+
+from pathlib import Path
+
+import pytest
+
+from eks_inference_tools.check.program_servers import left_open
+from eks_inference_tools.cli import main
+from eks_inference_tools.program import programs
+
+
+def check(capsys, folder: Path) -> tuple[int, str]:
+    code = main(["check", "--program", str(folder)])
+    return code, capsys.readouterr().out
+
+
+def platform_program(folder: Path, *, model: str = "Qwen/Qwen3-8B", also: str = "") -> Path:
+    (folder / "Pulumi.yaml").write_text("name: theirs\nruntime: python\n")
+    (folder / "Pulumi.dev.yaml").write_text("config: {'aws:region': us-west-2}\n")
+    (folder / "__main__.py").write_text(
+        "import pulumi\n"
+        "import pulumi_kubernetes as k8s\n"
+        "from eks_inference import InferencePlatform\n"
+        "engine = {'engine': 'cuda-vllm-0.30', 'tensor_parallel': 1, 'max_num_seqs': 2, 'max_model_len': 8192}\n"
+        "spec = {'name': 'mine', 'pools': {'gpu': {'instance_types': ['g6.xlarge'], 'size': 1}},\n"
+        f"        'servers': {{'chat': {{'model': {{'id': '{model}'}}, **engine}}}}}}\n"
+        f"platform = InferencePlatform(spec)\n{also}"
+    )
+    return folder
+
+
+def test_a_platform_in_a_program_judges_its_own_servers(tmp_path, capsys):
+    code, said = check(capsys, platform_program(tmp_path))
+    assert code == 0
+    assert "dev: can run: 0 errors" in said.strip().splitlines()[-1]
+
+
+def test_what_a_platform_in_a_program_could_not_judge_is_told_with_its_line(tmp_path, capsys):
+    code, said = check(capsys, platform_program(tmp_path, model="Acme/Unheard-of"))
+    assert code == 0
+    (place,) = [line for line in said.splitlines() if line.startswith("not judged")]
+    assert "__main__.py:7: mine (eks-inference:index:InferencePlatform): servers.chat.model.id: memory," in place
+    assert "dev: not refused; not judged: memory, heads" in said.strip().splitlines()[-1]
+    assert said.count("the catalog has no model 'Acme/Unheard-of'") == 1
+
+
+SERVER = """k8s.apps.v1.Deployment("own", metadata={"name": "own", "namespace": "x"}, spec={
+    "selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": []}}})
+"""
+NO_SERVERS = """k8s.core.v1.Namespace("own", metadata={"name": "own"})
+k8s.core.v1.ConfigMap("settings", metadata={"name": "settings", "namespace": "own"}, data={"a": "b"})
+k8s.rbac.v1.Role("reader", metadata={"name": "reader", "namespace": "own"}, rules=[])
+"""
+
+
+@pytest.mark.parametrize(("also", "is_judged"), [(SERVER, False), (NO_SERVERS, True)])
+def test_servers_beside_a_platform_are_not_judged(tmp_path, also, is_judged):
+    (program,) = programs([], platform_program(tmp_path, also=also))
+    of = [each.of for each in left_open(program.record())]
+    assert of == ([] if is_judged else ["the program's servers"])
+
+
+def test_warnings_of_a_program_are_told(tmp_path, capsys):
+    _, said = check(capsys, platform_program(tmp_path, also="pulumi.log.warn('the key of 2025 is still in use')\n"))
+    assert "note: the program warns: the key of 2025 is still in use" in said
