@@ -218,7 +218,15 @@ def test_a_config_of_the_project_stays_a_file(clone: Path, capsys: pytest.Captur
         (("Mine!", "--model", "Qwen3-8B"), "NAME: no name of a stack"),
         (("mine",), "--model: name a model"),
         (("mine", "--model", "DeepSeek-R1", "--under", "2"), "DeepSeek-R1 fits nowhere that was asked for: g6e.xlarge"),
+        (
+            ("mine", "--model", "DeepSeek-R1", "--under", "2"),
+            "plan --model …` says why of each instance type; without --under it fits on g7e",
+        ),
         (("mine", "--model", "Qwen3-8B", "--under", "0.1"), "g4dn.xlarge: costs more than $0.1 an hour"),
+        (
+            ("mine", "--model", "Qwen3-32B", "--under", "2"),
+            "without --under it fits on g7e.2xlarge, $3.36 an hour; with --quantization fp8 it fits on g6e",
+        ),
         (("mine", "--model", "Qwen3-8B", "--family", "trn2"), "says why of each instance type; --region: ap-south-2, ap-"),
         (("mine", "--model", "Qwen3-8B", "--engine", "neuron-2.26-vllm-0.9"), "engine neuron-2.26-vllm-0.9 does not serve"),
         (("mine", "--model", "Llama-3.3-70B", "--instance", "g6.xlarge"), "g6.xlarge: weights alone take 131.42 GiB"),

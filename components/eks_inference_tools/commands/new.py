@@ -2,7 +2,8 @@
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -12,7 +13,8 @@ from eks_inference_tools.commands.options import add_prices, own_prices
 from eks_inference_tools.commands.wishes import add_wishes, wish_of
 
 if TYPE_CHECKING:
-    from eks_inference_tools.fitting.search import Found, Row
+    from eks_inference_tools.cost.price_book import PriceBook
+    from eks_inference_tools.fitting.search import Found, Row, Wish
     from stackgraph.recorder.project import Project
 
 HELP = "write a stack file for a model, from the best place where it fits"
@@ -63,8 +65,9 @@ def run(options: argparse.Namespace) -> int:
         _ask_for_model(options)
     types = (_type(options.instance),) if options.instance else ()
     prices = own_prices(options)
-    found = search(wish_of(options, types, ("published",)), PriceBook((prices,)))
-    row = _chosen(found, asks and not types)
+    book = PriceBook((prices,))
+    found = search(wish_of(options, types, ("published",)), book)
+    row = _chosen(found, book, asks=asks and not types)
     order = Order(
         options.name,
         row,
@@ -143,19 +146,15 @@ def _type(name: str) -> str:
     return name
 
 
-def _chosen(found: "Found", asks: bool) -> "Row":
+def _chosen(found: "Found", book: "PriceBook", *, asks: bool) -> "Row":
     """The best place of plain vLLM, of each instance type one: without warnings before others. A user may choose another type."""
-    from eks_inference_tools.fitting.trials import VLLM
-
-    rows = [row for row in found.rows if row.trial.kind is VLLM]
-    offered = _ordered(rows)
+    offered = _offered(found)
     if not offered:
-        _refuse_all(found)
+        _refuse_all(found, book)
     if not asks or len(offered) == 1:
         return offered[0]
     for number, row in enumerate(offered[:_SHOWN], start=1):
-        usd = "no price" if row.usd_per_hour is None else f"${row.usd_per_hour:.2f} an hour"
-        print(f"{number}  {row.trial.instance.name:<18} {usd}, {row.trial.sequences} sequences at once")
+        print(f"{number}  {row.trial.instance.name:<18} {_usd(row)}, {row.trial.sequences} sequences at once")
     return asked("which [1]", lambda given: _chosen_of(offered, given or "1"))
 
 
@@ -171,15 +170,21 @@ def _chosen_of(offered: "Sequence[Row]", given: str) -> "Row":
     return named[given]
 
 
-def _ordered(rows: "Sequence[Row]") -> "list[Row]":
-    """Of each instance type its best row that no rule doubts, or else its best; types without doubts first."""
+def _offered(found: "Found") -> "list[Row]":
+    """Of each instance type the best row of plain vLLM that no rule doubts, or else its best; types without doubts first."""
+    from eks_inference_tools.fitting.trials import VLLM
+
     best: dict[str, Row] = {}
-    for row in sorted(rows, key=lambda row: row.doubtful):
+    for row in sorted((row for row in found.rows if row.trial.kind is VLLM), key=lambda row: row.doubtful):
         best.setdefault(row.trial.instance.name, row)
     return list(best.values())
 
 
-def _refuse_all(found: "Found") -> NoReturn:
+def _usd(row: "Row") -> str:
+    return "no price" if row.usd_per_hour is None else f"${row.usd_per_hour:.2f} an hour"
+
+
+def _refuse_all(found: "Found", book: "PriceBook") -> NoReturn:
     from eks_inference.catalog.zones import zone_ids
     from stackgraph.problems import Problem, ProblemsFound
 
@@ -190,13 +195,21 @@ def _refuse_all(found: "Found") -> NoReturn:
         else "nothing was tried"
     )
     asked = f"{wish.concurrency} sequences of {wish.context} tokens at once, {', '.join(wish.quantized)}"
-    hint = "`eks-inference plan --model …` says why of each instance type"
-    if nearest and nearest.trial and "fp8" not in wish.quantized:
-        hint += "; --quantization fp8 takes less memory"
+    hint = "; ".join(("`eks-inference plan --model …` says why of each instance type", *_otherwise(wish, book)))
     offering = _regions_with(nearest.instance.family) if nearest and not zone_ids(wish.region, nearest.instance.family) else []
     if offering:
         hint += f"; --region: {', '.join(offering)}"
     raise ProblemsFound([Problem(f"{wish.model.name} fits nowhere that was asked for: {why}", given=asked, hint=hint)])
+
+
+def _otherwise(wish: "Wish", book: "PriceBook") -> Iterator[str]:
+    """Yields where the model fits by one option more or less."""
+    from eks_inference_tools.fitting.search import search
+
+    if wish.under is not None and (offered := _offered(search(replace(wish, under=None), book))):
+        yield f"without --under it fits on {offered[0].trial.instance.name}, {_usd(offered[0])}"
+    if "fp8" not in wish.quantized and (offered := _offered(search(replace(wish, quantized=("fp8",)), book))):
+        yield f"with --quantization fp8 it fits on {offered[0].trial.instance.name}, {_usd(offered[0])}"
 
 
 def _regions_with(family: str) -> list[str]:
