@@ -6,7 +6,7 @@ chunked ones.
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Self
@@ -118,11 +118,11 @@ class _Peer(asyncio.Protocol):
         first, *lines = head.decode("latin-1").split("\r\n")
         method, path, _ = first.split(" ", 2)
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        length = int(headers.get("content-length", 0))
-        if len(rest) < length:
+        received = _chunked(rest) if headers.get("transfer-encoding") == "chunked" else _counted(rest, headers)
+        if received is None:
             return
-        self._buffer = rest[length:]
-        body = json.loads(rest[:length]) if length else None
+        sent, self._buffer = received
+        body = json.loads(sent) if sent else None
         path, _, query = path.partition("?")
         exchange = Exchange(method, path, dict(parse_qsl(query)), headers, body, self._transport)
         self._task = asyncio.get_running_loop().create_task(self._run(exchange))
@@ -133,6 +133,25 @@ class _Peer(asyncio.Protocol):
         finally:
             self._task = None
         self._next()
+
+
+def _counted(rest: bytes, headers: Mapping[str, str]) -> tuple[bytes, bytes] | None:
+    """The body and what follows it; None while the body is not whole."""
+    length = int(headers.get("content-length", 0))
+    return None if len(rest) < length else (rest[:length], rest[length:])
+
+
+def _chunked(rest: bytes) -> tuple[bytes, bytes] | None:
+    """As ``_counted``, of a body in chunks without trailers."""
+    body = b""
+    while True:
+        size, found, rest = rest.partition(b"\r\n")
+        length = int(size, 16) if found else 0
+        if not found or len(rest) < length + 2:
+            return None
+        body, rest = body + rest[:length], rest[length + 2 :]
+        if not length:
+            return body, rest
 
 
 @dataclass(frozen=True)

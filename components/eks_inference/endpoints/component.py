@@ -14,9 +14,11 @@ from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
 from eks_inference.component import Component
 from eks_inference.endpoints import keys as key_files
+from eks_inference.endpoints import picker as picking
 from eks_inference.endpoints import plan
+from eks_inference.endpoints.picker import Picker
 from eks_inference.endpoints.proxy import Upstream
-from eks_inference.endpoints.spec import ModelEndpointSpec
+from eks_inference.endpoints.spec import ModelEndpointSpec, PickerSpec
 from eks_inference.faults import Fault, SpecError
 from eks_inference.kubernetes.front import Front
 from eks_inference.kubernetes.secrets import SecretRef
@@ -50,8 +52,9 @@ class ModelEndpoint(Component):
     proxy takes changed keys about a minute later, without a restart. Servers get the name of the client in the header
     x-endpoint-client, never its key, and ``server_key`` where they demand one.
 
-    A request goes to the pod with the fewest requests, or to that of its session (``spec.spread``), and is sent again only
-    where no pod has seen it. An answer may take as long as it flows; ``longest_silence_seconds`` without a byte end it. A pod of
+    A request goes to the pod with the fewest requests, that of its session, or one that a picker names (``spec.spread``), and is
+    sent again only where no pod has seen it. The pickers, a Deployment for each model, may watch the pods of the servers'
+    namespace, and only that. An answer may take as long as it flows; ``longest_silence_seconds`` without a byte end it. A pod of
     the proxy that goes takes no new requests and waits ``drain_seconds`` for the answers that began. A server that dies breaks
     its answers off: the client sees the end of the connection. Each request leaves a line in the log with client, model and
     status, and nothing of prompts.
@@ -77,10 +80,12 @@ class ModelEndpoint(Component):
         server_key: pulumi.Input[str] | None = None,
     ) -> None:
         spec = ModelEndpointSpec.of(spec)
-        upstreams = _upstreams(name, servers, kserve or {})
+        pickers = _pickers(name, spec, servers)
+        upstreams = _upstreams(name, servers, kserve or {}, pickers)
         faults = [
             *dns_label_faults(name, "an endpoint's name is its namespace's", max_length=_MAX_NAME_LENGTH),
             *_server_faults(servers, kserve or {}),
+            *_picker_faults(spec, servers),
             *_key_faults(spec, keys, server_key),
         ]
         if faults:
@@ -93,6 +98,7 @@ class ModelEndpoint(Component):
         self.authenticates = spec.keys
         self.fronts: Sequence[Front] = (entry,)
         self.pod_labels: Mapping[str, str] = plan.labels(name)
+        self.picker_labels: Mapping[str, str] = picking.of_endpoint(name) if pickers else {}
         self._cluster = cluster
         namespace, inside = own_namespace(name, self.namespace, cluster, self, gated=spec.behind_load_balancer)
         self.foundation: Sequence[pulumi.Resource] = (namespace,)
@@ -100,7 +106,9 @@ class ModelEndpoint(Component):
         planned = plan.proxy(spec, upstreams, server_key=server_key is not None)
         before = guards(
             name,
-            policies={"endpoint": plan.policy(name, spec, _ports(behind.values()))},
+            policies={
+                "endpoint": plan.policy(name, spec, _ports(behind.values()), [picking.way_to_pickers(name)] if pickers else [])
+            },
             quota=None,
             budgets={"": plan.disruption_budget(name, spec)},
             options=inside,
@@ -110,7 +118,8 @@ class ModelEndpoint(Component):
         service = k8s.core.v1.Service(
             f"{name}-service", **plan.service(name, spec), opts=on_cluster(cluster, self, *self.foundation)
         )
-        pods = [made for server, one in behind.items() for made in self._pods_of(name, server, one)]
+        pods = [made for server, one in behind.items() for made in self._pods_of(name, server, one, picked=server in pickers)]
+        services, picked = self._pickers(spec, {one.name: one for one in pickers.values()}.values(), placement, inside)
         image = cluster.settings.image(spec.image or versions.image("envoy"))
         timeout = f"{plan.PROGRESS_SECONDS + 60}s"
         deployment = k8s.apps.v1.Deployment(
@@ -119,16 +128,52 @@ class ModelEndpoint(Component):
             opts=on_cluster(
                 cluster,
                 self,
-                *(*before, *made, service, *pods, *placement.ready),
+                *(*before, *made, service, *services, *pods, *placement.ready),
                 *(ready for server in behind.values() for ready in server.ready),
                 timeouts=pulumi.CustomTimeouts(create=timeout, update=timeout),
             ),
         )
-        self.ready: Sequence[pulumi.Resource] = (deployment, service)
+        self.ready: Sequence[pulumi.Resource] = (deployment, service, *picked)
         self.endpoint = carried(self.url, self.ready)
         self.register_outputs({"endpoint": self.endpoint, "models": list(self.models)})
 
-    def _pods_of(self, name: str, server: str, one: Server) -> list[pulumi.Resource]:
+    def _pickers(
+        self, spec: ModelEndpointSpec, pickers: Iterable[Picker], placement: Placement, inside: pulumi.ResourceOptions
+    ) -> tuple[list[pulumi.Resource], list[pulumi.Resource]]:
+        """Creates the pickers. Returns their Services, by which proxies know them, and their Deployments."""
+        services: list[pulumi.Resource] = []
+        deployments: list[pulumi.Resource] = []
+        wanted = spec.picker or PickerSpec()
+        wait = f"{picking.PROGRESS_SECONDS + 60}s"
+        for one in pickers:
+            name = one.name
+            account = k8s.core.v1.ServiceAccount(
+                f"{name}-account", metadata={"name": name, "namespace": self.namespace}, opts=inside
+            )
+            policy = picking.policy(one, self.pod_labels, spec.metrics_namespaces)
+            before = [
+                account,
+                k8s.rbac.v1.Role(f"{name}-role", **picking.role(one), opts=inside),
+                k8s.rbac.v1.RoleBinding(f"{name}-binding", **picking.role_binding(one), opts=inside),
+                k8s.networking.v1.NetworkPolicy(f"{name}-policy", **policy, opts=inside),
+            ]
+            services.append(k8s.core.v1.Service(f"{name}-service", **picking.service(one), opts=inside))
+            image = self._cluster.settings.image(wanted.image or versions.image("llm-d-endpoint-picker"))
+            deployments.append(
+                k8s.apps.v1.Deployment(
+                    f"{name}-deployment",
+                    **picking.deployment(one, wanted, placement, image=image),
+                    opts=on_cluster(
+                        self._cluster,
+                        self,
+                        *(*before, services[-1], *placement.ready),
+                        timeouts=pulumi.CustomTimeouts(create=wait, update=wait),
+                    ),
+                )
+            )
+        return services, deployments
+
+    def _pods_of(self, name: str, server: str, one: Server, *, picked: bool) -> list[pulumi.Resource]:
         """Creates what lies in a server's namespace: the Service whose name resolves to its pods, and the way in."""
         front = one.fronts[0]
         ports = sorted({each.pod_port for each in one.fronts})
@@ -136,7 +181,16 @@ class ModelEndpoint(Component):
         # No name has a dot, so no other endpoint has a resource of this name.
         return [
             k8s.networking.v1.NetworkPolicy(
-                f"{name}.{server}-policy", **plan.entrance(name, self.namespace, front, ports, of=one.namespace), opts=options
+                f"{name}.{server}-policy",
+                **plan.entrance(
+                    name,
+                    self.namespace,
+                    front,
+                    ports,
+                    of=one.namespace,
+                    also=[picking.of_endpoint(name)] if picked else [],
+                ),
+                opts=options,
             ),
             k8s.core.v1.Service(
                 f"{name}.{server}-pods", **plan.pods_service(name, server, one.namespace, front, ports), opts=options
@@ -172,30 +226,57 @@ class ModelEndpoint(Component):
 class EndpointMetrics(Component):
     """Makes Prometheus scrape the proxy of an endpoint: a PodMonitor in its namespace.
 
-    The metrics are Envoy's (``envoy_...``); the label ``endpoint_name`` is the endpoint's name and ``envoy_cluster_name`` that of
-    a server.
+    The metrics are Envoy's (``envoy_...``), and of pickers llm-d's (``llm_d_epp_...``). The label ``endpoint_name`` is the
+    endpoint's name and ``envoy_cluster_name`` that of a server.
     """
 
     def __init__(
         self, name: str, opts: pulumi.ResourceOptions | None = None, *, endpoint: ModelEndpoint, metrics: Metrics
     ) -> None:
         super().__init__("eks-inference:index:EndpointMetrics", name, {"namespace": endpoint.namespace}, opts)
-        monitor = k8s.apiextensions.CustomResource(
-            f"{name}-pods",
-            **pod_monitor(
-                "endpoint",
-                endpoint.namespace,
-                labels=metrics.monitor_labels,
-                selector=endpoint.pod_labels,
-                endpoints=[plan.metrics_endpoint()],
-            ),
-            opts=on_cluster(metrics.cluster, self, *metrics.ready, *endpoint.foundation),
+        scraped = {"pods": ("endpoint", endpoint.pod_labels, plan.metrics_endpoint())}
+        if endpoint.picker_labels:
+            scraped["pickers"] = ("endpoint-pickers", endpoint.picker_labels, picking.metrics_endpoint())
+        self.ready: Sequence[pulumi.Resource] = tuple(
+            k8s.apiextensions.CustomResource(
+                f"{name}-{role}",
+                **pod_monitor(
+                    monitor, endpoint.namespace, labels=metrics.monitor_labels, selector=selector, endpoints=[scraped_at]
+                ),
+                opts=on_cluster(metrics.cluster, self, *metrics.ready, *endpoint.foundation),
+            )
+            for role, (monitor, selector, scraped_at) in scraped.items()
         )
-        self.ready: Sequence[pulumi.Resource] = (monitor,)
         self.register_outputs({"namespace": endpoint.namespace})
 
 
-def _upstreams(name: str, servers: Mapping[str, Server], kserve: Mapping[str, Server]) -> list[Upstream]:
+def _by_model(servers: Mapping[str, Server]) -> dict[str, dict[str, Server]]:
+    """Servers by the model that they serve."""
+    found: dict[str, dict[str, Server]] = {}
+    for name, server in servers.items():
+        found.setdefault(server.model_id, {})[name] = server
+    return found
+
+
+def _pickers(name: str, spec: ModelEndpointSpec, servers: Mapping[str, Server]) -> dict[str, Picker]:
+    """The picker of each server; servers of one model share it."""
+    found: dict[str, Picker] = {}
+    for group in _by_model(servers).values() if spec.spread == "endpoint_picker" else ():
+        first = next(iter(group))
+        fronts = tuple(one.fronts[0] for one in group.values())
+        own = picking.picker_name(name, first)
+        found |= dict.fromkeys(group, Picker(name, own, spec.namespace_of(name), group[first].namespace, fronts))
+    return found
+
+
+def _picker_faults(spec: ModelEndpointSpec, servers: Mapping[str, Server]) -> Iterator[Fault]:
+    for model, group in _by_model(servers).items() if spec.spread == "endpoint_picker" else ():
+        yield from picking.faults(model, {name: (one.namespace, one.fronts[0]) for name, one in group.items()})
+
+
+def _upstreams(
+    name: str, servers: Mapping[str, Server], kserve: Mapping[str, Server], pickers: Mapping[str, Picker]
+) -> list[Upstream]:
     """The servers as the proxy reaches them: past their Services, at their pods."""
     found: list[Upstream] = []
     for server, one in {**servers, **kserve}.items():
@@ -203,7 +284,14 @@ def _upstreams(name: str, servers: Mapping[str, Server], kserve: Mapping[str, Se
         http = next(front.pod_port for front in one.fronts if not front.grpc)
         grpc = next((front.pod_port for front in one.fronts if front.grpc), None)
         found.append(
-            Upstream(server, host, http, one.model_id, tuple(one.other_names))
+            Upstream(
+                server,
+                host,
+                http,
+                one.model_id,
+                tuple(one.other_names),
+                picker=pickers[server].host if server in pickers else "",
+            )
             if server in servers
             else Upstream(server, host, http, grpc_port=grpc)
         )

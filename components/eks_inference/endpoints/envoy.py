@@ -25,13 +25,15 @@ from eks_inference.endpoints.proxy import (
     KEYS_TYPE,
     METADATA,
     METRICS_PATH,
+    PICKED_HEADER,
+    PICKER_FILTER,
     PREFIX,
     SERVER_KEY,
     Proxy,
     address,
     seconds,
 )
-from eks_inference.endpoints.routing import clusters, routes
+from eks_inference.endpoints.routing import asked_over, clusters, groups, routes, unpicked
 
 _STATS = "endpoint"
 _HEAP = "envoy.resource_monitors.fixed_heap"
@@ -98,6 +100,7 @@ def _from_heap(action: str, part: float) -> dict[str, Any]:
 def _api(proxy: Proxy) -> dict[str, Any]:
     # Without keys nobody has a name, whatever a client calls itself.
     nobody: dict[str, Any] = {} if proxy.keys_file else {"request_headers_to_remove": [CLIENT_HEADER]}
+    host = {"name": "api", "domains": ["*"], "routes": list(routes(proxy)), **unpicked(proxy), **nobody}
     return {
         "name": "api",
         "address": address(proxy.address, proxy.api_port),
@@ -106,7 +109,7 @@ def _api(proxy: Proxy) -> dict[str, Any]:
         "filter_chains": [
             _http(
                 _STATS,
-                virtual_hosts=[{"name": "api", "domains": ["*"], "routes": list(routes(proxy))} | nobody],
+                virtual_hosts=[host],
                 longest_answer=_LONGEST_ANSWER,
                 filters=list(_filters(proxy)),
                 stream_idle_timeout=seconds(proxy.silence_seconds),
@@ -121,6 +124,8 @@ def _api(proxy: Proxy) -> dict[str, Any]:
                 normalize_path=True,
                 merge_slashes=True,
                 path_with_escaped_slashes_action="REJECT_REQUEST",
+                # Whichever pod a client names, a picker does.
+                **_without_picks(proxy),
                 # The address of the client as the load balancer saw it.
                 use_remote_address=True,
                 xff_num_trusted_hops=1,
@@ -190,6 +195,7 @@ def _filters(proxy: Proxy) -> Iterator[dict[str, Any]]:
         )
         if proxy.spread == "prefixes":
             yield from _beginnings()
+        yield from _pickers(proxy)
     if proxy.server_key_file:
         config = {"name": SERVER_KEY, "sds_config": _watched(proxy.server_key_file)["config_source"]}
         yield _filter(
@@ -213,6 +219,47 @@ def _beginnings() -> Iterator[dict[str, Any]]:
     value = {"text_format_source": {"inline_string": f"%DYNAMIC_METADATA({METADATA}:{PREFIX})%"}, "omit_empty_values": True}
     state = {"object_key": PREFIX, "factory_key": "envoy.hashable_string", "format_string": value, "skip_if_empty": True}
     yield _filter("set_filter_state", "set_filter_state.v3.Config", on_request_headers=[state])
+
+
+def _without_picks(proxy: Proxy) -> dict[str, Any]:
+    if not any(one.picker for one in proxy.upstreams):
+        return {}
+    removed = {
+        "name": "envoy.http.early_header_mutation.header_mutation",
+        "typed_config": {
+            "@type": f"{EXTENSIONS}.http.early_header_mutation.header_mutation.v3.HeaderMutation",
+            "mutations": [{"remove": PICKED_HEADER}],
+        },
+    }
+    return {"early_header_mutation_extensions": [removed]}
+
+
+def _pickers(proxy: Proxy) -> Iterator[dict[str, Any]]:
+    """Asks the picker of a model, which reads the request and names a pod. Routes say which; it takes no part in the answer.
+
+    A picker that fails costs nothing but its choice.
+    """
+    first = next((group for group in groups(proxy.upstreams) if group[0].picker), None)
+    if not first:
+        return
+    yield _filter(
+        PICKER_FILTER,
+        "ext_proc.v3.ExternalProcessor",
+        grpc_service=asked_over(first),
+        failure_mode_allow=True,
+        status_on_error={"code": "ServiceUnavailable"},
+        processing_mode={
+            "request_header_mode": "SEND",
+            # The endpoint picker protocol demands it.
+            "request_body_mode": "FULL_DUPLEX_STREAMED",
+            "request_trailer_mode": "SEND",
+            "response_header_mode": "SKIP",
+            "response_body_mode": "NONE",
+            "response_trailer_mode": "SKIP",
+        },
+        # It has no use for the keys of clients.
+        forward_rules={"disallowed_headers": {"patterns": [{"exact": "authorization", "ignore_case": True}]}},
+    )
 
 
 def _watched(file: str) -> dict[str, Any]:

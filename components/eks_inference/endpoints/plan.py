@@ -15,6 +15,8 @@ from eks_inference.endpoints.keys import KEYS_FILE, SERVER_KEY_FILE
 from eks_inference.endpoints.proxy import (
     ADMIN_PORT,
     API_PORT,
+    ENDPOINT_LABEL,
+    ENDPOINT_NAME,
     HEALTH_PATH,
     HEALTH_PORT,
     METRICS_PATH,
@@ -24,7 +26,7 @@ from eks_inference.endpoints.proxy import (
 )
 from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.kubernetes.front import Front
-from eks_inference.kubernetes.network_policy import DNS, allow_from, allow_to, namespace, network_policy, pods
+from eks_inference.kubernetes.network_policy import DNS, Rule, allow_from, allow_to, namespace, network_policy, pods
 from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.kubernetes.workloads import APP_LABEL, config_annotation
 from eks_inference.placement import HOSTNAME_LABEL, Placement
@@ -32,8 +34,6 @@ from eks_inference.quantity import amount
 from eks_inference.serving.pods import settle_seconds, spread_over_zones
 from eks_inference.serving.protection import from_clients, from_prometheus
 
-ENDPOINT_LABEL = "eks-inference/endpoint"
-"""Label of every pod of a proxy. Its value is the endpoint's name."""
 METRICS_NAME = "health"
 """The port of the pods that also has the metrics."""
 
@@ -202,8 +202,9 @@ def disruption_budget(name: str, spec: ModelEndpointSpec) -> dict[str, Any]:
     }
 
 
-def policy(name: str, spec: ModelEndpointSpec, spaces: Mapping[str, Sequence[int]]) -> dict[str, Any]:
-    """Returns ``metadata`` and ``spec`` of the NetworkPolicy. ``spaces`` are the ports of servers by namespace."""
+def policy(name: str, spec: ModelEndpointSpec, spaces: Mapping[str, Sequence[int]], ways: Sequence[Rule] = ()) -> dict[str, Any]:
+    """Returns ``metadata`` and ``spec`` of the NetworkPolicy. ``spaces`` are the ports of servers by namespace, ``ways`` lead
+    elsewhere."""
     return network_policy(
         name,
         spec.namespace_of(name),
@@ -212,24 +213,25 @@ def policy(name: str, spec: ModelEndpointSpec, spaces: Mapping[str, Sequence[int
             from_clients(spec.client_namespaces, API_PORT),
             *from_prometheus(spec.metrics_namespaces, HEALTH_PORT),
         ],
-        egress=[DNS, *(allow_to(namespace(space), tcp=sorted(set(ports))) for space, ports in sorted(spaces.items()))],
+        egress=[DNS, *(allow_to(namespace(space), tcp=sorted(set(ports))) for space, ports in sorted(spaces.items())), *ways],
     )
 
 
-def entrance(name: str, space: str, front: Front, ports: Sequence[int], *, of: str) -> dict[str, Any]:
-    """Returns ``metadata`` and ``spec`` of the NetworkPolicy that lets the proxy, in the namespace ``space``, reach the pods of a
-    server in the namespace ``of``, whoever else may."""
-    admitted = allow_from(pods(labels(name), of=space), tcp=ports)
+def entrance(
+    name: str, space: str, front: Front, ports: Sequence[int], *, of: str, also: Sequence[Mapping[str, str]] = ()
+) -> dict[str, Any]:
+    """Returns ``metadata`` and ``spec`` of the NetworkPolicy that lets the proxy, in the namespace ``space``, and pods there with
+    the labels ``also``, reach the pods of a server in the namespace ``of``, whoever else may."""
+    admitted = allow_from(*(pods(each, of=space) for each in (labels(name), *also)), tcp=ports)
     return network_policy(f"{name}-endpoint", of, selector=front.labels, ingress=[admitted], egress=None)
 
 
 def metrics_endpoint() -> dict[str, Any]:
     """Returns the endpoint of a PodMonitor. A histogram of Envoy has 20 series for each server: those of times are enough."""
-    source = f"__meta_kubernetes_pod_label_{ENDPOINT_LABEL.replace('-', '_').replace('/', '_')}"
     return {
         "port": METRICS_NAME,
         "path": METRICS_PATH,
-        "relabelings": [{"action": "replace", "sourceLabels": [source], "targetLabel": "endpoint_name"}],
+        "relabelings": [ENDPOINT_NAME],
         "metricRelabelings": [
             {"action": "keep", "sourceLabels": ["__name__"], "regex": "envoy_(http|cluster_upstream)_.*"},
             {"action": "drop", "sourceLabels": ["__name__"], "regex": "envoy_.*_(cx_length_ms|rq_per_cx|cx_connect_ms)_.*"},

@@ -4,9 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Spread = Literal["least_requests", "prefixes", "sessions"]
-"""Which pod of a model answers: the one with the fewest requests, the one that knows how the conversation begins, or the one that
-knows the session."""
+Spread = Literal["endpoint_picker", "least_requests", "prefixes", "sessions"]
+"""Which pod of a model answers: the one that a picker names, the one with the fewest requests, the one that knows how the
+conversation begins, or the one that knows the session."""
+
+ENDPOINT_LABEL = "eks-inference/endpoint"
+"""Label of every pod of an endpoint. Its value is the endpoint's name."""
+ENDPOINT_NAME = {
+    "action": "replace",
+    "sourceLabels": [f"__meta_kubernetes_pod_label_{ENDPOINT_LABEL.replace('-', '_').replace('/', '_')}"],
+    "targetLabel": "endpoint_name",
+}
+"""The relabeling that makes it a label of metrics."""
 
 API_PORT = 8080
 HEALTH_PORT = 8081
@@ -24,9 +33,17 @@ SESSION_HEADER = "x-session-id"
 CLIENT_HEADER = "x-endpoint-client"
 """Tells servers which client asks. What a client itself sends under this name does not arrive."""
 
+PICKED_HEADER = "x-gateway-destination-endpoint"
+"""By which a picker names pods, as address and port (Gateway API Inference Extension, endpoint picker protocol)."""
+PICKER_PORT = 9002
+"""At which a picker is asked."""
+PICKER_SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
+"""The service of gRPC by which it is asked."""
+
 KEYS_FILTER = "envoy.filters.http.api_key_auth"
+PICKER_FILTER = "envoy.filters.http.ext_proc"
 SERVER_KEY = "server-key"
-"""Names of what Envoy reads from the files ``keys.py`` writes."""
+"""Names of filters, and of what Envoy reads from the files ``keys.py`` writes."""
 
 PATHS = (
     "/v1/chat/completions",
@@ -74,6 +91,8 @@ class Upstream:
     other_names: Sequence[str] = ()
     """Further names in requests, such as those of adapters: the same ones for all servers of a model."""
     grpc_port: int | None = None
+    picker: str = ""
+    """A name that resolves to the picker of the model's pods; empty: there is none."""
 
     @property
     def names(self) -> tuple[str, ...]:

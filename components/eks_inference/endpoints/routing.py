@@ -14,6 +14,10 @@ from eks_inference.endpoints.proxy import (
     KSERVE_PATHS,
     METADATA,
     PATHS,
+    PICKED_HEADER,
+    PICKER_FILTER,
+    PICKER_PORT,
+    PICKER_SERVICE,
     PREFIX,
     SESSION_HEADER,
     Proxy,
@@ -30,6 +34,23 @@ _LEAST_REQUESTS = {
         "selection_method": "FULL_SCAN",
     },
 }
+
+
+def _policies(policy: Mapping[str, Any]) -> dict[str, Any]:
+    return {"policies": [{"typed_extension_config": policy}]}
+
+
+_PICKED = _policies(
+    {
+        "name": "envoy.load_balancing_policies.override_host",
+        "typed_config": {
+            "@type": f"{EXTENSIONS}.load_balancing_policies.override_host.v3.OverrideHost",
+            "override_host_sources": [{"header": PICKED_HEADER}],
+            # Where no picker answers, or the pod that it named is gone.
+            "fallback_policy": _policies(_LEAST_REQUESTS),
+        },
+    }
+)
 _PREVIOUS_HOSTS = {
     "name": "envoy.retry_host_predicates.previous_hosts",
     "typed_config": {"@type": f"{EXTENSIONS}.retry.host.previous_hosts.v3.PreviousHostsPredicate"},
@@ -40,19 +61,31 @@ _COMMON = {
     # A pod rests at once. By default, the second one rests up to a second later than the first, and retries may end before.
     "update_merge_window": "0s",
 }
+_HTTP1: Mapping[str, Any] = {"http_protocol_options": {}}
+_HTTP2: Mapping[str, Any] = {"http2_protocol_options": {}}
 _DNS_SECONDS = 5
+_PICK_SECONDS = 5
+"""Within which a picker reads a request and names a pod."""
 _UNLIMITED = 1_000_000
+_BY_DNS = {
+    "name": "envoy.cluster.dns",
+    "typed_config": {
+        "@type": f"{EXTENSIONS}.clusters.dns.v3.DnsCluster",
+        "dns_lookup_family": "V4_ONLY",
+        "dns_refresh_rate": seconds(_DNS_SECONDS),
+    },
+}
 
 
 def routes(proxy: Proxy) -> Iterator[dict[str, Any]]:
-    models = {name: _name(group) for group in groups(proxy.upstreams) for name in group[0].names}
+    models = {name: group for group in groups(proxy.upstreams) for name in group[0].names}
     if models:
         listed = [{"id": model, "object": "model", "owned_by": "endpoint"} for model in models]
         yield {"match": {"path": "/v1/models"}, **_answer(200, {"object": "list", "data": listed})}
-    for model, cluster in models.items():
+    for model, group in models.items():
         for path in PATHS:
             asked = {"filter": METADATA, "path": [{"key": "model"}], "value": {"string_match": {"exact": model}}}
-            yield {"match": {"path": path, "dynamic_metadata": [asked]}, **_to(cluster, proxy)}
+            yield {"match": {"path": path, "dynamic_metadata": [asked]}, **_to(_name(group), proxy), **_picked(group)}
     for one in proxy.upstreams:
         if not one.model:
             ways = [(pattern, one.name) for pattern in KSERVE_PATHS]
@@ -96,10 +129,33 @@ def _to(cluster: str, proxy: Proxy) -> dict[str, Any]:
     }
 
 
+def _picked(group: Sequence[Upstream]) -> dict[str, Any]:
+    """Asks the picker of the model, if it has one."""
+    if not group[0].picker:
+        return {}
+    return _for_pickers(overrides={"grpc_service": asked_over(group)})
+
+
+def asked_over(group: Sequence[Upstream]) -> dict[str, Any]:
+    """Returns how the picker of a model is asked."""
+    return {"envoy_grpc": {"cluster_name": f"{_name(group)}/picker"}}
+
+
+def unpicked(proxy: Proxy) -> dict[str, Any]:
+    """Asks no picker on the other routes. Envoy leaves a filter out before it knows the model, so it cannot be off by default."""
+    return _for_pickers(disabled=True) if any(one.picker for one in proxy.upstreams) else {}
+
+
+def _for_pickers(**fields: Any) -> dict[str, Any]:
+    per_route = {"@type": f"{EXTENSIONS}.filters.http.ext_proc.v3.ExtProcPerRoute", **fields}
+    return {"typed_per_filter_config": {PICKER_FILTER: per_route}}
+
+
 def _hashed(proxy: Proxy) -> dict[str, Any]:
     """What decides which pod answers; nothing where it is the number of requests. A client that names its session knows best."""
     session = {"header": {"header_name": SESSION_HEADER}, "terminal": True}
     policies = {
+        "endpoint_picker": [],
         "least_requests": [],
         "prefixes": [session, {"filter_state": {"key": PREFIX}}],
         "sessions": [session],
@@ -128,15 +184,23 @@ def clusters(proxy: Proxy) -> Iterator[dict[str, Any]]:
         # Nobody sees how a request of the KServe API begins.
         hashed = proxy.spread == "sessions" or (proxy.spread == "prefixes" and bool(group[0].model))
         places = [(one.host, one.port) for one in group]
-        yield _cluster(_name(group), places, proxy, hashed=hashed, protocol={"http_protocol_options": {}})
+        yield _cluster(_name(group), places, proxy, hashed=hashed, picked=bool(group[0].picker), protocol=_HTTP1)
+        if group[0].picker:
+            yield _picker(group)
         for one in group:
             if one.grpc_port:
                 there = [(one.host, one.grpc_port)]
-                yield _cluster(_grpc(one), there, proxy, hashed=hashed, protocol={"http2_protocol_options": {}})
+                yield _cluster(_grpc(one), there, proxy, hashed=hashed, protocol=_HTTP2)
 
 
 def _cluster(
-    name: str, places: Sequence[tuple[str, int]], proxy: Proxy, *, hashed: bool, protocol: Mapping[str, Any]
+    name: str,
+    places: Sequence[tuple[str, int]],
+    proxy: Proxy,
+    *,
+    hashed: bool,
+    picked: bool = False,
+    protocol: Mapping[str, Any],
 ) -> dict[str, Any]:
     # Envoy's own limits (1024) would refuse requests that a server could queue.
     most = proxy.concurrent_requests or _UNLIMITED
@@ -145,18 +209,11 @@ def _cluster(
         # A pod with a quarter more than its part gives requests to the next one.
         {"lb_policy": "RING_HASH", "common_lb_config": {**_COMMON, "consistent_hashing_lb_config": {"hash_balance_factor": 125}}}
         if hashed
-        else {"load_balancing_policy": {"policies": [{"typed_extension_config": _LEAST_REQUESTS}]}, "common_lb_config": _COMMON}
+        else {"load_balancing_policy": _PICKED if picked else _policies(_LEAST_REQUESTS), "common_lb_config": _COMMON}
     )
     return {
         "name": name,
-        "cluster_type": {
-            "name": "envoy.cluster.dns",
-            "typed_config": {
-                "@type": f"{EXTENSIONS}.clusters.dns.v3.DnsCluster",
-                "dns_lookup_family": "V4_ONLY",
-                "dns_refresh_rate": seconds(_DNS_SECONDS),
-            },
-        },
+        "cluster_type": _BY_DNS,
         **spread,
         "connect_timeout": seconds(CONNECT_SECONDS),
         "circuit_breakers": {"thresholds": [limits]},
@@ -173,15 +230,51 @@ def _cluster(
             "base_ejection_time": "10s",
             "max_ejection_percent": 100,
         },
-        "load_assignment": {
-            "cluster_name": name,
-            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address(*place)}} for place in places]}],
-        },
-        "typed_extension_protocol_options": {
-            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-                "@type": f"{EXTENSIONS}.upstreams.http.v3.HttpProtocolOptions",
-                "common_http_protocol_options": {"max_requests_per_connection": 1},
-                "explicit_http_config": protocol,
+        "load_assignment": _at(name, places),
+        "typed_extension_protocol_options": _speaking(protocol, common_http_protocol_options={"max_requests_per_connection": 1}),
+    }
+
+
+def _picker(group: Sequence[Upstream]) -> dict[str, Any]:
+    name = asked_over(group)["envoy_grpc"]["cluster_name"]
+    return {
+        "name": name,
+        "cluster_type": _BY_DNS,
+        "connect_timeout": "1s",
+        # Nothing is asked of a picker that is known to be away: requests go on without a pick. One that Envoy asks has to answer,
+        # as the request is then on its way to it.
+        "health_checks": [
+            {
+                "timeout": "1s",
+                "interval": "1s",
+                "no_traffic_interval": "1s",
+                "unhealthy_threshold": 1,
+                "healthy_threshold": 1,
+                "grpc_health_check": {"service_name": PICKER_SERVICE},
             }
-        },
+        ],
+        # A pod that goes leaves DNS first, and is healthy for some seconds more.
+        "ignore_health_on_host_removal": True,
+        "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
+        "load_assignment": _at(name, [(group[0].picker, PICKER_PORT)]),
+        "typed_extension_protocol_options": _speaking(
+            _HTTP2, common_http_protocol_options={"max_stream_duration": seconds(_PICK_SECONDS)}
+        ),
+    }
+
+
+def _at(name: str, places: Sequence[tuple[str, int]]) -> dict[str, Any]:
+    return {
+        "cluster_name": name,
+        "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address(*place)}} for place in places]}],
+    }
+
+
+def _speaking(protocol: Mapping[str, Any], **common: Any) -> dict[str, Any]:
+    return {
+        "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+            "@type": f"{EXTENSIONS}.upstreams.http.v3.HttpProtocolOptions",
+            **common,
+            "explicit_http_config": protocol,
+        }
     }

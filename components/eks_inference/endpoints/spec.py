@@ -19,6 +19,14 @@ def _follows(schema: dict[str, Any]) -> None:
     del schema["default"]
 
 
+class PickerSpec(Spec):
+    """The pods that pick: one for each model of the endpoint (llm-d's endpoint picker)."""
+
+    image: PinnedImage | None = Field(default=None, description="Image that replaces the pinned one.")
+    cpu: Cpu = Field(default="500m", description="CPU request of a picker. There is no limit.")
+    memory: Memory = Field(default="1Gi", description="Memory request and limit of a picker, which remembers prompts.")
+
+
 class ModelEndpointSpec(Spec):
     """One address for several models: an Envoy proxy that knows clients by their keys and servers by the model they serve."""
 
@@ -55,7 +63,12 @@ class ModelEndpointSpec(Spec):
         description="Which pod of a model answers. prefixes: that of the X-Session-Id, if a client sends one, else the one that "
         "got the requests with the same first words of a user or of a prompt, whose cache knows the conversation. sessions: only "
         "by X-Session-Id. least_requests: the one with the fewest. By prefixes and sessions, a pod with a quarter more than its "
-        "part gives requests to the next one. Requests of the KServe API go by sessions or to the pod with the fewest.",
+        "part gives requests to the next one. Requests of the KServe API go by sessions or to the pod with the fewest. "
+        "endpoint_picker: the one that llm-d's endpoint picker names, by requests that wait, memory that is free and prompts "
+        "that it has read; for servers of kind vllm.",
+    )
+    picker: PickerSpec | None = Field(
+        default=None, description="The pods that pick. Needs spread: endpoint_picker. Absent: with its defaults."
     )
     longest_silence_seconds: int = Field(
         default=LONGEST_SILENCE_SECONDS,
@@ -96,6 +109,8 @@ class ModelEndpointSpec(Spec):
     def _clients_are_known(self) -> Self:
         if self.requests_per_minute and not self.keys:
             raise ValueError("requests_per_minute is of each client, and without keys nobody knows who asks: say keys: true")
+        if self.picker and self.spread != "endpoint_picker":
+            raise ValueError("picker is about the pods that pick, and there are none: say spread: endpoint_picker")
         return self
 
     def namespace_of(self, name: str) -> str:

@@ -22,6 +22,8 @@ class Front:
     grpc: bool = False
     drain_seconds: int = 0
     """How long a terminating pod goes on with the requests it has."""
+    tells_load: bool = False
+    """Whether each pod tells at the same port, ``/metrics``, vLLM's metrics of its load."""
     paths: tuple[str, ...] = ()
     """First parts of its paths, which clients cannot change (a gRPC service). Empty: all paths."""
 

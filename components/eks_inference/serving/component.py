@@ -228,7 +228,16 @@ class ReplicatedServer(Component):
         token_env, token = hub_token(name, hugging_face_token, self.namespace, inside)
         (metrics_port,) = self.metrics_ports.values()
         _, ready = engine.health
-        front = Front(name, engine.ports["http"], labels, ready, api=urlsplit(self.url).path, drain_seconds=DRAIN_SECONDS)
+        http = engine.ports["http"]
+        front = Front(
+            name,
+            http,
+            labels,
+            ready,
+            api=urlsplit(self.url).path,
+            drain_seconds=DRAIN_SECONDS,
+            tells_load=metrics_port == http,
+        )
         self.fronts = (front, *(replace(front, **each) for each in engine.further_fronts))
         before = guards(
             name,

@@ -1,0 +1,225 @@
+"""Plans the pickers of an endpoint: llm-d's endpoint picker, which names the pod of a model that answers. Pure; no pulumi.
+
+A picker watches the pods of one model and what they tell of their load, remembers which beginnings of prompts each of them has
+read, and weighs both. The proxy asks it for each request. Without an answer the pod with the fewest requests is taken.
+
+Sources: llm-d-router v0.10.0 (cmd/epp, pkg/epp/server/options.go, config/charts/routerlib), run before Envoy 1.40.0 by hand
+(docs/endpoints.md); Gateway API Inference Extension, endpoint picker protocol.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eks_inference.aws.naming import shortened
+from eks_inference.endpoints.proxy import ENDPOINT_LABEL, ENDPOINT_NAME, PICKER_PORT
+from eks_inference.endpoints.spec import PickerSpec
+from eks_inference.faults import Fault
+from eks_inference.kubernetes.front import Front
+from eks_inference.kubernetes.network_policy import DNS, HTTPS, allow_from, allow_to, network_policy, pods
+from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
+from eks_inference.kubernetes.workloads import APP_LABEL
+from eks_inference.placement import Placement
+from eks_inference.serving.protection import from_prometheus
+
+METRICS_NAME = "metrics"
+PROGRESS_SECONDS = 600
+"""For an image pull on a small node."""
+
+_METRICS_PORT = 9090
+_HEALTH_PORT = 9003
+_APP = "endpoint-picker"
+_USER = 65532  # in the image
+_LEAVES_SECONDS = 15
+"""How long one that goes still answers, until no proxy asks it: DNS tells them within some seconds."""
+_DRAIN_SECONDS = 30
+_WEIGHTS = {"queue-scorer": 2, "kv-cache-utilization-scorer": 2, "prefix-cache-scorer": 3}
+"""llm-d's own: requests that wait, memory that is taken, and what a pod has in its cache."""
+
+
+@dataclass(frozen=True)
+class Picker:
+    """The picker of one model: of the pods in ``namespace`` that the fronts of its servers lead to."""
+
+    endpoint: str
+    name: str
+    """Of its Deployment, its Service and its account; the role in ``namespace`` has it, too."""
+    space: str
+    """Its own namespace: that of the endpoint."""
+    namespace: str
+    fronts: Sequence[Front]
+
+    @property
+    def host(self) -> str:
+        return f"{self.name}.{self.space}.svc.cluster.local"
+
+    @property
+    def selector(self) -> str:
+        """Selects the pods of all servers."""
+        values: dict[str, set[str]] = {}
+        for front in self.fronts:
+            for key, value in front.labels.items():
+                values.setdefault(key, set()).add(value)
+        return ",".join(f"{key} in ({','.join(sorted(each))})" for key, each in sorted(values.items()))
+
+
+def picker_name(endpoint: str, server: str) -> str:
+    """Returns the name of the picker of the model that ``server``, the first of its servers, has."""
+    return shortened(46, f"{endpoint}-{server}-picker")  # the name of a pod has 17 characters more, and at most 63
+
+
+def faults(model: str, servers: Mapping[str, tuple[str, Front]]) -> Iterator[Fault]:
+    """Yields why no picker can watch the pods of a model. ``servers`` are the namespace and the front of each."""
+    hint = "another spread: prefixes, least_requests or sessions"
+    for name, (_, front) in servers.items():
+        if not front.tells_load:
+            message = f"a picker reads the load of each pod from vLLM's metrics, and {name} shows clients no such pods"
+            yield Fault(("spread",), message, "endpoint_picker", hint=f"servers of kind vllm, or {hint}")
+    places = {(namespace, front.pod_port) for namespace, front in servers.values()}
+    if len(places) > 1:
+        given = ", ".join(f"{name} in {namespace}, port {front.pod_port}" for name, (namespace, front) in servers.items())
+        message = f"a picker watches pods of one namespace at one port, and {model} has several"
+        yield Fault(("spread",), message, given, hint=f"give the servers one namespace, or {hint}")
+
+
+def labels(picker: Picker) -> dict[str, str]:
+    """Returns the labels of the pods, which are also their selector."""
+    return {**of_endpoint(picker.endpoint), "eks-inference/picker": picker.name}
+
+
+def of_endpoint(endpoint: str) -> dict[str, str]:
+    """Returns the labels that all pickers of an endpoint have."""
+    return {APP_LABEL: _APP, ENDPOINT_LABEL: endpoint}
+
+
+def arguments(picker: Picker) -> list[str]:
+    configuration = {
+        "apiVersion": "llm-d.ai/v1alpha1",
+        "kind": "EndpointPickerConfig",
+        "plugins": [{"type": scorer} for scorer in _WEIGHTS],
+        "schedulingProfiles": [
+            {"name": "default", "plugins": [{"pluginRef": scorer, "weight": weight} for scorer, weight in _WEIGHTS.items()]}
+        ],
+    }
+    ports = sorted({front.pod_port for front in picker.fronts})
+    return [
+        f"--pool-namespace={picker.namespace}",
+        f"--endpoint-selector={picker.selector}",
+        f"--endpoint-target-ports={','.join(map(str, ports))}",
+        f"--config-text={json.dumps(configuration)}",
+        f"--grpc-port={PICKER_PORT}",
+        f"--grpc-health-port={_HEALTH_PORT}",
+        f"--metrics-port={_METRICS_PORT}",
+        # Without it, the port that the proxy asks at does not tell whether it answers.
+        "--health-checking=true",
+        f"--drain-timeout={_DRAIN_SECONDS}s",
+        # NetworkPolicies say who may connect. Prompts go to servers over the same network without TLS, too.
+        "--secure-serving=false",
+        "--metrics-endpoint-auth=false",
+        "--enable-pprof=false",
+        "--tracing=false",
+    ]
+
+
+def deployment(picker: Picker, spec: PickerSpec, placement: Placement, *, image: Any) -> dict[str, Any]:
+    """Returns ``metadata`` and ``spec`` of the Deployment: one pod, because two would remember different prompts."""
+    own = labels(picker)
+    probe = {"grpc": {"port": _HEALTH_PORT, "service": "readiness"}, "periodSeconds": 2}
+    container = {
+        "name": "picker",
+        "image": image,
+        "args": arguments(picker),
+        "env": [
+            {"name": "NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        ],
+        "ports": [{"name": "grpc", "containerPort": PICKER_PORT}, {"name": METRICS_NAME, "containerPort": _METRICS_PORT}],
+        "resources": {"requests": {"cpu": spec.cpu, "memory": spec.memory}, "limits": {"memory": spec.memory}},
+        "startupProbe": {**probe, "periodSeconds": 1, "failureThreshold": 60},
+        "readinessProbe": probe,
+        "livenessProbe": {"grpc": {"port": _HEALTH_PORT, "service": "liveness"}, "periodSeconds": 10},
+        # The image has no command that sleeps.
+        "lifecycle": {"preStop": {"sleep": {"seconds": _LEAVES_SECONDS}}},
+        "securityContext": {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True},
+    }
+    pod = {
+        **{field: value for field, value in placement.scheduling().items() if value},
+        "serviceAccountName": picker.name,
+        # It asks the API server for pods.
+        "automountServiceAccountToken": True,
+        "enableServiceLinks": False,
+        "securityContext": restricted_pod(_USER),
+        "terminationGracePeriodSeconds": _LEAVES_SECONDS + _DRAIN_SECONDS,
+        "containers": [container],
+    }
+    return {
+        "metadata": {"name": picker.name, "namespace": picker.space, "labels": own},
+        "spec": {
+            "replicas": 1,
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "progressDeadlineSeconds": PROGRESS_SECONDS,
+            "selector": {"matchLabels": own},
+            "template": {"metadata": {"labels": own}, "spec": pod},
+        },
+    }
+
+
+def service(picker: Picker) -> dict[str, Any]:
+    """Returns ``metadata`` and ``spec`` of a Service without an address: its name resolves to the pod that is ready."""
+    return {
+        "metadata": {
+            "name": picker.name,
+            "namespace": picker.space,
+            # Otherwise Pulumi waits for a pod, which comes later.
+            "annotations": {"pulumi.com/skipAwait": "true"},
+        },
+        "spec": {
+            "type": "ClusterIP",
+            "clusterIP": "None",
+            "selector": labels(picker),
+            "ports": [{"name": "grpc", "port": PICKER_PORT}],
+        },
+    }
+
+
+def role(picker: Picker) -> dict[str, Any]:
+    """Returns ``metadata`` and ``rules`` of the Role: it watches the pods of the servers' namespace, and nothing else."""
+    return {
+        "metadata": {"name": picker.name, "namespace": picker.namespace},
+        "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}],
+    }
+
+
+def role_binding(picker: Picker) -> dict[str, Any]:
+    """Returns ``metadata``, ``role_ref`` and ``subjects`` of the RoleBinding."""
+    return {
+        "metadata": {"name": picker.name, "namespace": picker.namespace},
+        "role_ref": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": picker.name},
+        "subjects": [{"kind": "ServiceAccount", "name": picker.name, "namespace": picker.space}],
+    }
+
+
+def policy(picker: Picker, proxies: Mapping[str, str], metrics_namespaces: Sequence[str]) -> dict[str, Any]:
+    """Returns ``metadata`` and ``spec`` of the NetworkPolicy: proxies and Prometheus come in, the API server is reached.
+
+    The policy of the endpoint's namespace lets every pod in it reach DNS and the servers.
+    """
+    return network_policy(
+        picker.name,
+        picker.space,
+        selector=labels(picker),
+        ingress=[allow_from(pods(proxies), tcp=[PICKER_PORT]), *from_prometheus(metrics_namespaces, _METRICS_PORT)],
+        egress=[DNS, HTTPS],
+    )
+
+
+def way_to_pickers(endpoint: str) -> dict[str, Any]:
+    """Returns the egress rule by which a proxy reaches the pickers of its endpoint."""
+    return allow_to(pods(of_endpoint(endpoint)), tcp=[PICKER_PORT])
+
+
+def metrics_endpoint() -> dict[str, Any]:
+    """Returns the endpoint of a PodMonitor. The picker also has each of its series under names of former releases."""
+    kept = {"action": "keep", "sourceLabels": ["__name__"], "regex": "llm_d_epp_.*"}
+    return {"port": METRICS_NAME, "relabelings": [ENDPOINT_NAME], "metricRelabelings": [kept]}

@@ -1,0 +1,139 @@
+"""Pickers as they are planned and built; what Envoy makes of their picks is in tests/test_endpoint_picker.py."""
+
+import json
+from typing import Any
+
+import pytest
+
+from eks_inference.endpoints.picker import Picker, picker_name
+from eks_inference.endpoints.proxy import PICKER_PORT
+from eks_inference.endpoints.spec import ModelEndpointSpec
+from eks_inference.kubernetes.front import Front
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.problems import ProgramError
+from variants import recorded_with
+
+pytestmark = pytest.mark.thorough
+
+SECRET = {"eks-inference:endpointKeys": json.dumps({"team-a": "0123456789abcdef"})}
+PICKED = {"endpoints": {"chat": {"servers": ["llama2-a"], "spread": "endpoint_picker"}}}
+NAME = "chat-llama2-a-picker"
+
+
+def graph(section: dict[str, Any], base: str = "inf2-llama2") -> Graph:
+    return recorded_with(section, base, SECRET)
+
+
+def named(of: Graph, name: str) -> Resource:
+    (found,) = (one for one in of.resources if one.name == name)
+    return found
+
+
+def arguments(of: Graph) -> dict[str, str]:
+    (container,) = named(of, f"{NAME}-deployment").inputs["spec"]["template"]["spec"]["containers"]
+    return dict(one.removeprefix("--").split("=", 1) for one in container["args"])
+
+
+def test_a_picker_watches_the_pods_of_its_model_and_nothing_else() -> None:
+    made = graph(PICKED)
+    given = arguments(made)
+    server = named(made, "llama2-a-deployment").inputs
+    assert given["pool-namespace"] == server["metadata"]["namespace"]
+    labels = server["spec"]["template"]["metadata"]["labels"]
+    for each in given["endpoint-selector"].split(","):
+        key, _, value = each.partition(" in ")
+        assert value == f"({labels[key]})"
+    (port,) = [one["containerPort"] for one in server["spec"]["template"]["spec"]["containers"][0]["ports"]]
+    assert given["endpoint-target-ports"] == str(port)
+    role, binding = named(made, f"{NAME}-role").inputs, named(made, f"{NAME}-binding").inputs
+    assert role["metadata"]["namespace"] == binding["metadata"]["namespace"] == "llama2-a"
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
+    account = named(made, f"{NAME}-account").inputs["metadata"]
+    (subject,) = binding["subjects"]
+    assert (subject["namespace"], subject["name"]) == (account["namespace"], account["name"]) == ("chat", NAME)
+
+
+def test_the_proxy_asks_it_where_it_listens() -> None:
+    made = graph(PICKED)
+    config = json.loads(named(made, "chat-config").inputs["data"]["envoy.json"])
+    (cluster,) = (one for one in config["static_resources"]["clusters"] if one["name"].endswith("/picker"))
+    ((host,),) = [one["lb_endpoints"] for one in cluster["load_assignment"]["endpoints"]]
+    service = named(made, f"{NAME}-service").inputs
+    where = host["endpoint"]["address"]["socket_address"]
+    assert where["address"] == f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc.cluster.local"
+    assert [where["port_value"]] == [one["port"] for one in service["spec"]["ports"]] == [PICKER_PORT]
+    pods = named(made, f"{NAME}-deployment").inputs["spec"]["template"]
+    assert service["spec"]["selector"] == pods["metadata"]["labels"]
+    assert arguments(made)["grpc-port"] == str(PICKER_PORT)
+
+
+def test_network_policies_let_proxy_to_picker_and_picker_to_pods() -> None:
+    made = graph(PICKED)
+    picker = named(made, f"{NAME}-deployment").inputs["spec"]["template"]["metadata"]["labels"]
+    proxy = named(made, "chat-deployment").inputs["spec"]["template"]["metadata"]["labels"]
+
+    def admits(peers: list[dict[str, Any]], labels: dict[str, str]) -> bool:
+        return any(one["podSelector"]["matchLabels"].items() <= labels.items() for one in peers if "podSelector" in one)
+
+    own = named(made, f"{NAME}-policy").inputs["spec"]
+    assert own["podSelector"]["matchLabels"].items() <= picker.items()
+    asked, scraped = own["ingress"]
+    assert admits(asked["from"], proxy)
+    assert [one["port"] for one in asked["ports"]] == [PICKER_PORT]
+    assert "monitoring" in str(scraped)
+    *_, way = named(made, "chat-network-endpoint").inputs["spec"]["egress"]
+    assert admits(way["to"], picker)
+    (entrance,) = named(made, "chat.llama2-a-policy").inputs["spec"]["ingress"]
+    assert admits(entrance["from"], picker)
+    assert admits(entrance["from"], proxy)
+
+
+def test_without_the_setting_nothing_of_it_is_there() -> None:
+    made = graph({"endpoints": {"chat": {"servers": ["llama2-a"]}}})
+    assert not [one.name for one in made.resources if "picker" in one.name]
+    assert "picker" not in named(made, "chat-config").inputs["data"]["envoy.json"]
+
+
+def test_prometheus_reads_it() -> None:
+    made = graph(PICKED)
+    monitor = named(made, "chat-metrics-pickers").inputs["spec"]
+    labels = named(made, f"{NAME}-deployment").inputs["spec"]["template"]["metadata"]["labels"]
+    assert monitor["selector"]["matchLabels"].items() <= labels.items()
+    (container,) = named(made, f"{NAME}-deployment").inputs["spec"]["template"]["spec"]["containers"]
+    assert monitor["podMetricsEndpoints"][0]["port"] in [one["name"] for one in container["ports"]]
+
+
+def test_its_pods_have_the_sizes_of_the_stack_file() -> None:
+    own = {"cpu": "2", "memory": "3Gi", "image": "registry.example/picker:v1"}
+    section = {"endpoints": {"chat": {**PICKED["endpoints"]["chat"], "picker": own}}}
+    (container,) = named(graph(section), f"{NAME}-deployment").inputs["spec"]["template"]["spec"]["containers"]
+    assert container["resources"] == {"requests": {"cpu": "2", "memory": "3Gi"}, "limits": {"memory": "3Gi"}}
+    assert container["image"] == "registry.example/picker:v1"
+
+
+def test_servers_of_one_model_share_a_picker() -> None:
+    fronts = [Front(name, 8000, {"a": "b", "server": name}, "/health", tells_load=True) for name in ("two", "one")]
+    picker = Picker("chat", picker_name("chat", "one"), "chat", "models", fronts)
+    assert picker.selector == "a in (b),server in (one,two)"
+
+
+def test_a_name_leaves_room_for_those_of_pods() -> None:
+    assert len(picker_name("e" * 50, "s" * 60)) <= 63 - len("-0123456789-01234")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "base", "words"),
+    [
+        ({}, "inf2-llama2", "watches pods of one namespace"),
+        ({}, "inf2-llama3", "vllm-llama3-inf2 shows clients no such pods"),
+        ({}, "trn2-nixl", "llama3-70b shows clients no such pods"),
+    ],
+)
+def test_servers_that_no_picker_can_watch_are_refused(endpoint: dict[str, Any], base: str, words: str) -> None:
+    with pytest.raises(ProgramError, match=words):
+        graph({"endpoints": {"chat": {"spread": "endpoint_picker", **endpoint}}}, base)
+
+
+def test_settings_of_a_picker_that_is_not_there_are_refused() -> None:
+    with pytest.raises(ValueError, match="say spread: endpoint_picker"):
+        ModelEndpointSpec(picker={"cpu": "1"})  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,204 @@
+"""An endpoint that a picker helps: the real Envoy between clients, a picker and slow servers."""
+
+import asyncio
+import itertools
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from asking import Answer, Connection, in_loop
+from eks_inference.endpoints.proxy import PICKED_HEADER, Proxy, Upstream
+from endpoint_picker import Picker
+from envoy import COMMAND, Envoy
+from streaming_servers import ClusterDns, StreamingServer
+from vllm_router import free_ports
+
+if not COMMAND:
+    pytest.skip("Envoy is not installed: make envoy", allow_module_level=True)
+
+CHAT = "/v1/chat/completions"
+KEYS = {"team-a": "key-of-team-a-0001"}
+ADDRESSES = (f"127.{10 + os.getpid() % 200}.0.{number}" for number in itertools.count(1))
+"""Pickers all have one port, and tests that run side by side must not share an address."""
+
+
+@dataclass
+class There:
+    envoy: Envoy
+    picker: Picker
+    pods: list[StreamingServer]
+    dns: ClusterDns
+    chosen: list[StreamingServer] = field(default_factory=list)
+    """The pods that the picker names next, in the order of its preference."""
+
+    async def ask(self, path: str = CHAT, headers: dict[str, str] | None = None, **body: object) -> Answer:
+        sent = {"authorization": f"Bearer {KEYS['team-a']}"} | (headers or {})
+        async with Connection(self.envoy.port, 30, sent) as client:
+            return await client.post(path, {"model": "m", "messages": [], **body})
+
+    def asked(self) -> list[int]:
+        return [len(pod.seen) for pod in self.pods]
+
+
+@asynccontextmanager
+async def endpoint(pods: int = 3, token_s: float = 0.01, waits_s: float = 0.0) -> AsyncIterator[There]:
+    async with AsyncExitStack() as stack:
+        dns = await stack.enter_async_context(ClusterDns())
+        (port,) = free_ports(1)
+        made = [
+            await stack.enter_async_context(StreamingServer(f"m{number}", token_s, host=next(ADDRESSES), port=port))
+            for number in range(pods)
+        ]
+        there: There
+        address = next(ADDRESSES)
+
+        def pick(*_: object) -> str:
+            return ",".join(f"{pod.host}:{pod.port}" for pod in there.chosen)
+
+        picker = await stack.enter_async_context(Picker(pick, address, waits_s))
+        dns.ready = {"m.test": made, "picker.test": [StreamingServer(host=address)]}
+        upstreams = [Upstream("m", "m.test", port, "m", picker="picker.test")]
+        envoy = await stack.enter_async_context(Envoy(upstreams, Proxy((), spread="endpoint_picker"), KEYS, "", dns.port))
+        there = There(envoy, picker, made, dns, made[:1])
+        await asyncio.sleep(0.3)
+        yield there
+
+
+@in_loop
+async def test_the_pod_that_the_picker_names_answers() -> None:
+    async with endpoint() as there:
+        for pod in (*there.pods, *reversed(there.pods)):
+            there.chosen = [pod]
+            answer = await there.ask()
+            assert answer.body["choices"][0]["text"] == pod.name
+        assert there.asked() == [2, 2, 2]
+
+
+@in_loop
+async def test_the_picker_reads_the_whole_request_and_no_key_and_the_pod_gets_what_the_client_sent() -> None:
+    said = [{"role": "user", "content": 'a "long" prompt é ' * 20_000}]
+    async with endpoint() as there:
+        assert (await there.ask(messages=said)).status == 200
+        ((headers, body),) = there.picker.seen
+        assert json.loads(body)["messages"] == said
+        assert (headers[":path"], headers["x-endpoint-client"]) == (CHAT, "team-a")
+        assert not [value for value in headers.values() if KEYS["team-a"] in value]
+        (asked,) = there.pods[0].seen
+        assert asked.body == {"model": "m", "messages": said}
+
+
+@in_loop
+async def test_no_client_picks_for_itself() -> None:
+    async with endpoint() as there:
+        other = there.pods[2]
+        for headers in ({PICKED_HEADER: f"{other.host}:{other.port}"}, {PICKED_HEADER: "192.0.2.1:80"}):
+            assert (await there.ask(headers=headers)).status == 200
+        assert there.asked() == [2, 0, 0]
+        await there.picker.die()
+        for _ in range(6):
+            await there.ask(headers={PICKED_HEADER: f"{other.host}:{other.port}"})
+        assert other.answered < 6
+
+
+@in_loop
+async def test_a_pick_that_is_no_pod_of_the_model_is_not_followed() -> None:
+    async with endpoint() as there, StreamingServer("stranger", host=next(ADDRESSES), port=there_port(there)) as stranger:
+        for chosen in ([stranger], []):
+            there.chosen = list(chosen)
+            assert (await there.ask()).status == 200
+        assert not stranger.seen
+
+
+def there_port(there: There) -> int:
+    return there.pods[0].port
+
+
+@in_loop
+async def test_a_pod_that_is_gone_gives_the_request_to_the_next_pick() -> None:
+    async with endpoint() as there:
+        there.chosen = [there.pods[1], there.pods[2]]
+        there.pods[1].die()
+        answers = await asyncio.gather(*(there.ask() for _ in range(8)))
+        assert {answer.status for answer in answers} == {200}
+        assert not there.pods[1].answered
+
+
+@in_loop
+async def test_without_a_picker_the_pod_with_the_fewest_requests_answers() -> None:
+    async with endpoint() as there:
+        await there.picker.die()
+        await asyncio.sleep(2)
+        answers = await asyncio.gather(*(there.ask() for _ in range(12)))
+        assert {answer.status for answer in answers} == {200}
+        assert min(there.asked()) > 0
+
+
+@in_loop
+async def test_a_picker_that_comes_back_is_asked_again() -> None:
+    async with endpoint() as there:
+        await there.picker.die()
+        await asyncio.sleep(2)
+        assert (await there.ask()).status == 200
+        await there.picker.__aenter__()
+        await asyncio.sleep(1.5)
+        there.chosen = [there.pods[2]]
+        for _ in range(4):
+            assert (await there.ask()).body["choices"][0]["text"] == "m2"
+
+
+@in_loop
+async def test_a_picker_that_dies_cuts_no_stream_and_keeps_none_open() -> None:
+    async with endpoint() as there:
+        streams = [asyncio.create_task(there.ask(stream=True, max_tokens=100)) for _ in range(10)]
+        await asyncio.sleep(0.5)
+        assert there.picker.open == 0, "it takes no part in answers"
+        await there.picker.die()
+        answers = await asyncio.gather(*streams)
+        assert all(answer.whole and answer.events[-1] == "[DONE]" for answer in answers)
+
+
+@in_loop
+async def test_a_picker_that_goes_costs_no_request() -> None:
+    """It leaves DNS first, as a pod that ends does, and the next one comes after it."""
+    async with endpoint() as there:
+        statuses: list[int] = []
+
+        async def ask_on() -> None:
+            while True:
+                statuses.append((await there.ask()).status)
+
+        asking = [asyncio.create_task(ask_on()) for _ in range(4)]
+        place = there.dns.ready.pop("picker.test")
+        await asyncio.sleep(1)
+        await there.picker.die()
+        await asyncio.sleep(0.5)
+        await there.picker.__aenter__()
+        there.dns.ready["picker.test"] = place
+        await asyncio.sleep(1.5)
+        before = len(there.picker.seen)
+        await asyncio.sleep(0.5)
+        for each in asking:
+            each.cancel()
+        assert set(statuses) == {200}
+        assert len(there.picker.seen) > before
+
+
+@in_loop
+async def test_a_picker_that_dies_while_it_is_asked_costs_an_error_that_clients_try_again() -> None:
+    async with endpoint(waits_s=30) as there:
+        asked = asyncio.create_task(there.ask())
+        await asyncio.sleep(0.5)
+        assert len(there.picker.seen) == 1
+        await there.picker.die()
+        assert (await asyncio.wait_for(asked, 10)).status == 503
+        assert there.asked() == [0, 0, 0]
+
+
+@in_loop
+async def test_a_picker_that_says_nothing_is_not_waited_for_longer_than_some_seconds() -> None:
+    async with endpoint(waits_s=300) as there:
+        assert (await asyncio.wait_for(there.ask(), 15)).status == 503
