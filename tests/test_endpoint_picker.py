@@ -21,6 +21,8 @@ if not COMMAND:
     pytest.skip("Envoy is not installed: make envoy", allow_module_level=True)
 
 CHAT = "/v1/chat/completions"
+COUNTS_THEM = "envoy_http_ext_proc_failure_mode_allowed"
+"""What the alert of a picker that is away reads."""
 KEYS = {"team-a": "key-of-team-a-0001"}
 ADDRESSES = (f"127.{10 + os.getpid() % 200}.0.{number}" for number in itertools.count(1))
 """Pickers all have one port, and tests that run side by side must not share an address."""
@@ -135,6 +137,9 @@ async def test_without_a_picker_the_pod_with_the_fewest_requests_answers() -> No
         answers = await asyncio.gather(*(there.ask() for _ in range(12)))
         assert {answer.status for answer in answers} == {200}
         assert min(there.asked()) > 0
+        lines = (await there.envoy.metrics()).splitlines()
+        assert f"# TYPE {COUNTS_THEM} counter" in lines
+        assert f'{COUNTS_THEM}{{envoy_http_conn_manager_prefix="endpoint"}} 12' in lines
 
 
 @in_loop

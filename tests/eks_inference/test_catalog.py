@@ -370,6 +370,9 @@ def test_eight_bits_halve_the_weights_and_the_cache():
         ("Llama-3-8B", 12, 36),
         ("Llama-3.3-70B", 32, 32),
         ("Llama-3.3-70B", 64, 64),
+        ("Phi-4", 2, 10),
+        ("Phi-4", 4, 40),
+        ("Phi-4", 8, 40),
     ],
 )
 def test_kv_heads_are_repeated_up_to_the_degree_or_made_as_many_as_query_heads(name: str, degree: int, kv_heads: int):

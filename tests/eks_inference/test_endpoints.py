@@ -314,8 +314,8 @@ def test_an_endpoint_without_keys_is_not_put_on_the_internet() -> None:
 
 
 def test_the_page_says_what_a_stack_file_takes() -> None:
-    (said,) = (block.text for block in blocks(ROOT / "docs" / "endpoints.md") if block.language == "yaml")
-    made = graph({"endpoints": yaml.safe_load(said)["config"]["eks-inference:stack"]["endpoints"]})
-    assert made.outputs["endpoints"]["chat"] == "http://chat.chat.svc.cluster.local/v1"
+    for said in (block.text for block in blocks(ROOT / "docs" / "endpoints.md") if block.language == "yaml"):
+        made = graph({"endpoints": yaml.safe_load(said)["config"]["eks-inference:stack"]["endpoints"]})
+        assert made.outputs["endpoints"]["chat"] == "http://chat.chat.svc.cluster.local/v1"
     page = (ROOT / "docs" / "endpoints.md").read_text()
     assert all(f"`{path.removeprefix('/v1/')}`" in page for path in PATHS[1:])

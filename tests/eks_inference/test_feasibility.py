@@ -162,6 +162,7 @@ def test_llama_2_13b_as_the_source_system_has_it() -> None:
         ("Llama-2-13B", "inf2.8xlarge", 8, "inf2.8xlarge has 2 NeuronCores"),
         ("Llama-2-13B", "inf2.48xlarge", 1, "weights alone take 24.24 GiB of 16 GiB a core"),
         ("OPT-350M", "g4dn.xlarge", 4, "g4dn.xlarge has 1 GPU"),
+        ("Phi-4", "g6.12xlarge", 4, "10 KV heads mod 4 = 2"),
     ],
 )
 def test_a_refusal_says_why(name: str, instance: str, degree: int, reason: str) -> None:

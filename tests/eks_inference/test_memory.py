@@ -196,11 +196,10 @@ def test_parts_of_a_model_hold_all_of_it(taken: MemoryUse) -> None:
     assert 0 <= taken.tensor_parallel * taken.weights - whole < taken.tensor_parallel
     split = replace(taken, tensor_parallel=2 * taken.tensor_parallel)
     assert split.weights <= taken.weights
-    # Heads that do not divide evenly are held by more parts than one: Phi-4 has ten.
-    assert split.kv <= taken.kv * (1 if taken.model.kv_heads % split.tensor_parallel == 0 else 2)
-    # Some engines pad attention heads that do not divide, and KV heads with them.
-    padded = taken.model.kv_heads % taken.tensor_parallel != 0
-    assert padded or taken.kv_token % taken.model.kv_bytes_per_token() == 0
+    # Heads that do not divide evenly are expanded: Phi-4 has ten.
+    assert split.kv <= taken.kv or not taken.model.kv_splits_over(split.tensor_parallel)
+    # Each part holds whole heads.
+    assert taken.model.kv_heads_at(taken.tensor_parallel) % taken.tensor_parallel == 0
 
 
 @given(USES)

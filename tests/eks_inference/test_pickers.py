@@ -122,16 +122,22 @@ def test_a_name_leaves_room_for_those_of_pods() -> None:
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "base", "words"),
+    ("base", "words"),
     [
-        ({}, "inf2-llama2", "watches pods of one namespace"),
-        ({}, "inf2-llama3", "vllm-llama3-inf2 shows clients no such pods"),
-        ({}, "trn2-nixl", "llama3-70b shows clients no such pods"),
+        ("inf2-llama2", "watches the pods of one namespace, and NousResearch/Llama-2-13b-chat-hf has several"),
+        ("inf2-llama3", "vllm-llama3-inf2 shows clients no such pods"),
+        ("trn2-nixl", "llama3-70b shows clients no such pods"),
     ],
 )
-def test_servers_that_no_picker_can_watch_are_refused(endpoint: dict[str, Any], base: str, words: str) -> None:
-    with pytest.raises(ProgramError, match=words):
-        graph({"endpoints": {"chat": {"spread": "endpoint_picker", **endpoint}}}, base)
+def test_servers_that_no_picker_can_watch_are_refused(base: str, words: str) -> None:
+    with pytest.raises(ProgramError, match=f"endpoints.chat.spread: END004: .*{words}"):
+        graph({"endpoints": {"chat": {"spread": "endpoint_picker"}}}, base)
+
+
+def test_the_component_refuses_them_by_itself() -> None:
+    section = {"endpoints": {"chat": {"spread": "endpoint_picker"}}, "silenced": {"END004": "a test"}}
+    with pytest.raises(ProgramError, match=r"endpoints.chat.spread: a picker watches the pods of one namespace"):
+        graph(section)
 
 
 def test_settings_of_a_picker_that_is_not_there_are_refused() -> None:

@@ -17,6 +17,7 @@ from eks_inference.loadtest.spec import LoadTestSpec
 from eks_inference.pools.spec import InstanceTypeName, ManagedPoolSpec
 from eks_inference.rules import Judgement, Unjudged, left_open
 from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.rules import gpu as gpu_rules
 from eks_inference.serving.rules import neuron as neuron_rules
 from eks_inference.serving.rules import servers as rules
 from eks_inference.serving.rules.engine_flags import (
@@ -276,6 +277,13 @@ def test_what_an_image_tag_says_is_compared(image: str, said: list[str]) -> None
 )
 def test_tags_of_gpu_images(image: str, profile: str, holds: bool) -> None:
     assert bool(broken(rules.image_is_the_profiles, gpu(engine=engine(profile), image=image))) != holds
+
+
+@pytest.mark.parametrize(("name", "degree", "holds"), [("Phi-4", 2, True), ("Phi-4", 4, False), ("Qwen3-235B-A22B", 4, True)])
+def test_kv_heads_divide_among_gpus_or_gpus_among_them(name: str, degree: int, holds: bool) -> None:
+    found = broken(gpu_rules.heads_divide, gpu_server("g6e.12xlarge", name, tensor_parallel=degree))
+    assert bool(found) != holds
+    assert holds or found == [("error", "10 KV heads of Phi-4 do not divide evenly among 4 GPUs, nor these among them")]
 
 
 # -- startup, spot, pods --------------------------------------------------------------------------------------------------------

@@ -97,11 +97,11 @@ class Model(weights.Layers, Row):
     def kv_heads_at(self, tensor_parallel: int) -> int:
         """Total number of KV heads on all cores of one server.
 
-        If the degree exceeds the model's KV heads, the engine repeats them until each core has one. If the degree is no multiple
-        of them, it expands them to the number of query heads, with those that it pads. Source: NxD Inference,
-        ``REPLICATE_TO_TP_DEGREE``, ``CONVERT_TO_MHA`` and ``get_shardable_head_counts``.
+        Heads that divide evenly among the cores stay as they are. If the degree is a multiple of their number, the engine repeats
+        them until each core has one. Otherwise it expands them to the number of query heads, with those that it pads. Source: NxD
+        Inference, ``REPLICATE_TO_TP_DEGREE``, ``CONVERT_TO_MHA`` and ``get_shardable_head_counts``.
         """
-        if tensor_parallel <= self.kv_heads and self.splits_over(tensor_parallel):
+        if self.kv_heads % tensor_parallel == 0:
             return self.kv_heads
         return tensor_parallel if tensor_parallel % self.kv_heads == 0 else self.padded_heads(tensor_parallel)
 
@@ -127,6 +127,10 @@ class Model(weights.Layers, Row):
     def splits_over(self, tensor_parallel: int) -> bool:
         """Whether the attention heads divide evenly among the cores, as vLLM requires and NxD Inference prefers."""
         return self.heads % tensor_parallel == 0
+
+    def kv_splits_over(self, tensor_parallel: int) -> bool:
+        """Whether the KV heads divide evenly among the cores, or the cores among them, as vLLM requires."""
+        return self.kv_heads % tensor_parallel == 0 or tensor_parallel % self.kv_heads == 0
 
     def padded_heads(self, tensor_parallel: int) -> int:
         """Attention heads with those that NxD Inference adds, so that they divide evenly."""

@@ -271,7 +271,12 @@ def _pickers(name: str, spec: ModelEndpointSpec, servers: Mapping[str, Server]) 
 
 def _picker_faults(spec: ModelEndpointSpec, servers: Mapping[str, Server]) -> Iterator[Fault]:
     for model, group in _by_model(servers).items() if spec.spread == "endpoint_picker" else ():
-        yield from picking.faults(model, {name: (one.namespace, one.fronts[0]) for name, one in group.items()})
+        fronts = {name: one.fronts[0] for name, one in group.items()}
+        places = {
+            name: (f"{one.namespace}, port {fronts[name].pod_port}", fronts[name].tells_load) for name, one in group.items()
+        }
+        for message, given in picking.why_not(model, places):
+            yield Fault(("spread",), message, given, hint="servers of kind vllm in one namespace, or another spread")
 
 
 def _upstreams(

@@ -15,6 +15,11 @@ class ServerBehind:
     """Whether only some namespaces may call it past the endpoint."""
     answer_seconds: int
     """How long a terminating pod goes on with the requests it has: the longest answer that the library expects."""
+    model: str = ""
+    """Name of the model in requests; empty for the KServe API."""
+    namespace: str = ""
+    tells_load: bool = False
+    """Whether clients reach pods that tell vLLM's metrics of their load."""
 
 
 @dataclass(frozen=True)

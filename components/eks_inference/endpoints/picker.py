@@ -15,7 +15,6 @@ from typing import Any
 from eks_inference.aws.naming import shortened
 from eks_inference.endpoints.proxy import ENDPOINT_LABEL, ENDPOINT_NAME, PICKER_PORT
 from eks_inference.endpoints.spec import PickerSpec
-from eks_inference.faults import Fault
 from eks_inference.kubernetes.front import Front
 from eks_inference.kubernetes.network_policy import DNS, HTTPS, allow_from, allow_to, network_policy, pods
 from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
@@ -31,9 +30,9 @@ _METRICS_PORT = 9090
 _HEALTH_PORT = 9003
 _APP = "endpoint-picker"
 _USER = 65532  # in the image
-_LEAVES_SECONDS = 15
-"""How long one that goes still answers, until no proxy asks it: DNS tells them within some seconds."""
 _DRAIN_SECONDS = 30
+"""How long one that goes still answers, and says that it is not ready. DNS tells proxies within some seconds."""
+_END_SECONDS = 10
 _WEIGHTS = {"queue-scorer": 2, "kv-cache-utilization-scorer": 2, "prefix-cache-scorer": 3}
 """llm-d's own: requests that wait, memory that is taken, and what a pod has in its cache."""
 
@@ -69,18 +68,17 @@ def picker_name(endpoint: str, server: str) -> str:
     return shortened(46, f"{endpoint}-{server}-picker")  # the name of a pod has 17 characters more, and at most 63
 
 
-def faults(model: str, servers: Mapping[str, tuple[str, Front]]) -> Iterator[Fault]:
-    """Yields why no picker can watch the pods of a model. ``servers`` are the namespace and the front of each."""
-    hint = "another spread: prefixes, least_requests or sessions"
-    for name, (_, front) in servers.items():
-        if not front.tells_load:
-            message = f"a picker reads the load of each pod from vLLM's metrics, and {name} shows clients no such pods"
-            yield Fault(("spread",), message, "endpoint_picker", hint=f"servers of kind vllm, or {hint}")
-    places = {(namespace, front.pod_port) for namespace, front in servers.values()}
-    if len(places) > 1:
-        given = ", ".join(f"{name} in {namespace}, port {front.pod_port}" for name, (namespace, front) in servers.items())
-        message = f"a picker watches pods of one namespace at one port, and {model} has several"
-        yield Fault(("spread",), message, given, hint=f"give the servers one namespace, or {hint}")
+def why_not(model: str, servers: Mapping[str, tuple[str, bool]]) -> Iterator[tuple[str, str]]:
+    """Yields why no picker can watch the pods of a model, and what was given.
+
+    ``servers`` are the place of each one's pods, and whether clients reach pods that tell their load.
+    """
+    for name, (_, tells_load) in servers.items():
+        if not tells_load:
+            yield f"a picker reads the load of each pod from vLLM's metrics, and {name} shows clients no such pods", name
+    if len({place for place, _ in servers.values()}) > 1:
+        given = ", ".join(f"{name} in {place}" for name, (place, _) in servers.items())
+        yield f"a picker watches the pods of one namespace, and {model} has several", given
 
 
 def labels(picker: Picker) -> dict[str, str]:
@@ -139,8 +137,6 @@ def deployment(picker: Picker, spec: PickerSpec, placement: Placement, *, image:
         "startupProbe": {**probe, "periodSeconds": 1, "failureThreshold": 60},
         "readinessProbe": probe,
         "livenessProbe": {"grpc": {"port": _HEALTH_PORT, "service": "liveness"}, "periodSeconds": 10},
-        # The image has no command that sleeps.
-        "lifecycle": {"preStop": {"sleep": {"seconds": _LEAVES_SECONDS}}},
         "securityContext": {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True},
     }
     pod = {
@@ -150,7 +146,7 @@ def deployment(picker: Picker, spec: PickerSpec, placement: Placement, *, image:
         "automountServiceAccountToken": True,
         "enableServiceLinks": False,
         "securityContext": restricted_pod(_USER),
-        "terminationGracePeriodSeconds": _LEAVES_SECONDS + _DRAIN_SECONDS,
+        "terminationGracePeriodSeconds": _DRAIN_SECONDS + _END_SECONDS,
         "containers": [container],
     }
     return {

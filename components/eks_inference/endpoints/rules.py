@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from eks_inference.endpoints.facts import EndpointFacts
+from eks_inference.endpoints.picker import why_not
 from eks_inference.endpoints.proxy import WORKERS
 from eks_inference.quantity import amount
 from eks_inference.rules import Judgement, rule
@@ -71,4 +72,31 @@ def nobody_gets_past(endpoint: EndpointFacts) -> Iterator[Judgement]:
             message=f"any pod of the cluster reaches {name} without the key that endpoint {endpoint.name} asks for",
             given="none",
             allowed="labels of namespaces",
+        )
+
+
+@rule(
+    "END004",
+    "An endpoint picker can watch the pods of each model.",
+    fix="put servers of kind vllm into one namespace, or choose another spread: prefixes, least_requests or sessions",
+    source="llm-d-router v0.10.0, pkg/epp/server/options.go (--pool-namespace, one; the metrics that it reads); Ray Serve's and "
+    "routers' pods show clients none of an engine",
+)
+def a_picker_can_watch(endpoint: EndpointFacts) -> Iterator[Judgement]:
+    models: dict[str, dict[str, tuple[str, bool]]] = {}
+    for name, server in endpoint.servers.items() if endpoint.spec.spread == "endpoint_picker" else ():
+        if server.model:
+            models.setdefault(server.model, {})[name] = (server.namespace, server.tells_load)
+    for model, servers in models.items():
+        found = list(why_not(model, servers))
+        yield Judgement(
+            holds=not found,
+            path=endpoint.at("spread"),
+            working=tuple(
+                f"{name} in {namespace}: {'pods tell' if tells else 'no pod tells'} vLLM's metrics to clients"
+                for name, (namespace, tells) in servers.items()
+            ),
+            message="; ".join(message for message, _ in found),
+            given="endpoint_picker",
+            allowed="prefixes, least_requests, sessions",
         )

@@ -143,6 +143,8 @@ def _split(model: Model, instance: InstanceType, engine: EngineProfile, degree: 
 def _refusal(model: Model, engine: EngineProfile, degree: int, fits: Sequence[Fit]) -> str:
     if not model.splits_over(degree) and not engine.generation.pads_heads:
         return f"{model.heads} attention heads mod {degree} = {model.heads % degree}"
+    if not model.kv_splits_over(degree) and not engine.neuron:
+        return f"{model.kv_heads} KV heads mod {degree} = {model.kv_heads % degree}"
     shortest = fits[0].most
     if shortest.sequences:
         return ""

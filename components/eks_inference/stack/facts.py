@@ -161,11 +161,18 @@ def _gateway(spec: StackSpec, gateway: GatewaySpec, region: str) -> GatewayFacts
 
 def _endpoints(spec: StackSpec) -> Iterator[EndpointFacts]:
     for name, endpoint in spec.endpoints.items():
-        behind = {
-            server: ServerBehind(limited=bool(spec.servers[server].client_namespaces), answer_seconds=DRAIN_SECONDS)
-            for server in spec.behind(name)
-        }
-        yield EndpointFacts(name, endpoint, behind)
+        yield EndpointFacts(name, endpoint, {server: _behind(server, spec.servers[server]) for server in spec.behind(name)})
+
+
+def _behind(name: str, server: ServerSpec) -> ServerBehind:
+    kind = kind_of(server)
+    return ServerBehind(
+        limited=bool(server.client_namespaces),
+        answer_seconds=DRAIN_SECONDS,
+        model=server.model.id if kind.api == "openai" else "",
+        namespace=server.namespace_of(name),
+        tells_load=kind.tells_load,
+    )
 
 
 def zones_of_pool(pool: PoolSpec, zone_ids: Sequence[str], region: str) -> tuple[str, ...]:

@@ -53,17 +53,28 @@ def heads(server: ServingFacts) -> Iterator[Judgement]:
         return
     if not server.tensor_parallel:
         return
-    count, degree, units = server.model.heads, server.tensor_parallel, "cores" if server.neuron else "GPUs"
-    padded = server.model.padded_heads(degree) if server.engine.generation.pads_heads else 0
+    model, degree, units = server.model, server.tensor_parallel, "cores" if server.neuron else "GPUs"
+    pads = server.engine.generation.pads_heads
+    # NxD Inference expands them (Model.kv_heads_at).
+    kv_uneven = not server.neuron and not model.kv_splits_over(degree)
+    message = f"{model.heads} attention heads of {model.name} do not divide evenly among {degree} {units}"
+    if model.splits_over(degree):
+        message = f"{model.kv_heads} KV heads of {model.name} do not divide evenly among {degree} {units}, nor these among them"
+    elif pads:
+        message += f": the engine pads them to {model.padded_heads(degree)}, against its documents"
+    counts = {"heads": model.heads, **({"KV heads": model.kv_heads} if kv_uneven else {})}
     yield Judgement(
-        holds=server.model.splits_over(degree),
+        holds=model.splits_over(degree) and not kv_uneven,
         path=server.at("tensor_parallel"),
-        working=(f"heads mod tensor_parallel = {count} mod {degree} = {count % degree}",),
-        message=f"{count} attention heads of {server.model.name} do not divide evenly among {degree} {units}"
-        + (f": the engine pads them to {padded}, against its documents" if padded else ""),
-        severity="warning" if padded else "error",
+        working=tuple(f"{what} mod tensor_parallel = {count} mod {degree} = {count % degree}" for what, count in counts.items()),
+        message=message,
+        severity="warning" if pads else "error",
         given=str(degree),
-        allowed=", ".join(str(divisor) for divisor in range(1, count + 1) if count % divisor == 0),
+        allowed=", ".join(
+            str(divisor)
+            for divisor in range(1, model.heads + 1)
+            if model.splits_over(divisor) and (server.neuron or model.kv_splits_over(divisor))
+        ),
     )
 
 
