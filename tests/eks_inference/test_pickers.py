@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from eks_inference.endpoints.picker import Picker, picker_name
+from eks_inference.endpoints.picker import Picker
 from eks_inference.endpoints.proxy import PICKER_PORT
 from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.kubernetes.front import Front
@@ -17,7 +17,8 @@ pytestmark = pytest.mark.thorough
 
 SECRET = {"eks-inference:endpointKeys": json.dumps({"team-a": "0123456789abcdef"})}
 PICKED = {"endpoints": {"chat": {"servers": ["llama2-a"], "spread": "endpoint_picker"}}}
-NAME = "chat-llama2-a-picker"
+NAME = "chat.llama2-a-picker"
+"""With which its resources in Pulumi begin."""
 
 
 def graph(section: dict[str, Any], base: str = "inf2-llama2") -> Graph:
@@ -50,7 +51,7 @@ def test_a_picker_watches_the_pods_of_its_model_and_nothing_else() -> None:
     assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
     account = named(made, f"{NAME}-account").inputs["metadata"]
     (subject,) = binding["subjects"]
-    assert (subject["namespace"], subject["name"]) == (account["namespace"], account["name"]) == ("chat", NAME)
+    assert (subject["namespace"], subject["name"]) == (account["namespace"], account["name"]) == ("chat", "chat-llama2-a-picker")
 
 
 def test_the_proxy_asks_it_where_it_listens() -> None:
@@ -113,12 +114,17 @@ def test_its_pods_have_the_sizes_of_the_stack_file() -> None:
 
 def test_servers_of_one_model_share_a_picker() -> None:
     fronts = [Front(name, 8000, {"a": "b", "server": name}, "/health", tells_load=True) for name in ("two", "one")]
-    picker = Picker("chat", picker_name("chat", "one"), "chat", "models", fronts)
+    picker = Picker("chat", "one", "chat", "models", fronts)
     assert picker.selector == "a in (b),server in (one,two)"
 
 
 def test_a_name_leaves_room_for_those_of_pods() -> None:
-    assert len(picker_name("e" * 50, "s" * 60)) <= 63 - len("-0123456789-01234")
+    assert len(Picker("e" * 50, "s" * 60, "chat", "models", ()).name) <= 63 - len("-0123456789-01234")
+
+
+def test_pickers_of_two_endpoints_never_share_a_name() -> None:
+    """Pulumi tells resources apart by type and name: a to b-c is not a-b to c."""
+    assert Picker("a", "b-c", "a", "b-c", ()).resource != Picker("a-b", "c", "a-b", "c", ()).resource
 
 
 @pytest.mark.parametrize(

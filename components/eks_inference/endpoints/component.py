@@ -146,9 +146,9 @@ class ModelEndpoint(Component):
         wanted = spec.picker or PickerSpec()
         wait = f"{picking.PROGRESS_SECONDS + 60}s"
         for one in pickers:
-            name = one.name
+            name = one.resource
             account = k8s.core.v1.ServiceAccount(
-                f"{name}-account", metadata={"name": name, "namespace": self.namespace}, opts=inside
+                f"{name}-account", metadata={"name": one.name, "namespace": self.namespace}, opts=inside
             )
             policy = picking.policy(one, self.pod_labels, spec.metrics_namespaces)
             before = [
@@ -264,8 +264,7 @@ def _pickers(name: str, spec: ModelEndpointSpec, servers: Mapping[str, Server]) 
     for group in _by_model(servers).values() if spec.spread == "endpoint_picker" else ():
         first = next(iter(group))
         fronts = tuple(one.fronts[0] for one in group.values())
-        own = picking.picker_name(name, first)
-        found |= dict.fromkeys(group, Picker(name, own, spec.namespace_of(name), group[first].namespace, fronts))
+        found |= dict.fromkeys(group, Picker(name, first, spec.namespace_of(name), group[first].namespace, fronts))
     return found
 
 

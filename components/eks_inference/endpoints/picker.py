@@ -42,12 +42,22 @@ class Picker:
     """The picker of one model: of the pods in ``namespace`` that the fronts of its servers lead to."""
 
     endpoint: str
-    name: str
-    """Of its Deployment, its Service and its account; the role in ``namespace`` has it, too."""
+    server: str
+    """The first of the servers that have the model."""
     space: str
     """Its own namespace: that of the endpoint."""
     namespace: str
     fronts: Sequence[Front]
+
+    @property
+    def resource(self) -> str:
+        """Begins the names of its resources in Pulumi. No name has a dot, so no picker of another endpoint has one of them."""
+        return f"{self.endpoint}.{self.server}-picker"
+
+    @property
+    def name(self) -> str:
+        """The name of its Deployment, its Service and its account; the role in ``namespace`` has it, too."""
+        return shortened(46, f"{self.endpoint}-{self.server}-picker")  # the name of a pod has 17 characters more, and at most 63
 
     @property
     def host(self) -> str:
@@ -61,11 +71,6 @@ class Picker:
             for key, value in front.labels.items():
                 values.setdefault(key, set()).add(value)
         return ",".join(f"{key} in ({','.join(sorted(each))})" for key, each in sorted(values.items()))
-
-
-def picker_name(endpoint: str, server: str) -> str:
-    """Returns the name of the picker of the model that ``server``, the first of its servers, has."""
-    return shortened(46, f"{endpoint}-{server}-picker")  # the name of a pod has 17 characters more, and at most 63
 
 
 def why_not(model: str, servers: Mapping[str, tuple[str, bool]]) -> Iterator[tuple[str, str]]:
