@@ -112,19 +112,26 @@ def test_its_pods_have_the_sizes_of_the_stack_file() -> None:
     assert container["image"] == "registry.example/picker:v1"
 
 
+def test_it_takes_the_largest_request_in_one_message() -> None:
+    largest = {"largest_request_mib": 30}
+    assert (
+        arguments(graph({"endpoints": {"chat": {**PICKED["endpoints"]["chat"], **largest}}}))["grpc-max-recv-msg-size"] == "31Mi"
+    )
+
+
 def test_servers_of_one_model_share_a_picker() -> None:
     fronts = [Front(name, 8000, {"a": "b", "server": name}, "/health", tells_load=True) for name in ("two", "one")]
-    picker = Picker("chat", "one", "chat", "models", fronts)
+    picker = Picker("chat", "one", "chat", "models", fronts, 16)
     assert picker.selector == "a in (b),server in (one,two)"
 
 
 def test_a_name_leaves_room_for_those_of_pods() -> None:
-    assert len(Picker("e" * 50, "s" * 60, "chat", "models", ()).name) <= 63 - len("-0123456789-01234")
+    assert len(Picker("e" * 50, "s" * 60, "chat", "models", (), 16).name) <= 63 - len("-0123456789-01234")
 
 
 def test_pickers_of_two_endpoints_never_share_a_name() -> None:
     """Pulumi tells resources apart by type and name: a to b-c is not a-b to c."""
-    assert Picker("a", "b-c", "a", "b-c", ()).resource != Picker("a-b", "c", "a-b", "c", ()).resource
+    assert Picker("a", "b-c", "a", "b-c", (), 16).resource != Picker("a-b", "c", "a-b", "c", (), 16).resource
 
 
 @pytest.mark.parametrize(

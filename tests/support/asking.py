@@ -142,8 +142,10 @@ def _counted(rest: bytes, headers: Mapping[str, str]) -> tuple[bytes, bytes] | N
 
 
 def _chunked(rest: bytes) -> tuple[bytes, bytes] | None:
-    """As ``_counted``, of a body in chunks without trailers."""
+    """As ``_counted``, of a body in chunks without trailers, which no further request follows at once."""
     body = b""
+    if not rest.endswith(b"0\r\n\r\n"):
+        return None  # large bodies would be parsed from their beginning again and again
     while True:
         size, found, rest = rest.partition(b"\r\n")
         length = int(size, 16) if found else 0

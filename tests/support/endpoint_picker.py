@@ -74,7 +74,7 @@ class Picker:
     """Streams that it is asked over at the moment."""
 
     async def __aenter__(self) -> Self:
-        self._server = grpc.aio.server()
+        self._server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
         handlers = {
             "Process": grpc.stream_stream_rpc_method_handler(
                 self._process, request_deserializer=Request.FromString, response_serializer=Response.SerializeToString

@@ -264,7 +264,9 @@ def _pickers(name: str, spec: ModelEndpointSpec, servers: Mapping[str, Server]) 
     for group in _by_model(servers).values() if spec.spread == "endpoint_picker" else ():
         first = next(iter(group))
         fronts = tuple(one.fronts[0] for one in group.values())
-        found |= dict.fromkeys(group, Picker(name, first, spec.namespace_of(name), group[first].namespace, fronts))
+        found |= dict.fromkeys(
+            group, Picker(name, first, spec.namespace_of(name), group[first].namespace, fronts, spec.largest_request_mib)
+        )
     return found
 
 

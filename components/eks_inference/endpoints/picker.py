@@ -48,6 +48,7 @@ class Picker:
     """Its own namespace: that of the endpoint."""
     namespace: str
     fronts: Sequence[Front]
+    largest_request_mib: int
 
     @property
     def resource(self) -> str:
@@ -114,6 +115,8 @@ def arguments(picker: Picker) -> list[str]:
         f"--grpc-port={PICKER_PORT}",
         f"--grpc-health-port={_HEALTH_PORT}",
         f"--metrics-port={_METRICS_PORT}",
+        # The proxy sends a request in one message. By default, one of more than 4 MiB is refused.
+        f"--grpc-max-recv-msg-size={picker.largest_request_mib + 1}Mi",
         # Without it, the port that the proxy asks at does not tell whether it answers.
         "--health-checking=true",
         f"--drain-timeout={_DRAIN_SECONDS}s",
