@@ -55,8 +55,8 @@ checkov: .venv/.dev .venv-checkov/.ready ## Run checkov's security checks on the
 router: .venv/.dev .venv-router/.ready .venv-envoy/.ready ## Run the real vllm-router between stand-ins for disaggregated servers, and behind an endpoint
 	VLLM_ROUTER=$(CURDIR)/.venv-router/bin/vllm-router ENVOY=$(CURDIR)/.venv-envoy/bin/envoy $(BIN)/python -m pytest $(WORKERS) tests/test_vllm_router.py tests/test_vllm_router_operation.py tests/test_vllm_router_group.py tests/test_endpoint_router.py
 
-envoy: .venv/.dev .venv-envoy/.ready ## Run the real Envoy, which is the proxy of endpoints, between clients and slow stand-ins for servers
-	ENVOY=$(CURDIR)/.venv-envoy/bin/envoy $(BIN)/python -m pytest $(WORKERS) tests/test_endpoint_proxy.py
+envoy: .venv/.dev .venv-envoy/.ready ## Run the real Envoy, which is the proxy of endpoints, between clients and slow stand-ins for servers and pickers
+	ENVOY=$(CURDIR)/.venv-envoy/bin/envoy $(BIN)/python -m pytest $(WORKERS) tests/test_endpoint_proxy.py tests/test_endpoint_picker.py
 
 docs: .venv-docs/.ready ## Build the documentation site into build/site; a dead link or an unlisted page is an error
 	@.venv-docs/bin/python -m sphinx --jobs auto --nitpicky --fail-on-warning --keep-going -q docs build/site

@@ -42,6 +42,15 @@ class There:
         async with Connection(self.envoy.port, 30, sent) as client:
             return await client.post(path, {"model": "m", "messages": [], **body})
 
+    async def knows(self, pickers: int) -> None:
+        """Waits until the proxy knows how many pickers answer."""
+        async with asyncio.timeout(30):
+            while (
+                f'envoy_cluster_membership_healthy{{envoy_cluster_name="m/picker"}} {pickers}' not in await self.envoy.metrics()
+            ):
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(0.2)  # its threads learn it a moment later
+
     def asked(self) -> list[int]:
         return [len(pod.seen) for pod in self.pods]
 
@@ -66,7 +75,7 @@ async def endpoint(pods: int = 3, token_s: float = 0.01, waits_s: float = 0.0) -
         upstreams = [Upstream("m", "m.test", port, "m", picker="picker.test")]
         envoy = await stack.enter_async_context(Envoy(upstreams, Proxy((), spread="endpoint_picker"), KEYS, "", dns.port))
         there = There(envoy, picker, made, dns, made[:1])
-        await asyncio.sleep(0.3)
+        await there.knows(1)
         yield there
 
 
@@ -101,8 +110,9 @@ async def test_no_client_picks_for_itself() -> None:
             assert (await there.ask(headers=headers)).status == 200
         assert there.asked() == [2, 0, 0]
         await there.picker.die()
+        await there.knows(0)
         for _ in range(6):
-            await there.ask(headers={PICKED_HEADER: f"{other.host}:{other.port}"})
+            assert (await there.ask(headers={PICKED_HEADER: f"{other.host}:{other.port}"})).status == 200
         assert other.answered < 6
 
 
@@ -133,7 +143,7 @@ async def test_a_pod_that_is_gone_gives_the_request_to_the_next_pick() -> None:
 async def test_without_a_picker_the_pod_with_the_fewest_requests_answers() -> None:
     async with endpoint() as there:
         await there.picker.die()
-        await asyncio.sleep(2)
+        await there.knows(0)
         answers = await asyncio.gather(*(there.ask() for _ in range(12)))
         assert {answer.status for answer in answers} == {200}
         assert min(there.asked()) > 0
@@ -146,10 +156,10 @@ async def test_without_a_picker_the_pod_with_the_fewest_requests_answers() -> No
 async def test_a_picker_that_comes_back_is_asked_again() -> None:
     async with endpoint() as there:
         await there.picker.die()
-        await asyncio.sleep(2)
+        await there.knows(0)
         assert (await there.ask()).status == 200
         await there.picker.__aenter__()
-        await asyncio.sleep(1.5)
+        await there.knows(1)
         there.chosen = [there.pods[2]]
         for _ in range(4):
             assert (await there.ask()).body["choices"][0]["text"] == "m2"
@@ -178,18 +188,19 @@ async def test_a_picker_that_goes_costs_no_request() -> None:
 
         asking = [asyncio.create_task(ask_on()) for _ in range(4)]
         place = there.dns.ready.pop("picker.test")
-        await asyncio.sleep(1)
+        await there.knows(0)
         await there.picker.die()
         await asyncio.sleep(0.5)
         await there.picker.__aenter__()
-        there.dns.ready["picker.test"] = place
-        await asyncio.sleep(1.5)
         before = len(there.picker.seen)
+        there.dns.ready["picker.test"] = place
+        async with asyncio.timeout(30):
+            while len(there.picker.seen) == before:
+                await asyncio.sleep(0.05)
         await asyncio.sleep(0.5)
         for each in asking:
             each.cancel()
         assert set(statuses) == {200}
-        assert len(there.picker.seen) > before
 
 
 @in_loop

@@ -566,7 +566,7 @@ async def test_a_session_stays_with_its_pod() -> None:
                 answered.setdefault(f"s{number}", set()).add(answer.body["choices"][0]["text"])
                 assert answer.status == 200, turn
         assert all(len(pods) == 1 for pods in answered.values())
-        assert len(set.union(*answered.values())) >= 3
+        assert len(set.union(*answered.values())) > 1
 
 
 @in_loop
@@ -623,7 +623,7 @@ async def test_what_begins_alike_goes_to_one_pod(shape: str) -> None:
                 answer = await there.ask(path=path, **body(talk, turn))
                 answered.setdefault(talk, set()).add(answer.body["choices"][0]["text"])
         assert all(len(pods) == 1 for pods in answered.values())
-        assert len(set.union(*answered.values())) >= 3
+        assert len(set.union(*answered.values())) > 1
 
 
 @in_loop

@@ -58,6 +58,20 @@ class Envoy:
         (folder / "keys").mkdir()
         self.secret = MountedSecret(folder / "keys")
         self.rotate(self.keys)
+        self._log = (folder / "log").open("w+")
+        for further in (True, True, False):
+            await self._start(folder)
+            try:
+                await self._started()
+                break
+            except AssertionError:
+                # Whoever opens a connection may get a port that was free a moment ago.
+                if not further or "Address already in use" not in self.log():
+                    raise
+        return self
+
+    async def _start(self, folder: Path) -> None:
+        assert COMMAND
         self.port, self.health_port, self.admin_port = free_ports(3)
         proxy = replace(
             self.proxy,
@@ -76,13 +90,10 @@ class Envoy:
                     asking = {"typed_dns_resolver_config": _asking(self.resolver), "dns_refresh_rate": "0.2s"}
                     cluster["cluster_type"]["typed_config"] |= asking
         (folder / "envoy.json").write_text(json.dumps(planned))
-        self._log = (folder / "log").open("w+")
         arguments = ("--concurrency", "2", "--disable-hot-restart", "--log-level", "warning")
         self.process = await asyncio.create_subprocess_exec(
             COMMAND, "-c", str(folder / "envoy.json"), *arguments, stdout=self._log, stderr=self._log
         )
-        await self._started()
-        return self
 
     async def __aexit__(self, *error: object) -> None:
         self.kill()

@@ -255,7 +255,7 @@ def _picker(group: Sequence[Upstream]) -> dict[str, Any]:
         ],
         # A pod that goes leaves DNS first, and is healthy for some seconds more.
         "ignore_health_on_host_removal": True,
-        "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
+        "common_lb_config": {**_COMMON, "healthy_panic_threshold": {"value": 0}},
         "load_assignment": _at(name, [(group[0].picker, PICKER_PORT)]),
         "typed_extension_protocol_options": _speaking(
             _HTTP2, common_http_protocol_options={"max_stream_duration": seconds(_PICK_SECONDS)}
