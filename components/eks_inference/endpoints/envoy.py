@@ -222,7 +222,7 @@ def _beginnings() -> Iterator[dict[str, Any]]:
 
 
 def _without_picks(proxy: Proxy) -> dict[str, Any]:
-    if not any(one.picker for one in proxy.upstreams):
+    if not proxy.picks:
         return {}
     removed = {
         "name": "envoy.http.early_header_mutation.header_mutation",
@@ -237,7 +237,7 @@ def _without_picks(proxy: Proxy) -> dict[str, Any]:
 def _pickers(proxy: Proxy) -> Iterator[dict[str, Any]]:
     """Asks the picker of a model, which reads the request and names a pod. Routes say which; it takes no part in the answer.
 
-    A picker that fails costs nothing but its choice.
+    One that is known to be away costs nothing but its choice; one that goes while it is asked, an error that clients try again.
     """
     first = next((group for group in groups(proxy.upstreams) if group[0].picker), None)
     if not first:

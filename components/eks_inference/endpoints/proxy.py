@@ -121,6 +121,11 @@ class Proxy:
     health_port: int = HEALTH_PORT
     admin_port: int = ADMIN_PORT
 
+    @property
+    def picks(self) -> bool:
+        """Whether a model has a picker."""
+        return any(one.picker for one in self.upstreams)
+
 
 def address(host: str, port: int) -> dict[str, Any]:
     """Returns an address as Envoy has it."""

@@ -143,7 +143,7 @@ def asked_over(group: Sequence[Upstream]) -> dict[str, Any]:
 
 def unpicked(proxy: Proxy) -> dict[str, Any]:
     """Asks no picker on the other routes. Envoy leaves a filter out before it knows the model, so it cannot be off by default."""
-    return _for_pickers(disabled=True) if any(one.picker for one in proxy.upstreams) else {}
+    return _for_pickers(disabled=True) if proxy.picks else {}
 
 
 def _for_pickers(**fields: Any) -> dict[str, Any]:

@@ -7,14 +7,9 @@ from eks_inference.endpoints.spec import ModelEndpointSpec
 from vectors import Vector
 
 
-def endpoint(
-    *, limited: bool = True, tells_load: bool = True, namespaces: tuple[str, ...] = ("a",), **keys: Any
-) -> EndpointFacts:
-    """Returns an endpoint with these keys, and a server of one model in each namespace."""
-    behind = {
-        namespace: ServerBehind(limited=limited, answer_seconds=180, model="m", namespace=namespace, tells_load=tells_load)
-        for namespace in namespaces
-    }
+def endpoint(*, limited: bool = True, tells_load: bool = True, **keys: Any) -> EndpointFacts:
+    """Returns an endpoint with these keys and one server."""
+    behind = {"a": ServerBehind(limited=limited, answer_seconds=180, model="m", namespace="a", tells_load=tells_load)}
     return EndpointFacts("chat", ModelEndpointSpec.model_validate(keys), behind)
 
 
