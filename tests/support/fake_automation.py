@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from eks_inference_tools.flight.planner import Deployment, Leg
-from eks_inference_tools.flight.ports import Left, Outcome, Seen, Timed
+from eks_inference_tools.flight.ports import Hopeless, Left, Outcome, Seen, Timed
 from eks_inference_tools.flight.rungs import Stage
 
 
@@ -58,12 +58,12 @@ class FakeAutomation:
     def left(self) -> Left:
         return Left(tuple(sorted(self.state)), tuple(sorted(self.pending)))
 
-    def up(self, stage: Stage, deployment: Deployment, seconds: float) -> Outcome:
+    def up(self, stage: Stage, deployment: Deployment, seconds: float, hopeless: Hopeless) -> Outcome:
         leg = next(one for one in self.legs if stage in one.rung.stages)
         self.descent_s = max(self.descent_s, leg.descent.high)
         wanted = {one.urn for one in deployment.graph.resources if one.custom and not one.is_default_provider}
         steps = [(urn, True) for urn in sorted(wanted - self.state)] + [(urn, False) for urn in sorted(self.state - wanted)]
-        return self._update(steps, leg.climb.p50 / len(leg.deployments), seconds)
+        return self._update(steps, leg.climb.p50 / len(leg.deployments), seconds, hopeless)
 
     def destroy(self, *, refresh: bool) -> Outcome:
         if refresh:
@@ -72,7 +72,7 @@ class FakeAutomation:
             self.pending.clear()
         return self._update([(urn, False) for urn in sorted(self.state)], self.descent_s, float("inf"))
 
-    def _update(self, steps: Sequence[tuple[str, bool]], lasts: float, most: float) -> Outcome:
+    def _update(self, steps: Sequence[tuple[str, bool]], lasts: float, most: float, hopeless: Hopeless = lambda: ()) -> Outcome:
         self.updates += 1
         trouble = self.troubles.get(self.updates)
         cut = int(len(steps) * trouble.share) if trouble else len(steps)
@@ -95,6 +95,8 @@ class FakeAutomation:
                 self.pending.add(urn)
         if trouble.kind in ("killed", "lost"):
             raise Killed
+        if trouble.kind == "slow" and (words := hopeless()):
+            return Outcome("failed", words, tuple(timed))
         if trouble.kind == "slow":
             self.clock.sleep(most - len(timed) * each if most < 1e9 else 3600)
             return Outcome("cap" if most < 1e9 else "failed", (), tuple(timed))
@@ -107,11 +109,12 @@ class FakeAutomation:
 
 @dataclass
 class FakeEyes:
-    """A verifier: ``verdicts`` by name of a rung; all others are well after a minute."""
+    """A verifier: ``verdicts`` by name of a rung; all others are well after a minute. ``lost`` is hopeless, by name of a rung."""
 
     clock: FakeClock
     verdicts: Mapping[str, Seen | type[BaseException]] = field(default_factory=dict)
     looked: list[str] = field(default_factory=list)
+    lost: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def look(self, leg: Leg, seconds: float) -> Seen:
         self.looked.append(leg.name)
@@ -120,6 +123,9 @@ class FakeEyes:
             raise found
         self.clock.sleep(min(60, seconds) if found.ended == "done" else seconds)
         return found
+
+    def watch(self, leg: Leg, deployment: Deployment) -> Hopeless:
+        return lambda: self.lost.get(leg.name, ())
 
 
 @dataclass

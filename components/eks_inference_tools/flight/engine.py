@@ -24,9 +24,12 @@ its state does not have."""
 
 _LOOKS_S = 0.1
 
+WATCHES_S = 30.0
+"""How often an update is asked whether it is hopeless."""
+
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-Reason = Literal["interrupted", "cap"]
+Reason = Literal["interrupted", "cap", "failed"]
 
 
 class Engine(PulumiCommand):
@@ -85,27 +88,34 @@ class Engine(PulumiCommand):
         return result
 
     @contextmanager
-    def bounded(self, seconds: float) -> Iterator[None]:
-        """Ends commands inside after ``seconds``, and at the signals that end a process, which do not end this one here.
+    def bounded(self, seconds: float, hopeless: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Ends commands inside after ``seconds``, once they are ``hopeless``, and at the signals that end a process, which do not
+        end this one here.
 
         Every signal after the first makes the CLI end at once. Signals work in the main thread only.
         """
         self.stopped = None
         timers: list[threading.Timer] = []
+        over = threading.Event()
 
         def stop(reason: Reason) -> None:
             self.stopped = self.stopped or reason
             self._signal()
 
-        def later(seconds: float, action: Callable[[], None]) -> None:
+        def later(seconds: float, action: Callable[[], object]) -> None:
             timer = threading.Timer(max(seconds, 0), action)
             timer.daemon = True
             timers.append(timer)
             timer.start()
 
-        def ended() -> None:
-            stop("cap")
-            later(LETS_GO_S, self._signal)
+        def ended(reason: Reason) -> None:
+            stop(reason)
+            later(LETS_GO_S, lambda: over.is_set() or self._signal())
+
+        def watch() -> None:
+            while not over.wait(WATCHES_S):
+                if hopeless() and not over.is_set():
+                    return ended("failed")
 
         def handle(number: int, frame: FrameType | None) -> None:
             stop("interrupted")
@@ -114,10 +124,12 @@ class Engine(PulumiCommand):
         numbers = [one for one in _ENDING if taken and signal.getsignal(one) is not signal.SIG_IGN]
         before = {number: signal.signal(number, handle) for number in numbers}
         if seconds < threading.TIMEOUT_MAX:
-            later(seconds, ended)
+            later(seconds, lambda: ended("cap"))
+        threading.Thread(target=watch, daemon=True).start()
         try:
             yield
         finally:
+            over.set()
             for timer in timers:
                 timer.cancel()
             for number, handler in before.items():

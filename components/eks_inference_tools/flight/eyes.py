@@ -3,17 +3,20 @@
 import shlex
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from eks_inference.clients.triton_client_plan import CLIENT_LABEL
 from eks_inference.loadtest.plan import TEST_LABEL
 from eks_inference_tools.flight.evidence import answer_rows, facts, load_rows, metric_rows, not_running, troubles
-from eks_inference_tools.flight.planner import Leg
-from eks_inference_tools.flight.ports import Clock, Ended, Seen
+from eks_inference_tools.flight.planner import Deployment, Leg
+from eks_inference_tools.flight.ports import Clock, Ended, Hopeless, Seen
 from eks_inference_tools.reading.expected import Expected, expected_of
-from eks_inference_tools.reading.kinds import JOBS, NODES, PODS
+from eks_inference_tools.reading.kinds import JOBS, NODES, PODS, RAY_SERVICES, WORKLOADS
+from eks_inference_tools.reading.live_objects import is_leaving
 from eks_inference_tools.reading.parts import part_of
+from eks_inference_tools.timeline.wording import duration
 from eks_inference_tools.verify.checks import judge
 from eks_inference_tools.verify.cluster_api import AccessError, Kubectl
 from eks_inference_tools.verify.observed import Observed
@@ -26,6 +29,7 @@ FAILED_FOR_S = 180.0
 """A failure that lasts so long counts: the kubelet tries pulls and starts again."""
 
 _EVENTS = "events"
+_OF_PODS = frozenset((*WORKLOADS, RAY_SERVICES))
 _MEASURING = (TEST_LABEL, CLIENT_LABEL)
 _ACCESS_S = 120
 _METRICS = "import urllib.request,sys;sys.stdout.write(urllib.request.urlopen('http://127.0.0.1:{port}/metrics',timeout=10).read().decode())"
@@ -57,6 +61,31 @@ class ClusterEyes:
                 return self._seen(ended, kubectl, expected, observed, checks, lost)
             self._show(_waited_for(checks, lost))
             self._clock.sleep(max(min(POLL_S, end - now), 0.1))
+
+    def watch(self, leg: Leg, deployment: Deployment) -> Hopeless:
+        """Pulumi waits for a workload as long as a cold start may take, an hour or more, also where its image does not exist."""
+        expected = expected_of(part_of(deployment.graph, None))
+        of_pods = tuple(one for one in expected.objects if one.resource in _OF_PODS)
+        expected = replace(expected, objects=of_pods, pools=(), releases=(), addons=())
+        kubectl: Kubectl | None = None
+        since: Mapping[str, float] = {}
+
+        def hopeless() -> tuple[str, ...]:
+            nonlocal kubectl, since
+            try:
+                kubectl = kubectl or self._kubectl(expected)
+                observed = kubectl.read(expected.resources())
+            except AccessError:
+                return ()
+            items_of = ((one, observed.find(one.resource, one.namespace, one.name)) for one in of_pods)
+            there = replace(expected, objects=tuple(one for one, item in items_of if item and not is_leaving(item)))
+            failed = {one.subject: one.finding.found for one in judge(there, observed) if one.verdict == "failed"}
+            now = self._clock.now()
+            since = {subject: since.get(subject, now) for subject in failed}
+            given_up = f"for {duration(FAILED_FOR_S)}, so the update is not waited for any longer"
+            return tuple(f"{one}: {found}; {given_up}" for one, found in failed.items() if now - since[one] >= FAILED_FOR_S)
+
+        return hopeless if of_pods else tuple
 
     def _kubectl(self, expected: Expected) -> Kubectl:
         """Makes a kubeconfig beside the user's own, which stays as it is."""

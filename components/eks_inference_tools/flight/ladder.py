@@ -147,7 +147,7 @@ class Ladder:
 
     def _deployed(self, leg: Leg) -> tuple[Ended, tuple[str, ...]]:
         for stage, deployment in zip(leg.rung.stages, leg.deployments, strict=True):
-            outcome = self.workspace.up(stage, deployment, self._left(leg))
+            outcome = self.workspace.up(stage, deployment, self._left(leg), self.verifier.watch(leg, deployment))
             self._measure(_times(outcome.timed, self.legs))
             if outcome.ended != "done":
                 seen = self._look(leg, 0) if outcome.ended == "failed" else Seen("done")

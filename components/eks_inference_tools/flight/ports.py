@@ -1,6 +1,6 @@
 """What a flight stands on: the engine, the eyes on the cluster, the account, the pilot. Each is injected."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -61,13 +61,17 @@ class Seen:
     rows: tuple[Mapping[str, Any], ...] = ()
 
 
+Hopeless = Callable[[], tuple[str, ...]]
+"""Asked again and again while an update runs, in another thread: says what of it has failed for good."""
+
+
 class Workspace(Protocol):
     """One stack of the engine. An update that lasts longer than ``seconds`` ends with ``cap``, one that a signal ends with
-    ``interrupted``: both as soon as the engine lets go.
+    ``interrupted``, and one of which ``hopeless`` has something to say with ``failed``: all as soon as the engine lets go.
     """
 
     def left(self) -> Left: ...
-    def up(self, stage: Stage, deployment: Deployment, seconds: float) -> Outcome: ...
+    def up(self, stage: Stage, deployment: Deployment, seconds: float, hopeless: Hopeless) -> Outcome: ...
     def destroy(self, *, refresh: bool) -> Outcome: ...
 
 
@@ -78,6 +82,7 @@ class Verifier(Protocol):
     """
 
     def look(self, leg: Leg, seconds: float) -> Seen: ...
+    def watch(self, leg: Leg, deployment: Deployment) -> Hopeless: ...
 
 
 class Doctor(Protocol):

@@ -17,7 +17,7 @@ from pulumi.automation.errors import ConcurrentUpdateError, StackNotFoundError
 
 from eks_inference_tools.flight.engine import Engine
 from eks_inference_tools.flight.planner import Deployment
-from eks_inference_tools.flight.ports import Left, Outcome, Timed
+from eks_inference_tools.flight.ports import Hopeless, Left, Outcome, Timed
 from eks_inference_tools.flight.rungs import Stage
 from eks_inference_tools.program import STACK_KEY, StackProgram
 from stackgraph.graph.document import PROVIDER_PREFIX, STACK_TYPE
@@ -83,7 +83,7 @@ class AutomationWorkspace:
         """The outputs of the stack; secret ones are left out."""
         return {key: one.value for key, one in self._stack.outputs().items() if not one.secret}
 
-    def up(self, stage: Stage, deployment: Deployment, seconds: float) -> Outcome:
+    def up(self, stage: Stage, deployment: Deployment, seconds: float, hopeless: Hopeless) -> Outcome:
         file = self._configured(stage)
         targets = list(deployment.targets) or None
         return self._update(
@@ -97,6 +97,7 @@ class AutomationWorkspace:
                 show_secrets=False,
             ),
             seconds,
+            hopeless,
         )
 
     def destroy(self, *, refresh: bool) -> Outcome:
@@ -112,18 +113,18 @@ class AutomationWorkspace:
             float("inf"),
         )
 
-    def _update(self, begin: Callable[["_Watch"], object], seconds: float) -> Outcome:
-        watch = _Watch()
+    def _update(self, begin: Callable[["_Watch"], object], seconds: float, hopeless: Hopeless = lambda: ()) -> Outcome:
+        watch, lost = _Watch(), list[str]()
         try:
-            with self._engine.bounded(seconds):
+            with self._engine.bounded(seconds, lambda: bool(lost.extend(hopeless()) or lost)):
                 begin(watch)
         except ConcurrentUpdateError as error:
             if self._unlocked(error):
-                return self._update(begin, seconds)
+                return self._update(begin, seconds, hopeless)
             why = "another update holds the stack: wait for it; if nobody runs one: pulumi cancel"
             return Outcome(self._engine.stopped or "failed", (why,))
         except CommandError as error:
-            faults = watch.faults or (_said(error),)
+            faults = (*lost, *(watch.faults or (_said(error),)))
             return Outcome(self._engine.stopped or "failed", faults[:_MOST_FAULTS], watch.timed)
         return Outcome("done", (), watch.timed)
 

@@ -18,7 +18,7 @@ from eks_inference_tools.flight.journal import Journal, read_journal, write_jour
 from eks_inference_tools.flight.ladder import Ladder, Landed
 from eks_inference_tools.flight.meter import Caps
 from eks_inference_tools.flight.planner import Deployment, Leg
-from eks_inference_tools.flight.ports import Outcome
+from eks_inference_tools.flight.ports import Hopeless, Outcome
 from eks_inference_tools.flight.rungs import RungName, Stage
 from eks_inference_tools.flight.workspace import AutomationWorkspace
 from eks_inference_tools.program import StackProgram, program
@@ -114,8 +114,8 @@ def test_every_rung_is_climbed_and_nothing_is_left(flight: RealFlight) -> None:
     there: list[set[str]] = []
 
     class Watching(AutomationWorkspace):
-        def up(self, stage: Stage, deployment: Deployment, seconds: float) -> Outcome:
-            outcome = super().up(stage, deployment, seconds)
+        def up(self, stage: Stage, deployment: Deployment, seconds: float, hopeless: Hopeless) -> Outcome:
+            outcome = super().up(stage, deployment, seconds, hopeless)
             there.append({*self.left().resources})
             return outcome
 
@@ -154,9 +154,9 @@ def test_a_failure_in_a_rung_is_told_in_the_words_of_the_provider_and_torn_down(
 @pytest.mark.parametrize("rung", RUNGS)
 def test_the_cap_in_an_update_of_a_rung_tears_everything_down(flight: RealFlight, rung: RungName) -> None:
     class Capped(AutomationWorkspace):
-        def up(self, stage: Stage, deployment: Deployment, seconds: float) -> Outcome:
+        def up(self, stage: Stage, deployment: Deployment, seconds: float, hopeless: Hopeless) -> Outcome:
             is_capped = any(deployment is one for one in leg(flight, rung).deployments)
-            return super().up(stage, deployment, 0.1 if is_capped else seconds)
+            return super().up(stage, deployment, 0.1 if is_capped else seconds, hopeless)
 
     flight.kind = Capped
     flight.paced({"create": {flight.new_in(rung): 5.0}})
@@ -182,7 +182,7 @@ def test_the_time_that_an_update_is_given_ends_it(flight: RealFlight) -> None:
     flight.paced({"create": {flight.urn("aws:ec2/vpc:Vpc", f"{STACK}-net-vpc"): 5.0}})
     first = leg(flight, "control-plane")
     workspace = flight.workspace()
-    outcome = workspace.up(first.rung.stages[0], first.deployments[0], 0.1)
+    outcome = workspace.up(first.rung.stages[0], first.deployments[0], 0.1, tuple)
     assert outcome.ended == "cap"
     assert workspace.destroy(refresh=True).ended == "done"
     flight.assert_nothing_left()
@@ -217,7 +217,7 @@ def test_the_lock_of_a_command_that_was_killed_is_taken_away_and_that_of_one_at_
     def up(pid: int) -> Outcome:
         """With a lock as a backend of files has it."""
         lock.write_text(json.dumps({"pid": pid, "username": "u", "hostname": "h", "timestamp": "2026-11-26T10:00:00Z"}))
-        return flight.workspace().up(first.rung.stages[0], first.deployments[0], 600)
+        return flight.workspace().up(first.rung.stages[0], first.deployments[0], 600, tuple)
 
     held = up(os.getpid())
     assert held.ended == "failed"

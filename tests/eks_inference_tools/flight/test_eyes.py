@@ -14,12 +14,15 @@ from eks_inference.loadtest.plan import TEST_LABEL
 from eks_inference_tools.flight.evidence import load_rows
 from eks_inference_tools.flight.eyes import FAILED_FOR_S, ClusterEyes
 from eks_inference_tools.flight.planner import Leg
+from eks_inference_tools.flight.ports import Hopeless
 from fake_automation import FakeClock
 from flights import course, job_log
 from healthy_cluster import HealthyCluster
 from stand_ins_on_path import answer
 
 pytestmark = pytest.mark.thorough
+
+NO_IMAGE = 'Failed to pull image "i:1": rpc error: not found'
 
 
 @dataclass
@@ -33,6 +36,10 @@ class Sight:
     def look(self, leg: Leg, *states: dict[str, Any], seconds: float = 600) -> Any:
         answer(self.folder / "states", *states)
         return ClusterEyes(self.folder, self.clock, self.shown.append).look(leg, seconds)
+
+    def watch(self, leg: Leg, *states: dict[str, Any]) -> Hopeless:
+        answer(self.folder / "states", *states)
+        return ClusterEyes(self.folder, self.clock).watch(leg, leg.deployments[-1])
 
 
 @pytest.fixture
@@ -97,7 +104,9 @@ def test_nodes_that_become_ready_are_waited_for(sight: Sight) -> None:
     assert sight.clock.now() > FakeClock().now()
 
 
-def test_an_image_that_is_missing_fails_and_is_told(sight: Sight) -> None:
+def without_image() -> dict[str, Any]:
+    """The rung `token`, with a server whose image does not exist."""
+
     def missing(item: dict[str, Any]) -> None:
         if item["metadata"]["namespace"] == "smoke":
             not_ready(item)
@@ -108,16 +117,60 @@ def test_an_image_that_is_missing_fails_and_is_told(sight: Sight) -> None:
 
     state = changed("token", missing, "pods")
     involved = {"kind": "Pod", "name": "smoke-1", "namespace": "smoke"}
-    message = 'Failed to pull image "i:1": rpc error: not found'
-    state["objects"]["events"] = [{"type": "Warning", "reason": "Failed", "message": message, "involvedObject": involved}]
+    state["objects"]["events"] = [{"type": "Warning", "reason": "Failed", "message": NO_IMAGE, "involvedObject": involved}]
     for deployment in state["objects"]["deployments.apps"]:
         if deployment["metadata"]["namespace"] == "smoke":
             deployment["status"] = {"observedGeneration": 1, "replicas": 1, "unavailableReplicas": 1}
-    seen = sight.look(leg("token"), state, seconds=900)
+    return state
+
+
+def test_an_image_that_is_missing_fails_and_is_told(sight: Sight) -> None:
+    seen = sight.look(leg("token"), without_image(), seconds=900)
     assert seen.ended == "failed"
-    assert any(message in line and "the registry has no such image" in line for line in seen.words)
+    assert any(NO_IMAGE in line and "the registry has no such image" in line for line in seen.words)
     assert {"kind": "image", "image": "i:1", "started": False, "why": "ImagePullBackOff"} in seen.rows
     assert sight.clock.now() - FakeClock().now() == pytest.approx(FAILED_FOR_S, abs=15)
+
+
+def test_an_update_is_hopeless_once_a_workload_has_failed_for_long(sight: Sight) -> None:
+    hopeless = sight.watch(leg("token"), without_image())
+    assert hopeless() == ()
+    sight.clock.sleep(FAILED_FOR_S - 1)
+    assert hopeless() == ()
+    sight.clock.sleep(1)
+    (words,) = hopeless()
+    assert "Deployment smoke/smoke" in words
+    assert "ImagePullBackOff" in words
+
+
+def test_a_workload_that_recovers_is_not_hopeless(sight: Sight) -> None:
+    well = HealthyCluster(leg("token").deployments[-1].graph).state()
+    hopeless = sight.watch(leg("token"), without_image(), well, without_image())
+    for _ in range(3):
+        assert hopeless() == ()
+        sight.clock.sleep(FAILED_FOR_S - 1)
+
+
+@pytest.mark.parametrize("name", ["control-plane", "core", "token"])
+def test_what_is_not_there_yet_is_not_hopeless(sight: Sight, name: str) -> None:
+    """Nor is a workload that another update is deleting."""
+    nothing = HealthyCluster(leg(name).deployments[-1].graph).state()
+    leaving = without_image()
+    for deployment in leaving["objects"]["deployments.apps"]:
+        deployment["metadata"]["deletionTimestamp"] = "2026-11-27T10:00:00Z"
+    nothing["objects"] = {}
+    hopeless = sight.watch(leg(name), nothing, leaving)
+    for _ in range(3):
+        assert hopeless() == ()
+        sight.clock.sleep(FAILED_FOR_S)
+
+
+def test_a_cluster_that_is_not_there_yet_is_not_hopeless(sight: Sight) -> None:
+    (sight.folder / "bin" / "aws").write_text("#!/bin/sh\necho 'No cluster found for name: smoke-inf2' >&2\nexit 254\n")
+    hopeless = sight.watch(leg("token"), without_image())
+    for _ in range(2):
+        assert hopeless() == ()
+        sight.clock.sleep(FAILED_FOR_S)
 
 
 def test_a_cluster_that_does_not_answer_is_no_success(sight: Sight) -> None:

@@ -77,6 +77,18 @@ def test_a_rung_that_is_never_ready_is_torn_down(flight: Flight, rung: str) -> N
     assert flight.is_empty
 
 
+@pytest.mark.parametrize("rung", ["token", "stack", "load-test"])
+def test_an_update_that_is_hopeless_is_not_waited_for(flight: Flight, rung: str) -> None:
+    words = "Deployment smoke/smoke: 0 of 1 ready; ImagePullBackOff"
+    pilot, began = FakePilot(), flight.clock.now()
+    eyes = FakeEyes(flight.clock, lost={rung: (words,)})
+    landed = flight.fly(pilot=pilot, eyes=eyes, **{f"update_{UPDATES[rung]}": Trouble("slow")})
+    assert (landed.landing, landed.journal.passed[-1].rung, landed.gone) == ("failed", rung, True)
+    assert any(words in line for line in pilot.said)
+    assert flight.clock.now() - began < AMPLE.minutes * 60
+    assert flight.is_empty
+
+
 @pytest.mark.parametrize("rung", RUNGS)
 def test_a_cap_that_is_reached_in_a_rung_tears_down_below_it(flight: Flight, rung: str) -> None:
     number = [leg.name for leg in course()].index(rung)
