@@ -85,7 +85,7 @@ def test_an_update_that_is_hopeless_is_not_waited_for(flight: Flight, rung: str)
     landed = flight.fly(pilot=pilot, eyes=eyes, **{f"update_{UPDATES[rung]}": Trouble("slow")})
     assert (landed.landing, landed.journal.passed[-1].rung, landed.gone) == ("failed", rung, True)
     assert any(words in line for line in pilot.said)
-    assert flight.clock.now() - began < AMPLE.minutes * 60
+    assert flight.clock.now() - began < 5 * 3600, "the cap is at ten hours"
     assert flight.is_empty
 
 
