@@ -32,6 +32,8 @@ NEEDED = {
 """Commands that a flight runs, and where they come from."""
 
 _COLOURS = re.compile(r"<\{%[^%]*%\}>|\x1b\[[\d;]*m")
+_URN = re.compile(r'urn:pulumi:[^\s"]+')
+_NO_CAUSE = "update failed"
 _WAIT_S = 5.0
 _MOST_FAULTS = 10
 _CLOSED = 0o600
@@ -113,8 +115,8 @@ class AutomationWorkspace:
             float("inf"),
         )
 
-    def _update(self, begin: Callable[["_Watch"], object], seconds: float, hopeless: Hopeless = lambda: ()) -> Outcome:
-        watch, lost = _Watch(), list[str]()
+    def _update(self, begin: Callable[["Watch"], object], seconds: float, hopeless: Hopeless = lambda: ()) -> Outcome:
+        watch, lost = Watch(), list[str]()
         try:
             with self._engine.bounded(seconds, lambda: bool(lost.extend(hopeless()) or lost)):
                 begin(watch)
@@ -166,8 +168,8 @@ class _Unchanged(LocalWorkspace):
         self.pulumi_command.run(["stack", "--stack", stack_name], self.work_dir, self.env_vars)
 
 
-class _Watch:
-    """What the events of an update tell."""
+class Watch:
+    """What the events of an update tell: how long its operations took, and its errors, without those that name no cause."""
 
     def __init__(self) -> None:
         self._began: dict[str, float] = {}
@@ -192,9 +194,10 @@ class _Watch:
             if action and one.urn in self._began and not event.res_outputs_event.planning:
                 self._timed.append(Timed(action, one.urn, now - self._began[one.urn]))
         elif event.diagnostic_event and event.diagnostic_event.severity == "error":
-            said = _COLOURS.sub("", event.diagnostic_event.message).strip()
+            said = _URN.sub(lambda urn: _shown(urn[0]), _COLOURS.sub("", event.diagnostic_event.message).strip())
             whose = _shown(event.diagnostic_event.urn or "")
-            self._faults.append(f"{whose}: {said}" if whose else said)
+            if said != _NO_CAUSE:
+                self._faults.append(f"{whose}: {said}" if whose else said)
 
 
 _ACTIONS: Any = {"create": "create", "create-replacement": "create", "delete": "delete", "delete-replaced": "delete"}

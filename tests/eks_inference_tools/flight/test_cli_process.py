@@ -1,14 +1,16 @@
-"""How the CLI of a flight is ended: a stand-in for ``pulumi`` that works until a signal comes."""
+"""How the CLI of a flight is ended, by a stand-in for ``pulumi`` that works until a signal comes, and what its events tell."""
 
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pulumi.automation import CommandError
 
 from eks_inference_tools.flight import engine
 from eks_inference_tools.flight.engine import Engine
+from eks_inference_tools.flight.workspace import Watch
 
 STAND_IN = """#!/bin/sh
 [ "$1" = version ] && echo v3.260.0 && exit 0
@@ -61,3 +63,14 @@ def test_a_command_that_ends_by_itself_is_not_hopeless_later(cli: Engine, tmp_pa
     assert asked
     assert max(asked) <= over + 0.1
     assert cli.stopped is None
+
+
+def test_errors_name_resources_as_people_do_and_say_why() -> None:
+    urn = "urn:pulumi:s::p::a:b:Platform$a:b:Server$kubernetes:apps/v1:Deployment::smoke"
+    messages = [f'<{{%reset%}}>resource "{urn}" was created, but failed: no image<{{%reset%}}>\n', "update failed"]
+    watch = Watch()
+    for message, whose in zip(messages, (urn, ""), strict=True):
+        diagnostic = SimpleNamespace(severity="error", message=message, urn=whose)
+        watch.see(SimpleNamespace(resource_pre_event=None, res_outputs_event=None, diagnostic_event=diagnostic))
+    deployment = "kubernetes:apps/v1:Deployment smoke"
+    assert watch.faults == (f'{deployment}: resource "{deployment}" was created, but failed: no image',)
