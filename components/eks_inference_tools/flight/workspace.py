@@ -34,6 +34,7 @@ NEEDED = {
 _COLOURS = re.compile(r"<\{%[^%]*%\}>|\x1b\[[\d;]*m")
 _URN = re.compile(r'urn:pulumi:[^\s"]+')
 _NO_CAUSE = "update failed"
+_BY_SIGNAL = re.compile(r"code: -(\d+)")
 _WAIT_S = 5.0
 _MOST_FAULTS = 10
 _CLOSED = 0o600
@@ -216,6 +217,8 @@ def _shown(urn: str) -> str:
 
 def _said(error: CommandError) -> str:
     lines = [line.strip() for line in _COLOURS.sub("", str(error)).splitlines()]
+    if ended := next((match for line in lines if (match := _BY_SIGNAL.match(line))), None):
+        return f"the CLI was ended by signal {ended[1]}"
     telling = [line for line in lines if line.startswith("error:")] or [line for line in lines if line]
     return "; ".join(telling[:3])
 
