@@ -34,7 +34,6 @@ NEEDED = {
 _COLOURS = re.compile(r"<\{%[^%]*%\}>|\x1b\[[\d;]*m")
 _URN = re.compile(r'urn:pulumi:[^\s"]+')
 _NO_CAUSE = "update failed"
-_BY_SIGNAL = re.compile(r"code: -(\d+)")
 _WAIT_S = 5.0
 _MOST_FAULTS = 10
 _CLOSED = 0o600
@@ -61,7 +60,7 @@ class AutomationWorkspace:
             hint = f"pulumi stack init {program.stack}, and its secrets with pulumi config set --secret"
             raise ProblemsFound([Problem(f"the backend has no stack {program.stack}", hint=hint)]) from None
         except CommandError as error:
-            raise ProblemsFound([Problem("the stack cannot be read", given=_said(error))]) from None
+            raise ProblemsFound([Problem("the stack cannot be read", given=said_by(error))]) from None
 
     @property
     def version(self) -> str:
@@ -127,7 +126,7 @@ class AutomationWorkspace:
             why = "another update holds the stack: wait for it; if nobody runs one: pulumi cancel"
             return Outcome(self._engine.stopped or "failed", (why,))
         except CommandError as error:
-            faults = (*lost, *(watch.faults or (_said(error),)))
+            faults = (*lost, *(watch.faults or (said_by(error),)))
             return Outcome(self._engine.stopped or "failed", faults[:_MOST_FAULTS], watch.timed)
         return Outcome("done", (), watch.timed)
 
@@ -215,10 +214,12 @@ def _shown(urn: str) -> str:
     return f"{parts[2].rpartition('$')[2]} {parts[3]}" if len(parts) == 4 else urn
 
 
-def _said(error: CommandError) -> str:
-    lines = [line.strip() for line in _COLOURS.sub("", str(error)).splitlines()]
-    if ended := next((match for line in lines if (match := _BY_SIGNAL.match(line))), None):
-        return f"the CLI was ended by signal {ended[1]}"
+def said_by(error: CommandError) -> str:
+    """What the CLI said of its end: its errors, else its first lines."""
+    _, code, *lines = (line.strip() for line in _COLOURS.sub("", str(error)).splitlines())
+    if code.startswith("code: -"):
+        return f"the CLI was ended by signal {code.removeprefix('code: -')}"
+    lines = [line.removeprefix("stdout:").removeprefix("stderr:").strip() for line in lines]
     telling = [line for line in lines if line.startswith("error:")] or [line for line in lines if line]
     return "; ".join(telling[:3])
 

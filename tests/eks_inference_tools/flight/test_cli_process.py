@@ -6,11 +6,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from pulumi.automation import CommandError
+from pulumi.automation import CommandError, CommandResult
+from pulumi.automation.errors import create_command_error
 
 from eks_inference_tools.flight import engine
 from eks_inference_tools.flight.engine import Engine
-from eks_inference_tools.flight.workspace import Watch
+from eks_inference_tools.flight.workspace import Watch, said_by
 
 STAND_IN = """#!/bin/sh
 [ "$1" = version ] && echo v3.260.0 && exit 0
@@ -74,3 +75,16 @@ def test_errors_name_resources_as_people_do_and_say_why() -> None:
         watch.see(SimpleNamespace(resource_pre_event=None, res_outputs_event=None, diagnostic_event=diagnostic))
     deployment = "kubernetes:apps/v1:Deployment smoke"
     assert watch.faults == (f'{deployment}: resource "{deployment}" was created, but failed: no image',)
+
+
+@pytest.mark.parametrize(
+    ("stdout", "stderr", "code", "said"),
+    [
+        ("Updating (s):\n 1 created", "warning: w\nerror: no stack\n", 255, "error: no stack"),
+        ("", "error: no stack", 255, "error: no stack"),
+        ("Updating (s):\n 1 created", "", 1, "Updating (s):; 1 created"),
+        ("Destroying (s):", "", -9, "the CLI was ended by signal 9"),
+    ],
+)
+def test_the_cli_is_quoted(stdout: str, stderr: str, code: int, said: str) -> None:
+    assert said_by(create_command_error(CommandResult(stdout, stderr, code))) == said
