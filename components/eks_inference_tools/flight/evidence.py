@@ -25,6 +25,7 @@ _NOT_STARTED = frozenset(
     ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerError", "RunContainerError")
 )
 _CRASHED = frozenset(("CrashLoopBackOff",))
+_QUOTED = re.compile(r'"[^"]*"')
 _METRIC = re.compile(r"^# TYPE (?P<name>[a-zA-Z_:][\w:]*) ", re.MULTILINE)
 _FIRST_TOKEN = re.compile(r"time to first token (?P<first>\d+\.\d+) s")
 LOAD_METRICS = ("ttft_ms", "itl_ms", "e2e_ms")
@@ -47,7 +48,9 @@ def explained(messages: Sequence[str]) -> tuple[str, ...]:
     """The messages, each in one line of bounded length, with what it means."""
     found: list[str] = []
     for message in dict.fromkeys(" ".join(one.split()) for one in messages):
-        said = message if len(message) <= MOST_LETTERS else f"{message[: MOST_LETTERS - 1]}…"
+        said = message
+        if len(message) > MOST_LETTERS:  # what happened stands at the beginning, and why at the end
+            said = f"{message[: MOST_LETTERS // 2]} … {message[3 - MOST_LETTERS // 2 :]}"
         why = meaning(message)
         found.append(f"{said} ({why})" if why else said)
     return tuple(found[:MOST_LINES])
@@ -59,14 +62,15 @@ def troubles(checks: Sequence[Check], events: Sequence[Object], logs: Mapping[st
     ``logs`` are by container.
     """
     wrong = [f"{one.subject}: {one.finding.found}; expected: {one.finding.expected}" for one in checks if one.verdict != "ok"]
-    warned = [
-        f"{text(at(one, 'involvedObject', 'kind'))} {text(at(one, 'involvedObject', 'name'))}: {text(one.get('reason'))}: "
-        f"{text(one.get('message'))}"
-        for one in events
-        if one.get("type") == "Warning"
-    ]
+    warned: dict[tuple[str, ...], str] = {}
+    for one in events:
+        if one.get("type") == "Warning":
+            whose = f"{text(at(one, 'involvedObject', 'kind'))} {text(at(one, 'involvedObject', 'name'))}"
+            reason, message = text(one.get("reason")), text(one.get("message")).removeprefix("(combined from similar events): ")
+            # A controller that tries again and again says the same of pods with other names.
+            warned[whose, reason, _QUOTED.sub("", message)] = f"{whose}: {reason}: {message}"
     last = [f"log of {name}: {line}" for name, log in logs.items() for line in log.strip().splitlines()[-3:]]
-    return (*explained(wrong), *explained(warned[-MOST_LINES:]), *explained(last))
+    return (*explained(wrong), *explained([*warned.values()][-MOST_LINES:]), *explained(last))
 
 
 def not_running(pods: Sequence[Object]) -> Iterator[tuple[str, str, str]]:

@@ -12,6 +12,7 @@ from eks_inference.catalog.instances import instance_type
 from eks_inference_tools.cli import main
 from eks_inference_tools.flight.bundle import COLUMNS, bundle_of
 from eks_inference_tools.flight.evidence import (
+    MOST_LETTERS,
     answer_rows,
     explained,
     facts,
@@ -294,6 +295,20 @@ def test_the_smoke_stacks_have_the_nodes_and_servers_of_the_smoke_test() -> None
         assert instance_type(row["instance"]).chip == chip or chip == "nvidia"
     assert {"smoke-inf2", "smoke-trn2", "smoke-gpu"} <= {*STACKS}
     assert recorded("smoke-gpu").stack == "smoke-gpu"
+
+
+def test_what_a_controller_says_again_of_other_pods_is_told_once() -> None:
+    refused = 'Error creating: pods "a-{}" is forbidden: ' + "ValidatingAdmissionPolicy " * 20 + "gave it no credentials"
+    messages = [refused.format(1), refused.format(2), f"(combined from similar events): {refused.format(3)}", 'pull "i:1"']
+    events = [
+        {"type": "Warning", "reason": "R", "message": one, "involvedObject": {"kind": "ReplicaSet", "name": "a"}}
+        for one in messages
+    ]
+    refusal, pull = troubles([], events, {})
+    assert refusal.startswith('ReplicaSet a: R: Error creating: pods "a-3"')
+    assert refusal.endswith("gave it no credentials")
+    assert len(refusal) == MOST_LETTERS
+    assert pull == 'ReplicaSet a: R: pull "i:1"'
 
 
 def test_failed_checks_are_trouble() -> None:
