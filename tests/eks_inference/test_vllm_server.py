@@ -558,7 +558,7 @@ def test_neuron_keeps_compiled_graphs_in_s3_by_content() -> None:
 
 
 def cache_place(spec: VllmServerSpec) -> str:
-    return plan.environment(spec, NEURON.instance_type)["NEURON_COMPILE_CACHE_URL"]
+    return plan.environment(spec, NEURON)["NEURON_COMPILE_CACHE_URL"]
 
 
 def test_flags_are_read_as_vllm_reads_them() -> None:

@@ -3,10 +3,10 @@
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT, STACKS, recorded
+from eks_inference.catalog import times
 from eks_inference.catalog.engines import engines
 from eks_inference.catalog.models import find_model
+from eks_inference.catalog.times import INSTANT, PASSES, Pass, Typical, phase_time, resource_time
 from eks_inference_tools.cli import main
-from eks_inference_tools.timeline import times
 from eks_inference_tools.timeline.chart import chart
 from eks_inference_tools.timeline.comparing import compared
 from eks_inference_tools.timeline.document import document
@@ -27,7 +28,6 @@ from eks_inference_tools.timeline.starts import Starts
 from eks_inference_tools.timeline.steps import create_time, creation, deletion, what
 from eks_inference_tools.timeline.text import render_text
 from eks_inference_tools.timeline.timeline import Timeline, timeline
-from eks_inference_tools.timeline.times import INSTANT, PASSES, Pass, Typical, phase_time, resource_time
 from eks_inference_tools.timeline.whatifs import what_ifs
 from eks_inference_tools.timeline.wording import duration, summary
 from golden import assert_golden
@@ -36,7 +36,7 @@ from stackgraph.graph.document import Graph, Resource, is_read
 from stackgraph.graph.order import needs
 from variants import recorded_with
 
-TIMES = tomllib.loads((ROOT / "components/eks_inference_tools/timeline/times.toml").read_text())
+TIMES = tomllib.loads((ROOT / "components/eks_inference/catalog/times.toml").read_text())
 
 
 def taking(p50: float, low: float | None = None, high: float | None = None) -> Typical:
@@ -424,7 +424,7 @@ def test_a_row_has_a_source_a_date_and_a_range(one: Mapping[str, Any]) -> None:
     assert 0 <= one["low"] <= one["p50"] <= one["high"]
     assert one["samples"] >= 1
     assert len(one["source"]) > 4
-    date.fromisoformat(f"{one['date']}-01")
+    date.fromisoformat(f"{one['read']}-01")
 
 
 def test_rows_cite_logs_that_are_named_and_every_log_is_cited() -> None:
@@ -433,7 +433,7 @@ def test_rows_cite_logs_that_are_named_and_every_log_is_cited() -> None:
     assert not [one["source"] for _, one in ROWS if re.search(r"[Ll]ogs [A-Z]\b", one["source"])]
     vpc = resource_time("create", "aws:ec2/vpc:Vpc", "")
     assert vpc
-    assert TIMES["logs"]["A"] in vpc.source
+    assert TIMES["logs"]["A"]["source"] in vpc.source
 
 
 def test_no_two_rows_are_for_the_same() -> None:
@@ -588,3 +588,69 @@ def test_the_chart_marks_what_decides() -> None:
         "Karpenter starts a node of inferentia-inf2",
     ]
     assert chart(timeline(graph_of(Resource(urn("a"), "kubernetes:core/v1:ConfigMap", "a")))) is None
+
+
+# -- waiting ---------------------------------------------------------------------------------------------------------------------
+
+GPU_SERVER = {"tensor_parallel": 8, "devices": 8, "max_model_len": 8192, "max_num_seqs": 4, "disk_gib": 1400}
+LARGE = {
+    "70B": ("g6e.48xlarge", {"model": {"id": "unsloth/Llama-3.3-70B-Instruct"}}),
+    "405B": ("p5en.48xlarge", {"model": {"id": "meta-llama/Llama-3.1-405B-Instruct", "gated": False}}),
+    "671B": ("p6-b200.48xlarge", {"model": {"id": "deepseek-ai/DeepSeek-R1"}}),
+    "70B from S3": (
+        "g6e.48xlarge",
+        {"model": {"kind": "s3", "uri": "s3://models/llama", "id": "unsloth/Llama-3.3-70B-Instruct", "size_gib": 150}},
+    ),
+}
+"""Large models on nodes whose local disks have no known speed."""
+
+
+def of_large(name: str) -> Graph:
+    type_, server = LARGE[name]
+    pool = {"instance_types": [type_], "root_volume_gib": 2000}
+    return recorded_with({"pools": {"gpu": pool}, "servers": {"qwen3": GPU_SERVER | server}}, "smoke-gpu")
+
+
+@pytest.mark.parametrize("build", [*(partial(recorded, one) for one in STACKS), *(partial(of_large, one) for one in LARGE)])
+def test_nobody_gives_up_on_a_start_that_is_as_slow_as_the_slowest_seen(build: Callable[[], Graph]) -> None:
+    graph = build()
+    for urn_, start in Starts(graph).by_urn.items():
+        deployment = graph.by_urn[urn_]
+        if start.role != "server" or deployment.type != "kubernetes:apps/v1:Deployment":
+            continue
+        spec = deployment.inputs["spec"]
+        [container] = [one for one in spec["template"]["spec"]["containers"] if "startupProbe" in one]
+        probe, names = container["startupProbe"], {one["name"]: one.get("value") for one in container["env"]}
+        slowest = {one.name: one.time.high for one in phases(replace(start, from_hub=True)) if one.time}
+        before = {"node", "pull"} | ({"download"} if "initContainers" in spec["template"]["spec"] else set())
+        patience = probe["failureThreshold"] * probe["periodSeconds"]
+        assert sum(seconds for name, seconds in slowest.items() if name not in before) <= patience
+        assert sum(slowest.values()) <= spec["progressDeadlineSeconds"] < int(deployment.options["customTimeouts"]["create"][:-1])
+        assert patience >= int(names.get("VLLM_ENGINE_READY_TIMEOUT_S") or 0)
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_large_model_is_waited_for_by_its_bytes(name: str) -> None:
+    [(urn_, start)] = [(one, start) for one, start in Starts(of_large(name)).by_urn.items() if start.role == "server"]
+    assert start.weights_gb
+    [container] = of_large(name).by_urn[urn_].inputs["spec"]["template"]["spec"]["containers"]
+    download, load = phase_time("download"), phase_time("load", "nvidia")
+    assert download
+    assert load
+    probe = container["startupProbe"]
+    assert probe["failureThreshold"] * probe["periodSeconds"] >= start.weights_gb * (download.high + load.high) > 1200
+
+
+def test_a_model_of_config_json_takes_as_long_as_one_of_the_catalog() -> None:
+    model, shape = "Qwen/Qwen3-0.6B", {"model_type": "qwen3", "hidden_size": 1024, "num_hidden_layers": 28}
+    shape |= {"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 3072}
+    shape |= {"vocab_size": 151936, "tie_word_embeddings": True, "max_position_embeddings": 40960}
+    own = recorded_with({"servers": {"qwen3": {"model": {"id": "ours/own", "shape": shape}}}}, "smoke-gpu")
+    known = recorded("smoke-gpu")
+    assert find_model(model)
+    assert seconds_of(own) == seconds_of(known)
+
+
+def seconds_of(graph: Graph) -> list[tuple[str, Typical | None]]:
+    [start] = [one for one in Starts(graph).by_urn.values() if one.role == "server"]
+    return [(one.name, one.time) for one in phases(start)]

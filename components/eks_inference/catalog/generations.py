@@ -50,6 +50,8 @@ class Generation(ForAccelerator, Row):
     """Where compiled graphs can persist: ``s3`` is a bucket or a folder, ``folder`` only a folder."""
     compile_cache_variable: str
     """Environment variable that holds the location."""
+    compile_timeout_variable: str = ""
+    """Environment variable with the seconds that a compilation may take. Empty: nothing ends it."""
     kv_pool: KvPool | None = None
     """Limits of the page pool. None: pages take the memory that weights leave free."""
     needs_block_size: bool = False

@@ -1,9 +1,11 @@
-"""Calculates how long a disk takes for a cold start, and the limits for waiting that follow from it. Pure; no pulumi.
+"""Calculates how long a cold start is waited for: by the bytes that it moves, and by the slowest rates seen. Pure; no pulumi.
 
-Only disks can be calculated. Nobody promises how fast a registry or the Hub sends, a compiler compiles and devices load. So
-the seconds here are what a start takes at least, with all pods of a node at once, and limits are far above them.
+Nobody promises how fast a registry or the Hub sends, a compiler compiles and devices load. So a phase is waited for as long as
+the engine profile says, and longer where its bytes need it: at the slowest rate of ``catalog/times.toml``, which is also the
+upper end of the timeline, and several times as long as the disk takes with all pods of a node at once.
 
-Sources: image sizes of catalog/engines.toml; weights of catalog/models.toml; throughput of root disks (``pools/disks.py``).
+Sources: image sizes of catalog/engines.toml; weights of catalog/models.toml or of the model's shape; rates of catalog/times.toml;
+throughput of root disks (``pools/disks.py``).
 """
 
 import math
@@ -11,7 +13,9 @@ from dataclasses import dataclass, replace
 
 from eks_inference.catalog.engines import EngineProfile, Startup
 from eks_inference.catalog.models import Model
+from eks_inference.catalog.times import Typical, phase_time
 from eks_inference.placement import Placement
+from eks_inference.serving.features import EngineFeatures
 from eks_inference.serving.shape import ServerSpec
 
 MARGIN = 3
@@ -36,53 +40,89 @@ class Phase:
 
 @dataclass(frozen=True)
 class ColdStart:
-    """A cold start of all pods that a node holds. ``model`` is None where pods download none, or one of unknown size."""
+    """A cold start of all pods that a node holds. ``model`` is None where its size is unknown."""
 
     engine: EngineProfile
     model: Model | None
     placement: Placement
     devices: int
     """Devices of one pod."""
+    downloads: bool = True
+    """Whether pods write the model to their node; otherwise it is on a volume."""
+    draft_bytes: int = 0
+    """Weights of a draft model, which pods download beside the model."""
 
     @property
     def phases(self) -> tuple[Phase, ...]:
         """The phases in their order."""
         startup = self.engine.startup
         pods = max(self.placement.instance_type.devices // max(self.devices, 1), 1)
-        speed = self.placement.disk_mib_s
-        weights = (self.model.name, pods, self.model.weight_bytes() / 1e9) if self.model else None
+        weights = (self.model.name, pods, self.weight_bytes / 1e9) if self.model and self.downloads else None
+        disk, hub = self.placement.disk_mib_s, phase_time("download")
         return (
             Phase("a node starts", startup.node_start_s),
             pull(self.engine, self.placement),
-            moved("its pods download the model", startup.download_s, weights, speed, _LOCAL),
+            moved("its pods download the model", startup.download_s, weights, disk, _LOCAL, hub),
             Phase("the engine compiles", startup.compile_s),
-            Phase("it loads", startup.load_s),
+            Phase("it loads", _waited(startup.load_s, phase_time("load", self.engine.accelerator), self.weight_bytes / 1e9)),
         )
 
     @property
     def startup(self) -> Startup:
-        """The limits of the engine profile, raised where the disk needs more."""
-        _, pull, download, *_ = self.phases
-        return replace(self.engine.startup, image_pull_s=pull.limit_s, download_s=download.limit_s)
+        """The limits of the engine profile, raised where the bytes of the image or the model need more."""
+        _, pull, download, _, load = self.phases
+        return replace(self.engine.startup, image_pull_s=pull.limit_s, download_s=download.limit_s, load_s=load.limit_s)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Size of all weights that a pod loads, as published. 0: unknown."""
+        return self.model.weight_bytes() + self.draft_bytes if self.model else 0
 
 
 def pull(engine: EngineProfile, placement: Placement) -> Phase:
     """Returns the phase in which a node pulls the engine's image."""
     image = ("image", 1, engine.image_gb) if engine.image_gb else None
-    return moved("it pulls the image", engine.startup.image_pull_s, image, placement.disk_mib_s, _LOCAL)
+    return moved("it pulls the image", engine.startup.image_pull_s, image, placement.disk_mib_s, _LOCAL, phase_time("pull"))
 
 
-def moved(what: str, limit_s: int, content: tuple[str, int, float] | None, mib_s: int | None, place: str) -> Phase:
-    """Returns a phase that reads or writes ``content`` (name, copies, gigabytes of each) at so many MiB/s; None: unknown."""
-    if content is None or mib_s is None:
-        return Phase(what, limit_s, working=f"speed of {place} unknown" if content else "size unknown")
+def moved(
+    what: str, limit_s: int, content: tuple[str, int, float] | None, mib_s: int | None, place: str, rate: Typical | None = None
+) -> Phase:
+    """Returns a phase that writes or reads ``content`` (name, copies, gigabytes of each) at so many MiB/s; None: unknown.
+
+    ``rate`` is how long one gigabyte takes where it comes from.
+    """
+    if content is None:
+        return Phase(what, limit_s, working="size unknown")
     name, copies, gigabytes = content
+    limit_s = _waited(limit_s, rate, gigabytes)
+    if mib_s is None:
+        slowest = f"; {gigabytes:.1f} GB x {rate.high:g} s at the slowest seen" if rate else ""
+        return Phase(what, limit_s, working=f"speed of {place} unknown{slowest}")
     disk_s = math.ceil(copies * gigabytes * 1e9 / (mib_s * _MIB))
     times = f"{copies} x " if copies > 1 else ""
     return Phase(what, max(limit_s, MARGIN * disk_s), disk_s, f"{name}: {times}{gigabytes:.1f} GB / {mib_s} MiB/s")
 
 
+def _waited(limit_s: int, rate: Typical | None, gigabytes: float) -> int:
+    """The limit of a phase that may be as slow as the slowest that was seen."""
+    return max(limit_s, math.ceil(rate.high * gigabytes)) if rate else limit_s
+
+
 def cold_start(spec: ServerSpec, placement: Placement, devices: int) -> ColdStart:
     """Returns the cold start of a server whose pods have so many devices each."""
-    model = None if spec.stores_model else spec.model.known
-    return ColdStart(spec.profile, model, placement, devices)
+    draft = spec.draft_bytes if isinstance(spec, EngineFeatures) else 0
+    return ColdStart(spec.profile, spec.model.known, placement, devices, not spec.stores_model, draft)
+
+
+def engine_limits(engine: EngineProfile, timeout_s: int) -> dict[str, str]:
+    """Returns the variables with which vLLM itself waits ``timeout_s`` for its engine, and as long as one may for a compiler.
+
+    Without them it gives both 600 seconds (vllm/envs.py of release 0.30.0, VLLM_ENGINE_READY_TIMEOUT_S; AWS Neuron documentation,
+    Llama 3.3 70B tutorial), however long the probes of a pod wait.
+    """
+    compiler = engine.generation.compile_timeout_variable
+    return {
+        "VLLM_ENGINE_READY_TIMEOUT_S": str(timeout_s),
+        **({compiler: str(engine.startup.compile_s)} if compiler else {}),
+    }

@@ -99,7 +99,8 @@ class ServingFacts:
     @property
     def cold_start(self) -> ColdStart:
         """What a start from nothing takes."""
-        return ColdStart(self.engine, self.model if self.downloads else None, self.placement, self.devices)
+        draft = self.features.draft_bytes if self.features else 0
+        return ColdStart(self.engine, self.model, self.placement, self.devices, self.downloads, draft)
 
     @property
     def instance(self) -> InstanceType:

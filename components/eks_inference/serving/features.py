@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from eks_inference.catalog.features import Choice, documented
+from eks_inference.catalog.models import find_model
 from eks_inference.merge import merged
 from eks_inference.spec import Spec
 
@@ -64,6 +65,12 @@ class Speculation(Spec):
         description="Size of the weights of a draft that is not in the catalog, which rules add to those of the model. Without "
         "it, the memory is not judged.",
     )
+
+    @property
+    def draft_bytes(self) -> int:
+        """Size of the weights of the draft. 0: there is none, or its size is unknown."""
+        known = find_model(self.draft) if self.draft else None
+        return known.weight_bytes() if known else int((self.draft_gib or 0) * 1024**3)
 
     @model_validator(mode="after")
     def _draft_is_the_methods(self) -> Self:
@@ -133,6 +140,11 @@ class EngineFeatures(Spec):
         description="KV cache in 8 bits: twice the sequences in the same memory, slightly different answers. Default: as dtype.",
     )
     speculation: Speculation | None = Field(default=None, description="Speculative decoding. Default: none.")
+
+    @property
+    def draft_bytes(self) -> int:
+        """Size of the weights of the draft. 0: there is none, or its size is unknown."""
+        return self.speculation.draft_bytes if self.speculation else 0
 
     @property
     def draft(self) -> str | None:

@@ -376,8 +376,8 @@ def _with_features(settings: MemorySettings, features: EngineFeatures | None) ->
     if features.quantized_weights:
         settings = replace(settings, quantized_bytes=_QUANTIZED_BYTES[features.quantized_weights])
     if features.speculation and features.speculation.draft:
-        draft, size = find_model(features.speculation.draft), features.speculation.draft_gib
-        settings = replace(settings, draft_bytes=draft.weight_bytes() if draft else int((size or 0) * GIB), draft=draft)
+        draft = find_model(features.speculation.draft)
+        settings = replace(settings, draft_bytes=features.draft_bytes, draft=draft)
     return settings
 
 

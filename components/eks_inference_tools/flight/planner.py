@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from eks_inference.catalog.times import INSTANT
 from eks_inference_tools.cost.charges import SCALES
 from eks_inference_tools.cost.estimate import Estimate, estimated
 from eks_inference_tools.cost.price_book import OwnPrices
@@ -11,7 +12,6 @@ from eks_inference_tools.flight.rungs import Rung
 from eks_inference_tools.timeline.planner import Step
 from eks_inference_tools.timeline.steps import creation, deletion
 from eks_inference_tools.timeline.timeline import Course, End, timeline
-from eks_inference_tools.timeline.times import INSTANT
 from stackgraph.graph.describe import short_component_type
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_component
 from stackgraph.graph.structure import Structure

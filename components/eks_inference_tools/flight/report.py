@@ -12,10 +12,10 @@ from typing import Any, Literal
 from eks_inference.catalog.instances import instance_types
 from eks_inference.catalog.prices import service_price, services
 from eks_inference.catalog.tables import table
+from eks_inference.catalog.times import phase_time, resource_time
 from eks_inference.catalog.versions import kubernetes_versions
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.flight.evidence import public
-from eks_inference_tools.timeline.times import phase_time, resource_time
 from stackgraph.graph.values import grouped
 
 Verdict = Literal["contradicted", "confirmed", "new"]
@@ -238,7 +238,7 @@ def as_rows(bundle: Mapping[str, Any]) -> str:
                     f"high = {seconds[-1]:g}",
                     f"samples = {len(seconds)}",
                     f"source = {json.dumps(source)}",
-                    f'date = "{same[0]["date"][:7]}"',
+                    f'read = "{same[0]["date"][:7]}"',
                 ]
             )
         )

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from eks_inference.catalog.times import Typical
 from eks_inference_tools.timeline.planner import Step
 from eks_inference_tools.timeline.timeline import CAVEAT, Course, End, Timeline
-from eks_inference_tools.timeline.times import Typical
 from eks_inference_tools.timeline.whatifs import what_ifs
 
 
@@ -52,5 +52,5 @@ def _typical(time: Typical | None) -> dict[str, Any] | None:
         "high": round(time.high),
         "samples": time.samples,
         "source": time.source,
-        "date": time.date,
+        "date": time.read,
     }

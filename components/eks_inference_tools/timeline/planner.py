@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
-from eks_inference_tools.timeline.times import PASSES, Pass, Typical
+from eks_inference.catalog.times import PASSES, Pass, Typical
 
 
 @dataclass(frozen=True)

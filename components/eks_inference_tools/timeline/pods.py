@@ -6,7 +6,7 @@ from typing import Literal
 
 from eks_inference.catalog.accelerators import Accelerator, ForAccelerator
 from eks_inference.catalog.models import Model
-from eks_inference_tools.timeline.times import Typical, phase_time
+from eks_inference.catalog.times import Typical, phase_time
 
 _MIB = 1024**2
 
@@ -107,8 +107,13 @@ def _of_server(start: PodStart) -> Iterator[Phase]:
             yield _compilation(start)
         yield Phase("start", f"the server loads {model}", phase_time("start, compiled", start.accelerator, start.billions))
         return
-    name = "start, compiled" if start.compiled else "start"
-    yield Phase("start", f"the server loads {model} and starts", phase_time(name, start.accelerator, start.billions))
+    whole = phase_time("start, compiled" if start.compiled else "start", start.accelerator, start.billions)
+    load, size = phase_time("load", start.accelerator), start.weights_gb
+    if whole is None and load and size is not None:
+        yield Phase("load", f"the server loads {model}", load.times(size))
+        yield Phase("start", "it compiles and starts", None)
+        return
+    yield Phase("start", f"the server loads {model} and starts", whole)
 
 
 def _download(start: PodStart) -> Phase:

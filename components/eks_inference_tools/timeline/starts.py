@@ -5,14 +5,18 @@ The specs of components of this library say what a server does; of other program
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE
 from eks_inference.catalog.accelerators import DEVICE_RESOURCES, Accelerator
 from eks_inference.catalog.engines import EngineProfile, engines
-from eks_inference.catalog.models import find_model
+from eks_inference.catalog.models import Model, find_model
+from eks_inference.faults import SpecError
 from eks_inference.serving.pods import ROLE_LABEL
+from eks_inference.serving.spec import described
 from eks_inference_tools.reading.device_claims import OF_KIND
 from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
 from eks_inference_tools.reading.workloads import workloads
@@ -38,13 +42,22 @@ _ENDING = ("Job", "CronJob", "RayJob")
 class ServerFacts:
     """What a component says of the server that it runs.
 
-    ``name`` is what users call it. ``source`` is the kind of its model's source in a stack file. ``model`` is its id.
+    ``name`` is what users call it. ``source`` is the kind of its model's source in a stack file. ``model`` is its id, ``shape``
+    what the stack says of one that the catalog does not know.
     """
 
     name: str
     source: str
     model: str
+    shape: Mapping[str, Any]
     engine: EngineProfile | None
+
+    @property
+    def known(self) -> Model | None:
+        """The model with its size; None: unknown."""
+        with suppress(SpecError):  # a component of somebody else, whose shape means something else
+            return described(self.model, self.shape) if self.shape else find_model(self.model)
+        return None
 
 
 class Starts:
@@ -122,7 +135,7 @@ class Starts:
             model = table(at(parent.inputs, "model")) if is_component(parent) else {}
             if kind := text(model.get("kind")):
                 engine = engines().get(text(at(parent.inputs, "engine")))
-                return ServerFacts(text(parent.name), kind, text(model.get("id")), engine)
+                return ServerFacts(text(parent.name), kind, text(model.get("id")), table(model.get("shape")), engine)
         return None
 
     def _above(self, resource: Resource) -> Iterator[Resource]:
@@ -147,7 +160,7 @@ class Starts:
             accelerator=accelerator or (engine.accelerator if engine else None),
             image=image,
             image_gb=engine.image_gb if engine else None,
-            model=find_model(model) if model else None,
+            model=facts.known if facts else find_model(model) if model else None,
             model_name=model.rstrip("/").rpartition("/")[2],
             from_hub=facts is None or facts.source == HUB,
             weights_stored=bool(facts and facts.source == VOLUME and role == "server"),

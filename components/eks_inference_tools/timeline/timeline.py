@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from eks_inference.catalog.times import PASSES, Pass
 from eks_inference_tools.reading.objects import title_of
 from eks_inference_tools.reading.parts import parts
 from eks_inference_tools.timeline.planner import Schedule, Step, schedules
 from eks_inference_tools.timeline.pods import PodStart
 from eks_inference_tools.timeline.starts import Starts
 from eks_inference_tools.timeline.steps import creation, deletion
-from eks_inference_tools.timeline.times import PASSES, Pass
 from stackgraph.graph.document import Graph, Resource
 
 CAVEAT = "Typical times that others published: no promises, and nothing here was measured with this program."

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from eks_inference.catalog.disks import FAST_IMAGE_PULL
+from eks_inference.catalog.times import instance_types_of
 from eks_inference_tools.timeline.pods import PodStart
 from eks_inference_tools.timeline.timeline import Timeline
-from eks_inference_tools.timeline.times import instance_types_of
 
 _FAST_MIB_S = 1000
 """Throughput of a root volume in the what-if: the figures of soci-snapshotter's authors are for this one."""

@@ -9,6 +9,7 @@ import pytest
 
 from conftest import ROOT, STACKS, recorded
 from eks_inference.catalog.instances import instance_type
+from eks_inference.catalog.times import resource_time
 from eks_inference_tools.cli import main
 from eks_inference_tools.flight.bundle import COLUMNS, bundle_of
 from eks_inference_tools.flight.evidence import (
@@ -24,7 +25,6 @@ from eks_inference_tools.flight.evidence import (
 )
 from eks_inference_tools.flight.meter import spent
 from eks_inference_tools.flight.report import as_rows, judged
-from eks_inference_tools.timeline.times import resource_time
 from eks_inference_tools.verify.verdicts import Check, failed, ok, wait
 from fake_automation import Trouble
 from flights import Flight, course, job_log
@@ -226,7 +226,7 @@ def test_rows_for_the_catalog_are_those_that_it_lacks(tmp_path: Path) -> None:
     assert all(row["source"].startswith("a first flight of ") for row in rows["create"])
     known = resource_time("create", "aws:eks/nodeGroup:NodeGroup", "")
     assert known
-    assert set(rows["create"][0]) == {"type", "p50", "low", "high", "samples", "source", "date"}
+    assert set(rows["create"][0]) == {"type", "p50", "low", "high", "samples", "source", "read"}
 
 
 def test_a_report_of_a_flight(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

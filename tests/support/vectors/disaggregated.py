@@ -105,6 +105,6 @@ VECTORS = {
     "DI015": Vector(
         pair,
         lambda: pair(store={"kind": "fsx_lustre", "throughput_mb_per_tib": 125}, download_timeout_minutes=12),
-        "the store alone needs",
+        "takes the store alone",
     ),
 }

@@ -3,6 +3,7 @@
 One Job writes the model into the store. Another reads it and writes it once more, split up by core. Each server reads all parts.
 """
 
+from eks_inference.catalog.times import Typical, phase_time
 from eks_inference.placement import Placement
 from eks_inference.serving.cold_start import Phase, moved, pull
 from eks_inference.serving.disaggregated.servers import roles_by_pod
@@ -24,7 +25,7 @@ def cold_start(spec: DisaggregatedPairSpec, placement: Placement) -> tuple[Phase
 
 def download(spec: DisaggregatedPairSpec) -> Phase:
     """Returns the phase in which a Job downloads the model."""
-    return _stored(spec, "a Job downloads the model", 1, spec.download_timeout_minutes * 60)
+    return _stored(spec, "a Job downloads the model", 1, spec.download_timeout_minutes * 60, phase_time("download"))
 
 
 def compilation(spec: DisaggregatedPairSpec) -> Phase:
@@ -41,7 +42,7 @@ def load(spec: DisaggregatedPairSpec) -> Phase:
     return _stored(spec, "the servers load it", copies, spec.profile.startup.load_s)
 
 
-def _stored(spec: DisaggregatedPairSpec, what: str, copies: int, limit_s: int) -> Phase:
+def _stored(spec: DisaggregatedPairSpec, what: str, copies: int, limit_s: int, rate: Typical | None = None) -> Phase:
     model = spec.model.known
     content = (model.name, copies, model.weight_bytes() / 1e9) if model else None
-    return moved(what, limit_s, content, node_mib_s(spec.store), "the store")
+    return moved(what, limit_s, content, node_mib_s(spec.store), "the store", rate)

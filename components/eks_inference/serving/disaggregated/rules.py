@@ -433,7 +433,8 @@ def buckets_cover_all_lengths(pair: DisaggregatedFacts) -> Iterator[Judgement]:
     "DI015",
     "The Jobs of a pair may take as long as its store needs.",
     fix="raise the limit, or give the store more throughput",
-    source="EFS and FSx for Lustre user guides, throughput; each Job moves the whole model (storage/throughput.py)",
+    source="EFS and FSx for Lustre user guides, throughput; each Job moves the whole model (storage/throughput.py); "
+    "catalog/times.toml, download",
 )
 def store_is_waited_for(pair: DisaggregatedFacts) -> Iterator[Judgement]:
     for phase, minutes, key in (
@@ -447,8 +448,8 @@ def store_is_waited_for(pair: DisaggregatedFacts) -> Iterator[Judgement]:
             holds=phase.limit_s <= minutes * 60,
             path=pair.at(key),
             working=(f"{phase.working} = {phase.disk_s} s; limit: {minutes * 60} s",),
-            message=f"{phase.what}, for which the store alone needs {phase.disk_s} s",
+            message=f"{phase.what}, which may take {phase.limit_s} s and takes the store alone {phase.disk_s} s",
             given=f"{minutes} minutes",
-            allowed=f"at least {math.ceil(phase.limit_s / 60)} minutes: {MARGIN} x what the store needs",
+            allowed=f"at least {math.ceil(phase.limit_s / 60)} minutes: {MARGIN} x what the store needs, or the slowest download",
             severity="error" if phase.disk_s > minutes * 60 else "warning",
         )

@@ -87,7 +87,7 @@ def port(spec: PrefillDecodeSpec) -> int:
 
 def _servers(name: str, spec: PrefillDecodeSpec, role: Role, placement: Placement) -> RoleServers:
     server = as_server(name, spec, role, placement.instance_type)
-    plain = vllm.engine(name, server, placement.instance_type)
+    plain = vllm.engine(name, server, placement)
     if spec.serving == "disaggregated":
         privileged = spec.kv_transfer.security == "privileged"
         plain = replace(

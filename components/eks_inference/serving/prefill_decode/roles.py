@@ -137,16 +137,10 @@ def _flags(spec: PrefillDecodeSpec, role: Role) -> dict[str, Any]:
 
 
 def _environment(spec: PrefillDecodeSpec, role: Role, shape: InstanceType) -> dict[str, str]:
-    startup = spec.profile.startup
-    # By default vLLM gives its engine 600 seconds to be ready, which no download and compilation of a large model takes.
-    waits = {"VLLM_ENGINE_READY_TIMEOUT_S": str(spec.role(role).startup_timeout_seconds or startup.engine_s)}
-    if shape.neuron:
-        waits["VLLM_NEURON_COMPILATION_TIMEOUT"] = str(startup.compile_s)
     if spec.serving == "baseline":
-        return waits
+        return {}
     unused = {"prefill": "DECODE", "decode": "PREFILL"}[role]
     return {
-        **waits,
         side_channel().port: str(spec.kv_transfer.side_channel_port),
         **nixl_profile(spec.profile.accelerator).environment,
         # Graphs that the role never runs.

@@ -154,9 +154,8 @@ def disk_of_a_pod_holds_the_model(server: ServingFacts) -> Iterator[Judgement]:
     if server.model is None:
         yield server.unknown_model("disk of a pod")
         return
-    draft = find_model(server.features.draft) if server.features and server.features.draft else None
-    weights = (server.model.weight_bytes() + (draft.weight_bytes() if draft else 0)) / 1024**3
-    names = " and ".join(one.name for one in (server.model, draft) if one)
+    weights, draft = server.cold_start.weight_bytes / 1024**3, server.features.draft if server.features else None
+    names = " and ".join(filter(None, (server.model.name, draft)))
     yield Judgement(
         holds=weights <= server.disk_gib,
         path=server.at("disk_gib"),

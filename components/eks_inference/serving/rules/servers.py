@@ -30,8 +30,8 @@ _LONGER = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
     "SRV001",
     "A server may take as long to start as it needs.",
     fix="leave the startup timeout out: the engine profile has a budget",
-    source="startup budgets of catalog/engines.toml, raised for slow disks; probes that kill loading servers: llm-d/llm-d#330, "
-    "kserve/kserve#5063, vllm-project/vllm#19377",
+    source="startup budgets of catalog/engines.toml, raised by the model's bytes at the slowest rates of catalog/times.toml, and "
+    "for slow disks; probes that kill loading servers: llm-d/llm-d#330, kserve/kserve#5063, vllm-project/vllm#19377",
 )
 def startup_is_waited_for(server: ServingFacts) -> Iterator[Judgement]:
     startup, given = server.startup, server.startup_timeout_s

@@ -7,7 +7,7 @@ from typing import Any
 from eks_inference.catalog.vllm_arguments import known_arguments, successors
 from eks_inference.rules import Judgement, Rule, rule
 from eks_inference.scaling.spec import HpaSpec, KedaSpec
-from eks_inference.serving.triton.facts import TritonFacts
+from eks_inference.serving.triton.facts import TritonFacts, further_facts
 from eks_inference.serving.triton.plan import triton_release
 
 _BACK_END = "triton-inference-server/vllm_backend"
@@ -240,18 +240,19 @@ def shares_fit(server: TritonFacts) -> Iterator[Judgement]:
     "TRI009",
     "A server has the time to load its models one after the other.",
     fix="raise startup_timeout_seconds",
-    source="Triton listens after all models are loaded; --model-load-thread-count=1; catalog/engines.toml, startup of one model",
+    source="Triton listens after all models are loaded; --model-load-thread-count=1; startup budget of each model, as SRV001",
 )
 def models_load_in_time(server: TritonFacts) -> Iterator[Judgement]:
-    count, each = len(server.spec.models), server.serving.startup.engine_s
-    if count > 1:
+    further = further_facts(server.spec, server.serving.placement)
+    each = [one.startup.engine_s for one in (server.serving, *(one.serving for one in further))]
+    if further:
         yield Judgement(
-            holds=server.serving.startup_timeout_s >= count * each,
+            holds=server.serving.startup_timeout_s >= sum(each),
             path=server.at("startup_timeout_seconds"),
-            working=(f"{count} models x {each} s = {count * each} s; given {server.serving.startup_timeout_s} s",),
-            message=f"a pod is killed before its {count} models are loaded, if each takes as long as one may",
+            working=(f"{' + '.join(map(str, each))} = {sum(each)} s; given {server.serving.startup_timeout_s} s",),
+            message=f"a pod is killed before its {len(each)} models are loaded, if each takes as long as one may",
             given=str(server.serving.startup_timeout_s),
-            allowed=f"at least {count * each}",
+            allowed=f"at least {sum(each)}",
         )
 
 

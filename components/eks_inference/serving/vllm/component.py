@@ -95,7 +95,7 @@ class VllmServer(ReplicatedServer):
         self._serve(
             name,
             spec,
-            plan.engine(name, spec, placement.instance_type),
+            plan.engine(name, spec, placement),
             storage=storage,
             hugging_face_token=hugging_face_token,
             secret_env=key_env,

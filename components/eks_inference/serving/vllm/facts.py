@@ -19,7 +19,7 @@ def serving_facts(spec: VllmServerSpec, placement: Placement, *, scheduler: bool
         max_num_seqs=spec.max_num_seqs,
         max_model_len=spec.max_model_len,
         arguments=tuple(plan.arguments(spec)),
-        environment=plan.environment(spec, placement.instance_type),
+        environment=plan.environment(spec, placement),
         compile_cache=bool(spec.sharding) or not isinstance(spec.cache, NoCompileCache),
         snapshot=spec.stores_model,
         disk_gib=spec.disk_gib if isinstance(spec.model, HubModel) and spec.kept_in is None else None,

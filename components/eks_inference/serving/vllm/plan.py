@@ -7,8 +7,10 @@ that receives SIGTERM aborts running requests), Neuron documentation (vLLM on Nx
 import hashlib
 
 from eks_inference.catalog.instances import InstanceType
+from eks_inference.placement import Placement
 from eks_inference.serving import pods
-from eks_inference.serving.deployment import Engine, model_copy_gib
+from eks_inference.serving.cold_start import engine_limits
+from eks_inference.serving.deployment import Engine, model_copy_gib, startup_timeout_seconds
 from eks_inference.serving.pods import SERVER_LABEL
 from eks_inference.serving.scripts import DOWNLOAD, DRAIN, KEEP_ARTIFACT, texts
 from eks_inference.serving.spec import HubModel
@@ -45,8 +47,9 @@ def arguments(spec: VllmServerSpec) -> list[str]:
     ]
 
 
-def environment(spec: VllmServerSpec, shape: InstanceType) -> dict[str, str]:
+def environment(spec: VllmServerSpec, placement: Placement) -> dict[str, str]:
     """Returns the environment of the server without secrets. In the pod, ``COMPILE_CACHE`` must precede it."""
+    shape = placement.instance_type
     kept = compile_cache_place(spec, shape.family, f"$({CACHE_VARIABLE})")
     ours = {
         # The home folder of the image belongs to root, and only this volume and /tmp are writable.
@@ -54,6 +57,7 @@ def environment(spec: VllmServerSpec, shape: InstanceType) -> dict[str, str]:
         # PyTorch looks up the name of the user and fails if there is none (vLLM issue 44548).
         "USER": "vllm",
         spec.profile.generation.compile_cache_variable: kept or f"{_SCRATCH}/compile-cache",
+        **engine_limits(spec.profile, startup_timeout_seconds(spec, placement)),
     }
     if shape.neuron:
         ours["NEURON_RT_LOG_LEVEL"] = "INFO"
@@ -101,18 +105,18 @@ def download(spec: VllmServerSpec) -> list[str]:
     return ["python3", f"{_SCRIPT_FOLDER}/{DOWNLOAD}", spec.model.id, revision(spec.model), folder]
 
 
-def engine(name: str, spec: VllmServerSpec, shape: InstanceType) -> Engine:
+def engine(name: str, spec: VllmServerSpec, placement: Placement) -> Engine:
     """Returns what vLLM decides about its pods."""
     digest = hashlib.sha256(scripts(spec)[DRAIN].encode()).hexdigest()
     settle = pods.settle_seconds(spec.behind_load_balancer)
     stop = f"sleep {settle}; python3 {_SCRIPT_FOLDER}/{DRAIN} {pods.DRAIN_SECONDS}"
     return Engine(
         name="vllm",
-        command=command(spec, shape),
+        command=command(spec, placement.instance_type),
         arguments=arguments(spec),
         # vllm-neuron keeps the checkpoint and compiled artifacts below its working directory.
         home=_SCRATCH,
-        environment=environment(spec, shape),
+        environment=environment(spec, placement),
         ports={PORT_NAME: port(spec)},
         health=(HEALTH, HEALTH),
         disk_gib=spec.disk_gib + model_copy_gib(spec),

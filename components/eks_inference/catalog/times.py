@@ -1,14 +1,13 @@
 """Typical times: loads ``times.toml``."""
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any, Literal
 
 from eks_inference.catalog.accelerators import Accelerator
+from eks_inference.catalog.tables import table
 
 Pass = Literal["low", "p50", "high"]
 PASSES: tuple[Pass, ...] = ("low", "p50", "high")
@@ -23,7 +22,7 @@ _LOG = re.compile(r"\b[Ll]og ([A-Z])\b")
 class Typical:
     """How long something typically takes: seconds, or seconds for each ``unit``.
 
-    ``p50`` is the median of what was seen, ``low`` the least, ``high`` the most. ``samples`` is how often it was seen. ``date``
+    ``p50`` is the median of what was seen, ``low`` the least, ``high`` the most. ``samples`` is how often it was seen. ``read``
     (YYYY-MM) is when it was published or read.
     """
 
@@ -32,7 +31,7 @@ class Typical:
     high: float
     samples: int
     source: str
-    date: str
+    read: str
 
     def at(self, which: Pass) -> float:
         return {"low": self.low, "p50": self.p50, "high": self.high}[which]
@@ -40,12 +39,12 @@ class Typical:
     def times(self, amount: float, but_at_least: float = 0) -> "Typical":
         """Returns the time for so many units, which a disk or a network may bound below."""
         low, p50, high = (max(self.at(which) * amount, but_at_least) for which in PASSES)
-        return Typical(p50, low, high, self.samples, self.source, self.date)
+        return Typical(p50, low, high, self.samples, self.source, self.read)
 
     def by(self, factor: "Typical") -> "Typical":
         """Returns this time multiplied by a ratio."""
         low, p50, high = (self.at(which) * factor.at(which) for which in PASSES)
-        return Typical(p50, low, high, min(self.samples, factor.samples), f"{self.source}; {factor.source}", self.date)
+        return Typical(p50, low, high, min(self.samples, factor.samples), f"{self.source}; {factor.source}", self.read)
 
 
 INSTANT = Typical(0, 0, 0, 0, "", "")
@@ -102,12 +101,11 @@ def _specific(row: PhaseRow) -> int:
 
 def logs() -> Mapping[str, str]:
     """The logs that rows cite by a letter."""
-    return _document()["logs"]
+    return {letter: log["source"] for letter, log in _document()["logs"].items()}
 
 
-@cache
 def _document() -> Mapping[str, Any]:
-    return tomllib.loads(files("eks_inference_tools.timeline").joinpath("times.toml").read_text(encoding="utf-8"))
+    return table("times.toml")
 
 
 @cache
@@ -132,4 +130,4 @@ def _phases() -> tuple[PhaseRow, ...]:
 
 def _typical(row: Mapping[str, Any]) -> Typical:
     source = _LOG.sub(lambda found: f"log {found[1]} ({logs()[found[1]]})", row["source"])
-    return Typical(row["p50"], row["low"], row["high"], row["samples"], source, row["date"])
+    return Typical(row["p50"], row["low"], row["high"], row["samples"], source, row["read"])
