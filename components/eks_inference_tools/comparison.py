@@ -12,6 +12,7 @@ from eks_inference_tools.reading.titles import COST, TIME, TITLES
 from eks_inference_tools.reading.words import WORDS, cluster_version, node_traits, nodes
 from eks_inference_tools.reading.workloads import requested
 from eks_inference_tools.timeline.comparing import change
+from eks_inference_tools.timeline.outages import outages
 from stackgraph.diff.domain import ComparedDomain, Danger
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.document import Graph
@@ -32,6 +33,7 @@ def eks_compared(prices: OwnPrices | None = None) -> ComparedDomain:
         yield from dangers(diff)
         yield from resolved_otherwise(diff)
         if diff.base and diff.head and diff.changed:
+            yield from outages(diff, figures.time(diff.base), figures.time(diff.head))
             yield from cost.dangers(figures.cost(diff.base), figures.cost(diff.head))
 
     return ComparedDomain(

@@ -78,7 +78,9 @@ def test_sources_are_said_and_dates_are_dates(file: str):
     said = list(provenance(table(file)))
     assert said
     for name, value in said:
-        pattern = r"20\d\d-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?" if name == "read" else r"\S.{9,}\S|log [A-Z]"  # a log of times.toml
+        pattern = (
+            r"20\d\d-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?" if name == "read" else r"\S.{9,}\S|log [A-Z]"
+        )  # a log of times.toml
         assert isinstance(value, str), value
         assert re.fullmatch(pattern, value), value
 

@@ -1,5 +1,6 @@
 """What a comparison warns of about clusters, nodes, models and servers."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from conftest import recorded
 from eks_inference_tools.comparison import eks_compared
 from stackgraph.diff.dangers import dangers
+from stackgraph.diff.domain import Danger, Weight
 from stackgraph.diff.graphs import compare
 from stackgraph.graph.document import Graph, Resource
 from variants import recorded_with
@@ -146,5 +148,71 @@ def test_a_server_that_stops_before_its_successor_starts_is_a_danger(stack: str,
         for length in (8192, 4096)
     )
     found = [one for one in dangers(compare(before, after), eks_compared()) if one.kind == "server-stopped"]
-    assert {role for role in ("decode", "prefill", "router") for one in found if f"-{role}-" in one.what} == stops
-    assert all("its predecessor ends before it starts, and nothing answers for a cold start" in one.what for one in found)
+    assert {role for role in ("decode", "prefill", "router") for one in found if f"({role})" in one.what} == stops
+    assert all("answers nothing for at least" in one.what and "deleted before its successor exists" in one.what for one in found)
+
+
+AT_LEAST_TWO = {"replicas": {"min": 2}}
+SERVERS: list[tuple[str, str, dict[str, Any], dict[str, Any], bool]] = [
+    ("smoke-gpu", "qwen3", {}, {"max_num_seqs": 128}, True),
+    ("smoke-gpu", "qwen3", {}, {"extra_env": {"VLLM_LOGGING_LEVEL": "DEBUG"}}, True),
+    ("smoke-gpu", "qwen3", {"replicas": 2}, {"max_num_seqs": 128}, False),
+    ("smoke-gpu", "qwen3", {}, {"replicas": 2}, False),
+    ("inf2-llama2", "llama2-a", {}, {"max_num_seqs": 12}, True),
+    ("gpu-opt350m", "triton-server", {}, {"gpu_memory_utilization": 0.6}, True),
+    ("gpu-opt350m", "triton-server", {"autoscaling": {"min": 2}}, {"gpu_memory_utilization": 0.6}, False),
+    ("inf2-llama3", "vllm-llama3-inf2", {}, {"max_num_seqs": 16}, True),
+    ("inf2-llama3", "vllm-llama3-inf2", AT_LEAST_TWO, {"max_num_seqs": 16}, False),
+    ("inf2-llama3", "vllm-llama3-inf2", {}, AT_LEAST_TWO, False),
+]
+"""Stack, server, what it has before, what changes, and whether nothing of it answers for a while."""
+
+
+@pytest.mark.parametrize(("stack", "server", "has", "edit", "stops"), SERVERS)
+def test_a_server_whose_only_pod_is_updated_is_told_with_its_cold_start(
+    stack: str, server: str, has: dict[str, Any], edit: dict[str, Any], stops: bool
+):
+    room = {"pools": {"gpu": {"size": 2}}} if stack == "smoke-gpu" else {}
+    found = stopped(*(recorded_with({**room, "servers": {server: one}}, stack) for one in (has, {**has, **edit})))
+    assert [one.what.partition(" answers nothing for ")[0] for one in found] == [server] * stops
+    for one in found:
+        assert re.search(r" for (at least )?\d+ (min|s)", one.what), one.what
+        assert one.weight is Weight.REPLACED
+
+
+def stopped(before: Graph, after: Graph) -> list[Danger]:
+    return [one for one in dangers(compare(before, after), eks_compared()) if one.kind == "server-stopped"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "stops"),
+    [
+        ({"replicas": 1}, False),  # 25 % of one pod: one more, none less
+        ({"replicas": 3}, False),
+        ({"replicas": 3, "strategy": {"type": "Recreate"}}, True),
+        ({"replicas": 1, "strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}}, True),
+        ({"replicas": 2, "strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}}, False),
+        ({"replicas": 2, "strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "50%"}}}, False),
+        ({"replicas": 2, "strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}}}, True),
+        ({"replicas": 1, "strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 0}}}, True),  # Kubernetes makes it one
+    ],
+)
+def test_any_deployment_with_devices_is_judged_by_its_strategy(spec: dict[str, Any], stops: bool):
+    def deployment(image: str) -> Resource:
+        container = {"name": "c", "image": image, "resources": {"limits": {"nvidia.com/gpu": 1}}}
+        template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container]}}
+        return resource("d", DEPLOYMENT, inputs={"metadata": {"name": "d"}, "spec": {**spec, "template": template}})
+
+    assert ("server-stopped" in kinds_of_danger(deployment("i:1"), deployment("i:2"))) == stops
+
+
+def test_graphs_that_are_kept_are_not_compiled_again():
+    """Settings of the model change the place of the graphs; a variable of the runtime does not. Llama 3 8B has a typical time."""
+    model = {"model": {"id": "NousResearch/Meta-Llama-3-8B-Instruct"}}
+    before, kept, compiled = (
+        recorded_with({"servers": {"llama2-a": {**model, **edit}}}, "inf2-llama2")
+        for edit in ({}, {"extra_env": {"NEURON_RT_LOG_LEVEL": "ERROR"}}, {"max_num_seqs": 12})
+    )
+    [without], [with_compiler] = stopped(before, kept), stopped(before, compiled)
+    assert "for at least 3 min 6 s" in without.what  # the download alone: how long a start with graphs takes nobody has said
+    assert "for 3 min (" in with_compiler.what

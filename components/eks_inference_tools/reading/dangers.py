@@ -11,14 +11,12 @@ from eks_inference_tools.reading.node_groups import LAUNCH_TEMPLATE_TYPE, NODE_G
 from eks_inference_tools.reading.node_pools import NODE_CLASS_TYPE, NODE_POOL_TYPE
 from eks_inference_tools.reading.objects import title
 from eks_inference_tools.reading.overview import Overview, overview_of
-from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
 from stackgraph.diff.dangers import is_wide, newly_reached
 from stackgraph.diff.domain import Danger, Weight
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.tokens import is_token
 from stackgraph.graph.values import at, table, text, unique
-from stackgraph.state.steps import deletes_first
 
 _CLUSTER_TYPES = (CLUSTER_TYPE, REMOTE_CLUSTER_TYPE)
 _NODE_TYPES = (NODE_GROUP_TYPE, NODE_POOL_TYPE, NODE_CLASS_TYPE)
@@ -31,7 +29,6 @@ def dangers(diff: StackDiff) -> Iterator[Danger]:
     yield from _moved(diff)
     yield from newly_reached(diff, _who_reaches_a_cluster)
     yield from _rolled(diff)
-    yield from _stopped(diff)
     if diff.base is not None and diff.head is not None:
         yield from _of_facts(overview_of(diff.base), overview_of(diff.head))
 
@@ -113,25 +110,6 @@ def _rolled(diff: StackDiff) -> Iterator[Danger]:
         if named:
             what = f"nodes of {resource.name} are replaced one by one ({', '.join(named)})"
             yield Danger("nodes-rolled", what, change.urn)
-
-
-def _stopped(diff: StackDiff) -> Iterator[Danger]:
-    """Pods with accelerators that end before their successors start: until these answer, nothing of them does."""
-    if diff.head is None:
-        return
-    for pods in pod_templates(diff.head):
-        change = diff.by_urn[pods.urn]
-        if change.kind == "replace" and pods.kind != "Job" and _holds_devices(pods) and deletes_first(change):
-            because = ", ".join(change.because[:3])
-            what = f"{title(pods.kind, pods.given_namespace, pods.name, pods.part)}: its predecessor ends before it starts"
-            yield Danger(
-                "server-stopped", f"{what}, and nothing answers for a cold start ({because})", change.urn, Weight.REPLACED
-            )
-
-
-def _holds_devices(pods: PodTemplate) -> bool:
-    asked = any("/" in resource for container in pods.containers for resource in container.asked)
-    return asked or bool(at(pods.spec.document, "resourceClaims"))
 
 
 # -- models, workloads and capacity ----------------------------------------------------------------------------------------------

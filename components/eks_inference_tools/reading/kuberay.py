@@ -22,14 +22,19 @@ def generated_services(name: str) -> tuple[str, ...]:
     return f"{name}-head-svc", f"{name}-serve-svc"
 
 
-def serve_applications(ray_service: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """The deployments of each Serve application of a RayService. Empty when its configuration is unknown or not YAML."""
+def serve_applications(ray_service: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The Serve applications of a RayService. Empty when its configuration is unknown or not YAML."""
     config = at(ray_service, "spec", "serveConfigV2")
     try:
         document = yaml.safe_load(config) if isinstance(config, str) else None
     except yaml.YAMLError:
-        return {}
+        return ()
+    return tuple(items(at(document, "applications")))
+
+
+def serve_deployments(ray_service: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """The deployments of each Serve application of a RayService, as ``serve_applications``."""
     return {
         text(at(application, "name")) or "default": tuple(items(at(application, "deployments")))
-        for application in items(at(document, "applications"))
+        for application in serve_applications(ray_service)
     }

@@ -10,7 +10,7 @@ from typing import Any
 from eks_inference.quantity import amount
 from eks_inference.serving.ray_serve.plan import NODE_TYPE_LABEL
 from eks_inference_tools.reading.kinds import PODS
-from eks_inference_tools.reading.kuberay import CLUSTER_LABEL, GROUP_LABEL, HEAD_GROUP, serve_applications
+from eks_inference_tools.reading.kuberay import CLUSTER_LABEL, GROUP_LABEL, HEAD_GROUP, serve_deployments
 from eks_inference_tools.reading.live_objects import Object, condition_of, identity_of, is_leaving, is_ready, is_stale
 from eks_inference_tools.reading.scalars import whole
 from eks_inference_tools.verify.observed import Observed
@@ -54,7 +54,7 @@ def _applications(wanted: Mapping[str, Any], item: Object, describe: str) -> Ite
     namespace, _ = identity_of(item)
     active = table(at(item, "status", "activeServiceStatus", "applicationStatuses"))
     pending = table(at(item, "status", "pendingServiceStatus", "applicationStatuses"))
-    for application, deployments in serve_applications(wanted).items():
+    for application, deployments in serve_deployments(wanted).items():
         status = active.get(application, pending.get(application))
         state, message = text(at(status, "status")), text(at(status, "message"))
         if state != "RUNNING":

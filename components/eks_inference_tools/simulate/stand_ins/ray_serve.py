@@ -15,7 +15,7 @@ from typing import Any
 
 from eks_inference.quantity import amount
 from eks_inference_tools.placing.amounts import Amounts, add, covers
-from eks_inference_tools.reading.kuberay import serve_applications
+from eks_inference_tools.reading.kuberay import serve_deployments
 from stackgraph.graph.values import at, items, table, text
 
 
@@ -40,7 +40,7 @@ class Growth:
 
 def applications_in(ray_service: Mapping[str, Any]) -> dict[str, tuple[Deployment, ...]]:
     """Returns the deployments of a RayService by Serve application."""
-    return {name: tuple(map(_deployment, deployments)) for name, deployments in serve_applications(ray_service).items()}
+    return {name: tuple(map(_deployment, deployments)) for name, deployments in serve_deployments(ray_service).items()}
 
 
 def _deployment(config: Any) -> Deployment:

@@ -1,0 +1,136 @@
+"""Finds the model servers that answer nothing while `pulumi up` changes them, and for how long by typical times. Pure.
+
+Sources: Deployment, resolveFenceposts (kubernetes/pkg/controller/deployment/util); LeaderWorkerSet, rolloutStrategy; Ray Serve,
+deployment_state.py (replicas of another code version or environment restart, one at a time) and config.py (what does not restart
+them).
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from eks_inference.catalog.times import PASSES
+from eks_inference.serving.storage_plan import CACHE_VARIABLE
+from eks_inference_tools.reading.autoscalers import autoscalers
+from eks_inference_tools.reading.kuberay import serve_applications, serve_deployments
+from eks_inference_tools.reading.objects import group_kind, name_of, namespace_of
+from eks_inference_tools.reading.scalars import whole
+from eks_inference_tools.timeline.planner import Step
+from eks_inference_tools.timeline.pods import PodStart, phases
+from eks_inference_tools.timeline.timeline import End, Timeline
+from eks_inference_tools.timeline.wording import spread, total
+from stackgraph.diff.domain import Danger, Weight
+from stackgraph.diff.graphs import ResourceChange, StackDiff
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.values import at, items, leaves, table, text
+from stackgraph.state.steps import deletes_first
+
+_KEPT = re.compile(rf"\$[({{]{CACHE_VARIABLE}[)}}]/[^\s\"]+")
+"""Where a server keeps compiled graphs beyond its pods."""
+_ROUNDED = {"maxSurge": math.ceil, "maxUnavailable": math.floor}
+_LIGHT = ("num_replicas", "autoscaling_config", "user_config", "max_ongoing_requests", "graceful_shutdown_timeout_s")
+"""What Serve changes without a restart of replicas."""
+
+
+def outages(diff: StackDiff, before: Timeline, after: Timeline) -> Iterator[Danger]:
+    """Yields the servers whose last pod ends before its successor starts: until that answers, nothing does."""
+    for urn, name in after.servers.items():
+        change = diff.by_urn[urn]
+        if change.before is None or change.after is None:
+            continue
+        if change.kind == "replace" and deletes_first(change):
+            why = f"it is deleted before its successor exists ({', '.join(change.because[:3])})"
+        elif change.kind == "update" and _restarts(change) and _stops(after.graph, change.after):
+            why = "its pods end before their successors start"
+        else:
+            continue
+        start = _again(after.starts[urn], before.starts.get(change.before.urn), change)
+        yield Danger("server-stopped", f"{name} answers nothing for {_time(start)}: {why}", urn, Weight.REPLACED)
+
+
+def _time(start: PodStart) -> str:
+    found = phases(start)
+    low, p50, high = (sum(one.time.at(which) for one in found if one.time) for which in PASSES)
+    end = End("", "", p50, low, high, tuple(Step(one.name, "", one.title, None) for one in found if one.time is None))
+    return f"{total(end)} ({spread(end)}), by typical times" if p50 else "a cold start, which has no typical time"
+
+
+def _again(start: PodStart, old: PodStart | None, change: ResourceChange) -> PodStart:
+    """Returns the start of a pod on the node that its predecessor leaves, with the image and what else is there."""
+    same = old is not None and old.image == start.image
+    before, after = (_kept(side) for side in (change.before, change.after))
+    return replace(
+        start,
+        new_node="",
+        no_node=False,
+        pulled=start.pulled or same,
+        compiled=start.compiled or bool(after and before == after),
+    )
+
+
+def _kept(resource: Resource | None) -> frozenset[str]:
+    texts = (one for one in leaves(resource.inputs) if isinstance(one, str)) if resource else ()
+    return frozenset(place for one in texts for place in _KEPT.findall(one))
+
+
+def _stops(graph: Graph, resource: Resource) -> bool:
+    return _at_once(resource, pods := _pods(graph, resource)) >= pods
+
+
+def _restarts(change: ResourceChange) -> bool:
+    """Whether an update replaces pods, or in a Ray cluster the replicas of a model."""
+    assert change.before is not None
+    assert change.after is not None
+    kind = group_kind(change.resource)[1]
+    if kind == "RayService":
+        return _applications(change.before) != _applications(change.after)
+    part = "leaderWorkerTemplate" if kind == "LeaderWorkerSet" else "template"
+    return any(tuple(one.path[:2]) == ("spec", part) for one in change.properties)
+
+
+def _applications(service: Resource) -> list[Any]:
+    """What of Serve's applications restarts replicas."""
+    return [
+        {**table(one), "deployments": [_without_light(own) for own in items(at(one, "deployments"))]}
+        for one in serve_applications(service.inputs)
+    ]
+
+
+def _without_light(deployment: Any) -> Any:
+    return {key: value for key, value in table(deployment).items() if key not in _LIGHT}
+
+
+def _pods(graph: Graph, resource: Resource) -> int:
+    """How many pods, groups of pods or replicas of a model serve at least."""
+    kind, spec = group_kind(resource)[1], resource.inputs.get("spec")
+    if kind == "RayService":
+        own = [one for found in serve_deployments(resource.inputs).values() for one in found]
+        counts = (whole(at(one, "autoscaling_config", "min_replicas")) or whole(at(one, "num_replicas")) for one in own)
+        return max(min((count or 1 for count in counts), default=1), 1)
+    scaled = (namespace_of(resource), kind, name_of(resource))
+    least = next((one.least for one in autoscalers(graph) if one.target == scaled), None)
+    return least or whole(at(spec, "replicas")) or 1
+
+
+def _at_once(resource: Resource, pods: int) -> int:
+    """How many of so many pods an update takes away before their successors answer."""
+    kind, spec = group_kind(resource)[1], resource.inputs.get("spec")
+    if kind == "Deployment" and text(at(spec, "strategy", "type")) == "Recreate":
+        return pods
+    if kind == "Deployment":
+        rolling = at(spec, "strategy", "rollingUpdate")
+        surge, away = (_share(at(rolling, key), pods, whole_of) for key, whole_of in _ROUNDED.items())
+        return away if surge or away else 1
+    if kind == "LeaderWorkerSet":
+        rolling = at(spec, "rolloutStrategy", "rollingUpdateConfiguration")
+        return 0 if whole(at(rolling, "maxSurge")) else whole(at(rolling, "maxUnavailable")) or 1
+    return 0 if text(at(spec, "updateStrategy", "type")) == "OnDelete" else 1
+
+
+def _share(given: Any, pods: int, whole_of: Callable[[float], int]) -> int:
+    """A number of pods, or a percentage of them; 25 % where nothing is given."""
+    count = whole(given)
+    percent = whole(text(given or "25%").removesuffix("%"))
+    return count if count is not None else whole_of(pods * (percent or 0) / 100)
