@@ -1,5 +1,8 @@
 """What ``plan`` advises passes the rules, and one step more does not."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -38,7 +41,7 @@ def served(
 ) -> ServingFacts:
     """A server as somebody would write it who follows the table."""
     mine = share(instance, split.devices)
-    return server(
+    return patient(
         engine=profile,
         model=wanted,
         model_id=wanted.repositories[0],
@@ -53,6 +56,12 @@ def served(
         memory_mib=mine.memory_mib,
         scheduler=split.scheduler,
     )
+
+
+def patient(**facts: Any) -> ServingFacts:
+    """A server that is waited for as long as its model needs."""
+    found = server(**facts)
+    return replace(found, startup_timeout_s=found.startup.engine_s)
 
 
 def found(facts: ServingFacts) -> list[Finding]:
@@ -225,7 +234,7 @@ def test_lengths_are_powers_of_two_and_the_longest() -> None:
 
 def static_pair(degree: int, copies: int) -> ServingFacts:
     """Llama-3.3-70B, prefill and decode of four sequences: both on one instance, or one on each of two."""
-    return server(
+    return patient(
         engine=engine("neuron-2.26-vllm-0.9"),
         model=model("Llama-3.3-70B"),
         model_id="meta-llama/Llama-3.3-70B-Instruct",

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,17 +12,21 @@ from hypothesis import strategies as st
 from eks_inference.catalog.models import model
 from eks_inference.catalog.own import rows_of
 from eks_inference.catalog.tables import Own, use
+from eks_inference.serving.usual import USUAL_CONTEXT
 from eks_inference.stack.check import check_spec
 from eks_inference.stack.prices import OwnPrice
+from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.registry import spec_rules
 from eks_inference.stack.spec import StackSpec
 from eks_inference_tools.cli import main
 from eks_inference_tools.commands.wishes import QUANTIZED
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.fitting import search as searching
-from eks_inference_tools.fitting.search import Found, Row, Wish, search
-from eks_inference_tools.fitting.trials import QUANTIZATIONS
+from eks_inference_tools.fitting.search import Found, Row, Wish, quantized_for_less, search
+from eks_inference_tools.fitting.text import render_text
+from eks_inference_tools.fitting.trials import QUANTIZATIONS, VLLM
 from golden import assert_golden
+from open_stacks import minimal
 
 pytestmark = pytest.mark.thorough
 
@@ -177,14 +182,47 @@ def test_what_is_listed_passes_the_rules(name: str, position: int) -> None:
 @pytest.mark.parametrize("name", SOME)
 def test_prices_order_the_rows_and_each_refusal_cites_a_rule_or_says_why(name: str) -> None:
     found, ids = found_of(name), {one.id for one in spec_rules()}
-    unknown = float("inf")
-    keys = [(row.usd_per_hour or unknown, row.usd_per_million_tokens or unknown) for row in found.rows]
+    keys = [(bool(row.trial.engine.ends), row.doubtful, row.usd_per_hour or float("inf")) for row in found.rows]
     assert keys == sorted(keys)
     assert found.refusals
     for one in found.refusals:
         assert one.reason
         assert one.rule in ids or not one.rule
     assert all(row.trial.sequences >= row.trial.concurrency for row in found.rows)
+
+
+def test_an_engine_whose_support_ends_loses_to_a_dearer_node() -> None:
+    """Llama-3.1-8B, as published: trn1.2xlarge at $1.34 with the last engine for Trn1, g6e.xlarge at $1.86."""
+    wanted = model("Llama-3.1-8B")
+    found = search_once(Wish({"id": wanted.repositories[0]}, wanted, REGION, 8192, quantized=("published",)), PriceBook(({},)))
+    first, cheaper = found.rows[0], [row for row in found.rows if (row.usd_per_hour or 0) < (found.rows[0].usd_per_hour or 0)]
+    assert (first.trial.instance.name, first.trial.engine.ends) == ("g6e.xlarge", "")
+    assert {row.trial.instance.family for row in cheaper} == {"inf2", "trn1"}
+    assert all(row.trial.engine.ends for row in cheaper)
+
+
+def test_what_fp8_would_save_is_said() -> None:
+    found = search_once(replace(found_of("Qwen3-32B").wish, quantized=("published",)), PriceBook(({},)))
+    saving = quantized_for_less(found, found.rows[0], PriceBook(({},)))
+    assert saving is not None
+    assert saving.usd_per_hour is not None
+    assert saving.usd_per_hour < (found.rows[0].usd_per_hour or 0)
+    said = f"{saving.trial.instance.name} at ${saving.usd_per_hour:.2f} an hour, "
+    assert said in render_text(found, saving=saving)
+    assert quantized_for_less(found_of("Qwen3-32B"), found.rows[0], PriceBook(({},))) is None  # everything was asked for
+
+
+@pytest.mark.parametrize("name", ["Llama-3.1-8B", "Llama-3.3-70B", "Qwen3-32B", "OPT-350M"])
+def test_open_keys_choose_the_first_row_of_their_instance_type(name: str) -> None:
+    wanted = model(name)
+    source = {"id": next((one for one in wanted.repositories if one not in wanted.gated), wanted.repositories[0])}
+    context = min(USUAL_CONTEXT, wanted.max_positions)
+    rows = search_once(Wish(source, wanted, REGION, context, quantized=("published",)), PriceBook(({},))).rows
+    first = {row.trial.instance.name: row.trial for row in reversed(rows) if row.trial.kind is VLLM}
+    for instance, trial in first.items():
+        open_ones = minimal(instance, source["id"], kind="vllm", max_model_len=context)
+        server = parse_stack(json.dumps(open_ones)).servers["m"]
+        assert (server.engine, server.tensor_parallel) == (trial.engine.name, trial.tensor_parallel), instance
 
 
 def test_each_cheaper_instance_type_is_listed_or_refused() -> None:
@@ -230,6 +268,7 @@ def test_a_cheaper_type_that_cannot_hold_the_model_is_refused_and_one_that_can_i
         (one,) = (one for one in found.cheaper if one.instance.name == "x1.large")
         assert "weights alone take 131.42 GiB of 21.6 GiB" in one.reason or "weights alone" in one.reason
     else:
-        first = found.rows[0].trial
-        assert (first.instance.name, first.tensor_parallel) == ("x1.large", 8)
-        assert found.cheaper == ()
+        # Nobody told its zones: what is judged comes before.
+        first = next(row for row in found.rows if row.doubtful)
+        assert (first.trial.instance.name, first.trial.tensor_parallel) == ("x1.large", 8)
+        assert "x1.large" not in {one.instance.name for one in found.cheaper}

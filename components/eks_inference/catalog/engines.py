@@ -76,6 +76,8 @@ class EngineProfile(ForAccelerator, Row):
     """Kinds of servers for which the profile is chosen where nobody names one. Empty: every kind."""
     caveat: str = ""
     """What to know before choosing the profile; empty if nothing."""
+    ends: str = ""
+    """Since or from when its makers support it no longer; empty if they say nothing. Profiles without an end are chosen first."""
     retired: str = ""
     """Why the profile can no longer be used; empty if it can. The row remains so that the name is recognised."""
 

@@ -98,8 +98,7 @@ def usual_lengths(model: Model) -> list[int]:
 def engines_for(instance: InstanceType, model: Model | None = None, *, kind: str = "") -> tuple[EngineProfile, ...]:
     """Returns the engine profiles that can serve on an instance type, and serve ``model`` if given, the best first.
 
-    Profiles for certain kinds of servers are left out unless ``kind`` is one of them. Profiles without a caveat in the catalog
-    come first, and among them those with the newest vLLM.
+    Profiles for certain kinds of servers are left out unless ``kind`` is one of them.
     """
     found = [
         one
@@ -109,7 +108,12 @@ def engines_for(instance: InstanceType, model: Model | None = None, *, kind: str
         and (model is None or model.architecture in one.architectures)
         and (not one.chosen_for or kind in one.chosen_for)
     ]
-    return tuple(sorted(found, key=lambda one: (not one.caveat, vllm_release(one), one.standalone), reverse=True))
+    return tuple(sorted(found, key=preference))
+
+
+def preference(engine: EngineProfile) -> tuple[bool, bool, tuple[int, ...], bool]:
+    """Sorts engine profiles: those that stay supported first, then those without a caveat, then those with the newest vLLM."""
+    return (bool(engine.ends), bool(engine.caveat), tuple(-part for part in vllm_release(engine)), not engine.standalone)
 
 
 def _split(model: Model, instance: InstanceType, engine: EngineProfile, degree: int, lengths: Sequence[int]) -> Split:

@@ -18,7 +18,7 @@ from eks_inference.placement import Placement
 from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import PoolSpec
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.feasibility import SHORTEST, engines_for, room, weights_too_large
+from eks_inference.serving.feasibility import SHORTEST, degrees, engines_for, room, weights_too_large
 from eks_inference.serving.kind import Kind, Site
 from eks_inference.serving.memory import GIB, MemoryUse, memory_settings, server_memory
 from eks_inference.serving.shape import PoolChoice, ServerSpec
@@ -170,20 +170,21 @@ class _Server:
         return Fault((*self.path, *self.open[0]), message, hint=hint, working=(*told[:_MOST_TOLD], *more))
 
     def _best(self, model: Model) -> _Candidate | None:
-        """The first engine with a split that no rule refuses; of its splits the smallest about which the fewest rules warn."""
-        for engine, context in product(self._engines(model), self._contexts(model)):
-            found: list[tuple[int, _Candidate]] = []
-            for degree in self._degrees(engine):
-                if self._too_few(degree) or self._hopeless(model, engine, degree):
-                    continue
-                candidate = self._candidate(model, engine, degree, context)
-                warned = None if candidate is None else self._warnings(candidate)
-                if candidate is not None and warned is not None:
-                    found.append((warned, candidate))
-                    if not warned:
-                        break
-            if found:
-                return min(found, key=lambda one: one[0])[1]
+        """The engine and the smallest split that no rule refuses, in the order of `plan`: an engine that stays supported before
+        others, then what no rule doubts, then the engine that comes first."""
+        for context, ends in product(self._contexts(model), (False, True)):
+            doubted: _Candidate | None = None
+            for engine in self._engines(model):
+                for degree in self._degrees(engine, model) if bool(engine.ends) == ends else ():
+                    if self._too_few(degree) or self._hopeless(model, engine, degree):
+                        continue
+                    candidate = self._candidate(model, engine, degree, context)
+                    doubtful = None if candidate is None else self._doubtful(candidate)
+                    if doubtful is False:
+                        return candidate
+                    doubted = doubted or (candidate if doubtful else None)
+            if doubted:
+                return doubted
         return None
 
     def _contexts(self, model: Model) -> list[int]:
@@ -200,13 +201,12 @@ class _Server:
         found = engines_for(self.instance, model, kind=self.kind.name)
         return [one for one in found if one.server in self.kind.spec.engine_servers]
 
-    def _degrees(self, engine: EngineProfile) -> list[int]:
+    def _degrees(self, engine: EngineProfile, model: Model) -> list[int]:
         if asked := self.given.get("tensor_parallel"):
             return [asked]
-        there = self._cores(self.instance.devices)
-        devices = self.place.get("devices")
-        degrees = [one for one in engine.tensor_parallel.get(self.instance.family, ()) if one <= there]
-        return [one for one in degrees if devices is None or self._devices(one) == devices]
+        there, devices = self._cores(self.instance.devices), self.place.get("devices")
+        found = [one for one in degrees(engine, self.instance, model) if one <= there]
+        return [one for one in found if devices is None or self._devices(one) == devices]
 
     def _cores(self, devices: int) -> int:
         return cores_of(devices, self.instance) if self.instance.neuron else devices
@@ -275,7 +275,7 @@ class _Server:
         return _Candidate(engine, degree, context, server, tuple(resolved))
 
     def _reasons(self, model: Model, engine: EngineProfile, context: int, held: int) -> dict[Path, str]:
-        caveat = " without a caveat" if not engine.caveat else ""
+        caveat = " that stays supported" if not engine.ends else ""
         unit = "NeuronCores" if self.instance.neuron else "GPUs"
         longest = f"the longest sequence of row {model.name} of models.toml" if context == model.max_positions else ""
         usual = "as `plan` assumes" if context == USUAL_CONTEXT else f"the longest below {USUAL_CONTEXT} of which {held} fit"
@@ -292,8 +292,8 @@ class _Server:
             ("disk_gib",): f"what a pod downloads and writes: twice the weights of {model.name}, but at least the usual",
         }
 
-    def _warnings(self, candidate: _Candidate) -> int | None:
-        """How many rules warn about a candidate; None, with the reason in ``refused``, where it cannot run."""
+    def _doubtful(self, candidate: _Candidate) -> bool | None:
+        """Whether a rule warns of a candidate or cannot judge it; None, with the reason in ``refused``, where it cannot run."""
         try:
             with faults_under(*self.path):
                 spec = self.kind.spec.model_validate(candidate.server)
@@ -302,22 +302,22 @@ class _Server:
             self.invalid += error.faults
             return None
         named = f"{candidate.engine.name} over {candidate.degree}"
-        warned: set[str] = set()
+        doubtful = False
         for one in spec_rules():
             for subject in subjects:
                 for judgement in one.judge(subject) if isinstance(subject, one.subject) else ():
-                    if judgement.holds or judgement.unjudged or one.id in self.around.silenced:
+                    if one.id in self.around.silenced or (judgement.holds and not judgement.unjudged):
                         continue
-                    if (judgement.severity or one.severity) == "error":
+                    if not judgement.unjudged and (judgement.severity or one.severity) == "error":
                         self.refused.append(f"{named}: {one.id}: {judgement.message}")
                         return None
-                    warned.add(one.id)
+                    doubtful = True
         context, wanted = candidate.context, self._held(candidate.engine)
         memory = next((server_memory(one) for one in subjects if isinstance(one, ServingFacts)), None)
         if memory is not None and (holds := room(memory, "surely").sequences or room(memory, "likely").sequences) < wanted:
             self.refused.append(f"{named}: holds {holds} of {wanted} sequences of {context} tokens at once")
             return None
-        return len(warned)
+        return doubtful
 
     def _place(self, choice: PoolChoice) -> Placement:
         return placement_of(choice.pool, self.around.pools[choice.pool], choice.instance_type, self.around.kubernetes)

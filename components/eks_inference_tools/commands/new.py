@@ -1,4 +1,4 @@
-"""``eks-inference new``: writes a stack file for a model from the best place where it fits."""
+"""``eks-inference new``: writes a stack file for a model from the first place that `plan` lists."""
 
 import argparse
 import sys
@@ -14,10 +14,10 @@ from eks_inference_tools.commands.wishes import add_wishes, wish_of
 
 if TYPE_CHECKING:
     from eks_inference_tools.cost.price_book import PriceBook
-    from eks_inference_tools.fitting.search import Found, Row, Wish
+    from eks_inference_tools.fitting.search import Found, Row
     from stackgraph.recorder.project import Project
 
-HELP = "write a stack file for a model, from the best place where it fits"
+HELP = "write a stack file for a model, from the first place that `plan` lists"
 EXAMPLES = (
     "new mine --model Qwen/Qwen3-8B --region us-west-2",
     "new mine --model Qwen/Qwen3-8B --instance g6.xlarge --like inf2-llama3",
@@ -28,14 +28,14 @@ _SHOWN = 5
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Writes stacks/Pulumi.NAME.yaml: plain vLLM for one model on the cheapest instance type where it fits and no rule warns, "
-        "as `plan` lists them. Says what was chosen and why, what it costs and what quota it needs. Asks for what is open when a "
-        "terminal is there. Never overwrites a file, and writes none that `check` refuses."
+        "Writes stacks/Pulumi.NAME.yaml: plain vLLM for one model on the first instance type that `plan` lists, the cheapest "
+        "where it fits, no rule warns and the engine stays supported. Says what was chosen and why, what it costs and what quota "
+        "it needs. Asks for what is open when a terminal is there. Never overwrites a file, and writes none that `check` refuses."
     )
     parser.add_argument("name", metavar="NAME", help="the name of the stack")
     add_model(parser)
     parser.add_argument("--instance", metavar="TYPE", help="an EC2 instance type with Neuron devices or GPUs")
-    parser.add_argument("--engine", metavar="PROFILE", help="an engine profile (default: the newest without a caveat)")
+    parser.add_argument("--engine", metavar="PROFILE", help="an engine profile (default: the newest that stays supported)")
     add_region(parser)
     add_wishes(parser)
     parser.add_argument("--like", metavar="STACK", help="take settings of the whole stack, core pool and region from this stack")
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference.faults import SpecError
     from eks_inference_tools.check.report import judge, problem
     from eks_inference_tools.cost.price_book import PriceBook
-    from eks_inference_tools.fitting.search import search
+    from eks_inference_tools.fitting.search import quantized_for_less, search
     from eks_inference_tools.fitting.stack_file import Order, stack_file
     from eks_inference_tools.fitting.summary import summary
     from eks_inference_tools.presentation.output import write
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     types = (_type(options.instance),) if options.instance else ()
     prices = own_prices(options)
     book = PriceBook((prices,))
-    found = search(wish_of(options, types, ("published",)), book)
+    found = search(wish_of(options, types), book)
     row = _chosen(found, book, asks=asks and not types)
     order = Order(
         options.name,
@@ -86,7 +86,8 @@ def run(options: argparse.Namespace) -> int:
             [*report.refusals, *(problem(stack, one, report.graph) for one in report.verdict.findings if one.stops)]
         )
     _write(file, text)
-    write("\n".join(summary(report, found, order, prices)) + "\n", None)
+    saving = None if options.quantization else quantized_for_less(found, row, book)
+    write("\n".join(summary(report, found, order, prices, saving)) + "\n", None)
     return 0
 
 
@@ -147,7 +148,7 @@ def _type(name: str) -> str:
 
 
 def _chosen(found: "Found", book: "PriceBook", *, asks: bool) -> "Row":
-    """The best place of plain vLLM, of each instance type one: without warnings before others. A user may choose another type."""
+    """The first place of plain vLLM. A user may choose another instance type."""
     offered = _offered(found)
     if not offered:
         _refuse_all(found, book)
@@ -171,13 +172,14 @@ def _chosen_of(offered: "Sequence[Row]", given: str) -> "Row":
 
 
 def _offered(found: "Found") -> "list[Row]":
-    """Of each instance type the best row of plain vLLM that no rule doubts, or else its best; types without doubts first."""
+    """Of each instance type the first row of plain vLLM."""
     from eks_inference_tools.fitting.trials import VLLM
 
-    best: dict[str, Row] = {}
-    for row in sorted((row for row in found.rows if row.trial.kind is VLLM), key=lambda row: row.doubtful):
-        best.setdefault(row.trial.instance.name, row)
-    return list(best.values())
+    first: dict[str, Row] = {}
+    for row in found.rows:
+        if row.trial.kind is VLLM:
+            first.setdefault(row.trial.instance.name, row)
+    return list(first.values())
 
 
 def _usd(row: "Row") -> str:
@@ -195,21 +197,22 @@ def _refuse_all(found: "Found", book: "PriceBook") -> NoReturn:
         else "nothing was tried"
     )
     asked = f"{wish.concurrency} sequences of {wish.context} tokens at once, {', '.join(wish.quantized)}"
-    hint = "; ".join(("`eks-inference plan --model …` says why of each instance type", *_otherwise(wish, book)))
+    hint = "; ".join(("`eks-inference plan --model …` says why of each instance type", *_otherwise(found, book)))
     offering = _regions_with(nearest.instance.family) if nearest and not zone_ids(wish.region, nearest.instance.family) else []
     if offering:
         hint += f"; --region: {', '.join(offering)}"
     raise ProblemsFound([Problem(f"{wish.model.name} fits nowhere that was asked for: {why}", given=asked, hint=hint)])
 
 
-def _otherwise(wish: "Wish", book: "PriceBook") -> Iterator[str]:
+def _otherwise(found: "Found", book: "PriceBook") -> Iterator[str]:
     """Yields where the model fits by one option more or less."""
-    from eks_inference_tools.fitting.search import search
+    from eks_inference_tools.fitting.search import quantized_for_less, search
 
+    wish = found.wish
     if wish.under is not None and (offered := _offered(search(replace(wish, under=None), book))):
         yield f"without --under it fits on {offered[0].trial.instance.name}, {_usd(offered[0])}"
-    if "fp8" not in wish.quantized and (offered := _offered(search(replace(wish, quantized=("fp8",)), book))):
-        yield f"with --quantization fp8 it fits on {offered[0].trial.instance.name}, {_usd(offered[0])}"
+    if saving := quantized_for_less(found, None, book):
+        yield f"with --quantization {saving.trial.quantization} it fits on {saving.trial.instance.name}, {_usd(saving)}"
 
 
 def _regions_with(family: str) -> list[str]:

@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_model(parser)
     parser.add_argument("--instance", metavar="TYPE", help="an EC2 instance type with Neuron devices or GPUs")
-    parser.add_argument("--engine", metavar="PROFILE", help="an engine profile (default: the newest without a caveat)")
+    parser.add_argument("--engine", metavar="PROFILE", help="an engine profile (default: the newest that stays supported)")
     parser.add_argument(
         "--max-model-len",
         metavar="TOKENS",
@@ -51,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_region(parser)
     search = parser.add_argument_group("search", "without --instance")
     add_wishes(search)
-    search.add_argument("--all", action="store_true", help="every way, not only the best of each instance type")
+    search.add_argument("--all", action="store_true", help="every way, not only the first of each instance type")
     add_prices(parser)
     add_document(parser, ("text", "json"))
 
@@ -78,20 +78,22 @@ def run(options: argparse.Namespace) -> int:
 def _searched(options: argparse.Namespace) -> int:
     """Lists the places of a model."""
     from eks_inference_tools.cost.price_book import PriceBook
-    from eks_inference_tools.fitting.search import search
+    from eks_inference_tools.fitting.search import quantized_for_less, search
     from eks_inference_tools.presentation.output import json_text, write
 
     if options.max_model_len:
         refuse("goes with --instance", "--max-model-len", "", hint="--context TOKENS is the length that the search looks for")
-    found = search(wish_of(options), PriceBook((own_prices(options),)))
+    book = PriceBook((own_prices(options),))
+    found = search(wish_of(options), book)
+    saving = None if options.quantization else quantized_for_less(found, found.rows[0] if found.rows else None, book)
     if options.format == "json":
         from eks_inference_tools.fitting.document import document
 
-        write(json_text(document(found)), options.output)
+        write(json_text(document(found, saving)), options.output)
     else:
         from eks_inference_tools.fitting.text import render_text
 
-        write(render_text(found, options.all), options.output)
+        write(render_text(found, options.all, saving), options.output)
     return 0
 
 

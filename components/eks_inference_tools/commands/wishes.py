@@ -40,7 +40,7 @@ def add_wishes(parser: argparse._ActionsContainer) -> None:
         choices=QUANTIZED,
         nargs="+",
         metavar="HOW",
-        help=f"what the engine quantizes at its start: {', '.join(QUANTIZED)} (default: plan tries all, new published)",
+        help=f"what the engine quantizes at its start: {', '.join(QUANTIZED)} (default: published)",
     )
     add_family(parser)
 
@@ -50,7 +50,7 @@ def add_under(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--under", metavar="USD_PER_HOUR", type=_dollars, help="only instance types that cost at most this")
 
 
-def wish_of(options: argparse.Namespace, types: tuple[str, ...] = (), quantized: tuple[str, ...] = QUANTIZED) -> "Wish":
+def wish_of(options: argparse.Namespace, types: tuple[str, ...] = ()) -> "Wish":
     """Returns what the options ask for. Raises ``ProblemsFound`` for names and numbers that cannot be."""
     from eks_inference.catalog.engines import engine, engines
     from eks_inference.serving.usual import USUAL_CONCURRENCY, USUAL_CONTEXT
@@ -69,7 +69,7 @@ def wish_of(options: argparse.Namespace, types: tuple[str, ...] = (), quantized:
         region=known_region(options.region),
         context=context,
         concurrency=options.concurrency or USUAL_CONCURRENCY,
-        quantized=tuple(options.quantization or quantized),
+        quantized=tuple(options.quantization or ("published",)),
         families=_families(options.family),
         types=types,
         engine=options.engine,

@@ -6,8 +6,8 @@ from eks_inference_tools.fitting.search import Found, Refusal, Row
 from eks_inference_tools.fitting.trials import Trial
 
 
-def document(found: Found) -> dict[str, Any]:
-    """Returns every place where the model fits, the best first, and every other with its rule or reason."""
+def document(found: Found, saving: Row | None = None) -> dict[str, Any]:
+    """Returns every place where the model fits, in the order of the search, and every other with its rule or reason."""
     wish = found.wish
     return {
         "model": wish.model.name,
@@ -15,8 +15,9 @@ def document(found: Found) -> dict[str, Any]:
         "context": wish.context,
         "concurrency": wish.concurrency,
         "under": wish.under,
-        "ordered_by": ["usd_per_hour", "usd_per_hour_and_million_kv_tokens"],
+        "ordered_by": ["ends", "warnings or not_judged", "usd_per_hour"],
         "fits": [_row(one) for one in found.rows],
+        "quantized_for_less": _row(saving) if saving else None,
         "cheaper_that_do_not_fit": [_refusal(one) for one in found.cheaper],
         "refused": [_refusal(one) for one in found.refusals],
     }
@@ -32,11 +33,11 @@ def _row(row: Row) -> dict[str, Any]:
         "kv_tokens": row.kv_tokens,
         "usd_per_hour": row.usd_per_hour,
         "usd_per_hour_and_pod": row.offer.per_pod(trial.pods),
-        "usd_per_hour_and_million_kv_tokens": row.usd_per_million_tokens,
         "price_kind": row.offer.price_kind or None,
         "price_source": f"{price.source}, {price.as_of}" if price else None,
         "quota": row.offer.quota.title if row.offer.quota else None,
         "needs_reservation": trial.instance.needs_reservation,
+        "ends": trial.engine.ends,
         "caveat": trial.engine.caveat,
         "warnings": list(row.warnings),
         "not_judged": dict(row.unjudged),

@@ -1,11 +1,11 @@
 """Searches for places where a model fits, by price. Pure.
 
-The price of a node for an hour rules the order, as nodes are rented whole; among equal ones the price of a token in the KV cache,
-with as many pods as a node has devices for.
+`plan`, `new` and open keys have one order (``order``). The price of a node for an hour rules it, as nodes are rented whole, after
+what nobody should be led to without asking: an engine whose support ends, and what a rule warns of or could not judge.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,13 +13,11 @@ from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.catalog.models import Model
 from eks_inference.catalog.zones import says_zones_of, zone_ids
 from eks_inference.pools.rules import zones_offer_the_family
-from eks_inference.serving.feasibility import engines_for
+from eks_inference.serving.feasibility import engines_for, preference
 from eks_inference.serving.usual import USUAL_CONCURRENCY
 from eks_inference_tools.cost.offers import Offer, offer
 from eks_inference_tools.cost.price_book import PriceBook
-from eks_inference_tools.fitting.trials import QUANTIZATIONS, Trial, trials
-
-_MILLION = 1_000_000
+from eks_inference_tools.fitting.trials import QUANTIZATIONS, VLLM, Trial, trials
 
 
 @dataclass(frozen=True)
@@ -69,10 +67,14 @@ class Row:
         return self.trial.sequences * self.trial.context
 
     @property
-    def usd_per_million_tokens(self) -> float | None:
-        """USD an hour for a million tokens in the KV cache, on a full node."""
-        price = self.usd_per_hour
-        return None if price is None else price / (self.trial.pods * self.kv_tokens) * _MILLION
+    def order(self) -> tuple[Any, ...]:
+        """Sorts rows: as the module says, then what stays as published, the engine, the fewest devices a pod, the most sequences;
+        OpenAI's API before others, and what has the fewest keys."""
+        trial, price = self.trial, float("inf") if self.usd_per_hour is None else self.usd_per_hour
+        asked = (bool(trial.engine.ends), self.doubtful)
+        split = (trial.devices, trial.tensor_parallel, -trial.sequences)
+        plain = (trial.kind.api != "openai", len(trial.server or ()))
+        return (*asked, price, trial.quantization != "published", preference(trial.engine), *split, *plain)
 
 
 @dataclass(frozen=True)
@@ -92,15 +94,15 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Found:
-    """All places of a model: where it fits, the best first, and where not."""
+    """All places of a model: where it fits, in the order of ``Row.order``, and where not."""
 
     wish: Wish
     rows: tuple[Row, ...]
     refusals: tuple[Refusal, ...]
 
     @cached_property
-    def best_of_types(self) -> tuple[Row, ...]:
-        """Of each instance type the best row."""
+    def first_of_types(self) -> tuple[Row, ...]:
+        """Of each instance type the first row."""
         return tuple({row.trial.instance.name: row for row in reversed(self.rows)}.values())[::-1]
 
     @cached_property
@@ -116,8 +118,8 @@ class Found:
             usd = one.offer.price.usd if one.offer.price else None
             costs_less = not prices or (usd is not None and usd < prices[0])
             if one.instance.name not in fitting and costs_less:
-                best = found.get(one.instance.name)
-                found[one.instance.name] = one if best is None or _nearness(one) > _nearness(best) else best
+                other = found.get(one.instance.name)
+                found[one.instance.name] = one if other is None or _nearness(one) > _nearness(other) else other
         return tuple(sorted(found.values(), key=_price))
 
     @cached_property
@@ -138,7 +140,23 @@ def search(wish: Wish, book: PriceBook) -> Found:
         if instance.accelerator and instance.family in families and instance.name in types:
             for one in _tried(wish, offer(instance, wish.region, book)):
                 rows.append(one) if isinstance(one, Row) else refusals.append(one)
-    return Found(wish, tuple(sorted(rows, key=_order)), tuple(refusals))
+    return Found(wish, tuple(sorted(rows, key=lambda row: row.order)), tuple(refusals))
+
+
+def quantized_for_less(found: Found, than: Row | None, book: PriceBook) -> Row | None:
+    """Returns the first row of plain vLLM that costs less than a row, if the engine may quantize what was not asked for.
+
+    None also where it would only be cheaper with an engine whose support ends, or with a rule in doubt.
+    """
+    others = tuple(one for one in QUANTIZATIONS if one not in found.wish.quantized)
+    rows = search(replace(found.wish, quantized=others), book).rows if others else ()
+    cheaper = (row for row in rows if row.trial.kind is VLLM and (than is None or _is_cheaper(row, than)))
+    return next(cheaper, None)
+
+
+def _is_cheaper(row: Row, than: Row) -> bool:
+    prices = (row.usd_per_hour, than.usd_per_hour)
+    return None not in prices and prices[0] < prices[1] and row.order[:2] <= than.order[:2]
 
 
 def _tried(wish: Wish, on: Offer) -> Iterator[Row | Refusal]:
@@ -186,15 +204,6 @@ def _judged(trial: Trial, on: Offer) -> Row | Refusal:
         few = f"holds {trial.sequences} of {trial.concurrency} sequences of {trial.context} tokens at once"
         return Refusal(on, few, trial=trial)
     return Row(trial, on, tuple(dict.fromkeys(warnings)), unjudged)
-
-
-def _order(row: Row) -> tuple[float, float, bool, int]:
-    """The price of a node, that of a token; then OpenAI's API before others, and what has the fewest keys."""
-    price, token = row.usd_per_hour, row.usd_per_million_tokens
-    plain = (row.trial.kind.api != "openai", len(row.trial.server or ()))
-    if price is None or token is None:
-        return (float("inf"), -row.kv_tokens * row.trial.pods, *plain)
-    return (price, token, *plain)
 
 
 def _price(one: Refusal) -> float:

@@ -8,14 +8,16 @@ from eks_inference_tools.cost.price_book import OwnPrices
 from eks_inference_tools.cost.quotas import needs
 from eks_inference_tools.fitting.search import Found, Row
 from eks_inference_tools.fitting.stack_file import Order
+from eks_inference_tools.fitting.text import in_less_memory
 from eks_inference_tools.notes import notes_of
+from stackgraph.graph.values import grouped
 from stackgraph.graph.wording import counted
 
 _QUOTAS = 3
 """The scarcest that are named."""
 
 
-def summary(report: StackReport, found: Found, order: Order, prices: OwnPrices) -> Iterator[str]:
+def summary(report: StackReport, found: Found, order: Order, prices: OwnPrices, saving: Row | None) -> Iterator[str]:
     """What was chosen and why, what it costs, what it needs, what to do next."""
     row, wish, name = order.row, found.wish, report.program.stack
     trial = row.trial
@@ -26,6 +28,8 @@ def summary(report: StackReport, found: Found, order: Order, prices: OwnPrices) 
     written = f"; compiled for {trial.concurrency} (--concurrency)" if trial.instance.neuron else ""
     yield f"  holds    {trial.sequences} sequences of {wish.context} tokens at once{written}"
     yield f"  node     {row.offer.words}"
+    if saving:
+        yield f"  for less {in_less_memory(saving, row)}"
     if report.graph is not None:
         for note in notes_of(report.graph, prices):
             yield f"  {note}"
@@ -44,14 +48,20 @@ def summary(report: StackReport, found: Found, order: Order, prices: OwnPrices) 
 
 
 def _why(found: Found, row: Row) -> str:
-    types = len(found.best_of_types)
+    types = len(found.first_of_types)
     if types == 1:
         return "as asked for" if found.wish.types else "the only instance type where it fits"
-    passed = [
-        one.trial.instance.name
-        for one in found.best_of_types
-        if one.usd_per_hour is not None and (row.usd_per_hour is None or one.usd_per_hour < row.usd_per_hour)
-    ]
-    best = "the best" if passed or row.usd_per_hour is None else "the cheapest"
-    others = f"; cheaper: {', '.join(passed)}" if passed else ""
-    return f"{best} of {types} instance types where it fits{others}"
+    if row.usd_per_hour is None:
+        return f"one of {types} instance types where it fits, of which none has a price"
+    passed = [one for one in found.first_of_types if one.usd_per_hour is not None and one.usd_per_hour < row.usd_per_hour]
+    reasons = grouped((_against(one), one.trial.instance.name) for one in passed)
+    cheaper = "; ".join(f"{', '.join(names)} {why}" for why, names in reasons.items())
+    return f"the cheapest of {types} instance types where it fits" + (f", passed over: {cheaper}" if cheaper else "")
+
+
+def _against(row: Row) -> str:
+    """Why a cheaper place is not chosen unless somebody names it."""
+    if row.trial.engine.ends:
+        return f"(support of {row.trial.engine.name} ends)"
+    doubts = (*row.warnings, *(f"{rule}?" for rule in row.unjudged))
+    return f"({', '.join(doubts)})" if doubts else "(by choice)"

@@ -10,12 +10,12 @@ from eks_inference_tools.fitting.search import Found, Refusal, Row
 from stackgraph.graph.wording import counted
 from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
 
-_WIDTH, _WIDTH_OF_EVERY = 120, 140
+_WIDTH, _WIDTH_OF_EVERY = 110, 130
 _HEADINGS = (
-    ("", "USD/h", "pods", "USD/h", "", "", "", "sequences", "USD/h per", "", ""),
-    ("instance", "a node", "a node", "a pod", "engine", "TP", "quantized", "a pod", "M tokens", "warnings", "kind"),
+    ("", "USD/h", "pods", "USD/h", "", "", "", "sequences", "", ""),
+    ("instance", "a node", "a node", "a pod", "engine", "TP", "quantized", "a pod", "warnings", "kind"),
 )
-_RIGHT = (1, 2, 3, 5, 7, 8)
+_RIGHT = (1, 2, 3, 5, 7)
 _LEAST = 16
 _SCARCE = {
     "": ", whose price nobody told (--prices)",
@@ -24,30 +24,47 @@ _SCARCE = {
     "own": "",
 }
 """Kind of a price (``Offer.price_kind``) → what it says of an instance type that is not sold on demand."""
+_QUANTIZED = {
+    "published": "the weights as published",
+    "fp8-kv": "the KV cache in fp8",
+    "fp8-weights": "the weights in fp8",
+    "fp8": "weights and KV cache in fp8",
+}
+"""Names of quantizations in words. What they do to answers nobody judged here."""
 _LARGE = 8
 """Devices of a node beyond which there is hardly a larger one."""
 
 
-def render_text(found: Found, every: bool = False) -> str:
-    """Returns the table: of each instance type the best row, or ``every`` row."""
+def render_text(found: Found, every: bool = False, saving: Row | None = None) -> str:
+    """Returns the table: of each instance type the first row, or ``every`` row; and what costs less if the engine quantizes."""
     wish = found.wish
-    shown = found.rows if every else found.best_of_types
-    head = f"{wish.model.name} in {wish.region}: fits {counted(len(found.best_of_types), 'instance type')}"
-    left_out = "" if every or len(shown) == len(found.rows) else f" in {len(found.rows)} ways; of each type the best (--all)"
+    shown = found.rows if every else found.first_of_types
+    head = f"{wish.model.name} in {wish.region}: fits {counted(len(found.first_of_types), 'instance type')}"
+    left_out = "" if every or len(shown) == len(found.rows) else f" in {len(found.rows)} ways; of each type the first (--all)"
     parts: list[RenderableType] = [
         f"{head}{left_out}",
         "",
         _told(f"sequences of {wish.context} tokens (--context), {wish.concurrency} at once in a pod (--concurrency)"),
-        _told("ordered by the price of a node for an hour, then by that of a million tokens in the KV cache"),
+        _told("ordered by the price of a node for an hour; then those with a warning; then those whose engine's support ends"),
         "",
     ]
     if shown:
-        # Of equal rows plain vLLM is the best, so the kind tells nothing there.
+        # Of equal rows plain vLLM is the first, so the kind tells nothing there.
         columns = len(_HEADINGS[0]) - (not every)
         table = [row[:columns] for row in (*_HEADINGS, *map(_cells, shown))]
         parts += [Columns(table, right=_RIGHT, least=_LEAST), ""]
+    if saving:
+        parts += [_told(in_less_memory(saving, found.rows[0] if found.rows else None), ""), ""]
     parts += [*_cheaper(found), *_legend(found, shown)]
     return drawn(parts, width=_WIDTH_OF_EVERY if every else _WIDTH)
+
+
+def in_less_memory(saving: Row, than: Row | None) -> str:
+    """Says what a row costs for which the engine quantizes, and how much less that is than another."""
+    trial, usd = saving.trial, saving.usd_per_hour
+    less = f", ${than.usd_per_hour - usd:.2f} less" if than and usd is not None and than.usd_per_hour is not None else ""
+    costs = "" if usd is None else f" at ${usd:.2f} an hour{less}"
+    return f"with {_QUANTIZED[trial.quantization]}: {trial.instance.name}{costs} (--quantization {trial.quantization})"
 
 
 def _told(text: str, first: str = "  ") -> Paragraph:
@@ -55,7 +72,7 @@ def _told(text: str, first: str = "  ") -> Paragraph:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    trial, per_pod, token = row.trial, row.offer.per_pod(row.trial.pods), row.usd_per_million_tokens
+    trial, per_pod = row.trial, row.offer.per_pod(row.trial.pods)
     return (
         trial.instance.name,
         _usd(row.usd_per_hour),
@@ -65,7 +82,6 @@ def _cells(row: Row) -> tuple[str, ...]:
         str(trial.tensor_parallel),
         "-" if trial.quantization == "published" else trial.quantization,
         str(trial.sequences),
-        _usd(token),
         ", ".join((*row.warnings, *(f"{rule}?" for rule in row.unjudged))) or "-",
         trial.kind.name,
     )
@@ -106,7 +122,7 @@ def _why(one: Refusal) -> str:
 
 def _takes_a_large_node(found: Found) -> bool:
     """Whether a model fits only on whole large nodes, or not even there."""
-    fitting = [row.trial for row in found.best_of_types]
+    fitting = [row.trial for row in found.first_of_types]
     wide = [
         one.devices == one.instance.devices >= _LARGE for one in fitting or (one.trial for one in found.refusals if one.trial)
     ]
@@ -114,8 +130,11 @@ def _takes_a_large_node(found: Found) -> bool:
 
 
 def _legend(found: Found, shown: tuple[Row, ...]) -> Iterator[RenderableType]:
+    used = {row.trial.engine.name: row.trial.engine for row in shown}
     notes: Mapping[str, str] = {
-        row.trial.engine.name: f"caveat: {row.trial.engine.caveat}" for row in shown if row.trial.engine.caveat
+        name: "; ".join(filter(None, (one.ends and f"support ends: {one.ends}", one.caveat and f"caveat: {one.caveat}")))
+        for name, one in used.items()
+        if one.ends or one.caveat
     }
     scarce = {row.trial.instance.name: row.offer.price_kind for row in shown if row.trial.instance.needs_reservation}
     if shown:
