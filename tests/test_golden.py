@@ -40,7 +40,7 @@ SHOWN = ("gpu-opt350m", "inf2-llama3", "smoke-gpu", "trn2-di-pair", "trn2-nixl")
 OF_EACH = {"cost.txt", "rules.txt", "timeline.txt", "tree.txt"}
 """Files of each stack."""
 
-LONG = 20
+LONG = 40
 """Lines of a text in a manifest from which on a digest stands for it."""
 
 
