@@ -15,10 +15,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import golden
 from conftest import ROOT, STACKS, recorded
 from eks_inference.faults import format_path
 from eks_inference.observability import prometheus_plan
@@ -162,6 +164,20 @@ def test_only_a_whole_file_of_ours_is_there_by_its_name() -> None:
 def test_the_same_in_several_stacks_is_there_once() -> None:
     assert once({"a": ["one", "two"], "b": ["two", "three"]}) == {"one": "a", "two": "all", "three": "b"}
     assert anonymous("trn2-di-net, a/trn2-di, strn2-di, trn2-disk", "trn2-di") == "<stack>-net, a/<stack>, strn2-di, trn2-disk"
+
+
+def test_an_update_tells_what_it_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ROOT", "GOLDEN"):
+        monkeypatch.setattr(golden, name, tmp_path)
+    monkeypatch.setenv("UPDATE_GOLDEN", "1")
+    assert_golden("new/lines.txt", "\n".join(map(str, range(100))))
+    assert_golden("new/lines.txt", "0")
+    told = [diff.splitlines()[-1] for diff in golden.written]
+    golden.written.clear()
+    assert told == ["43 more lines: git diff new/lines.txt"] * 2
+    monkeypatch.delenv("UPDATE_GOLDEN")
+    with pytest.raises(AssertionError, match=r"(?s)new/lines.txt changed.*\n-0\n\+1\n$"):
+        assert_golden("new/lines.txt", "1")
 
 
 # -- what a reviewer reads -------------------------------------------------------------------------------------------------------
