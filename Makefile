@@ -76,7 +76,6 @@ bench: .venv/.dev cluster-tools ## Measure speed and memory of preview, rules, c
 
 golden: .venv/.dev ## Regenerate golden files and print what changed
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -m 'not cluster' $(WORKERS)
-	git diff --stat -- tests/golden stacks/schema.json
 
 release: .venv/.dev ## Write the graphs of the version in pyproject.toml, which later changes are compared with (docs/releases.md)
 	$(BIN)/python tests/support/released.py

@@ -3,7 +3,7 @@
 import gc
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+import golden
 from mutations import cases
 from stackgraph.graph.document import Graph
 from stackgraph.recorder import recording
@@ -29,6 +30,7 @@ os.environ["SOURCE_DATE_EPOCH"] = str(int(datetime(2026, 9, 1, tzinfo=UTC).times
 # On a busy machine any example may take long.
 hypothesis.settings.register_profile("without deadline", deadline=None, max_examples=cases(20))
 hypothesis.settings.load_profile("without deadline")
+GOLDEN_FILE = "golden file"
 PROJECT = find_project(ROOT)
 STACKS = PROJECT.stacks()
 
@@ -44,6 +46,25 @@ def pytest_configure() -> None:
 def pytest_sessionfinish() -> None:
     """Exempts all objects from the collections that pytest runs at the end."""
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds to a test's report which golden files it wrote."""
+    report = yield
+    report.sections += [(GOLDEN_FILE, diff) for diff in golden.written]
+    golden.written.clear()
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Prints what ``UPDATE_GOLDEN=1`` changed, of tests that pass too: nothing is accepted unseen."""
+    reports = (report for several in terminalreporter.stats.values() for report in several if hasattr(report, "sections"))
+    diffs = sorted({text for report in reports for title, text in report.sections if title == GOLDEN_FILE})
+    if os.environ.get("UPDATE_GOLDEN"):
+        terminalreporter.section(f"golden files written: {len(diffs)}")
+    for diff in diffs:
+        terminalreporter.write_line(diff)
 
 
 def record_once(program: Callable[[], Any] | Path, **how: Any) -> Graph:

@@ -11,6 +11,7 @@ from eks_inference.catalog import engines
 from eks_inference.catalog.instances import instance_types
 from eks_inference.catalog.models import models
 from eks_inference.serving.kinds import KINDS
+from golden import assert_golden
 from released import CHANGELOG, version
 from resolved_values import FILE, UNRELEASED, Change, Resolution, changes, read, resolutions, rows, unannounced, written
 
@@ -27,7 +28,7 @@ def test_nothing_resolves_otherwise_without_a_word():
     """One test, so that one process works the values out."""
     today = rows()
     if os.environ.get("UPDATE_GOLDEN") and (not FILE.exists() or read()[0] == UNRELEASED):
-        FILE.write_text(written(today, UNRELEASED), encoding="utf-8")
+        assert_golden(f"../released/{FILE.name}", written(today, UNRELEASED))
     release, before = read()
     found = [*changes(before, today)]
     announced = resolutions(CHANGELOG.read_text("utf-8"))

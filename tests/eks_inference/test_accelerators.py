@@ -1,7 +1,6 @@
 """Neuron support: device arithmetic, the device plugin, the scheduler that hands out neighbouring devices."""
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -115,11 +114,6 @@ def after(graph: Graph, resource: Resource) -> set[str]:
                 found.add(graph.by_urn[urn].name)
                 todo.append(graph.by_urn[urn])
     return found
-
-
-def test_plugin_daemon_set() -> None:
-    daemon_set = neuron_support().named("neuron-daemonset")
-    assert_golden("accelerators/daemonset.yaml", yaml.safe_dump(daemon_set.inputs, sort_keys=False))
 
 
 def test_the_plugin_runs_on_every_neuron_type_of_the_catalog_and_on_no_other() -> None:

@@ -3,18 +3,15 @@
 from typing import Any
 
 import pytest
-import yaml
 
 from eks_inference.accelerators.efa.component import EfaDevices, EfaPlugin, ExistingEfaPlugin
 from eks_inference.accelerators.efa.plan import EFA_PLUGIN_NAME, EFA_RESOURCE, daemon_set, efa_instance_types
 from eks_inference.catalog import versions
 from eks_inference.catalog.instances import instance_types
 from eks_inference.placement import INSTANCE_TYPE_LABEL
-from golden import assert_golden
 from handles import existing_cluster
 from stackgraph.graph.document import Graph
 from stackgraph.recorder.recording import record
-from stackgraph.views.manifests import manifest
 
 
 def the_plugin(**settings: Any) -> Graph:
@@ -27,11 +24,6 @@ def the_plugin(**settings: Any) -> Graph:
 
 def pod_of(graph: Graph) -> dict[str, Any]:
     return graph.named("efa-daemonset").inputs["spec"]["template"]["spec"]
-
-
-def test_the_whole_of_it() -> None:
-    text = yaml.safe_dump(manifest(the_plugin().named("efa-daemonset")), sort_keys=False, width=130)
-    assert_golden("accelerators/efa-plugin.yaml", text)
 
 
 def test_it_makes_the_resource_that_pods_ask_for() -> None:

@@ -15,7 +15,6 @@ from threading import Thread
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,12 +24,10 @@ from eks_inference.faults import SpecError
 from eks_inference.observability import fluent_bit_plan as plan
 from eks_inference.observability.fluent_bit import FluentBit
 from eks_inference.observability.spec import FluentBitSpec, ObservabilitySpec
-from golden import assert_golden
 from graphs import stands_on
 from handles import existing_cluster
 from stackgraph.graph.document import Graph
 from stackgraph.recorder.recording import record
-from stackgraph.views.manifests import manifest
 from traffic import Outside, Pod, passes, policies_of
 
 FLUENT_BIT = shutil.which("fluent-bit")
@@ -76,14 +73,6 @@ def test_values_that_cloudwatch_refuses_are_refused(key: str, value: Any) -> Non
 
 
 # -- what is sent where ---------------------------------------------------------------------------------------------------------
-
-
-def test_the_whole_of_it() -> None:
-    graph = fluent_bit({"retention_days": 1})
-    ours = [graph.named(f"fb-{role}") for role in ("namespace", "network", "account", "daemonset")]
-    text = yaml.safe_dump_all([manifest(resource) for resource in ours], sort_keys=False, width=130)
-    assert_golden("observability/fluent-bit.yaml", text)
-    assert_golden("observability/fluent-bit.conf", graph.named("fb-config").inputs["data"]["fluent-bit.conf"])
 
 
 DNS_LABEL = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)

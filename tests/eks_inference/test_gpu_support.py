@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-import yaml
 
 from eks_inference.accelerators.nvidia.component import NvidiaDevicePlugin
 from eks_inference.accelerators.nvidia.spec import NvidiaSpec
@@ -11,12 +10,10 @@ from eks_inference.catalog.instances import instance_types
 from eks_inference.observability.dcgm_exporter import DcgmExporter
 from eks_inference.observability.handle import ExistingPrometheus
 from eks_inference.observability.spec import DcgmExporterSpec
-from golden import assert_golden
 from graphs import stands_on
 from handles import existing_cluster
-from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.document import Graph
 from stackgraph.recorder.recording import record
-from stackgraph.views.manifests import manifest
 from traffic import Pod, passes, policies_of
 
 CLIENT = Pod("triton-client")
@@ -32,16 +29,6 @@ def gpu_support(monitored: bool = True, **settings: Any) -> Graph:
         DcgmExporter("dcgm", DcgmExporterSpec(), plugin=plugin, metrics=metrics)
 
     return record(build)
-
-
-def as_yaml(resource: Resource) -> str:
-    return yaml.safe_dump(manifest(resource), sort_keys=False, width=1_000_000)
-
-
-def test_manifests_of_gpu_support() -> None:
-    graph = gpu_support()
-    assert_golden("accelerators/nvidia-device-plugin.yaml", as_yaml(graph.named("nvidia-daemonset")))
-    assert_golden("observability/dcgm-exporter.yaml", as_yaml(graph.named("dcgm-daemonset")))
 
 
 @pytest.mark.parametrize("name", ["nvidia-daemonset", "dcgm-daemonset"])

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-import yaml
 
 from eks_inference.accelerators.neuron.component import NeuronPlugin
 from eks_inference.accelerators.neuron.plan import neuron_instance_types
@@ -12,11 +11,9 @@ from eks_inference.catalog import versions
 from eks_inference.observability.handle import ExistingPrometheus
 from eks_inference.observability.neuron_monitor import NeuronMonitor
 from eks_inference.observability.spec import NeuronMonitorSpec, ObservabilitySpec
-from golden import assert_golden
 from handles import existing_cluster
 from stackgraph.graph.document import Graph
 from stackgraph.recorder.recording import record
-from stackgraph.views.manifests import manifest
 
 
 def the_monitor(*, prometheus: bool = True, namespace: str = "neuron-monitor", **settings: Any) -> Graph:
@@ -39,13 +36,6 @@ def pod_of(graph: Graph) -> dict[str, Any]:
 def test_not_unless_asked_for() -> None:
     assert ObservabilitySpec().neuron_monitor is None
     assert ObservabilitySpec.model_validate({"neuron_monitor": {}}).neuron_monitor == NeuronMonitorSpec()
-
-
-def test_the_whole_of_it() -> None:
-    graph = the_monitor()
-    ours = [graph.named(f"nm-{role}") for role in ("namespace", "policy", "daemonset", "podmonitor")]
-    text = yaml.safe_dump_all([manifest(resource) for resource in ours], sort_keys=False, width=130)
-    assert_golden("observability/neuron-monitor.yaml", text)
 
 
 def test_it_runs_on_every_neuron_instance_type_whatever_the_taints() -> None:

@@ -19,9 +19,8 @@ from eks_inference.observability.spec import Objectives, ObservabilitySpec, Prom
 from eks_inference.placement import Taint
 from golden import assert_golden
 from handles import existing_cluster, placement, stack_settings
-from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.document import Graph
 from stackgraph.recorder.recording import record
-from stackgraph.views.manifests import manifest
 
 
 @dataclass(frozen=True)
@@ -83,10 +82,6 @@ def values(spec: dict[str, Any] | None = None, **settings: Any) -> dict[str, Any
 
 def names(graph: Graph, urns: Any) -> set[str]:
     return {graph.by_urn[urn].name for urn in urns}
-
-
-def text_of(resources: list[Resource]) -> str:
-    return yaml.safe_dump_all([manifest(resource) for resource in resources], sort_keys=False, width=130)
 
 
 # -- what a user may write ------------------------------------------------------------------------------------------------------
@@ -332,12 +327,6 @@ def test_the_component_shows_what_the_user_wrote_and_owns_everything() -> None:
 
 
 # -- a model server -------------------------------------------------------------------------------------------------------------
-
-
-def test_the_whole_of_a_servers_monitors() -> None:
-    graph = the_server_metrics()
-    ours = [graph.named(f"llama3-metrics-{role}") for role in ("head", "worker", "policy")]
-    assert_golden("observability/server-metrics.yaml", text_of(ours))
 
 
 def test_monitors_are_beside_the_server_and_name_it() -> None:

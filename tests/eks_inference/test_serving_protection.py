@@ -16,7 +16,6 @@ from eks_inference import serving
 from eks_inference.catalog.engines import engine
 from eks_inference.serving import ray_serve
 from eks_inference.serving.ray_serve import plan
-from golden import assert_golden
 from graphs import of_kind, stands_on
 from servers import (
     LARGE,
@@ -45,14 +44,6 @@ RAY_PORTS = (6379, 8265, 10001)
 
 
 # -- network --------------------------------------------------------------------------------------------------------------------
-
-
-def test_network_policies_of_a_server() -> None:
-    manifests = [
-        {"metadata": policy["metadata"], "spec": policy["spec"]}
-        for policy in sorted(policies_of(served()), key=lambda policy: policy["metadata"]["name"])
-    ]
-    assert_golden("serving/network-policies.yaml", yaml.safe_dump_all(manifests, sort_keys=False))
 
 
 @pytest.mark.parametrize("port", RAY_PORTS)

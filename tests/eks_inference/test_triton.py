@@ -263,12 +263,9 @@ def test_facts_name_keys_of_the_spec() -> None:
 # -- what is made ----------------------------------------------------------------------------------------------------------------
 
 
-def test_manifests_of_the_default_and_of_the_source_system() -> None:
-    for form, base in (("default", OPT), ("source", SOURCE)):
-        graph = served(base)
-        assert_golden(f"triton/deployment-{form}.yaml", manifest(graph.named(f"{NAME}-deployment")))
-    assert_golden("triton/service.yaml", manifest(graph.named(f"{NAME}-service")))
-    assert_golden("triton/prefetch.yaml", manifest(graph.named(f"{NAME}-prefetch")))
+def test_the_deployment_with_defaults() -> None:
+    """That of the source system stands in the manifests of gpu-opt350m."""
+    assert_golden("triton/deployment-default.yaml", manifest(served(OPT).named(f"{NAME}-deployment")))
 
 
 def test_the_source_systems_address_ports_and_model_name() -> None:

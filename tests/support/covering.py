@@ -25,14 +25,14 @@ from eks_inference.faults import SpecError
 from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.spec import StackSpec
+from golden import GOLDEN, ROOT, assert_golden
 from schema_walk import LONGEST, SET, Demand, Place, Schema
 from variants import merge
 
-ROOT = Path(__file__).parents[2]
 MOST_STACKS = 60
 REASON = "a stack of the covering set, which nobody deploys"
 _TABLE = yaml.load(Path(__file__).with_suffix(".yaml").read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-_KEPT = ROOT / "tests" / "golden" / "covering_set.json"
+_KEPT = GOLDEN / "covering_set.jsonl"
 _TRIES = 12
 """Candidates tried for one key of one stack."""
 
@@ -65,10 +65,10 @@ def covering_set() -> tuple[Example, ...]:
     With ``UPDATE_GOLDEN=1`` those that the library still takes stay as they are, because bounds of the Kubernetes API are derived
     from what they set, and others are added for what they do not cover.
     """
-    kept = tuple(Example(**one) for one in json.loads(_KEPT.read_text()))
+    kept = tuple(Example(**json.loads(line)) for line in _KEPT.read_text().splitlines())
     if os.environ.get("UPDATE_GOLDEN"):
         kept = _Cover([one for one in kept if _taken(one.stack, one.region) == one.stack]).built()
-        _KEPT.write_text(json.dumps([asdict(one) for one in kept], indent=1) + "\n")
+        assert_golden(_KEPT.name, "\n".join(json.dumps(asdict(one)) for one in kept))
     return kept
 
 
