@@ -232,6 +232,9 @@ class CompilingServerSpec(ServerSpec, OpenAiFeatures):
         settings = merged(merged(settings, self.sharding), self.extra_args)
         release = vllm_releases().get(self.profile.vllm)
         ours = self.profile.flags(max_num_seqs=self.max_num_seqs, max_model_len=self.max_model_len, model=self.model.known)
+        if self.profile.generation.takes_prompts_whole(self.max_model_len) and "max-num-batched-tokens" not in settings:
+            # Prefix caching needs segments, and the engine's defaults are prefix caching without them.
+            ours.append("--no-enable-prefix-caching")
         return [
             *(one for one in ours if flag_name(one).removeprefix("no-") not in settings),
             *flags(settings, release.several if release else ()),
