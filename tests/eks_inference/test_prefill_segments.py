@@ -16,6 +16,8 @@ from eks_inference.placement import Placement
 from eks_inference.rules import Judgement
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.kinds import KINDS
+from eks_inference.serving.ray_serve.facts import serving_facts as ray_facts
+from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 from eks_inference.serving.rules.neuron import flags_agree
 from eks_inference.serving.vllm.facts import serving_facts
 from eks_inference.serving.vllm.spec import VllmServerSpec
@@ -67,11 +69,21 @@ def of_vllm(length: int, **keys: Any) -> ServingFacts:
     return serving_facts(parsed, Placement("p", instance_type("trn2.48xlarge"), {}), scheduler=True)
 
 
+def of_ray(length: int, **keys: Any) -> ServingFacts:
+    """Ray Serve in an image of a user's, as no release of Ray is known to run the engine."""
+    own = {"image": "registry.example/ray:1", "ray_version": "2.52.1", "head": {"pool": "h"}}
+    worker = {"worker": {"pool": "p", "instance_type": "trn2.48xlarge"}}
+    spec = {"model": {"id": "Qwen/Qwen3-32B"}, "engine": ENGINE, "tensor_parallel": 8, "max_num_seqs": 8, **own, **worker, **keys}
+    parsed = RayServeVllmSpec.model_validate({**spec, "max_model_len": length})
+    return ray_facts(parsed, Placement("p", instance_type("trn2.48xlarge"), {}), scheduler=True)
+
+
 def everywhere(length: int, tokens: int | str | None, keys: Mapping[str, Any]) -> Iterator[ServingFacts]:
     """The servers of each kind that runs the engine, with the tokens as a flag and as a key."""
     flag = {} if tokens is None else {"max-num-batched-tokens": tokens}
     flags = {**keys, "extra_args": {**keys.get("extra_args", {}), **flag}}
     yield of_vllm(length, **flags)
+    yield of_ray(length, **flags)
     groups = [servers(max_model_len=length, **flags)]
     if isinstance(tokens, int):
         groups.append(servers(max_model_len=length, roles={"max_num_batched_tokens": tokens}, **keys))
@@ -88,7 +100,6 @@ def test_every_kind_that_runs_the_engine_is_here():
     profile = engine(ENGINE)
     able = {name for name, kind in KINDS.items() if profile.server in kind.spec.engine_servers}
     assert able == {"vllm", "prefill_decode", "ray_serve_vllm", "disaggregated"}
-    assert profile.ray is None, "no release of Ray is known to run it"
     assert "NeuronConnector" not in profile.kv_connectors, "the kind of static pairs needs it"
     assert [one.name for one in engines().values() if one.generation is profile.generation] == [ENGINE]
 

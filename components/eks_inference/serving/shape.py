@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, JsonValue, field_validator, model_validator
 
 from eks_inference.catalog.engines import EngineProfile, engine, engines
+from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import chat_template
 from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.images.spec import InClusterImage, ServerImage
@@ -17,6 +18,7 @@ from eks_inference.pools.spec import InstanceTypeName, LabelKey, LabelValue
 from eks_inference.scaling.spec import AutoscalerSpec
 from eks_inference.serving.features import OpenAiFeatures, set_twice
 from eks_inference.serving.flags import flag_name, flags
+from eks_inference.serving.linear_backend import backend_settings
 from eks_inference.serving.spec import (
     CompileCache,
     EngineName,
@@ -239,6 +241,11 @@ class CompilingServerSpec(ServerSpec, OpenAiFeatures):
             *(one for one in ours if flag_name(one).removeprefix("no-") not in settings),
             *flags(settings, release.several if release else ()),
         ]
+
+    def engine_flags_on(self, shape: InstanceType) -> list[str]:
+        """Returns ``engine_flags``, and those that the GPUs of an instance type need."""
+        ours = self.engine_flags
+        return [*ours, *flags(backend_settings(self.profile.vllm, shape, ours, self.model.known))]
 
     @property
     def _feature_settings(self) -> dict[str, Any]:
