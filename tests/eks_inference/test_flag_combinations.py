@@ -191,6 +191,14 @@ def test_what_a_combination_needs_to_know_and_does_not_is_left_open() -> None:
     assert left.unjudged
 
 
+def test_what_a_generation_does_by_default_is_known() -> None:
+    given = {"max-num-batched-tokens": 1024}
+    found = list(flags_go_together.judge(on(TRN2, given)))
+    assert any("enable-chunked-prefill true" in one.given for one in found)
+    assert not any(one.unjudged for one in found)
+    assert refused(on(TRN2, {**given, "no-enable-chunked-prefill": True}))
+
+
 def test_a_judgement_leads_to_the_flag_and_shows_the_values() -> None:
     (judgement,) = flags_go_together.judge(on(CUDA, {"enable-log-outputs": True}))
     assert judgement.path[-2:] == ("extra_args", "enable-log-outputs")

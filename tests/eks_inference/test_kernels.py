@@ -32,6 +32,8 @@ INT8 = compressed("int", 8, "int")
         (AWQ, "g4dn.xlarge", "runs"),
         (Quantization("fp8", 8), "g4dn.xlarge", "runs"),  # as weights only
         (Quantization("fbgemm_fp8", 8), "g4dn.xlarge", "refused"),
+        (Quantization("fbgemm_fp8", 8), "p4d.24xlarge", "unjudged"),
+        (Quantization("fbgemm_fp8", 8), "g6.xlarge", "runs"),
         (Quantization("mxfp4", 4, 32, 8, experts_only=True), "g4dn.xlarge", "refused"),
         (compressed("int", 4, None), "g4dn.xlarge", "unjudged"),  # with zero points it needs 8.0
         (compressed("int", 4, None), "g5.xlarge", "runs"),
@@ -46,7 +48,8 @@ INT8 = compressed("int", 8, "int")
     ],
 )
 def test_each_gpu_runs_what_vllm_has_a_kernel_for(checkpoint: Quantization | None, on: str, verdict: str) -> None:
-    server = gpu_server(on, model=replace(model("Llama-3.1-8B"), quantization=checkpoint))
+    shape = replace(model("Llama-3.1-8B"), quantization=checkpoint)
+    server = gpu_server(on, model=shape, arguments=("--linear-backend=marlin",))
     found = list(gpu_has_a_kernel.judge(server))
     seen = "nothing" if not found else "refused" if not all(one.holds for one in found) else "runs"
     assert ("unjudged" if any(one.unjudged for one in found) else seen) == verdict

@@ -150,7 +150,8 @@ def with_flags(*arguments: str, **changes: Any) -> ServingFacts:
 
 def buckets(**config: Any) -> ServingFacts:
     text = json.dumps({"neuron_config": config})
-    return trn2(arguments=("--max-num-batched-tokens=8192", "--block-size=128", f"--additional-config={text}"))
+    arguments = ("--max-num-batched-tokens=8192", "--block-size=128", f"--additional-config={text}")
+    return trn2(arguments=arguments, max_model_len=16384)
 
 
 @pytest.mark.parametrize(

@@ -812,7 +812,7 @@ def running(tmp_path: Path) -> Iterator[Callable[[str], None]]:
 
     def start(busy: str) -> None:
         spec = spec_of(port=_free_port())
-        words = [sys.executable, str(script), "serve", *plan.arguments(spec)]
+        words = [sys.executable, str(script), "serve", *plan.arguments(spec, instance_type("inf2.48xlarge"))]
         process = subprocess.Popen(words, env={**os.environ, "BUSY": busy}, stdout=subprocess.PIPE, text=True)
         started.append(process)
         assert process.stdout

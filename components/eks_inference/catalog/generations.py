@@ -1,7 +1,7 @@
 """Engine generations: loads ``generations.toml``."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
@@ -37,6 +37,10 @@ class Buckets:
     """Default of ``--block-size``, in tokens."""
     length_unit: int = 1
     """Lengths of sequences for which graphs are compiled are multiples of it."""
+    segments: int | None = None
+    """Sizes of segments that one server can have. None: several."""
+    longest_whole: int | None = None
+    """Longest ``max_model_len`` whose prompts may be processed whole, in tokens. None: no limit."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +73,17 @@ class Generation(ForAccelerator, Row):
     """Largest top-k of the on-device sampler. None: no limit."""
     buckets: Buckets | None = None
     """How to set buckets. None: the engine chooses them, or there is no flag."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """The engine's values of flags that are not given, where they differ from those of other generations."""
 
     @property
     def paged(self) -> bool:
         """Whether the KV cache is paged."""
         return self.kv_cache == "paged"
+
+    def takes_prompts_whole(self, max_model_len: int) -> bool:
+        """Whether the engine's own batch holds the longest prompt, so that no prompt is split into segments."""
+        return self.buckets is not None and max_model_len <= self.defaults.get("max-num-batched-tokens", 0)
 
 
 @cache

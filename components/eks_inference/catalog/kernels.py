@@ -1,6 +1,6 @@
 """Kernels of vLLM for quantized checkpoints on GPUs: loads ``kernels.toml``."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from eks_inference.catalog.quantization import Quantization
@@ -23,6 +23,25 @@ class Pads:
 
 
 @dataclass(frozen=True)
+class LinearBackend:
+    """A value of ``--linear-backend`` that some releases need, because the kernel that they select themselves fails."""
+
+    since: str
+    """First release of vLLM that needs it, and ``until`` the last: ``"0.29"`` stands for all of 0.29."""
+    until: str
+    below: Capability
+    """The first GPUs that do not need it any more."""
+    backend: str
+    unsaid: tuple[str, ...] = ()
+    """Values of which nobody has said whether they work too. All others do not."""
+
+    def is_of(self, release: tuple[int, ...]) -> bool:
+        """Whether a release needs it."""
+        first, last = version_numbers(self.since), version_numbers(self.until)
+        return first <= release[: len(first)] and release[: len(last)] <= last
+
+
+@dataclass(frozen=True)
 class Kernel:
     """What a method of quantization needs of a GPU."""
 
@@ -35,6 +54,8 @@ class Kernel:
     names: tuple[str, ...] = ()
     """What ``--quantization`` may say of such a checkpoint, beside the method itself."""
     pads: tuple[Pads, ...] = ()
+    linear: LinearBackend | None = None
+    """What a release needs for weights that do not share their scales in blocks. None: nothing."""
 
     def serves(self, capability: Capability) -> bool:
         """Whether there is one for GPUs of this compute capability, at least for some checkpoints."""
@@ -48,7 +69,8 @@ class Kernel:
 def kernel(quantization: Quantization, vllm: str) -> Kernel | None:
     """Returns the kernel of a vLLM release (``"0.27.1"``) for a quantized checkpoint; None where no source was read."""
     known = _kernels(vllm)
-    return (known.get("int8-activations") if quantization.integer_activations else None) or known.get(quantization.method)
+    found = (known.get("int8-activations") if quantization.integer_activations else None) or known.get(quantization.method)
+    return replace(found, linear=None) if found and quantization.group else found
 
 
 @cache
@@ -57,13 +79,14 @@ def _kernels(vllm: str) -> dict[str, Kernel]:
     tables = table("kernels.toml")
     earlier = [one for one in tables if version_numbers(one) <= release]
     found = rows(tables[max(earlier, key=version_numbers)]) if earlier else {}
-    return {method: _kernel(columns) for method, columns in found.items()}
+    return {method: _kernel(columns, release) for method, columns in found.items()}
 
 
-def _kernel(columns: dict[str, object]) -> Kernel:
+def _kernel(columns: dict[str, object], release: tuple[int, ...]) -> Kernel:
     found = arguments(columns)
     pads = tuple(Pads(**arguments(one)) for one in found.pop("pads", ()))
-    return Kernel(**found, pads=pads)
+    linear = LinearBackend(**found.pop("linear")) if "linear" in found else None
+    return Kernel(**found, pads=pads, linear=linear if linear and linear.is_of(release) else None)
 
 
 def _up(width: int, multiple: int) -> int:

@@ -120,7 +120,9 @@ class ServingFacts:
         return (*self.path, *own) if own else (*self.at(fact), key)
 
     def at_flag(self, name: str) -> Path:
-        """Returns the path of a flag of the user or of the feature that sets it, or else that of all flags of the user."""
+        """Returns the path of a flag of the user, of the key or feature that sets it, or else of all flags of the user."""
+        if name not in self.extra_args and (key := name.replace("-", "_")) in self.keys:
+            return self.at(key)
         if name in self.extra_args or self.features is None:
             return self.under("extra_args", name) if name in self.extra_args else self.at("extra_args")
         feature = "dtype" if name == "dtype" else self.features.setting(self.engine.name, name)

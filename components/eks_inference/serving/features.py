@@ -103,7 +103,7 @@ class NeuronTuning(Spec):
         default=None,
         description="Lengths of prompts for which graphs are compiled, in tokens. Default: powers of two from 128 on, each a "
         "graph to compile and to keep in memory. NxD Inference: the last is max_model_len. Its successor: the last is the most "
-        "tokens of a batch.",
+        "tokens of a batch; several only where that is max_model_len and prefix_caching is false.",
     )
     length_buckets: Buckets | None = Field(
         default=None,
@@ -123,7 +123,8 @@ class EngineFeatures(Spec):
     )
     prefix_caching: bool | None = Field(
         default=None,
-        description="Keep the KV cache of prompts, for others that begin alike. Default: on, except with NxD Inference.",
+        description="Keep the KV cache of prompts, for others that begin alike. Default: on, except with NxD Inference, and "
+        "with its successor where max_model_len is at most 2048: it processes such prompts whole, and only segments can be kept.",
     )
     quantized_weights: Literal["fp8", "int8"] | None = Field(
         default=None,

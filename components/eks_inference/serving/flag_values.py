@@ -133,7 +133,7 @@ def _float(text: str) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _size(text: str) -> float | None:
+def size(text: str) -> float | None:
     """vllm/utils: decimal suffixes in lower case, also of fractions; binary ones in upper case."""
     suffixed = re.fullmatch(r"(\d+)([KMGT])|(\d+(?:\.\d+)?)([kmgt])", text.strip())
     if not suffixed:
@@ -143,7 +143,7 @@ def _size(text: str) -> float | None:
 
 
 def _size_or_auto(text: str) -> float | None:
-    return -1 if text.strip().lower() == "auto" else _size(text)
+    return -1 if text.strip().lower() == "auto" else size(text)
 
 
 _NUMBERS: dict[str, Callable[[str], float | None]] = {
@@ -151,7 +151,7 @@ _NUMBERS: dict[str, Callable[[str], float | None]] = {
     "ints": _whole,
     "float": _float,
     "floats": _float,
-    "size": _size,
+    "size": size,
     "size_or_auto": _size_or_auto,
 }
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, JsonValue, field_validator, model_validator
 
 from eks_inference.catalog.engines import EngineProfile, engine, engines
+from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import chat_template
 from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.images.spec import InClusterImage, ServerImage
@@ -17,6 +18,7 @@ from eks_inference.pools.spec import InstanceTypeName, LabelKey, LabelValue
 from eks_inference.scaling.spec import AutoscalerSpec
 from eks_inference.serving.features import OpenAiFeatures, set_twice
 from eks_inference.serving.flags import flag_name, flags
+from eks_inference.serving.linear_backend import backend_settings
 from eks_inference.serving.spec import (
     CompileCache,
     EngineName,
@@ -232,10 +234,18 @@ class CompilingServerSpec(ServerSpec, OpenAiFeatures):
         settings = merged(merged(settings, self.sharding), self.extra_args)
         release = vllm_releases().get(self.profile.vllm)
         ours = self.profile.flags(max_num_seqs=self.max_num_seqs, max_model_len=self.max_model_len, model=self.model.known)
+        if self.profile.generation.takes_prompts_whole(self.max_model_len) and "max-num-batched-tokens" not in settings:
+            # Prefix caching needs segments, and the engine's defaults are prefix caching without them.
+            ours.append("--no-enable-prefix-caching")
         return [
             *(one for one in ours if flag_name(one).removeprefix("no-") not in settings),
             *flags(settings, release.several if release else ()),
         ]
+
+    def engine_flags_on(self, shape: InstanceType) -> list[str]:
+        """Returns ``engine_flags``, and those that the GPUs of an instance type need."""
+        ours = self.engine_flags
+        return [*ours, *flags(backend_settings(self.profile.vllm, shape, ours, self.model.known))]
 
     @property
     def _feature_settings(self) -> dict[str, Any]:

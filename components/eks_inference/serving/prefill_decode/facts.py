@@ -75,6 +75,7 @@ def role_servers_facts(spec: PrefillDecodeSpec, one: RoleServers, *, scheduler: 
         },
         "lease": ("kv_transfer", "lease_seconds"),
         "max_num_seqs": (tuned, "max_num_seqs"),
+        **({"max_num_batched_tokens": (tuned, "max_num_batched_tokens")} if own.max_num_batched_tokens else {}),
         "startup_timeout": (one.role, "startup_timeout_seconds"),
         "pods_max": (one.role, "autoscaling", "max") if one.spec.autoscaling else (one.role, "replicas"),
         **{f"{setting}.{key}": (tuned, setting, key) for setting, values in given.items() for key in values},

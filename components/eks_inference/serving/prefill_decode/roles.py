@@ -113,7 +113,7 @@ def revision(name: str, spec: PrefillDecodeSpec, shapes: Mapping[Role, InstanceT
         "model": spec.model.model_dump(mode="json", exclude={"gated", "shape"}),
         "serving": spec.serving,
         **{
-            role: [vllm.arguments(server), server.extra_env, device_count(server, shapes[role])]
+            role: [vllm.arguments(server, shapes[role]), server.extra_env, device_count(server, shapes[role])]
             for role, server in servers.items()
         },
     }

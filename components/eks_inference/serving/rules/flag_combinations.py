@@ -79,7 +79,8 @@ def _met(server: ServingFacts, release: VllmRelease, condition: Condition) -> bo
 def _value(server: ServingFacts, release: VllmRelease, setting: str) -> Any:
     """Returns the value of a setting: the one given, a fact, or the engine's default; None when it is not known."""
     given = _given(server, release, setting)
-    return _facts(server).get(setting, default_of(setting)) if given is None else given
+    defaults = server.engine.generation.defaults
+    return _facts(server).get(setting, defaults.get(setting, default_of(setting))) if given is None else given
 
 
 def _facts(server: ServingFacts) -> dict[str, Any]:

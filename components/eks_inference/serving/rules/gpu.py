@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from functools import partial
 
-from eks_inference.catalog.kernels import Capability, kernel
-from eks_inference.rules import Judgement, not_judged, rule
+from eks_inference.catalog.kernels import Capability, LinearBackend, kernel
+from eks_inference.catalog.quantization import Quantization
+from eks_inference.rules import Judgement, Path, not_judged, rule
+from eks_inference.serving import linear_backend
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag, number
 from eks_inference.serving.pods import vllm_release
@@ -174,15 +176,23 @@ def ports_agree(server: ServingFacts) -> Iterator[Judgement]:
 
 @gpu_rule(
     "GPU010",
-    "vLLM has a kernel for the quantization of the checkpoint on the GPU.",
-    fix="choose another instance type, or a checkpoint that is quantized otherwise or not at all",
+    "vLLM has a kernel for the quantization of the weights on the GPU.",
+    fix="choose another instance type, or weights that are quantized otherwise or not at all",
     source="vLLM documentation, Quantization: supported hardware; the kernels of each release: catalog/kernels.toml",
 )
 def gpu_has_a_kernel(server: ServingFacts) -> Iterator[Judgement]:
-    quantization = server.model.quantization if server.model else None
-    has, path = server.instance.compute_capability, (*server.path, "model", "id")
-    if quantization is None or has is None:
+    if server.instance.compute_capability is None:
         return
+    online = server.model is None or server.model.quantization is None
+    if (found := linear_backend.weights(server.arguments, server.model)) is not None:
+        yield from _kernel(server, found, server.at_flag("quantization") if online else (*server.path, "model", "id"))
+    if (found := linear_backend.draft_weights(server.arguments)) is not None:
+        yield from _kernel(server, found, server.at_flag("speculative-config"))
+
+
+def _kernel(server: ServingFacts, quantization: Quantization, path: Path) -> Iterator[Judgement]:
+    has = server.instance.compute_capability
+    assert has is not None
     method = f"{quantization.method}{' with 8-bit integers' if quantization.integer_activations else ''}"
     known = kernel(quantization, server.engine.vllm)
     if known is None:
@@ -201,6 +211,30 @@ def gpu_has_a_kernel(server: ServingFacts) -> Iterator[Judgement]:
     if known.minimum <= has < (known.certain or known.minimum):
         why = f"below compute capability {_text(known.certain or known.minimum)} it depends on the checkpoint"
         yield not_judged("kernel", method, path, why=why, fix="look at the log of vLLM when it starts")
+    if (needed := linear_backend.needed(server.engine.vllm, server.instance, quantization)) and known.serves(has):
+        yield _selected(server, method, needed, path)
+
+
+def _selected(server: ServingFacts, method: str, needed: LinearBackend, path: Path) -> Judgement:
+    """The kernel that the engine selects among those that it has."""
+    vllm, given = server.engine.vllm, linear_backend.chosen(server.arguments)
+    path = next(
+        (server.under("extra_args", one) for one in ("linear-backend", "kernel-config") if one in server.extra_args), path
+    )
+    fix = f"say linear-backend: {needed.backend}, or leave it out"
+    if given != needed.backend and (given in needed.unsaid or server.model is None):
+        why = "the weights of a repository that is unknown here may have other kernels" if server.model is None else ""
+        why = why or f"nobody has said whether it computes {method} below compute capability {_text(needed.below)}"
+        return not_judged("linear-backend", given, path, why=why, fix=fix)
+    return Judgement(
+        holds=given == needed.backend,
+        path=path,
+        working=(f"{method} on vLLM {vllm} below compute capability {_text(needed.below)}: linear-backend {needed.backend}",),
+        message=f"vLLM {vllm} has no kernel for {method} on the GPUs of {server.instance.name} with linear-backend {given}",
+        given=given,
+        allowed=needed.backend,
+        fix=fix,
+    )
 
 
 def _text(capability: Capability) -> str:

@@ -7,13 +7,14 @@ from typing import Any
 from eks_inference.catalog.generations import Buckets
 from eks_inference.rules import Judgement, Path
 from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.flag_values import size
 from eks_inference.serving.flags import flag, switched
 
 
 def blocks_agree(server: ServingFacts) -> Iterator[Judgement]:
     """Requires one block per sequence without prefix caching, and otherwise enough blocks for a full batch at full length."""
     generation = server.engine.generation
-    caches_prefixes = switched(server.arguments, "enable-prefix-caching", False)
+    caches_prefixes = _caches_prefixes(server)
     sequences, length = server.max_num_seqs, server.max_model_len
     size, blocks = flag(server.arguments, "block-size"), flag(server.arguments, "num-gpu-blocks-override")
     if (size or generation.needs_block_size) and not caches_prefixes:
@@ -72,27 +73,25 @@ def lengths_agree(server: ServingFacts) -> Iterator[Judgement]:
 def buckets_agree(server: ServingFacts, known: Buckets) -> Iterator[Judgement]:
     """Graphs are compiled for these sizes, so the largest bucket must equal the largest input."""
     text = flag(server.arguments, known.flag)
-    if text is None:
-        return
-    config = _config(text, known.key)
+    config = _config(text or "{}", known.key)
     if config is None:
         yield Judgement(
             holds=False,
             path=server.at_flag(known.flag),
             working=(f'--{known.flag} takes JSON: {{"{known.key}": {{...}}}}',),
             message=f"--{known.flag} is not a JSON object that contains an object '{known.key}'",
-            given=text,
+            given=text or "",
         )
         return
-    batched = flag(server.arguments, "max-num-batched-tokens")
+    batched = _batched_tokens(server)
     for key, field, what, largest in (
-        ("num_seqs_buckets", "batch_buckets", "max_num_seqs", str(server.max_num_seqs)),
+        ("num_seqs_buckets", "batch_buckets", "max_num_seqs", server.max_num_seqs),
         ("num_batched_tokens_buckets", "prompt_buckets", "--max-num-batched-tokens", batched),
     ):
         if key in config and largest is not None:
             buckets = config[key]
             yield Judgement(
-                holds=isinstance(buckets, list) and [str(one) for one in buckets[-1:]] == [largest],
+                holds=isinstance(buckets, list) and buckets[-1:] == [largest],
                 path=_path(server, field),
                 working=(f"last of {key} = {what} = {largest}",),
                 message=f"the last of {key} is not {what}",
@@ -111,22 +110,103 @@ def buckets_agree(server: ServingFacts, known: Buckets) -> Iterator[Judgement]:
             given=json.dumps(lengths),
             allowed=f"multiples of {unit} below {longest}",
         )
-    segments = config.get("kv_segment_size_buckets")
+    yield from _prompts_agree(server, known, config, batched)
+
+
+def _prompts_agree(server: ServingFacts, known: Buckets, config: Mapping[str, Any], batched: int | None) -> Iterator[Judgement]:
+    """Requires prompts in segments that the kernel takes, or whole prompts, short enough and without prefix caching."""
+    segments, tokens = config.get("kv_segment_size_buckets"), config.get("num_batched_tokens_buckets")
+    longest = server.max_model_len
     if segments is not None:
-        size = flag(server.arguments, "block-size") or ""
-        block = int(size) if size.isdecimal() and int(size) else known.block_size
+        given = flag(server.arguments, "block-size") or ""
+        block = int(given) if given.isdecimal() and int(given) else known.block_size
         sizes = [one for one in known.segment_sizes if one % block == 0]
-        tokens = config.get("num_batched_tokens_buckets", segments)
+        tokens = segments if tokens is None else tokens
+        most = known.segments or len(sizes)
         yield Judgement(
-            holds=isinstance(segments, list) and all(one in sizes for one in segments) and segments == tokens,
+            holds=isinstance(segments, list)
+            and len(segments) <= most
+            and all(one in sizes for one in segments)
+            and segments == tokens,
             path=server.at_flag(known.flag),
             working=(
-                f"kv_segment_size_buckets = num_batched_tokens_buckets, each of {sizes}, a multiple of the block size {block}",
+                f"kv_segment_size_buckets = num_batched_tokens_buckets, at most {most}, each of {sizes}, a multiple of the block "
+                f"size {block}",
             ),
             message="kv_segment_size_buckets do not fit the segmented attention kernel",
             given=f"{json.dumps(segments)}, num_batched_tokens_buckets {json.dumps(tokens)}",
-            allowed=f"equal lists of {', '.join(map(str, sizes))}",
+            allowed=f"equal lists of {'one of ' if most == 1 else ''}{', '.join(map(str, sizes))}",
         )
+        return
+    if batched is None:
+        return
+    given = flag(server.arguments, "max-num-batched-tokens") is not None
+    path = server.at_flag("max-num-batched-tokens" if given else "enable-prefix-caching")
+    smaller = ", ".join(str(one) for one in known.segment_sizes if one < longest)
+    whole_fits = known.longest_whole is None or longest <= known.longest_whole
+    step = f"{batched} tokens a step, max_model_len {longest}"
+    if batched < longest:
+        yield Judgement(
+            holds=batched in known.segment_sizes,
+            path=path,
+            working=(
+                f"{step}: segments of {batched} tokens, which the kernel has of {', '.join(map(str, known.segment_sizes))}",
+            ),
+            message=f"the segmented attention kernel has no segments of {batched} tokens: the server does not start",
+            given=str(batched),
+            allowed=f"{smaller}{f', or {longest} without prefix caching' if whole_fits else ''}",
+            fix="set max-num-batched-tokens to one of the allowed values",
+        )
+        if isinstance(tokens, list) and tokens[-1:] == [batched] and batched in known.segment_sizes:
+            yield Judgement(
+                holds=len(tokens) == 1,
+                path=_path(server, "prompt_buckets"),
+                working=(f"{step}: segments of {batched} tokens, so num_batched_tokens_buckets = [{batched}]",),
+                message="prompts in segments have buckets of one length: the server does not start",
+                given=json.dumps(tokens),
+                allowed=f"[{batched}]",
+                fix="leave out the others; or end them with max_model_len and say prefix_caching: false, for whole prompts",
+            )
+        return
+    yield Judgement(
+        holds=whole_fits,
+        path=path,
+        working=(f"{step}: whole prompts, which have at most {known.longest_whole} tokens",),
+        message=f"prompts of {longest} tokens are too long to be processed whole: the server does not start",
+        given=str(batched),
+        allowed=smaller,
+        fix="set max-num-batched-tokens to one of the allowed values",
+    )
+    if whole_fits:
+        caches = _caches_prefixes(server)
+        yield Judgement(
+            holds=not caches,
+            path=path,
+            working=(f"{step}: whole prompts; prefix caching: {'on' if caches else 'off'}",),
+            message="prefix caching needs prompts in segments, and here they are processed whole: the server does not start",
+            given=step,
+            allowed=f"{f'{smaller} tokens a step, or ' if smaller else ''}no prefix caching",
+            fix=f"{'process fewer tokens a step, or ' if smaller else ''}turn prefix caching off (prefix_caching: false)",
+        )
+
+
+def _caches_prefixes(server: ServingFacts) -> bool:
+    default = bool(server.engine.generation.defaults.get("enable-prefix-caching", False))
+    return switched(server.arguments, "enable-prefix-caching", default)
+
+
+def _batched_tokens(server: ServingFacts) -> int | None:
+    """Returns the most tokens of one step, which are never more than a sequence has; None where nobody knows."""
+    defaults, longest = server.engine.generation.defaults, server.max_model_len
+    text = flag(server.arguments, "max-num-batched-tokens")
+    found = size(text) if text is not None else defaults.get("max-num-batched-tokens")
+    if found is None:
+        return None
+    if text is None:  # EngineArgs of vLLM 0.24
+        if not switched(server.arguments, "enable-chunked-prefill", bool(defaults.get("enable-chunked-prefill", False))):
+            return longest
+        found *= 2 if flag(server.arguments, "performance-mode") == "throughput" else 1
+    return min(int(found), longest)
 
 
 def _path(server: ServingFacts, field: str) -> Path:

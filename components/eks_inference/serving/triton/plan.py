@@ -18,6 +18,8 @@ from eks_inference.merge import merged
 from eks_inference.placement import Placement
 from eks_inference.serving import pods, storage_plan
 from eks_inference.serving.deployment import CONTAINER_SECURITY, USER, Engine, device_count, model_copy_gib, with_tmp
+from eks_inference.serving.flags import flags
+from eks_inference.serving.linear_backend import backend_settings
 from eks_inference.serving.pods import ROLE_LABEL, SERVER_LABEL
 from eks_inference.serving.spec import HubModel, NoCompileCache
 from eks_inference.serving.storage_plan import model_folder, read_folder, s3_copy
@@ -131,7 +133,7 @@ def engine_settings(spec: TritonServerSpec, shape: InstanceType) -> dict[str, An
     """Returns the content of model.json: arguments of vLLM's engine. An unknown argument prevents the model from loading."""
     model = spec.model
     features = spec.feature_settings(spec.engine, max_model_len=spec.max_model_len, max_num_seqs=spec.max_num_seqs)
-    return {
+    settings = {
         "model": model_folder(spec) or model.id,
         **({"revision": model.revision} if isinstance(model, HubModel) and model.revision else {}),
         "dtype": spec.dtype,
@@ -144,6 +146,8 @@ def engine_settings(spec: TritonServerSpec, shape: InstanceType) -> dict[str, An
         # The file spells arguments like Python.
         **{name.replace("-", "_"): value for name, value in merged(features, spec.extra_args).items()},
     }
+    needed = backend_settings(spec.profile.vllm, shape, flags(settings), model.known)
+    return settings | {name.replace("-", "_"): value for name, value in needed.items()}
 
 
 def config_pbtxt(spec: TritonServerSpec, shape: InstanceType) -> str:

@@ -18,7 +18,7 @@ def serving_facts(spec: VllmServerSpec, placement: Placement, *, scheduler: bool
         tensor_parallel=spec.tensor_parallel,
         max_num_seqs=spec.max_num_seqs,
         max_model_len=spec.max_model_len,
-        arguments=tuple(plan.arguments(spec)),
+        arguments=tuple(plan.arguments(spec, placement.instance_type)),
         environment=plan.environment(spec, placement),
         compile_cache=bool(spec.sharding) or not isinstance(spec.cache, NoCompileCache),
         snapshot=spec.stores_model,

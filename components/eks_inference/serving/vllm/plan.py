@@ -31,7 +31,7 @@ def port(spec: VllmServerSpec) -> int:
     return spec.port or spec.profile.port
 
 
-def arguments(spec: VllmServerSpec) -> list[str]:
+def arguments(spec: VllmServerSpec, shape: InstanceType) -> list[str]:
     """Returns the arguments of ``vllm serve``. Flags that ``drain.py`` or people look for stand apart from their values."""
     model = spec.model
     folder = _model_folder(spec)
@@ -43,7 +43,7 @@ def arguments(spec: VllmServerSpec) -> list[str]:
         *("--tensor-parallel-size", str(spec.tensor_parallel)),
         *("--max-model-len", str(spec.max_model_len)),
         *("--max-num-seqs", str(spec.max_num_seqs)),
-        *spec.engine_flags,
+        *spec.engine_flags_on(shape),
     ]
 
 
@@ -113,7 +113,7 @@ def engine(name: str, spec: VllmServerSpec, placement: Placement) -> Engine:
     return Engine(
         name="vllm",
         command=command(spec, placement.instance_type),
-        arguments=arguments(spec),
+        arguments=arguments(spec, placement.instance_type),
         # vllm-neuron keeps the checkpoint and compiled artifacts below its working directory.
         home=_SCRATCH,
         environment=environment(spec, placement),
