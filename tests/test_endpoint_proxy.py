@@ -19,7 +19,8 @@ import pytest
 from asking import Answer, Connection, in_loop
 from conftest import ROOT
 from eks_inference.catalog import versions
-from eks_inference.endpoints.proxy import CLIENT_HEADER, PATHS, SESSION_HEADER, Proxy, Spread, Upstream
+from eks_inference.endpoints.proxy import CLIENT_HEADER, SESSION_HEADER, Proxy, Spread, Upstream
+from eks_inference.serving.paths import ASKING_PATHS
 from envoy import COMMAND, Envoy
 from streaming_servers import CachingServer, ClusterDns, StreamingServer, known_part, talk
 from vllm_router import free_ports
@@ -96,7 +97,7 @@ def test_this_is_the_version_that_pods_run() -> None:
 async def test_nobody_asks_without_a_key() -> None:
     async with endpoint() as there:
         for key in ("", "wrong", KEYS["team-a"][:-1], f"{KEYS['team-a']}x"):
-            for path in (*PATHS, "/v1/models", "/", "/v2/models", "/metrics"):
+            for path in (*ASKING_PATHS, "/v1/models", "/", "/v2/models", "/metrics"):
                 assert (await there.ask(key=key, path=path)).status == 401, (key, path)
         assert not there.seen("a") + there.seen("b")
         assert (await there.ask()).status == 200
@@ -277,7 +278,7 @@ async def test_adapters_and_other_names_lead_to_the_servers_of_their_model() -> 
 async def test_the_model_of_the_request_chooses_the_server() -> None:
     async with endpoint() as there:
         for model in ("a", "b"):
-            for path in PATHS:
+            for path in ASKING_PATHS:
                 assert (await there.ask(model, path=path)).body["choices"][0]["text"] == f"{model}0"
         answer = await there.ask("c")
         assert (answer.status, answer.body["error"]["code"]) == (404, "model_not_found")

@@ -12,10 +12,11 @@ from conftest import PROJECT, ROOT
 from eks_inference.endpoints import plan, routing
 from eks_inference.endpoints.envoy import configuration
 from eks_inference.endpoints.keys import clients_file, key_faults, parsed_keys, server_file
-from eks_inference.endpoints.proxy import ADMIN_PORT, PATHS, Proxy, Upstream
+from eks_inference.endpoints.proxy import ADMIN_PORT, Proxy, Upstream
 from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.faults import SpecError
 from eks_inference.serving.flag_values import other_names
+from eks_inference.serving.paths import ASKING_PATHS
 from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
 from readme import blocks
@@ -141,7 +142,7 @@ def test_each_model_has_one_cluster_and_a_route_for_each_path(models: list[str])
     assert len(hosts) == len(models)
     (chain,) = made["listeners"][0]["filter_chains"]
     routes = chain["filters"][0]["typed_config"]["route_config"]["virtual_hosts"][0]["routes"]
-    assert len([one for one in routes if "route" in one]) == len(PATHS) * len(set(models))
+    assert len([one for one in routes if "route" in one]) == len(ASKING_PATHS) * len(set(models))
     assert {one["route"]["cluster"] for one in routes if "route" in one} == {one["name"] for one in clusters}
 
 
@@ -318,4 +319,4 @@ def test_the_page_says_what_a_stack_file_takes() -> None:
         made = graph({"endpoints": yaml.safe_load(said)["config"]["eks-inference:stack"]["endpoints"]})
         assert made.outputs["endpoints"]["chat"] == "http://chat.chat.svc.cluster.local/v1"
     page = (ROOT / "docs" / "endpoints.md").read_text()
-    assert all(f"`{path.removeprefix('/v1/')}`" in page for path in PATHS[1:])
+    assert all(f"`{path.removeprefix('/v1/')}`" in page for path in ASKING_PATHS[1:])

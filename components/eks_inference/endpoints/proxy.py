@@ -45,17 +45,6 @@ PICKER_FILTER = "envoy.filters.http.ext_proc"
 SERVER_KEY = "server-key"
 """Names of filters, and of what Envoy reads from the files ``keys.py`` writes."""
 
-PATHS = (
-    "/v1/chat/completions",
-    "/v1/completions",
-    "/v1/responses",
-    "/v1/messages",
-    "/v1/embeddings",
-    "/v1/score",
-    "/v1/rerank",
-)
-"""Paths of the OpenAI API that are passed on; each has the model's name in a JSON body. vLLM serves others under /v1, too, that
-change the server, such as /v1/load_lora_adapter."""
 KSERVE_PATHS = (
     r"/v2(/health/(live|ready)|/models/stats)?",
     r"/v2/models/[^/]+(/versions/[^/]+)?(/(ready|config|stats))?",
