@@ -114,10 +114,11 @@ def test_its_pods_have_the_sizes_of_the_stack_file() -> None:
 
 
 def test_it_takes_the_largest_request_in_one_message() -> None:
-    largest = {"largest_request_mib": 30}
+    largest = {"largest_request_mib": 30, "memory": "8Gi"}
     assert (
         arguments(graph({"endpoints": {"chat": {**PICKED["endpoints"]["chat"], **largest}}}))["grpc-max-recv-msg-size"] == "31Mi"
     )
+    assert arguments(graph(PICKED))["grpc-max-recv-msg-size"] == "4Mi", "3 MiB follow from the memory of the proxy"
 
 
 def test_servers_of_one_model_share_a_picker() -> None:

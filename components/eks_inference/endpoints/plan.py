@@ -68,7 +68,7 @@ def proxy(spec: ModelEndpointSpec, upstreams: Sequence[Upstream], *, server_key:
         concurrent_requests=part(spec.concurrent_requests),
         spread=spec.spread,
         silence_seconds=spec.longest_silence_seconds,
-        largest_request_bytes=spec.largest_request_mib << 20,
+        largest_request_bytes=spec.largest_mib << 20,
         memory_bytes=int(amount(spec.memory)),
     )
 
