@@ -12,10 +12,11 @@ from conftest import PROJECT, ROOT
 from eks_inference.endpoints import plan, routing
 from eks_inference.endpoints.envoy import configuration
 from eks_inference.endpoints.keys import clients_file, key_faults, parsed_keys, server_file
-from eks_inference.endpoints.proxy import ADMIN_PORT, PATHS, Proxy, Upstream
+from eks_inference.endpoints.proxy import ADMIN_PORT, Proxy, Upstream
 from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.faults import SpecError
 from eks_inference.serving.flag_values import other_names
+from eks_inference.serving.paths import ASKING_PATHS
 from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
 from readme import blocks
@@ -141,7 +142,7 @@ def test_each_model_has_one_cluster_and_a_route_for_each_path(models: list[str])
     assert len(hosts) == len(models)
     (chain,) = made["listeners"][0]["filter_chains"]
     routes = chain["filters"][0]["typed_config"]["route_config"]["virtual_hosts"][0]["routes"]
-    assert len([one for one in routes if "route" in one]) == len(PATHS) * len(set(models))
+    assert len([one for one in routes if "route" in one]) == len(ASKING_PATHS) * len(set(models))
     assert {one["route"]["cluster"] for one in routes if "route" in one} == {one["name"] for one in clusters}
 
 
@@ -282,11 +283,28 @@ def test_what_the_servers_demand_the_proxy_gives() -> None:
         ({"namespace": "kube-system"}, "inf2-llama2", "belongs to Kubernetes"),
         ({"replicas": 0}, "inf2-llama2", "1"),
         ({"largest_request_mib": 256}, "inf2-llama2", "END001"),
-        ({"memory": "128Mi"}, "inf2-llama2", "at least 320Mi, or largest_request_mib of at most 2"),
+        ({"largest_request_mib": 16}, "inf2-llama2", "at least 4395Mi, or largest_request_mib of at most 3"),
+        ({"memory": "394Mi"}, "inf2-llama2", "at least 395Mi"),
     ],
 )
 def test_endpoints_that_cannot_be_are_refused(endpoint: dict[str, Any], base: str, words: str) -> None:
     assert any(words in fault for fault in faults({"endpoints": {"chat": endpoint}}, base))
+
+
+@pytest.mark.parametrize(("memory", "mib"), [("395Mi", 1), ("1Gi", 3), ("2Gi", 7), ("4Gi", 14), ("5G", 17)])
+def test_the_largest_request_follows_from_memory(memory: str, mib: int) -> None:
+    """So that two of them are parsed, and others wait, within the memory of the pod."""
+    spec = ModelEndpointSpec(memory=memory)
+    planned = plan.proxy(spec, [Upstream("s", "s.test", 8000, "m")], server_key=False)
+    assert planned.largest_request_bytes == mib << 20
+    assert planned.memory_bytes - (96 << 20) - 2 * 100 * planned.largest_request_bytes >= planned.memory_bytes / 4
+    assert not faults({"endpoints": {"chat": {"memory": memory}}})
+    assert any("END001" in one for one in faults({"endpoints": {"chat": {"memory": memory, "largest_request_mib": mib + 1}}}))
+
+
+def test_an_endpoint_that_parses_nothing_needs_no_memory_for_it() -> None:
+    tensors = {"servers": ["triton-server"], "largest_request_mib": 256}
+    assert not faults({"endpoints": {"tensors": tensors}}, "gpu-opt350m")
 
 
 def test_servers_of_a_model_have_the_same_names() -> None:
@@ -318,4 +336,4 @@ def test_the_page_says_what_a_stack_file_takes() -> None:
         made = graph({"endpoints": yaml.safe_load(said)["config"]["eks-inference:stack"]["endpoints"]})
         assert made.outputs["endpoints"]["chat"] == "http://chat.chat.svc.cluster.local/v1"
     page = (ROOT / "docs" / "endpoints.md").read_text()
-    assert all(f"`{path.removeprefix('/v1/')}`" in page for path in PATHS[1:])
+    assert all(f"`{path.removeprefix('/v1/')}`" in page for path in ASKING_PATHS[1:])

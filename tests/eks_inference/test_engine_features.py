@@ -177,7 +177,7 @@ def test_features_reach_the_pods_of_every_kind() -> None:
     spec = vllm(INF2, quantized_kv="fp8")
     arguments = vllm_plan.arguments(spec, instance_type(SHAPES[INF2]))
     assert flag(arguments, "additional-config") == '{"override_neuron_config": {"kv_cache_quant": true}}'
-    assert vllm_plan.environment(spec, instance_type("inf2.48xlarge"))["XLA_HANDLE_SPECIAL_SCALAR"] == "1"
+    assert vllm_plan.environment(spec, placement("inf2.48xlarge"))["XLA_HANDLE_SPECIAL_SCALAR"] == "1"
     environment = environment_of(ray(quantized_kv="fp8", tool_parser="pythonic"))
     assert "--tool-call-parser=pythonic" in json.loads(environment["ENGINE_ARGS"])
     assert environment["XLA_HANDLE_SPECIAL_SCALAR"] == "1"

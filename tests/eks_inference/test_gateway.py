@@ -25,6 +25,7 @@ from eks_inference.gateway.spec import WEB_UI, GatewaySpec
 from eks_inference.kubernetes.front import GATED, Front
 from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.network.handle import ExistingVpc, Subnet
+from eks_inference.serving.paths import EVERY_PATH, OPENAI_PATHS
 from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.spec import StackSpec
@@ -321,7 +322,7 @@ def test_ray_and_pairs_have_theirs(stack):
     ],
 )
 def test_the_path_of_a_route_is_taken_away(asked, got):
-    front = Front("s", 8000, {"a": "b"}, "/health")
+    front = Front("s", 8000, {"a": "b"}, "/health", EVERY_PATH)
     route = Route("s", "models.example.com", "/llama.3", login=False)
     made = ingress("g", route, front, namespace="s", shared={}, ingress_class="alb", login={})
     (transform,) = json.loads(made["metadata"]["annotations"][f"{ALB}transforms.s"])
@@ -331,7 +332,7 @@ def test_the_path_of_a_route_is_taken_away(asked, got):
 
 
 def test_longer_paths_come_first_whatever_they_lead_to():
-    fronts = {path: Front("s", 8000, {"a": "b"}, "/health") for path in ("/", "/a", "/a/b")}
+    fronts = {path: Front("s", 8000, {"a": "b"}, "/health", EVERY_PATH) for path in ("/", "/a", "/a/b")}
     orders = {
         path: int(
             ingress(
@@ -546,7 +547,7 @@ class Target:
 
     def __init__(self, *, authenticates: bool = False) -> None:
         self.authenticates = authenticates
-        self.fronts = (Front("t", 8000, {"app": "t"}, "/health", api="/v1"),)
+        self.fronts = (Front("t", 8000, {"app": "t"}, "/health", OPENAI_PATHS, api="/v1"),)
 
 
 NETWORK = ExistingVpc(

@@ -10,6 +10,7 @@ from conftest import ROOT
 from eks_inference.faults import SpecError
 from eks_inference.gateway.gateway_api import GatewayRoutes
 from eks_inference.gateway.spec import WEB_UI
+from eks_inference.serving.paths import OPENAI_PATHS
 from golden import assert_golden
 from graphs import children_of, kind, of_kind
 from handles import existing_cluster
@@ -48,11 +49,20 @@ def test_nothing_is_made_in_aws():
 
 def test_several_servers_have_paths_that_the_gateway_takes_away():
     graph = recorded_with({"gateway_api": GATEWAY}, "inf2-llama2")
-    found = {one.inputs["metadata"]["namespace"]: one.inputs["spec"]["rules"][0] for one in of_kind(graph, "HTTPRoute")}
-    for name, rule in found.items():
-        assert rule["matches"] == [{"path": {"type": "PathPrefix", "value": f"/{name}"}}]
-        assert rule["filters"][0]["urlRewrite"]["path"] == {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}
+    found = {one.inputs["metadata"]["namespace"]: one.inputs["spec"]["rules"] for one in of_kind(graph, "HTTPRoute")}
+    for name, rules in found.items():
+        assert len(rules) == len(OPENAI_PATHS) <= 16, "as many as an HTTPRoute may have"
+        for path, rule in zip(OPENAI_PATHS, rules, strict=True):
+            assert rule["matches"] == [{"path": {"type": "Exact", "value": f"/{name}{path}"}}]
+            assert rule["filters"][0]["urlRewrite"]["path"] == {"type": "ReplaceFullPath", "replaceFullPath": path}
     assert graph.outputs["addresses"] == {name: f"https://models.example.com/{name}/v1" for name in found}
+
+
+def test_all_that_is_below_a_path_of_triton_moves_with_it():
+    graph = recorded_with({"gateway_api": {**GATEWAY, "routes": {"triton-server": {"path": "/triton"}}}}, "gpu-opt350m")
+    (rule,) = of_kind(graph, "HTTPRoute")[0].inputs["spec"]["rules"]
+    assert rule["matches"] == [{"path": {"type": "PathPrefix", "value": "/triton/v2"}}]
+    assert rule["filters"][0]["urlRewrite"]["path"] == {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/v2"}
 
 
 def test_a_stream_has_no_time_limit_of_ours():

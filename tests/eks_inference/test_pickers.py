@@ -9,6 +9,7 @@ from eks_inference.endpoints.picker import Picker
 from eks_inference.endpoints.proxy import PICKER_PORT
 from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.kubernetes.front import Front
+from eks_inference.serving.paths import OPENAI_PATHS
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProgramError
 from variants import recorded_with
@@ -113,14 +114,15 @@ def test_its_pods_have_the_sizes_of_the_stack_file() -> None:
 
 
 def test_it_takes_the_largest_request_in_one_message() -> None:
-    largest = {"largest_request_mib": 30}
+    largest = {"largest_request_mib": 30, "memory": "8Gi"}
     assert (
         arguments(graph({"endpoints": {"chat": {**PICKED["endpoints"]["chat"], **largest}}}))["grpc-max-recv-msg-size"] == "31Mi"
     )
+    assert arguments(graph(PICKED))["grpc-max-recv-msg-size"] == "4Mi", "3 MiB follow from the memory of the proxy"
 
 
 def test_servers_of_one_model_share_a_picker() -> None:
-    fronts = [Front(name, 8000, {"a": "b", "server": name}, "/health", tells_load=True) for name in ("two", "one")]
+    fronts = [Front(name, 8000, {"a": "b", "server": name}, "/health", OPENAI_PATHS, tells_load=True) for name in ("two", "one")]
     picker = Picker("chat", "one", "chat", "models", fronts, 16)
     assert picker.selector == "a in (b),server in (one,two)"
 

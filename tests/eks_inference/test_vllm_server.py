@@ -301,7 +301,7 @@ def _scaled(low: int, more: int) -> dict[str, Any]:
 
 
 def manifest_of(spec: VllmServerSpec) -> dict[str, Any]:
-    engine = plan.engine("s", spec, NEURON.instance_type)
+    engine = plan.engine("s", spec, NEURON)
     return equal_pods.deployment("s", spec, NEURON, engine, labels=plan.labels("s"), image="i", storage=PodStorage())
 
 

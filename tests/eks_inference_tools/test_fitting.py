@@ -221,7 +221,7 @@ def test_open_keys_choose_the_first_row_of_their_instance_type(name: str) -> Non
     first = {row.trial.instance.name: row.trial for row in reversed(rows) if row.trial.kind is VLLM}
     for instance, trial in first.items():
         open_ones = minimal(instance, source["id"], kind="vllm", max_model_len=context)
-        server = parse_stack(json.dumps(open_ones)).servers["m"]
+        server: Any = parse_stack(json.dumps(open_ones)).servers["m"]
         assert (server.engine, server.tensor_parallel) == (trial.engine.name, trial.tensor_parallel), instance
 
 

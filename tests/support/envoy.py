@@ -143,6 +143,10 @@ class Envoy:
         if self.process.returncode is None:
             self.process.kill()
 
+    def peak_mib(self) -> int:
+        """The most memory that it has had, as Linux counts it."""
+        return int(Path(f"/proc/{self.process.pid}/status").read_text().partition("VmHWM:")[2].split()[0]) >> 10
+
     def log(self) -> str:
         self._log.flush()
         return Path(self._log.name).read_text()

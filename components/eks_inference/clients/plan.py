@@ -15,6 +15,7 @@ from eks_inference.kubernetes.front import Front
 from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.kubernetes.workloads import APP_LABEL
 from eks_inference.placement import Placement
+from eks_inference.serving.paths import EVERY_PATH
 
 WEB_UI_NAME = "open-webui"
 WEB_UI_PROGRESS_SECONDS = 900
@@ -39,7 +40,8 @@ _WEB_UI_HEALTH = "/health"
 
 def web_ui_front() -> Front:
     """Returns where people's browsers enter."""
-    return Front(WEB_UI_NAME, 80, {APP_LABEL: WEB_UI_NAME}, _WEB_UI_HEALTH, target_port=_WEB_UI_PORT)
+    # Open WebUI has a login of its own, and needs all of them.
+    return Front(WEB_UI_NAME, 80, {APP_LABEL: WEB_UI_NAME}, _WEB_UI_HEALTH, EVERY_PATH, target_port=_WEB_UI_PORT)
 
 
 def web_ui_service(spec: OpenWebUISpec) -> dict[str, Any]:

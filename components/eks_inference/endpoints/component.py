@@ -265,7 +265,7 @@ def _pickers(name: str, spec: ModelEndpointSpec, servers: Mapping[str, Server]) 
         first = next(iter(group))
         fronts = tuple(one.fronts[0] for one in group.values())
         found |= dict.fromkeys(
-            group, Picker(name, first, spec.namespace_of(name), group[first].namespace, fronts, spec.largest_request_mib)
+            group, Picker(name, first, spec.namespace_of(name), group[first].namespace, fronts, spec.largest_mib)
         )
     return found
 

@@ -49,6 +49,8 @@ _LONGEST_ANSWER = 1 << 20
 
 def configuration(proxy: Proxy) -> dict[str, Any]:
     """Returns the bootstrap configuration of Envoy."""
+    heap = proxy.memory_bytes * 3 // 4  # the rest is for what no allocator counts: binary, stacks of threads
+    reads = round(min(proxy.reading_bytes / heap, 0.5), 3)
     return {
         "node": {"id": "endpoint", "cluster": "endpoint"},
         "admin": {"address": address("127.0.0.1", proxy.admin_port), "ignore_global_conn_limit": True},
@@ -65,8 +67,7 @@ def configuration(proxy: Proxy) -> dict[str, Any]:
                     "name": _HEAP,
                     "typed_config": {
                         "@type": f"{EXTENSIONS}.resource_monitors.fixed_heap.v3.FixedHeapConfig",
-                        # The rest is for what no allocator counts: binary, stacks of threads.
-                        "max_heap_size_bytes": proxy.memory_bytes * 3 // 4,
+                        "max_heap_size_bytes": heap,
                     },
                 },
             ],
@@ -76,12 +77,15 @@ def configuration(proxy: Proxy) -> dict[str, Any]:
             "actions": [
                 _from_heap("overload_actions.stop_accepting_requests", 0.85),
                 {
+                    # Over HTTP/2, bodies that wait are dropped. What is kept of an answer that flows is less than each of them.
                     "name": "envoy.overload_actions.reset_high_memory_stream",
-                    "triggers": [{"name": _HEAP, "scaled": {"scaling_threshold": 0.8, "saturation_threshold": 0.95}}],
+                    "triggers": [
+                        {"name": _HEAP, "scaled": {"scaling_threshold": reads, "saturation_threshold": round(reads + 0.01, 3)}}
+                    ],
                 },
             ],
-            # Nothing more is read over HTTP/1 then, so answers flow on. The other half is for bodies that are being parsed.
-            "loadshed_points": [_from_heap("load_shed_points.http1_server_abort_dispatch", 0.5)],
+            # Nothing more is read over HTTP/1 then, so answers flow on. The rest is for bodies that are being parsed.
+            "loadshed_points": [_from_heap("load_shed_points.http1_server_abort_dispatch", reads)],
         },
         "static_resources": {"listeners": [_api(proxy), _health(proxy)], "clusters": [*clusters(proxy), _admin(proxy)]},
     }

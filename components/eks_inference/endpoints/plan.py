@@ -31,6 +31,7 @@ from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restrict
 from eks_inference.kubernetes.workloads import APP_LABEL, config_annotation
 from eks_inference.placement import HOSTNAME_LABEL, Placement
 from eks_inference.quantity import amount
+from eks_inference.serving.paths import EVERY_PATH
 from eks_inference.serving.pods import settle_seconds, spread_over_zones
 from eks_inference.serving.protection import from_clients, from_prometheus
 
@@ -67,7 +68,7 @@ def proxy(spec: ModelEndpointSpec, upstreams: Sequence[Upstream], *, server_key:
         concurrent_requests=part(spec.concurrent_requests),
         spread=spec.spread,
         silence_seconds=spec.longest_silence_seconds,
-        largest_request_bytes=spec.largest_request_mib << 20,
+        largest_request_bytes=spec.largest_mib << 20,
         memory_bytes=int(amount(spec.memory)),
     )
 
@@ -245,4 +246,6 @@ def front(name: str, spec: ModelEndpointSpec, upstreams: Sequence[Upstream]) -> 
     Only over HTTP: the health check of a load balancer's targets for gRPC would have to be a method that needs no key.
     """
     api = "/v1" if any(one.model for one in upstreams) else ""
-    return Front(name, 80, labels(name), HEALTH_PATH, target_port=API_PORT, api=api, drain_seconds=spec.drain_seconds)
+    # The proxy closes paths by itself. Without a key it only says whether it is ready.
+    paths = EVERY_PATH
+    return Front(name, 80, labels(name), HEALTH_PATH, paths, target_port=API_PORT, api=api, drain_seconds=spec.drain_seconds)

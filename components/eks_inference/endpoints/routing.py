@@ -13,7 +13,6 @@ from eks_inference.endpoints.proxy import (
     KSERVE_METHODS,
     KSERVE_PATHS,
     METADATA,
-    PATHS,
     PICKED_HEADER,
     PICKER_FILTER,
     PICKER_PORT,
@@ -25,6 +24,7 @@ from eks_inference.endpoints.proxy import (
     address,
     seconds,
 )
+from eks_inference.serving.paths import ASKING_PATHS, MODELS_PATH
 
 _LEAST_REQUESTS = {
     "name": "envoy.load_balancing_policies.least_request",
@@ -81,9 +81,9 @@ def routes(proxy: Proxy) -> Iterator[dict[str, Any]]:
     models = {name: group for group in groups(proxy.upstreams) for name in group[0].names}
     if models:
         listed = [{"id": model, "object": "model", "owned_by": "endpoint"} for model in models]
-        yield {"match": {"path": "/v1/models"}, **_answer(200, {"object": "list", "data": listed})}
+        yield {"match": {"path": MODELS_PATH}, **_answer(200, {"object": "list", "data": listed})}
     for model, group in models.items():
-        for path in PATHS:
+        for path in ASKING_PATHS:
             asked = {"filter": METADATA, "path": [{"key": "model"}], "value": {"string_match": {"exact": model}}}
             yield {"match": {"path": path, "dynamic_metadata": [asked]}, **_to(_name(group), proxy), **_picked(group)}
     for one in proxy.upstreams:
@@ -91,7 +91,7 @@ def routes(proxy: Proxy) -> Iterator[dict[str, Any]]:
             ways = [(pattern, one.name) for pattern in KSERVE_PATHS]
             ways += [(pattern, _grpc(one)) for pattern in KSERVE_METHODS if one.grpc_port]
             yield from ({"match": {"safe_regex": {"regex": pattern}}, **_to(cluster, proxy)} for pattern, cluster in ways)
-    for path in PATHS if models else ():
+    for path in ASKING_PATHS if models else ():
         told = f"the field model of the request names no model that is served here, or it is no JSON; served: {', '.join(models)}"
         yield {"match": {"path": path}, **_answer(404, _error(told, "model_not_found"))}
     yield {"match": {"prefix": "/"}, **_answer(404, _error("there is nothing at this path", "not_found"))}

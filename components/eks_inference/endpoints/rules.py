@@ -4,33 +4,36 @@ from collections.abc import Iterator
 
 from eks_inference.endpoints.facts import EndpointFacts
 from eks_inference.endpoints.picker import why_not
-from eks_inference.endpoints.proxy import WORKERS
+from eks_inference.endpoints.proxy import IDLE_MIB, PARSED, WORKERS, largest_request_mib, needed_mib
 from eks_inference.quantity import amount
 from eks_inference.rules import Judgement, rule
-
-_IDLE_MIB = 96
-_COPIES = 7
-"""Memory of a proxy without requests, and of a request that is parsed, as a multiple of its size. Measured with Envoy 1.40.0:
-75 MiB, and 6.6 for requests of 32 and 64 MiB."""
 
 
 @rule(
     "END001",
     "A proxy has the memory to parse the largest requests.",
-    fix="raise memory, or lower largest_request_mib",
-    source=f"measured with Envoy 1.40.0 (json_to_metadata): {_IDLE_MIB} MiB, and on each of {WORKERS} threads {_COPIES} times "
-    "the request that it parses",
+    fix="raise memory, or lower largest_request_mib or leave it out",
+    source=f"measured with Envoy 1.40.0 (json_to_metadata): {IDLE_MIB} MiB, and on each of {WORKERS} threads up to {PARSED} "
+    "times the request that it parses, for a list of numbers of one digit; a quarter of the memory is for connections and bodies "
+    "that wait",
 )
 def parses_the_largest(endpoint: EndpointFacts) -> Iterator[Judgement]:
-    spec, given = endpoint.spec, int(amount(endpoint.spec.memory)) >> 20
-    needed = _IDLE_MIB + WORKERS * _COPIES * spec.largest_request_mib
+    spec, given = endpoint.spec, int(amount(endpoint.spec.memory))
+    if not any(server.model for server in endpoint.servers.values()):
+        return  # paths name the models of the KServe API, and nothing is parsed
+    largest = spec.largest_mib
+    needed, most = needed_mib(largest), largest_request_mib(given)
+    asked = f"largest_request_mib: {largest}" if spec.largest_request_mib else "the smallest that there is, 1 MiB"
+    lower = f", or largest_request_mib of at most {most}" if most < largest else ""
     yield Judgement(
-        holds=given >= needed,
+        holds=given >= needed << 20,
         path=endpoint.at("memory"),
-        working=(f"{_IDLE_MIB} + {WORKERS} x {_COPIES} x {spec.largest_request_mib} MiB = {needed} MiB; memory: {given} MiB",),
+        working=(
+            f"({IDLE_MIB} + {WORKERS} x {PARSED} x {largest} MiB) / 0.75 = {needed} MiB; memory: {given >> 20} MiB ({asked})",
+        ),
         message="two of the largest requests at once get the pod killed, with the answers of all others",
         given=spec.memory,
-        allowed=f"at least {needed}Mi, or largest_request_mib of at most {max((given - _IDLE_MIB) // (WORKERS * _COPIES), 0)}",
+        allowed=f"at least {needed}Mi{lower}",
     )
 
 

@@ -5,9 +5,10 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from eks_inference.endpoints.proxy import Spread
+from eks_inference.endpoints.proxy import Spread, largest_request_mib
 from eks_inference.images.spec import PinnedImage
 from eks_inference.pools.spec import Distinct, LabelKey, LabelValue
+from eks_inference.quantity import amount
 from eks_inference.spec import Cpu, Memory, Namespace, ResourceName, Spec
 
 LONGEST_SILENCE_SECONDS = 600
@@ -83,11 +84,12 @@ class ModelEndpointSpec(Spec):
         le=7200,
         description="How long a pod of the proxy that goes waits for answers that began, in seconds.",
     )
-    largest_request_mib: int = Field(
-        default=16,
+    largest_request_mib: int | None = Field(
+        default=None,
         ge=1,
         le=256,
-        description="Largest request in MiB. The proxy reads a request whole to find its model, which takes memory (END001).",
+        description="Largest request in MiB. The proxy reads a request whole to find its model, which takes up to 100 times its "
+        "size of memory (END001). Absent: what memory has room for, in whole MiB: 3 with 1Gi, 7 with 2Gi, 14 with 4Gi.",
     )
     cpu: Cpu = Field(default="500m", description="CPU request of a pod of the proxy. There is no limit.")
     memory: Memory = Field(default="1Gi", description="Memory request and limit of a pod of the proxy.")
@@ -112,6 +114,11 @@ class ModelEndpointSpec(Spec):
         if self.picker and self.spread != "endpoint_picker":
             raise ValueError("picker is about the pods that pick, and there are none: say spread: endpoint_picker")
         return self
+
+    @property
+    def largest_mib(self) -> int:
+        """The largest request in MiB."""
+        return self.largest_request_mib or largest_request_mib(int(amount(self.memory)))
 
     def namespace_of(self, name: str) -> str:
         """Returns the namespace of the endpoint ``name``."""

@@ -42,6 +42,9 @@ class Gateway(Component):
     in. It builds the load balancer's security group, a rule that lets it reach the pods, and where the spec says so a
     certificate with its proof, DNS records, and a bucket of access logs. The controller makes the load balancer.
 
+    The load balancer leads out the paths that a target names (``Front.paths``) and no others: of vLLM those that clients use,
+    at which it asks for its key.
+
     The load balancer sends requests straight to pods that are ready, in the order of their arrival. Between load balancer and
     pods there is no encryption. It waits ``idle_timeout_seconds`` for the next byte of an answer, so a stream may last as long as
     it flows. A pod that ends gets no new requests and keeps those it has. With ``behind_load_balancer`` in its spec, a server

@@ -26,6 +26,7 @@ class GatewayRoutes(Component):
     ``name`` is the name of the routes: a DNS label. For each target the component builds an HTTPRoute in its namespace (for
     Triton a GRPCRoute too, where the spec names a host for it), and a NetworkPolicy that lets the Gateway's requests in. It makes
     nothing in AWS. The Gateway has to be there, and its listener has to allow routes of these namespaces (``allowedRoutes``).
+    Only the paths that a target names (``Front.paths``) are led out, as by ``Gateway``.
 
     Requests have no time limit: a stream lasts as long as it flows. Limits of the Gateway itself, such as for silent
     connections, are its owner's. A route asks nobody who they are; put servers that have no keys behind a ``ModelEndpoint``.

@@ -1,15 +1,15 @@
 """Plans routes of a Gateway (Gateway API): HTTPRoutes, GRPCRoutes, NetworkPolicies. Pure; no pulumi.
 
 Sources: kubernetes-sigs/gateway-api v1.6.3, config/crd/standard: a zero timeout is none (HTTPRoute, timeouts); a listener takes
-either HTTPRoutes or GRPCRoutes for a host (GRPCRoute, hostnames); a route may lead to a Service of its own namespace without a
-ReferenceGrant (backendRefs).
+either HTTPRoutes or GRPCRoutes for a host (GRPCRoute, hostnames); ReplacePrefixMatch goes with one match, by
+prefix (HTTPRoute, filters); a route may lead to a Service of its own namespace without a ReferenceGrant (backendRefs).
 """
 
 from collections.abc import Iterator
 from typing import Any
 
 from eks_inference.gateway.gateway_api_spec import GatewayApiSpec
-from eks_inference.gateway.routes import Route
+from eks_inference.gateway.routes import PathType, Route, led_out
 from eks_inference.kubernetes.front import Front
 from eks_inference.kubernetes.network_policy import Peer, addresses, namespace
 
@@ -26,29 +26,40 @@ def is_routed(route: Route, front: Front) -> bool:
 def route_manifest(name: str, spec: GatewayApiSpec, route: Route, front: Front, *, namespace: str) -> dict[str, Any]:
     """Returns ``kind``, ``metadata`` and ``spec`` of the route that leads to a front."""
     parent = {"name": spec.gateway, "namespace": spec.namespace, **({"sectionName": spec.listener} if spec.listener else {})}
-    rule: dict[str, Any] = {"backendRefs": [{"name": front.service, "port": front.port}]}
-    if front.grpc:
-        # GRPCRoute has no timeouts.
-        rule |= {"matches": [{"method": {"service": path.removeprefix("/")}} for path in front.paths]}
-    else:
-        # A stream lasts as long as it flows; some Gateways would end it after 15 seconds.
-        rule |= {
-            "matches": [{"path": {"type": "PathPrefix", "value": route.path}}],
-            "timeouts": {"request": _NO_LIMIT, "backendRequest": _NO_LIMIT},
-            **({} if route.path == "/" else {"filters": [_WITHOUT_PREFIX]}),
-        }
+    backend = {"backendRefs": [{"name": front.service, "port": front.port}]}
+    rules = [{**backend, **rule} for rule in (_grpc_rules(front) if front.grpc else _http_rules(route, front))]
     return {
         "kind": "GRPCRoute" if front.grpc else "HTTPRoute",
         "metadata": {"name": f"{name}-grpc" if front.grpc else name, "namespace": namespace},
-        "spec": {"parentRefs": [parent], "hostnames": [route.grpc_host if front.grpc else route.host], "rules": [rule]},
+        "spec": {"parentRefs": [parent], "hostnames": [route.grpc_host if front.grpc else route.host], "rules": rules},
     }
 
 
-_WITHOUT_PREFIX = {
-    "type": "URLRewrite",
-    "urlRewrite": {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}},
+def _grpc_rules(front: Front) -> Iterator[dict[str, Any]]:
+    """GRPCRoute has no timeouts."""
+    yield {"matches": [{"method": {"service": path.strip("/")}} for path in front.paths]}
+
+
+def _http_rules(route: Route, front: Front) -> Iterator[dict[str, Any]]:
+    """A rule for all paths, or one for each where the path of the route is taken away: servers know nothing of it."""
+    paths = led_out(route, front)
+    matches = [{"path": {"type": _TYPES[kind], "value": path}} for kind, path, _ in paths]
+    # A stream lasts as long as it flows; some Gateways would end it after 15 seconds.
+    timeouts = {"timeouts": {"request": _NO_LIMIT, "backendRequest": _NO_LIMIT}}
+    if route.path == "/":
+        yield {"matches": matches, **timeouts}
+        return
+    for match, (kind, _, inside) in zip(matches, paths, strict=True):
+        way, key = _REWRITES[kind]
+        rewrite = {"type": way, key: inside}
+        yield {"matches": [match], **timeouts, "filters": [{"type": "URLRewrite", "urlRewrite": {"path": rewrite}}]}
+
+
+_TYPES: dict[PathType, str] = {"Exact": "Exact", "Prefix": "PathPrefix"}
+_REWRITES: dict[PathType, tuple[str, str]] = {
+    "Exact": ("ReplaceFullPath", "replaceFullPath"),
+    "Prefix": ("ReplacePrefixMatch", "replacePrefixMatch"),
 }
-"""Takes the path of a route away: servers know nothing of it."""
 
 
 def senders(spec: GatewayApiSpec) -> Iterator[Peer]:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eks_inference.gateway.routes import Route
+from eks_inference.gateway.routes import Route, led_out
 from eks_inference.gateway.spec import EVERYWHERE, GatewaySpec, LoginSpec
 from eks_inference.kubernetes.front import Front
 from eks_inference.kubernetes.network_policy import Peer, allow_from, network_policy
@@ -82,7 +82,7 @@ def ingress(
     login: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Returns ``metadata`` and ``spec`` of the Ingress of one front of a route."""
-    paths = front.paths or (route.path,)
+    paths = led_out(route, front)
     name = ingress_name(gateway, front)
     target = {
         "healthcheck-path": front.health,
@@ -95,9 +95,9 @@ def ingress(
         # A target that is taken out keeps the requests it has for as long as its pod goes on with them.
         "target-group-attributes": f"deregistration_delay.timeout_seconds={front.drain_seconds}",
         **({"backend-protocol-version": "GRPC"} if front.grpc else {}),
-        **({} if front.paths or route.path == "/" else _without_prefix(front.service, route.path)),
+        **({} if front.grpc or route.path == "/" else _without_prefix(front.service, route.path)),
         # Longer paths first, whatever the namespaces are called.
-        "group.order": str(-max(map(len, paths))),
+        "group.order": str(-max(len(path) for _, path, _ in paths)),
     }
     backend = {"service": {"name": front.service, "port": {"number": front.port}}}
     return {
@@ -111,7 +111,7 @@ def ingress(
             "rules": [
                 {
                     "host": route.host,
-                    "http": {"paths": [{"path": path, "pathType": "Prefix", "backend": backend} for path in paths]},
+                    "http": {"paths": [{"path": path, "pathType": kind, "backend": backend} for kind, path, _ in paths]},
                 }
             ],
         },

@@ -2,13 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from eks_inference.faults import Fault, did_you_mean
 from eks_inference.gateway.gateway_api_spec import GatewayApiRouteSpec, GatewayApiSpec
 from eks_inference.gateway.spec import AddressSpec, GatewaySpec, RouteSpec
+from eks_inference.kubernetes.front import Front
 from eks_inference.spec import dns_label_faults
 
 _MAX_NAME_LENGTH = 50
+PathType = Literal["Exact", "Prefix"]
+"""How Kubernetes compares a path: whole, or by its first parts."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,20 @@ def routes(spec: GatewaySpec | GatewayApiSpec, servers: Sequence[str]) -> tuple[
             scheme=spec.scheme if isinstance(spec, GatewayApiSpec) else "https",
         )
         for target, route in wanted.items()
+    )
+
+
+def led_out(route: Route, front: Front) -> tuple[tuple[PathType, str, str], ...]:
+    """Returns the paths of a route that lead to a front: how each is compared, the path, and what it is for the server.
+
+    Whole paths wherever a server has a list of them: whoever reads ``/v1/../pause`` in whichever way, it is none of these.
+    """
+    before = "" if front.grpc else route.path.rstrip("/")
+    return tuple(
+        ("Prefix", f"{before}{path}".rstrip("/") or "/", path.rstrip("/") or "/")
+        if path.endswith("/")
+        else ("Exact", f"{before}{path}", path)
+        for path in front.paths
     )
 
 

@@ -83,8 +83,8 @@ def waits_for_answers(gateway: GatewayFacts) -> Iterator[Judgement]:
     "What a public gateway leads to asks who it is.",
     fix="put the server behind an endpoint with keys, set login on the route, leave it out of gateway.routes, or make the "
     "gateway internal",
-    source="no kind but vLLM and Ray Serve has API keys, and an endpoint with keys: false asks for none; whoever reaches a "
-    "server uses your accelerators",
+    source="no kind but vLLM and Ray Serve has API keys, which they ask for at the paths that are led out, and an endpoint with "
+    "keys: false asks for none; whoever reaches a server uses your accelerators",
 )
 def public_asks(gateway: GatewayFacts) -> Iterator[Judgement]:
     if not gateway.spec.public:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from eks_inference.late import Late
+from eks_inference.serving.paths import OPENAI_PATHS
 from eks_inference.spec import Form, Namespace, ResourceName, Spec, distinct
 
 WEB_UI = "open-webui"
@@ -24,8 +25,8 @@ Path = Annotated[
         r"/|(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)+",
         "a path such as /llama3: it begins with / and ends without, and has letters, digits and . _ ~ -",
     ),
-    # A condition of a rule has at most 128 characters, and Prefix makes '/path/*' of it.
-    Field(max_length=120),
+    # A condition of a rule has at most 128 characters, and paths of servers come behind it.
+    Field(max_length=128 - max(map(len, OPENAI_PATHS))),
 ]
 CertificateArn = Annotated[
     Late,
@@ -144,7 +145,6 @@ class GatewaySpec(Spec):
     routes: dict[ResourceName, RouteSpec] = Field(
         default_factory=dict,
         description=f"Routes by name of the server; {WEB_UI} is the web UI. Default: every server.",
-        # Rules of a listener: 100 by default, and a route has up to two.
         max_length=50,
     )
     public: bool = Field(

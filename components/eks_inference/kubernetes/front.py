@@ -15,6 +15,9 @@ class Front:
     """Labels of the pods behind the Service."""
     health: str
     """Path that answers with 200 while the pod is ready; with ``grpc`` a method that answers with status 0."""
+    paths: tuple[str, ...]
+    """Paths that are led out: one that ends in a slash with all below it, others exactly. ``/`` is everything, for what closes
+    paths by itself. Of a gRPC service clients cannot change them, so no route has its own path before them."""
     target_port: int | None = None
     """Port of the pods. None: that of the Service."""
     api: str = ""
@@ -24,8 +27,6 @@ class Front:
     """How long a terminating pod goes on with the requests it has."""
     tells_load: bool = False
     """Whether each pod tells at the same port, ``/metrics``, vLLM's metrics of its load."""
-    paths: tuple[str, ...] = ()
-    """First parts of its paths, which clients cannot change (a gRPC service). Empty: all paths."""
 
     @property
     def pod_port(self) -> int:

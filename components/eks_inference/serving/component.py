@@ -234,6 +234,7 @@ class ReplicatedServer(Component):
             http,
             labels,
             ready,
+            engine.paths,
             api=urlsplit(self.url).path,
             drain_seconds=DRAIN_SECONDS,
             tells_load=metrics_port == http,

@@ -1,4 +1,4 @@
-"""Rules AWS… and K8S… about names and tags: what the services accept (``limits.toml``)."""
+"""Rules about names, tags and rules of load balancers: what the services accept (``limits.toml``)."""
 
 import re
 import tomllib
@@ -129,3 +129,32 @@ def _named(resource: Resource, title: str, name: str, limit: Mapping[str, Any]) 
 def _short(given: str) -> str:
     shown = text(given)
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
+
+
+@rule(
+    "GWY011",
+    "The paths of an IngressGroup fit its load balancer.",
+    severity="warning",
+    fix="put the servers behind an endpoint, to which one path leads, or have the quota raised (Rules per Application Load "
+    "Balancer)",
+    source=limits()["balancer_rules"]["source"],
+)
+def paths_fit_a_balancer(facts: GraphFacts) -> Iterator[Judgement]:
+    most = limits()["balancer_rules"]["most"]
+    groups = grouped((text(at(one.inputs, "metadata", "annotations", _GROUP)), one) for one in facts.objects.get("Ingress", ()))
+    for group, members in groups.items():
+        rules = [rule for one in members for rule in items(at(one.inputs, "spec", "rules"))]
+        count = sum(len(items(at(rule, "http", "paths"))) for rule in rules)
+        if group:
+            yield Judgement(
+                holds=count <= most,
+                path=(),
+                working=(f"IngressGroup {group}: {count} paths, of {most} rules that a load balancer has at first",),
+                message=f"IngressGroup {group} has {count} paths, a rule each, and its load balancer at first {most} rules",
+                given=str(count),
+                allowed=f"at most {most}",
+                resource=members[-1].urn,
+            )
+
+
+_GROUP = "alb.ingress.kubernetes.io/group.name"

@@ -155,8 +155,8 @@ def quantized_for_less(found: Found, than: Row | None, book: PriceBook) -> Row |
 
 
 def _is_cheaper(row: Row, than: Row) -> bool:
-    prices = (row.usd_per_hour, than.usd_per_hour)
-    return None not in prices and prices[0] < prices[1] and row.order[:2] <= than.order[:2]
+    usd, other = row.usd_per_hour, than.usd_per_hour
+    return usd is not None and other is not None and usd < other and row.order[:2] <= than.order[:2]
 
 
 def _tried(wish: Wish, on: Offer) -> Iterator[Row | Refusal]:

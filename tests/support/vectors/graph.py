@@ -76,6 +76,14 @@ def listening(**changes: Any) -> Resource:
     return server(**{"ports": [{"name": "http", "containerPort": 8000}], **changes})
 
 
+def balanced(paths: int) -> Resource:
+    """Returns an Ingress of a group with so many paths."""
+    backend = {"service": {"name": "server", "port": {"number": 80}}}
+    rules = [{"http": {"paths": [{"path": f"/{number}", "pathType": "Exact", "backend": backend} for number in range(paths)]}}]
+    type_, group = "networking.k8s.io/v1:Ingress", {"alb.ingress.kubernetes.io/group.name": "g"}
+    return kubernetes(type_, f"of-{paths}", {"spec": {"rules": rules}}, annotations=group)
+
+
 def budget(name: str = "server", **spec: Any) -> Resource:
     return kubernetes("policy/v1:PodDisruptionBudget", name, {"spec": {"selector": {"matchLabels": LABELS}, **spec}})
 
@@ -601,5 +609,10 @@ VECTORS = {
         lambda: graph(node_group()),
         lambda: graph(node_group(releaseVersion=None)),
         "uses the newest image instead of a fixed release",
+    ),
+    "GWY011": Vector(
+        lambda: graph(balanced(60), balanced(40)),
+        lambda: graph(balanced(60), balanced(41)),
+        "IngressGroup g has 101 paths",
     ),
 }
