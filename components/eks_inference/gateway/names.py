@@ -20,7 +20,8 @@ def validated_certificate(
 
     The proof stays, because ACM renews a certificate only where it finds it (ACM user guide, "DNS validation").
     """
-    first, *others = hosts
+    # Other names make another certificate, so the order of routes must not.
+    first, *others = hosts = sorted(hosts)
     certificate = aws.acm.Certificate(
         f"{name}-certificate",
         domain_name=first,
