@@ -34,6 +34,7 @@ from eks_inference.serving.triton.spec import TritonServerSpec
 from eks_inference.serving.vllm import plan as vllm_plan
 from eks_inference.serving.vllm.facts import serving_facts as vllm_facts
 from eks_inference.serving.vllm.spec import VllmServerSpec
+from handles import placement
 from servers import environment_of
 from stackgraph.problems import ProgramError
 from variants import recorded_with

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
@@ -24,6 +25,7 @@ from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.recorder.lazy_sdk import lazy_sdks
 from stackgraph.recorder.symbols import resource_class
+from stackgraph.testing import losses
 from stackgraph.views.manifests import render_manifests
 from stackgraph.views.tree import render_tree
 
@@ -91,6 +93,25 @@ def test_every_graph_is_shown_as_a_tree_and_every_type_of_object_as_a_manifest(g
             manifests = render_manifests(graph)
             assert all(f"kind: {type_.rpartition(':')[2].removesuffix('Patch')}\n" in manifests for type_ in types), name
             shown |= types
+
+
+def test_the_order_of_named_members_is_no_part_of_their_names(graphs):
+    """Whoever writes a pool, server, route or endpoint before the others takes nothing of theirs."""
+    for place, example in enumerate(covering.covering_set()):
+        if not {"gateway", "endpoints"} & example.stack.keys():
+            continue  # those that have one show the order of pools and servers as well
+        turned = recorded(replace(example, stack=_turned(example.stack)), secrets=bool(place % 2))
+        assert not [*losses(graphs[example.name], turned)], example.name
+
+
+def _turned(value: Any) -> Any:
+    """The value with the last of named members first."""
+    if not isinstance(value, dict):
+        return value
+    members = list(value.items())
+    if all(isinstance(one, dict) for one in value.values()):
+        members.reverse()
+    return {name: _turned(one) for name, one in members}
 
 
 def test_no_input_of_a_component_hides_what_programs_call(graphs):

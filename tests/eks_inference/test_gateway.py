@@ -6,11 +6,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from itertools import permutations
 from typing import Any
+from zlib import crc32
 
 import pulumi
 import pytest
 import yaml
+from pulumi.runtime.mocks import MockResourceArgs
 
 from conftest import PROJECT, ROOT, record_once
 from eks_inference.catalog import versions
@@ -18,6 +21,7 @@ from eks_inference.faults import SpecError
 from eks_inference.gateway.component import Gateway
 from eks_inference.gateway.controller import LoadBalancerController
 from eks_inference.gateway.handle import ExistingLoadBalancerController
+from eks_inference.gateway.names import validated_certificate
 from eks_inference.gateway.permissions import controller_policies
 from eks_inference.gateway.plan import ingress
 from eks_inference.gateway.routes import Route, routes
@@ -37,6 +41,7 @@ from readme import blocks
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProgramError
 from stackgraph.recorder.recording import record
+from stackgraph.testing import Mocks
 from variants import merge, recorded_with
 from vectors.gateway import LOGIN
 
@@ -501,11 +506,72 @@ def test_the_certificate_is_proved_in_the_zone_and_awaited():
         {"gateway": {**GATEWAY, "routes": {"llama2-a": {}, "llama2-b": {"host": "b.example.com"}}}}, "inf2-llama2"
     )
     (certificate,) = graph.of_type("aws:acm/certificate:Certificate")
-    assert certificate.inputs["domainName"] == "models.example.com"
-    assert certificate.inputs["subjectAlternativeNames"] == ["b.example.com"]
+    assert certificate.inputs["domainName"] == "b.example.com"
+    assert certificate.inputs["subjectAlternativeNames"] == ["models.example.com"]
     (validation,) = graph.of_type("aws:acm/certificateValidation:CertificateValidation")
     assert len(validation.inputs["validationRecordFqdns"]) == 2
     assert graph.outputs["addresses"] == {"llama2-a": "https://models.example.com/v1", "llama2-b": "https://b.example.com/v1"}
+
+
+class Acm(Mocks):
+    """What ACM says of the hosts of a certificate, as the provider hands it on: a set, in the order of hashes of their names.
+
+    Source: terraform-provider-aws, internal/service/acm/certificate.go, domainValidationOptionsHash.
+    """
+
+    def __init__(self, unsaid: str = "") -> None:
+        super().__init__()
+        self.unsaid = unsaid
+        self.records: dict[str, dict[str, Any]] = {}
+
+    def new_resource(self, args: MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
+        identity, outputs = super().new_resource(args)
+        if args.typ == "aws:route53/record:Record":
+            self.records[args.name] = dict(args.inputs)
+        if args.typ == "aws:acm/certificate:Certificate":
+            hosts = [args.inputs["domainName"], *args.inputs.get("subjectAlternativeNames", ())]
+            outputs["domainValidationOptions"] = [
+                {
+                    "domainName": host,
+                    "resourceRecordName": f"_proof.{host}.",
+                    "resourceRecordType": "CNAME",
+                    "resourceRecordValue": f"_of-{host}.acm-validations.aws.",
+                }
+                for host in sorted(hosts, key=lambda host: crc32(host.encode()))
+                if host != self.unsaid
+            ]
+        return identity, outputs
+
+
+def proofs(*hosts: str, acm: Acm | None = None) -> dict[str, dict[str, Any]]:
+    """The records of a certificate for hosts, by name, once ACM has answered."""
+    acm = acm or Acm()
+
+    @pulumi.runtime.test
+    def program() -> pulumi.Output[str]:
+        pulumi.runtime.set_mocks(acm)
+        parent = pulumi.ComponentResource("test:index:Gateway", "gateway")
+        return validated_certificate("g", hosts, ZONE, settings=stack_settings(), parent=parent)
+
+    program()
+    return acm.records
+
+
+MODELS, LLAMA2, B = "models.example.com", "llama2.example.com", "b.example.com"
+
+
+@pytest.mark.parametrize("before", [*permutations((MODELS, LLAMA2, B), 1), *permutations((MODELS, LLAMA2, B), 2)])
+def test_another_host_leaves_the_proofs_of_the_others_as_they_are(before):
+    """A record of another name is made anew, and the deletion of the old one would take a proof that is still needed."""
+    old = proofs(*before)
+    assert {one["name"] for one in old.values()} == {f"_proof.{host}." for host in before}
+    for after in permutations((MODELS, LLAMA2, B)):
+        assert proofs(*after).items() > old.items()
+
+
+def test_a_host_of_which_acm_has_not_spoken_says_what_to_do():
+    with pytest.raises(Exception, match=r"which record proves llama2.example.com; run `pulumi up --refresh`"):
+        proofs(MODELS, LLAMA2, acm=Acm(unsaid=LLAMA2))
 
 
 def test_a_given_certificate_makes_nothing_in_route_53():

@@ -376,6 +376,29 @@ def test_a_secret_stack_object_is_refused(key, clone, capsys):
     assert "v1:abc" not in report
 
 
+@pytest.mark.parametrize("kind", ["endless", "itself", "deep"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"preview {STACK} --answers FILE",
+        f"check {STACK} --prices FILE",
+        "plan --model Llama-3-8B --catalog FILE",
+        "plan --instance p5.48xlarge --config FILE",
+        "diff --state FILE",
+        "diff FILE FILE",
+        "loadtest report FILE",
+        "first-flight report FILE",
+    ],
+)
+def test_a_file_that_never_ends_or_leads_to_itself_is_refused(command, kind, clone, capsys):
+    file = clone / f"{kind}.json"
+    if kind == "deep":
+        file.write_text("[" * 200_000)
+    else:
+        file.symlink_to("/dev/zero" if kind == "endless" else file)
+    assert file.name in refused(capsys, *command.replace("FILE", file.name).split())
+
+
 @pytest.mark.parametrize("file", [STACK_FILE, "Pulumi.yaml"])
 def test_a_link_out_of_the_project_is_refused_and_nothing_of_its_target_shown(file, clone, tmp_path_factory, capsys):
     outside = tmp_path_factory.mktemp("outside") / "private"

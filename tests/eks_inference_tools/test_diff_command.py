@@ -338,6 +338,11 @@ def test_a_link_out_of_the_repository_is_not_read(repo, capsys, tmp_path):
     assert "hunter2" not in out
 
 
+def test_a_link_that_leads_to_itself_is_no_file_of_the_repository(repo, capsys):
+    (repo.root / "constraints.txt").symlink_to("constraints.txt")
+    assert diff(capsys, "--base", "HEAD")[0] == 0
+
+
 def test_pins_that_change_are_said(repo, capsys):
     repo.write("constraints.txt", "pulumi==3.0.0\npulumi_aws==7.0.0\n")
     repo.commit("pins")

@@ -197,7 +197,7 @@ def test_every_region_with_accelerators_gets_a_stack(region: str) -> None:
 
 def test_a_config_of_the_project_stays_a_file(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = ROOT / "tests" / "data" / "model_configs" / "Qwen3-32B.json"
-    code, _, err = new(capsys, "mine", "--config", str(config))
+    code, _, err = new(capsys, "mine", "--config", str(config), "--model", "ours/llm")
     assert code == 2
     assert "--config: a stack file names only files of its project" in err
     (clone / "llm").mkdir()
@@ -206,6 +206,18 @@ def test_a_config_of_the_project_stays_a_file(clone: Path, capsys: pytest.Captur
     assert "model: {id: ours/llm, config: ./llm/config.json}" in (clone / "stacks" / "Pulumi.mine.yaml").read_text()
     (mine,) = programs(["mine"])
     assert judge(mine).state == "can run"
+
+
+@pytest.mark.parametrize("named", [(), ("--model", "llm"), ("--model", "Qwen3-32B")])
+def test_a_config_does_not_say_where_its_weights_are(
+    named: tuple[str, ...], clone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(ROOT / "tests" / "data" / "model_configs" / "Qwen3-32B.json", clone / "config.json")
+    code, _, err = new(capsys, "mine", "--config", "config.json", *named, *FEW)
+    assert code == 2
+    assert "--model: name the repository that has the weights" in err
+    assert "allowed: owner/name" in err
+    assert not (clone / "stacks" / "Pulumi.mine.yaml").exists()
 
 
 # -- what it never does ---------------------------------------------------------------------------------------------------------

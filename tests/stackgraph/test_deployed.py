@@ -325,6 +325,48 @@ def test_what_a_program_computes_from_outputs_is_unknown(tmp_path: Path) -> None
     assert plan(deployed, graphs(COMPUTING.format(False))[0]).diff.changed, "the other recording tells"
 
 
+SOMETIMES = """
+import pulumi, pulumi_aws as aws
+key = aws.kms.Key("key"{})
+aws.rds.Instance(
+    "db",
+    instance_class="db.t4g.micro",
+    kms_key_id=key.arn.apply(lambda arn: None if "known" in arn else arn.upper()),
+    availability_zone=key.arn.apply(lambda arn: None if arn.startswith("<") else "eu-west-1a"),
+    tags={{"owner": key.arn.apply(lambda arn: None if "known" in arn else arn.upper())}},
+)
+pulumi.export("zone", key.arn.apply(lambda arn: None if "known" in arn else arn.upper()))
+"""
+
+
+def test_what_is_computed_and_came_out_as_none_is_no_change(tmp_path: Path) -> None:
+    """The state has no trace of it, nor a recording of what comes out as none of a placeholder."""
+
+    def computed(text: str) -> Graph:
+        (tmp_path / "__main__.py").write_text(text)
+        return without_computed(*(record(tmp_path, project="shop", stack="prod", strict=strict) for strict in (False, True)))
+
+    unedited = computed(SOMETIMES.format(""))
+    document = export_of(unedited)
+    inputs = next(one["inputs"] for one in document["deployment"]["resources"] if one["urn"].endswith("::db"))
+    del inputs["kmsKeyId"], inputs["tags"]["owner"]
+    inputs["availabilityZone"] = "eu-west-1a"
+    stack = next(one for one in document["deployment"]["resources"] if one["type"] == STACK_TYPE)
+    stack.setdefault("outputs", {}).pop("zone", None)
+    deployed = read_export(written(tmp_path, document))
+    report, notes = stack_report(deployed, Recorded(unedited), NO_DOMAIN)
+    assert report.planned
+    assert not report.planned.changed
+    assert notes[1].startswith(
+        "computed from outputs, and not in the state: rds.Instance db kmsKeyId, rds.Instance db tags.owner, outputs.zone."
+    )
+
+    anew = plan(deployed, computed(SOMETIMES.format(", customer_master_key_spec='RSA_2048'"))).diff
+    (change,) = (one for one in anew.changes if one.resource.name == "db")
+    assert change.kind == "replace"
+    assert {one.name for one in change.properties} == {"kmsKeyId", "availabilityZone", "tags.owner"}
+
+
 def test_imports_are_told(tmp_path: Path) -> None:
     text = "aws.s3.Bucket('new', opts=Opts(import_='a'))\naws.s3.Bucket('same', opts=Opts(import_='known-same'))\n"
     text += "aws.s3.Bucket('other', opts=Opts(import_='b'))\n"

@@ -20,7 +20,8 @@ def validated_certificate(
 
     The proof stays, because ACM renews a certificate only where it finds it (ACM user guide, "DNS validation").
     """
-    first, *others = hosts
+    # Other names make another certificate, so the order of routes must not.
+    first, *others = hosts = sorted(hosts)
     certificate = aws.acm.Certificate(
         f"{name}-certificate",
         domain_name=first,
@@ -30,20 +31,7 @@ def validated_certificate(
         # A certificate in use cannot be deleted, so the load balancer has to get its successor first.
         opts=pulumi.ResourceOptions(parent=parent, delete_before_replace=False),
     )
-    proofs = [
-        aws.route53.Record(
-            f"{name}-certificate-{position}",
-            zone_id=zone_id,
-            name=certificate.domain_validation_options[position].resource_record_name,
-            type=certificate.domain_validation_options[position].resource_record_type,
-            records=[certificate.domain_validation_options[position].resource_record_value],
-            ttl=_TTL_SECONDS,
-            # Another certificate for the host has the same proof.
-            allow_overwrite=True,
-            opts=pulumi.ResourceOptions(parent=parent),
-        )
-        for position in range(len(hosts))
-    ]
+    proofs = [_proof(f"{name}-{host}-certificate", host, certificate, zone_id, parent=parent) for host in hosts]
     validation = aws.acm.CertificateValidation(
         f"{name}-certificate-validation",
         certificate_arn=certificate.arn,
@@ -51,6 +39,41 @@ def validated_certificate(
         opts=pulumi.ResourceOptions(parent=parent),
     )
     return validation.certificate_arn
+
+
+def _proof(
+    name: str, host: str, certificate: aws.acm.Certificate, zone_id: Late, *, parent: pulumi.Resource
+) -> aws.route53.Record:
+    """Creates the record that proves one host. Its name is of the host: no other host of the certificate moves it.
+
+    The options are a set (aws.acm.Certificate), so their order says nothing, and another host changes it.
+    """
+    option = certificate.domain_validation_options.apply(lambda options: _option_of(host, options))
+    return aws.route53.Record(
+        name,
+        zone_id=zone_id,
+        name=option.resource_record_name,
+        type=option.resource_record_type,
+        records=[option.resource_record_value],
+        ttl=_TTL_SECONDS,
+        # Another certificate for the host has the same proof.
+        allow_overwrite=True,
+        opts=pulumi.ResourceOptions(parent=parent),
+    )
+
+
+def _option_of(
+    host: str, options: Sequence[aws.acm.outputs.CertificateDomainValidationOption] | None
+) -> aws.acm.outputs.CertificateDomainValidationOption:
+    """Returns what ACM wants to find in the zone for a host. Raises ``LookupError`` where it has not said yet.
+
+    The provider waits for the record of one host only; it asks ACM again when it refreshes (terraform-provider-aws,
+    internal/service/acm/certificate.go, waitCertificateDomainValidationsAvailable).
+    """
+    for option in options or ():
+        if option.domain_name == host:
+            return option
+    raise LookupError(f"ACM has not said yet which record proves {host}; run `pulumi up --refresh`, which asks it again")
 
 
 def host_records(

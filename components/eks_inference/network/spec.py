@@ -79,7 +79,7 @@ class NetworkSpec(Spec):
     nat: Literal["single", "per_zone", "none"] = Field(
         default="single",
         description=(
-            "How private subnets reach the internet: 'single' (one NAT gateway; cheap, but lost with its zone), "
+            "How private subnets reach the internet: 'single' (one NAT gateway in the first zone; cheap, but lost with it), "
             "'per_zone' (one NAT gateway in each zone), 'none' (no internet access, only endpoints and mirrors)."
         ),
     )

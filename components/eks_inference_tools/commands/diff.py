@@ -134,15 +134,14 @@ def _of_state(options: argparse.Namespace) -> "Report":
 def _graph(file: Path) -> "Graph":
     import json
 
+    from stackgraph.files import content
     from stackgraph.graph.saved import read_graph
     from stackgraph.problems import Problem, ProblemsFound
 
     hint = f"write one with: {COMMAND} preview STACK --format json -o FILE"
     try:
-        return read_graph(json.loads(file.read_text(encoding="utf-8")), str(file), hint)
-    except OSError as error:
-        raise ProblemsFound([Problem(f"cannot be read: {error.strerror}", file=str(file))]) from error
-    except ValueError as error:
+        return read_graph(json.loads(content(file)), str(file), hint)
+    except (ValueError, RecursionError) as error:
         raise ProblemsFound([Problem(f"not JSON: {error}", file=str(file))]) from error
 
 

@@ -83,6 +83,7 @@ def _report(options: argparse.Namespace) -> "Report":
 
 
 def _wrong_options(options: argparse.Namespace, known: Collection[str]) -> "list[Problem]":
+    from stackgraph.files import real
     from stackgraph.problems import Problem
 
     files = len(options.files)
@@ -91,7 +92,7 @@ def _wrong_options(options: argparse.Namespace, known: Collection[str]) -> "list
         for name in ("chips", "instance", "label")
         if (given := len(getattr(options, name))) not in (0, 1, files)
     ]
-    if len({path.resolve() for path in options.files}) < files:
+    if len({real(path) for path in options.files}) < files:
         found.append(Problem("a file is given twice", given=" ".join(map(str, options.files))))
     if options.published not in (None, "none", *known):
         found.append(

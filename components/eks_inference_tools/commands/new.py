@@ -21,6 +21,7 @@ HELP = "write a stack file for a model, from the first place that `plan` lists"
 EXAMPLES = (
     "new mine --model Qwen/Qwen3-8B --region us-west-2",
     "new mine --model Qwen/Qwen3-8B --instance g6.xlarge --like inf2-llama3",
+    "new mine --config ./llm/config.json --model ours/llm",
 )
 _SHOWN = 5
 """Instance types that are offered to choose from."""
@@ -30,7 +31,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Writes stacks/Pulumi.NAME.yaml: plain vLLM for one model on the first instance type that `plan` lists, the cheapest "
         "where it fits, no rule warns and the engine stays supported. Says what was chosen and why, what it costs and what quota "
-        "it needs. Asks for what is open when a terminal is there. Never overwrites a file, and writes none that `check` refuses."
+        "it needs. Asks for what is open when a terminal is there. With --config, --model names the repository of the weights. "
+        "Never overwrites a file, and writes none that `check` refuses."
     )
     parser.add_argument("name", metavar="NAME", help="the name of the stack")
     add_model(parser)
@@ -63,6 +65,8 @@ def run(options: argparse.Namespace) -> int:
     extended(options.catalog)
     if asks:
         _ask_for_model(options)
+    if options.config is not None:
+        _repository(options.model or "")
     types = (_type(options.instance),) if options.instance else ()
     prices = own_prices(options)
     book = PriceBook((prices,))
@@ -126,14 +130,28 @@ def _like(options: argparse.Namespace) -> Mapping[str, Any] | None:
 
 
 def _ask_for_model(options: argparse.Namespace) -> None:
-    if options.model is None and options.config is None:
-        options.model = asked("model, a name or repository", _model_named)
+    if options.model is None:
+        wanted = (
+            ("model, a name or repository", _model_named)
+            if options.config is None
+            else ("repository of the weights", _repository)
+        )
+        options.model = asked(*wanted)
     if options.region is None:
         options.region = asked("region [us-east-1]", lambda given: known_region(given or None))
 
 
 def _model_named(given: str) -> str:
     named_model(given or None)
+    return given
+
+
+def _repository(given: str) -> str:
+    """The repository of a model that only its config.json describes: that says nothing of where its weights are."""
+    if "/" not in given:
+        message = "name the repository that has the weights: the pods download them from there"
+        hint = "weights in S3 or on a volume: write model.kind into the stack file (docs/stack-file.md)"
+        refuse(message, "--model", given, "owner/name, as on the Hugging Face Hub", hint)
     return given
 
 

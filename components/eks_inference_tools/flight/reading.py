@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eks_inference_tools.flight.bundle import COLUMNS, KIND, SCHEMA
+from stackgraph.files import content
 from stackgraph.problems import Problem, ProblemsFound
 
 MOST_BYTES = 8 << 20
@@ -25,14 +26,7 @@ def read_bundle(path: Path) -> Mapping[str, Any]:
     """Returns a bundle. Raises ``ProblemsFound`` for a file that is none, with every row that is wrong."""
     shown = str(path)
     try:
-        with path.open("rb") as opened:
-            text = opened.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise ProblemsFound([Problem(f"cannot be read: {error.strerror}", shown)]) from None
-    if len(text) > MOST_BYTES:
-        raise ProblemsFound([Problem("larger than any bundle", shown, allowed=f"{MOST_BYTES >> 20} MiB")])
-    try:
-        found = json.loads(text)
+        found = json.loads(content(path, MOST_BYTES))
     except (ValueError, RecursionError) as error:
         raise ProblemsFound([Problem(f"not JSON: {error}", shown)]) from None
     hint = "`eks-inference first-flight STACK` writes one"

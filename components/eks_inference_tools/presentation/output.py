@@ -67,6 +67,7 @@ def json_text(document: Any) -> str:
 
 def write(text: str, output: Path | None) -> None:
     """Writes to standard output, or to a file that is replaced as a whole. Raises ``ProblemsFound`` when that fails."""
+    from stackgraph.files import real
     from stackgraph.problems import Problem, ProblemsFound
 
     try:
@@ -77,7 +78,7 @@ def write(text: str, output: Path | None) -> None:
             # A device or a pipe, such as /dev/null, must not be replaced by a file.
             output.write_text(text, encoding="utf-8")
         else:
-            _replace(output.resolve(), text)
+            _replace(real(output), text)
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from stackgraph.diff.contents import Revision
+from stackgraph.files import content, real
 from stackgraph.problems import Problem, ProblemsFound
 
 # Git sets these for hooks and aliases; they would point every command at one working tree.
@@ -58,10 +59,10 @@ class Repository:
     def text(self, commit: str, path: str) -> str | None:
         """A file of a commit, or of the working tree if the commit is empty; None if there is no such file."""
         if not commit:
-            file = (self.root / path).resolve()
+            file = real(self.root / path)
             # A link out of the repository leads to no file of it.
             ours = file.is_relative_to(self.root) and file.is_file()
-            return file.read_text(encoding="utf-8", errors="replace") if ours else None
+            return content(file).decode(errors="replace") if ours else None
         done = self._git("show", f"{commit}:{path}")
         return done.stdout if done.returncode == 0 else None
 

@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from stackgraph.files import real
 from stackgraph.graph.values import mapped
 from stackgraph.problems import Problem, ProblemsFound
 from stackgraph.recorder.yaml_file import Document, read_document, shown_path
@@ -63,7 +64,7 @@ class Project:
         found = _STACK_FILE.fullmatch(path.name)
         if not found:
             return given
-        if path.parent.resolve() != self.stack_dir.resolve():
+        if real(path.parent) != real(self.stack_dir):
             allowed = f"a name, or a file in {shown_path(self.stack_dir, self.root)}"
             hint = "--program names another project"
             raise ProblemsFound([Problem("this is no stack file of the project", given=given, allowed=allowed, hint=hint)])
@@ -152,7 +153,7 @@ class Project:
 
 def find_project(start: Path) -> Project:
     """The project of a folder: the nearest ``Pulumi.yaml`` there or above."""
-    start = start.resolve()
+    start = real(start)
     for folder in (start, *start.parents):
         for name in ("Pulumi.yaml", "Pulumi.yml"):
             if (folder / name).is_file():

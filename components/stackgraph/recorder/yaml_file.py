@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from stackgraph.files import content, real
 from stackgraph.problems import Problem, ProblemsFound
 from stackgraph.recorder.bounded_yaml import MOST_BYTES, KeyPath, RefusedText, compose
 
@@ -41,8 +42,6 @@ def read_document(path: Path, root: Path | None = None) -> Document:
     shown = shown_path(path, root) if root else str(path)
     try:
         node = compose(_text(path, root or path.parent, shown))
-    except OSError as error:
-        raise ProblemsFound([Problem(f"cannot be read: {error.strerror}", file=shown)]) from error
     except UnicodeDecodeError as error:
         raise ProblemsFound([Problem(f"not a UTF-8 text: {error.reason}", file=shown)]) from error
     except yaml.YAMLError as error:
@@ -63,13 +62,9 @@ def _text(path: Path, root: Path, shown: str) -> str:
     # A link may lead to anything on this machine, and messages repeat what the file has. A project may name a folder of stack
     # files beside it.
     home = root if Path(os.path.normpath(path)).is_relative_to(root) else path.parent
-    if not path.resolve().is_relative_to(home.resolve()):
+    if not real(path).is_relative_to(real(home)):
         raise ProblemsFound([Problem("this link leads out of the project", file=shown, hint="copy the file")])
-    with path.open("rb") as file:
-        data = file.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise ProblemsFound([Problem("the file is too long", file=shown, allowed=f"at most {MOST_BYTES} bytes")])
-    return data.decode()
+    return content(path, MOST_BYTES, shown).decode()
 
 
 def _key(path: KeyPath) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from stackgraph.graph.document import Graph
+from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.tokens import SECRET, UNKNOWN
 from stackgraph.graph.values import leaves
 from stackgraph.state.known import references
@@ -25,14 +25,22 @@ def without_computed(graph: Graph, strict: Graph) -> Graph:
         if other == UNKNOWN:
             return value if any(leaf == SECRET or _refers(leaf, names) for leaf in leaves(value)) else UNKNOWN
         if isinstance(value, Mapping) and isinstance(other, Mapping):
-            return {key: known(item, other.get(key)) for key, item in value.items()}
+            # Of a placeholder, none may come out, of which a recording has no trace.
+            none = {key: UNKNOWN for key, item in other.items() if item == UNKNOWN and value.get(key) is None}
+            return {**{key: known(item, other.get(key)) for key, item in value.items()}, **none}
         if isinstance(value, list) and isinstance(other, list) and len(value) == len(other):
             return [known(*pair) for pair in zip(value, other, strict=True)]
         return value
 
     found = ((one, strict.by_urn.get(one.urn)) for one in graph.resources)
-    resources = tuple(replace(one, inputs=known(one.inputs, other.inputs)) if other else one for one, other in found)
+    resources = tuple(_with(one, known(one.inputs, other.inputs), other) if other else one for one, other in found)
     return replace(graph, resources=resources, outputs=known(graph.outputs, strict.outputs))
+
+
+def _with(resource: Resource, inputs: Mapping[str, Any], strict: Resource) -> Resource:
+    return replace(
+        resource, inputs=inputs, property_dependencies={**strict.property_dependencies, **resource.property_dependencies}
+    )
 
 
 def _refers(leaf: Any, names: set[str]) -> bool:

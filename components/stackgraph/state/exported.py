@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from stackgraph.files import content
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource
 from stackgraph.graph.tokens import SECRET, UNKNOWN
 from stackgraph.problems import Problem, ProblemsFound
@@ -77,9 +78,7 @@ def read_export(file: Path) -> Deployed:
     """The state in an export. Raises ``ProblemsFound`` if the file is none."""
     shown = str(file)
     try:
-        document = json.loads(file.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise ProblemsFound([Problem(f"cannot be read: {error.strerror}", file=shown)]) from error
+        document = json.loads(content(file))
     except (ValueError, RecursionError) as error:
         raise ProblemsFound([Problem(f"not JSON: {error}", file=shown, hint=HINT)]) from error
     deployment = document.get("deployment") if isinstance(document, Mapping) else None

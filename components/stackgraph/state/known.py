@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from stackgraph.diff.comparing import Path
 from stackgraph.graph.tokens import SECRET, UNKNOWN
 
 # ``<net-vpc.id>``: names may hold dots, so both ends are tried at each.
@@ -62,8 +63,10 @@ def _found(reference: str, outputs: Outputs) -> list[Any]:
 def hidden(value: Any, deployed: Any, unchanged: bool) -> tuple[Any, int]:
     """The value with what is deployed in place of what cannot be compared, and how often: secrets, and values that the program
     computes from outputs. Only if ``unchanged``: nothing that they depend on is made anew. Else they are unknown.
+
+    What is computed may have come out as none: the state has nothing in its place (``unsaid``). A secret that it lacks is new.
     """
-    if value in (SECRET, UNKNOWN) and deployed is not None:
+    if value == UNKNOWN or (value == SECRET and deployed is not None):
         return (deployed, 1) if unchanged else (UNKNOWN, 0)
     if isinstance(value, Mapping) and isinstance(deployed, Mapping):
         pairs = {key: hidden(item, deployed.get(key), unchanged) for key, item in value.items()}
@@ -73,3 +76,15 @@ def hidden(value: Any, deployed: Any, unchanged: bool) -> tuple[Any, int]:
         items = [hidden(item, other, unchanged) for item, other in zip(value, deployed, strict=True)]
         return [item for item, _ in items], sum(count for _, count in items)
     return value, 0
+
+
+def unsaid(value: Any, deployed: Any, path: Path = ()) -> Iterator[Path]:
+    """Where the program computes a value that the state lacks: it was none, or somebody has added it since."""
+    if value == UNKNOWN and deployed is None:
+        yield path
+    elif isinstance(value, Mapping) and isinstance(deployed, Mapping):
+        for key, item in value.items():
+            yield from unsaid(item, deployed.get(key), (*path, key))
+    elif isinstance(value, list) and isinstance(deployed, list) and len(value) == len(deployed):
+        for number, (item, other) in enumerate(zip(value, deployed, strict=True)):
+            yield from unsaid(item, other, (*path, number))

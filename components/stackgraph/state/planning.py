@@ -10,15 +10,16 @@ from functools import partial
 from typing import Any
 
 from stackgraph.diff.causes import replacing
-from stackgraph.diff.comparing import PropertyChange, differences, opened
+from stackgraph.diff.comparing import PropertyChange, differences, opened, path_text
 from stackgraph.diff.graphs import ResourceChange, StackDiff, compared
 from stackgraph.diff.moves import Pairing, pairing
 from stackgraph.diff.regions import in_regions
+from stackgraph.graph.describe import short_type
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.order import in_order
 from stackgraph.graph.values import leaves
 from stackgraph.state.exported import Deployed, Held
-from stackgraph.state.known import hidden, settled, unknown
+from stackgraph.state.known import hidden, settled, unknown, unsaid
 from stackgraph.state.normalized import normalized
 from stackgraph.state.provider_inputs import from_provider
 from stackgraph.state.written import given
@@ -36,7 +37,8 @@ _MADE_FROM = {"data": "stringData", "tagsAll": "tags"}
 class Plan:
     """The changes of a stack. ``order`` has the URNs of the program as the engine meets them, ``inside`` those of the state that
     belong to a remote component of the program: only its plugin knows what becomes of them. ``uncompared`` values are secrets, or
-    values that the program computes from outputs: those count as unchanged as long as the outputs are.
+    values that the program computes from outputs: those count as unchanged as long as the outputs are. ``unsaid`` names those of
+    them that the state lacks: whether somebody added them since, only the update finds out.
     """
 
     diff: StackDiff
@@ -44,6 +46,7 @@ class Plan:
     pairs: Pairing
     inside: tuple[str, ...]
     uncompared: int
+    unsaid: tuple[str, ...]
 
 
 def plan(deployed: Deployed, head: Graph) -> Plan:
@@ -57,6 +60,7 @@ class _Planner:
         self.pairs = pairing(self.base, head)
         self.changes: dict[str, ResourceChange] = {}
         self.uncompared = 0
+        self.unsaid: list[str] = []
         self._outputs: dict[str, dict[str, Mapping[str, Any]]] = {}
         """By name and URN, the outputs that the update finds."""
 
@@ -71,8 +75,7 @@ class _Planner:
         # The engine keeps default providers as it needs them.
         gone = [resource for resource in left if resource.urn not in inside and not resource.is_default_provider]
         deleted = [ResourceChange("delete", resource, None) for resource in gone]
-        outputs, count = hidden(settled(self.head.outputs, self._known), self.base.outputs, True)
-        self.uncompared += count
+        outputs = self._hidden(settled(self.head.outputs, self._known), self.base.outputs, True, "outputs")
         changes = sorted((*self.changes.values(), *deleted), key=lambda change: change.urn)
         found = tuple(differences(opened(self.base.outputs), opened(outputs)))
         # Both sides as they were compared: with the same spelling, and without what is inside remote components.
@@ -80,7 +83,7 @@ class _Planner:
         after = tuple(change.after for change in changes if change.after)
         base, head = replace(self.base, resources=before), replace(self.head, resources=after, outputs=outputs)
         diff = StackDiff(self.head.stack, base, head, tuple(changes), found)
-        return Plan(diff, order, self.pairs, inside, self.uncompared)
+        return Plan(diff, order, self.pairs, inside, self.uncompared, tuple(self.unsaid))
 
     def _inside_remote(self, urn: str) -> bool:
         """Whether the resource is inside a remote component that the program still has."""
@@ -113,13 +116,15 @@ class _Planner:
             inputs = from_provider(resource.type, inputs, old, self._settled(provider))
         providers = self.base.by_urn.get(held.resource.provider), self.head.by_urn.get(resource.provider)
         old, inputs = in_regions(resource, old, inputs, *providers)
+        place = f"{short_type(resource.type)} {resource.name}"
         shown: dict[str, Any] = {}
         for key, value in inputs.items():
-            shown[key], count = hidden(value, old.get(key), self._kept(resource, key))
-            self.uncompared += count
+            shown[key] = self._hidden(value, old.get(key), self._kept(resource, key), f"{place} {key}")
         # The state keeps no options but these; others decide about this update alone.
         kept = {key: value for key, value in options.items() if key not in _OF_THE_STATE}
-        options, _ = hidden(options, held.resource.options, True)
+        options = {
+            key: hidden(value, held.resource.options.get(key), key in held.resource.options)[0] for key, value in options.items()
+        }
         before = replace(
             held.resource,
             inputs=old,
@@ -142,6 +147,14 @@ class _Planner:
             moved = PropertyChange(("provider",), self.pairs.urn(held.resource.provider), resource.provider)
             change = replace(change, kind="update", options=(moved,))
         return change
+
+    def _hidden(self, value: Any, deployed: Any, unchanged: bool, place: str) -> Any:
+        """What is compared of a value, with a count of what is not."""
+        shown, count = hidden(value, deployed, unchanged)
+        self.uncompared += count
+        if unchanged:
+            self.unsaid += [".".join(filter(None, (place, path_text(path)))) for path in unsaid(value, deployed)]
+        return shown
 
     def _pulled_along(self, held: Held, resource: Resource) -> tuple[str, ...]:
         """Why a resource is replaced with others: its provider, or those that its options name (step_generator.go, ``diff``)."""

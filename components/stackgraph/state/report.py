@@ -10,6 +10,8 @@ from stackgraph.state.exported import Deployed
 from stackgraph.state.planning import Plan, plan
 from stackgraph.state.steps import steps
 
+_MOST_UNSAID = 8
+
 
 def stack_report(deployed: Deployed, head: Recorded, domain: ComparedDomain) -> tuple[StackReport, list[str]]:
     """What ``pulumi up`` would do, and notes on what was not compared. ``head`` is the recorded program, with its graph."""
@@ -31,8 +33,16 @@ def stack_report(deployed: Deployed, head: Recorded, domain: ComparedDomain) -> 
         steps=tuple(told),
         found=(*_refused(found), *_unfinished(deployed)),
     )
-    left = f"{counted(found.uncompared, 'value')} not compared: secrets, and what the program computes from outputs"
-    return report, [left] if found.uncompared else []
+    return report, [*_notes(found)]
+
+
+def _notes(found: Plan) -> Iterator[str]:
+    if found.uncompared:
+        yield f"{counted(found.uncompared, 'value')} not compared: secrets, and what the program computes from outputs"
+    if found.unsaid:
+        more = len(found.unsaid) - _MOST_UNSAID
+        named = ", ".join(found.unsaid[:_MOST_UNSAID]) + (f" and {more} more" if more > 0 else "")
+        yield f"computed from outputs, and not in the state: {named}. If that is new, `pulumi preview` says what it changes"
 
 
 def _refused(found: Plan) -> Iterator[Danger]:

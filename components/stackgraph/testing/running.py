@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from stackgraph.files import real
 from stackgraph.problems import Problem, ProblemsFound
 from stackgraph.recorder.answers import Answers, read_answers, row_faults
 from stackgraph.recorder.lazy_sdk import lazy_sdks
@@ -84,7 +85,7 @@ def _project(program: Callable[[], Any] | Path | str) -> Project:
     """The project of a program. A function or a single file needs none."""
     if callable(program):
         return _bare(Path.cwd())
-    path = Path(program).resolve()
+    path = real(Path(program))
     if not path.is_file():
         return find_project(path)
     # Python puts the folder of a program on its path, and the engine runs the folder.

@@ -10,6 +10,7 @@ from typing import Any
 from eks_inference_tools.loadtest_report.readers import aiperf, genai_perf, guidellm, llmperf, runner, vllm_bench
 from eks_inference_tools.loadtest_report.readers.fields import Fields
 from eks_inference_tools.loadtest_report.record import Run
+from stackgraph.files import content
 from stackgraph.graph.values import text
 from stackgraph.problems import Problem, ProblemsFound
 
@@ -87,27 +88,27 @@ def _read(path: Path) -> list[Run]:
 
 def _documents(path: Path) -> list[Any]:
     """Returns the JSON values of a file: one, or one per line. Records of the library's own test become one document."""
+    if path.is_dir():
+        raise _problem(path, "this is a folder")
     try:
-        content = path.read_text("utf-8-sig")
-    except IsADirectoryError:
-        raise _problem(path, "this is a folder") from None
-    except OSError as error:
-        raise _problem(path, f"cannot be read: {error.strerror}", allowed="") from None
+        written = content(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise _problem(path, "this is not a text file") from None
     try:
-        found = [json.loads(content)]
+        found = [json.loads(written)]
+    except RecursionError:
+        raise _problem(path, "not JSON: values too deep in one another") from None
     except ValueError as error:
-        found = _lines(path, content, error)
+        found = _lines(path, written, error)
     records = [each for each in found if isinstance(each, Mapping) and "record" in each]
     if not records:
         return found
     return [{"records": [*_run_record(path, records), *records]}]
 
 
-def _lines(path: Path, content: str, error: ValueError) -> list[Any]:
+def _lines(path: Path, written: str, error: ValueError) -> list[Any]:
     """Returns the values of JSON lines. If the first line is not JSON, the error is that of the whole file."""
-    lines = [(number, line) for number, line in enumerate(content.splitlines(), start=1) if line.strip()]
+    lines = [(number, line) for number, line in enumerate(written.splitlines(), start=1) if line.strip()]
     if any(line.startswith(_RECORD) for _, line in lines):
         # In the log of the library's Job, only records begin with a brace.
         lines = [(number, line) for number, line in lines if line.startswith("{")]
@@ -129,8 +130,8 @@ def _run_record(path: Path, records: Sequence[Mapping[str, Any]]) -> list[Any]:
     if any(record["record"] == "run" for record in records):
         return []
     try:
-        return [json.loads(path.with_name("run.json").read_text("utf-8"))]
-    except (OSError, ValueError):
+        return [json.loads(content(path.with_name("run.json")))]
+    except (ProblemsFound, ValueError, RecursionError):
         return []
 
 
