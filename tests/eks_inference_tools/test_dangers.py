@@ -215,4 +215,4 @@ def test_graphs_that_are_kept_are_not_compiled_again():
     )
     [without], [with_compiler] = stopped(before, kept), stopped(before, compiled)
     assert "for at least 3 min 6 s" in without.what  # the download alone: how long a start with graphs takes nobody has said
-    assert "for 3 min (" in with_compiler.what
+    assert "for 3 min, by" in with_compiler.what

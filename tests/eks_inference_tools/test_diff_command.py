@@ -643,5 +643,5 @@ def test_a_value_that_the_stack_file_leaves_open_is_named_where_it_resolves_othe
     (told,) = [one for one in json.loads(out)["danger"] if one["kind"] == "resolved-otherwise"]
     assert told["what"] == (
         'the stack file leaves servers.m.engine open: it resolves to "ours" instead of "cuda-vllm-0.30" '
-        "(row ours of engines.toml: the newest without a caveat that serves qwen3 on g6 and passes the rules)"
+        "(row ours of engines.toml: the newest supported that serves qwen3 on g6 and passes the rules)"
     )

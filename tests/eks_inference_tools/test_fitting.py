@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from eks_inference.catalog.models import model
 from eks_inference.catalog.own import rows_of
 from eks_inference.catalog.tables import Own, use
+from eks_inference.serving.feasibility import standing
 from eks_inference.serving.usual import USUAL_CONTEXT
 from eks_inference.stack.check import check_spec
 from eks_inference.stack.prices import OwnPrice
@@ -182,7 +183,7 @@ def test_what_is_listed_passes_the_rules(name: str, position: int) -> None:
 @pytest.mark.parametrize("name", SOME)
 def test_prices_order_the_rows_and_each_refusal_cites_a_rule_or_says_why(name: str) -> None:
     found, ids = found_of(name), {one.id for one in spec_rules()}
-    keys = [(bool(row.trial.engine.ends), row.doubtful, row.usd_per_hour or float("inf")) for row in found.rows]
+    keys = [(standing(row.trial.engine), bool(row.warnings), row.usd_per_hour or float("inf")) for row in found.rows]
     assert keys == sorted(keys)
     assert found.refusals
     for one in found.refusals:
@@ -268,7 +269,6 @@ def test_a_cheaper_type_that_cannot_hold_the_model_is_refused_and_one_that_can_i
         (one,) = (one for one in found.cheaper if one.instance.name == "x1.large")
         assert "weights alone take 131.42 GiB of 21.6 GiB" in one.reason or "weights alone" in one.reason
     else:
-        # Nobody told its zones: what is judged comes before.
-        first = next(row for row in found.rows if row.doubtful)
-        assert (first.trial.instance.name, first.trial.tensor_parallel) == ("x1.large", 8)
-        assert "x1.large" not in {one.instance.name for one in found.cheaper}
+        first = found.rows[0].trial
+        assert (first.instance.name, first.tensor_parallel) == ("x1.large", 8)
+        assert found.cheaper == ()

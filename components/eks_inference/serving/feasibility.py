@@ -5,7 +5,7 @@ It calls the same functions as the rules (``accelerators/neuron/plan.py``, ``ser
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from eks_inference.accelerators.neuron.plan import cores_of, devices_for_cores, needs_scheduler
 from eks_inference.catalog.engines import EngineProfile, engines
@@ -111,9 +111,14 @@ def engines_for(instance: InstanceType, model: Model | None = None, *, kind: str
     return tuple(sorted(found, key=preference))
 
 
-def preference(engine: EngineProfile) -> tuple[bool, bool, tuple[int, ...], bool]:
-    """Sorts engine profiles: those that stay supported first, then those without a caveat, then those with the newest vLLM."""
-    return (bool(engine.ends), bool(engine.caveat), tuple(-part for part in vllm_release(engine)), not engine.standalone)
+def preference(engine: EngineProfile) -> tuple[Any, ...]:
+    """Sorts engine profiles: by their standing, then those with the newest vLLM."""
+    return (*standing(engine), tuple(-part for part in vllm_release(engine)), not engine.standalone)
+
+
+def standing(engine: EngineProfile) -> tuple[bool, bool]:
+    """Sorts engine profiles: those that stay supported first, and among them those without a caveat."""
+    return (bool(engine.ends), bool(engine.caveat))
 
 
 def _split(model: Model, instance: InstanceType, engine: EngineProfile, degree: int, lengths: Sequence[int]) -> Split:

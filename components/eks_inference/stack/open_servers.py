@@ -4,9 +4,9 @@ Every candidate is judged as the server that a stack file would have, so what is
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
+from itertools import groupby, product
 from typing import Any
 
 from eks_inference.accelerators.neuron.plan import cores_of, devices_for_cores
@@ -18,7 +18,7 @@ from eks_inference.placement import Placement
 from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import PoolSpec
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.feasibility import SHORTEST, degrees, engines_for, room, weights_too_large
+from eks_inference.serving.feasibility import SHORTEST, degrees, engines_for, room, standing, weights_too_large
 from eks_inference.serving.kind import Kind, Site
 from eks_inference.serving.memory import GIB, MemoryUse, memory_settings, server_memory
 from eks_inference.serving.shape import PoolChoice, ServerSpec
@@ -75,6 +75,10 @@ class _Candidate:
     context: int
     server: Mapping[str, Any]
     resolved: tuple[Resolved, ...]
+    warnings: int = 0
+    """Rules that warn."""
+    sequences: int = 0
+    """How many sequences one pod holds at once; 0: unknown."""
 
 
 @dataclass
@@ -170,22 +174,36 @@ class _Server:
         return Fault((*self.path, *self.open[0]), message, hint=hint, working=(*told[:_MOST_TOLD], *more))
 
     def _best(self, model: Model) -> _Candidate | None:
-        """The engine and the smallest split that no rule refuses, in the order of `plan`: an engine that stays supported before
-        others, then what no rule doubts, then the engine that comes first."""
-        for context, ends in product(self._contexts(model), (False, True)):
-            doubted: _Candidate | None = None
-            for engine in self._engines(model):
-                for degree in self._degrees(engine, model) if bool(engine.ends) == ends else ():
-                    if self._too_few(degree) or self._hopeless(model, engine, degree):
-                        continue
-                    candidate = self._candidate(model, engine, degree, context)
-                    doubtful = None if candidate is None else self._doubtful(candidate)
-                    if doubtful is False:
-                        return candidate
-                    doubted = doubted or (candidate if doubtful else None)
-            if doubted:
-                return doubted
+        """The engine and the split that come first in the order of `plan`, of those that no rule refuses."""
+        for context, (_, profiles) in product(self._contexts(model), self._by_standing(model)):
+            warned: _Candidate | None = None
+            for engine in profiles:
+                found = self._split(model, engine, context)
+                if found and not found.warnings:
+                    return found
+                warned = warned or found
+            if warned:
+                return warned
         return None
+
+    def _by_standing(self, model: Model) -> list[tuple[tuple[bool, bool], list[EngineProfile]]]:
+        return [(key, list(group)) for key, group in groupby(sorted(self._engines(model), key=standing), key=standing)]
+
+    def _split(self, model: Model, engine: EngineProfile, context: int) -> _Candidate | None:
+        """The split of an engine: one without warnings before others, then the fewest devices and the most sequences."""
+        found: list[_Candidate] = []
+        for degree in self._degrees(engine, model):
+            if any(not one.warnings and self._devices(one.degree) < self._devices(degree) for one in found):
+                break
+            if self._too_few(degree) or self._hopeless(model, engine, degree):
+                continue
+            candidate = self._candidate(model, engine, degree, context)
+            if candidate and (judged := self._judged(candidate)):
+                found.append(judged)
+        return min(found, key=self._order, default=None)
+
+    def _order(self, one: _Candidate) -> tuple[bool, int, int, int, int]:
+        return (bool(one.warnings), self._devices(one.degree), one.warnings, -one.sequences, one.degree)
 
     def _contexts(self, model: Model) -> list[int]:
         """Lengths of a sequence, in tokens: the one that is given, or halves of the usual one."""
@@ -275,12 +293,12 @@ class _Server:
         return _Candidate(engine, degree, context, server, tuple(resolved))
 
     def _reasons(self, model: Model, engine: EngineProfile, context: int, held: int) -> dict[Path, str]:
-        caveat = " that stays supported" if not engine.ends else ""
+        supported = "newest supported" if not engine.ends else "newest"
         unit = "NeuronCores" if self.instance.neuron else "GPUs"
         longest = f"the longest sequence of row {model.name} of models.toml" if context == model.max_positions else ""
         usual = "as `plan` assumes" if context == USUAL_CONTEXT else f"the longest below {USUAL_CONTEXT} of which {held} fit"
         return {
-            ("engine",): f"row {engine.name} of engines.toml: the newest{caveat} that serves {model.architecture} on "
+            ("engine",): f"row {engine.name} of engines.toml: the {supported} that serves {model.architecture} on "
             f"{self.instance.family} and passes the rules",
             ("tensor_parallel",): f"the fewest {unit} of {self.instance.name} that hold {held} sequences of {context} tokens of "
             f"{model.name} and pass the rules of `check`",
@@ -292,8 +310,8 @@ class _Server:
             ("disk_gib",): f"what a pod downloads and writes: twice the weights of {model.name}, but at least the usual",
         }
 
-    def _doubtful(self, candidate: _Candidate) -> bool | None:
-        """Whether a rule warns of a candidate or cannot judge it; None, with the reason in ``refused``, where it cannot run."""
+    def _judged(self, candidate: _Candidate) -> _Candidate | None:
+        """The candidate with what the rules say of it; None, with the reason in ``refused``, where it cannot run."""
         try:
             with faults_under(*self.path):
                 spec = self.kind.spec.model_validate(candidate.server)
@@ -302,22 +320,22 @@ class _Server:
             self.invalid += error.faults
             return None
         named = f"{candidate.engine.name} over {candidate.degree}"
-        doubtful = False
+        warned: set[str] = set()
         for one in spec_rules():
             for subject in subjects:
                 for judgement in one.judge(subject) if isinstance(subject, one.subject) else ():
-                    if one.id in self.around.silenced or (judgement.holds and not judgement.unjudged):
+                    if judgement.holds or judgement.unjudged or one.id in self.around.silenced:
                         continue
-                    if not judgement.unjudged and (judgement.severity or one.severity) == "error":
+                    if (judgement.severity or one.severity) == "error":
                         self.refused.append(f"{named}: {one.id}: {judgement.message}")
                         return None
-                    doubtful = True
-        context, wanted = candidate.context, self._held(candidate.engine)
+                    warned.add(one.id)
+        context, wanted, holds = candidate.context, self._held(candidate.engine), 0
         memory = next((server_memory(one) for one in subjects if isinstance(one, ServingFacts)), None)
         if memory is not None and (holds := room(memory, "surely").sequences or room(memory, "likely").sequences) < wanted:
             self.refused.append(f"{named}: holds {holds} of {wanted} sequences of {context} tokens at once")
             return None
-        return doubtful
+        return replace(candidate, warnings=len(warned), sequences=holds)
 
     def _place(self, choice: PoolChoice) -> Placement:
         return placement_of(choice.pool, self.around.pools[choice.pool], choice.instance_type, self.around.kubernetes)

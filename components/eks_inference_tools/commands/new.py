@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the name of the stack")
     add_model(parser)
     parser.add_argument("--instance", metavar="TYPE", help="an EC2 instance type with Neuron devices or GPUs")
-    parser.add_argument("--engine", metavar="PROFILE", help="an engine profile (default: the newest that stays supported)")
+    parser.add_argument("--engine", metavar="PROFILE", help="an engine profile (default: the newest that is supported)")
     add_region(parser)
     add_wishes(parser)
     parser.add_argument("--like", metavar="STACK", help="take settings of the whole stack, core pool and region from this stack")

@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_model(parser)
     parser.add_argument("--instance", metavar="TYPE", help="an EC2 instance type with Neuron devices or GPUs")
-    parser.add_argument("--engine", metavar="PROFILE", help="an engine profile (default: the newest that stays supported)")
+    parser.add_argument("--engine", metavar="PROFILE", help="an engine profile (default: the newest that is supported)")
     parser.add_argument(
         "--max-model-len",
         metavar="TOKENS",

@@ -15,7 +15,7 @@ def document(found: Found, saving: Row | None = None) -> dict[str, Any]:
         "context": wish.context,
         "concurrency": wish.concurrency,
         "under": wish.under,
-        "ordered_by": ["ends", "warnings or not_judged", "usd_per_hour"],
+        "ordered_by": ["ends", "caveat", "warnings", "usd_per_hour"],
         "fits": [_row(one) for one in found.rows],
         "quantized_for_less": _row(saving) if saving else None,
         "cheaper_that_do_not_fit": [_refusal(one) for one in found.cheaper],

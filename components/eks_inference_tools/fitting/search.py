@@ -1,7 +1,7 @@
 """Searches for places where a model fits, by price. Pure.
 
 `plan`, `new` and open keys have one order (``order``). The price of a node for an hour rules it, as nodes are rented whole, after
-what nobody should be led to without asking: an engine whose support ends, and what a rule warns of or could not judge.
+what nobody should be led to without asking: an engine whose support ends or that has a caveat, and what a rule warns of.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.catalog.models import Model
 from eks_inference.catalog.zones import says_zones_of, zone_ids
 from eks_inference.pools.rules import zones_offer_the_family
-from eks_inference.serving.feasibility import engines_for, preference
+from eks_inference.serving.feasibility import engines_for, preference, standing
 from eks_inference.serving.usual import USUAL_CONCURRENCY
 from eks_inference_tools.cost.offers import Offer, offer
 from eks_inference_tools.cost.price_book import PriceBook
@@ -52,11 +52,6 @@ class Row:
     """Rules that lack a fact to judge it → which."""
 
     @property
-    def doubtful(self) -> bool:
-        """Whether a rule warns or could not judge."""
-        return bool(self.warnings or self.unjudged)
-
-    @property
     def usd_per_hour(self) -> float | None:
         """The price of a node."""
         return self.offer.price.usd if self.offer.price else None
@@ -68,13 +63,13 @@ class Row:
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """Sorts rows: as the module says, then what stays as published, the engine, the fewest devices a pod, the most sequences;
-        OpenAI's API before others, and what has the fewest keys."""
+        """Sorts rows: as the module says, then what stays as published, the engine, the fewest devices a pod, the fewest
+        warnings, the most sequences; OpenAI's API before others, and what has the fewest keys."""
         trial, price = self.trial, float("inf") if self.usd_per_hour is None else self.usd_per_hour
-        asked = (bool(trial.engine.ends), self.doubtful)
-        split = (trial.devices, trial.tensor_parallel, -trial.sequences)
+        split = (trial.devices, len(self.warnings), -trial.sequences, trial.tensor_parallel)
         plain = (trial.kind.api != "openai", len(trial.server or ()))
-        return (*asked, price, trial.quantization != "published", preference(trial.engine), *split, *plain)
+        first = (*standing(trial.engine), bool(self.warnings))
+        return (*first, price, trial.quantization != "published", preference(trial.engine), *split, *plain)
 
 
 @dataclass(frozen=True)
@@ -146,7 +141,7 @@ def search(wish: Wish, book: PriceBook) -> Found:
 def quantized_for_less(found: Found, than: Row | None, book: PriceBook) -> Row | None:
     """Returns the first row of plain vLLM that costs less than a row, if the engine may quantize what was not asked for.
 
-    None also where it would only be cheaper with an engine whose support ends, or with a rule in doubt.
+    None also where it would only be cheaper with an engine of worse standing, or with a warning.
     """
     others = tuple(one for one in QUANTIZATIONS if one not in found.wish.quantized)
     rows = search(replace(found.wish, quantized=others), book).rows if others else ()
@@ -156,7 +151,7 @@ def quantized_for_less(found: Found, than: Row | None, book: PriceBook) -> Row |
 
 def _is_cheaper(row: Row, than: Row) -> bool:
     usd, other = row.usd_per_hour, than.usd_per_hour
-    return usd is not None and other is not None and usd < other and row.order[:2] <= than.order[:2]
+    return usd is not None and other is not None and usd < other and row.order[:3] <= than.order[:3]
 
 
 def _tried(wish: Wish, on: Offer) -> Iterator[Row | Refusal]:

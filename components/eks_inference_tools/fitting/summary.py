@@ -61,7 +61,6 @@ def _why(found: Found, row: Row) -> str:
 
 def _against(row: Row) -> str:
     """Why a cheaper place is not chosen unless somebody names it."""
-    if row.trial.engine.ends:
-        return f"(support of {row.trial.engine.name} ends)"
-    doubts = (*row.warnings, *(f"{rule}?" for rule in row.unjudged))
-    return f"({', '.join(doubts)})" if doubts else "(by choice)"
+    if row.trial.engine.ends or row.trial.engine.caveat:
+        return f"({row.trial.engine.name}: {row.trial.engine.ends or row.trial.engine.caveat})"
+    return f"({', '.join(row.warnings)})" if row.warnings else "(by choice)"

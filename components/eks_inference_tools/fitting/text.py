@@ -45,7 +45,7 @@ def render_text(found: Found, every: bool = False, saving: Row | None = None) ->
         f"{head}{left_out}",
         "",
         _told(f"sequences of {wish.context} tokens (--context), {wish.concurrency} at once in a pod (--concurrency)"),
-        _told("ordered by the price of a node for an hour; then those with a warning; then those whose engine's support ends"),
+        _told("ordered by the price of a node for an hour; rows with warnings come later, engines with a caveat or an end last"),
         "",
     ]
     if shown:

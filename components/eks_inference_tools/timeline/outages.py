@@ -1,8 +1,8 @@
 """Finds the model servers that answer nothing while `pulumi up` changes them, and for how long by typical times. Pure.
 
 Sources: Deployment, resolveFenceposts (kubernetes/pkg/controller/deployment/util); LeaderWorkerSet, rolloutStrategy; Ray Serve,
-deployment_state.py (replicas of another code version or environment restart, one at a time) and config.py (what does not restart
-them).
+deployment_state.py (replicas of another version restart, one at a time, or a fifth of them), version.py and config.py (what makes
+another version).
 """
 
 import math
@@ -30,8 +30,9 @@ from stackgraph.state.steps import deletes_first
 _KEPT = re.compile(rf"\$[({{]{CACHE_VARIABLE}[)}}]/[^\s\"]+")
 """Where a server keeps compiled graphs beyond its pods."""
 _ROUNDED = {"maxSurge": math.ceil, "maxUnavailable": math.floor}
-_LIGHT = ("num_replicas", "autoscaling_config", "user_config", "max_ongoing_requests", "graceful_shutdown_timeout_s")
-"""What Serve changes without a restart of replicas."""
+_CODE = ("import_path", "runtime_env", "args")
+_ACTOR = ("name", "ray_actor_options", "placement_group_bundles", "placement_group_strategy")
+"""What of an application, and of its deployments, Serve changes only by a restart of replicas."""
 
 
 def outages(diff: StackDiff, before: Timeline, after: Timeline) -> Iterator[Danger]:
@@ -54,7 +55,9 @@ def _time(start: PodStart) -> str:
     found = phases(start)
     low, p50, high = (sum(one.time.at(which) for one in found if one.time) for which in PASSES)
     end = End("", "", p50, low, high, tuple(Step(one.name, "", one.title, None) for one in found if one.time is None))
-    return f"{total(end)} ({spread(end)}), by typical times" if p50 else "a cold start, which has no typical time"
+    if not p50:
+        return "a cold start, which has no typical time"
+    return f"{total(end)}{'' if low == high else f' ({spread(end)})'}, by typical times"
 
 
 def _again(start: PodStart, old: PodStart | None, change: ResourceChange) -> PodStart:
@@ -92,14 +95,13 @@ def _restarts(change: ResourceChange) -> bool:
 
 def _applications(service: Resource) -> list[Any]:
     """What of Serve's applications restarts replicas."""
-    return [
-        {**table(one), "deployments": [_without_light(own) for own in items(at(one, "deployments"))]}
-        for one in serve_applications(service.inputs)
-    ]
+    found = serve_applications(service.inputs)
+    deployments = [[_only(own, _ACTOR) for own in items(at(one, "deployments"))] for one in found]
+    return [[_only(one, _CODE) for one in found], deployments]
 
 
-def _without_light(deployment: Any) -> Any:
-    return {key: value for key, value in table(deployment).items() if key not in _LIGHT}
+def _only(given: Any, keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: value for key, value in table(given).items() if key in keys}
 
 
 def _pods(graph: Graph, resource: Resource) -> int:
