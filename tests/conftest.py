@@ -30,7 +30,8 @@ os.environ["SOURCE_DATE_EPOCH"] = str(int(datetime(2026, 9, 1, tzinfo=UTC).times
 hypothesis.settings.register_profile("without deadline", deadline=None, max_examples=cases(20))
 hypothesis.settings.load_profile("without deadline")
 PROJECT = find_project(ROOT)
-STACKS = PROJECT.stacks()
+STACKS = (ROOT / "tests" / "stacks.txt").read_text("utf-8").split()
+"""The shipped stacks. Whoever has a clone may have stacks of their own beside them, which are no business of these tests."""
 
 _record = recording.record
 _recorded: dict[object, Graph] = {}

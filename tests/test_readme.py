@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from clones import copy_project
 from conftest import ROOT, recorded
 from eks_inference_tools.cli import main
 from readme import README, block, blocks
@@ -26,9 +27,7 @@ MOST_WORDS = 900
 
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("Pulumi.yaml", "infra", "stacks"):
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, tmp_path / name)
+    copy_project(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

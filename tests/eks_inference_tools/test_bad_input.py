@@ -4,7 +4,6 @@ import copy
 import json
 import random
 import re
-import shutil
 import subprocess
 import sys
 from functools import cache
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from clones import copy_project
 from conftest import STACKS
 from eks_inference.faults import SpecError, format_path
 from eks_inference.stack.reading import parse_stack
@@ -33,10 +33,7 @@ YAML_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of what a clone has that a preview needs, as the working folder."""
-    for name in ("Pulumi.yaml", "infra", "stacks"):
-        source = ROOT / name
-        copy = shutil.copytree if source.is_dir() else shutil.copy
-        copy(source, tmp_path / name)
+    copy_project(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -4,7 +4,6 @@ import copy
 import json
 import random
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pulumi
 import pytest
 import yaml
 
+from clones import copy_project
 from conftest import ROOT, STACKS, recorded
 from eks_inference.catalog.engines import engines
 from eks_inference.catalog.instances import instance_types
@@ -38,9 +38,7 @@ FILE = f"stacks/Pulumi.{STACK}.yaml"
 
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded_once: None) -> Path:
-    for name in ("Pulumi.yaml", "infra", "stacks"):
-        source = ROOT / name
-        (shutil.copytree if source.is_dir() else shutil.copy)(source, tmp_path / name)
+    copy_project(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -80,11 +78,10 @@ def test_every_shipped_stack_can_run(stack: str, monkeypatch, recorded_once, cap
     assert f"{stack}: can run: 0 errors" in said
 
 
-def test_without_a_name_all_stacks_are_judged(monkeypatch, recorded_once, capsys):
-    monkeypatch.chdir(ROOT)
+def test_without_a_name_all_stacks_are_judged(clone, capsys):
     code, said = check(capsys)
     assert code == 0
-    assert [stack for stack in STACKS if f"{stack}: can run" in said] == list(STACKS)
+    assert [stack for stack in STACKS if f"{stack}: can run" in said] == STACKS
 
 
 def test_a_broken_rule_names_file_line_key_numbers_and_fix(clone, capsys):

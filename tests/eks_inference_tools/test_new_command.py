@@ -12,6 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clones import copy_project
 from conftest import PROJECT, ROOT
 from eks_inference.catalog.models import model
 from eks_inference.catalog.zones import regions, zone_ids
@@ -33,9 +34,7 @@ pytestmark = pytest.mark.thorough
 
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("Pulumi.yaml", "infra", "stacks"):
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, tmp_path / name)
+    copy_project(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

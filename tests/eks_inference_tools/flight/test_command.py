@@ -1,12 +1,12 @@
 """The command ``first-flight``, with the fake Automation workspace in the place of Pulumi's."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from clones import copy_project
 from conftest import ROOT
 from eks_inference_tools.cli import main
 from eks_inference_tools.commands import first_flight
@@ -193,9 +193,7 @@ def test_two_flights_of_one_work_directory_do_not_meet(cli: Cli) -> None:
 def test_a_cap_needs_a_price_of_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("infra", "stacks"):
-        shutil.copytree(ROOT / name, tmp_path / name)
-    shutil.copy(ROOT / "Pulumi.yaml", tmp_path)
+    copy_project(tmp_path)
     file = tmp_path / "stacks" / "Pulumi.smoke-trn2.yaml"
     file.write_text(file.read_text().replace("sa-east-1", "us-east-2").replace("sae1-", "use2-"))
     monkeypatch.chdir(tmp_path)
