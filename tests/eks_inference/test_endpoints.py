@@ -23,8 +23,6 @@ from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProgramError
 from variants import merge, recorded_with
 
-pytestmark = pytest.mark.thorough
-
 KEY = "0123456789abcdef"
 KEYS = json.dumps({"team-a": KEY, "team-a/next": f"{KEY}1", "team-b": f"{KEY}2"})
 SECRET = {"eks-inference:endpointKeys": KEYS}
@@ -56,6 +54,7 @@ def faults(section: dict[str, Any], base: str = "inf2-llama2") -> list[str]:
 # -- who may ask -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @given(st.dictionaries(st.text(max_size=30), st.text(max_size=40) | st.integers() | st.none(), max_size=4))
 def test_keys_are_taken_whole_or_refused_without_a_word_of_them(keys: dict[str, Any]) -> None:
     told = " ".join(map(str, key_faults(keys)))
@@ -96,6 +95,7 @@ def test_a_file_of_other_keys_has_another_version() -> None:
     assert one != other
 
 
+@pytest.mark.thorough
 def test_keys_are_a_secret_of_the_state_and_change_no_pod() -> None:
     before, after = (
         graph({"endpoints": {"chat": {}}}),
@@ -106,12 +106,14 @@ def test_keys_are_a_secret_of_the_state_and_change_no_pod() -> None:
     assert named(before, "chat-deployment").inputs == named(after, "chat-deployment").inputs
 
 
+@pytest.mark.thorough
 def test_a_stack_without_the_secret_is_told_so() -> None:
     with pytest.raises(ProgramError, match="endpointKeys: this secret is required and missing: endpoint 'chat'"):
         graph({"endpoints": {"chat": {}}}, secrets={})
     assert not [one for one in graph({"endpoints": {"chat": {"keys": False}}}, secrets={}).resources if one.name == "chat-keys"]
 
 
+@pytest.mark.thorough
 def test_a_secret_that_is_no_json_is_told_without_a_traceback() -> None:
     with pytest.raises(ProgramError) as caught:
         graph({"endpoints": {"chat": {}}}, secrets={"eks-inference:endpointKeys": "just one key of somebody"})
@@ -122,6 +124,7 @@ def test_a_secret_that_is_no_json_is_told_without_a_traceback() -> None:
 # -- what is built ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @given(st.integers(1, 50), st.integers(1, 100_000))
 def test_the_parts_of_a_limit_are_at_least_the_limit_and_little_more(replicas: int, limit: int) -> None:
     spec = ModelEndpointSpec(replicas=replicas, requests_per_minute=limit, concurrent_requests=limit)
@@ -131,6 +134,7 @@ def test_the_parts_of_a_limit_are_at_least_the_limit_and_little_more(replicas: i
         assert limit <= part * replicas < limit + replicas
 
 
+@pytest.mark.thorough
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=6))
 def test_each_model_has_one_cluster_and_a_route_for_each_path(models: list[str]) -> None:
     upstreams = [Upstream(f"s{number}", f"s{number}.test", 8000, model) for number, model in enumerate(models)]
@@ -175,6 +179,7 @@ def test_the_names_in_requests_are_those_that_flags_give(flags: dict[str, Any], 
     assert other_names("m", flags) == names
 
 
+@pytest.mark.thorough
 def test_an_adapter_leads_to_the_servers_of_its_model() -> None:
     upstreams = [Upstream(one, f"{one}.test", 8000, "m", ("sql",)) for one in ("s0", "s1")]
     found = list(routing.routes(Proxy(upstreams)))
@@ -187,6 +192,7 @@ def test_an_adapter_leads_to_the_servers_of_its_model() -> None:
     assert leads == {"m": "s0+s1", "sql": "s0+s1"}
 
 
+@pytest.mark.thorough
 def test_an_endpoint_of_triton_alone_has_no_path_of_the_openai_api() -> None:
     made = graph({"endpoints": {"tensors": {"servers": ["triton-server"]}}}, "gpu-opt350m")
     assert made.outputs["endpoints"]["tensors"] == "http://tensors.tensors.svc.cluster.local"
@@ -194,6 +200,7 @@ def test_an_endpoint_of_triton_alone_has_no_path_of_the_openai_api() -> None:
     assert [port["port"] for port in service.inputs["spec"]["ports"]] == [8000, 8001]
 
 
+@pytest.mark.thorough
 def test_the_proxy_may_reach_the_servers_and_nothing_else() -> None:
     made = graph({"endpoints": {"chat": {}}})
     policy = named(made, "chat-network-endpoint").inputs["spec"]
@@ -211,6 +218,7 @@ def test_the_proxy_may_reach_the_servers_and_nothing_else() -> None:
     assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} == {8080, 8081}
 
 
+@pytest.mark.thorough
 def test_the_proxy_gets_in_whatever_namespaces_a_server_admits() -> None:
     made = graph({"endpoints": {"chat": {}}, "servers": {"llama2-a": {"client_namespaces": {"team": "a"}}}})
     policy = named(made, "chat.llama2-a-policy").inputs
@@ -224,6 +232,7 @@ def test_the_proxy_gets_in_whatever_namespaces_a_server_admits() -> None:
     assert [one["port"] for one in rule["ports"]] == [one["port"] for one in service["ports"]]
 
 
+@pytest.mark.thorough
 def test_resources_of_two_endpoints_never_share_a_name() -> None:
     """Pulumi tells resources apart by type and name: a to b-c is not a-b to c."""
     servers = {"llama2-a": None, "llama2-b": None, "llama2-c": None}
@@ -243,6 +252,7 @@ def test_nobody_outside_the_pod_reaches_envoys_administration() -> None:
     assert config["admin"]["address"]["socket_address"] == {"address": "127.0.0.1", "port_value": ADMIN_PORT}
 
 
+@pytest.mark.thorough
 def test_a_pod_has_time_to_drain_and_more_behind_a_load_balancer() -> None:
     def grace(section: dict[str, Any]) -> tuple[int, int]:
         pod = named(graph(section), "chat-deployment").inputs["spec"]["template"]["spec"]
@@ -256,6 +266,7 @@ def test_a_pod_has_time_to_drain_and_more_behind_a_load_balancer() -> None:
     assert behind > alone
 
 
+@pytest.mark.thorough
 def test_a_gateway_leads_to_the_endpoint_and_not_around_it() -> None:
     gateway = {"host": "models.example.com", "hosted_zone_id": "Z0123456789ABCDEFGHIJ"}
     made = graph({"endpoints": {"chat": {}}, "gateway": gateway})
@@ -264,6 +275,7 @@ def test_a_gateway_leads_to_the_endpoint_and_not_around_it() -> None:
     assert made.outputs["addresses"] == {"chat": "https://models.example.com/v1"}
 
 
+@pytest.mark.thorough
 def test_what_the_servers_demand_the_proxy_gives() -> None:
     made = graph({"endpoints": {"chat": {}}}, secrets={**SECRET, "eks-inference:servingApiKey": "a-key-of-servers"})
     assert "credential_injector" in named(made, "chat-config").inputs["data"]["envoy.json"]
@@ -272,6 +284,7 @@ def test_what_the_servers_demand_the_proxy_gives() -> None:
 # -- what is refused -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("endpoint", "base", "words"),
     [
@@ -289,6 +302,7 @@ def test_endpoints_that_cannot_be_are_refused(endpoint: dict[str, Any], base: st
     assert any(words in fault for fault in faults({"endpoints": {"chat": endpoint}}, base))
 
 
+@pytest.mark.thorough
 def test_servers_of_a_model_have_the_same_names() -> None:
     def named_so(**names: list[str]) -> dict[str, Any]:
         servers = {server: {"extra_args": {"served-model-name": given}} for server, given in names.items()}
@@ -301,11 +315,13 @@ def test_servers_of_a_model_have_the_same_names() -> None:
         graph(named_so(llama2_a=[model, "short"]))
 
 
+@pytest.mark.thorough
 def test_an_endpoint_may_not_have_the_name_of_a_server() -> None:
     assert any("a server has this name" in fault for fault in faults({"endpoints": {"llama2-a": {"namespace": "chat"}}}))
     assert any("the web UI has this name" in fault for fault in faults({"endpoints": {"open-webui": {}}}))
 
 
+@pytest.mark.thorough
 def test_an_endpoint_without_keys_is_not_put_on_the_internet() -> None:
     gateway = {"host": "models.example.com", "hosted_zone_id": "Z0123456789ABCDEFGHIJ", "public": True}
     (fault,) = faults({"endpoints": {"chat": {"keys": False}}, "gateway": gateway})

@@ -23,8 +23,6 @@ from refresh.aws_bounds import Derived, Schema, steps
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import grouped
 
-pytestmark = pytest.mark.thorough
-
 
 @pytest.fixture(scope="module")
 def graphs() -> list[Graph]:
@@ -36,10 +34,12 @@ def types(graphs: list[Graph]) -> Mapping[str, Derived]:
     return aws_bounds.derived(aws_bounds.recorded_inputs(graphs))
 
 
+@pytest.mark.thorough
 def test_the_bounds_are_those_of_the_models(types):
     assert not changes(aws_bounds.FILE, aws_bounds.rendered(types)), "`make refresh TABLE=aws_bounds` writes them anew"
 
 
+@pytest.mark.thorough
 def test_each_property_that_a_user_reaches_has_a_bound_a_rule_or_a_reason(types):
     found = list(aws_reach.rows(types))
     assert_golden("../../docs/bounds-aws.md", aws_reach.page(found))
@@ -47,6 +47,7 @@ def test_each_property_that_a_user_reaches_has_a_bound_a_rule_or_a_reason(types)
     assert not lacking, "say in tests/support/aws_reach.toml who judges these, or why nobody has to:\n" + "\n".join(lacking)
 
 
+@pytest.mark.thorough
 def test_no_reason_is_left_over(types):
     given = {(type_, path, reason) for type_, paths in aws_reach.REASONS.items() for path, reason in paths.items()}
     assert given <= {(row.type, row.path, row.judge) for row in aws_reach.rows(types)}
@@ -61,6 +62,7 @@ def test_documents_say_more_than_the_models():
                 assert narrower, f"{type_}: {path}: the model states {keyword}"
 
 
+@pytest.mark.thorough
 def test_every_pattern_can_be_compared():
     for row in (*stated().values(), *documented().values()):
         for _, schema in bounds_in(row.get("schema", {})):
@@ -83,6 +85,7 @@ def test_patterns_are_for_the_whole_text(theirs: str, ours: str):
     assert aws_bounds.whole(theirs) == ours
 
 
+@pytest.mark.thorough
 def test_tags_are_judged_as_the_services_want_them():
     """AWS012 judges the tags of all resources at once; no service takes less than it does."""
     known = limits()["tags"]
@@ -100,6 +103,7 @@ def test_tags_are_judged_as_the_services_want_them():
 # -- values out of bounds --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_value_outside_of_each_bound_is_found(graphs):
     """In recorded resources that have the property."""
     by_type = grouped((one.type, one) for graph in graphs for one in graph.resources)

@@ -22,8 +22,6 @@ from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph
 from stackgraph.views.manifests import manifest
 
-pytestmark = pytest.mark.thorough
-
 SUPPORT = Path(__file__).parents[1] / "support"
 JUDGED = tomllib.loads((SUPPORT / "kubernetes_reach.toml").read_text("utf-8"))
 REASONS = JUDGED.pop("reasons")
@@ -58,27 +56,32 @@ def reached() -> Mapping[tuple[str, str], Property]:
     return reachable(graphs(), RAW)
 
 
+@pytest.mark.thorough
 def test_the_bounds_know_every_kind_of_the_graphs():
     missing = {item["kind"] for schema, item in objects() if not schema}
     assert not missing, "`make refresh TABLE=kubernetes_bounds` derives the bounds of new kinds"
 
 
+@pytest.mark.thorough
 def test_nothing_in_the_graphs_is_out_of_bounds():
     wrong = [(item["kind"], fault) for schema, item in objects() for fault in faults(item, schema)]
     assert not wrong
 
 
+@pytest.mark.thorough
 def test_what_the_graphs_set_is_bounded_as_deep_as_they_set_it():
     """A mapping that no graph set when the bounds were derived has an empty schema, so nothing in it would be judged."""
     shallow = {f"{item['kind']}: {path}" for schema, item in objects() for path in _unbounded(item, schema, "")}
     assert not shallow, "`make refresh TABLE=kubernetes_bounds` derives the bounds again"
 
 
+@pytest.mark.thorough
 def test_every_property_within_reach_is_judged_or_needs_no_judge():
     open_ = [f"{section}: {path}" for (section, path), one in reached().items() if not judges(section, path, one)]
     assert not open_, "neither bound, rule nor reason:\n" + "\n".join(open_)
 
 
+@pytest.mark.thorough
 def test_every_judge_exists_and_has_something_to_judge():
     known = {*all_rules(), *REASONS}
     for section, rows in JUDGED.items():
@@ -87,6 +90,7 @@ def test_every_judge_exists_and_has_something_to_judge():
             assert {*named.split(", ")} <= known, named
 
 
+@pytest.mark.thorough
 def test_the_documents_list_every_property():
     rows: dict[str, list[str]] = {}
     for (section, path), one in reached().items():
@@ -149,6 +153,7 @@ def test_every_pattern_can_be_read():
         re.compile(pattern)
 
 
+@pytest.mark.thorough
 def test_every_bound_is_watched():
     """The rule says so where one bound is broken. On a real control plane, the same objects are refused (test_bounds.py)."""
     missed = []

@@ -12,8 +12,6 @@ from eks_inference.stack.reading import parse_stack
 from stackgraph.diff.graphs import StackDiff, compare
 from variants import recorded_with
 
-pytestmark = pytest.mark.thorough
-
 HOLDS_DATA = ("aws:efs/fileSystem:FileSystem", "aws:fsx/lustreFileSystem:LustreFileSystem", "aws:s3/bucket:Bucket")
 HOLDS_DEVICES = re.compile(r"((?<!-router)-deployment|-rayservice|-servers)$")
 
@@ -35,6 +33,7 @@ def renamed(stack: str, *, told: bool, **keys: Any) -> StackDiff:
     return compare(recorded_with({"servers": spec["servers"]}, stack), recorded_with(section, stack))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("stack", "keys"), [*((stack, {}) for stack in STACKS), ("inf2-llama2", {"store": {}})])
 def test_a_renamed_server_keeps_its_resources(stack: str, keys: dict[str, Any]) -> None:
     diff = renamed(stack, told=True, **keys)

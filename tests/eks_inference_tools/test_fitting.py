@@ -23,8 +23,6 @@ from eks_inference_tools.fitting.search import Found, Row, Wish, search
 from eks_inference_tools.fitting.trials import QUANTIZATIONS
 from golden import assert_golden
 
-pytestmark = pytest.mark.thorough
-
 SOME = ("Llama-3.3-70B", "Qwen3-32B", "GPT-OSS-120B", "Llama-2-13B", "OPT-350M")
 REGION = "us-west-2"
 
@@ -61,6 +59,7 @@ def plan(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str, s
 # -- what it says ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["Llama-3.3-70B", "Qwen3-32B"])
 def test_the_table(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = plan(capsys, "--model", name, "--region", REGION)
@@ -68,6 +67,7 @@ def test_the_table(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert_golden(f"plan/{name}.txt", out)
 
 
+@pytest.mark.thorough
 def test_what_no_node_holds_is_told_with_what_was_not_tried(capsys: pytest.CaptureFixture[str]) -> None:
     wide = ("--model", "DeepSeek-R1", "--region", REGION)
     for families in (("p5", "g6e"), ("p5en", "p5")):
@@ -77,6 +77,7 @@ def test_what_no_node_holds_is_told_with_what_was_not_tried(capsys: pytest.Captu
     assert "not tried" not in plan(capsys, "--model", "Qwen3-32B", "--region", REGION)[1]
 
 
+@pytest.mark.thorough
 def test_the_json_has_every_row_and_every_refusal(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = plan(capsys, "--model", "Qwen3-32B", "--region", REGION, "--family", "g6e", "inf2", "--format", "json")
     document = json.loads(out)
@@ -87,6 +88,7 @@ def test_the_json_has_every_row_and_every_refusal(capsys: pytest.CaptureFixture[
     assert all(one["rule"] or one["reason"] for one in document["refused"])
 
 
+@pytest.mark.thorough
 def test_a_budget_and_a_length_narrow_the_search(capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--model", "Qwen3-32B", "--region", REGION, "--format", "json")
     _, wide, _ = plan(capsys, *options)
@@ -124,6 +126,7 @@ def test_what_cannot_be_searched_is_named(options: tuple[str, ...], said: str, c
     assert said in err
 
 
+@pytest.mark.thorough
 def test_an_engine_that_serves_the_model_nowhere_is_said_of_each_type(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = plan(capsys, "--model", "Qwen3-8B", "--engine", "neuron-2.26-vllm-0.9", "--family", "inf2", "trn2")
     assert code == 0
@@ -164,6 +167,7 @@ def stack_of(row: Row) -> StackSpec:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", SOME)
 @settings(max_examples=25)
 @given(position=st.integers(min_value=0, max_value=10**6))
@@ -174,6 +178,7 @@ def test_what_is_listed_passes_the_rules(name: str, position: int) -> None:
     assert [fault.rule for fault in verdict.faults] == [], (row.trial.instance.name, row.trial.server)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", SOME)
 def test_prices_order_the_rows_and_each_refusal_cites_a_rule_or_says_why(name: str) -> None:
     found, ids = found_of(name), {one.id for one in spec_rules()}
@@ -187,6 +192,7 @@ def test_prices_order_the_rows_and_each_refusal_cites_a_rule_or_says_why(name: s
     assert all(row.trial.sequences >= row.trial.concurrency for row in found.rows)
 
 
+@pytest.mark.thorough
 def test_each_cheaper_instance_type_is_listed_or_refused() -> None:
     found = found_of("Llama-3.3-70B")
     cheapest = found.rows[0].usd_per_hour
@@ -221,6 +227,7 @@ def planted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     use(Own(), of_stack=True)
 
 
+@pytest.mark.thorough
 def test_a_cheaper_type_that_cannot_hold_the_model_is_refused_and_one_that_can_is_first(planted: tuple[int, PriceBook]) -> None:
     devices, book = planted
     wanted = model("Llama-3.3-70B")

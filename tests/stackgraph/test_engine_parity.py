@@ -31,19 +31,22 @@ from stackgraph.recorder.answers import read_answers
 from stackgraph.recorder.project import Project, find_project
 from stackgraph.recorder.recording import record
 
-pytestmark = [pytest.mark.thorough, pytest.mark.skipif(bool(cli.missing()), reason=cli.missing())]
+pytestmark = pytest.mark.skipif(bool(cli.missing()), reason=cli.missing())
 
 
+@pytest.mark.thorough
 def test_one_of_everything(tmp_path: Path) -> None:
     program = find_project(ROOT / "tests" / "engine" / "program")
     assert_engine_agrees(program, "parity", tmp_path, {"parity:token": "hush-hush", "aws:secretKey": "very-hush"})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stack", STACKS)
 def test_shipped_stack(stack: str, tmp_path: Path) -> None:
     assert_engine_agrees(PROJECT, stack, tmp_path, {f"{PROJECT.name}:{key}": f"a-{key}" for key in CONFIG_SECRETS})
 
 
+@pytest.mark.thorough
 def test_the_engine_shows_why_a_rule_refuses_a_stack(tmp_path: Path) -> None:
     project = with_stack(tmp_path, "inf2-llama3", lambda text: text.replace("max_num_seqs: 10", "max_num_seqs: 40"))
     (work := tmp_path / "work").mkdir()
@@ -51,6 +54,7 @@ def test_the_engine_shows_why_a_rule_refuses_a_stack(tmp_path: Path) -> None:
         cli.preview(project, "inf2-llama3", work)
 
 
+@pytest.mark.thorough
 def test_a_stack_with_an_address_from_outside(tmp_path: Path) -> None:
     front = {"endpoints": {"llama2": {}}, "gateway": {"host": "models.example.com", "hosted_zone_id": "Z0123456789ABCDEFGHIJ"}}
 
