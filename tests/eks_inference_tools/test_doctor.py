@@ -567,7 +567,6 @@ def test_exit_codes_are_those_of_check(answering, capsys):
     assert "not known" in capsys.readouterr().out
 
 
-@pytest.mark.thorough
 def test_json_has_every_finding_with_what_was_read(answering, capsys, tmp_path):
     answering(without_quota())
     file = tmp_path / "prices.yaml"
@@ -582,7 +581,6 @@ def test_json_has_every_finding_with_what_was_read(answering, capsys, tmp_path):
     assert read_price_file(file)
 
 
-@pytest.mark.thorough
 def test_the_policy_is_printed_without_an_account(capsys, recorded_once):
     assert main(["doctor", "inf2-llama2", "--iam-policy"]) == 0
     assert json.loads(capsys.readouterr().out) == needed_policy(recorded("inf2-llama2"))

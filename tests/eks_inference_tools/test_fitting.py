@@ -77,7 +77,6 @@ def test_what_no_node_holds_is_told_with_what_was_not_tried(capsys: pytest.Captu
     assert "not tried" not in plan(capsys, "--model", "Qwen3-32B", "--region", REGION)[1]
 
 
-@pytest.mark.thorough
 def test_the_json_has_every_row_and_every_refusal(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = plan(capsys, "--model", "Qwen3-32B", "--region", REGION, "--family", "g6e", "inf2", "--format", "json")
     document = json.loads(out)
@@ -88,7 +87,6 @@ def test_the_json_has_every_row_and_every_refusal(capsys: pytest.CaptureFixture[
     assert all(one["rule"] or one["reason"] for one in document["refused"])
 
 
-@pytest.mark.thorough
 def test_a_budget_and_a_length_narrow_the_search(capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--model", "Qwen3-32B", "--region", REGION, "--format", "json")
     _, wide, _ = plan(capsys, *options)

@@ -291,7 +291,6 @@ def test_it_asks_on_a_terminal_for_what_is_open(
     assert f"instance_types: [{second}]" in (clone / "stacks" / "Pulumi.mine.yaml").read_text()
 
 
-@pytest.mark.thorough
 def test_the_end_of_the_input_ends_the_questions(
     clone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -283,7 +283,6 @@ def steps_over_time(graph: Graph) -> Chart:
     return Chart("Time it takes", bars, "no promises", ("<i>ten</i> minutes",), (("all is done", 600),))
 
 
-@pytest.mark.thorough
 def test_a_chart_of_a_domain_is_drawn_and_told_in_a_table(graph: Graph) -> None:
     page = render_html(graph, Domain(chart=steps_over_time))
     document = assert_is_a_page(page)

@@ -232,7 +232,6 @@ def test_rows_for_the_catalog_are_those_that_it_lacks(tmp_path: Path) -> None:
     assert set(rows["create"][0]) == {"type", "p50", "low", "high", "samples", "source", "date"}
 
 
-@pytest.mark.thorough
 def test_a_report_of_a_flight(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "bundle.json"
     file.write_text(json.dumps(flown(tmp_path)), encoding="utf-8")
@@ -241,7 +240,6 @@ def test_a_report_of_a_flight(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert_golden("flight/bundle.json", json.dumps({**json.loads(file.read_text()), "versions": {}}, indent=2) + "\n")
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("text", "told"),
     [
