@@ -125,6 +125,7 @@ def without_image() -> dict[str, Any]:
     return state
 
 
+@pytest.mark.thorough
 def test_an_image_that_is_missing_fails_and_is_told(sight: Sight) -> None:
     seen = sight.look(leg("token"), without_image(), seconds=900)
     assert seen.ended == "failed"
@@ -133,7 +134,6 @@ def test_an_image_that_is_missing_fails_and_is_told(sight: Sight) -> None:
     assert sight.clock.now() - FakeClock().now() == pytest.approx(FAILED_FOR_S, abs=15)
 
 
-@pytest.mark.thorough
 def test_an_update_is_hopeless_once_a_workload_has_failed_for_long(sight: Sight) -> None:
     hopeless = sight.watch(leg("token"), without_image())
     assert hopeless() == ()
