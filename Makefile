@@ -17,7 +17,7 @@ define install
   else cat $(1)/setup.log >&2; fi; exit 1; }
 endef
 
-.PHONY: help preview client test thorough cluster-tools cluster lint checkov router envoy docs format bench golden release clean
+.PHONY: help preview client test thorough cluster-tools cluster lint checkov router envoy docs format bench golden refresh release clean
 
 .DEFAULT_GOAL := preview
 
@@ -76,6 +76,9 @@ bench: .venv/.dev cluster-tools ## Measure speed and memory of preview, rules, c
 
 golden: .venv/.dev ## Regenerate golden files and print what changed
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -m 'not cluster' $(WORKERS)
+
+refresh: .venv/.dev ## Derive a table of shipped data from its source again, by its name in TABLE; without one, list the tables
+	@$(BIN)/python -m refresh $(TABLE) $(FROM)
 
 release: .venv/.dev ## Write the graphs of the version in pyproject.toml, which later changes are compared with (docs/releases.md)
 	$(BIN)/python tests/support/released.py

@@ -43,7 +43,7 @@ def main() -> None:
         def diff(*, recorded: bool) -> Cost:
             if not recorded:
                 shutil.rmtree(cache, ignore_errors=True)
-            return _cost(lambda: _run([*command, "diff", "--base", "HEAD~1"], clone, environment))
+            return _cost(lambda: _run([*command, "diff", *stacks, "--base", "HEAD~1"], clone, environment))
 
         found = [(previews(), diff(recorded=False), diff(recorded=True)) for _ in range(options.pairs)]
     print(f"{len(stacks)} stacks, two revisions, {_CORES} cores; medians of {options.pairs}")
@@ -58,13 +58,13 @@ def main() -> None:
 
 
 def _change(clone: Path) -> list[str]:
-    """A second revision in which every stack has other tags; the names of the stacks."""
-    files = sorted((clone / "stacks").glob("Pulumi.*.yaml"))
-    for file in files:
+    """A second revision in which every shipped stack has other tags; the names of the stacks."""
+    stacks = (clone / "tests" / "stacks.txt").read_text().split()
+    for file in (clone / "stacks" / f"Pulumi.{stack}.yaml" for stack in stacks):
         file.write_text(file.read_text().replace("project: eks-inference", "project: changed", 1))
     identity = ("-c", "user.name=Bench", "-c", "user.email=bench@example.com")
     _run(["git", *identity, "commit", "--quiet", "--all", "--message", "other tags"], clone)
-    return [file.name.split(".")[1] for file in files]
+    return stacks
 
 
 def _cost(run: Callable[[], object]) -> Cost:

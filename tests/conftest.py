@@ -32,7 +32,8 @@ hypothesis.settings.register_profile("without deadline", deadline=None, max_exam
 hypothesis.settings.load_profile("without deadline")
 GOLDEN_FILE = "golden file"
 PROJECT = find_project(ROOT)
-STACKS = PROJECT.stacks()
+STACKS = (ROOT / "tests" / "stacks.txt").read_text("utf-8").split()
+"""The shipped stacks. Whoever has a clone may have stacks of their own beside them, which are no business of these tests."""
 
 _record = recording.record
 _recorded: dict[object, Graph] = {}

@@ -12,8 +12,6 @@ import pytest
 
 import eks_inference
 
-pytestmark = pytest.mark.thorough
-
 ROOT = Path(__file__).parents[1]
 COMPONENTS = ROOT / "components"
 
@@ -222,6 +220,7 @@ PLANTED = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("check", "module", "name"), PLANTED, ids=[f"{one} imports {other}" for _, one, other in PLANTED])
 def test_a_planted_import_is_found_wherever_it_stands(check, module, name, form, ours):
@@ -244,6 +243,7 @@ def test_specs_plans_and_rules_never_import_pulumi():
         assert not [one for one in imports(text) if one.split(".")[0].startswith("pulumi")], name
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("program", "unwanted"),
     [("import eks_inference.stack.spec", "pulumi"), ("import eks_inference", "eks_inference.")],
@@ -262,6 +262,7 @@ def test_every_public_name_can_be_imported():
         assert getattr(eks_inference, name).__name__ == name
 
 
+@pytest.mark.thorough
 def test_importing_the_library_loads_no_service_of_an_sdk() -> None:
     """An SDK loads ``pulumi_aws.ec2`` when a program first uses the name. An annotation that is evaluated would, at import."""
     program = (

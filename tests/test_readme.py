@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from clones import copy_project
 from conftest import ROOT, recorded
 from eks_inference_tools.cli import main
 from readme import README, block, blocks
 from stackgraph.graph.structure import Structure
 from stackgraph.testing import record
 from variants import recorded_with
-
-pytestmark = pytest.mark.thorough
 
 STACK = "inf2-llama3"
 STACK_FILE = f"stacks/Pulumi.{STACK}.yaml"
@@ -26,9 +25,7 @@ MOST_WORDS = 900
 
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("Pulumi.yaml", "infra", "stacks"):
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, tmp_path / name)
+    copy_project(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -98,6 +95,7 @@ def test_make_says_what_it_can_do():
     assert listed == {*phony.split()}
 
 
+@pytest.mark.thorough
 def test_a_setup_without_a_network_says_so_in_a_line(tmp_path):
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path / name)
@@ -128,17 +126,24 @@ def test_the_preview_looks_as_shown(project_folder, capsys):
         assert found, f"not in the output any more, or not in this order:\n{part}"
 
 
-def test_the_commands_work_and_leave_nothing_but_the_stack_that_was_asked_for(clone, recorded_once, capsys):
+@pytest.mark.parametrize(
+    ("heading", "left"),
+    [
+        ("A stack of your own", ["?? stacks/Pulumi.mine.yaml"]),
+        pytest.param("In your pull requests", [], marks=pytest.mark.thorough),
+    ],
+)
+def test_the_commands_work_and_leave_nothing_but_the_stack_that_was_asked_for(heading, left, clone, recorded_once, capsys):
     git = ("git", "-c", "user.name=a", "-c", "user.email=a@b")
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "one"]):
         subprocess.run([*git, *words], check=True)
-    for line in (*shell("A stack of your own"), *shell("In your pull requests")):
+    for line in shell(heading):
         program, *words = line.split()
         assert program == ".venv/bin/eks-inference"
         assert main(words) == 0, line
         assert capsys.readouterr().out
     status = subprocess.run([*git, "status", "--porcelain", "--ignored"], capture_output=True, text=True, check=True).stdout
-    assert status.splitlines() == ["?? stacks/Pulumi.mine.yaml"]
+    assert status.splitlines() == left
 
 
 def test_a_stack_that_cannot_run_is_refused_as_shown(clone, capsys):
@@ -167,6 +172,7 @@ def test_the_deployment_commands_name_what_exists():
 GUIDE = ROOT / "docs" / "stacks" / f"{STACK}.md"
 
 
+@pytest.mark.thorough
 def test_the_settings_of_the_stacks_page_do_what_it_says():
     bigger, managed, eager, sweep, image = (yaml.safe_load(b.text) for b in blocks(GUIDE) if b.language == "yaml")
     (service,) = recorded_with(bigger).of_type("kubernetes:ray.io/v1:RayService")
@@ -192,6 +198,7 @@ def test_the_settings_of_the_stacks_page_do_what_it_says():
     assert image["servers"]["vllm-llama3-inf2"]["image"] in json.dumps(service.inputs)
 
 
+@pytest.mark.thorough
 def test_the_commands_of_the_stacks_page_name_what_exists(capsys):
     """Run against a cluster by nobody; here: the Services, namespaces and options they name are real."""
     graph = recorded(STACK)

@@ -15,8 +15,6 @@ from golden import assert_golden
 from released import CHANGELOG, version
 from resolved_values import FILE, UNRELEASED, Change, Resolution, changes, read, resolutions, rows, unannounced, written
 
-pytestmark = pytest.mark.thorough
-
 SAID = """\
     {change}
 If that is meant, say so in CHANGELOG.md under Unreleased, with the reason: - Resolves `{change.key}` of `{change.row}`: …"""
@@ -24,6 +22,7 @@ ROW = "OPT-350M on g6.48xlarge as vllm"
 SET_OF_ALL = [*resolved_values._set()]
 
 
+@pytest.mark.thorough
 def test_nothing_resolves_otherwise_without_a_word():
     """One test, so that one process works the values out."""
     today = rows()
@@ -57,6 +56,7 @@ def test_the_values_are_those_of_the_version():
     assert read()[0] in (UNRELEASED, version()), "after a new version: make release"
 
 
+@pytest.mark.thorough
 def test_a_row_of_the_catalog_that_changes_a_value_is_found(monkeypatch):
     # A caveat on the newest profile for GPUs leaves its rows without an engine, as no other profile of theirs is without Triton.
     known = engines.engines()
@@ -80,6 +80,7 @@ def test_a_line_of_the_changelog_announces_values():
     assert not Resolution("engine", "* on g6*").covers(Change("devices", ROW, 1, 2))
 
 
+@pytest.mark.thorough
 def test_new_rows_change_nothing():
     assert not [*changes({}, {ROW: {"engine": "a"}})]
     assert [*changes({ROW: {"engine": "a"}}, {})] == [Change("engine", ROW, "a", None)]

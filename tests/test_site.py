@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import sys
 import tomllib
 from itertools import pairwise
@@ -13,6 +12,7 @@ import pytest
 import yaml
 
 import reference_pages
+from clones import copy_project
 from conftest import PROJECT, ROOT, recorded
 from eks_inference.catalog import tables
 from eks_inference.catalog.own import rows_of
@@ -29,8 +29,6 @@ from stackgraph.recorder.recording import record
 from stackgraph.testing import record as recorded_program
 from variants import recorded_with
 
-pytestmark = pytest.mark.thorough
-
 DOCS = ROOT / "docs"
 PAGES = "../../docs"
 """As seen from the golden files."""
@@ -44,6 +42,7 @@ def page(name: str) -> Path:
 # -- what is written by tests ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["command_line", "stack_file", "iam"])
 def test_a_reference_page_is_todays(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_golden(f"{PAGES}/{name.replace('_', '-')}.md", getattr(reference_pages, name)())
@@ -54,6 +53,7 @@ def test_the_page_of_metrics_is_todays() -> None:
     assert_golden(f"{PAGES}/metrics.md", reference_pages.metrics(exported))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("file", "stacks"), [("README.md", "docs/stacks"), ("docs/index.md", "stacks")])
 def test_the_table_of_the_stacks_is_todays(file: str, stacks: str) -> None:
     before, start, rest = (ROOT / file).read_text().partition("<!-- stacks -->\n")
@@ -123,9 +123,7 @@ def test_every_block_of_a_guide_is_run() -> None:
 
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("Pulumi.yaml", "infra", "stacks"):
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, tmp_path / name)
+    copy_project(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -134,13 +132,14 @@ def shell(guide: str) -> list[str]:
     return [line for one in blocks(page(guide)) if one.language == "sh" for line in one.text.splitlines()]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("line", [line for line in shell("get-started") if line.startswith("eks-inference ")])
 def test_a_command_of_get_started_works(
     clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], recorded_once: None, line: str
 ):
     _, *words = line.split()
-    if words[0] != "new":
-        # The program of the clone runs once for all tests.
+    if words[0] != "new" and len(words) > 1:
+        # The program of the clone runs once for all tests. Without a name, all stacks there are meant, also a user's own.
         import os
 
         os.chdir(ROOT)
@@ -153,6 +152,7 @@ def text_of(guide: str, number: int) -> str:
     return [one.text for one in blocks(page(guide)) if one.language == "text"][number]
 
 
+@pytest.mark.thorough
 def test_the_preview_looks_as_shown(
     recorded_once: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -164,6 +164,7 @@ def test_the_preview_looks_as_shown(
         assert found, f"not in the output any more, or not in this order:\n{part}"
 
 
+@pytest.mark.thorough
 def test_mistakes_are_reported_as_shown(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = clone / "stacks" / f"Pulumi.{STACK}.yaml"
     text = file.read_text()
@@ -196,6 +197,7 @@ WHOLE = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("guide", "text"), WHOLE, ids=[guide for guide, _ in WHOLE])
 def test_a_stack_of_a_guide_can_run_without_a_warning(guide: str, text: str) -> None:
     report = judge(unwritten(PROJECT, "mine", text))
@@ -207,16 +209,19 @@ def section(guide: str, number: int = 0) -> dict:
     return yaml.safe_load([one.text for one in blocks(page(guide)) if one.language == "yaml"][number])
 
 
+@pytest.mark.thorough
 def test_an_upgrade_changes_the_version_of_everything_that_follows() -> None:
     (cluster,) = recorded_with(section("upgrade")).of_type("eks:index:Cluster")
     assert cluster.inputs["version"] == section("upgrade")["cluster"]["version"]
 
 
+@pytest.mark.thorough
 def test_the_address_is_the_one_of_the_gateway() -> None:
     secrets = {"eks-inference:endpointKeys": '{"team-a": "a-key-of-team-a-in-a-test"}'}
     assert recorded_with(section("deploy"), secrets=secrets).outputs["addresses"] == {"models": "https://models.example.com/v1"}
 
 
+@pytest.mark.thorough
 def test_alerts_go_where_the_stack_file_says() -> None:
     graph = recorded_with(section("alerts"))
     (prometheus,) = [one for one in graph.of_type("kubernetes:helm.sh/v3:Release") if one.name.endswith("-prometheus-release")]
@@ -225,6 +230,7 @@ def test_alerts_go_where_the_stack_file_says() -> None:
     assert {rule["record"]: rule["expr"] for rule in expected}["server:time_to_first_token_seconds:objective"] == "vector(2)"
 
 
+@pytest.mark.thorough
 def test_the_deployment_commands_name_what_exists() -> None:
     """Run by hand against the engine; here: the stack, its file and the secret they name are real."""
     from eks_inference.kubernetes.secrets import CONFIG_SECRETS
@@ -243,6 +249,7 @@ def test_the_deployment_commands_name_what_exists() -> None:
 # -- escape hatches --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_helm_values_are_merged_last() -> None:
     graph = recorded_with(section("escape-hatches", 0))
     before = {r.urn: r.inputs["values"] for r in recorded(STACK).of_type("kubernetes:helm.sh/v3:Release") if "values" in r.inputs}
@@ -254,6 +261,7 @@ def test_helm_values_are_merged_last() -> None:
             assert before[release.urn].keys() <= release.inputs["values"].keys()
 
 
+@pytest.mark.thorough
 def test_flags_and_variables_reach_the_server() -> None:
     (service,) = recorded_with(section("escape-hatches", 1)).of_type("kubernetes:ray.io/v1:RayService")
     environment = yaml.safe_load(service.inputs["spec"]["serveConfigV2"])["applications"][0]["runtime_env"]["env_vars"]
@@ -261,6 +269,7 @@ def test_flags_and_variables_reach_the_server() -> None:
     assert environment["NEURON_COMPILE_CACHE_URL"] == "/tmp/neuron-cache"
 
 
+@pytest.mark.thorough
 def test_labels_and_taints_reach_nodes_and_what_is_placed_there() -> None:
     graph = recorded_with(section("escape-hatches", 2))
     pools = {p.inputs["metadata"]["name"]: p for p in graph.of_type("kubernetes:karpenter.sh/v1:NodePool")}
@@ -273,6 +282,7 @@ def test_labels_and_taints_reach_nodes_and_what_is_placed_there() -> None:
     assert {**taint, "operator": "Equal"} in worker["tolerations"]
 
 
+@pytest.mark.thorough
 def test_transforms_change_everything_else(clone: Path) -> None:
     (clone / "infra" / "__main__.py").write_text(block("python", "Transforms", page("escape-hatches")).text)
     project = find_project(clone)
@@ -289,6 +299,7 @@ def recipe(language: str, heading: str) -> Block:
     return block(language, heading, page("recipes"))
 
 
+@pytest.mark.thorough
 def test_rows_of_a_recipe_extend_the_catalog(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -323,6 +334,7 @@ def test_the_rule_of_a_recipe_judges() -> None:
     assert (found.holds, found.message) == (False, "the network spans 2 zones")
 
 
+@pytest.mark.thorough
 def test_the_chart_of_a_recipe_is_released() -> None:
     code = compile(recipe("python", "A chart").text, "docs/recipes.md", "exec")
     graph = recorded_program(lambda: exec(code, {}), config={"aws:region": "us-west-2"})

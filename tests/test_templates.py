@@ -20,8 +20,6 @@ from stack_table import described
 from stackgraph.recorder.project import find_project
 from stackgraph.recorder.recording import record
 
-pytestmark = pytest.mark.thorough
-
 FOLDER = ROOT / "templates"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 PROGRAM = '''\
@@ -76,7 +74,10 @@ def test_each_stack_has_a_template_and_no_other() -> None:
     assert {folder.name for folder in FOLDER.iterdir() if folder.is_dir()} == set(STACKS)
 
 
-@pytest.mark.parametrize("stack", STACKS)
+SMALL = "smoke-gpu"
+
+
+@pytest.mark.parametrize("stack", [SMALL, *(pytest.param(one, marks=pytest.mark.thorough) for one in STACKS if one != SMALL)])
 def test_a_project_of_a_template_is_the_stack_under_its_own_name(stack: str, tmp_path: Path) -> None:
     for name, text in files(stack).items():
         (tmp_path / name).write_text(text.replace("${PROJECT}", "shop").replace("${DESCRIPTION}", "what I serve"))
@@ -91,6 +92,7 @@ def test_a_project_of_a_template_is_the_stack_under_its_own_name(stack: str, tmp
 # -- Pulumi's registry -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_the_schema_of_the_package_is_todays() -> None:
     with plugin() as served:
         schema = json.loads(served.schema())

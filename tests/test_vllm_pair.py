@@ -24,7 +24,7 @@ from graphs import of_kind
 from vllm_router import free_ports
 
 VLLM = os.environ.get("VLLM", "")
-pytestmark = [pytest.mark.thorough, pytest.mark.skipif(not VLLM, reason="VLLM names no command `vllm` (6 GB; by hand)")]
+pytestmark = pytest.mark.skipif(not VLLM, reason="VLLM names no command `vllm` (6 GB; by hand)")
 
 LEASE_S = 20
 DIFFERS = {"--host": "127.0.0.1", "--tensor-parallel-size": "1", "--max-model-len": "2048", "--max-num-batched-tokens": "2048"}
@@ -153,6 +153,7 @@ def _end(server: Server) -> None:
     server.process.wait()
 
 
+@pytest.mark.thorough
 def test_decode_answers_from_what_prefill_computed(pair: tuple[Server, Server]):
     prefill, decode = pair
     prompt = "a brown dog jumps " * 60
@@ -167,6 +168,7 @@ def test_decode_answers_from_what_prefill_computed(pair: tuple[Server, Server]):
     assert decode.metric("nixl_bytes_transferred_sum") > 0
 
 
+@pytest.mark.thorough
 def test_what_nobody_reads_is_kept_until_the_lease_ends_and_then_counted(pair: tuple[Server, Server]):
     prefill, _ = pair
     started = time.monotonic()
@@ -180,6 +182,7 @@ def test_what_nobody_reads_is_kept_until_the_lease_ends_and_then_counted(pair: t
     assert prefill.metric("kv_cache_usage_perc") == 0
 
 
+@pytest.mark.thorough
 def test_of_a_killed_prefill_decode_tells_and_goes_on(pair: tuple[Server, Server]):
     """The last test, because it ends the prefill server."""
     prefill, decode = pair

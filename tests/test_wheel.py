@@ -14,8 +14,6 @@ import pytest
 
 from readme import blocks, program_of_a_team
 
-pytestmark = pytest.mark.thorough
-
 ROOT = Path(__file__).parents[1]
 
 
@@ -58,6 +56,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
+@pytest.mark.thorough
 def test_the_wheel_holds_its_types_its_data_and_no_plugin(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert {"eks_inference/py.typed", "eks_inference/__init__.pyi"} <= set(names)
@@ -69,6 +68,7 @@ def test_the_wheel_holds_its_types_its_data_and_no_plugin(wheel):
     assert not [name for name in names if name.startswith(("tests/", "infra/"))]
 
 
+@pytest.mark.thorough
 def test_pytest_finds_the_fixture_of_the_wheel(python, tmp_path):
     program, tests, *_ = (b.text for b in blocks(ROOT / "docs" / "testing.md") if b.language == "python")
     (tmp_path / "Pulumi.yaml").write_text("name: shop\nruntime: python\n")
@@ -79,6 +79,7 @@ def test_pytest_finds_the_fixture_of_the_wheel(python, tmp_path):
     assert "2 passed" in done.stdout
 
 
+@pytest.mark.thorough
 def test_the_program_of_a_platform_team_is_previewed(python, tmp_path):
     """Their own eks.Cluster, our pool, plugin and server; the very program of docs/existing-cluster.md."""
     (tmp_path / "Pulumi.yaml").write_text("name: platform\nruntime: python\n")

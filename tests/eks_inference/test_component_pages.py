@@ -6,13 +6,12 @@ from component_pages import FOLDER, PIECES, components, contents, page, program
 from golden import assert_golden
 from stackgraph.testing import record
 
-pytestmark = pytest.mark.thorough
-
 CONFIG = {"aws:region": "us-west-2"}
 PAGES = "../../docs/components"
 """As seen from the golden files."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", sorted(components()))
 def test_the_program_of_a_page_runs_and_builds_its_component(name):
     code = compile(program(name), f"docs/components/{name}.md", "exec")
@@ -22,6 +21,7 @@ def test_the_program_of_a_page_runs_and_builds_its_component(name):
     assert all("hush" not in str(one.inputs) for one in graph)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", sorted(components()))
 def test_the_page_is_todays(name):
     assert_golden(f"{PAGES}/{name}.md", page(name))

@@ -24,8 +24,6 @@ from handles import existing_cluster, existing_vpc
 from stackgraph.graph.document import Graph
 from stackgraph.recorder.recording import record
 
-pytestmark = pytest.mark.thorough
-
 COMPONENTS = [
     one for name in dir(eks_inference) if isinstance(one := getattr(eks_inference, name), type) and issubclass(one, Component)
 ]
@@ -54,6 +52,7 @@ STACKS_OF_ALL = ("gpu-opt350m", "inf2-llama3", "trn2-di")
 """Stacks that together have most components."""
 
 
+@pytest.mark.thorough
 def test_a_stack_of_mappings_is_a_stack_of_specs(monkeypatch: pytest.MonkeyPatch):
     """Each component gets the mapping of its spec, and registers the same."""
     plain = {stack: recorded(stack) for stack in STACKS_OF_ALL}
@@ -99,6 +98,7 @@ def public_attributes(made: Any) -> Iterator[tuple[str, Any]]:
     return ((name, value) for name, value in vars(made).items() if not name.startswith("_"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stack", STACKS_OF_ALL)
 def test_no_component_hands_out_an_address_without_its_edges(stack: str, monkeypatch: pytest.MonkeyPatch):
     made: list[Component] = []
@@ -220,6 +220,7 @@ def test_what_uses_an_endpoint_comes_after_the_server():
 # -- programs of teams ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: one.stem)
 def test_the_program_of_a_team_is_not_refused(program: Path):
     graph: Graph = record(program, config=CONFIG)
@@ -285,6 +286,7 @@ def test_resources_of_a_placement_are_what_its_nodes_can_give():
     assert int(less["memory"].removesuffix("Gi")) == int(place.resources()["requests"]["memory"].removesuffix("Gi")) - 40
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("retain", [True, False])
 def test_retain_keeps_stores_and_what_keeps_them_private(retain: bool):
     def program() -> None:

@@ -24,8 +24,6 @@ from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProgramError
 from variants import merge, recorded_with
 
-pytestmark = pytest.mark.thorough
-
 KEY = "0123456789abcdef"
 KEYS = json.dumps({"team-a": KEY, "team-a/next": f"{KEY}1", "team-b": f"{KEY}2"})
 SECRET = {"eks-inference:endpointKeys": KEYS}
@@ -57,6 +55,7 @@ def faults(section: dict[str, Any], base: str = "inf2-llama2") -> list[str]:
 # -- who may ask -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @given(st.dictionaries(st.text(max_size=30), st.text(max_size=40) | st.integers() | st.none(), max_size=4))
 def test_keys_are_taken_whole_or_refused_without_a_word_of_them(keys: dict[str, Any]) -> None:
     told = " ".join(map(str, key_faults(keys)))
@@ -97,6 +96,7 @@ def test_a_file_of_other_keys_has_another_version() -> None:
     assert one != other
 
 
+@pytest.mark.thorough
 def test_keys_are_a_secret_of_the_state_and_change_no_pod() -> None:
     before, after = (
         graph({"endpoints": {"chat": {}}}),
@@ -107,12 +107,14 @@ def test_keys_are_a_secret_of_the_state_and_change_no_pod() -> None:
     assert named(before, "chat-deployment").inputs == named(after, "chat-deployment").inputs
 
 
+@pytest.mark.thorough
 def test_a_stack_without_the_secret_is_told_so() -> None:
     with pytest.raises(ProgramError, match="endpointKeys: this secret is required and missing: endpoint 'chat'"):
         graph({"endpoints": {"chat": {}}}, secrets={})
     assert not [one for one in graph({"endpoints": {"chat": {"keys": False}}}, secrets={}).resources if one.name == "chat-keys"]
 
 
+@pytest.mark.thorough
 def test_a_secret_that_is_no_json_is_told_without_a_traceback() -> None:
     with pytest.raises(ProgramError) as caught:
         graph({"endpoints": {"chat": {}}}, secrets={"eks-inference:endpointKeys": "just one key of somebody"})
@@ -123,6 +125,7 @@ def test_a_secret_that_is_no_json_is_told_without_a_traceback() -> None:
 # -- what is built ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @given(st.integers(1, 50), st.integers(1, 100_000))
 def test_the_parts_of_a_limit_are_at_least_the_limit_and_little_more(replicas: int, limit: int) -> None:
     spec = ModelEndpointSpec(replicas=replicas, requests_per_minute=limit, concurrent_requests=limit)
@@ -132,6 +135,7 @@ def test_the_parts_of_a_limit_are_at_least_the_limit_and_little_more(replicas: i
         assert limit <= part * replicas < limit + replicas
 
 
+@pytest.mark.thorough
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=6))
 def test_each_model_has_one_cluster_and_a_route_for_each_path(models: list[str]) -> None:
     upstreams = [Upstream(f"s{number}", f"s{number}.test", 8000, model) for number, model in enumerate(models)]
@@ -176,6 +180,7 @@ def test_the_names_in_requests_are_those_that_flags_give(flags: dict[str, Any], 
     assert other_names("m", flags) == names
 
 
+@pytest.mark.thorough
 def test_an_adapter_leads_to_the_servers_of_its_model() -> None:
     upstreams = [Upstream(one, f"{one}.test", 8000, "m", ("sql",)) for one in ("s0", "s1")]
     found = list(routing.routes(Proxy(upstreams)))
@@ -188,6 +193,7 @@ def test_an_adapter_leads_to_the_servers_of_its_model() -> None:
     assert leads == {"m": "s0+s1", "sql": "s0+s1"}
 
 
+@pytest.mark.thorough
 def test_an_endpoint_of_triton_alone_has_no_path_of_the_openai_api() -> None:
     made = graph({"endpoints": {"tensors": {"servers": ["triton-server"]}}}, "gpu-opt350m")
     assert made.outputs["endpoints"]["tensors"] == "http://tensors.tensors.svc.cluster.local"
@@ -195,6 +201,7 @@ def test_an_endpoint_of_triton_alone_has_no_path_of_the_openai_api() -> None:
     assert [port["port"] for port in service.inputs["spec"]["ports"]] == [8000, 8001]
 
 
+@pytest.mark.thorough
 def test_the_proxy_may_reach_the_servers_and_nothing_else() -> None:
     made = graph({"endpoints": {"chat": {}}})
     policy = named(made, "chat-network-endpoint").inputs["spec"]
@@ -212,6 +219,7 @@ def test_the_proxy_may_reach_the_servers_and_nothing_else() -> None:
     assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} == {8080, 8081}
 
 
+@pytest.mark.thorough
 def test_the_proxy_gets_in_whatever_namespaces_a_server_admits() -> None:
     made = graph({"endpoints": {"chat": {}}, "servers": {"llama2-a": {"client_namespaces": {"team": "a"}}}})
     policy = named(made, "chat.llama2-a-policy").inputs
@@ -225,6 +233,7 @@ def test_the_proxy_gets_in_whatever_namespaces_a_server_admits() -> None:
     assert [one["port"] for one in rule["ports"]] == [one["port"] for one in service["ports"]]
 
 
+@pytest.mark.thorough
 def test_resources_of_two_endpoints_never_share_a_name() -> None:
     """Pulumi tells resources apart by type and name: a to b-c is not a-b to c."""
     servers = {"llama2-a": None, "llama2-b": None, "llama2-c": None}
@@ -244,6 +253,7 @@ def test_nobody_outside_the_pod_reaches_envoys_administration() -> None:
     assert config["admin"]["address"]["socket_address"] == {"address": "127.0.0.1", "port_value": ADMIN_PORT}
 
 
+@pytest.mark.thorough
 def test_a_pod_has_time_to_drain_and_more_behind_a_load_balancer() -> None:
     def grace(section: dict[str, Any]) -> tuple[int, int]:
         pod = named(graph(section), "chat-deployment").inputs["spec"]["template"]["spec"]
@@ -257,6 +267,7 @@ def test_a_pod_has_time_to_drain_and_more_behind_a_load_balancer() -> None:
     assert behind > alone
 
 
+@pytest.mark.thorough
 def test_a_gateway_leads_to_the_endpoint_and_not_around_it() -> None:
     gateway = {"host": "models.example.com", "hosted_zone_id": "Z0123456789ABCDEFGHIJ"}
     made = graph({"endpoints": {"chat": {}}, "gateway": gateway})
@@ -265,6 +276,7 @@ def test_a_gateway_leads_to_the_endpoint_and_not_around_it() -> None:
     assert made.outputs["addresses"] == {"chat": "https://models.example.com/v1"}
 
 
+@pytest.mark.thorough
 def test_what_the_servers_demand_the_proxy_gives() -> None:
     made = graph({"endpoints": {"chat": {}}}, secrets={**SECRET, "eks-inference:servingApiKey": "a-key-of-servers"})
     assert "credential_injector" in named(made, "chat-config").inputs["data"]["envoy.json"]
@@ -273,6 +285,7 @@ def test_what_the_servers_demand_the_proxy_gives() -> None:
 # -- what is refused -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("endpoint", "base", "words"),
     [
@@ -307,6 +320,7 @@ def test_an_endpoint_that_parses_nothing_needs_no_memory_for_it() -> None:
     assert not faults({"endpoints": {"tensors": tensors}}, "gpu-opt350m")
 
 
+@pytest.mark.thorough
 def test_servers_of_a_model_have_the_same_names() -> None:
     def named_so(**names: list[str]) -> dict[str, Any]:
         servers = {server: {"extra_args": {"served-model-name": given}} for server, given in names.items()}
@@ -319,11 +333,13 @@ def test_servers_of_a_model_have_the_same_names() -> None:
         graph(named_so(llama2_a=[model, "short"]))
 
 
+@pytest.mark.thorough
 def test_an_endpoint_may_not_have_the_name_of_a_server() -> None:
     assert any("a server has this name" in fault for fault in faults({"endpoints": {"llama2-a": {"namespace": "chat"}}}))
     assert any("the web UI has this name" in fault for fault in faults({"endpoints": {"open-webui": {}}}))
 
 
+@pytest.mark.thorough
 def test_an_endpoint_without_keys_is_not_put_on_the_internet() -> None:
     gateway = {"host": "models.example.com", "hosted_zone_id": "Z0123456789ABCDEFGHIJ", "public": True}
     (fault,) = faults({"endpoints": {"chat": {"keys": False}}, "gateway": gateway})

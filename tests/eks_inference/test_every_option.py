@@ -29,8 +29,6 @@ from stackgraph.testing import losses
 from stackgraph.views.manifests import render_manifests
 from stackgraph.views.tree import render_tree
 
-pytestmark = pytest.mark.thorough
-
 WITHOUT_EFFECT = {
     "draft_gib": "how much memory rules count for a draft model",
     "catalog": "which names later keys may have",
@@ -55,6 +53,7 @@ def graphs() -> Mapping[str, Graph]:
 # -- the set covers --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_every_option_is_set_by_one_of_at_most_60_stacks():
     examples = covering.covering_set()
     schema = covering.schema()
@@ -68,6 +67,7 @@ def test_every_option_is_set_by_one_of_at_most_60_stacks():
     assert len(examples) <= covering.MOST_STACKS
 
 
+@pytest.mark.thorough
 def test_the_library_takes_every_stack_of_the_set():
     for example in covering.covering_set():
         spec = reading.parse_stack(json.dumps(example.stack))
@@ -77,12 +77,14 @@ def test_the_library_takes_every_stack_of_the_set():
 # -- the stacks are previewed ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_the_rules_have_nothing_against_the_graphs(graphs):
     for example in covering.covering_set():
         faults = check_graph(graphs[example.name], example.stack.get("silenced", {})).faults
         assert not faults, f"{example.name}:\n" + "\n".join(fault.render() for fault in faults)
 
 
+@pytest.mark.thorough
 def test_every_graph_is_shown_as_a_tree_and_every_type_of_object_as_a_manifest(graphs):
     """``test_every_value_of_kubernetes.py`` reads all objects of all graphs."""
     shown: set[str] = set()
@@ -95,6 +97,7 @@ def test_every_graph_is_shown_as_a_tree_and_every_type_of_object_as_a_manifest(g
             shown |= types
 
 
+@pytest.mark.thorough
 def test_the_order_of_named_members_is_no_part_of_their_names(graphs):
     """Whoever writes a pool, server, route or endpoint before the others takes nothing of theirs."""
     for place, example in enumerate(covering.covering_set()):
@@ -114,6 +117,7 @@ def _turned(value: Any) -> Any:
     return {name: _turned(one) for name, one in members}
 
 
+@pytest.mark.thorough
 def test_no_input_of_a_component_hides_what_programs_call(graphs):
     """The SDK makes attributes of inputs: ``placement`` of a pool was a method once, and no longer one of a pool that had it."""
     classes = {cls.__name__: cls for cls in _below(pulumi.ComponentResource) if cls.__module__.startswith("eks_inference")}
@@ -128,6 +132,7 @@ def test_no_input_of_a_component_hides_what_programs_call(graphs):
     assert not hidden
 
 
+@pytest.mark.thorough
 def test_the_fields_of_every_object_are_those_of_its_type(graphs):
     """By the types that SDKs generate of the schemas of Kubernetes and AWS; custom resources have none."""
     wrong = {
@@ -196,6 +201,7 @@ def content(example: Example) -> Any:
     return resources, graph.outputs
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("part", range(SAMPLE))
 def test_an_option_changes_what_is_deployed(part: int):
     """Some of them: all options take minutes. A new option seldom changes which."""
@@ -277,6 +283,7 @@ class WiderStack(StackSpec):
     probe: Probe | None = None
 
 
+@pytest.mark.thorough
 def test_a_new_section_joins_by_itself(monkeypatch):
     for module in (covering, reading):
         monkeypatch.setattr(module, "StackSpec", WiderStack)

@@ -4,7 +4,6 @@ Beside ``test_every_option.py``, because it needs the same recorded graphs.
 """
 
 import copy
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -12,38 +11,35 @@ from typing import Any
 
 import pytest
 
-import aws_api
 import aws_reach
-from aws_api import Derived, Schema, steps
-from conftest import STACKS, recorded
-from covering_graphs import covering_graphs
+from covering_graphs import shipped_and_covering_graphs
 from eks_inference.faults import format_path
 from eks_inference_tools.check.aws_value_rules import documented, stated, values_are_documented, values_are_taken
 from eks_inference_tools.check.limit_rules import limits
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from golden import assert_golden
+from refresh import aws_bounds, changes
+from refresh.aws_bounds import Derived, Schema, steps
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import grouped
-
-pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture(scope="module")
 def graphs() -> list[Graph]:
-    return [*covering_graphs().values(), *map(recorded, STACKS)]
+    return shipped_and_covering_graphs()
 
 
 @pytest.fixture(scope="module")
 def types(graphs: list[Graph]) -> Mapping[str, Derived]:
-    return aws_api.derived(aws_api.recorded_inputs(graphs))
+    return aws_bounds.derived(aws_bounds.recorded_inputs(graphs))
 
 
+@pytest.mark.thorough
 def test_the_bounds_are_those_of_the_models(types):
-    assert_golden(
-        "../../components/eks_inference_tools/check/aws_bounds.json", json.dumps(aws_api.data(types), indent=1, sort_keys=True)
-    )
+    assert not changes(aws_bounds.FILE, aws_bounds.rendered(types)), "`make refresh TABLE=aws_bounds` writes them anew"
 
 
+@pytest.mark.thorough
 def test_each_property_that_a_user_reaches_has_a_bound_a_rule_or_a_reason(types):
     found = list(aws_reach.rows(types))
     assert_golden("../../docs/bounds-aws.md", aws_reach.page(found))
@@ -51,6 +47,7 @@ def test_each_property_that_a_user_reaches_has_a_bound_a_rule_or_a_reason(types)
     assert not lacking, "say in tests/support/aws_reach.toml who judges these, or why nobody has to:\n" + "\n".join(lacking)
 
 
+@pytest.mark.thorough
 def test_no_reason_is_left_over(types):
     given = {(type_, path, reason) for type_, paths in aws_reach.REASONS.items() for path, reason in paths.items()}
     assert given <= {(row.type, row.path, row.judge) for row in aws_reach.rows(types)}
@@ -65,6 +62,7 @@ def test_documents_say_more_than_the_models():
                 assert narrower, f"{type_}: {path}: the model states {keyword}"
 
 
+@pytest.mark.thorough
 def test_every_pattern_can_be_compared():
     for row in (*stated().values(), *documented().values()):
         for _, schema in bounds_in(row.get("schema", {})):
@@ -84,15 +82,16 @@ def test_every_pattern_can_be_compared():
     ],
 )
 def test_patterns_are_for_the_whole_text(theirs: str, ours: str):
-    assert aws_api.whole(theirs) == ours
+    assert aws_bounds.whole(theirs) == ours
 
 
+@pytest.mark.thorough
 def test_tags_are_judged_as_the_services_want_them():
     """AWS012 judges the tags of all resources at once; no service takes less than it does."""
     known = limits()["tags"]
-    for type_ in aws_api.TABLE["types"]:
+    for type_ in aws_bounds.TABLE["types"]:
         strict = type_.startswith(tuple(known["strict"]))
-        for bounds, longest in zip(aws_api.tag_bounds(type_), (known["longest_key"], known["longest_value"]), strict=True):
+        for bounds, longest in zip(aws_bounds.tag_bounds(type_), (known["longest_key"], known["longest_value"]), strict=True):
             assert bounds.get("maxLength", longest) >= longest, type_
             assert bounds.get("minLength", 0) <= 1
             assert "pattern" not in bounds or strict, f"{type_}: its API states the characters of tags"
@@ -104,6 +103,7 @@ def test_tags_are_judged_as_the_services_want_them():
 # -- values out of bounds --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_value_outside_of_each_bound_is_found(graphs):
     """In recorded resources that have the property."""
     by_type = grouped((one.type, one) for graph in graphs for one in graph.resources)

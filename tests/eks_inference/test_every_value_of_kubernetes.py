@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from conftest import STACKS, recorded
-from covering_graphs import covering_graphs
+from covering_graphs import shipped_and_covering_graphs
 from eks_inference_tools.check import kubernetes_value_rules
 from eks_inference_tools.check.bounds import faults
 from eks_inference_tools.check.kubernetes_value_rules import bounds
@@ -22,8 +21,6 @@ from out_of_bounds import planted
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph
 from stackgraph.views.manifests import manifest
-
-pytestmark = pytest.mark.thorough
 
 SUPPORT = Path(__file__).parents[1] / "support"
 JUDGED = tomllib.loads((SUPPORT / "kubernetes_reach.toml").read_text("utf-8"))
@@ -39,7 +36,7 @@ option; it fails when a property has neither a bound, a rule nor a reason.
 
 Rule K8S019 compares every object with `check/kubernetes_bounds.json`. A test on a real control plane derives that file from the
 API server's own OpenAPI, the definitions of custom resources, our schemas of KubeRay and LeaderWorkerSet (no Go module has
-theirs), and `tests/support/kubernetes_bounds.toml`: what the API server refuses and publishes nowhere. Another breaks every bound
+theirs), and `refresh/kubernetes_bounds.toml`: what the API server refuses and publishes nowhere. Another breaks every bound
 and has the API server refuse the object. K8S019 also refuses unknown fields, missing required ones and values of another type. It
 does not compare one field with another: `eks-inference simulate` asks a real API server.
 
@@ -51,7 +48,7 @@ In a path `[]` is an item of a list, `*` the value of any key, and `~` the key i
 
 @cache
 def graphs() -> tuple[Graph, ...]:
-    return (*covering_graphs().values(), *(recorded(stack) for stack in STACKS))
+    return tuple(shipped_and_covering_graphs())
 
 
 @cache
@@ -59,27 +56,32 @@ def reached() -> Mapping[tuple[str, str], Property]:
     return reachable(graphs(), RAW)
 
 
+@pytest.mark.thorough
 def test_the_bounds_know_every_kind_of_the_graphs():
     missing = {item["kind"] for schema, item in objects() if not schema}
-    assert not missing, "`make cluster` with UPDATE_GOLDEN=1 derives the bounds of new kinds"
+    assert not missing, "`make refresh TABLE=kubernetes_bounds` derives the bounds of new kinds"
 
 
+@pytest.mark.thorough
 def test_nothing_in_the_graphs_is_out_of_bounds():
     wrong = [(item["kind"], fault) for schema, item in objects() for fault in faults(item, schema)]
     assert not wrong
 
 
+@pytest.mark.thorough
 def test_what_the_graphs_set_is_bounded_as_deep_as_they_set_it():
     """A mapping that no graph set when the bounds were derived has an empty schema, so nothing in it would be judged."""
     shallow = {f"{item['kind']}: {path}" for schema, item in objects() for path in _unbounded(item, schema, "")}
-    assert not shallow, "`make cluster` with UPDATE_GOLDEN=1 derives the bounds again"
+    assert not shallow, "`make refresh TABLE=kubernetes_bounds` derives the bounds again"
 
 
+@pytest.mark.thorough
 def test_every_property_within_reach_is_judged_or_needs_no_judge():
     open_ = [f"{section}: {path}" for (section, path), one in reached().items() if not judges(section, path, one)]
     assert not open_, "neither bound, rule nor reason:\n" + "\n".join(open_)
 
 
+@pytest.mark.thorough
 def test_every_judge_exists_and_has_something_to_judge():
     known = {*all_rules(), *REASONS}
     for section, rows in JUDGED.items():
@@ -88,6 +90,7 @@ def test_every_judge_exists_and_has_something_to_judge():
             assert {*named.split(", ")} <= known, named
 
 
+@pytest.mark.thorough
 def test_the_documents_list_every_property():
     rows: dict[str, list[str]] = {}
     for (section, path), one in reached().items():
@@ -150,6 +153,7 @@ def test_every_pattern_can_be_read():
         re.compile(pattern)
 
 
+@pytest.mark.thorough
 def test_every_bound_is_watched():
     """The rule says so where one bound is broken. On a real control plane, the same objects are refused (test_bounds.py)."""
     missed = []

@@ -45,8 +45,6 @@ from stackgraph.testing import Mocks
 from variants import merge, recorded_with
 from vectors.gateway import LOGIN
 
-pytestmark = pytest.mark.thorough
-
 ALB = "alb.ingress.kubernetes.io/"
 ZONE = "Z0123456789ABCDEFGHIJ"
 CERTIFICATE = "arn:aws:acm:us-east-2:123456789012:certificate/12345678-1234-1234-1234-123456789012"
@@ -144,6 +142,7 @@ def test_the_controller_may_do_what_its_project_publishes_and_nothing_else():
     assert versions.chart("aws-load-balancer-controller").version == "3.5.0"
 
 
+@pytest.mark.thorough
 def test_the_permissions_are_of_the_partition():
     text = json.dumps(controller_policies(stack_settings(region="cn-north-1")))
     assert "arn:aws-cn:" in text
@@ -159,17 +158,20 @@ def controller(spec: dict[str, Any] | None = None, **settings: Any) -> Graph:
     return record(program)
 
 
+@pytest.mark.thorough
 def test_the_controller_is_like_the_golden_file():
     (release,) = of_kind(controller(), "Release")
     assert_golden("gateway/controller.yaml", yaml.safe_dump(dict(release.inputs), sort_keys=True))
 
 
+@pytest.mark.thorough
 def test_its_image_and_chart_come_from_mirrors():
     mirrors = {"public.ecr.aws": "mirror.example/ecr", "https://aws.github.io/eks-charts": "mirror.example/charts"}
     (release,) = of_kind(controller(mirrors=mirrors), "Release")
     assert release.inputs["values"]["image"]["repository"] == "mirror.example/ecr/eks/aws-load-balancer-controller"
 
 
+@pytest.mark.thorough
 def test_values_beside_ours_are_taken_and_ours_stay():
     (release,) = of_kind(controller({"values": {"logLevel": "debug"}}), "Release")
     assert release.inputs["values"]["logLevel"] == "debug"
@@ -177,12 +179,14 @@ def test_values_beside_ours_are_taken_and_ours_stay():
         controller({"values": {"clusterName": "other"}})
 
 
+@pytest.mark.thorough
 def test_a_stack_without_a_gateway_has_nothing_of_it(shipped):
     text = json.dumps([one.inputs for one in shipped.resources], default=str)
     assert "aws-load-balancer" not in text
     assert "elbv2" not in text
 
 
+@pytest.mark.thorough
 def test_a_cluster_with_a_controller_gets_no_other():
     graph = recorded_with({"gateway": {**GATEWAY, "ingress_class": "edge"}}, "inf2-llama2")
     assert not children_of(graph, "LoadBalancerController")
@@ -205,6 +209,7 @@ EXCLUSIVE = (
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("graph", [with_gateway, public])
 def test_settings_of_the_load_balancer_are_the_same_in_every_ingress(graph):
     found = [annotations(one) for one in of_kind(graph(), "Ingress")]
@@ -213,6 +218,7 @@ def test_settings_of_the_load_balancer_are_the_same_in_every_ingress(graph):
         assert len({one[key] for one in found}) == 1, key
 
 
+@pytest.mark.thorough
 def test_it_is_internal_and_speaks_https_only():
     for one in map(annotations, of_kind(with_gateway(), "Ingress")):
         assert one["scheme"] == "internal"
@@ -222,6 +228,7 @@ def test_it_is_internal_and_speaks_https_only():
     assert {annotations(one)["scheme"] for one in of_kind(public(), "Ingress")} == {"internet-facing"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("graph", "group"), [(with_gateway, "10.0.0.0/8"), (public, "203.0.113.0/24")])
 def test_only_the_load_balancer_gets_in(graph, group):
     """Its group admits clients to its port; pods admit its subnets to the ports that it uses."""
@@ -243,6 +250,7 @@ def test_only_the_load_balancer_gets_in(graph, group):
         assert {port["port"] for port in rule["ports"]} <= ports
 
 
+@pytest.mark.thorough
 def test_nothing_but_load_balancers_is_in_their_subnets():
     graph = with_gateway()
     own = {one.urn for one in graph.of_type("aws:ec2/subnet:Subnet") if "load-balancers" in one.name}
@@ -251,6 +259,7 @@ def test_nothing_but_load_balancers_is_in_their_subnets():
     assert {kind(one) for one in users} == {"Ingress", "RouteTableAssociation"}
 
 
+@pytest.mark.thorough
 def test_logs_go_to_a_private_bucket_and_end():
     graph = with_gateway()
     (bucket,) = (one for one in graph.of_type("aws:s3/bucket:Bucket") if "gateway" in one.name)
@@ -270,6 +279,7 @@ def test_logs_go_to_a_private_bucket_and_end():
 # -- routes ----------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_the_only_server_of_a_host_has_all_of_it_and_others_have_paths():
     spec = GatewaySpec.model_validate(
         {**GATEWAY, "routes": {"a": {}, "b": {}, "c": {"host": "c.example.com"}, "d": {"path": "/x"}}}
@@ -284,6 +294,7 @@ def test_the_only_server_of_a_host_has_all_of_it_and_others_have_paths():
     assert only == Route("a", "models.example.com", "/", login=False)
 
 
+@pytest.mark.thorough
 def test_every_kind_of_server_has_its_fronts():
     found = {(space, one.inputs["metadata"]["name"]): one for space, each in by_namespace(public()).items() for one in each}
     rest = [annotations(one) | {"service": service_of(one)} for key, one in sorted(found.items())]
@@ -304,6 +315,7 @@ def service_of(one: Resource) -> str:
     return f"{backend[0]}:{backend[1]}"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stack", ["inf2-llama3", "trn2-di", "trn2-di-pair"])
 def test_ray_and_pairs_have_theirs(stack):
     graph = recorded_with({"gateway": GATEWAY}, stack)
@@ -363,6 +375,7 @@ def test_longer_paths_come_first_whatever_they_lead_to():
 # -- streams ---------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stack", ["gpu-opt350m", "inf2-llama2", "inf2-llama3", "trn2-di", "trn2-di-pair"])
 def test_pods_outlive_what_the_load_balancer_still_sends_them(stack):
     """A pod waits for the end of new requests, then has the time in which its target keeps the requests it has."""
@@ -382,6 +395,7 @@ def test_pods_outlive_what_the_load_balancer_still_sends_them(stack):
             assert pod["spec"]["terminationGracePeriodSeconds"] >= 40 + (0 if head else drained)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("stack", "variable"),
     [("inf2-llama2", "VLLM_HTTP_TIMEOUT_KEEP_ALIVE"), ("inf2-llama3", "RAY_SERVE_HTTP_KEEP_ALIVE_TIMEOUT_S")],
@@ -415,12 +429,14 @@ def serves(template: dict[str, Any], service: str) -> bool:
     return labels.get("eks-inference/role") in (None, "router", "server") and labels["eks-inference/server"] in service
 
 
+@pytest.mark.thorough
 def test_pods_behind_it_wait_for_it_and_others_do_not():
     spaces = {one.inputs["metadata"]["name"]: one.inputs["metadata"]["labels"] for one in of_kind(with_gateway(), "Namespace")}
     gated = {name for name, labels in spaces.items() if labels.items() >= GATED.items()}
     assert gated == {"llama2-a", "llama2-b", "llama2-c"}
 
 
+@pytest.mark.thorough
 def test_a_route_to_one_server_leaves_the_others_as_they_are():
     spec = stack("inf2-llama2", {"gateway": {**GATEWAY, "routes": {"llama2-a": {}}}})
     assert {name: server.behind_load_balancer for name, server in spec.servers.items()} == {
@@ -431,6 +447,7 @@ def test_a_route_to_one_server_leaves_the_others_as_they_are():
     assert ("servers", "llama2-a", "behind_load_balancer") in [one.path for one in spec.resolved]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("section", "own"),
     [
@@ -448,6 +465,7 @@ def test_an_internal_gateway_has_subnets_of_its_own_where_there_is_room(section,
 # -- the end ---------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("graph", [with_gateway, public])
 def test_ingresses_go_before_everything_that_ends_their_load_balancer(graph):
     """The controller takes load balancer, target groups and listeners away while an Ingress goes, and needs its role for that."""
@@ -483,6 +501,7 @@ def namespace_of(one: Resource) -> str:
     return one.inputs["metadata"]["namespace"]
 
 
+@pytest.mark.thorough
 def test_ingresses_go_before_the_servers_behind_them():
     graph = with_gateway()
     for space, (one,) in by_namespace(graph).items():
@@ -501,6 +520,7 @@ def test_records_go_before_their_load_balancer():
 # -- names -----------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_the_certificate_is_proved_in_the_zone_and_awaited():
     graph = recorded_with(
         {"gateway": {**GATEWAY, "routes": {"llama2-a": {}, "llama2-b": {"host": "b.example.com"}}}}, "inf2-llama2"
@@ -574,6 +594,7 @@ def test_a_host_of_which_acm_has_not_spoken_says_what_to_do():
         proofs(MODELS, LLAMA2, acm=Acm(unsaid=LLAMA2))
 
 
+@pytest.mark.thorough
 def test_a_given_certificate_makes_nothing_in_route_53():
     graph = recorded_with({"gateway": {"host": "models.example.com", "certificate_arn": CERTIFICATE}}, "inf2-llama2")
     assert not [one for one in graph.resources if one.type.startswith(("aws:acm/", "aws:route53/"))]
@@ -583,6 +604,7 @@ def test_a_given_certificate_makes_nothing_in_route_53():
 # -- who may ask -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_people_log_in_where_a_route_says_so_and_programs_do_not():
     for space, each in by_namespace(public()).items():
         for one in each:
@@ -594,6 +616,7 @@ def test_people_log_in_where_a_route_says_so_and_programs_do_not():
     assert annotations(web_ui)["auth-on-unauthenticated-request"] == "authenticate"
 
 
+@pytest.mark.thorough
 def test_the_secret_of_the_client_is_read_by_the_controller_alone_and_shown_to_nobody():
     graph = public()
     assert "hush" not in json.dumps([one.inputs for one in graph.resources], default=str)
@@ -640,12 +663,14 @@ def gateway(
     return record(program)
 
 
+@pytest.mark.thorough
 def test_a_program_puts_a_gateway_before_what_it_has():
     (one,) = of_kind(gateway({}), "Ingress")
     assert one.inputs["spec"]["ingressClassName"] == "alb"
     assert annotations(one)["subnets"] == "subnet-1,subnet-2"
 
 
+@pytest.mark.thorough
 def test_a_secret_that_exists_is_only_named():
     spec = {"login": LOGIN, "routes": {"t": {"login": True}}}
     graph = gateway(spec, login_secret=SecretRef("idp", "clientSecret"))
@@ -654,6 +679,7 @@ def test_a_secret_that_exists_is_only_named():
     assert json.loads(annotations(one)["auth-idp-oidc"])["secretName"] == "idp"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("spec", "more", "says"),
     [
@@ -675,6 +701,7 @@ def test_what_cannot_be_is_refused(spec, more, says):
         gateway(spec, **more)
 
 
+@pytest.mark.thorough
 def test_a_public_server_with_a_key_is_taken():
     graph = gateway({"public": True}, target=Target(authenticates=True))
     (one,) = of_kind(graph, "Ingress")
@@ -720,10 +747,12 @@ BLOCKS = [yaml.safe_load(block.text) for page in PAGES for block in blocks(page)
 SHOWN = [one for one in BLOCKS if "gateway" in one]
 
 
+@pytest.mark.thorough
 def test_each_page_shows_one():
     assert len(SHOWN) == 5
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shown", SHOWN, ids=[",".join((*one, *one["gateway"])) for one in SHOWN])
 def test_what_the_pages_show_is_taken_and_built(shown):
     spec = stack("inf2-llama2", shown)
@@ -734,6 +763,7 @@ def test_what_the_pages_show_is_taken_and_built(shown):
     assert graph.outputs["addresses"].keys() == {route.target for route in spec.routes}
 
 
+@pytest.mark.thorough
 def test_three_servers_behind_one_address():
     shown = next(one for one in SHOWN[3:] if "endpoints" not in one)
     graph = recorded_with(shown, "inf2-llama2")

@@ -25,8 +25,6 @@ from open_stacks import minimal, recorded_stack, without_reasons, written_out
 from stackgraph.recorder.bounded_yaml import compose
 from stackgraph.testing import record
 
-pytestmark = pytest.mark.thorough
-
 GPU = minimal("g6.xlarge", "Qwen/Qwen3-8B")
 ACCELERATED = sorted(name for name, one in instance_types().items() if one.accelerator)
 REPOSITORIES = sorted(one.repositories[0] for one in models().values())
@@ -66,6 +64,7 @@ def test_a_stack_of_six_values_is_whole():
     assert [*spec.pools] == ["core", "nodes"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "stack",
     [
@@ -81,6 +80,7 @@ def test_the_graph_is_that_of_the_long_form(stack):
     assert without_reasons(recorded_stack(stack)) == without_reasons(recorded_stack(long))
 
 
+@pytest.mark.thorough
 def test_a_program_gives_the_same_stack_as_an_object_or_a_mapping():
     from_file = parsed(GPU)
     assert StackSpec.of(GPU) == from_file
@@ -90,6 +90,7 @@ def test_a_program_gives_the_same_stack_as_an_object_or_a_mapping():
     assert not StackSpec(**{**GPU, "accelerators": AcceleratorsSpec()}).accelerators.nvidia, "a spec says all of its section"
 
 
+@pytest.mark.thorough
 def test_a_platform_takes_an_open_mapping():
     """As the README has it: the constructor compares its arguments first, and must not ask for what follows."""
     graph = record(lambda: InferencePlatform(GPU), config={"aws:region": "us-west-2"})
@@ -104,12 +105,14 @@ def test_what_a_stack_says_stays():
     assert followed(parsed(minimal("g6.12xlarge", "Qwen/Qwen3-8B", devices=4)))["servers.m.tensor_parallel"] == 4
 
 
+@pytest.mark.thorough
 def test_a_stack_that_says_everything_asks_no_rule(monkeypatch):
     long = written_out(parsed(GPU), GPU)
     monkeypatch.setattr(open_servers, "spec_rules", lambda: pytest.fail("searches"))
     assert not parsed(long).resolved
 
 
+@pytest.mark.thorough
 @given(st.sampled_from(ACCELERATED), st.sampled_from(REPOSITORIES), st.sampled_from(SKETCHED), st.data())
 def test_what_is_chosen_passes_the_rules_or_somebody_is_told_what_to_write(instance, model, kind, data):
     said = data.draw(
@@ -152,6 +155,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(one, (*path, key))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", [*places(WHOLE)], ids=format_path)
 def test_an_odd_value_anywhere_is_a_fault_and_no_crash(path):
     for odd in ODD:
@@ -261,6 +265,7 @@ def test_one_fault_names_the_key_and_what_to_write(stack, told):
     assert all(text in found[0] for text in told), found[0]
 
 
+@pytest.mark.thorough
 def test_a_hint_names_a_command_that_knows_the_model(tmp_path, monkeypatch):
     keys = (
         "hidden_size",
@@ -294,6 +299,7 @@ def test_the_page_shows_such_a_stack_and_such_an_error():
     assert said in page
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("degree", [3, 8, 64, 1000])
 @pytest.mark.parametrize("instance", ["inf2.8xlarge", "g6.xlarge"])
 def test_a_split_over_more_than_a_node_has_is_told(degree: int, instance: str) -> None:

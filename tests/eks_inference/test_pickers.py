@@ -14,8 +14,6 @@ from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProgramError
 from variants import recorded_with
 
-pytestmark = pytest.mark.thorough
-
 SECRET = {"eks-inference:endpointKeys": json.dumps({"team-a": "0123456789abcdef"})}
 PICKED = {"endpoints": {"chat": {"servers": ["llama2-a"], "spread": "endpoint_picker"}}}
 NAME = "chat.llama2-a-picker"
@@ -69,6 +67,7 @@ def test_the_proxy_asks_it_where_it_listens() -> None:
     assert arguments(made)["grpc-port"] == str(PICKER_PORT)
 
 
+@pytest.mark.thorough
 def test_network_policies_let_proxy_to_picker_and_picker_to_pods() -> None:
     made = graph(PICKED)
     picker = named(made, f"{NAME}-deployment").inputs["spec"]["template"]["metadata"]["labels"]
@@ -90,12 +89,14 @@ def test_network_policies_let_proxy_to_picker_and_picker_to_pods() -> None:
     assert admits(entrance["from"], proxy)
 
 
+@pytest.mark.thorough
 def test_without_the_setting_nothing_of_it_is_there() -> None:
     made = graph({"endpoints": {"chat": {"servers": ["llama2-a"]}}})
     assert not [one.name for one in made.resources if "picker" in one.name]
     assert "picker" not in named(made, "chat-config").inputs["data"]["envoy.json"]
 
 
+@pytest.mark.thorough
 def test_prometheus_reads_it() -> None:
     made = graph(PICKED)
     monitor = named(made, "chat-metrics-pickers").inputs["spec"]
@@ -105,6 +106,7 @@ def test_prometheus_reads_it() -> None:
     assert monitor["podMetricsEndpoints"][0]["port"] in [one["name"] for one in container["ports"]]
 
 
+@pytest.mark.thorough
 def test_its_pods_have_the_sizes_of_the_stack_file() -> None:
     own = {"cpu": "2", "memory": "3Gi", "image": "registry.example/picker:v1"}
     section = {"endpoints": {"chat": {**PICKED["endpoints"]["chat"], "picker": own}}}
@@ -113,6 +115,7 @@ def test_its_pods_have_the_sizes_of_the_stack_file() -> None:
     assert container["image"] == "registry.example/picker:v1"
 
 
+@pytest.mark.thorough
 def test_it_takes_the_largest_request_in_one_message() -> None:
     largest = {"largest_request_mib": 30, "memory": "8Gi"}
     assert (
@@ -121,6 +124,7 @@ def test_it_takes_the_largest_request_in_one_message() -> None:
     assert arguments(graph(PICKED))["grpc-max-recv-msg-size"] == "4Mi", "3 MiB follow from the memory of the proxy"
 
 
+@pytest.mark.thorough
 def test_servers_of_one_model_share_a_picker() -> None:
     fronts = [Front(name, 8000, {"a": "b", "server": name}, "/health", OPENAI_PATHS, tells_load=True) for name in ("two", "one")]
     picker = Picker("chat", "one", "chat", "models", fronts, 16)
@@ -131,11 +135,13 @@ def test_a_name_leaves_room_for_those_of_pods() -> None:
     assert len(Picker("e" * 50, "s" * 60, "chat", "models", (), 16).name) <= 63 - len("-0123456789-01234")
 
 
+@pytest.mark.thorough
 def test_pickers_of_two_endpoints_never_share_a_name() -> None:
     """Pulumi tells resources apart by type and name: a to b-c is not a-b to c."""
     assert Picker("a", "b-c", "a", "b-c", (), 16).resource != Picker("a-b", "c", "a-b", "c", (), 16).resource
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("base", "words"),
     [
@@ -149,12 +155,14 @@ def test_servers_that_no_picker_can_watch_are_refused(base: str, words: str) -> 
         graph({"endpoints": {"chat": {"spread": "endpoint_picker"}}}, base)
 
 
+@pytest.mark.thorough
 def test_the_component_refuses_them_by_itself() -> None:
     section = {"endpoints": {"chat": {"spread": "endpoint_picker"}}, "silenced": {"END004": "a test"}}
     with pytest.raises(ProgramError, match=r"endpoints.chat.spread: a picker watches the pods of one namespace"):
         graph(section)
 
 
+@pytest.mark.thorough
 def test_settings_of_a_picker_that_is_not_there_are_refused() -> None:
     with pytest.raises(ValueError, match="say spread: endpoint_picker"):
         ModelEndpointSpec(picker={"cpu": "1"})  # pyright: ignore[reportArgumentType]

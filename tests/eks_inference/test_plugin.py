@@ -10,15 +10,13 @@ import pytest
 import yaml
 from pulumi.runtime.proto import errors_pb2, status_pb2
 
-from conftest import PROJECT, ROOT, recorded
+from conftest import PROJECT, ROOT, STACKS, recorded
 from eks_inference.kubernetes.secrets import CONFIG_SECRETS
 from plugin_host import TYPE, UNKNOWN, Plugin, plugin, secret
 from readme import blocks
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource
 from stackgraph.graph.values import mapped
 from stackgraph.recorder import wire
-
-pytestmark = pytest.mark.thorough
 
 STACK = "gpu-opt350m"
 WRAPPED = f"{TYPE}$"
@@ -50,7 +48,8 @@ def test_the_schema(served):
     assert all(one["description"] for one in every.values())
 
 
-@pytest.mark.parametrize("stack", PROJECT.stacks())
+@pytest.mark.thorough
+@pytest.mark.parametrize("stack", STACKS)
 def test_it_builds_what_the_stack_file_builds(served, stack):
     spec, config = stack_of(stack)
     graph, outputs = served.construct("llm", {"stack": spec}, project=PROJECT.name, stack=stack, config=config)
@@ -89,6 +88,7 @@ def rows(graph: Graph) -> dict[str, Any]:
     return json.loads(json.dumps(found, sort_keys=True))
 
 
+@pytest.mark.thorough
 def test_secrets_are_inputs_and_stay_secret(served):
     spec, config = stack_of(STACK)
     given = {"stack": spec, "grafanaAdminPassword": "plain-but-hush", "servingApiKey": secret("very-hush")}
@@ -124,6 +124,7 @@ def test_faults_have_the_words_of_a_stack_file(served):
     assert "Traceback" not in str(found)
 
 
+@pytest.mark.thorough
 def test_what_a_rule_refuses_is_a_fault_of_an_input_as_well(served):
     spec, _ = stack_of("inf2-llama3")
     spec["servers"]["vllm-llama3-inf2"]["max_num_seqs"] = 40
@@ -133,6 +134,7 @@ def test_what_a_rule_refuses_is_a_fault_of_an_input_as_well(served):
     assert "because: weights" in found[1]
 
 
+@pytest.mark.thorough
 def test_a_stack_has_no_values_of_a_deployment_and_no_secrets(served):
     spec, _ = stack_of(STACK)
     spec["tags"] = {"owner": secret("me"), "id": UNKNOWN}
@@ -143,6 +145,7 @@ def test_a_stack_has_no_values_of_a_deployment_and_no_secrets(served):
         assert "huggingFaceToken" in reason
 
 
+@pytest.mark.thorough
 def test_the_region_is_that_of_the_provider(served):
     spec, _ = stack_of(STACK)
     assert "aws:region" in faults(served, stack=spec, config={})["region"]
@@ -150,6 +153,7 @@ def test_the_region_is_that_of_the_provider(served):
     assert "given: eu-west-1\n    allowed: us-west-2" in contradiction
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("key", ["region", "profile"])
 @pytest.mark.parametrize("value", [secret("us-west-2"), UNKNOWN, 5, ["us-west-2"]], ids=["secret", "unknown", "number", "list"])
 def test_region_and_profile_are_plain_texts(served, key, value):
@@ -159,6 +163,7 @@ def test_region_and_profile_are_plain_texts(served, key, value):
     assert "allowed: a text" in found[1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("value", [5, ["hush"], {"a": "hush"}], ids=["number", "list", "mapping"])
 def test_a_secret_is_a_text(served, value):
     (found,) = faults(served, stack=stack_of(STACK)[0], servingApiKey=value).items()
@@ -167,10 +172,12 @@ def test_a_secret_is_a_text(served, value):
     assert "hush" not in found[1]
 
 
+@pytest.mark.thorough
 def test_a_key_controls_no_terminal(served):
     assert set(faults(served, stack={**stack_of(STACK)[0], "\x1b[1m": 1})) == {"stack.\\x1b[1m"}
 
 
+@pytest.mark.thorough
 def test_a_secret_that_is_missing_is_asked_for_by_its_input(served):
     spec, _ = stack_of("trn2-di")
     for server in spec["servers"].values():
@@ -180,6 +187,7 @@ def test_a_secret_that_is_missing_is_asked_for_by_its_input(served):
     assert "pass it as an input of this name" in found["huggingFaceToken"]
 
 
+@pytest.mark.thorough
 def test_the_page_shows_a_program_that_works(served):
     (program,) = (yaml.safe_load(b.text) for b in blocks(PAGE) if b.language == "yaml")
     (resource,) = program["resources"].values()

@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 
-from conftest import PROJECT
+from conftest import PROJECT, STACKS
 from eks_inference.faults import SpecError
 from eks_inference.stack.reading import parse_stack
 from stackgraph.diff.graphs import StackDiff, compare
 from variants import recorded_with
-
-pytestmark = pytest.mark.thorough
 
 HOLDS_DATA = ("aws:efs/fileSystem:FileSystem", "aws:fsx/lustreFileSystem:LustreFileSystem", "aws:s3/bucket:Bucket")
 HOLDS_DEVICES = re.compile(r"((?<!-router)-deployment|-rayservice|-servers)$")
@@ -35,7 +33,8 @@ def renamed(stack: str, *, told: bool, **keys: Any) -> StackDiff:
     return compare(recorded_with({"servers": spec["servers"]}, stack), recorded_with(section, stack))
 
 
-@pytest.mark.parametrize(("stack", "keys"), [*((stack, {}) for stack in PROJECT.stacks()), ("inf2-llama2", {"store": {}})])
+@pytest.mark.thorough
+@pytest.mark.parametrize(("stack", "keys"), [*((stack, {}) for stack in STACKS), ("inf2-llama2", {"store": {}})])
 def test_a_renamed_server_keeps_its_resources(stack: str, keys: dict[str, Any]) -> None:
     diff = renamed(stack, told=True, **keys)
     clients = ("smoke-test", "image-build")

@@ -8,8 +8,6 @@ from conftest import PROJECT, STACKS, record_once, recorded
 from graphs import children_of, kubernetes
 from stackgraph.graph.document import Graph, Resource
 
-pytestmark = pytest.mark.thorough
-
 CLIENTS = {"OpenWebUI": "SERVING_API_KEY", "SmokeTest": "OPENAI_API_KEY", "LoadTest": "OPENAI_API_KEY"}
 SERVERS = {"PrefillDecodeServers": "VLLM_API_KEY", "RayServeVllm": "VLLM_API_KEY", "VllmServer": "VLLM_API_KEY"}
 
@@ -40,6 +38,7 @@ def readers(graph: Graph, component: str, variable: str) -> list[str]:
     return found
 
 
+@pytest.mark.thorough
 def test_every_server_wants_the_key_and_every_client_has_it() -> None:
     for stack in STACKS:
         graph = with_key(stack)
@@ -55,6 +54,7 @@ def test_the_routers_of_prefill_and_decode_servers_send_the_key_to_them() -> Non
     assert readers(with_key("gpu-nixl"), "PrefillDecodeServers", "OPENAI_API_KEY") == ["llama3-70b-api-key"]
 
 
+@pytest.mark.thorough
 def test_the_key_changes_nothing_but_who_knows_it() -> None:
     """Further Secrets, and variables of pods that read them: no other object, address or policy."""
     for stack in STACKS:
@@ -69,6 +69,7 @@ def test_the_key_changes_nothing_but_who_knows_it() -> None:
                 assert graph.by_urn[resource.urn].inputs == resource.inputs
 
 
+@pytest.mark.thorough
 def test_the_next_steps_say_that_chat_needs_the_key() -> None:
     chat = "eks-inference chat"
     for stack in STACKS:

@@ -9,8 +9,6 @@ import pytest
 from eks_inference.settings import StackSettings
 from variants import recorded_with
 
-pytestmark = pytest.mark.thorough
-
 BOUNDARY = "arn:aws:iam::111122223333:policy/boundary"
 KEY = "arn:aws:kms:us-west-2:111122223333:key/11111111-2222-3333-4444-555555555555"
 MIRROR = "registry.corp.example"
@@ -40,6 +38,7 @@ def chart_repositories(value: Any) -> Iterator[str]:
             yield from chart_repositories(item)
 
 
+@pytest.mark.thorough
 def test_every_role_has_the_permissions_boundary():
     graph = recorded_with({"permissions_boundary_arn": BOUNDARY})
     roles = graph.of_type("aws:iam/role:Role")
@@ -47,6 +46,7 @@ def test_every_role_has_the_permissions_boundary():
     assert {role.inputs.get("permissionsBoundary") for role in roles} == {BOUNDARY}
 
 
+@pytest.mark.thorough
 def test_every_volume_and_the_clusters_secrets_use_the_key():
     graph = recorded_with({"kms_key_arn": KEY})
     (template,) = graph.of_type("aws:ec2/launchTemplate:LaunchTemplate")
@@ -59,6 +59,7 @@ def test_every_volume_and_the_clusters_secrets_use_the_key():
         assert [d["ebs"]["kmsKeyID"] for d in node_class.inputs["spec"]["blockDeviceMappings"]] == [KEY]
 
 
+@pytest.mark.thorough
 def test_every_image_and_chart_comes_from_the_mirrors():
     registries = (
         "public.ecr.aws",
@@ -81,6 +82,7 @@ def test_every_image_and_chart_comes_from_the_mirrors():
     assert not [chart for chart in charts if "repositoryOpts" in chart]
 
 
+@pytest.mark.thorough
 def test_protection_covers_what_holds_everything_and_nothing_else():
     """The VPC, and what holds data: built images, compiled models, results, accounts, chats and logs."""
     graph = recorded_with({"protect": True})
@@ -95,6 +97,7 @@ def test_protection_covers_what_holds_everything_and_nothing_else():
     assert cluster.inputs["deletionProtection"] is True
 
 
+@pytest.mark.thorough
 def test_a_stack_without_servers_and_karpenter_makes_neither():
     pools = {"default": None, "inferentia-inf2": None, "trainium-trn1": None}
     types = {r.type for r in recorded_with({"servers": None, "clients": None, "load_test": None, "pools": pools}).resources}

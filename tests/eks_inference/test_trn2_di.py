@@ -23,8 +23,6 @@ from stackgraph.problems import ProgramError
 from traffic import Pod, passes, policies_of
 from variants import recorded_with
 
-pytestmark = pytest.mark.thorough
-
 STACKS = ("trn2-di", "trn2-di-pair")
 SERVER = "llama3-70b"
 NODES = {"trn2-di": 1, "trn2-di-pair": 2}
@@ -64,6 +62,7 @@ def test_one_file_is_the_other_with_two_nodes() -> None:
 # -- what waits for what ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @both
 def test_nodes_and_plugins_then_preparation_then_servers_then_questions_then_load(stack: str) -> None:
     graph = recorded(stack)
@@ -83,6 +82,7 @@ def test_nodes_and_plugins_then_preparation_then_servers_then_questions_then_loa
             assert stands_on(graph, steps[mounting], mounted)
 
 
+@pytest.mark.thorough
 @both
 def test_neither_role_waits_for_the_other(stack: str) -> None:
     """The engine shakes hands before it is ready: prefill ready before decode starts, or the other way round, is never."""
@@ -108,6 +108,7 @@ def test_neither_role_waits_for_the_other(stack: str) -> None:
             assert service.inputs["metadata"]["annotations"]["pulumi.com/skipAwait"] == "true", service.name
 
 
+@pytest.mark.thorough
 @both
 def test_what_is_taken_down_and_in_which_order(stack: str) -> None:
     graph = recorded(stack)
@@ -126,6 +127,7 @@ def test_what_is_taken_down_and_in_which_order(stack: str) -> None:
         assert stands_on(graph, graph.named(f"{stack}-lws-release"), graph.named(f"{stack}-core-nodes"))
 
 
+@pytest.mark.thorough
 def test_the_controller_of_groups_is_there_when_there_is_a_group() -> None:
     kind = "eks-inference:index:LeaderWorkerSetController"
     assert not recorded("trn2-di").of_type(kind)
@@ -135,6 +137,7 @@ def test_the_controller_of_groups_is_there_when_there_is_a_group() -> None:
 # -- nodes and what runs there ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @both
 def test_nodes_have_all_interfaces_in_one_subnet_and_pods_ask_for_all(stack: str) -> None:
     graph = recorded(stack)
@@ -158,6 +161,7 @@ def driver(graph: Graph, stack: str) -> str:
     return versions.neuron_driver(graph.named(f"{stack}-trn2-nodes").inputs["releaseVersion"])
 
 
+@pytest.mark.thorough
 @both
 def test_the_nodes_have_the_newest_driver(stack: str) -> None:
     from eks_inference.catalog import versions
@@ -190,6 +194,7 @@ def endpoints(graph: Graph) -> dict[str, dict[str, Any]]:
     return {endpoint["port"]: endpoint for endpoint in monitor["podMetricsEndpoints"]}
 
 
+@pytest.mark.thorough
 @both
 def test_prefill_and_decode_are_servers_of_their_own_to_prometheus(stack: str) -> None:
     graph = recorded(stack)
@@ -216,6 +221,7 @@ def test_prefill_and_decode_are_servers_of_their_own_to_prometheus(stack: str) -
     assert read == {(f"{SERVER}-prefill", 8100), (f"{SERVER}-decode", 8200)}
 
 
+@pytest.mark.thorough
 def test_the_baseline_is_one_server_to_prometheus() -> None:
     (endpoint,) = endpoints(with_server("trn2-di", serving="baseline")).values()
     found = relabelled({"__meta_kubernetes_pod_label_eks_inference_server": SERVER}, endpoint["relabelings"])
@@ -240,12 +246,14 @@ def test_metrics_of_the_old_engine_are_kept_under_the_names_that_dashboards_know
         assert (found and found["__name__"]) == kept
 
 
+@pytest.mark.thorough
 def test_grafana_shows_what_the_stacks_have() -> None:
     for stack in STACKS:
         names = {each.inputs["metadata"]["name"] for each in of_kind(recorded(stack), "ConfigMap")}
         assert {name for name in names if name.startswith("dashboard-")} == {"dashboard-vllm", "dashboard-neuron"}
 
 
+@pytest.mark.thorough
 @both
 def test_prometheus_and_the_load_test_get_in(stack: str) -> None:
     graph = recorded(stack)
@@ -274,6 +282,7 @@ def load_test(graph: Graph) -> dict[str, Any]:
     return config
 
 
+@pytest.mark.thorough
 @both
 def test_the_load_is_the_documents(stack: str) -> None:
     (measurement,) = load_test(recorded(stack))["measurements"]
@@ -285,6 +294,7 @@ def test_the_load_is_the_documents(stack: str) -> None:
     assert scenario["backend"]["extras"]["body"] == {"top_k": 50, "top_p": 0.9, "temperature": 0.7}
 
 
+@pytest.mark.thorough
 @both
 def test_the_baseline_is_measured_itself_at_the_address_of_the_pair(stack: str) -> None:
     (replaced,) = [
@@ -319,6 +329,7 @@ def settings(heading: str = "What can be set") -> list[dict[str, Any]]:
     return [yaml.safe_load(each.text) for each in blocks(GUIDE) if (each.language, each.heading) == ("yaml", heading)]
 
 
+@pytest.mark.thorough
 def test_the_settings_of_the_page_do_what_it_says() -> None:
     block, metas, revision, older, capable, lustre, shorter, compiled, router = settings()
 
@@ -384,6 +395,7 @@ def report(words: Sequence[str]) -> str:
     return written.getvalue()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stack", STACKS)
 def test_the_report_of_the_page_counts_the_chips_of_the_stack(
     stack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -403,6 +415,7 @@ def _is_report(words: Sequence[str]) -> bool:
     return list(words[:2]) == ["eks-inference", "loadtest"]
 
 
+@pytest.mark.thorough
 def test_the_explanations_that_the_page_points_at_are_there(capsys: pytest.CaptureFixture[str]) -> None:
     named = re.findall(r"eks-inference check (\S+) --explain (\w+)`", GUIDE.read_text())
     assert len(named) == 2

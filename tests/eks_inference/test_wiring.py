@@ -70,8 +70,6 @@ from eks_inference.faults import Fault
 from handles import existing_cluster
 from stackgraph.recorder.recording import record
 
-pytestmark = pytest.mark.thorough
-
 World = Mapping[str, tuple[Any, ...]]
 """Handles of one cluster, by the type that a constructor asks for. The first is a component, the others are of what exists."""
 
@@ -209,6 +207,7 @@ def crossed(here: World, there: World, *, other_region: bool) -> Iterator[str]:
                     yield f"{component.__name__}: {name}={stranger!r} of another cluster: {told}"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("other", [("b", "us-west-2"), ("a", "us-east-1")], ids=" in ".join)
 def test_no_component_takes_what_belongs_to_another_cluster(other: tuple[str, str]):
     found: list[str] = []
@@ -221,6 +220,7 @@ def test_no_component_takes_what_belongs_to_another_cluster(other: tuple[str, st
     assert not found, "\n".join(found)
 
 
+@pytest.mark.thorough
 def test_what_may_be_shared_is_taken():
     """Two clusters in one VPC, also as an existing one; handles that do not say where they belong; an id known only later."""
 

@@ -4,7 +4,6 @@ import copy
 import json
 import random
 import re
-import shutil
 import subprocess
 import sys
 from functools import cache
@@ -14,13 +13,12 @@ from typing import Any
 import pytest
 import yaml
 
+from clones import copy_project
 from conftest import STACKS
 from eks_inference.faults import SpecError, format_path
 from eks_inference.stack.reading import parse_stack
 from eks_inference_tools.cli import main
 from mutations import BROKEN, BrokenText, Mutation, broken, cases, change_value, mutate
-
-pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).parents[2]
 STACK = "inf2-llama3"
@@ -33,10 +31,7 @@ YAML_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of what a clone has that a preview needs, as the working folder."""
-    for name in ("Pulumi.yaml", "infra", "stacks"):
-        source = ROOT / name
-        copy = shutil.copytree if source.is_dir() else shutil.copy
-        copy(source, tmp_path / name)
+    copy_project(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -82,6 +77,7 @@ def test_a_number_out_of_range_says_the_range(clone, capsys):
     assert "at most 450" in report
 
 
+@pytest.mark.thorough
 def test_an_unknown_instance_type_names_the_nearest(clone, capsys):
     line = edit(clone, "[m5.2xlarge]", "[m5.2xlrage]")
     report = refused(capsys)
@@ -89,11 +85,13 @@ def test_an_unknown_instance_type_names_the_nearest(clone, capsys):
     assert "m5.2xlarge" in report
 
 
+@pytest.mark.thorough
 def test_a_version_that_yaml_took_for_a_number_is_explained(clone, capsys):
     edit(clone, 'version: "1.35"', "version: 1.35")
     assert "quotes" in refused(capsys)
 
 
+@pytest.mark.thorough
 def test_a_pool_that_does_not_exist_names_the_nearest(clone, capsys):
     edit(clone, "pool: inferentia-inf2,", "pool: inferentia-inf,")
     report = refused(capsys)
@@ -108,6 +106,7 @@ def test_two_servers_in_one_namespace_are_refused():
         parse_stack(json.dumps(stack))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -124,12 +123,14 @@ def test_a_core_pool_that_cannot_be_one_is_refused(change: dict[str, Any], said:
         parse_stack(json.dumps(stack))
 
 
+@pytest.mark.thorough
 def test_what_a_pool_finds_wrong_while_it_is_recorded_has_its_line(clone, capsys):
     line = edit(clone, "root_volume_gib: 150", "root_volume_gib: 150\n        zone_ids: [use1-az1]")
     report = refused(capsys)
     assert f"{STACK_FILE}:{line + 1}: eks-inference:stack.pools.core.zone_ids" in report
 
 
+@pytest.mark.thorough
 def test_an_instance_type_the_pool_does_not_have_is_refused(clone, capsys):
     edit(clone, "instance_type: inf2.8xlarge", "instance_type: trn1.2xlarge")
     report = refused(capsys)
@@ -137,6 +138,7 @@ def test_an_instance_type_the_pool_does_not_have_is_refused(clone, capsys):
     assert "inf2.8xlarge" in report
 
 
+@pytest.mark.thorough
 def test_all_faults_come_at_once(clone, capsys):
     edit(clone, "zones: 2", "zonez: 2")
     edit(clone, "size: 3", "size: three")
@@ -154,31 +156,37 @@ def test_a_missing_stack_names_the_nearest(clone, capsys):
     assert f"did you mean '{STACK}'?" in report
 
 
+@pytest.mark.thorough
 def test_a_folder_without_a_project_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert "no Pulumi.yaml" in refused(capsys)
 
 
+@pytest.mark.thorough
 def test_a_missing_program_is_refused(clone, capsys):
     (clone / "infra" / "__main__.py").unlink()
     assert "infra: the program folder has no __main__.py" in refused(capsys)
 
 
+@pytest.mark.thorough
 def test_a_missing_required_key_is_reported(clone, capsys):
     edit(clone, "    name: inf2-llama3\n", "")
     assert "eks-inference:stack.name: this key is required and missing" in refused(capsys)
 
 
+@pytest.mark.thorough
 def test_a_missing_region_is_reported_at_the_configuration(clone, capsys):
     line = edit(clone, "  aws:region: us-west-2\n", "") - 1
     assert f"{STACK_FILE}:{line}: aws:region: this key is required and missing" in refused(capsys)
 
 
+@pytest.mark.thorough
 def test_a_region_without_the_chip_is_refused(clone, capsys):
     edit(clone, "aws:region: us-west-2", "aws:region: eu-south-1")
     assert "eks-inference:stack.network" in refused(capsys)
 
 
+@pytest.mark.thorough
 def test_a_secret_that_a_model_needs_is_asked_for(clone, capsys):
     edit(clone, "NousResearch/Meta-Llama-3-8B-Instruct", "meta-llama/Meta-Llama-3-8B-Instruct")
     report = refused(capsys)
@@ -189,6 +197,7 @@ def test_a_secret_that_a_model_needs_is_asked_for(clone, capsys):
     assert "v1:abc" not in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_the_url_of_a_receiver_is_asked_for(clone, capsys):
     edit(clone, "prometheus: {}", "prometheus: {receiver: {kind: slack}}")
     report = refused(capsys)
@@ -198,6 +207,7 @@ def test_the_url_of_a_receiver_is_asked_for(clone, capsys):
     assert main(["preview", STACK]) == 0
 
 
+@pytest.mark.thorough
 def test_a_misspelt_secret_key_is_reported(clone, capsys):
     edit(clone, "config:\n  aws", "config:\n  eks-inference:huggingFaceTokn: {secure: abc}\n  aws")
     report = refused(capsys)
@@ -213,6 +223,7 @@ def test_a_secret_in_plain_sight_is_refused_without_repeating_it(clone, capsys):
     assert PLANTED not in report
 
 
+@pytest.mark.thorough
 def test_a_key_given_twice_is_refused(clone, capsys):
     edit(clone, "      zones: 2\n", "      zones: 2\n      zones: 3\n")
     assert "this key is given twice, first on line" in refused(capsys)
@@ -232,6 +243,7 @@ def test_an_exception_in_the_program_names_its_line(clone, capsys):
     assert f"infra/__main__.py:{line}: KeyError: 'absent'" in report
 
 
+@pytest.mark.thorough
 def test_debug_shows_the_traceback(clone, capsys):
     program = clone / "infra" / "__main__.py"
     program.write_text(program.read_text() + "\n{}['absent']\n")
@@ -239,6 +251,7 @@ def test_debug_shows_the_traceback(clone, capsys):
     assert "Traceback" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("known", "code", "told"), [("'x'", 2, "cannot use [secret]"), ("parameter.arn", 0, "__main__.py:5: an apply failed")]
 )
@@ -260,6 +273,7 @@ def test_a_program_that_reveals_a_secret_in_its_error_is_scrubbed(known, code, t
     assert PLANTED not in said
 
 
+@pytest.mark.thorough
 def test_nothing_is_half_written(clone, capsys):
     edit(clone, "zones: 2", "zonez: 2")
     before = sorted(path.name for path in clone.iterdir())
@@ -267,6 +281,7 @@ def test_nothing_is_half_written(clone, capsys):
     assert sorted(path.name for path in clone.iterdir()) == before
 
 
+@pytest.mark.thorough
 def test_an_argument_too_many_is_named_and_nothing_is_guessed(capsys):
     with pytest.raises(SystemExit) as left:
         main(["plan", "--model", "OPT-350M", "--instance", "g4dn.xlarge", "surplus"])
@@ -276,6 +291,7 @@ def test_an_argument_too_many_is_named_and_nothing_is_guessed(capsys):
     assert "did you mean" not in said
 
 
+@pytest.mark.thorough
 def test_a_misspelt_option_names_the_nearest():
     run = [sys.executable, "-m", "eks_inference_tools", "preview", STACK, "--format", "jason"]
     done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=60)
@@ -290,6 +306,7 @@ COMMANDS = ("check", "preview", "verify")
 REPORTED = re.compile(r"^(?:error: )?stacks/Pulumi\.[\w-]+\.yaml:\d+: eks-inference:stack\.?([^:\s]*): \S", re.MULTILINE)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stack", STACKS)
 def test_each_mistake_is_reported_by_every_command_at_the_key_that_has_it(stack, clone, capsys):
     chance = random.Random(stack)
@@ -304,6 +321,7 @@ def test_each_mistake_is_reported_by_every_command_at_the_key_that_has_it(stack,
             assert any(concerns(key, mutation) for key in keys), f"{command}: {mutation.kind} at {mutation.path}: {said}"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stack", STACKS)
 def test_another_value_is_harmless_or_reported_with_its_place(stack, clone, capsys):
     chance = random.Random(stack)
@@ -320,6 +338,7 @@ def test_another_value_is_harmless_or_reported_with_its_place(stack, clone, caps
             assert REPORTED.search(report), f"{command}: {mutation.kind} at {mutation.path}: {said}"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stack", STACKS)
 def test_a_text_that_no_file_may_have_is_reported_at_its_key(stack, clone, capsys):
     chance = random.Random(stack)
@@ -337,6 +356,7 @@ def test_a_text_that_no_file_may_have_is_reported_at_its_key(stack, clone, capsy
         assert any(concerns(key, case) for key in REPORTED.findall(said.err)), f"{command}: {kind} at {case.path}: {said}"
 
 
+@pytest.mark.thorough
 def test_the_worst_files_take_little_memory_and_time(clone):
     """Each in one process of all, with limits far below what they took: over 3 GB, minutes, or a crash."""
     worst = ("100,000 lists in each other", "billion laughs", "long text by aliases", "many values")
@@ -359,6 +379,7 @@ def test_the_worst_files_take_little_memory_and_time(clone):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("region", ["nowhere", "[us-west-2]", "true", "''"])
 def test_a_wrong_region_is_reported_at_its_key(region, clone, capsys):
     line = edit(clone, "aws:region: us-west-2", f"aws:region: {region}")
@@ -368,6 +389,7 @@ def test_a_wrong_region_is_reported_at_its_key(region, clone, capsys):
         assert f"{STACK_FILE}:{line}: aws:region: " in said.out + said.err
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("key", ["eks-inference:stack", "stack"])
 def test_a_secret_stack_object_is_refused(key, clone, capsys):
     (clone / STACK_FILE).write_text(f"config:\n  aws:region: us-west-2\n  {key}: {{secure: v1:abc}}\n")
@@ -376,6 +398,7 @@ def test_a_secret_stack_object_is_refused(key, clone, capsys):
     assert "v1:abc" not in report
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["endless", "itself", "deep"])
 @pytest.mark.parametrize(
     "command",
@@ -399,6 +422,7 @@ def test_a_file_that_never_ends_or_leads_to_itself_is_refused(command, kind, clo
     assert file.name in refused(capsys, *command.replace("FILE", file.name).split())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("file", [STACK_FILE, "Pulumi.yaml"])
 def test_a_link_out_of_the_project_is_refused_and_nothing_of_its_target_shown(file, clone, tmp_path_factory, capsys):
     outside = tmp_path_factory.mktemp("outside") / "private"

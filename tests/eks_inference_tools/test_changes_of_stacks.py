@@ -25,8 +25,6 @@ from stackgraph.github import LONGEST_BODY
 from stackgraph.graph.document import Graph
 from variants import recorded_with
 
-pytestmark = pytest.mark.thorough
-
 HEAD = "5d0f4b1c9a7e36288b40f19d2c6e5a7710f3b482"
 LINK = f"https://github.com/example/models/blob/{HEAD}"
 
@@ -62,6 +60,7 @@ def report_of(change: str) -> Report:
     return Report(COMMAND, Revision("main", "a" * 40), Revision(change, HEAD), stacks, link=LINK, tool=COMMAND)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_comment_for_a_realistic_change(change):
     comment = render_markdown(contents(report_of(change)), LONGEST_BODY)
@@ -69,6 +68,7 @@ def test_the_comment_for_a_realistic_change(change):
     assert len(comment) < LONGEST_BODY // 2
 
 
+@pytest.mark.thorough
 def test_more_gpu_nodes_is_an_update_in_place_of_one_stack():
     report = report_of("more-gpu-nodes")
     assert report.counts["replace"] == report.counts["delete"] == 0
@@ -81,6 +81,7 @@ def test_another_model_is_a_danger():
     assert {danger["kind"] for danger in found} >= {"model-changed"}
 
 
+@pytest.mark.thorough
 def test_an_upgrade_of_all_stacks_is_told_once():
     report = report_of("kubernetes-upgrade")
     (cluster,) = [e for section in sections(contents(report)) for e in section.entries if e.type == "eks.Cluster"]
@@ -88,6 +89,7 @@ def test_an_upgrade_of_all_stacks_is_told_once():
     assert report.counts["replace"] == 0
 
 
+@pytest.mark.thorough
 @given(before=odd_graphs(), after=odd_graphs())
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_any_two_graphs_can_be_compared(before, after):

@@ -4,7 +4,6 @@ import copy
 import json
 import random
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pulumi
 import pytest
 import yaml
 
+from clones import copy_project
 from conftest import ROOT, STACKS, recorded
 from eks_inference.catalog.engines import engines
 from eks_inference.catalog.instances import instance_types
@@ -29,8 +29,6 @@ from eks_inference_tools.program import program as programs_of_stack
 from mutations import cases
 from stackgraph.recorder.recording import record
 
-pytestmark = pytest.mark.thorough
-
 STACK = "inf2-llama3"
 SERVER = "vllm-llama3-inf2"
 FILE = f"stacks/Pulumi.{STACK}.yaml"
@@ -38,9 +36,7 @@ FILE = f"stacks/Pulumi.{STACK}.yaml"
 
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded_once: None) -> Path:
-    for name in ("Pulumi.yaml", "infra", "stacks"):
-        source = ROOT / name
-        (shutil.copytree if source.is_dir() else shutil.copy)(source, tmp_path / name)
+    copy_project(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -72,6 +68,7 @@ def check(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str
     return code, said.out + said.err
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stack", STACKS)
 def test_every_shipped_stack_can_run(stack: str, monkeypatch, recorded_once, capsys):
     monkeypatch.chdir(ROOT)
@@ -80,11 +77,11 @@ def test_every_shipped_stack_can_run(stack: str, monkeypatch, recorded_once, cap
     assert f"{stack}: can run: 0 errors" in said
 
 
-def test_without_a_name_all_stacks_are_judged(monkeypatch, recorded_once, capsys):
-    monkeypatch.chdir(ROOT)
+@pytest.mark.thorough
+def test_without_a_name_all_stacks_are_judged(clone, capsys):
     code, said = check(capsys)
     assert code == 0
-    assert [stack for stack in STACKS if f"{stack}: can run" in said] == list(STACKS)
+    assert [stack for stack in STACKS if f"{stack}: can run" in said] == STACKS
 
 
 def test_a_broken_rule_names_file_line_key_numbers_and_fix(clone, capsys):
@@ -109,6 +106,7 @@ def test_preview_refuses_it_with_the_same_words_and_writes_nothing(clone, capsys
     assert not (clone / "graph.txt").exists()
 
 
+@pytest.mark.thorough
 def test_a_deployment_is_refused_before_the_first_resource():
     spec = stack_object()
     spec["servers"][SERVER]["max_num_seqs"] = 40
@@ -120,6 +118,7 @@ def test_a_deployment_is_refused_before_the_first_resource():
     assert registered in ([], [1]), "only the stack itself"
 
 
+@pytest.mark.thorough
 def test_a_platform_built_in_a_program_is_refused_too():
     spec = stack_object()
     spec["servers"][SERVER]["tensor_parallel"] = 24
@@ -128,6 +127,7 @@ def test_a_platform_built_in_a_program_is_refused_too():
     assert isinstance(refusal.value.__cause__, SpecError)
 
 
+@pytest.mark.thorough
 def test_a_warning_shows_in_the_preview_and_stops_nothing(clone, capsys):
     change(clone, pools={"inferentia-inf2": {"consolidation_policy": "WhenEmptyOrUnderutilized"}})
     assert main(["preview", STACK]) == 0
@@ -139,6 +139,7 @@ def test_a_warning_shows_in_the_preview_and_stops_nothing(clone, capsys):
     assert "1 warning" in said
 
 
+@pytest.mark.thorough
 def test_a_rule_is_silenced_by_id_with_a_reason_that_shows(clone, capsys):
     reason = "measured on hardware, see ticket 12"
     change(clone, servers={SERVER: {"max_num_seqs": 40}}, silenced={"NEU008": reason})
@@ -156,6 +157,7 @@ def test_silencing_needs_a_reason(clone, capsys):
     assert "eks-inference:stack.silenced.NEU008" in said
 
 
+@pytest.mark.thorough
 def test_silencing_an_unknown_rule_names_the_nearest(clone, capsys):
     change(clone, silenced={"NEX008": "a reason in words"})
     code, said = check(capsys, STACK)
@@ -164,6 +166,7 @@ def test_silencing_an_unknown_rule_names_the_nearest(clone, capsys):
     assert "did you mean 'NEU008'" in said
 
 
+@pytest.mark.thorough
 def test_a_silence_that_silences_nothing_is_noted(clone, capsys):
     change(clone, silenced={"NEU008": "a reason in words"})
     code, said = check(capsys, STACK)
@@ -185,6 +188,7 @@ def few_stacks(clone: Path) -> None:
             file.unlink()
 
 
+@pytest.mark.thorough
 def test_one_bad_stack_does_not_hide_the_others(clone, capsys):
     few_stacks(clone)
     (clone / "stacks" / "Pulumi.broken.yaml").write_text("config: {aws:region: us-west-2, eks-inference:stack: {nam: x}}\n")
@@ -195,6 +199,7 @@ def test_one_bad_stack_does_not_hide_the_others(clone, capsys):
     assert "trn2-di: can run" in said
 
 
+@pytest.mark.thorough
 def test_a_file_that_cannot_be_read_hides_no_other_stack(clone, capsys):
     few_stacks(clone)
     (clone / "stacks" / "Pulumi.broken.yaml").write_text("config:\n  eks-inference:stack: {name: broken, size: .inf}\n")
@@ -205,6 +210,7 @@ def test_a_file_that_cannot_be_read_hides_no_other_stack(clone, capsys):
     assert "Pulumi.broken.yaml:2" in said.err
 
 
+@pytest.mark.thorough
 def test_a_faulty_answers_file_is_told_once(clone, capsys):
     (clone / "answers.yaml").write_text("- {function: x}\n")
     (clone / "stacks" / "Pulumi.other.yaml").write_text("config: {}\n")
@@ -212,6 +218,7 @@ def test_a_faulty_answers_file_is_told_once(clone, capsys):
     assert capsys.readouterr().err.count("`result` is missing") == 1
 
 
+@pytest.mark.thorough
 def test_a_server_on_nodes_without_accelerators_is_refused(clone, capsys):
     change(clone, servers={"extra": {**stack_object("inf2-llama2")["servers"]["llama2-a"], "pool": "core"}})
     code, said = check(capsys, STACK)
@@ -221,6 +228,7 @@ def test_a_server_on_nodes_without_accelerators_is_refused(clone, capsys):
     assert "inferentia-inf2" in said
 
 
+@pytest.mark.thorough
 def test_any_server_on_any_nodes_is_judged_or_refused_with_a_reason():
     """Combinations nobody would write: whatever is wrong with them, the answer is faults and findings."""
     chance = random.Random(5)
@@ -255,6 +263,7 @@ def test_any_server_on_any_nodes_is_judged_or_refused_with_a_reason():
     assert all(fault.message for fault in refused)
 
 
+@pytest.mark.thorough
 def test_explain_shows_the_arithmetic_of_a_rule_that_holds(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     code, said = check(capsys, STACK, "--explain", "neu008")
@@ -267,6 +276,7 @@ def test_explain_shows_the_arithmetic_of_a_rule_that_holds(monkeypatch, capsys):
         assert number in said, said
 
 
+@pytest.mark.thorough
 def test_explain_says_when_a_rule_does_not_apply(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     code, said = check(capsys, STACK, "--explain", "EFA001")
@@ -274,6 +284,7 @@ def test_explain_says_when_a_rule_does_not_apply(monkeypatch, capsys):
     assert "does not apply: it judges pools, and this stack has none with what it looks at" in said
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("given", "says"),
     [("NEU8", "did you mean 'NEU008'?"), ("NEU999", "allowed: NEU001, "), ("ABC1", "allowed: a number of ARN, ")],
@@ -335,6 +346,7 @@ def test_another_program_is_judged_by_its_graph(tmp_path, monkeypatch, capsys):
     assert "dev: not refused; not judged: memory, architecture, disk of the program's servers" in said
 
 
+@pytest.mark.thorough
 def test_what_was_not_judged_is_never_said_to_run(clone, capsys):
     file = clone / "stacks" / f"Pulumi.{STACK}.yaml"
     file.write_text(file.read_text().replace("NousResearch/Meta-Llama-3-8B-Instruct", "NousResearch/Meta-Llama-3-8B-Instrukt"))
@@ -373,6 +385,7 @@ InferencePlatform.from_config(pulumi.ResourceOptions(transforms=[unpin]))
 """
 
 
+@pytest.mark.thorough
 def test_what_a_transform_does_is_judged_too(clone, capsys):
     (clone / "infra" / "__main__.py").write_text(UNPINNED)
     code, said = check(capsys, STACK)
@@ -396,6 +409,7 @@ def test_the_rules_of_a_spec_never_look_at_the_graph():
     assert {rule.id for rule in verdict.rules} <= set(all_rules())
 
 
+@pytest.mark.thorough
 def test_a_recorded_graph_keeps_the_warnings_of_rules():
     assert not [warning for warning in recorded(STACK).warnings if "NEU" in warning]
 
@@ -415,6 +429,7 @@ def test_a_wrong_key_of_a_mapping_says_what_a_key_may_be(section: dict[str, Any]
     assert f"allowed: {allowed}" in said
 
 
+@pytest.mark.thorough
 def test_two_spellings_of_one_configuration_key_are_refused(clone: Path, capsys):
     file = clone / FILE
     file.write_text(file.read_text() + "  stack: {}\n")
@@ -426,6 +441,7 @@ def test_two_spellings_of_one_configuration_key_are_refused(clone: Path, capsys)
     assert f"as 'eks-inference:stack' in line {first} and as 'stack' in line {last}" in said
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stack", STACKS)
 def test_every_resource_of_a_stack_file_has_the_key_that_asks_for_it(stack: str):
     spec, graph = parse_stack(json.dumps(stack_object(stack))), recorded(stack)
@@ -441,6 +457,7 @@ def test_every_resource_of_a_stack_file_has_the_key_that_asks_for_it(stack: str)
     assert {("servers", name) for name in spec.servers} | {("pools", name) for name in spec.pools} <= set(keys.values())
 
 
+@pytest.mark.thorough
 def test_a_finding_about_a_resource_is_at_the_key_of_the_stack_file_that_asks_for_it(monkeypatch):
     monkeypatch.chdir(ROOT)
     program, graph = programs_of_stack(STACK), recorded(STACK)

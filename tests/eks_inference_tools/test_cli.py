@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from clones import copy_project
 from conftest import ROOT, recorded
 from eks_inference_tools.cli import COMMANDS, GROUPS, main, parser
-
-pytestmark = pytest.mark.thorough
 
 COMMAND = [sys.executable, "-m", "eks_inference_tools"]
 STACK = "inf2-llama3"
@@ -55,6 +54,7 @@ def _read(end: int) -> bytes:
         return b""
 
 
+@pytest.mark.thorough
 def test_json_is_the_recorded_graph(capsys):
     assert main(["preview", STACK, "--format", "json"]) == 0
     shown = json.loads(capsys.readouterr().out)
@@ -62,6 +62,7 @@ def test_json_is_the_recorded_graph(capsys):
     assert shown == json.loads(recorded(STACK).to_json())
 
 
+@pytest.mark.thorough
 def test_a_file_gets_what_standard_output_would(recorded_once, tmp_path, capsys):
     for format_ in ("tree", "json", "manifests", "mermaid"):
         assert main(["preview", STACK, "--format", format_]) == 0
@@ -81,6 +82,7 @@ def small(tmp_path: Path) -> tuple[str, ...]:
     return ("preview", "dev", "--program", str(tmp_path))
 
 
+@pytest.mark.thorough
 def test_progress_and_colour_are_for_terminals_only(small):
     out, err = on_a_terminal(*small, NO_COLOR="")
     assert "recording dev: 1" in err
@@ -91,6 +93,7 @@ def test_progress_and_colour_are_for_terminals_only(small):
     assert "\x1b[" not in done.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "command",
     [
@@ -116,12 +119,14 @@ def test_what_a_program_reads_is_written_without_what_draws_for_people(command: 
     assert done.stdout
 
 
+@pytest.mark.thorough
 def test_no_color_is_honoured(small):
     out, _ = on_a_terminal(*small, NO_COLOR="1")
     assert "jobs" in out
     assert "\x1b[" not in out
 
 
+@pytest.mark.thorough
 def test_a_reader_that_goes_away_is_no_error():
     run = subprocess.Popen([*COMMAND, "preview", STACK, "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert run.stdout is not None
@@ -133,6 +138,7 @@ def test_a_reader_that_goes_away_is_no_error():
     assert run.wait(timeout=60) == 0
 
 
+@pytest.mark.thorough
 def test_another_project_is_previewed_where_it_stands(tmp_path, capsys):
     (tmp_path / "Pulumi.yaml").write_text("name: other\nruntime: python\n")
     (tmp_path / "Pulumi.dev.yaml").write_text("config:\n  aws:region: eu-west-1\n")
@@ -145,6 +151,7 @@ def test_another_project_is_previewed_where_it_stands(tmp_path, capsys):
     assert "said aloud" in said.err
 
 
+@pytest.mark.thorough
 def test_the_only_stack_need_not_be_named(tmp_path, capsys):
     (tmp_path / "Pulumi.yaml").write_text("name: other\nruntime: python\n")
     (tmp_path / "Pulumi.dev.yaml").touch()
@@ -153,6 +160,7 @@ def test_the_only_stack_need_not_be_named(tmp_path, capsys):
     assert "would create" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_options_may_stand_between_arguments():
     for given in ("check a --strict b -o x", "check --strict a -o x b", "check -o x -- a b --strict"):
         options = parser(["check"]).parse_args(given.split())
@@ -162,6 +170,7 @@ def test_options_may_stand_between_arguments():
     assert (options.stack, str(options.bundle), options.format) == ("report", "bundle.json", "json")
 
 
+@pytest.mark.thorough
 def test_the_schema_is_one_for_stack_files(capsys):
     assert main(["schema"]) == 0
     schema = json.loads(capsys.readouterr().out)
@@ -169,6 +178,7 @@ def test_the_schema_is_one_for_stack_files(capsys):
     assert set(schema["properties"]["config"]["required"]) == {"aws:region", "eks-inference:stack"}
 
 
+@pytest.mark.thorough
 def test_nothing_is_shown_of_the_machine(recorded_once, capsys):
     assert main(["preview", STACK, "--format", "json"]) == 0
     shown = capsys.readouterr().out
@@ -176,6 +186,7 @@ def test_nothing_is_shown_of_the_machine(recorded_once, capsys):
     assert str(Path.home()) + "/" not in shown
 
 
+@pytest.mark.thorough
 def test_results_of_load_tests_are_reported(tmp_path):
     data = ROOT / "tests" / "data" / "loadtest"
     page = tmp_path / "report.html"
@@ -200,6 +211,7 @@ def test_no_option_can_be_abbreviated(command: str):
         assert ended.value.code == 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("given", "says"),
     [
@@ -215,12 +227,14 @@ def test_chat_takes_only_times_that_can_be(given: list[str], says: str, capsys):
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("also", [[STACK], ["--explain", "NEU008"]])
 def test_the_list_of_rules_takes_nothing_else(also: list[str], capsys):
     assert main(["check", "--rules", *also]) == 2
     assert "error: --rules: takes nothing else\n    given: " + also[0] in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_no_rule_is_counted_of_a_stack_that_cannot_be_read(tmp_path, monkeypatch, capsys):
     (tmp_path / "Pulumi.yaml").write_text("name: team\nruntime: python\n")
     (tmp_path / "Pulumi.dev.yaml").write_text("config: {'eks-inference:stack': {nam: x}}\n")
@@ -264,6 +278,7 @@ def test_the_file_of_a_stack_stands_for_its_name(recorded_once, capsys, given):
     assert capsys.readouterr().out == expected
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", ["preview", "check", "resolve", "diff"])
 def test_a_stack_file_of_another_project_is_refused(tmp_path, capsys, command):
     (tmp_path / f"Pulumi.{STACK}.yaml").write_text("config: {}\n")
@@ -273,6 +288,7 @@ def test_a_stack_file_of_another_project_is_refused(tmp_path, capsys, command):
     assert "allowed: a name, or a file in stacks" in said.out + said.err
 
 
+@pytest.mark.thorough
 def test_outside_of_a_project_the_option_that_names_one_is_told(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["preview"]) == 2
@@ -280,10 +296,11 @@ def test_outside_of_a_project_the_option_that_names_one_is_told(tmp_path, monkey
 
 
 EXAMPLES = [
-    (command, example)
+    pytest.param(command, example, marks=pytest.mark.thorough if place else ())
     for command in COMMANDS
-    for example in import_module(f"eks_inference_tools.commands.{command.replace('-', '_')}").EXAMPLES
+    for place, example in enumerate(reversed(import_module(f"eks_inference_tools.commands.{command.replace('-', '_')}").EXAMPLES))
 ]
+"""The last of each command, and with ``thorough`` the others, such as ``check`` of all stacks."""
 ELSEWHERE = {
     "doctor",
     "first-flight",
@@ -301,8 +318,11 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize(("command", "example"), EXAMPLES)
-def test_an_example_of_the_help_works(recorded_once, tmp_path, capsys, command, example):
+def test_an_example_of_the_help_works(recorded_once, tmp_path, monkeypatch, capsys, command, example):
     words = shlex.split(example)
+    if words == ["check"]:
+        # All stacks of the folder are meant, in this clone also a user's own.
+        monkeypatch.chdir(copy_project(tmp_path))
     assert words[0] == command
     options = parser([command]).parse_args(words)
     assert options.run

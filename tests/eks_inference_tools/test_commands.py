@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, STACKS
+from conftest import PROJECT, ROOT
 from eks_inference_tools import commands
 from eks_inference_tools.cli import COMMANDS, main, parser
 from eks_inference_tools.presentation.output import write
@@ -171,7 +171,7 @@ def test_an_unknown_format_is_named_beside_those_there_are(words, capsys):
 def test_an_unknown_stack_is_named_beside_those_there_are(words, capsys):
     said = refused(capsys, *words, "no-such-stack")
     assert "no-such-stack" in said
-    assert f"allowed: {', '.join(sorted(STACKS))}" in said
+    assert f"allowed: {', '.join(PROJECT.stacks())}" in said
 
 
 @each_with("program")

@@ -46,8 +46,9 @@ EVERYTHING: dict[str, Any] = {
 RAY = {"kind": "ray_serve_vllm", "model": {"id": "NousResearch/Meta-Llama-3-8B-Instruct"}, "worker": {"pool": "inf"}}
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("more", [{}, {"r": RAY}], ids=["controllers", "image builds and Ray"])
+@pytest.mark.parametrize(
+    "more", [pytest.param({}, id="controllers"), pytest.param({"r": RAY}, id="image builds and Ray", marks=pytest.mark.thorough)]
+)
 def test_it_holds_everything(more: dict[str, Any]) -> None:
     graph = recorded_stack({**EVERYTHING, "servers": {**EVERYTHING["servers"], **more}})
     found = Placing(graph).at("initial")

@@ -24,8 +24,6 @@ from stackgraph.diff.titles import NO_TITLES
 from stackgraph.problems import ProblemsFound
 from stackgraph.recorder.recording import record
 
-pytestmark = pytest.mark.thorough
-
 PROGRAM = '''
 """Buckets that the configuration names."""
 
@@ -126,6 +124,7 @@ def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, An
     return json.loads(out)
 
 
+@pytest.mark.thorough
 def test_two_revisions_stack_by_stack(repo, in_processes, capsys, tmp_path):
     repo.stack("one", "team-b", "second", "third")
     head = repo.commit("head")
@@ -165,6 +164,7 @@ def test_exit_codes_for_gates(repo, capsys):
     assert ended.value.code == 2
 
 
+@pytest.mark.thorough
 def test_the_working_tree_is_compared_as_it_is_and_that_is_said(repo, capsys):
     code, out, _ = diff(capsys, "--base", "HEAD")
     assert code == 0
@@ -177,6 +177,7 @@ def test_the_working_tree_is_compared_as_it_is_and_that_is_said(repo, capsys):
     assert "+ tags.owner: team-z" in out
 
 
+@pytest.mark.thorough
 def test_a_stack_on_one_side_only(repo, capsys):
     repo.stack("three", "team-a", "first")
     (repo.root / "Pulumi.two.yaml").unlink()
@@ -187,6 +188,7 @@ def test_a_stack_on_one_side_only(repo, capsys):
     assert "two: the stack file was deleted: 1 resource would no longer be managed" in out
 
 
+@pytest.mark.thorough
 def test_a_revision_that_fails_fails_its_stack_only(repo, capsys):
     repo.write("Pulumi.one.yaml", "config:\n  aws:region: eu-west-1\n  demo:owner: x\n")
     repo.stack("two", "team-c", "first")
@@ -198,6 +200,7 @@ def test_a_revision_that_fails_fails_its_stack_only(repo, capsys):
     assert as_json(capsys, "--base", "HEAD")["failed"] == ["one"]
 
 
+@pytest.mark.thorough
 def test_a_revision_without_a_project_says_so_for_every_stack(repo, capsys):
     repo.write("Pulumi.yaml", "name: demo\nruntime: go\n")
     repo.commit("not Python any more")
@@ -207,6 +210,7 @@ def test_a_revision_without_a_project_says_so_for_every_stack(repo, capsys):
     assert "one: base failed: Pulumi.yaml:2: runtime: only Python programs can be recorded" in out
 
 
+@pytest.mark.thorough
 def test_unknown_and_missing_revisions(repo, capsys, tmp_path, monkeypatch):
     code, _, err = diff(capsys, "--base", "no-such-branch")
     assert code == 2
@@ -225,6 +229,7 @@ def test_unknown_and_missing_revisions(repo, capsys, tmp_path, monkeypatch):
     assert "no stack 'no-such-stack' on either side" in err
 
 
+@pytest.mark.thorough
 def test_outside_of_a_repository(tmp_path, capsys, monkeypatch):
     (tmp_path / "plain").mkdir()
     monkeypatch.chdir(tmp_path / "plain")
@@ -236,6 +241,7 @@ def test_outside_of_a_repository(tmp_path, capsys, monkeypatch):
     assert "two saved graphs" in err
 
 
+@pytest.mark.thorough
 def test_without_a_base_it_is_where_the_main_branch_was_left(repo, capsys):
     repo.git("checkout", "-q", "-b", "topic")
     repo.stack("one", "team-b", "first", "second")
@@ -250,6 +256,7 @@ def test_without_a_base_it_is_where_the_main_branch_was_left(repo, capsys):
     assert "where main was left" in out
 
 
+@pytest.mark.thorough
 def test_a_base_that_was_recorded_is_not_recorded_again(repo, capsys, own_cache):
     first = as_json(capsys, "--base", "HEAD", "one")
     (kept,) = own_cache.glob("*.json")
@@ -264,6 +271,7 @@ def test_a_base_that_was_recorded_is_not_recorded_again(repo, capsys, own_cache)
     assert as_json(capsys, "--base", "HEAD", "one")["changed"] is False
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ci", ["true", "1", "woodpecker"])
 def test_ci_keeps_and_believes_no_recording(repo, capsys, own_cache, monkeypatch, ci):
     first = as_json(capsys, "--base", "HEAD", "one")
@@ -286,6 +294,7 @@ aws.s3.Bucket("first", tags=dict(sorted(os.environ.items())))
 """
 
 
+@pytest.mark.thorough
 def test_a_recorded_program_gets_no_credentials(repo, in_processes, capsys, monkeypatch):
     secrets = ("AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "PULUMI_ACCESS_TOKEN", "HF_TOKEN", "GITHUB_TOKEN", "GITHUB_ENV", "DB_PW")
     for name in secrets:
@@ -328,6 +337,7 @@ def test_a_value_with_a_user_is_a_credential():
     assert without_credentials(found) == {"URL": "https://a/@b"}
 
 
+@pytest.mark.thorough
 def test_a_link_out_of_the_repository_is_not_read(repo, capsys, tmp_path):
     (tmp_path / "elsewhere.txt").write_text("hunter2==1\n")
     repo.write("constraints.txt", "pulumi==3.0.0\n")
@@ -338,11 +348,13 @@ def test_a_link_out_of_the_repository_is_not_read(repo, capsys, tmp_path):
     assert "hunter2" not in out
 
 
+@pytest.mark.thorough
 def test_a_link_that_leads_to_itself_is_no_file_of_the_repository(repo, capsys):
     (repo.root / "constraints.txt").symlink_to("constraints.txt")
     assert diff(capsys, "--base", "HEAD")[0] == 0
 
 
+@pytest.mark.thorough
 def test_pins_that_change_are_said(repo, capsys):
     repo.write("constraints.txt", "pulumi==3.0.0\npulumi_aws==7.0.0\n")
     repo.commit("pins")
@@ -363,6 +375,7 @@ aws.ssm.Parameter("two", type="SecureString", value=pulumi.Config().require_secr
 SEALED = "config:\n  aws:region: eu-west-1\n  demo:token:\n    secure: {text}\n"
 
 
+@pytest.mark.thorough
 def test_secrets_never_leave_but_a_rotation_shows(repo, in_processes, capsys, own_cache, tmp_path):
     (repo.root / "Pulumi.two.yaml").unlink()
     repo.write("__main__.py", SECRETS.format(value="hunter2-first"))
@@ -399,6 +412,7 @@ def test_two_saved_graphs(repo, capsys, tmp_path):
     assert "none.json" in err
 
 
+@pytest.mark.thorough
 def test_colour_only_where_it_is_wanted(repo, capsys, monkeypatch):
     repo.stack("one", "team-b", "first", "second")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
@@ -407,6 +421,7 @@ def test_colour_only_where_it_is_wanted(repo, capsys, monkeypatch):
     assert "\x1b[" not in diff(capsys, "--base", "HEAD")[1]
 
 
+@pytest.mark.thorough
 def test_sources_lead_to_the_head_where_the_remote_is_known(repo, capsys):
     repo.stack("one", "team-b", "first", "second")
     repo.write("__main__.py", PROGRAM + "\n")
@@ -420,6 +435,7 @@ def test_sources_lead_to_the_head_where_the_remote_is_known(repo, capsys):
     assert "](https://git.example.com/x/__main__.py#L9)" in diff(capsys, *arguments, "--link", "https://git.example.com/x")[1]
 
 
+@pytest.mark.thorough
 def test_an_edit_of_a_stack_file_is_told_by_its_keys_and_lines(repo, capsys):
     repo.write("Pulumi.one.yaml", "config:\n  demo:owner: a\n  demo:old: {secure: v1:x}\n  demo:buckets:\n    - first\n")
     repo.commit("base")
@@ -457,6 +473,7 @@ def test_an_edit_of_a_stack_file_is_told_by_its_keys_and_lines(repo, capsys):
     assert "__main__.py:9" in said
 
 
+@pytest.mark.thorough
 def test_libraries_of_the_repository_are_taken_from_each_revision(repo, in_processes, capsys, monkeypatch, tmp_path):
     repo.write("lib/house/__init__.py", "import pulumi_aws as aws\n\ndef bucket(name):\n    aws.s3.Bucket(name)\n")
     repo.write("installed/name_of.py", "NAME = 'one'\n")
@@ -472,6 +489,7 @@ def test_libraries_of_the_repository_are_taken_from_each_revision(repo, in_proce
     assert "lib/house/__init__.py:4" in out
 
 
+@pytest.mark.thorough
 def test_a_base_whose_library_is_laid_out_otherwise(repo):
     """The recorder is ours, the library is the base's: its rules and its list of secrets are not where ours are."""
     (repo.root / "Pulumi.two.yaml").unlink()
@@ -502,6 +520,7 @@ def test_a_base_whose_library_is_laid_out_otherwise(repo):
     assert "findings of check are not compared: the rules of the base cannot be run from here" in done.stdout
 
 
+@pytest.mark.thorough
 def test_the_traceback_of_a_program_is_shown_when_it_is_wanted(repo, in_processes, capsys):
     repo.write("__main__.py", "def deep():\n    {}['absent']\n\ndeep()\n")
     assert diff(capsys, "--base", "HEAD", "one")[0] == 2
@@ -545,6 +564,7 @@ Vpc("net", pulumi.ResourceOptions(provider=provider))
 """
 
 
+@pytest.mark.thorough
 def test_a_program_of_others_in_a_folder_of_its_own(repo, capsys):
     repo.write("elsewhere/Pulumi.yaml", "name: theirs\nruntime: python\n")
     repo.write("elsewhere/__main__.py", THIRD_PARTY.format(detail="before"))
@@ -560,6 +580,7 @@ def test_a_program_of_others_in_a_folder_of_its_own(repo, capsys):
     assert out.startswith("<!-- eks-inference diff: theirs -->")
 
 
+@pytest.mark.thorough
 def test_the_same_program_in_one_process_and_in_others(repo, in_processes, capsys, tmp_path):
     """What the processes answer is what the recorder says here."""
     repo.git("checkout", "-q", "-b", "copy")
@@ -574,6 +595,7 @@ def test_the_same_program_in_one_process_and_in_others(repo, in_processes, capsy
 SLOW = "import pathlib, time\npathlib.Path({flag!r}).touch()\ntime.sleep(600)\n"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_nothing_is_left_behind_when_it_is_ended(repo, tmp_path, how):
     flag = tmp_path / "running"
@@ -597,6 +619,7 @@ def test_nothing_is_left_behind_when_it_is_ended(repo, tmp_path, how):
     assert str(repo.root) not in running
 
 
+@pytest.mark.thorough
 def test_files_of_another_schema_are_refused(tmp_path):
     from stackgraph.graph.saved import read_graph
 
@@ -629,6 +652,7 @@ startup = { node_start_s = 300, image_pull_s = 600, download_s = 600, compile_s 
 """
 
 
+@pytest.mark.thorough
 def test_a_value_that_the_stack_file_leaves_open_is_named_where_it_resolves_otherwise(repo, capsys):
     for name in ("one", "two"):
         (repo.root / f"Pulumi.{name}.yaml").unlink()

@@ -29,8 +29,6 @@ from stackgraph.problems import ProblemsFound
 from stub_account import Refused, StubAccount, denied, in_another_region, well, without_quota
 from variants import recorded_with
 
-pytestmark = pytest.mark.thorough
-
 ACCOUNTS: Mapping[str, Callable[[], StubAccount]] = {
     "well": well,
     "no_quota": without_quota,
@@ -122,6 +120,7 @@ def test_the_report_of_an_account(name: str):
     assert_golden(f"doctor/{name}.txt", text.render("inf2-llama3", findings))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stack", STACKS)
 def test_every_stack_in_every_account(stack: str):
     graph = recorded(stack)
@@ -144,6 +143,7 @@ def model(service: str) -> Mapping[str, Any]:
     return Loader().load_service_model(service, "service-2")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("operation", operations())
 def test_an_operation_only_reads_and_is_one_of_awss(operation: str):
     service, _, name = operation.partition(".")
@@ -166,6 +166,7 @@ def whole() -> tuple[frozenset[str], Findings]:
     return frozenset(operation for operation, _, _ in stub.asked), findings
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("operation", operations())
 def test_who_may_not_ask_is_told_which_permission_is_missing(operation: str):
     without, (asked, before) = well().denying(operation), whole()
@@ -186,6 +187,7 @@ def test_who_may_not_ask_is_told_which_permission_is_missing(operation: str):
     assert not any(one.verdict in ("error", "warning") for one in new)
 
 
+@pytest.mark.thorough
 def test_the_policy_allows_what_is_asked_and_nothing_else():
     for graph in (wide(), *map(recorded, STACKS)):
         asked = well()
@@ -200,6 +202,7 @@ def test_the_policy_allows_what_is_asked_and_nothing_else():
     ]
 
 
+@pytest.mark.thorough
 def test_no_question_is_asked_twice():
     asked = well()
     examine(wide(), asked.account())
@@ -210,22 +213,26 @@ def test_no_question_is_asked_twice():
 # -- credentials -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_without_credentials_there_is_one_error(capsys, recorded_once):
     assert main(["doctor", "inf2-llama2"]) == 2
     assert capsys.readouterr().err.startswith("error: cannot ask the account: no credentials were found\n    hint: log in")
 
 
+@pytest.mark.thorough
 def test_a_profile_that_does_not_exist_is_named():
     with pytest.raises(ProblemsFound, match=r"(?s)aws:profile: cannot ask the account: .*absent.*given: absent"):
         accounts.open_account("absent")
 
 
+@pytest.mark.thorough
 def test_without_boto3_an_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "boto3", None)
     with pytest.raises(ProblemsFound, match=r"(?s)boto3 is not installed.*pip install 'boto3>="):
         accounts.open_account()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("code", ["ExpiredTokenException", "RequestExpired", "InvalidClientTokenId", "ExpiredToken"])
 def test_credentials_that_end_meanwhile_are_one_error(code: str):
     def ended(asked: Mapping[str, Any], region: str) -> Mapping[str, Any]:
@@ -241,6 +248,7 @@ def test_credentials_that_end_meanwhile_are_one_error(code: str):
     assert said(findings, "Kubernetes 1.35: ").verdict == "unknown"
 
 
+@pytest.mark.thorough
 def test_a_provider_of_another_account_is_an_error():
     graph = recorded("inf2-llama3")
     provider = Resource("urn:pulumi:s::p::pulumi:providers:aws::other", "pulumi:providers:aws", "other")
@@ -251,6 +259,7 @@ def test_a_provider_of_another_account_is_an_error():
     assert said(findings, "provider other assumes arn:aws:iam::9:role/x").verdict == "unknown"
 
 
+@pytest.mark.thorough
 def test_a_program_without_a_region_is_refused():
     with pytest.raises(ProblemsFound, match="no region"):
         regions_of(Graph("p", "s", ()))
@@ -287,24 +296,29 @@ def test_a_quota_is_found_by_its_name_whatever_its_code():
     assert said(with_quotas(quota(INF, 96)), "Inf instances").verdict == "ok"
 
 
+@pytest.mark.thorough
 def test_a_quota_that_has_another_name_is_found_by_its_code():
     assert said(with_quotas(quota("Inf, renamed", 96, QuotaCode="L-1945791B")), "Inf, renamed").verdict == "ok"
 
 
+@pytest.mark.thorough
 def test_a_quota_that_the_account_does_not_list_is_not_known():
     assert said(with_quotas(), "Inf instances").verdict == "unknown"
 
 
+@pytest.mark.thorough
 def test_a_pending_request_is_not_made_again():
     found = said(with_quotas(quota(INF, 0), pending=192), "Inf instances")
     assert (found.verdict, found.remedy, found.request) == ("error", "a request for 192 is pending: wait for it", "")
 
 
+@pytest.mark.thorough
 def test_a_quota_that_nobody_raises_has_no_request():
     found = said(with_quotas(quota(INF, 0, Adjustable=False)), "Inf instances")
     assert (found.verdict, found.request) == ("error", "")
 
 
+@pytest.mark.thorough
 def test_what_is_in_use_counts():
     instances = [{"InstanceType": "inf2.48xlarge"}, {"InstanceType": "inf2.8xlarge", "InstanceLifecycle": "spot"}]
     stub = well(inf=200)
@@ -315,11 +329,13 @@ def test_what_is_in_use_counts():
     assert "--desired-value 288" in found.request
 
 
+@pytest.mark.thorough
 def test_reserved_capacity_counted_when_it_was_reserved():
     found = said(examine(wide(), well().account()), "trn2.48xlarge, reserved")
     assert (found.verdict, found.facts) == ("ok", {"needed": 1})
 
 
+@pytest.mark.thorough
 def test_a_need_without_a_quota_of_the_catalog_names_those_of_the_account():
     rows = [{"QuotaName": name, "Value": 96.0} for name in ("All P6 Spot Instance Requests", "All P5 Spot Instance Requests")]
     need = Need("us-east-1", None, 2, "p6-b200.48xlarge, spot: no quota known here")
@@ -363,6 +379,7 @@ def test_a_reservation_suits_its_pool_or_not(changed: dict[str, Any], verdict: s
     assert words in found.text
 
 
+@pytest.mark.thorough
 def test_a_type_that_is_not_sold_on_demand_asks_for_a_reservation():
     stub = well().but(ec2_DescribeCapacityReservations=lambda asked, region: {"CapacityReservations": []})
     (found,) = of(examine(recorded("trn2-di"), stub.account()), "reservations")
@@ -371,6 +388,7 @@ def test_a_type_that_is_not_sold_on_demand_asks_for_a_reservation():
     assert found.request.startswith("aws ec2 describe-capacity-block-offerings --instance-type trn2.48xlarge --instance-count 1")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("offered", "verdict"),
     [((), "error"), (("usw2-az1",), "warning"), (("usw2-az3",), "error"), (("usw2-az1", "usw2-az4"), "ok")],
@@ -382,6 +400,7 @@ def test_a_type_is_offered_in_the_zones_of_its_pool(offered: tuple[str, ...], ve
     assert said(findings, "inf2.8xlarge (inferentia-inf2)").verdict == verdict
 
 
+@pytest.mark.thorough
 def test_a_zone_that_the_account_lacks_is_an_error():
     rows = [{"ZoneId": "usw2-az1", "ZoneName": "us-west-2a", "State": "impaired", "Messages": [{"Message": "power"}]}]
     stub = well().but(ec2_DescribeAvailabilityZones=lambda asked, region: {"AvailabilityZones": rows})
@@ -390,6 +409,7 @@ def test_a_zone_that_the_account_lacks_is_an_error():
     assert said(findings, "usw2-az1 is us-west-2a in this account, and impaired: power").verdict == "warning"
 
 
+@pytest.mark.thorough
 def test_releases_that_eks_lacks_are_errors_with_those_it_has():
     rows = [{"addonVersion": "v9.0.0-eksbuild.1", "compatibilities": []}]
     stub = well().but(
@@ -409,6 +429,7 @@ def test_releases_that_eks_lacks_are_errors_with_those_it_has():
     assert image.remedy == "set ami.release_version of its pools to 1.35.9-20260828"
 
 
+@pytest.mark.thorough
 def test_spot_without_its_role_is_told():
     def missing(asked: Mapping[str, Any], region: str) -> Mapping[str, Any]:
         raise Refused("NoSuchEntity")
@@ -420,6 +441,7 @@ def test_spot_without_its_role_is_told():
     assert spot.request == "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
 
 
+@pytest.mark.thorough
 def test_names_that_are_taken_are_told():
     stub = well().but(
         eks_DescribeCluster=lambda asked, region: {"cluster": {"name": asked["name"]}},
@@ -430,6 +452,7 @@ def test_names_that_are_taken_are_told():
     assert said(findings, "log group /aws/eks/inf2-llama3/cluster: the name is free").verdict == "ok"
 
 
+@pytest.mark.thorough
 def test_what_is_given_is_judged_by_account_region_and_state():
     findings = of(examine(wide(), well().account()), "given by the stack")
     assert {one.verdict for one in findings} == {"ok"}
@@ -469,6 +492,7 @@ def test_an_image_is_read_as_container_runtimes_do(given_: str, shown: str):
     assert reference(given_).shown == shown
 
 
+@pytest.mark.thorough
 def test_an_image_that_a_rule_fetches_is_not_known_and_one_that_nothing_has_is_an_error():
     failures = [{"failureCode": "ImageNotFound", "failureReason": "Requested image not found"}]
     rules = [{"ecrRepositoryPrefix": "ecr-public", "upstreamRegistryUrl": "public.ecr.aws"}]
@@ -486,6 +510,7 @@ def test_an_image_that_a_rule_fetches_is_not_known_and_one_that_nothing_has_is_a
 # -- prices ----------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_prices_become_a_file_that_commands_read(tmp_path, capsys, recorded_once):
     graph = recorded("inf2-llama3")
     findings = examine(graph, well().account())
@@ -503,6 +528,7 @@ def test_prices_become_a_file_that_commands_read(tmp_path, capsys, recorded_once
     assert read_price_file(file)["us-east-2"]["m5.xlarge"].spot == 0.101
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("listed", [[], ["no JSON"], ["[]"], ['{"terms": {"OnDemand": []}}'], ['{"terms": 3}']])
 def test_a_price_list_without_a_price_is_not_known(listed: list[str]):
     stub = well().but(pricing_GetProducts=lambda asked, region: {"PriceList": listed})
@@ -511,6 +537,7 @@ def test_a_price_list_without_a_price_is_not_known(listed: list[str]):
     assert price_file(findings) == ""
 
 
+@pytest.mark.thorough
 def test_two_prices_are_not_known():
     def twice(asked: Mapping[str, Any], region: str) -> Mapping[str, Any]:
         (one,) = well().replies["pricing.GetProducts"](asked, region)["PriceList"]

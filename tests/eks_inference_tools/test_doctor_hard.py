@@ -28,8 +28,6 @@ from mutations import cases
 from stackgraph.recorder.lazy_sdk import lazy_sdks
 from stub_account import Refused, StubAccount, well
 
-pytestmark = pytest.mark.thorough
-
 LOADER = create_loader()
 
 
@@ -100,6 +98,7 @@ def readable(findings: Findings) -> None:
     document.render("s", findings)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(cases(20)))
 def test_any_answer_of_the_right_shape_makes_findings(seed: int):
     generated = Generated(seed)
@@ -108,6 +107,7 @@ def test_any_answer_of_the_right_shape_makes_findings(seed: int):
     readable(examine(wide(), stub.account()))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("code", ["", "InternalError", "OptInRequired", "ValidationException", "Throttling"])
 def test_any_error_leaves_a_question_open_and_nothing_else(code: str):
     def failing(asked: Mapping[str, Any], region: str) -> Mapping[str, Any]:
@@ -122,6 +122,7 @@ def test_any_error_leaves_a_question_open_and_nothing_else(code: str):
     assert f"eks:DescribeClusterVersions in us-east-2 failed: {code}" in said(findings, "Kubernetes 1.35: ").text
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "error",
     [
@@ -142,6 +143,7 @@ def test_a_network_that_fails_is_told(error: Exception):
     assert "https://eks.example" in told.text
 
 
+@pytest.mark.thorough
 def test_credentials_that_need_a_login_meanwhile_are_one_error():
     def failing(asked: Mapping[str, Any], region: str) -> Mapping[str, Any]:
         raise exceptions.UnauthorizedSSOTokenError()
@@ -151,6 +153,7 @@ def test_credentials_that_need_a_login_meanwhile_are_one_error():
     assert "the credentials cannot be used" in error.text
 
 
+@pytest.mark.thorough
 def test_an_endpoint_that_is_no_address_is_told(monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL_EKS", "nonsense")
     found = said(examine(recorded("inf2-llama2"), well().account()), "Kubernetes 1.35: ")
@@ -181,6 +184,7 @@ def test_pages_are_joined_also_empty_ones():
     assert (found.verdict, found.facts["value"]) == ("error", 1.0)
 
 
+@pytest.mark.thorough
 def test_an_answer_without_an_end_is_left():
     stub = paged([], endless=True)
     found = said(examine(recorded("inf2-llama2"), stub.account()), "Inf instances")
@@ -189,6 +193,7 @@ def test_an_answer_without_an_end_is_left():
     assert len(asked) == MOST_PAGES + 1
 
 
+@pytest.mark.thorough
 def test_a_page_that_comes_again_is_told():
     stub = well()
     stub.replies["service-quotas.ListServiceQuotas"] = lambda asked, region: {"Quotas": [], "NextToken": "same"}
@@ -197,6 +202,7 @@ def test_a_page_that_comes_again_is_told():
     )
 
 
+@pytest.mark.thorough
 def test_a_huge_account_is_counted():
     stub = well(inf=1e9)
     stub.replies["ec2.DescribeInstances"] = lambda asked, region: {
@@ -236,6 +242,7 @@ class _Raw:
         yield self.body
 
 
+@pytest.mark.thorough
 def test_throttling_is_waited_for_and_then_told(monkeypatch):
     waited: list[float] = []
     monkeypatch.setattr("botocore.endpoint.time.sleep", waited.append)
@@ -255,6 +262,7 @@ def test_an_account_that_takes_too_long_is_left(monkeypatch):
     assert answer == Unanswered("not asked: the account had not answered everything after 180 s")
 
 
+@pytest.mark.thorough
 def test_after_ctrl_c_nothing_more_is_asked():
     stub = well()
 
@@ -270,6 +278,7 @@ def test_after_ctrl_c_nothing_more_is_asked():
 # -- graphs ----------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_stacks_with_any_option_are_examined():
     with lazy_sdks():
         graphs = [covering_graphs.recorded(one, secrets=True) for one in covering.covering_set()[::12]]
@@ -294,6 +303,7 @@ class ByMoto(Account):
             return Unanswered("moto lacks it")
 
 
+@pytest.mark.thorough
 def test_the_wire_of_what_moto_answers():
     with moto.mock_aws():
         session = boto3.Session("AKIAIOSFODNN7EXAMPLE", "example")

@@ -29,8 +29,6 @@ from eks_inference_tools.fitting.trials import QUANTIZATIONS, VLLM
 from golden import assert_golden
 from open_stacks import minimal
 
-pytestmark = pytest.mark.thorough
-
 SOME = ("Llama-3.3-70B", "Qwen3-32B", "GPT-OSS-120B", "Llama-2-13B", "OPT-350M")
 REGION = "us-west-2"
 
@@ -67,6 +65,7 @@ def plan(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str, s
 # -- what it says ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["Llama-3.3-70B", "Qwen3-32B"])
 def test_the_table(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = plan(capsys, "--model", name, "--region", REGION)
@@ -74,6 +73,7 @@ def test_the_table(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert_golden(f"plan/{name}.txt", out)
 
 
+@pytest.mark.thorough
 def test_what_no_node_holds_is_told_with_what_was_not_tried(capsys: pytest.CaptureFixture[str]) -> None:
     wide = ("--model", "DeepSeek-R1", "--region", REGION)
     for families in (("p5", "g6e"), ("p5en", "p5")):
@@ -130,6 +130,7 @@ def test_what_cannot_be_searched_is_named(options: tuple[str, ...], said: str, c
     assert said in err
 
 
+@pytest.mark.thorough
 def test_an_engine_that_serves_the_model_nowhere_is_said_of_each_type(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = plan(capsys, "--model", "Qwen3-8B", "--engine", "neuron-2.26-vllm-0.9", "--family", "inf2", "trn2")
     assert code == 0
@@ -170,6 +171,7 @@ def stack_of(row: Row) -> StackSpec:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", SOME)
 @settings(max_examples=25)
 @given(position=st.integers(min_value=0, max_value=10**6))
@@ -180,6 +182,7 @@ def test_what_is_listed_passes_the_rules(name: str, position: int) -> None:
     assert [fault.rule for fault in verdict.faults] == [], (row.trial.instance.name, row.trial.server)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", SOME)
 def test_prices_order_the_rows_and_each_refusal_cites_a_rule_or_says_why(name: str) -> None:
     found, ids = found_of(name), {one.id for one in spec_rules()}
@@ -202,6 +205,7 @@ def test_an_engine_whose_support_ends_loses_to_a_dearer_node() -> None:
     assert all(row.trial.engine.ends for row in cheaper)
 
 
+@pytest.mark.thorough
 def test_what_fp8_would_save_is_said() -> None:
     found = search_once(replace(found_of("Qwen3-32B").wish, quantized=("published",)), PriceBook(({},)))
     saving = quantized_for_less(found, found.rows[0], PriceBook(({},)))
@@ -213,6 +217,7 @@ def test_what_fp8_would_save_is_said() -> None:
     assert quantized_for_less(found_of("Qwen3-32B"), found.rows[0], PriceBook(({},))) is None  # everything was asked for
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["Llama-3.1-8B", "Llama-3.3-70B", "Qwen3-32B", "OPT-350M"])
 def test_open_keys_choose_the_first_row_of_their_instance_type(name: str) -> None:
     wanted = model(name)
@@ -226,6 +231,7 @@ def test_open_keys_choose_the_first_row_of_their_instance_type(name: str) -> Non
         assert (server.engine, server.tensor_parallel) == (trial.engine.name, trial.tensor_parallel), instance
 
 
+@pytest.mark.thorough
 def test_each_cheaper_instance_type_is_listed_or_refused() -> None:
     found = found_of("Llama-3.3-70B")
     cheapest = found.rows[0].usd_per_hour
@@ -260,6 +266,7 @@ def planted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     use(Own(), of_stack=True)
 
 
+@pytest.mark.thorough
 def test_a_cheaper_type_that_cannot_hold_the_model_is_refused_and_one_that_can_is_first(planted: tuple[int, PriceBook]) -> None:
     devices, book = planted
     wanted = model("Llama-3.3-70B")

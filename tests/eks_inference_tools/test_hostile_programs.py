@@ -14,8 +14,6 @@ from eks_inference_tools.revisions.recorders import _Recorders
 from stackgraph.diff.recorded import read_answer
 from stackgraph.problems import Problem
 
-pytestmark = pytest.mark.thorough
-
 PRINTS = """
 import atexit, os, subprocess, sys
 subprocess.run(["echo", "printed by a child"])
@@ -86,6 +84,7 @@ def test_what_a_program_raises_is_an_error_of_the_program(program, said, project
     assert captured.err.replace("\n", "").isprintable()
 
 
+@pytest.mark.thorough
 def test_what_a_program_prints_stays_out_of_the_output_which_is_json_in_any_encoding(project):
     (project / "__main__.py").write_text(PRINTS + "import pulumi\npulumi.export('a', 'é→')\n")
     done = run("preview dev --format json", PYTHONIOENCODING="ascii")
@@ -95,6 +94,7 @@ def test_what_a_program_prints_stays_out_of_the_output_which_is_json_in_any_enco
     assert done.stderr.count("printed") == 4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "left",
     [
@@ -108,6 +108,7 @@ def test_what_a_program_leaves_to_the_end_changes_nothing(project, left: str):
     assert (done.returncode, "ValueError: mine" in done.stderr) == (2, True)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "program",
     [
@@ -124,6 +125,7 @@ def test_a_program_that_only_tidies_up_has_its_graph(program, project):
     assert json.loads(done.stdout)["outputs"] == {"a": 1}
 
 
+@pytest.mark.thorough
 def test_what_a_program_prints_stays_out_of_the_answer_of_a_recorder(project):
     (project / "__main__.py").write_text(PRINTS)
     asked = {
@@ -141,6 +143,7 @@ def test_what_a_program_prints_stays_out_of_the_answer_of_a_recorder(project):
     assert read_answer(answer).graph is not None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "answer",
     [
@@ -158,6 +161,7 @@ def test_an_answer_that_is_none_is_a_problem_of_its_stack(answer):
     assert problem.message.startswith("the recording process gave no valid answer: ")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("redirection", "code"),
     [("> /dev/full", 2), (">&-", 2), ("-o out.txt >&- 2>&- <&-", 0)],
@@ -171,6 +175,7 @@ def test_an_output_that_takes_nothing_is_an_error_without_a_traceback(redirectio
     assert (project / "out.txt").exists() == (code == 0)
 
 
+@pytest.mark.thorough
 def test_a_file_that_is_written_again_keeps_its_link_and_its_mode(project):
     target = project / "target"
     target.write_text("old")
@@ -185,6 +190,7 @@ def test_a_file_that_is_written_again_keeps_its_link_and_its_mode(project):
 ODD = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e\x7f"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "arguments", ["check", "check --format json", "preview", "preview --format json", "preview --format manifests"]
 )
@@ -208,6 +214,7 @@ def test_no_name_value_or_warning_controls_a_terminal(arguments, project, capsys
         assert "\x1b[2J" not in shown
 
 
+@pytest.mark.thorough
 def test_no_key_of_a_stack_file_controls_a_terminal(project, capsys):
     (project / "Pulumi.dev.yaml").write_text('config: {}\n"a\\e]0;x\\a\\u202e\\nerror: b": 1\n')
     for command in ("check", "preview"):

@@ -12,6 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clones import copy_project
 from conftest import PROJECT, ROOT
 from eks_inference.catalog.models import model
 from eks_inference.catalog.zones import regions, zone_ids
@@ -28,14 +29,10 @@ from eks_inference_tools.program import programs, unwritten
 from golden import assert_golden
 from stackgraph.recorder.bounded_yaml import compose
 
-pytestmark = pytest.mark.thorough
-
 
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("Pulumi.yaml", "infra", "stacks"):
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, tmp_path / name)
+    copy_project(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -64,6 +61,7 @@ WRITTEN = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", WRITTEN)
 def test_the_file_and_what_is_said(case: str, clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = new(capsys, "mine", *WRITTEN[case])
@@ -73,6 +71,7 @@ def test_the_file_and_what_is_said(case: str, clone: Path, capsys: pytest.Captur
     assert_golden(f"new/{case}.txt", out)
 
 
+@pytest.mark.thorough
 def test_what_it_wrote_is_checked_and_previewed(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert new(capsys, "mine", "--model", "OPT-350M", "--region", "us-west-2", *FEW)[0] == 0
     assert main(["check", "mine"]) == 0
@@ -92,6 +91,7 @@ def rows(name: str, region: str) -> tuple[Row, ...]:
 SEVERAL = (("Llama-3.3-70B", "us-east-2"), ("Qwen3-8B", "us-west-2"), ("GPT-OSS-120B", "us-east-1"), ("DeepSeek-V3", "us-west-2"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "region"), SEVERAL)
 @settings(max_examples=25)
 @given(position=st.integers(min_value=0, max_value=10**6))
@@ -104,6 +104,7 @@ def test_each_file_passes_the_rules_about_specs(name: str, region: str, position
     assert all(reason for reason in verdict.silenced.values())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "region"), SEVERAL)
 def test_the_whole_stack_can_run(name: str, region: str) -> None:
     row = rows(name, region)[len(rows(name, region)) // 2]
@@ -147,6 +148,7 @@ def test_every_section_is_taken_from_another_stack_or_known_to_be_its_own() -> N
     assert (set(TAKEN) & own, set(TAKEN) | own) == (set(), set(StackSpec.model_fields))
 
 
+@pytest.mark.thorough
 def test_what_another_stack_has_of_its_own_stays_there(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A gateway and endpoints name servers, and a monitor reads devices."""
     file = clone / "stacks" / "Pulumi.inf2-llama2.yaml"
@@ -164,6 +166,7 @@ def test_what_another_stack_has_of_its_own_stays_there(clone: Path, capsys: pyte
     assert spec.observability.prometheus
 
 
+@pytest.mark.thorough
 def test_the_catalog_of_another_stack_may_be_named_again(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copy(ROOT / "tests" / "data" / "ours.toml", clone / "ours.toml")
     for name, like in (("ours", ()), ("mine", ("--like", "ours"))):
@@ -172,6 +175,7 @@ def test_the_catalog_of_another_stack_may_be_named_again(clone: Path, capsys: py
     assert "catalog:\n    - ./ours.toml" in (clone / "stacks" / "Pulumi.mine.yaml").read_text()
 
 
+@pytest.mark.thorough
 def test_an_instance_type_of_ones_own_lacks_zones_that_nobody_told(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copy(ROOT / "tests" / "data" / "ours.toml", clone / "ours.toml")
     code, out, _ = new(capsys, "mine", "--catalog", "ours.toml", "--model", "Our-1B", "--instance", "g99.4xlarge")
@@ -180,6 +184,7 @@ def test_an_instance_type_of_ones_own_lacks_zones_that_nobody_told(clone: Path, 
     assert "# Give zone_ids: those of the network that offer g99" in (clone / "stacks" / "Pulumi.mine.yaml").read_text()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("region", regions())
 def test_every_region_with_accelerators_gets_a_stack(region: str) -> None:
     """Some lack the usual type of core nodes."""
@@ -195,6 +200,7 @@ def test_every_region_with_accelerators_gets_a_stack(region: str) -> None:
     assert [(one.rule.id, one.reason) for one in verdict.findings if not one.reason] == []
 
 
+@pytest.mark.thorough
 def test_a_config_of_the_project_stays_a_file(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = ROOT / "tests" / "data" / "model_configs" / "Qwen3-32B.json"
     code, _, err = new(capsys, "mine", "--config", str(config), "--model", "ours/llm")
@@ -223,6 +229,7 @@ def test_a_config_does_not_say_where_its_weights_are(
 # -- what it never does ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -256,6 +263,7 @@ def test_what_cannot_be_written_leaves_no_file(
     assert {name: (clone / "stacks" / name).read_bytes() for name in names(clone)} == before
 
 
+@pytest.mark.thorough
 def test_a_folder_that_nobody_can_write_to(
     clone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -273,6 +281,7 @@ def test_a_folder_that_nobody_can_write_to(
 # -- what it asks ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_it_asks_on_a_terminal_for_what_is_open(
     clone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

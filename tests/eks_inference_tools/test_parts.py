@@ -36,8 +36,6 @@ from stackgraph.problems import ProblemsFound
 from stackgraph.recorder.recording import record
 from vectors.graph import PREFIX, VECTORS, associated, cluster, graph, kubernetes, node_group, pods, resource, storage_class
 
-pytestmark = pytest.mark.thorough
-
 CLUSTER = "aws:eks/cluster:Cluster"
 REGIONS = {"east": "us-east-1", "west": "us-west-2"}
 
@@ -87,6 +85,7 @@ def examples(id_: str) -> tuple[Callable[[], GraphFacts], Callable[[], GraphFact
     return VECTORS[id_].passes, VECTORS[id_].fails
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("id_", sorted(VECTORS))
 def test_two_clusters_are_judged_as_each_alone(id_: str):
     """Every vector of a rule in the one half, with every vector of it and of the next rule in the other."""
@@ -97,6 +96,7 @@ def test_two_clusters_are_judged_as_each_alone(id_: str):
         assert judged(program(east, west)) == alone
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("id_", sorted(VECTORS))
 def test_a_half_breaks_the_rule_that_its_vector_breaks(id_: str):
     """Otherwise the test above would compare nothing with nothing."""
@@ -104,6 +104,7 @@ def test_a_half_breaks_the_rule_that_its_vector_breaks(id_: str):
     assert id_ in {rule.id for rule, judgement in found if not judgement.holds}
 
 
+@pytest.mark.thorough
 def test_the_overview_of_two_clusters_is_that_of_each():
     def scaler(most: int) -> Resource:
         spec = {"scaleTargetRef": {"kind": "Deployment", "name": "server"}, "maxReplicas": most}
@@ -149,6 +150,7 @@ def test_two_providers_of_one_cluster_are_one_cluster():
     assert list(clusters_of(one, other, by(one, "gp2"), by(other, "gp3")).values()) == [["gp2", "gp3"]]
 
 
+@pytest.mark.thorough
 def test_providers_of_unknown_clusters_are_different_clusters():
     one, other = reaching("one", kubeconfig="<unknown>"), reaching("other", kubeconfig="<unknown>")
     assert [*clusters_of(one, other, by(one, "gp2"), by(other, "gp3")).values()] == [["gp2"], ["gp3"]]
@@ -160,6 +162,7 @@ def test_a_cluster_made_elsewhere_is_known_by_its_name():
     assert found == {"blue": ["a", "gp2"], "green": ["b", "gp3"]}
 
 
+@pytest.mark.thorough
 def test_the_only_provider_reaches_the_only_cluster():
     provider = reaching("default_4_1_0")
     assert clusters_of(cluster(), provider, by(provider, "gp3"), node_group(clusterName="cluster")) == {
@@ -168,6 +171,7 @@ def test_the_only_provider_reaches_the_only_cluster():
     assert clusters_of(provider, by(provider, "gp3"), addon("a", "blue")) == {"blue": ["a", "gp3"]}
 
 
+@pytest.mark.thorough
 def test_what_no_provider_can_tell_may_belong_to_any():
     one, other = reaching("one", kubeconfig="<a>"), reaching("other", kubeconfig="<b>")
     found = clusters_of(one, other, by(one, "gp2"), by(other, "gp3"), addon("a", "blue"))
@@ -188,6 +192,7 @@ def test_clusters_of_one_name_in_two_regions_stay_apart():
     assert [urn for urn in broken if "west" in urn] == broken != []
 
 
+@pytest.mark.thorough
 def test_the_agent_of_a_cluster_that_the_program_does_not_make_is_not_judged():
     (association,) = associated().graph.of_type("aws:eks/podIdentityAssociation:PodIdentityAssociation")
     (of_theirs,) = (judgement for id_, judgement in judged(program([association])) if id_ == "EKS001")
@@ -196,6 +201,7 @@ def test_the_agent_of_a_cluster_that_the_program_does_not_make_is_not_judged():
     assert [judgement.unjudged for id_, judgement in judged(program(installed)) if id_ == "EKS001"] == [None]
 
 
+@pytest.mark.thorough
 def test_nodes_in_the_network_of_another_cluster_are_seen():
     """Ids that only a deployment knows tell a constructor nothing."""
 
@@ -219,6 +225,7 @@ def test_nodes_in_the_network_of_another_cluster_are_seen():
 # -- commands that look at one cluster -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_command_about_one_cluster_takes_the_named_one():
     east, west = reaching("one", clusterIdentifier="blue"), reaching("other", clusterIdentifier="green")
     both = graph(east, west, by(east, "gp2"), by(west, "gp3")).graph
@@ -230,6 +237,7 @@ def test_a_command_about_one_cluster_takes_the_named_one():
     assert part_of(graph(east, by(east, "gp2")).graph, None).named("gp2")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", ["verify", "simulate"])
 def test_commands_say_that_a_program_has_several_clusters(tmp_path, monkeypatch, capsys, command: str):
     (tmp_path / "Pulumi.yaml").write_text("name: team\nruntime: python\n")
@@ -265,6 +273,7 @@ def two_platforms(*names: str) -> Graph:
     return record(build, project="two", stack="dev", config={"aws:region": "eu-west-1"})
 
 
+@pytest.mark.thorough
 def test_two_platforms_are_judged_and_shown_as_each_alone():
     both, alone = two_platforms("east", "west"), [two_platforms(name) for name in REGIONS]
     assert judged(both) == judged(alone[0]) | judged(alone[1])

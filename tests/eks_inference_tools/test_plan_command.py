@@ -17,8 +17,6 @@ from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.presentation.feasibility import render_text
 from golden import assert_golden
 
-pytestmark = pytest.mark.thorough
-
 SHOWN = [
     ("Llama-2-13B", "inf2.48xlarge"),
     ("Llama-3.3-70B", "trn2.48xlarge"),
@@ -40,6 +38,7 @@ def test_the_table(name: str, instance: str, capsys: pytest.CaptureFixture[str])
     assert_golden(f"plan/{name}-{instance}.txt", out)
 
 
+@pytest.mark.thorough
 def test_every_table_fits_a_terminal_and_agrees_with_the_json() -> None:
     types = list(instance_types().values())
     for position, wanted in enumerate(models()):
@@ -57,6 +56,7 @@ def test_every_table_fits_a_terminal_and_agrees_with_the_json() -> None:
                 assert split.refusal in line
 
 
+@pytest.mark.thorough
 def test_lengths_and_engine_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--model", "Llama-3.3-70B", "--instance", "trn2.48xlarge", "--format", "json")
     code, out, _ = plan(capsys, *options, "--engine", "neuron-2.31-vllm-0.16", "--max-model-len", "12288", "3000")
@@ -74,6 +74,7 @@ def test_lengths_and_engine_can_be_chosen(capsys: pytest.CaptureFixture[str]) ->
     )
 
 
+@pytest.mark.thorough
 def test_a_repository_is_a_name_too(capsys: pytest.CaptureFixture[str]) -> None:
     _, by_name, _ = plan(capsys, "--model", "llama-2-13b", "--instance", "inf2.48xlarge")
     _, by_repository, _ = plan(capsys, "--model", "NousResearch/Llama-2-13b-chat-hf", "--instance", "inf2.48xlarge")
@@ -102,6 +103,7 @@ def test_what_cannot_be_used_is_named(options: dict[str, str], said: tuple[str, 
         assert text in err
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("length", ["0", "-4", "4k", "4096.0"])
 def test_a_length_is_a_number_of_tokens(length: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -122,6 +124,7 @@ def test_nothing_fits_is_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
 CONFIGS = Path(__file__).parent.parent / "data" / "model_configs"
 
 
+@pytest.mark.thorough
 def test_a_config_is_planned_like_a_row_of_the_catalog(capsys: pytest.CaptureFixture[str]):
     place = ["--instance", "p5.48xlarge", "--max-model-len", "131072", "--format", "json"]
     assert main(["plan", "--config", str(CONFIGS / "GPT-OSS-120B.json"), *place]) == 0
@@ -134,6 +137,7 @@ def test_a_config_is_planned_like_a_row_of_the_catalog(capsys: pytest.CaptureFix
     assert one["fits"][0]["most_sequences"] == 1
 
 
+@pytest.mark.thorough
 def test_the_text_says_what_is_windowed_latent_quantized_and_left_out(capsys: pytest.CaptureFixture[str]):
     place = ["--instance", "p5.48xlarge", "--max-model-len", "2048"]
     assert main(["plan", "--config", str(CONFIGS / "Gemma-3-27B.json"), *place]) == 0
@@ -164,12 +168,14 @@ def test_what_is_no_config_is_told_with_its_file(text: str, said: str, tmp_path:
     assert "allowed: " in told
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", ["nowhere.json", "/", "a\0b", "x" * 5000])
 def test_a_config_that_cannot_be_read_is_told(path: str, capsys: pytest.CaptureFixture[str]):
     assert main(["plan", "--config", path, "--instance", "p5.48xlarge"]) == 2
     assert "--config: this file cannot be read" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("place", [("--instance", "g6e.xlarge"), ("--family", "g6e", "--quantization", "fp8")])
 def test_a_config_may_come_through_a_pipe(place: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """As of `--config <(curl …)`: what is read once is gone."""
@@ -183,6 +189,7 @@ def test_a_config_may_come_through_a_pipe(place: tuple[str, ...], tmp_path: Path
     assert "Qwen3-32B" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["a/b c", "../x", "/", "a/b\nc", 'a/"b', "a/..", "a/b/c", "a b"])
 @pytest.mark.parametrize("place", [("--instance", "g6e.xlarge"), ("--family", "g6e")])
 def test_a_model_of_a_config_has_a_name_that_a_repository_may_have(
@@ -192,11 +199,13 @@ def test_a_model_of_a_config_has_a_name_that_a_repository_may_have(
     assert "error: --model: the model of --config needs a name" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_a_model_that_no_engine_serves_is_told_with_its_architecture(capsys: pytest.CaptureFixture[str]):
     assert main(["plan", "--config", str(CONFIGS / "DeepSeek-V3.json"), "--instance", "inf2.48xlarge"]) == 2
     assert "no engine serves DeepSeek-V3 (architecture deepseek_v3) on inf2" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_a_plan_without_a_model_says_how_to_name_one(capsys: pytest.CaptureFixture[str]):
     assert main(["plan", "--instance", "p5.48xlarge"]) == 2
     assert "give its config.json with --config" in capsys.readouterr().err

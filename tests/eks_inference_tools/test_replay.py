@@ -30,8 +30,6 @@ from stackgraph.graph.document import Graph
 from stackgraph.presentation.terminal import WIDTH
 from stackgraph.problems import ProblemsFound
 
-pytestmark = pytest.mark.thorough
-
 STACK = "gpu-opt350m"
 
 
@@ -65,6 +63,7 @@ def test_its_rules_are_verbatim() -> None:
     assert len(files) == 3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stack", ["inf2-llama2", "inf2-llama3", "trn2-di", "trn2-di-pair"])
 def test_other_stacks_are_refused_with_a_word(stack: str) -> None:
     with pytest.raises(ProblemsFound, match="kind hpa"):

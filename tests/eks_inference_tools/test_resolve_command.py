@@ -15,8 +15,6 @@ from golden import assert_golden
 from open_stacks import STACK_KEY, minimal, written_out
 from stackgraph.recorder.bounded_yaml import compose
 
-pytestmark = pytest.mark.thorough
-
 MINE = """\
 config:
   aws:region: us-west-2
@@ -57,6 +55,7 @@ def test_a_short_file_is_written_out_with_what_decides(clone, capsys):
     assert_golden("resolve/mine.yaml", resolved(capsys, "mine", "--without-defaults"))
 
 
+@pytest.mark.thorough
 def test_what_is_printed_is_the_same_stack(clone, capsys):
     before = parse_stack(json.dumps(stack_in(MINE)))
     for options in ((), ("--without-defaults",)):
@@ -65,6 +64,7 @@ def test_what_is_printed_is_the_same_stack(clone, capsys):
         assert not after.resolved, "nothing is open any more"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stack", STACKS)
 def test_a_shipped_stack_leaves_nothing_open_that_follows(stack, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
@@ -74,6 +74,7 @@ def test_a_shipped_stack_leaves_nothing_open_that_follows(stack, monkeypatch, ca
     assert "follows" not in {origin for _, origin, _ in origins(resolved(capsys, stack, "--format", "json")).values()}
 
 
+@pytest.mark.thorough
 def test_every_option_reads_back():
     for number, example in enumerate(covering.covering_set()):
         spec = parse_stack(json.dumps(example.stack))
@@ -102,6 +103,7 @@ def test_json_has_the_origin_of_every_value(clone, capsys):
     assert fewer == {path: one for path, one in found.items() if one[1] != "schema"}
 
 
+@pytest.mark.thorough
 def test_secrets_are_not_printed(clone, capsys):
     for options in ((), ("--format", "json")):
         text = resolved(capsys, "mine", *options)
@@ -109,6 +111,7 @@ def test_secrets_are_not_printed(clone, capsys):
     assert "# eks-inference:servingApiKey: a secret, which is not shown" in resolved(capsys, "mine")
 
 
+@pytest.mark.thorough
 def test_a_file_in_which_nothing_follows_tells_why(clone, capsys):
     (clone / "stacks" / "Pulumi.mine.yaml").write_text(MINE.replace("Qwen/Qwen3-8B", "some/thing"))
     assert main(["resolve", "mine"]) == 2

@@ -25,8 +25,6 @@ from simulation_reports import EVERYTHING, WELL
 from stackgraph.graph.document import Graph
 from stackgraph.problems import Problem, ProblemsFound
 
-pytestmark = pytest.mark.thorough
-
 # -- options ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -169,6 +167,7 @@ def test_it_is_kept_until_something_ends(stage: Stage, capsys: pytest.CaptureFix
     assert not stage.running
 
 
+@pytest.mark.thorough
 def test_programs_that_are_missing_are_all_named(tmp_path: Path):
     """Nothing on PATH, nothing in the cache."""
     environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
@@ -208,6 +207,7 @@ sys.exit(main(["simulate", "--program", "small"]))
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_whoever_ends_it_leaves_nothing(number: signal.Signals, tmp_path: Path):
     small = tmp_path / "small"

@@ -12,13 +12,12 @@ from stackgraph.graph.document import Graph
 from stackgraph.views.page import render_html
 from stackgraph.views.tree import render_tree
 
-pytestmark = pytest.mark.thorough
-
 
 def test_tree() -> None:
     assert_golden("preview/tree.txt", render_tree(recorded(), eks()))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("width", [40, 100])
 def test_no_line_is_longer_than_the_terminal(shipped: Graph, width: int) -> None:
     assert max(map(len, render_tree(shipped, eks(), width=width).splitlines())) <= width
@@ -38,6 +37,7 @@ def test_facts_lead_to_their_resources() -> None:
     assert "5 aws.amazon.com/neuron" in page
 
 
+@pytest.mark.thorough
 @given(odd=odd_graphs(), width=st.integers(20, 160))
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_any_graph_can_be_shown(odd: Graph, width: int) -> None:

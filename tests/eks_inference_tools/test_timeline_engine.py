@@ -25,7 +25,7 @@ from eks_inference_tools.timeline.timeline import timeline
 from engine import cli, remote
 from stackgraph.recorder.recording import record
 
-pytestmark = [pytest.mark.thorough, pytest.mark.skipif(bool(cli.missing()), reason=cli.missing())]
+pytestmark = pytest.mark.skipif(bool(cli.missing()), reason=cli.missing())
 
 SCALED_S = {"create": 16.0, "delete": 10.0}
 """What all steps of a run are to take together."""
@@ -33,6 +33,7 @@ PARALLEL = 16
 """What the engine does at once on four CPUs (``defaultParallel`` of pulumi/pulumi, pkg/cmd/pulumi/operations/up.go)."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stack", STACKS)
 def test_a_shipped_stack_goes_as_planned(stack: str, tmp_path: Path) -> None:
     config, secrets = PROJECT.config(PROJECT.stack_file(stack)), {f"{PROJECT.name}:{key}": f"a-{key}" for key in CONFIG_SECRETS}

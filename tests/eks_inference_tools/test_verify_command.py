@@ -26,8 +26,6 @@ from stackgraph.graph.document import Graph
 from stackgraph.problems import ProblemsFound
 from stand_ins_on_path import answer
 
-pytestmark = pytest.mark.thorough
-
 KUBECTL = Path(stand_in_kubectl.__file__)
 
 
@@ -96,6 +94,7 @@ def test_the_command_passes_a_healthy_cluster(cli, llama3, cluster):
     assert cli.err == ""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("minor", "code"), [("35", 0), ("34", 1)])
 def test_the_version_that_counts_is_the_one_a_server_speaks(cli, cluster, minor, code):
     """Since 1.33 an API server says in ``/version`` which one it emulates; most emulate their own."""
@@ -104,6 +103,7 @@ def test_the_version_that_counts_is_the_one_a_server_speaks(cli, cluster, minor,
     assert (f"v1.34, spoken by {cluster.version}" in cli.out) == (code == 1)
 
 
+@pytest.mark.thorough
 def test_the_command_only_reads_and_reads_each_thing_once(cli, cluster):
     cli.answer(cluster.state())
     cli.run()
@@ -113,6 +113,7 @@ def test_the_command_only_reads_and_reads_each_thing_once(cli, cluster):
     assert all(any(word.startswith("--request-timeout=") for word in call) for call in cli.calls())
 
 
+@pytest.mark.thorough
 def test_values_in_the_secrets_of_helm_are_never_asked_for(cli, cluster):
     """A table of names and labels; with -o json or yaml kubectl would fetch and print the Secrets themselves."""
     cli.answer(cluster.state())
@@ -143,6 +144,7 @@ def test_the_json_form_holds_the_same(cli, cluster):
     assert set(waiting) == {"area", "subject", "verdict", "found", "expected", "next"}
 
 
+@pytest.mark.thorough
 def test_options_for_kubectl_reach_it(cli, cluster, tmp_path):
     cli.answer(cluster.state())
     other = tmp_path / "other"
@@ -151,11 +153,13 @@ def test_options_for_kubectl_reach_it(cli, cluster, tmp_path):
     assert all(call[:4] == ["--kubeconfig", str(other), "--context", "tunnel"] for call in cli.calls())
 
 
+@pytest.mark.thorough
 def test_without_kubectl_nothing_is_checked(cli, cluster):
     (cli.bin / "kubectl").unlink()
     assert "there is no kubectl on PATH" in cli.refused()
 
 
+@pytest.mark.thorough
 def test_without_a_kubeconfig_the_command_that_makes_one_is_named(cli, cluster, tmp_path, monkeypatch):
     cli.answer(cluster.state())
     said = cli.refused("--kubeconfig", str(tmp_path / "none"))
@@ -168,6 +172,7 @@ def test_without_a_kubeconfig_the_command_that_makes_one_is_named(cli, cluster, 
     assert cli.run() == 0, "inside a pod kubectl needs no kubeconfig"
 
 
+@pytest.mark.thorough
 def test_a_kubeconfig_of_another_cluster_is_refused_before_anything_is_asked(cli, cluster):
     state = cluster.state()
     state["config"]["current-context"] = "other"
@@ -183,6 +188,7 @@ def test_a_kubeconfig_of_another_cluster_is_refused_before_anything_is_asked(cli
     assert "no current context" in cli.refused()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("error", "said", "hint"),
     [
@@ -207,6 +213,7 @@ def test_a_cluster_that_does_not_answer_says_why(cli, cluster, error, said, hint
     assert "memcache.go" not in message
 
 
+@pytest.mark.thorough
 def test_a_kubeconfig_that_is_no_kubeconfig_is_said(cli, cluster):
     state = cluster.state()
     state["errors"] = {"config view": error_text("bad-kubeconfig")}
@@ -214,6 +221,7 @@ def test_a_kubeconfig_that_is_no_kubeconfig_is_said(cli, cluster):
     assert "create a new kubeconfig" in cli.refused()
 
 
+@pytest.mark.thorough
 def test_who_may_see_nothing_is_told_so(cli, cluster):
     state = cluster.state()
     state["errors"] = {"*": error_text("forbidden"), "get --raw": ""}
@@ -221,6 +229,7 @@ def test_who_may_see_nothing_is_told_so(cli, cluster):
     assert 'User "nobody" cannot list resource "nodes"' in cli.refused()
 
 
+@pytest.mark.thorough
 def test_who_may_see_a_part_gets_verdicts_on_that_part(cli, cluster):
     state = cluster.state()
     state["errors"] = {"get nodes": error_text("forbidden"), "get secrets": error_text("forbidden")}
@@ -230,6 +239,7 @@ def test_who_may_see_a_part_gets_verdicts_on_that_part(cli, cluster):
     assert "ok       RayService vllm/vllm-llama3-inf2" in cli.out
 
 
+@pytest.mark.thorough
 def test_a_kind_that_is_not_installed_is_a_failure(cli, cluster):
     state = cluster.state()
     state["errors"] = {"get nodepools.karpenter.sh": error_text("not-installed")}
@@ -238,18 +248,21 @@ def test_a_kind_that_is_not_installed_is_a_failure(cli, cluster):
     assert "the cluster does not have this kind" in cli.out
 
 
+@pytest.mark.thorough
 def test_an_answer_that_is_no_json_is_said(cli, cluster):
     cli.answer(cluster.state())
     (cli.bin / "kubectl").write_text("#!/bin/sh\necho hello\n")
     assert "did not return JSON" in cli.refused()
 
 
+@pytest.mark.thorough
 def test_a_kubectl_that_hangs_is_ended(cli, cluster, monkeypatch):
     monkeypatch.setattr(cluster_api, "_COMMAND_TIMEOUT_S", 0.5)
     cli.answer({**cluster.state(), "seconds": 30})
     assert "no answer within 0.5 s" in cli.refused()
 
 
+@pytest.mark.thorough
 def test_waiting_ends_when_all_is_well(cli, llama3, cluster, monkeypatch):
     monkeypatch.setattr("eks_inference_tools.commands.verify.POLL_SECONDS", 0.2)
     starting = HealthyCluster(llama3)
@@ -259,6 +272,7 @@ def test_waiting_ends_when_all_is_well(cli, llama3, cluster, monkeypatch):
     assert sum("/version" in call for call in cli.calls()) == 3
 
 
+@pytest.mark.thorough
 def test_what_is_not_there_after_the_wait_is_exit_code_1(cli, cluster, monkeypatch):
     monkeypatch.setattr("eks_inference_tools.commands.verify.POLL_SECONDS", 0.2)
     break_scheduler(cluster, "pod-status-starting")
@@ -266,6 +280,7 @@ def test_what_is_not_there_after_the_wait_is_exit_code_1(cli, cluster, monkeypat
     assert cli.run("--wait", "0.5") == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("given_", ["-1", "soon", "nan", "inf"])
 def test_a_wait_that_is_no_time_is_refused(cli, given_, capsys):
     with pytest.raises(SystemExit) as stopped:
@@ -316,12 +331,14 @@ def starting(llama3: Graph) -> HealthyCluster:
     return cluster
 
 
+@pytest.mark.thorough
 def test_no_wait_means_one_look(llama3, starting):
     checks, clock, shown = watched(llama3, [starting], 0)
     assert overall(checks) == "wait"
     assert clock.naps == shown == []
 
 
+@pytest.mark.thorough
 def test_the_wait_never_outlasts_its_time(llama3, starting):
     checks, clock, shown = watched(llama3, [starting], 25)
     assert overall(checks) == "wait"
@@ -329,6 +346,7 @@ def test_the_wait_never_outlasts_its_time(llama3, starting):
     assert shown == [25, 15, 5]
 
 
+@pytest.mark.thorough
 def test_what_failed_is_not_waited_for(llama3, cluster):
     break_scheduler(cluster, "pod-status-no-image")
     checks, clock, _ = watched(llama3, [cluster], 600)
@@ -336,6 +354,7 @@ def test_what_failed_is_not_waited_for(llama3, cluster):
     assert clock.naps == []
 
 
+@pytest.mark.thorough
 def test_a_cluster_that_answers_again_is_taken_back(llama3, starting, cluster):
     lost = cluster_api.AccessError([])
     checks, _, _ = watched(llama3, [starting, lost, lost, cluster], 600)
@@ -346,11 +365,13 @@ def test_a_cluster_that_answers_again_is_taken_back(llama3, starting, cluster):
         watched(llama3, [lost, cluster], 600)
 
 
+@pytest.mark.thorough
 def test_an_interrupt_ends_the_wait_with_what_was_seen(llama3, starting):
     checks, _, _ = watched(llama3, [starting, KeyboardInterrupt()], 600)
     assert overall(checks) == "wait"
 
 
+@pytest.mark.thorough
 def test_progress_is_one_line_over_the_one_before(llama3, starting, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
@@ -390,6 +411,7 @@ def test_the_table():
     assert_golden("verify/table-narrow.txt", render_text(EXPECTED, CHECKS, width=60))
 
 
+@pytest.mark.thorough
 def test_colours_only_add_colour():
     painted = render_text(EXPECTED, CHECKS, colour=True)
     plain = painted
@@ -399,6 +421,7 @@ def test_colours_only_add_colour():
     assert painted != plain
 
 
+@pytest.mark.thorough
 def test_words_of_the_cluster_cannot_steer_a_terminal():
     check = Check("Part", "Pod a", failed("\x1b[31mred\x07\n\nsecond", "calm\x1b[0m", "kubectl\x1b]0;title\x07"))
     assert not {"\x1b", "\x07"} & set(render_text(EXPECTED, [check]))

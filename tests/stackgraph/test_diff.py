@@ -25,8 +25,6 @@ from stackgraph.graph.document import STACK_TYPE, Graph, Resource
 from stackgraph.recorder.recording import record
 from variants import recorded_with
 
-pytestmark = pytest.mark.thorough
-
 BUCKET = "aws:s3/bucket:Bucket"
 DEPLOYMENT = "kubernetes:apps/v1:Deployment"
 NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"
@@ -283,6 +281,7 @@ def test_aliases_to_other_parents_types_and_urns():
 # -- replacements ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stack", STACKS)
 def test_the_table_knows_every_type_of_the_shipped_stacks(stack):
     types = {r.type for r in recorded(stack).resources if (r.custom or r.remote) and r.type != STACK_TYPE}
@@ -343,6 +342,7 @@ def test_every_row_of_the_table_names_its_source():
     assert len(found) > 700
 
 
+@pytest.mark.thorough
 def test_the_derived_table_names_types_and_properties_that_pulumi_aws_has():
     """A sample of the types that data is lost with; the script that writes the table looks up every name in the same way."""
     stores = {"rds": "Instance", "dynamodb": "Table", "ec2": "Instance", "ebs": "Volume", "elasticache": "ReplicationGroup"}
@@ -495,6 +495,7 @@ def test_without_a_digest_only_what_stands_in_plain_sight_is_compared():
 # -- whole ----------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stack", STACKS)
 def test_a_graph_does_not_differ_from_itself(stack):
     diff = compare(recorded(stack), recorded(stack))
@@ -502,6 +503,7 @@ def test_a_graph_does_not_differ_from_itself(stack):
     assert {change.kind for change in diff.changes} == {"same"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(cases(30)))
 def test_the_base_with_the_diff_applied_is_the_head(seed):
     chance = random.Random(seed)

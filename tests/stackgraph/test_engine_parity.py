@@ -12,7 +12,6 @@ component and its ``aws.eks.Cluster``, and ``cluster.core`` also what the compon
 import difflib
 import json
 import re
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,8 @@ from typing import Any
 import pytest
 import yaml
 
+from clones import copy_project
+from conftest import PROJECT, ROOT, STACKS
 from eks_inference.kubernetes.secrets import CONFIG_SECRETS
 from engine import cli
 from engine.echo import ANSWERS
@@ -30,22 +31,22 @@ from stackgraph.recorder.answers import read_answers
 from stackgraph.recorder.project import Project, find_project
 from stackgraph.recorder.recording import record
 
-pytestmark = [pytest.mark.thorough, pytest.mark.skipif(bool(cli.missing()), reason=cli.missing())]
-
-ROOT = Path(__file__).parents[2]
-SHIPPED = find_project(ROOT)
+pytestmark = pytest.mark.skipif(bool(cli.missing()), reason=cli.missing())
 
 
+@pytest.mark.thorough
 def test_one_of_everything(tmp_path: Path) -> None:
     program = find_project(ROOT / "tests" / "engine" / "program")
     assert_engine_agrees(program, "parity", tmp_path, {"parity:token": "hush-hush", "aws:secretKey": "very-hush"})
 
 
-@pytest.mark.parametrize("stack", SHIPPED.stacks())
+@pytest.mark.thorough
+@pytest.mark.parametrize("stack", STACKS)
 def test_shipped_stack(stack: str, tmp_path: Path) -> None:
-    assert_engine_agrees(SHIPPED, stack, tmp_path, {f"{SHIPPED.name}:{key}": f"a-{key}" for key in CONFIG_SECRETS})
+    assert_engine_agrees(PROJECT, stack, tmp_path, {f"{PROJECT.name}:{key}": f"a-{key}" for key in CONFIG_SECRETS})
 
 
+@pytest.mark.thorough
 def test_the_engine_shows_why_a_rule_refuses_a_stack(tmp_path: Path) -> None:
     project = with_stack(tmp_path, "inf2-llama3", lambda text: text.replace("max_num_seqs: 10", "max_num_seqs: 40"))
     (work := tmp_path / "work").mkdir()
@@ -53,6 +54,7 @@ def test_the_engine_shows_why_a_rule_refuses_a_stack(tmp_path: Path) -> None:
         cli.preview(project, "inf2-llama3", work)
 
 
+@pytest.mark.thorough
 def test_a_stack_with_an_address_from_outside(tmp_path: Path) -> None:
     front = {"endpoints": {"llama2": {}}, "gateway": {"host": "models.example.com", "hosted_zone_id": "Z0123456789ABCDEFGHIJ"}}
 
@@ -63,16 +65,15 @@ def test_a_stack_with_an_address_from_outside(tmp_path: Path) -> None:
 
     project = with_stack(tmp_path, "inf2-llama2", fronted)
     (work := tmp_path / "work").mkdir()
-    keys = {f"{SHIPPED.name}:endpointKeys": '{"team-a": "a-key-of-team-a-in-a-test"}'}
+    keys = {f"{PROJECT.name}:endpointKeys": '{"team-a": "a-key-of-team-a-in-a-test"}'}
     assert_engine_agrees(project, "inf2-llama2", work, keys)
 
 
 def with_stack(folder: Path, stack: str, change: Callable[[str], str]) -> Project:
     """Returns a copy of the shipped project with one stack file changed."""
     changed = folder / "changed"
-    shutil.copytree(SHIPPED.root / "infra", changed / "infra")
-    shutil.copytree(SHIPPED.root / "stacks", changed / "stacks")
-    shutil.copy(SHIPPED.root / "Pulumi.yaml", changed)
+    changed.mkdir()
+    copy_project(changed)
     file = changed / "stacks" / f"Pulumi.{stack}.yaml"
     file.write_text(change(file.read_text()))
     return find_project(changed)

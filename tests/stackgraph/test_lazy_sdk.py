@@ -13,8 +13,6 @@ from textwrap import dedent
 
 import pytest
 
-pytestmark = pytest.mark.thorough
-
 ROOT = Path(__file__).parents[2]
 
 # Many services, arguments as classes and as dictionaries, a remote component, an enum, a secret, a function.
@@ -131,6 +129,7 @@ def outputs_of_whole_sdks() -> dict[str, str]:
     return dict(zip(programs, printed.split("====\n"), strict=True))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("program", [pytest.param(PROGRAM, id="many services"), pytest.param(STACK, id="the stack")])
 def test_graphs_are_the_same_to_the_byte(program: str):
     graph = outputs_of_whole_sdks()[program]
@@ -138,10 +137,12 @@ def test_graphs_are_the_same_to_the_byte(program: str):
     assert output_of(program) == graph
 
 
+@pytest.mark.thorough
 def test_modules_have_the_same_names_for_the_same_things():
     assert json.loads(output_of(NAMES)) == json.loads(outputs_of_whole_sdks()[NAMES])
 
 
+@pytest.mark.thorough
 def test_only_what_is_used_is_loaded():
     program = """
         import sys
@@ -159,6 +160,7 @@ def test_only_what_is_used_is_loaded():
     assert int(classes) < 5
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("program", "printed"),
     [
@@ -221,6 +223,7 @@ def test_programs_may_derive_from_a_nested_type():
     assert output_of(program).strip() == "[{'containerPort': 80}]"
 
 
+@pytest.mark.thorough
 def test_nothing_is_left_behind():
     program = """
         import sys
@@ -233,6 +236,7 @@ def test_nothing_is_left_behind():
     assert output_of(program, lazy=False).strip() == "True QueuePolicy Role"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("inputs", "printed"),
     [

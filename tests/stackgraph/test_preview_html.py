@@ -34,8 +34,6 @@ from stackgraph.views.page import render_html
 from stackgraph.views.page_diagram import Box, render_diagram
 from stackgraph.views.page_values import render_values
 
-pytestmark = pytest.mark.thorough
-
 VIEWS = Path(render_html.__code__.co_filename).parent
 SCRIPT = VIEWS / "assets" / "preview.js"
 STYLE = VIEWS.parent / "presentation" / "assets" / "base.css"
@@ -143,6 +141,7 @@ def test_the_page_is_whole(graph: Graph) -> None:
     assert_is_a_page(render_html(graph))
 
 
+@pytest.mark.thorough
 def test_the_pages_of_shipped_stacks(shipped: Graph) -> None:
     page = render_html(shipped)
     document = assert_is_a_page(page)
@@ -150,6 +149,7 @@ def test_the_pages_of_shipped_stacks(shipped: Graph) -> None:
     assert f"Would create {len(Structure(shipped).parent)} resources" in document.shown()
 
 
+@pytest.mark.thorough
 def test_a_program_that_makes_nothing() -> None:
     document = assert_is_a_page(render_html(graph_of()))
     assert "The program creates no resources." in document.shown()
@@ -174,6 +174,7 @@ def test_the_policy_allows_these_two_and_nothing_else(graph: Graph) -> None:
     assert "unsafe" not in policy
 
 
+@pytest.mark.thorough
 def test_equal_graphs_give_equal_bytes(graph: Graph, tmp_path: Path) -> None:
     (tmp_path / "graph").write_bytes(pickle.dumps(graph))
     code = (
@@ -186,6 +187,7 @@ def test_equal_graphs_give_equal_bytes(graph: Graph, tmp_path: Path) -> None:
         assert done.stdout == page_of_demo().encode()
 
 
+@pytest.mark.thorough
 def test_the_page_is_made_without_pulumi_and_the_rest_of_the_library() -> None:
     code = (
         "import sys, stackgraph.views.page\n"
@@ -210,6 +212,7 @@ def written(markup: Markup) -> str:
     return "".join(data for _, data in Document(markup).texts) + "\n"
 
 
+@pytest.mark.thorough
 def test_everything_of_every_resource_is_in_the_page(graph: Graph) -> None:
     document = Document(page_of_demo())
     shown = document.shown()
@@ -232,6 +235,7 @@ def test_inputs_are_yaml_that_loads_as_what_was_recorded(graph: Graph) -> None:
     assert compared > 30
 
 
+@pytest.mark.thorough
 def test_what_stands_for_an_output_leads_to_its_resource(graph: Graph) -> None:
     page = page_of_demo()
     assert '<a href="#r-net-vpc">&lt;net-vpc.id&gt;</a>' in page
@@ -249,6 +253,7 @@ def test_dependencies_lead_both_ways(graph: Graph) -> None:
     assert "ec2.Vpc · vpcId" in stands[: stands.index("URN")]
 
 
+@pytest.mark.thorough
 def test_sections_of_a_domain_are_tables_that_lead_to_resources() -> None:
     bucket = Resource(urn("a"), "aws:s3/bucket:Bucket", "a")
 
@@ -299,6 +304,7 @@ def test_a_chart_of_a_domain_is_drawn_and_told_in_a_table(graph: Graph) -> None:
     assert ["10:00 min" in rows[0], "<td" in rows[0], ">?<" in rows[-1]] == [True, True, True]
 
 
+@pytest.mark.thorough
 def test_a_chart_without_length_is_not_drawn(graph: Graph) -> None:
     page = render_html(graph, Domain(chart=lambda graph: Chart("Time it takes", [Bar("a", 0, None)], "no promises")))
     assert_is_a_page(page)
@@ -306,6 +312,7 @@ def test_a_chart_without_length_is_not_drawn(graph: Graph) -> None:
     assert 'class="bars"' not in page
 
 
+@pytest.mark.thorough
 def test_warnings_and_what_is_not_seen_inside_are_in_the_page() -> None:
     page = page_of_demo()
     content = page[page.index('<section id="opaque"') :].partition("</section>")[0]
@@ -313,11 +320,13 @@ def test_warnings_and_what_is_not_seen_inside_are_in_the_page() -> None:
     assert "the model has no revision; its weights may change" in page
 
 
+@pytest.mark.thorough
 def test_resources_of_one_name_have_their_own_addresses() -> None:
     page = render_html(graph_of(component("a"), Resource(urn("other"), "aws:s3/bucket:Bucket", "a"), component('a "')))
     assert {"r-a", "r-a-2", "r-a-3"} <= set(assert_is_a_page(page).values("id"))
 
 
+@pytest.mark.thorough
 def test_an_output_of_a_resource_with_a_namesake_leads_to_the_one_it_depends_on() -> None:
     two = [Resource(urn(name), "aws:s3/bucket:Bucket", "a.b") for name in ("one", "two")]
     user = Resource(urn("user"), "aws:s3/bucket:Bucket", "user", inputs={"x": "<a.b.arn>"}, dependencies=(urn("two"),))
@@ -376,6 +385,7 @@ def test_hostile_texts_stay_texts() -> None:
     render_html(hostile_graph()).encode()
 
 
+@pytest.mark.thorough
 @given(odd_graphs())
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_any_graph_becomes_a_page_without_its_secrets(graph: Graph) -> None:
@@ -413,6 +423,7 @@ yaml_texts = st.sampled_from(
 )
 
 
+@pytest.mark.thorough
 @given(
     st.recursive(
         odd_values | yaml_texts,
@@ -426,12 +437,14 @@ def test_any_value_is_written_as_yaml_that_loads_as_it(value: Any) -> None:
     assert with_json_read(yaml.safe_load(shown)["value"]) == with_json_read(plain(value))
 
 
+@pytest.mark.thorough
 def test_a_policy_in_one_line_is_laid_out() -> None:
     assert written(render_values({"policy": _long_json}, lambda reference: "")).startswith(
         'policy: |-  # JSON, laid out\n  {\n    "Statement": [\n      {\n        "Effect": "Allow",\n'
     )
 
 
+@pytest.mark.thorough
 def test_what_is_joined_to_markup_is_escaped() -> None:
     markup = element("b", "&", title='"')
     assert markup == '<b title="&#34;">&amp;</b>'
@@ -454,6 +467,7 @@ def test_arrows_lead_from_what_must_exist_first(graph: Graph) -> None:
     assert ("net", "core") not in edges  # by way of demo
 
 
+@pytest.mark.thorough
 def test_a_circle_of_components_is_drawn() -> None:
     crossing = graph_of(
         component("a"),
@@ -475,6 +489,7 @@ def drawings(draw: st.DrawFn) -> tuple[Layers, dict[str, Box]]:
     return Layers(tuple(map(tuple, names)), edges), boxes
 
 
+@pytest.mark.thorough
 @given(drawings())
 def test_boxes_never_overlap_and_all_are_within_the_drawing(drawing: tuple[Layers, dict[str, Box]]) -> None:
     svg = Document(render_diagram(*drawing, "a drawing"))
@@ -508,6 +523,7 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("scheme", "colours"), [*schemes()])
 def test_texts_can_be_told_from_what_is_behind_them(scheme: str, colours: dict[str, str]) -> None:
     """WCAG 2.2, 1.4.3: 4.5 to 1."""
@@ -571,6 +587,7 @@ FOCUSED = """(() => {
 SHOWN = """[...document.querySelectorAll("#tree li[data-type] > details > summary")].filter((e) => e.checkVisibility()).length"""
 
 
+@pytest.mark.thorough
 @needs_browser
 def test_the_page_asks_for_nothing_and_its_script_runs(demo: browser.Page) -> None:
     assert [address for address in demo.requests if not address.startswith("about:")] == [demo.run("location.href")]
@@ -578,6 +595,7 @@ def test_the_page_asks_for_nothing_and_its_script_runs(demo: browser.Page) -> No
     assert demo.run("document.getElementById('tools').hidden") is False
 
 
+@pytest.mark.thorough
 @needs_browser
 def test_slash_searches_and_escape_shows_all_again(demo: browser.Page) -> None:
     before = demo.run(SHOWN)
@@ -593,6 +611,7 @@ def test_slash_searches_and_escape_shows_all_again(demo: browser.Page) -> None:
     assert demo.run("document.activeElement.localName") == "summary"
 
 
+@pytest.mark.thorough
 @needs_browser
 def test_a_value_inside_is_found_and_its_line_shown(demo: browser.Page) -> None:
     demo.press("/")
@@ -605,6 +624,7 @@ def test_a_value_inside_is_found_and_its_line_shown(demo: browser.Page) -> None:
     assert demo.run("document.querySelector('.snippet')") is None
 
 
+@pytest.mark.thorough
 @needs_browser
 def test_arrows_walk_through_the_tree(demo: browser.Page) -> None:
     demo.run("document.querySelector('#tree summary').focus()")
@@ -631,6 +651,7 @@ def test_arrows_walk_through_the_tree(demo: browser.Page) -> None:
     assert demo.run("[...document.querySelectorAll('#tree > li > details.branch')].every((one) => one.open)") is True
 
 
+@pytest.mark.thorough
 @needs_browser
 def test_the_tree_is_one_tab_stop(demo: browser.Page) -> None:
     stops = "[...document.querySelectorAll('#tree summary')].filter((one) => one.tabIndex === 0).length"
@@ -643,6 +664,7 @@ def test_the_tree_is_one_tab_stop(demo: browser.Page) -> None:
     assert demo.run("document.activeElement.matches('#tree summary')") is False
 
 
+@pytest.mark.thorough
 @needs_browser
 def test_a_type_can_be_chosen(demo: browser.Page) -> None:
     demo.run("document.getElementById('type').value = 'aws:ec2/subnet:Subnet'")
@@ -651,6 +673,7 @@ def test_a_type_can_be_chosen(demo: browser.Page) -> None:
     assert demo.run(SHOWN) == 4  # and the component they are in
 
 
+@pytest.mark.thorough
 @needs_browser
 def test_links_open_what_they_lead_to(demo: browser.Page) -> None:
     demo.press("/")
@@ -663,6 +686,7 @@ def test_links_open_what_they_lead_to(demo: browser.Page) -> None:
     assert demo.run("document.getElementById('search').value") == ""
 
 
+@pytest.mark.thorough
 @needs_browser
 def test_tab_goes_from_bar_to_bar_and_enter_to_the_resource(demo: browser.Page) -> None:
     said = "document.activeElement.getAttribute('aria-label')"
@@ -680,6 +704,7 @@ def test_tab_goes_from_bar_to_bar_and_enter_to_the_resource(demo: browser.Page) 
     assert demo.run(f"document.getElementById('{target}').checkVisibility()") is True
 
 
+@pytest.mark.thorough
 @needs_browser
 def test_without_its_script_the_page_can_be_read_and_links_still_open(tab: browser.Page, folder: Path) -> None:
     tab.send("Emulation.setScriptExecutionDisabled", value=True)
@@ -692,6 +717,7 @@ def test_without_its_script_the_page_can_be_read_and_links_still_open(tab: brows
         tab.send("Emulation.setScriptExecutionDisabled", value=False)
 
 
+@pytest.mark.thorough
 @needs_browser
 @pytest.mark.parametrize("width", [320, 700, 1280])
 def test_nothing_is_wider_than_the_screen(demo: browser.Page, width: int) -> None:
@@ -700,6 +726,7 @@ def test_nothing_is_wider_than_the_screen(demo: browser.Page, width: int) -> Non
     assert demo.run("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.thorough
 @needs_browser
 def test_everything_that_can_be_used_has_a_name(demo: browser.Page) -> None:
     nodes = demo.send("Accessibility.getFullAXTree")["nodes"]
@@ -713,6 +740,7 @@ def test_everything_that_can_be_used_has_a_name(demo: browser.Page) -> None:
     assert {"banner", "navigation", "main", "contentinfo", "search"} <= landmarks
 
 
+@pytest.mark.thorough
 @needs_browser
 def test_on_paper_all_resources_are_there_and_no_tools(demo: browser.Page) -> None:
     demo.show(media="print")
@@ -720,6 +748,7 @@ def test_on_paper_all_resources_are_there_and_no_tools(demo: browser.Page) -> No
     assert demo.run("document.getElementById('tools').checkVisibility()") is False
 
 
+@pytest.mark.thorough
 @needs_browser
 def test_hostile_texts_do_nothing(tab: browser.Page, folder: Path) -> None:
     tab.show()

@@ -18,8 +18,6 @@ from stackgraph.problems import ProblemsFound, ProgramError
 from stackgraph.testing import Mocks, RecordedStack, assert_snapshot, losses, record
 from stackgraph.testing.snapshots import UPDATE
 
-pytestmark = pytest.mark.thorough
-
 PAGE = ROOT / "docs" / "testing.md"
 PROGRAM, TESTS, WITH_MOCKS = (b.text for b in blocks(PAGE) if b.language == "python")
 
@@ -55,6 +53,7 @@ def team(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.thorough
 def test_the_tests_of_a_team_run_as_the_page_shows_them(team):
     first = pytest_of(team)
     assert "1 failed, 6 passed" in first.stdout, first.stdout
@@ -69,6 +68,7 @@ def test_the_tests_of_a_team_run_as_the_page_shows_them(team):
     assert "no 'protect': aws:dynamodb/table:Table 'uploads-objects' has options nothing" in broken.stdout
 
 
+@pytest.mark.thorough
 def test_the_plugin_is_an_entry_point_of_pytest():
     import tomllib
 
@@ -124,6 +124,7 @@ def test_what_is_not_there_is_told_with_what_is(graph, question, said):
         assert part in str(raised.value)
 
 
+@pytest.mark.thorough
 def test_a_key_that_is_not_there_is_told_with_those_that_are(graph):
     with pytest.raises(KeyError, match=r"no 'tokn': acme:index:Thing 'user' has .*'token'; did you mean 'token'"):
         graph.one(name="user").inputs["tokn"]
@@ -135,6 +136,7 @@ def test_a_key_that_is_not_there_is_told_with_those_that_are(graph):
         graph.one(Box)
 
 
+@pytest.mark.thorough
 def test_a_project_its_stack_file_and_values_of_the_test(tmp_path):
     (tmp_path / "Pulumi.yaml").write_text(
         "name: mine\nruntime: python\nmain: src\nconfig:\n  size: {type: integer, default: 2}\n"
@@ -169,6 +171,7 @@ def test_a_project_its_stack_file_and_values_of_the_test(tmp_path):
         record(tmp_path, stack="dve")
 
 
+@pytest.mark.thorough
 def test_two_programs_with_modules_of_one_name(tmp_path):
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
@@ -178,6 +181,7 @@ def test_two_programs_with_modules_of_one_name(tmp_path):
     assert [record(tmp_path / name).outputs["said"] for name in ("one", "other")] == ["one", "other"]
 
 
+@pytest.mark.thorough
 def test_a_file_alone_and_a_program_that_fails(tmp_path):
     file = tmp_path / "program.py"
     file.write_text("import pulumi\npulumi.export('here', 1)\n")
@@ -230,6 +234,7 @@ def test_mocks_answer_what_the_recorder_can_and_ask_for_the_rest():
         call("acme:index:unknown")
 
 
+@pytest.mark.thorough
 def test_the_file_of_a_program_finds_what_is_beside_it(tmp_path: Path):
     (tmp_path / "Pulumi.yaml").write_text("name: shop\nruntime: python\n")
     (tmp_path / "beside_it.py").write_text("LEVEL = 3\n")
@@ -237,6 +242,7 @@ def test_the_file_of_a_program_finds_what_is_beside_it(tmp_path: Path):
     assert record(tmp_path / "__main__.py").outputs["level"] == record(tmp_path).outputs["level"] == 3
 
 
+@pytest.mark.thorough
 def test_secrets_may_be_objects():
     def program() -> None:
         pulumi.export("user", pulumi.Config().require_secret_object("login")["user"])
@@ -246,6 +252,7 @@ def test_secrets_may_be_objects():
     assert given == {"user": "[secret]", "on": True}
 
 
+@pytest.mark.thorough
 def test_a_coroutine_is_told_how_to_record():
     async def inside() -> RecordedStack:
         with pytest.raises(RuntimeError, match=r"asyncio\.to_thread"):
@@ -255,6 +262,7 @@ def test_a_coroutine_is_told_how_to_record():
     assert asyncio.run(inside()).one().name == "one"
 
 
+@pytest.mark.thorough
 @pulumi.runtime.test
 def test_mocks_answer_references_to_other_stacks():
     pulumi.runtime.set_mocks(Mocks(answers=[{"stack": "acme/net/prod", "outputs": {"vpc": "vpc-1"}}]))
@@ -265,12 +273,14 @@ def equal(given: object, expected: object) -> None:
     assert given == expected
 
 
+@pytest.mark.thorough
 def test_mocks_ask_for_the_outputs_of_a_stack():
     args = MockResourceArgs("pulumi:pulumi:StackReference", "net", {"name": "acme/net/prod"}, "", "acme/net/prod", False)
     with pytest.raises(LookupError, match=r"no answer to stack acme/net/prod; give one: .*'stack': 'acme/net/prod'"):
         Mocks().new_resource(args)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", ["{", "<<<<<<< HEAD", "[]"])
 def test_a_file_that_is_no_snapshot_says_so(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv(UPDATE, raising=False)
@@ -294,6 +304,7 @@ def test_a_snapshot_tells_which_questions_differ(tmp_path: Path, monkeypatch: py
     assert '+ asks aws:ec2/getAmi:getAmi {"owners": ["self"]}: placeholder' in str(raised.value)
 
 
+@pytest.mark.thorough
 def test_a_snapshot_tells_what_a_deployment_would_do(tmp_path, monkeypatch):
     file = tmp_path / "snapshots" / "one.json"
     monkeypatch.setenv(UPDATE, "1")
@@ -325,6 +336,7 @@ def test_losses_are_replacements_and_deletions_that_no_alias_prevents():
     assert [str(one) for one in losses(before.graph, subnet("moved", "a").graph)] == ["delete aws:ec2/subnet:Subnet data"]
 
 
+@pytest.mark.thorough
 def test_a_change_of_a_type_that_no_table_has_may_replace_it():
     before, after = record(lambda: Thing("one", size=1)), record(lambda: Thing("one", size=2))
     assert [str(one) for one in losses(before, after)] == ["may replace acme:index:Thing one: size"]

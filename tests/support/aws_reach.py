@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aws_api import Derived, Schema, steps
 from eks_inference_tools.check.aws_value_rules import documented
+from refresh.aws_bounds import Derived, Schema, steps
 
 REASONS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 

@@ -7,8 +7,9 @@ import json
 from collections.abc import Mapping
 from functools import cache
 
+import conftest
 import covering
-from conftest import PROJECT
+from conftest import PROJECT, STACKS
 from covering import Example
 from eks_inference.kubernetes.secrets import CONFIG_SECRETS
 from stackgraph.graph.document import Graph
@@ -24,6 +25,11 @@ def covering_graphs() -> Mapping[str, Graph]:
     """The graph of every stack of the set. With odd ones every secret is configured."""
     with lazy_sdks():
         return {one.name: recorded(one, secrets=bool(place % 2)) for place, one in enumerate(covering.covering_set())}
+
+
+def shipped_and_covering_graphs() -> list[Graph]:
+    """What tests and ``refresh/`` derive bounds from."""
+    return [*covering_graphs().values(), *map(conftest.recorded, STACKS)]
 
 
 def recorded(example: Example, *, secrets: bool) -> Graph:

@@ -12,11 +12,11 @@ from typing import Any
 
 import yaml
 
-from aws_api import TABLE
 from component_pages import field_row, prose, table
 from conftest import ROOT, STACKS, recorded
 from eks_inference.kubernetes.secrets import CONFIG_SECRETS
 from eks_inference_tools.cli import EXIT_CODES, GROUPS, parser
+from refresh.aws_bounds import TABLE
 
 RULES = ROOT / "components" / "eks_inference" / "observability" / "assets" / "rules.yaml"
 

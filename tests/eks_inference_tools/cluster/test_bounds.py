@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from conftest import STACKS, recorded
-from covering_graphs import covering_graphs
+from covering_graphs import shipped_and_covering_graphs
 from eks_inference_tools.check.kubernetes_value_rules import bounds
 from eks_inference_tools.reading.pod_templates import pod_templates
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
@@ -14,14 +13,12 @@ from eks_inference_tools.simulate.control_plane.control_plane import ControlPlan
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.world.admit import install_definitions
 from eks_inference_tools.simulate.world.objects import ClusterObject, cluster_objects
-from golden import assert_golden
-from kubernetes_schemas import derived, rendered, schemas_of
 from out_of_bounds import planted
+from refresh import changes
+from refresh.kubernetes_bounds import FILE, derived, rendered, schemas_of
 from stackgraph.graph.document import Graph, Resource
 
 pytestmark = pytest.mark.cluster
-
-FILE = "../../components/eks_inference_tools/check/kubernetes_bounds.json"
 
 NOT_THERE = ("serviceAccountName", "priorityClassName")
 """What admission looks for, and this control plane has not."""
@@ -41,7 +38,7 @@ def plane(toolchain: Toolchain) -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="module")
 def graphs() -> tuple[Graph, ...]:
-    return (*covering_graphs().values(), *(recorded(stack) for stack in STACKS))
+    return tuple(shipped_and_covering_graphs())
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +54,8 @@ def objects(plane: ControlPlane, graphs: tuple[Graph, ...]) -> tuple[ClusterObje
 def test_the_bounds_are_derived_from_the_pinned_sources(
     plane: ControlPlane, toolchain: Toolchain, graphs: tuple[Graph, ...]
 ) -> None:
-    assert_golden(FILE, rendered(derived(graphs, schemas_of(plane.api), toolchain.definitions())))
+    now = rendered(derived(graphs, schemas_of(plane.api), toolchain.definitions()))
+    assert not changes(FILE, now), "`make refresh TABLE=kubernetes_bounds` writes them anew"
 
 
 def test_what_is_within_the_bounds_is_taken(plane: ControlPlane, objects: tuple[ClusterObject, ...]) -> None:

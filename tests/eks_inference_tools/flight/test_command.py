@@ -1,12 +1,12 @@
 """The command ``first-flight``, with the fake Automation workspace in the place of Pulumi's."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from clones import copy_project
 from conftest import ROOT
 from eks_inference_tools.cli import main
 from eks_inference_tools.commands import first_flight
@@ -15,8 +15,6 @@ from eks_inference_tools.flight import eyes, pilots, workspace
 from fake_automation import FakeAutomation, FakeClock, FakeEyes, FakeFinding, Killed, Trouble
 from flights import WELL, course
 from golden import assert_golden
-
-pytestmark = pytest.mark.thorough
 
 CAPS = ("--cap-usd", "5", "--cap-minutes", "300")
 
@@ -51,6 +49,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return Cli(tmp_path, monkeypatch, capsys)
 
 
+@pytest.mark.thorough
 def test_a_flight_says_what_it_does_and_leaves_a_bundle(cli: Cli) -> None:
     before = (ROOT / "stacks" / "Pulumi.smoke-inf2.yaml").read_bytes()
     assert cli.run(*CAPS) == 0
@@ -71,6 +70,7 @@ def test_a_plan_touches_nothing(cli: Cli) -> None:
     assert "by these times it reaches rung load-test" in cli.out
 
 
+@pytest.mark.thorough
 def test_without_terminal_and_caps_the_account_is_asked_and_nothing_deployed(cli: Cli) -> None:
     assert cli.run() == 0
     assert cli.automation.updates == 0
@@ -85,6 +85,7 @@ def test_a_failure_is_told_torn_down_and_has_its_exit_code(cli: Cli) -> None:
     assert cli.bundle["landing"] == "failed"
 
 
+@pytest.mark.thorough
 def test_an_interrupted_flight_ends_with_its_exit_code_and_keeps_what_it_is_told_to(cli: Cli) -> None:
     cli.automation.troubles = {2: Trouble("signal")}
     assert cli.run(*CAPS, "--keep") == 130
@@ -96,6 +97,7 @@ def test_an_interrupted_flight_ends_with_its_exit_code_and_keeps_what_it_is_told
     assert "no flight of this stack has left anything" in cli.err
 
 
+@pytest.mark.thorough
 def test_a_killed_command_is_gone_on_with(cli: Cli) -> None:
     cli.automation.troubles = {4: Trouble("killed")}
     with pytest.raises(Killed):
@@ -108,6 +110,7 @@ def test_a_killed_command_is_gone_on_with(cli: Cli) -> None:
     assert not cli.automation.account
 
 
+@pytest.mark.thorough
 def test_a_stack_that_exists_is_never_touched(cli: Cli) -> None:
     cli.automation.state = cli.automation.account = {"urn:of:somebody"}
     assert cli.run(*CAPS) == 2
@@ -116,6 +119,7 @@ def test_a_stack_that_exists_is_never_touched(cli: Cli) -> None:
     assert cli.automation.updates == 0
 
 
+@pytest.mark.thorough
 def test_an_account_that_cannot_be_used_keeps_the_flight_on_the_ground(cli: Cli) -> None:
     cli.findings = [FakeFinding("quotas", "error", "0 of 4 vCPU", "request 4"), FakeFinding("images", "unknown", "denied")]
     assert cli.run(*CAPS) == 1
@@ -142,6 +146,7 @@ def test_what_makes_no_sense_is_refused(cli: Cli, arguments: tuple[str, ...], to
     assert cli.automation.updates == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"schema": 1, "phase": "up"}', '{"schema": 9}', "[" * 100_000])
 def test_a_journal_of_something_else_is_refused(cli: Cli, text: str) -> None:
     cli.folder.mkdir()
@@ -151,6 +156,7 @@ def test_a_journal_of_something_else_is_refused(cli: Cli, text: str) -> None:
     assert (cli.folder / "journal.json").read_text() == text
 
 
+@pytest.mark.thorough
 def test_a_journal_of_another_stack_is_refused(cli: Cli) -> None:
     cli.folder.mkdir()
     empty = {
@@ -168,6 +174,7 @@ def test_a_journal_of_another_stack_is_refused(cli: Cli) -> None:
     assert "this is the journal of another stack" in cli.err
 
 
+@pytest.mark.thorough
 def test_a_flight_in_another_backend_is_not_taken_for_gone(cli: Cli) -> None:
     assert cli.run(*CAPS, "--to", "core", "--keep") == 0
     cli.automation.backend = "https://api.pulumi.com/somebody"
@@ -177,12 +184,14 @@ def test_a_flight_in_another_backend_is_not_taken_for_gone(cli: Cli) -> None:
     assert cli.automation.account
 
 
+@pytest.mark.thorough
 def test_a_teardown_that_does_not_end_has_an_exit_code(cli: Cli) -> None:
     cli.automation.troubles = {number: Trouble("fails", "DependencyViolation", share=0) for number in range(3, 7)}
     assert cli.run(*CAPS, "--to", "core") == 1
     assert "not everything is gone, and costs $0.35 an hour" in cli.err
 
 
+@pytest.mark.thorough
 def test_two_flights_of_one_work_directory_do_not_meet(cli: Cli) -> None:
     cli.folder.mkdir()
     with first_flight._alone(cli.folder):
@@ -190,12 +199,11 @@ def test_two_flights_of_one_work_directory_do_not_meet(cli: Cli) -> None:
     assert "another flight is using this work directory" in cli.err
 
 
+@pytest.mark.thorough
 def test_a_cap_needs_a_price_of_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("infra", "stacks"):
-        shutil.copytree(ROOT / name, tmp_path / name)
-    shutil.copy(ROOT / "Pulumi.yaml", tmp_path)
+    copy_project(tmp_path)
     file = tmp_path / "stacks" / "Pulumi.smoke-trn2.yaml"
     file.write_text(file.read_text().replace("sa-east-1", "us-east-2").replace("sae1-", "use2-"))
     monkeypatch.chdir(tmp_path)
@@ -204,6 +212,7 @@ def test_a_cap_needs_a_price_of_everything(
     assert not (tmp_path / ".first-flight").exists()
 
 
+@pytest.mark.thorough
 def test_a_program_without_a_stack_object_cannot_be_taken_apart(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,7 +28,7 @@ from flights import WELL, course
 from stackgraph.graph.document import STACK_TYPE, Resource
 from stackgraph.recorder.project import find_project
 
-pytestmark = [pytest.mark.thorough, pytest.mark.skipif(bool(cli.missing()), reason=cli.missing())]
+pytestmark = pytest.mark.skipif(bool(cli.missing()), reason=cli.missing())
 
 STACK = "smoke-gpu"
 
@@ -110,6 +110,7 @@ RUNGS: tuple[RungName, ...] = ("control-plane", "core", "node", "token", "stack"
 """Those that deploy something."""
 
 
+@pytest.mark.thorough
 def test_every_rung_is_climbed_and_nothing_is_left(flight: RealFlight) -> None:
     there: list[set[str]] = []
 
@@ -139,6 +140,7 @@ def test_every_rung_is_climbed_and_nothing_is_left(flight: RealFlight) -> None:
     assert {"aws:eks/cluster:Cluster", "aws:eks/nodeGroup:NodeGroup"} <= {row["type"] for row in rows}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rung", RUNGS)
 def test_a_failure_in_a_rung_is_told_in_the_words_of_the_provider_and_torn_down(flight: RealFlight, rung: RungName) -> None:
     message = "VcpuLimitExceeded: You have requested more vCPU capacity than your current vCPU limit of 0 allows"
@@ -151,6 +153,7 @@ def test_a_failure_in_a_rung_is_told_in_the_words_of_the_provider_and_torn_down(
     flight.assert_nothing_left()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rung", RUNGS)
 def test_the_cap_in_an_update_of_a_rung_tears_everything_down(flight: RealFlight, rung: RungName) -> None:
     class Capped(AutomationWorkspace):
@@ -165,6 +168,7 @@ def test_the_cap_in_an_update_of_a_rung_tears_everything_down(flight: RealFlight
     flight.assert_nothing_left()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rung", RUNGS)
 def test_a_flight_that_was_left_in_a_rung_goes_on_from_there(flight: RealFlight, rung: RungName) -> None:
     landed = flight.fly("load-test", FakePilot(keeping=[True]), interrupted_in=rung)
@@ -178,6 +182,7 @@ def test_a_flight_that_was_left_in_a_rung_goes_on_from_there(flight: RealFlight,
     flight.assert_nothing_left()
 
 
+@pytest.mark.thorough
 def test_the_time_that_an_update_is_given_ends_it(flight: RealFlight) -> None:
     flight.paced({"create": {flight.urn("aws:ec2/vpc:Vpc", f"{STACK}-net-vpc"): 5.0}})
     first = leg(flight, "control-plane")
@@ -188,6 +193,7 @@ def test_the_time_that_an_update_is_given_ends_it(flight: RealFlight) -> None:
     flight.assert_nothing_left()
 
 
+@pytest.mark.thorough
 def test_a_destroy_that_fails_is_resumed_by_the_next_command(flight: RealFlight) -> None:
     urn = flight.urn("aws:ec2/vpc:Vpc", f"{STACK}-net-vpc")
     flight.paced({"delete": {urn: "DependencyViolation: The vpc has dependencies and cannot be deleted"}})
@@ -200,6 +206,7 @@ def test_a_destroy_that_fails_is_resumed_by_the_next_command(flight: RealFlight)
     flight.assert_nothing_left()
 
 
+@pytest.mark.thorough
 def test_the_current_stack_of_the_user_stays_the_current_one(flight: RealFlight) -> None:
     def pulumi(*arguments: str) -> str:
         done = subprocess.run(["pulumi", *arguments], cwd=flight.work, check=True, capture_output=True, text=True, timeout=120)
@@ -210,6 +217,7 @@ def test_the_current_stack_of_the_user_stays_the_current_one(flight: RealFlight)
     assert [one["name"] for one in json.loads(pulumi("stack", "ls", "--json")) if one["current"]] == ["another"]
 
 
+@pytest.mark.thorough
 def test_the_lock_of_a_command_that_was_killed_is_taken_away_and_that_of_one_at_work_is_not(flight: RealFlight) -> None:
     lock = flight.work / "state" / ".pulumi" / "locks" / "organization" / flight.program.project.name / STACK / "left.json"
     first = leg(flight, "control-plane")

@@ -30,8 +30,6 @@ from fake_automation import Trouble
 from flights import Flight, course, job_log
 from golden import assert_golden
 
-pytestmark = pytest.mark.thorough
-
 DATE = "2026-11-25"
 MODEL_OF_LOG = "NousResearch/Meta-Llama-3-8B-Instruct"
 
@@ -78,6 +76,7 @@ def test_rows_of_a_cluster_name_nothing_of_it() -> None:
     assert all(row.keys() - {"kind"} <= COLUMNS[row["kind"]] for row in found)
 
 
+@pytest.mark.thorough
 def test_odd_clusters_give_no_rows() -> None:
     odd: list[Any] = [
         {},
@@ -132,6 +131,7 @@ def test_known_messages_have_a_meaning(message: str, words: str) -> None:
     assert bool(meaning(message)) == bool(words)
 
 
+@pytest.mark.thorough
 def test_metrics_and_answers_are_read_from_what_servers_print() -> None:
     exposed = (
         '# HELP vllm:e x\n# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{m="a"} 0\n# TYPE python_info gauge\n'
@@ -145,6 +145,7 @@ def test_metrics_and_answers_are_read_from_what_servers_print() -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_figures_of_a_load_test_are_read_from_the_log_of_its_job() -> None:
     rows = load_rows(job_log())
     assert [(row["users"], row["completed"], row["tool"]) for row in rows] == [(2, 4, "GuideLLM"), (4, 8, "GuideLLM")]
@@ -159,6 +160,7 @@ def test_figures_of_a_load_test_are_read_from_the_log_of_its_job() -> None:
     assert load_rows("nothing\n{}\n") == []
 
 
+@pytest.mark.thorough
 def test_figures_of_the_client_of_triton_are_read_from_the_log_of_its_job() -> None:
     report = json.loads((ROOT / "tests" / "data" / "loadtest" / "genai-perf-0.0.16.json").read_text("utf-8"))
     record = json.dumps({"record": "genai-perf", "users": 1, "exit": 0, "report": report})
@@ -220,6 +222,7 @@ def test_a_report_says_what_is_confirmed_contradicted_and_new(tmp_path: Path) ->
     assert found[("account", "quotas")] == found[("answer", "time to the first token")] == "new"
 
 
+@pytest.mark.thorough
 def test_rows_for_the_catalog_are_those_that_it_lacks(tmp_path: Path) -> None:
     rows = tomllib.loads(as_rows(flown(tmp_path)))
     assert [row["type"] for row in rows["create"]] == ["aws:eks/cluster:Cluster", "aws:new/thing:Thing"]
@@ -266,6 +269,7 @@ def test_what_is_no_bundle_is_refused(text: str, told: str, tmp_path: Path, caps
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_a_report_controls_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     row = {"kind": "image", "image": "\u001b[2J\u0007evil\nerror: forged", "started": True, "date": DATE}
     hostile = {"kind": "eks-inference first flight", "schema": 1, "date": "\u001b[31m", "region": {"a": 1}, "rows": [row]}
@@ -282,6 +286,7 @@ def test_a_report_controls_no_terminal(tmp_path: Path, capsys: pytest.CaptureFix
 # -- smoke stacks ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_the_smoke_stacks_have_the_nodes_and_servers_of_the_smoke_test() -> None:
     from eks_inference_tools.flight.smoke import rows
     from eks_inference_tools.program import program
@@ -297,6 +302,7 @@ def test_the_smoke_stacks_have_the_nodes_and_servers_of_the_smoke_test() -> None
     assert recorded("smoke-gpu").stack == "smoke-gpu"
 
 
+@pytest.mark.thorough
 def test_what_a_controller_says_again_of_other_pods_is_told_once() -> None:
     refused = 'Error creating: pods "a-{}" is forbidden: ' + "ValidatingAdmissionPolicy " * 20 + "gave it no credentials"
     messages = [refused.format(1), refused.format(2), f"(combined from similar events): {refused.format(3)}", 'pull "i:1"']
@@ -311,6 +317,7 @@ def test_what_a_controller_says_again_of_other_pods_is_told_once() -> None:
     assert pull == 'ReplicaSet a: R: pull "i:1"'
 
 
+@pytest.mark.thorough
 def test_failed_checks_are_trouble() -> None:
     assert troubles([Check("a", "Job x/y", failed("it failed", "complete"))], [], {}) == (
         "Job x/y: it failed; expected: complete",

@@ -20,8 +20,6 @@ from flights import course, job_log
 from healthy_cluster import HealthyCluster
 from stand_ins_on_path import answer
 
-pytestmark = pytest.mark.thorough
-
 NO_IMAGE = 'Failed to pull image "i:1": rpc error: not found'
 
 
@@ -62,6 +60,7 @@ def leg(name: str) -> Leg:
     return next(one for one in course() if one.name == name)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["core", "node", "token", "stack", "load-test"])
 def test_a_healthy_rung_is_reached_at_once(sight: Sight, name: str) -> None:
     seen = sight.look(leg(name), HealthyCluster(leg(name).deployments[-1].graph).state())
@@ -71,6 +70,7 @@ def test_a_healthy_rung_is_reached_at_once(sight: Sight, name: str) -> None:
     assert (sight.folder / "kubeconfig").read_text().startswith("eks update-kubeconfig --region us-west-2 --name smoke-inf2")
 
 
+@pytest.mark.thorough
 def test_the_control_plane_is_reached_when_its_api_answers(sight: Sight) -> None:
     cluster = HealthyCluster(leg("control-plane").deployments[-1].graph)
     assert sight.look(leg("control-plane"), cluster.state()).ended == "done"
@@ -88,6 +88,7 @@ def not_ready(item: dict[str, Any]) -> None:
         condition["status"] = "False" if condition["type"] == "Ready" else condition["status"]
 
 
+@pytest.mark.thorough
 def test_nodes_that_are_not_ready_are_waited_for_until_the_time_is_over(sight: Sight) -> None:
     state = changed("node", not_ready, "nodes")
     began = sight.clock.now()
@@ -124,6 +125,7 @@ def without_image() -> dict[str, Any]:
     return state
 
 
+@pytest.mark.thorough
 def test_an_image_that_is_missing_fails_and_is_told(sight: Sight) -> None:
     seen = sight.look(leg("token"), without_image(), seconds=900)
     assert seen.ended == "failed"
@@ -143,6 +145,7 @@ def test_an_update_is_hopeless_once_a_workload_has_failed_for_long(sight: Sight)
     assert "ImagePullBackOff" in words
 
 
+@pytest.mark.thorough
 def test_a_workload_that_recovers_is_not_hopeless(sight: Sight) -> None:
     well = HealthyCluster(leg("token").deployments[-1].graph).state()
     hopeless = sight.watch(leg("token"), without_image(), well, without_image())
@@ -151,6 +154,7 @@ def test_a_workload_that_recovers_is_not_hopeless(sight: Sight) -> None:
         sight.clock.sleep(FAILED_FOR_S - 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["control-plane", "core", "token"])
 def test_what_is_not_there_yet_is_not_hopeless(sight: Sight, name: str) -> None:
     """Nor is a workload that another update is deleting."""
@@ -165,6 +169,7 @@ def test_what_is_not_there_yet_is_not_hopeless(sight: Sight, name: str) -> None:
         sight.clock.sleep(FAILED_FOR_S)
 
 
+@pytest.mark.thorough
 def test_a_cluster_that_is_not_there_yet_is_not_hopeless(sight: Sight) -> None:
     (sight.folder / "bin" / "aws").write_text("#!/bin/sh\necho 'No cluster found for name: smoke-inf2' >&2\nexit 254\n")
     hopeless = sight.watch(leg("token"), without_image())
@@ -173,6 +178,7 @@ def test_a_cluster_that_is_not_there_yet_is_not_hopeless(sight: Sight) -> None:
         sight.clock.sleep(FAILED_FOR_S)
 
 
+@pytest.mark.thorough
 def test_a_cluster_that_does_not_answer_is_no_success(sight: Sight) -> None:
     state = HealthyCluster(leg("core").deployments[-1].graph).state()
     refused = {"*": "The connection to the server x was refused - did you specify the right host or port?\n"}
@@ -181,6 +187,7 @@ def test_a_cluster_that_does_not_answer_is_no_success(sight: Sight) -> None:
     assert "the cluster does not answer" in seen.words[0]
 
 
+@pytest.mark.thorough
 def test_without_access_nothing_is_claimed(sight: Sight) -> None:
     (sight.folder / "bin" / "aws").write_text("#!/bin/sh\necho 'Unable to locate credentials' >&2\nexit 255\n")
     seen = sight.look(leg("core"), HealthyCluster(leg("core").deployments[-1].graph).state(), seconds=30)
@@ -188,6 +195,7 @@ def test_without_access_nothing_is_claimed(sight: Sight) -> None:
     assert "Unable to locate credentials" in seen.words[0]
 
 
+@pytest.mark.thorough
 def test_figures_of_servers_are_asked_where_all_is_well(sight: Sight) -> None:
     state = HealthyCluster(leg("token").deployments[-1].graph).state()
     (job,) = (one for one in state["objects"]["jobs.batch"] if one["metadata"]["namespace"] == "smoke-smoke-test")
@@ -196,6 +204,7 @@ def test_figures_of_servers_are_asked_where_all_is_well(sight: Sight) -> None:
     assert {"kind": "answer", "first_token_s": 0.25} in seen.rows
 
 
+@pytest.mark.thorough
 def test_figures_of_the_load_test_are_read_from_all_of_its_log(sight: Sight) -> None:
     state = HealthyCluster(leg("load-test").deployments[-1].graph).state()
     (job,) = (one for one in state["objects"]["jobs.batch"] if TEST_LABEL in one["spec"]["template"]["metadata"]["labels"])

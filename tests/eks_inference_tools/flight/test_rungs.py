@@ -10,9 +10,8 @@ from eks_inference_tools.flight.rungs import RUNGS
 from flights import course
 from stackgraph.testing import losses
 
-pytestmark = pytest.mark.thorough
 
-
+@pytest.mark.thorough
 @pytest.mark.parametrize("stack", ["smoke-inf2", "gpu-opt350m", "inf2-llama3", "trn2-nixl"])
 def test_every_rung_grows_the_one_before_in_place(stack: str) -> None:
     legs = course(stack)

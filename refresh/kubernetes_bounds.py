@@ -1,4 +1,4 @@
-"""Derives what the API server takes of the objects in recorded graphs: ``check/kubernetes_bounds.json``.
+"""What the API server takes of the objects in recorded graphs, from a real one: needs the programs of ``make cluster-tools``.
 
 Sources are the OpenAPI documents of the pinned API server, the custom resource definitions of the pinned charts, our schemas of
 KubeRay and LeaderWorkerSet, and ``kubernetes_bounds.toml``: what the API server refuses beyond its own schemas.
@@ -9,6 +9,7 @@ fields, and no graph of ours shows that a bound would be right there.
 
 import json
 import re
+import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
@@ -18,10 +19,14 @@ from typing import Any
 import yaml
 
 from eks_inference_tools.simulate.control_plane.api import Api
-from eks_inference_tools.simulate.control_plane.toolchain import definition_sources
+from eks_inference_tools.simulate.control_plane.control_plane import control_plane
+from eks_inference_tools.simulate.control_plane.toolchain import definition_sources, installed
+from refresh import ROOT
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph
 from stackgraph.views.manifests import manifest
+
+FILE = ROOT / "components" / "eks_inference_tools" / "check" / "kubernetes_bounds.json"
 
 Schema = Mapping[str, Any]
 
@@ -46,6 +51,16 @@ _KEPT = frozenset(
         "x-kubernetes-list-map-keys",
     )
 )
+
+
+def table() -> str:
+    from covering_graphs import shipped_and_covering_graphs
+
+    toolchain = installed()
+    if reason := toolchain.missing():
+        sys.exit(reason)
+    with control_plane(toolchain) as plane:
+        return rendered(derived(shipped_and_covering_graphs(), schemas_of(plane.api), toolchain.definitions()))
 
 
 def derived(graphs: Iterable[Graph], kubernetes: Mapping[str, Schema], definitions: Iterable[Schema]) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""What AWS's API takes for each property that our graphs set: the models of botocore as JSON Schema.
+"""What AWS's API takes for each property that recorded graphs set, from the models of botocore, as JSON Schema.
 
 ``aws_operations.toml`` says which request a resource becomes. botocore's models (``service-2.json``) are what AWS publishes for
 its SDKs; constraints.txt pins them. A model's pattern is for the whole text, anchored or not, as the services compare it:
 otherwise IAM's ``[\\w+=,.@-]+`` would take every text that has one such character.
 """
 
+import json
 import re
 import tomllib
 from collections import defaultdict
@@ -16,9 +17,12 @@ from typing import Any
 
 from botocore.loaders import Loader
 
+from refresh import ROOT
 from stackgraph.graph.document import Graph
 from stackgraph.graph.tokens import UNKNOWN, is_token
 from stackgraph.graph.values import text
+
+FILE = ROOT / "components" / "eks_inference_tools" / "check" / "aws_bounds.json"
 
 Schema = dict[str, Any]
 TABLE = tomllib.loads(Path(__file__).with_name("aws_operations.toml").read_text("utf-8"))
@@ -200,6 +204,12 @@ def _alternatives(pattern: str) -> bool:
     return False
 
 
+def table() -> str:
+    from covering_graphs import shipped_and_covering_graphs
+
+    return rendered(derived(recorded_inputs(shipped_and_covering_graphs())))
+
+
 def recorded_inputs(graphs: Iterable[Graph]) -> dict[str, list[Mapping[str, Any]]]:
     """The inputs of all resources of AWS, by type."""
     found: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
@@ -226,13 +236,14 @@ def derived(inputs: Mapping[str, list[Mapping[str, Any]]]) -> dict[str, Derived]
     return found
 
 
-def data(types: Mapping[str, Derived]) -> dict[str, Any]:
-    """What ``check/aws_bounds.json`` has."""
-    return {
+def rendered(types: Mapping[str, Derived]) -> str:
+    """The text of ``aws_bounds.json``."""
+    rows = {
         type_: {"api": _words(one.operations), **_inside("named", one.row.get("named")), **_inside("schema", one.schema)}
         for type_, one in types.items()
         if one.schema or "named" in one.row
     }
+    return json.dumps(rows, indent=1, sort_keys=True) + "\n"
 
 
 def _words(operations: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Derives ``catalog/prices_instances.json`` from two Go modules, whose files ``go mod download`` fetches.
+"""On-demand prices of instances, from two Go modules, whose files ``go mod download`` fetches.
 
 The newer is Karpenter's own table of on-demand prices in us-east-1, as it is in the release that the catalog pins. The older is
 ec2-instances-info, which has all regions. Types and regions are those of the catalog.
@@ -6,7 +6,10 @@ ec2-instances-info, which has all regions. Types and regions are those of the ca
 
 import json
 import re
+import shutil
 import subprocess
+import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,9 @@ from typing import Any
 from eks_inference.catalog.instances import instance_types
 from eks_inference.catalog.versions import chart
 from eks_inference.catalog.zones import regions
+from refresh import ROOT
+
+FILE = ROOT / "components" / "eks_inference" / "catalog" / "prices_instances.json"
 
 KARPENTER = "github.com/aws/karpenter-provider-aws"
 KARPENTER_LICENCE = "Apache-2.0"
@@ -22,6 +28,13 @@ ALL_REGIONS = "github.com/cristim/ec2-instances-info"
 ALL_REGIONS_VERSION = "v0.0.0-20250528091325-32acf84f42eb"
 ALL_REGIONS_LICENCE = "MIT (data), Copyright (c) 2013 Garret Heaton"
 ALL_REGIONS_FILE = "data/instances.json"
+
+
+def table() -> str:
+    if not shutil.which("go"):
+        sys.exit("no `go` on PATH")
+    with tempfile.TemporaryDirectory() as folder:
+        return rendered(derived(Path(folder)))
 
 
 def module(path: str, version: str, folder: Path) -> Path:

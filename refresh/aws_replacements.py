@@ -1,6 +1,6 @@
-"""Derives ``replacements_aws.json``, the rows of AWS, from the provider's source. Run by hand: no package index has the source.
+"""Which changes of AWS resources replace them, from the source of the Terraform provider, which no package index has.
 
-    python tests/support/replacement_rows.py INDEX VERSION DATE
+    make refresh TABLE=aws_replacements FROM='INDEX VERSION DATE'
 
 INDEX is a checkout of lonegunmanb/terraform-provider-aws-index: hashicorp/terraform-provider-aws, each function in a file.
 VERSION is the provider's, DATE the day of the checkout. ``ForceNew: true`` (SDK v2) and ``RequiresReplace()`` (framework)
@@ -12,7 +12,6 @@ import importlib
 import inspect
 import json
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -22,7 +21,9 @@ from typing import Any, get_args, get_origin
 import pulumi_aws
 from pulumi import _types
 
-TABLE = Path(__file__).parents[2] / "components" / "stackgraph" / "diff" / "replacements_aws.json"
+from refresh import ROOT
+
+FILE = ROOT / "components" / "stackgraph" / "diff" / "replacements_aws.json"
 
 # Modules of pulumi-aws with resources that hold data, serve, or carry those that do.
 MODULES = frozenset(
@@ -227,8 +228,8 @@ def _inside(type_: Any, many: bool = False) -> tuple[Any, bool]:
     return next((found for one in get_args(type_) if (found := _inside(one, many))[0]), (None, many))
 
 
-def main() -> None:
-    index, version, date = sys.argv[1:]
+def table(index: str, version: str, date: str) -> str:
+    """The rows. Prints what found no place."""
     source = Source(Path(index))
     rows, unplaced = {}, []
     for token, package, module, class_ in tokens():
@@ -254,9 +255,5 @@ def main() -> None:
         unplaced += [f"{token}: no property {name}" for name in missing]
     head = {"source": f"hashicorp/terraform-provider-aws v{version}, ForceNew and RequiresReplace", "date": date}
     lines = ",\n".join(f"  {json.dumps(token)}: {json.dumps(row)}" for token, row in sorted(rows.items()))
-    TABLE.write_text(f'{json.dumps(head)[:-1]}, "types": {{\n{lines}\n}}}}\n')
-    print(f"{len(rows)} types", *unplaced, sep="\n")
-
-
-if __name__ == "__main__":
-    main()
+    print(*unplaced, sep="\n")
+    return f'{json.dumps(head)[:-1]}, "types": {{\n{lines}\n}}}}\n'
