@@ -10,7 +10,7 @@ import yaml
 
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.models import model
-from eks_inference.serving.cold_start import MARGIN, ColdStart, Phase
+from eks_inference.serving.cold_start import MARGIN, ColdStart, Phase, cold_start
 from eks_inference.serving.deployment import cold_start_seconds, startup_timeout_seconds
 from eks_inference.serving.disaggregated import cold_start as disaggregated
 from eks_inference.serving.disaggregated.facts import DisaggregatedFacts
@@ -18,6 +18,8 @@ from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.disaggregated.workloads import startup_seconds
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.ray_serve import plan as ray
+from eks_inference.serving.rules.servers import startup_is_waited_for
+from eks_inference.serving.vllm.facts import serving_facts
 from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference.stack.facts import stack_facts
 from eks_inference.stack.spec import StackSpec
@@ -75,6 +77,36 @@ def test_the_limits_reach_probes_and_deadlines():
     raised = MARGIN * 596 - PROFILE.startup.download_s
     assert startup_timeout_seconds(spec, SLOW) == PROFILE.startup.engine_s + raised
     assert cold_start_seconds(spec, SLOW) == cold_start_seconds(spec, placement("inf2.48xlarge")) + raised
+
+
+LARGE = {"model": {"id": "unsloth/Llama-3.3-70B-Instruct"}, "max_num_seqs": 4, "max_model_len": 8192, "tensor_parallel": 8}
+VOLUME = {"kind": "volume", "claim": "weights", "id": "unsloth/Llama-3.3-70B-Instruct"}
+
+
+def large(**changes: Any) -> VllmServerSpec:
+    return VllmServerSpec.model_validate(
+        {**LARGE, "kind": "vllm", "engine": "cuda-vllm-0.30", "pool": "p", "devices": 8, **changes}
+    )
+
+
+@pytest.mark.parametrize("changes", [{}, {"store": {}}, {"shared_store": "s"}])
+def test_the_first_pod_downloads_wherever_the_model_is_kept(changes: dict[str, Any]):
+    """141.1 GB at 19.3 s each, the slowest seen."""
+    start = cold_start(large(**changes), placement("g6e.48xlarge"), devices=8).startup
+    assert start.download_s == 2724
+
+
+def test_a_store_is_read_by_every_pod_of_a_node():
+    """Four pods of two GPUs read 141.1 GB each, at the 1500 MiB/s of EFS."""
+    spec = large(store={}, tensor_parallel=2, devices=2)
+    assert cold_start(spec, placement("p5en.48xlarge"), devices=2).startup.load_s == MARGIN * 359
+
+
+@pytest.mark.parametrize(("given", "judged"), [({}, False), ({"startup_timeout_seconds": 7200}, True)])
+def test_how_long_a_volume_is_read_nobody_knows(given: dict[str, Any], judged: bool):
+    facts = serving_facts(large(model=VOLUME, **given), placement("g6e.48xlarge"), scheduler=False)
+    found = [*startup_is_waited_for.judge(facts)]
+    assert [not one.unjudged and one.holds for one in found] == [judged]
 
 
 def test_replicas_on_ray_wait_as_long():

@@ -54,6 +54,9 @@ def starts(arguments: tuple[str, ...], length: int) -> bool:
     caches = not switches or switches[-1] == "--enable-prefix-caching"
     config = json.loads(last(arguments, "additional-config") or "{}").get("neuron_config", {})
     buckets, segments = config.get("num_batched_tokens_buckets"), config.get("kv_segment_size_buckets")
+    lists = [config.get("num_seqs_buckets"), buckets, segments]
+    if any(one is not None and (not one or one != sorted(set(one))) for one in lists):
+        return False
     if buckets is not None and buckets[-1] != size:
         return False
     if segments is None and size < length:
@@ -131,6 +134,10 @@ def test_prefix_caching_is_turned_off_only_where_nobody_said_anything(caching: s
                 assert said == {"--enable-prefix-caching" if caching.endswith(" on") else "--no-enable-prefix-caching"}
 
 
+def of_config(flags: Mapping[str, Any] | None = None, **neuron: Any) -> dict[str, Any]:
+    return {"extra_args": {**(flags or {}), "additional-config": {"neuron_config": neuron}}}
+
+
 BUCKETS = {
     "several lengths in segments": (8192, {"neuron": {"prompt_buckets": [1024, 2048, 4096]}}, "prompt_buckets"),
     "one length in segments": (8192, {"neuron": {"prompt_buckets": [4096]}}, None),
@@ -165,6 +172,13 @@ BUCKETS = {
         },
         "additional-config",
     ),
+    "no segments": (8192, of_config(kv_segment_size_buckets=[]), "additional-config"),
+    "buckets that fall": (
+        4096,
+        {"prefix_caching": False, **of_config({"max-num-batched-tokens": 4096}, num_batched_tokens_buckets=[4096, 128, 4096])},
+        "additional-config",
+    ),
+    "batches that fall": (8192, of_config(num_seqs_buckets=[4, 2, 8]), "additional-config"),
     "one segment": (
         2048,
         {

@@ -88,7 +88,7 @@ def test_a_cluster_or_service_opened_to_everybody_is_a_danger():
 def test_a_kubernetes_upgrade_replaces_nothing_and_rolls_nodes():
     diff = compare(recorded("gpu-opt350m"), recorded_with({"cluster": {"version": "1.36"}}, "gpu-opt350m"))
     assert diff.counts["replace"] == diff.counts["delete"] == diff.counts["create"] == 0
-    assert {danger.kind for danger in dangers(diff, eks_compared())} == {"nodes-rolled"}
+    assert {danger.kind for danger in dangers(diff, eks_compared())} == {"nodes-rolled", "server-stopped"}
 
 
 def test_a_cluster_is_named_before_the_data_that_goes_with_it_and_only_once():
@@ -216,3 +216,25 @@ def test_graphs_that_are_kept_are_not_compiled_again():
     [without], [with_compiler] = stopped(before, kept), stopped(before, compiled)
     assert "for at least 3 min 6 s" in without.what  # the download alone: how long a start with graphs takes nobody has said
     assert "for 3 min, by" in with_compiler.what
+
+
+@pytest.mark.parametrize(
+    ("pools", "said"),
+    [
+        ({"gpu": {"root_volume_gib": 200}}, "its node is replaced (smoke-gpu-gpu-nodes)"),
+        ({"gpu": {"instance_types": ["g6.2xlarge"]}}, "its nodes are replaced (smoke-gpu-gpu-nodes)"),
+        ({"core": {"root_volume_gib": 60}}, ""),
+    ],
+)
+def test_a_server_whose_nodes_are_replaced_is_told_with_the_pull_of_its_image(pools: dict[str, Any], said: str):
+    found = stopped(recorded("smoke-gpu"), recorded_with({"pools": pools}, "smoke-gpu"))
+    assert [one.what.partition("times: ")[2] for one in found] == [said] * bool(said)
+    assert all(re.search(r"for at least [3-9] min", one.what) for one in found), found
+
+
+def test_two_pods_outlast_nodes_that_are_replaced_one_by_one():
+    room = {"pools": {"gpu": {"size": 2}}, "servers": {"qwen3": {"replicas": 2}}}
+    before, after = (
+        recorded_with({**room, "pools": {"gpu": {"size": 2, "root_volume_gib": gib}}}, "smoke-gpu") for gib in (100, 200)
+    )
+    assert not stopped(before, after)

@@ -188,6 +188,8 @@ def test_prices_order_the_rows_and_each_refusal_cites_a_rule_or_says_why(name: s
     found, ids = found_of(name), {one.id for one in spec_rules()}
     keys = [(standing(row.trial.engine), bool(row.warnings), row.usd_per_hour or float("inf")) for row in found.rows]
     assert keys == sorted(keys)
+    for rows in (found.rows, found.first_of_types):
+        assert [row.order for row in rows] == sorted(row.order for row in rows)
     assert found.refusals
     for one in found.refusals:
         assert one.reason

@@ -48,7 +48,11 @@ class ColdStart:
     devices: int
     """Devices of one pod."""
     downloads: bool = True
-    """Whether pods write the model to their node; otherwise it is on a volume."""
+    """Whether pods download the model; otherwise a volume has it."""
+    stored: bool = False
+    """Whether it is on a file system of all pods, into which one of them downloads it; otherwise each writes it to its node."""
+    store_mib_s: int | None = None
+    """What a node reads from that file system in MiB/s; None: unknown."""
     draft_bytes: int = 0
     """Weights of a draft model, which pods download beside the model."""
 
@@ -57,15 +61,24 @@ class ColdStart:
         """The phases in their order."""
         startup = self.engine.startup
         pods = max(self.placement.instance_type.devices // max(self.devices, 1), 1)
-        weights = (self.model.name, pods, self.weight_bytes / 1e9) if self.model and self.downloads else None
-        disk, hub = self.placement.disk_mib_s, phase_time("download")
+        copies = 1 if self.stored else pods
+        weights = (self.model.name, copies, self.weight_bytes / 1e9) if self.model and self.downloads else None
+        place, speed = ("the store", self.store_mib_s) if self.stored else (_LOCAL, self.placement.disk_mib_s)
+        load_s = _waited(startup.load_s, phase_time("load", self.engine.accelerator), self.weight_bytes / 1e9)
+        if self.store_mib_s:
+            load_s = max(load_s, MARGIN * math.ceil(pods * self.weight_bytes / (self.store_mib_s * _MIB)))
         return (
             Phase("a node starts", startup.node_start_s),
             pull(self.engine, self.placement),
-            moved("its pods download the model", startup.download_s, weights, disk, _LOCAL, hub),
+            moved("its pods download the model", startup.download_s, weights, speed, place, phase_time("download")),
             Phase("the engine compiles", startup.compile_s),
-            Phase("it loads", _waited(startup.load_s, phase_time("load", self.engine.accelerator), self.weight_bytes / 1e9)),
+            Phase("it loads", load_s),
         )
+
+    @property
+    def reads_at_unknown_speed(self) -> bool:
+        """Whether pods load the model from a file system whose speed is unknown."""
+        return self.stored and self.store_mib_s is None
 
     @property
     def startup(self) -> Startup:
@@ -112,7 +125,8 @@ def _waited(limit_s: int, rate: Typical | None, gigabytes: float) -> int:
 def cold_start(spec: ServerSpec, placement: Placement, devices: int) -> ColdStart:
     """Returns the cold start of a server whose pods have so many devices each."""
     draft = spec.draft_bytes if isinstance(spec, EngineFeatures) else 0
-    return ColdStart(spec.profile, spec.model.known, placement, devices, not spec.stores_model, draft)
+    source = (spec.downloads, spec.stores_model, spec.store_mib_s)
+    return ColdStart(spec.profile, spec.model.known, placement, devices, *source, draft)
 
 
 def engine_limits(engine: EngineProfile, timeout_s: int) -> dict[str, str]:

@@ -43,7 +43,11 @@ class ServingFacts:
     max_num_seqs: int
     max_model_len: int
     downloads: bool = True
-    """Whether pods write the model to their nodes."""
+    """Whether pods download the model, to their node or into a store."""
+    stored: bool = False
+    """Whether the model is on a file system of the server, and no pod writes it to its node."""
+    store_mib_s: int | None = None
+    """What a node reads from that file system in MiB/s; None: unknown."""
     copies: int = 1
     """Copies of the model in one pod. Ray places as many replicas in a worker as its cores can hold."""
     copies_per_request: int = 1
@@ -100,7 +104,8 @@ class ServingFacts:
     def cold_start(self) -> ColdStart:
         """What a start from nothing takes."""
         draft = self.features.draft_bytes if self.features else 0
-        return ColdStart(self.engine, self.model, self.placement, self.devices, self.downloads, draft)
+        source = (self.downloads, self.stored, self.store_mib_s)
+        return ColdStart(self.engine, self.model, self.placement, self.devices, *source, draft)
 
     @property
     def instance(self) -> InstanceType:
@@ -170,7 +175,9 @@ def server_facts(spec: ServerSpec, placement: Placement, *, path: Path, schedule
         no_formula=spec.model.no_formula,
         placement=placement,
         scheduler=scheduler,
-        downloads=not spec.stores_model,
+        downloads=spec.downloads,
+        stored=spec.stores_model,
+        store_mib_s=spec.store_mib_s,
         image=image if isinstance(image, str) else "",
         features=spec if isinstance(spec, EngineFeatures) else None,
         extra_args=spec.extra_args,

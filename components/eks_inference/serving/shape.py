@@ -147,6 +147,16 @@ class ServerSpec(Spec):
         return isinstance(self.model, HubModel) and (self.profile.generation.copies_hub_models or self.stores_model)
 
     @property
+    def downloads(self) -> bool:
+        """Whether pods download the model, to their node or into a store of the server."""
+        return not isinstance(self.model, VolumeModel)
+
+    @property
+    def store_mib_s(self) -> int | None:
+        """What a node reads from the store of the server in MiB/s; None: there is none, or its speed is unknown."""
+        return None
+
+    @property
     def stores_model(self) -> bool:
         """Whether the model is on a file system of the server, and no pod writes it to its node."""
         return isinstance(self.model, VolumeModel)

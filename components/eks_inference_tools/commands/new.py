@@ -193,11 +193,7 @@ def _offered(found: "Found") -> "list[Row]":
     """Of each instance type the first row of plain vLLM."""
     from eks_inference_tools.fitting.trials import VLLM
 
-    first: dict[str, Row] = {}
-    for row in found.rows:
-        if row.trial.kind is VLLM:
-            first.setdefault(row.trial.instance.name, row)
-    return list(first.values())
+    return list(replace(found, rows=tuple(row for row in found.rows if row.trial.kind is VLLM)).first_of_types)
 
 
 def _usd(row: "Row") -> str:

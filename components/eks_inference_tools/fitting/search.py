@@ -98,7 +98,10 @@ class Found:
     @cached_property
     def first_of_types(self) -> tuple[Row, ...]:
         """Of each instance type the first row."""
-        return tuple({row.trial.instance.name: row for row in reversed(self.rows)}.values())[::-1]
+        first: dict[str, Row] = {}
+        for row in self.rows:
+            first.setdefault(row.trial.instance.name, row)
+        return tuple(first.values())
 
     @cached_property
     def cheaper(self) -> tuple[Refusal, ...]:

@@ -97,19 +97,24 @@ def _who_reaches_a_cluster(resource: Resource) -> Iterator[str]:
 
 
 def _rolled(diff: StackDiff) -> Iterator[Danger]:
-    """Node groups whose nodes are replaced one by one, because their template, release or version changes."""
-    if diff.head is None:
-        return
+    for group, because in rolled(diff).items():
+        what = f"nodes of {diff.by_urn[group].resource.name} are replaced one by one ({', '.join(because)})"
+        yield Danger("nodes-rolled", what, group)
+
+
+def rolled(diff: StackDiff) -> dict[str, list[str]]:
+    """By URN, the node groups whose nodes are replaced one by one: because of their template, release or version."""
+    found: dict[str, list[str]] = {}
     templates = {c.urn for c in diff.changes if c.resource.type == LAUNCH_TEMPLATE_TYPE and c.kind == "update" and c.properties}
-    for resource in diff.head.of_type(NODE_GROUP_TYPE):
+    for resource in diff.head.of_type(NODE_GROUP_TYPE) if diff.head else ():
         change = diff.by_urn[resource.urn]
         if change.before is None or change.kind == "replace":
             continue
         named = [c.name for c in change.properties if c.path[0] in ("version", "releaseVersion")]
         named += ["launch template"] * bool(templates & set(resource.property_dependencies.get("launchTemplate", ())))
         if named:
-            what = f"nodes of {resource.name} are replaced one by one ({', '.join(named)})"
-            yield Danger("nodes-rolled", what, change.urn)
+            found[resource.urn] = named
+    return found
 
 
 # -- models, workloads and capacity ----------------------------------------------------------------------------------------------

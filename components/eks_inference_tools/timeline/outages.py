@@ -7,18 +7,20 @@ another version).
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from eks_inference.catalog.times import PASSES
+from eks_inference.catalog.times import PASSES, Typical
 from eks_inference.serving.storage_plan import CACHE_VARIABLE
 from eks_inference_tools.reading.autoscalers import autoscalers
+from eks_inference_tools.reading.dangers import rolled
 from eks_inference_tools.reading.kuberay import serve_applications, serve_deployments
 from eks_inference_tools.reading.objects import group_kind, name_of, namespace_of
 from eks_inference_tools.reading.scalars import whole
 from eks_inference_tools.timeline.planner import Step
 from eks_inference_tools.timeline.pods import PodStart, phases
+from eks_inference_tools.timeline.steps import create_time
 from eks_inference_tools.timeline.timeline import End, Timeline
 from eks_inference_tools.timeline.wording import spread, total
 from stackgraph.diff.domain import Danger, Weight
@@ -37,40 +39,49 @@ _ACTOR = ("name", "ray_actor_options", "placement_group_bundles", "placement_gro
 
 def outages(diff: StackDiff, before: Timeline, after: Timeline) -> Iterator[Danger]:
     """Yields the servers whose last pod ends before its successor starts: until that answers, nothing does."""
+    one_by_one = rolled(diff)
     for urn, name in after.servers.items():
-        change = diff.by_urn[urn]
+        change, start = diff.by_urn[urn], after.starts[urn]
         if change.before is None or change.after is None:
             continue
+        pool = diff.by_urn.get(start.pool)
+        nodes = pool.resource.name if pool else ""
         if change.kind == "replace" and deletes_first(change):
             why = f"it is deleted before its successor exists ({', '.join(change.because[:3])})"
+        elif pool and pool.kind == "replace":
+            why = f"its nodes are replaced ({nodes})"
         elif change.kind == "update" and _restarts(change) and _stops(after.graph, change.after):
             why = "its pods end before their successors start"
+        elif start.pool in one_by_one and _pods(after.graph, change.after) == 1:
+            why = f"its node is replaced ({nodes})"
         else:
             continue
-        start = _again(after.starts[urn], before.starts.get(change.before.urn), change)
-        yield Danger("server-stopped", f"{name} answers nothing for {_time(start)}: {why}", urn, Weight.REPLACED)
+        old = before.starts.get(change.before.urn)
+        fresh = pool is not None and (pool.kind == "replace" or start.pool in one_by_one)
+        stays = old is not None and not fresh and (old.pool, old.instance_type) == (start.pool, start.instance_type)
+        again = _again(start, old if stays else None, change)
+        made = [create_time(pool.resource)] if pool and pool.kind == "replace" and not start.new_node else []
+        yield Danger("server-stopped", f"{name} answers nothing for {_time(again, made)}: {why}", urn, Weight.REPLACED)
 
 
-def _time(start: PodStart) -> str:
-    found = phases(start)
-    low, p50, high = (sum(one.time.at(which) for one in found if one.time) for which in PASSES)
-    end = End("", "", p50, low, high, tuple(Step(one.name, "", one.title, None) for one in found if one.time is None))
+def _time(start: PodStart, before: Sequence[Typical | None]) -> str:
+    """How long a start takes, after what has to be made before."""
+    times = [*before, *(one.time for one in phases(start))]
+    low, p50, high = (sum(one.at(which) for one in times if one) for which in PASSES)
+    end = End("", "", p50, low, high, tuple(Step(str(place), "", "", None) for place, one in enumerate(times) if one is None))
     if not p50:
         return "a cold start, which has no typical time"
     return f"{total(end)}{'' if low == high else f' ({spread(end)})'}, by typical times"
 
 
 def _again(start: PodStart, old: PodStart | None, change: ResourceChange) -> PodStart:
-    """Returns the start of a pod on the node that its predecessor leaves, with the image and what else is there."""
-    same = old is not None and old.image == start.image
+    """Returns the start of a pod where graphs are kept that it finds again; with ``old`` on the node that its predecessor leaves,
+    with the image."""
     before, after = (_kept(side) for side in (change.before, change.after))
-    return replace(
-        start,
-        new_node="",
-        no_node=False,
-        pulled=start.pulled or same,
-        compiled=start.compiled or bool(after and before == after),
-    )
+    again = replace(start, compiled=start.compiled or bool(after and before == after))
+    if old is None:
+        return again
+    return replace(again, new_node="", no_node=False, pulled=start.pulled or old.image == start.image)
 
 
 def _kept(resource: Resource | None) -> frozenset[str]:

@@ -26,6 +26,8 @@ class PodStart(ForAccelerator):
 
     role: Role
     accelerator: Accelerator | None = None
+    pool: str = ""
+    """URN of the pool that has a node for them."""
     new_node: str = ""
     instance_type: str = ""
     image: str = ""

@@ -177,6 +177,7 @@ def _at_home(start: PodStart, home: Home | None) -> PodStart:
         return replace(start, no_node=True)
     return replace(
         start,
+        pool=home.urn,
         no_node=home.empty,
         new_node=home.pool if home.by_karpenter else "",
         instance_type=home.instance_type,

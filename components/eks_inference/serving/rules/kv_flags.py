@@ -91,19 +91,17 @@ def buckets_agree(server: ServingFacts, known: Buckets) -> Iterator[Judgement]:
         if key in config and largest is not None:
             buckets = config[key]
             yield Judgement(
-                holds=isinstance(buckets, list) and buckets[-1:] == [largest],
+                holds=_rise(buckets) and buckets[-1] == largest,
                 path=_path(server, field),
-                working=(f"last of {key} = {what} = {largest}",),
-                message=f"the last of {key} is not {what}",
+                working=(f"{key} rise, and the last is {what} = {largest}",),
+                message=f"{key} do not rise to {what}",
                 given=json.dumps(buckets),
                 allowed=f"[..., {largest}]",
             )
     if (lengths := config.get("decode_context_length_buckets")) is not None:
         unit, longest = known.length_unit, server.max_model_len
         yield Judgement(
-            holds=isinstance(lengths, list)
-            and all(type(one) is int and 0 < one < longest and one % unit == 0 for one in lengths)
-            and lengths == sorted({*lengths}),
+            holds=_rise(lengths) and all(0 < one < longest and one % unit == 0 for one in lengths),
             path=_path(server, "length_buckets"),
             working=(f"decode_context_length_buckets rise, are multiples of {unit} and below max_model_len = {longest}",),
             message="decode_context_length_buckets do not fit max_model_len",
@@ -111,6 +109,11 @@ def buckets_agree(server: ServingFacts, known: Buckets) -> Iterator[Judgement]:
             allowed=f"multiples of {unit} below {longest}",
         )
     yield from _prompts_agree(server, known, config, batched)
+
+
+def _rise(sizes: Any) -> bool:
+    """Whether these are sizes, each larger than the one before: the plugin refuses others, and an empty list."""
+    return isinstance(sizes, list) and bool(sizes) and all(type(one) is int for one in sizes) and sizes == sorted({*sizes})
 
 
 def _prompts_agree(server: ServingFacts, known: Buckets, config: Mapping[str, Any], batched: int | None) -> Iterator[Judgement]:
@@ -124,10 +127,7 @@ def _prompts_agree(server: ServingFacts, known: Buckets, config: Mapping[str, An
         tokens = segments if tokens is None else tokens
         most = known.segments or len(sizes)
         yield Judgement(
-            holds=isinstance(segments, list)
-            and len(segments) <= most
-            and all(one in sizes for one in segments)
-            and segments == tokens,
+            holds=_rise(segments) and len(segments) <= most and all(one in sizes for one in segments) and segments == tokens,
             path=server.at_flag(known.flag),
             working=(
                 f"kv_segment_size_buckets = num_batched_tokens_buckets, at most {most}, each of {sizes}, a multiple of the block "

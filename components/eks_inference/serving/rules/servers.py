@@ -37,6 +37,15 @@ def startup_is_waited_for(server: ServingFacts) -> Iterator[Judgement]:
     startup, given = server.startup, server.startup_timeout_s
     if not given:
         return
+    if server.cold_start.reads_at_unknown_speed and given <= startup.engine_s:
+        yield not_judged(
+            "startup timeout",
+            f"{given} s",
+            server.at("startup_timeout"),
+            why="how fast the volume with the model is nobody says here",
+            fix="set startup_timeout_seconds to more than a start from it takes",
+        )
+        return
     warm = startup.download_s + startup.load_s
     disk = sum(phase.disk_s or 0 for phase in server.cold_start.phases)
     yield Judgement(

@@ -11,6 +11,7 @@ from eks_inference.serving.shape import CompilingServerSpec, ReplicatedServerSpe
 from eks_inference.serving.spec import HubModel
 from eks_inference.spec import ResourceName, stated
 from eks_inference.storage.spec import EfsStoreSpec, FileSystem
+from eks_inference.storage.throughput import node_mib_s
 
 _DOCKERFILE = "ARG ENGINE_IMAGE\nFROM ${ENGINE_IMAGE}\n"
 
@@ -66,6 +67,10 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
     @property
     def stores_of_the_stack(self) -> frozenset[str]:
         return frozenset({self.shared_store} if self.shared_store else ())
+
+    @property
+    def store_mib_s(self) -> int | None:
+        return node_mib_s(self.kept_in) if self.kept_in else None
 
     @property
     def stores_model(self) -> bool:
