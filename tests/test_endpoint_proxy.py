@@ -650,7 +650,7 @@ async def known_by(spread: Spread, pods: int) -> float:
         upstreams = [Upstream(f"s{number}", "127.0.0.1", pod.port, "m") for number, pod in enumerate(made)]
         envoy = await stack.enter_async_context(Envoy(upstreams, Proxy((), spread=spread)))
         await talk(envoy.port)
-        assert max(len(pod.seen) for pod in made) <= 96 / pods * 1.75, "one pod has most of the work"
+        assert max(len(pod.seen) for pod in made) <= 96 / pods * 2, "one pod has most of the work"
         return known_part(made)
 
 
@@ -754,12 +754,12 @@ async def test_a_pod_of_the_proxy_does_not_wait_for_ever() -> None:
 
 @in_loop
 async def test_no_timeout_cuts_an_answer_that_flows_and_silence_ends_one() -> None:
-    async with endpoint(Proxy((), silence_seconds=2)) as there:
+    async with endpoint(Proxy((), silence_seconds=4)) as there:
         (pod,) = there.pods["a"]
         pod.token_s = 0.5
         (flows,) = await there.streams(1, 12)
-        assert whole(flows, 12), "six seconds, and never two without a token"
-        pod.token_s = 4
+        assert whole(flows, 12), "six seconds, and never four without a token"
+        pod.token_s = 8
         (silent,) = await there.streams(1, 2)
         assert not whole(silent, 2)
         whole_answer = await there.ask(max_tokens=2)

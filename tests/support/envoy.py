@@ -59,19 +59,6 @@ class Envoy:
         self.secret = MountedSecret(folder / "keys")
         self.rotate(self.keys)
         self._log = (folder / "log").open("w+")
-        for further in (True, True, False):
-            await self._start(folder)
-            try:
-                await self._started()
-                break
-            except AssertionError:
-                # Another program may listen on a port that was free a moment ago.
-                if not further or "Address already in use" not in self.log():
-                    raise
-        return self
-
-    async def _start(self, folder: Path) -> None:
-        assert COMMAND
         self.port, self.health_port, self.admin_port = free_ports(3)
         proxy = replace(
             self.proxy,
@@ -94,6 +81,8 @@ class Envoy:
         self.process = await asyncio.create_subprocess_exec(
             COMMAND, "-c", str(folder / "envoy.json"), *arguments, stdout=self._log, stderr=self._log
         )
+        await self._started()
+        return self
 
     async def __aexit__(self, *error: object) -> None:
         self.kill()

@@ -63,6 +63,15 @@ class VllmRouter:
             except (OSError, TimeoutError):
                 await asyncio.sleep(0.05)
 
+    async def refuses(self) -> bool:
+        """Whether it takes no new connection."""
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        except OSError:
+            return True
+        writer.close()
+        return False
+
     async def terminate(self, within_s: float = 30) -> int:
         """Its exit code after SIGTERM."""
         self.process.terminate()
