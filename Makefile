@@ -1,6 +1,8 @@
 # Needs only Python >= 3.11. Everything is installed into .venv, with versions pinned by constraints.txt.
 PYTHON ?= python3
 STACK  ?= inf2-llama3
+TIER   ?= test
+TIMES  ?= 5
 
 # Tests start hundreds of interpreters; without bytecode files, each of them would compile the library again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -17,7 +19,7 @@ define install
   else cat $(1)/setup.log >&2; fi; exit 1; }
 endef
 
-.PHONY: help preview client test thorough cluster-tools cluster lint checkov router envoy docs format bench golden refresh release clean
+.PHONY: help preview client test thorough cluster-tools cluster lint checkov router envoy soak docs format bench golden refresh release clean
 
 .DEFAULT_GOAL := preview
 
@@ -57,6 +59,9 @@ router: .venv/.dev .venv-router/.ready .venv-envoy/.ready ## Run the real vllm-r
 
 envoy: .venv/.dev .venv-envoy/.ready ## Run the real Envoy, which is the proxy of endpoints, between clients and slow stand-ins for servers and pickers
 	ENVOY=$(CURDIR)/.venv-envoy/bin/envoy $(BIN)/python -m pytest $(WORKERS) tests/test_endpoint_proxy.py tests/test_endpoint_picker.py
+
+soak: .venv/.dev ## Repeat a TIER (router, cluster, …) TIMES over, with LOAD=1 on a busy machine, and tell what did not always pass
+	@$(BIN)/python tests/support/soak.py $(TIER) $(TIMES) $(LOAD)
 
 docs: .venv-docs/.ready ## Build the documentation site into build/site; a dead link or an unlisted page is an error
 	@.venv-docs/bin/python -m sphinx --jobs auto --nitpicky --fail-on-warning --keep-going -q docs build/site

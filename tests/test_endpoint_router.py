@@ -9,12 +9,13 @@ import pytest
 import envoy
 import vllm_router
 from asking import Answer, Connection, in_loop
-from disaggregated_group import QUICK, group, streamed, text, until
+from disaggregated_group import QUICK, group, streamed, text
 from eks_inference.endpoints.proxy import Upstream
 from envoy import Envoy
 from kv_blocks import expected
 from streaming_servers import CachingServer, talk
 from vllm_router import VllmRouter
+from waiting import eventually, until_in_loop
 
 if not (envoy.COMMAND and vllm_router.COMMAND):
     pytest.skip("Envoy and vllm-router are not both installed: make router", allow_module_level=True)
@@ -42,16 +43,16 @@ async def test_a_pair_answers_who_has_a_key() -> None:
 
 @in_loop
 async def test_a_router_that_restarts_costs_no_stream_and_no_request() -> None:
-    async with group([{}], [{"token_s": 0.03}], *QUICK) as servers, AsyncExitStack() as stack:
+    async with group([{}], [{"token_s": 0.1}], *QUICK) as servers, AsyncExitStack() as stack:
         urls = [engine.url for engine in servers.prefill], [engine.url for engine in servers.decode]
         second = await stack.enter_async_context(VllmRouter(*urls, QUICK))
         routers = [servers.router, second]
         upstreams = [Upstream(f"router-{number}", "127.0.0.1", one.port, "m") for number, one in enumerate(routers)]
         front = await stack.enter_async_context(Envoy(upstreams, keys=KEYS))
         before = [asyncio.create_task(ask(front.port, 40, stream=True)) for _ in range(12)]
-        assert await until(lambda: sum(len(engine.requests) for engine in servers.decode) == 12)
+        await until_in_loop(lambda: sum(len(engine.requests) for engine in servers.decode) == 12)
         ending = asyncio.create_task(second.terminate())
-        await asyncio.sleep(0.2)
+        await eventually(second.refuses)
         during = [await ask(front.port, 2) for _ in range(20)]
         assert {text(answer) for answer in during} == {expected("a b c d e", 2)}
         assert {streamed(await one) for one in before} == {expected("a b c d e", 40)}

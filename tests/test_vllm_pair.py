@@ -21,7 +21,7 @@ import pytest
 
 from conftest import recorded
 from graphs import of_kind
-from vllm_router import free_ports
+from ports import free_ports
 
 VLLM = os.environ.get("VLLM", "")
 pytestmark = pytest.mark.skipif(not VLLM, reason="VLLM names no command `vllm` (6 GB; by hand)")

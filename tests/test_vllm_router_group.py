@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from asking import Connection, in_loop
-from disaggregated_group import text, until, until_so
+from disaggregated_group import text
 from eks_inference.serving.pods import REVISION_LABEL
 from eks_inference.serving.prefill_decode.facts import PrefillDecodeFacts
 from eks_inference.serving.prefill_decode.plan import labels
@@ -17,12 +17,15 @@ from eks_inference.serving.prefill_decode.spec import ROLES, Role
 from kv_blocks import expected
 from nixl_engine import NixlEngine
 from pods_api import PodsApi
+from ports import free_ports, own_addresses
 from vectors.nixl import servers
 from vllm_router import COMMAND, VllmRouter
+from waiting import eventually, until_in_loop
 
 if not COMMAND:
     pytest.skip("vllm-router is not installed: make router", allow_module_level=True)
 
+ADDRESSES = own_addresses()
 GROUP = "llama"
 """As vectors call it."""
 OF_THE_BENCH = ("--host", "--port", "--prometheus-host", "--prometheus-port", "--vllm-pd-disaggregation")
@@ -75,13 +78,11 @@ async def test_routers_of_two_revisions_pair_only_their_own(tmp_path: Path) -> N
         api = await stack.enter_async_context(PodsApi(namespace))
         environment = {"KUBECONFIG": api.kubeconfig(tmp_path / "kubeconfig")}
         engines: dict[tuple[str, Role], NixlEngine] = {}
-        port = 0
-        for number, (group, version) in enumerate(((old, "0.30.0"), (new, "0.31.0"))):
-            for place, role in enumerate(ROLES):
-                host = f"127.0.2.{2 * number + place + 1}"
-                one = await stack.enter_async_context(NixlEngine(host=host, port=port, version=version, lease_s=1))
-                engines[group.revision, role] = one
-                port = one.port
+        (port,) = free_ports(1)
+        for group, version in ((old, "0.30.0"), (new, "0.31.0")):
+            for role in ROLES:
+                one = NixlEngine(host=next(ADDRESSES), port=port, version=version, lease_s=1)
+                engines[group.revision, role] = await stack.enter_async_context(one)
         routers = {
             group.revision: await stack.enter_async_context(VllmRouter([], [], flags(group.router_arguments, port), environment))
             for group in (old, new)
@@ -96,7 +97,7 @@ async def test_routers_of_two_revisions_pair_only_their_own(tmp_path: Path) -> N
 
         for role in ROLES:
             pods_of(api, old, role, engines[old.revision, role])
-        assert await until_so(lambda: ready(routers[old.revision]))
+        await eventually(lambda: ready(routers[old.revision]))
         assert not await ready(routers[new.revision]), "it has no servers yet"
         answered: Counter[bool] = Counter()
         service = routers[old.revision]
@@ -111,18 +112,18 @@ async def test_routers_of_two_revisions_pair_only_their_own(tmp_path: Path) -> N
         clients = [asyncio.create_task(client(number)) for number in range(4)]
         for role in ROLES:
             pods_of(api, new, role, engines[new.revision, role])
-        assert await until_so(lambda: ready(routers[new.revision]))
+        await eventually(lambda: ready(routers[new.revision]))
         assert (await workers(old), await workers(new)) == (own(old), own(new))
         before = answered[True]
-        assert await until(lambda: answered[True] > before + 20)
+        await until_in_loop(lambda: answered[True] > before + 20)
         service = routers[new.revision]  # the new pods are ready, the old router's end
         before = answered[True]
-        assert await until(lambda: answered[True] > before + 20)
+        await until_in_loop(lambda: answered[True] > before + 20)
         for role in ROLES:
             pods_of(api, old, role, engines[old.revision, role], ending=True)
             await engines[old.revision, role].drain()
         before = answered[True]
-        assert await until(lambda: answered[True] > before + 20)
+        await until_in_loop(lambda: answered[True] > before + 20)
         asking = False
         await asyncio.gather(*clients)
         assert answered[False] == 0, answered
@@ -138,12 +139,13 @@ async def test_a_router_that_selects_by_role_alone_mixes_revisions(tmp_path: Pat
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(PodsApi(GROUP))
         environment = {"KUBECONFIG": api.kubeconfig(tmp_path / "kubeconfig")}
-        first = await stack.enter_async_context(NixlEngine(host="127.0.2.5", lease_s=1))
-        second = await stack.enter_async_context(NixlEngine(host="127.0.2.6", port=first.port, version="0.31.0", lease_s=1))
+        (port,) = free_ports(1)
+        first = await stack.enter_async_context(NixlEngine(host=next(ADDRESSES), port=port, lease_s=1))
+        second = await stack.enter_async_context(NixlEngine(host=next(ADDRESSES), port=port, version="0.31.0", lease_s=1))
         careless = [word for word in flags(old.router_arguments, first.port) if not word.startswith(REVISION_LABEL)]
         router = await stack.enter_async_context(VllmRouter([], [], careless, environment))
         pods_of(api, old, "prefill", first)
         pods_of(api, new, "decode", second)
-        assert await until_so(lambda: ready(router))
+        await eventually(lambda: ready(router))
         assert not await ask(router, "a b c")
         assert second.failed_transfers == 1

@@ -17,11 +17,13 @@ import pytest
 
 from asking import Answer, Connection, in_loop
 from conftest import ROOT
-from disaggregated_group import QUICK, group, streamed, text, until, until_so
+from disaggregated_group import QUICK, group, streamed, text
 from kv_blocks import expected
 from nixl_engine import NixlEngine
 from pods_api import PodsApi
+from ports import free_ports, own_addresses
 from vllm_router import COMMAND, VllmRouter
+from waiting import PATIENCE_S, eventually, until_in_loop
 
 if not COMMAND:
     pytest.skip("vllm-router is not installed: make router", allow_module_level=True)
@@ -29,14 +31,12 @@ if not COMMAND:
 
 @in_loop
 async def test_on_sigterm_it_ends_streams_first_and_takes_no_new_clients() -> None:
-    async with group([{}], [{"token_s": 0.05}]) as servers:
+    async with group([{}], [{"token_s": 0.2}]) as servers:
         stream = asyncio.create_task(servers.ask(max_tokens=20, stream=True))
-        assert await until(lambda: len(servers.decode[0].requests) == 1)
-        await asyncio.sleep(0.2)
+        await until_in_loop(lambda: servers.decode[0].streaming)
         ending = asyncio.create_task(servers.router.terminate())
-        await asyncio.sleep(0.2)
-        with pytest.raises(ConnectionRefusedError):
-            await servers.ask()
+        await eventually(servers.router.refuses)
+        assert servers.decode[0].streaming
         assert streamed(await stream) == expected("a b c d e", 20)
         assert await ending == 0
         assert not await servers.kept()
@@ -49,18 +49,18 @@ async def test_ready_means_one_of_each_kind_and_healthy_means_all() -> None:
         async def says(path: str) -> int:
             return (await client.get(path)).status
 
-        async def settles(*statuses: int) -> bool:
-            async def so() -> bool:
-                return [await says(path) for path in ("/liveness", "/readiness", "/health")] == [*statuses]
+        async def settles(*statuses: int) -> None:
+            async def said() -> tuple[int, ...]:
+                return tuple([await says(path) for path in ("/liveness", "/readiness", "/health")])
 
-            return await until_so(so)
+            await eventually(said, lambda found: found == statuses)
 
-        assert await settles(200, 200, 200)
+        await settles(200, 200, 200)
         servers.prefill[0].ready = False
-        assert await settles(200, 200, 503)
+        await settles(200, 200, 503)
         assert {(await servers.ask()).status for _ in range(4)} == {200}
         servers.prefill[1].ready = False
-        assert await settles(200, 503, 503)
+        await settles(200, 503, 503)
         assert (await servers.ask()).status == 503
 
 
@@ -114,7 +114,7 @@ async def test_its_metrics_are_those_that_are_recorded() -> None:
         async def gone() -> bool:
             return 0 in [value for name, value in (await servers.router.metrics()).items() if "_worker_health" in name]
 
-        assert await until_so(gone)
+        await eventually(gone)
         assert (await servers.ask()).status == 503
         seen = {re.split(r"[{ ]", name)[0] for name in await servers.router.metrics()}
     kinds = {kind: recorded[kind] for kind in ("gauges", "counters", "histograms")}
@@ -140,6 +140,7 @@ def test_the_flags_are_those_of_the_pinned_wheel() -> None:
 
 # -- pods ------------------------------------------------------------------------------------------------------------------------
 
+ADDRESSES = own_addresses()
 NAMESPACE = "serving"
 DISCOVERY = (
     "--service-discovery",
@@ -164,24 +165,18 @@ class Discovered:
             urls = {worker["url"] for worker in (await client.get("/workers")).body["workers"]}
         return {name for name, engine in self.engines.items() if engine.url in urls}
 
-    async def settles(self, *names: str, within_s: float = 10) -> bool:
-        async def so() -> bool:
-            return await self.workers() == {*names}
-
-        return await until_so(so, within_s)
+    async def settles(self, *names: str, within_s: float = PATIENCE_S) -> None:
+        await eventually(self.workers, lambda found: found == {*names}, within_s)
 
 
 @asynccontextmanager
 async def discovered(folder: Path, names: Sequence[str], *arguments: str, **engine: Any) -> AsyncIterator[Discovered]:
     async with AsyncExitStack() as stack:
-        engines: dict[str, NixlEngine] = {}
-        for number, name in enumerate(names):
-            port = next(iter(engines.values())).port if engines else 0
-            engines[name] = await stack.enter_async_context(NixlEngine(host=f"127.0.1.{number + 1}", port=port, **engine))
+        (port,) = free_ports(1)
+        engines = {name: await stack.enter_async_context(NixlEngine(host=next(ADDRESSES), port=port, **engine)) for name in names}
         api = await stack.enter_async_context(PodsApi(NAMESPACE))
         environment = {"KUBECONFIG": api.kubeconfig(folder / "kubeconfig")}
-        port = f"--service-discovery-port={engines[names[0]].port}"
-        router = VllmRouter([], [], [*DISCOVERY, port, *arguments], environment)
+        router = VllmRouter([], [], [*DISCOVERY, f"--service-discovery-port={port}", *arguments], environment)
         yield Discovered(api, await stack.enter_async_context(router), engines)
 
 
@@ -196,18 +191,18 @@ async def test_it_finds_ready_pods_with_all_labels_and_leaves_out_those_that_end
         assert await says(found.router, "/readiness") == 503
         found.pod("prefill-0")
         found.pod("prefill-1", ready=False)
-        found.api.pod("decode-of-another-group", "127.0.1.3", role="decode", group="h")
-        assert await found.settles("prefill-0")
+        found.api.pod("decode-of-another-group", found.engines["decode-0"].host, role="decode", group="h")
+        await found.settles("prefill-0")
         assert await says(found.router, "/readiness") == 503
         found.pod("decode-0")
         found.pod("prefill-1")
-        assert await found.settles("prefill-0", "prefill-1", "decode-0")
+        await found.settles("prefill-0", "prefill-1", "decode-0")
         assert await says(found.router, "/readiness") == 200
         found.pod("prefill-0", ready=False)
-        assert await found.settles("prefill-1", "decode-0")
+        await found.settles("prefill-1", "decode-0")
         found.pod("prefill-0")
         found.pod("prefill-1", ending=True)
-        assert await found.settles("prefill-0", "decode-0")
+        await found.settles("prefill-0", "decode-0")
         async with Connection(found.router.port) as client:
             answer = await client.post("/v1/completions", {"model": "m", "prompt": "a", "max_tokens": 3})
         assert text(answer) == expected("a", 3)
@@ -220,7 +215,7 @@ async def test_a_pod_that_vanishes_without_an_end_stays_and_fails_requests_until
     async with discovered(tmp_path, ["prefill-0", "decode-0"], *QUICK) as found:
         found.pod("prefill-0")
         found.pod("decode-0")
-        assert await found.settles("prefill-0", "decode-0")
+        await found.settles("prefill-0", "decode-0")
         found.engines["prefill-0"].kill()
         found.api.vanish("prefill-0")
         start = time.monotonic()
@@ -228,25 +223,27 @@ async def test_a_pod_that_vanishes_without_an_end_stays_and_fails_requests_until
         async def unready() -> bool:
             return await says(found.router, "/readiness") == 503
 
-        assert await until_so(unready)
+        await eventually(unready)
         # Of a found pod three checks have to fail, whatever --health-failure-threshold says.
         assert time.monotonic() - start > 1.5
-        assert await found.settles("prefill-0", "decode-0"), "it is known for ever"
+        await found.settles("prefill-0", "decode-0")  # it is known for ever
 
 
 @in_loop
 async def test_a_ready_pod_that_does_not_answer_holds_up_all_others_for_the_startup_timeout(tmp_path: Path) -> None:
-    async with discovered(tmp_path, ["prefill-0", "decode-0"], "--worker-startup-timeout-secs=3") as found:
+    async with discovered(tmp_path, ["prefill-0", "decode-0"], "--worker-startup-timeout-secs=6") as found:
         found.engines["prefill-0"].ready = False
         found.pod("prefill-0")
-        await asyncio.sleep(0.3)
+        await until_in_loop(lambda: found.engines["prefill-0"].health_checks)
         found.pod("decode-0")
-        assert not await found.settles("decode-0", within_s=1.5)
-        assert await found.settles("decode-0", within_s=5)
+        with pytest.raises(AssertionError, match="not within"):
+            await found.settles("decode-0", within_s=1.5)
+        await found.settles("decode-0")
         found.engines["prefill-0"].ready = True
-        assert not await found.settles("prefill-0", "decode-0", within_s=2), "it is not tried again before its pod changes"
+        with pytest.raises(AssertionError, match="not within"):  # it is not tried again before its pod changes
+            await found.settles("prefill-0", "decode-0", within_s=2)
         found.pod("prefill-0")
-        assert await found.settles("prefill-0", "decode-0")
+        await found.settles("prefill-0", "decode-0")
 
 
 @pytest.mark.parametrize("drains", [True, False])
@@ -259,7 +256,7 @@ async def test_an_update_of_all_servers_costs_no_request_when_each_drains(tmp_pa
         old, new = (["prefill-0", "prefill-1", "decode-0", "decode-1"], ["prefill-2", "prefill-3", "decode-2", "decode-3"])
         for name in old:
             found.pod(name)
-        assert await found.settles(*old)
+        await found.settles(*old)
         statuses: Counter[int] = Counter()
         asking = True
 
@@ -279,21 +276,22 @@ async def test_an_update_of_all_servers_costs_no_request_when_each_drains(tmp_pa
         for before, after in zip(old, new, strict=True):
             found.pod(after)
             now |= {after}
-            assert await found.settles(*now)
+            await found.settles(*now)
+            answered = statuses[200]
+            await until_in_loop(lambda: statuses[200], lambda count, before=answered: count > before + len(clients))
             found.pod(before, ending=True)
             now -= {before}
             if drains:
-                assert await found.settles(*now)
-                await asyncio.sleep(0.05)
+                await found.settles(*now)
+                await asyncio.sleep(0.5)  # what it has chosen a pod for is on its way there, and nothing tells when it has come
                 await found.engines[before].drain()
             else:
                 found.engines[before].kill()
-        assert await found.settles(*new)
+        await found.settles(*new)
         asking = False
         await asyncio.gather(*clients)
-        assert statuses[200] > len(clients)
         assert (sum(statuses.values()) == statuses[200]) == drains, statuses
-        assert await until(lambda: not any(found.engines[name].blocks.held for name in new))
+        await until_in_loop(lambda: not any(found.engines[name].blocks.held for name in new))
 
 
 def streamed_whole(answer: Answer) -> bool:

@@ -2,7 +2,6 @@
 
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from eks_inference.serving import ray_serve
+from waiting import until
 
 sys.path.insert(0, str(Path(ray_serve.__file__).parent / "assets"))
 
@@ -135,10 +135,8 @@ def test_a_started_relay_hands_on_what_the_engine_answers(engine_url: str, monke
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     gauges = Gauges()
     Relay(engine_url, gauges).start()
-    deadline = time.monotonic() + 10
-    while not gauges.values and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert "vllm_num_requests_waiting" in gauges.labels, "one bad answer must not end it"
+    until(lambda: gauges.values)  # one bad answer must not end it
+    assert "vllm_num_requests_waiting" in gauges.labels
 
 
 def test_it_keeps_ahead_of_ray() -> None:

@@ -180,7 +180,7 @@ def test_too_many_waiting_requests_are_refused_and_the_rest_is_served(monkeypatc
     import slots
 
     monkeypatch.setattr(slots, "_WAITING", 1)
-    with PairEngine(room=1, seconds=0.3) as engine, routed(*engine.urls, sequences=1) as router:
+    with PairEngine(room=1, seconds=0.8) as engine, routed(*engine.urls, sequences=1) as router:
 
         def ask(number: int) -> int:
             with Client(router) as client:

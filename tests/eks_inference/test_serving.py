@@ -57,6 +57,7 @@ from servers import (
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProgramError
 from stackgraph.recorder.recording import record
+from waiting import until
 
 ASSETS = Path(ray_serve.__file__).parent / "assets"
 SHARED = Path(serving.__file__).parent / "assets"
@@ -722,10 +723,7 @@ def test_the_engine_does_not_outlive_a_replica_that_is_killed(fake_vllm: None, t
     child = int(replica.stdout.readline())
     replica.send_signal(signal.SIGKILL)
     replica.wait(10)
-    deadline = time.monotonic() + 20
-    while alive(child) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not alive(child)
+    until(lambda: not alive(child))
 
 
 def alive(pid: int) -> bool:

@@ -197,10 +197,10 @@ def test_the_head_has_nothing_to_wait_for() -> None:
 
 
 FAKE_VLLM = """\
-    # Stands in for the command vllm: its gauges, one request under way until the time given.
+    # Stands in for the command vllm: its gauges, one request under way for the time given, from the first question on.
     import sys, time
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-    busy_until = time.monotonic() + float(sys.argv[2])
+    asked = []
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *args):
@@ -209,7 +209,8 @@ FAKE_VLLM = """\
         def do_GET(self):
             self.send_response(200)
             self.end_headers()
-            under_way = 1.0 if time.monotonic() < busy_until else 0.0
+            asked.append(time.monotonic())
+            under_way = 1.0 if asked[-1] < asked[0] + float(sys.argv[2]) else 0.0
             lines = ["# TYPE vllm:num_requests_running gauge", 'vllm:num_requests_running{engine="0"} %s' % under_way]
             lines += ['vllm:num_requests_waiting{engine="0"} 0.0', 'vllm:generation_tokens_total{engine="0"} 5.0', ""]
             self.wfile.write("\\n".join(lines).encode())
@@ -246,7 +247,7 @@ def drained(mark: Path, seconds: float) -> float:
     """Runs the hook; gives how long it took."""
     started = time.monotonic()
     run = [sys.executable, str(ASSETS / "drain.py"), str(seconds)]
-    subprocess.run(run, env={**os.environ, "DRAIN_MARK": str(mark)}, check=True, timeout=60)
+    subprocess.run(run, env={**os.environ, "DRAIN_MARK": str(mark)}, check=True, timeout=100)
     assert mark.exists()
     return time.monotonic() - started
 
@@ -255,13 +256,13 @@ def drained(mark: Path, seconds: float) -> float:
 def test_a_drain_waits_for_requests_under_way(busy: Any, tmp_path: Path) -> None:
     busy(0)
     busy(4)
-    assert 3 < drained(tmp_path / "mark", 30) < 20
+    assert 4 <= drained(tmp_path / "mark", 60) < 50
 
 
 @pytest.mark.thorough
 def test_a_drain_does_not_wait_longer_than_it_may(busy: Any, tmp_path: Path) -> None:
     busy(60)
-    assert 2 <= drained(tmp_path / "mark", 2) < 15
+    assert 2 <= drained(tmp_path / "mark", 2) < 50
 
 
 def test_a_pod_without_a_replica_ends_at_once(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ from eks_inference.storage.handle import ExistingStore, Store
 from golden import assert_golden
 from graphs import kubernetes, of_kind, stands_on
 from handles import existing_cluster, placement
+from ports import free_ports
 from readme import blocks
 from servers import container
 from stackgraph.graph.document import Graph, Resource
@@ -59,6 +60,7 @@ from stackgraph.problems import ProgramError
 from stackgraph.recorder.recording import record
 from traffic import Outside, Pod, passes, policies_of
 from variants import recorded_with
+from waiting import until
 
 NEURON = placement("inf2.48xlarge", pool="neuron", taints=(Taint("aws.amazon.com/neuron", "true", "NoSchedule"),), max_nodes=1)
 GPU = placement("g5.xlarge", pool="gpu", taints=(Taint("nvidia.com/gpu", "true", "NoSchedule"),))
@@ -482,16 +484,14 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Health).serve_forever()
 @pytest.mark.thorough
 def test_the_first_start_that_answers_names_the_artifact_and_later_ones_load_it(tmp_path: Path) -> None:
     (tmp_path / "engine.py").write_text(ENGINE)
-    kept, number = tmp_path / "artifacts" / "abc", str(_free_port())
+    kept, number = tmp_path / "artifacts" / "abc", str(*free_ports(1))
     abandoned = tmp_path / "artifacts" / "abc.gone.part"
     abandoned.mkdir(parents=True)
     os.utime(abandoned, (0, 0))
     command = [sys.executable, str(KEEP), str(kept), number, sys.executable, str(tmp_path / "engine.py"), number]
     first = subprocess.Popen(command, start_new_session=True)
     try:
-        deadline = time.monotonic() + 60
-        while not kept.exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
+        until(kept.exists)
         assert [path.name for path in kept.parent.iterdir()] == ["abc"]
         assert (kept / "model.pt").read_text() == "graphs"
     finally:
@@ -503,7 +503,7 @@ def test_the_first_start_that_answers_names_the_artifact_and_later_ones_load_it(
 def test_a_start_that_ends_before_it_answers_keeps_nothing(tmp_path: Path) -> None:
     kept = tmp_path / "artifacts" / "abc"
     failing = "import os, pathlib; pathlib.Path(os.environ['NEURON_COMPILED_ARTIFACTS']).mkdir(); raise SystemExit(3)"
-    command = [sys.executable, str(KEEP), str(kept), str(_free_port()), sys.executable, "-c", failing]
+    command = [sys.executable, str(KEEP), str(kept), str(*free_ports(1)), sys.executable, "-c", failing]
     started = subprocess.Popen(command, start_new_session=True)
     assert started.wait(60) == 3
     os.killpg(started.pid, signal.SIGKILL)
@@ -782,10 +782,10 @@ def test_pods_come_after_their_nodes_and_their_scheduler() -> None:
 # -- how a pod ends -------------------------------------------------------------------------------------------------------------
 
 FAKE_VLLM = """\
-    # Stands in for vLLM: its gauges, one request under way until the time given.
+    # Stands in for vLLM: its gauges, one request under way for the time given, from the first question on.
     import os, sys, time
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-    busy_until = time.monotonic() + float(os.environ["BUSY"])
+    asked = []
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *args):
@@ -794,7 +794,8 @@ FAKE_VLLM = """\
         def do_GET(self):
             self.send_response(200)
             self.end_headers()
-            under_way = 1.0 if time.monotonic() < busy_until else 0.0
+            asked.append(time.monotonic())
+            under_way = 1.0 if asked[-1] < asked[0] + float(os.environ["BUSY"]) else 0.0
             self.wfile.write(b'vllm:num_requests_running{engine="0"} %f\\n' % under_way)
 
     server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler)
@@ -811,7 +812,7 @@ def running(tmp_path: Path) -> Iterator[Callable[[str], None]]:
     started: list[subprocess.Popen[str]] = []
 
     def start(busy: str) -> None:
-        spec = spec_of(port=_free_port())
+        spec = spec_of(port=free_ports(1)[0])
         words = [sys.executable, str(script), "serve", *plan.arguments(spec, instance_type("inf2.48xlarge"))]
         process = subprocess.Popen(words, env={**os.environ, "BUSY": busy}, stdout=subprocess.PIPE, text=True)
         started.append(process)
@@ -824,29 +825,19 @@ def running(tmp_path: Path) -> Iterator[Callable[[str], None]]:
         process.wait()
 
 
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.mark.thorough
-@pytest.mark.parametrize(("busy", "shortest", "longest"), [("4", 3, 20), ("60", 6, 20)])
-def test_a_pod_that_ends_finishes_what_it_has(
-    running: Callable[[str], None], tmp_path: Path, busy: str, shortest: float, longest: float
-) -> None:
-    running(busy)
+@pytest.mark.parametrize(("busy", "most"), [(4, 60), (60, 4)])
+def test_a_pod_that_ends_finishes_what_it_has(running: Callable[[str], None], tmp_path: Path, busy: int, most: int) -> None:
+    running(str(busy))
     (tmp_path / DRAIN).write_text(texts("vllm", DRAIN)[DRAIN])
     begun = time.monotonic()
     subprocess.run(
-        [sys.executable, str(tmp_path / DRAIN), "6"],
+        [sys.executable, str(tmp_path / DRAIN), str(most)],
         env={**os.environ, "DRAIN_MARK": str(tmp_path / "mark")},
         check=True,
-        timeout=60,
+        timeout=100,
     )
-    assert shortest < time.monotonic() - begun < longest
+    assert 4 <= time.monotonic() - begun < 50
 
 
 def test_a_pod_has_time_to_be_forgotten_to_drain_and_to_stop() -> None:

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
@@ -23,6 +22,7 @@ from stackgraph.diff.saved import read_contents
 from stackgraph.diff.titles import NO_TITLES
 from stackgraph.problems import ProblemsFound
 from stackgraph.recorder.recording import record
+from waiting import until
 
 PROGRAM = '''
 """Buckets that the configuration names."""
@@ -605,9 +605,7 @@ def test_nothing_is_left_behind_when_it_is_ended(repo, tmp_path, how):
         [sys.executable, "-m", "eks_inference_tools", "diff", "--base", "HEAD", "one"], cwd=repo.root, stderr=subprocess.DEVNULL
     )
     try:
-        patience = time.monotonic() + 60
-        while not flag.exists() and time.monotonic() < patience and process.poll() is None:
-            os.sched_yield()
+        until(lambda: flag.exists() or process.poll() is not None)
         assert flag.exists()
         process.send_signal(how)
         assert process.wait(timeout=60) == 130

@@ -1,7 +1,7 @@
 """What ``doctor`` asks of image registries and of the Hugging Face Hub, over loopback."""
 
 import json
-import time
+import threading
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler
 
@@ -109,8 +109,10 @@ def test_a_registry_that_is_not_there_is_not_known():
 
 def test_a_registry_that_never_answers_is_left(site, monkeypatch):
     monkeypatch.setattr("eks_inference_tools.doctor.web._SECONDS", (0.2, 0.2))
-    monkeypatch.setattr(_Handler, "do_HEAD", lambda handler: time.sleep(1))
+    over = threading.Event()
+    monkeypatch.setattr(_Handler, "do_HEAD", lambda handler: over.wait(60))
     assert site.web().answer(manifest("a")) == Unanswered("registry.example did not answer: ReadTimeout")
+    over.set()
 
 
 def test_netrc_is_not_read(site, monkeypatch, tmp_path):

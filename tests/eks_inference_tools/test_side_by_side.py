@@ -4,10 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+
+from waiting import until
 
 HEAD = """
 import os, signal, sys, threading, time
@@ -61,7 +62,7 @@ answers.close()
 
 
 def test_a_process_with_threads_is_not_forked() -> None:
-    waiting = "threading.Thread(target=time.sleep, args=(1,), daemon=True).start()"
+    waiting = "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
     assert printed(f"print(can_fork()); {waiting}; print(can_fork())").split() == ["True", "False"]
 
 
@@ -85,8 +86,10 @@ except KeyboardInterrupt: print("interrupted")
 """
     command = [sys.executable, "-c", HEAD + "import eks_inference_tools.side_by_side as used; used.MOST = 2" + program]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
-        while len(pids := [int(file.name) for file in tmp_path.iterdir()]) < 2 and process.poll() is None:
-            time.sleep(0.01)
+        pids = until(
+            lambda: [int(file.name) for file in tmp_path.iterdir()],
+            lambda found: len(found) == 2 or process.poll() is not None,
+        )
         (os.killpg if number is signal.SIGINT else os.kill)(process.pid, number)
         assert process.communicate(timeout=60) == ("interrupted\n", "")
     for pid in pids:

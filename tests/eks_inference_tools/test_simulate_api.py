@@ -22,6 +22,7 @@ from eks_inference_tools.simulate.control_plane.processes import ComponentError
 from eks_inference_tools.simulate.stand_ins import loop
 from eks_inference_tools.simulate.stand_ins.loop import Seen, StandIns
 from kubernetes_api import KubernetesApi, status
+from waiting import until
 
 NO_FILE = Path("no certificate is looked at")
 
@@ -288,10 +289,7 @@ def test_a_kind_that_is_new_is_found_soon(server: KubernetesApi, api: Api, monke
     monkeypatch.setattr(module, "_REDISCOVERY_SECONDS", 0.2)
     assert not api.knows("rayservices.ray.io")
     server.serves("ray.io", "v1", RayService="rayservices")
-    end = time.monotonic() + 20
-    while not api.knows("rayservices.ray.io"):
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    until(lambda: api.knows("rayservices.ray.io"))
     assert server.discoveries == 2  # not with every question
     assert api.resource_of({"apiVersion": "ray.io/v1", "kind": "RayService"}) == "rayservices.ray.io"
 
@@ -371,13 +369,6 @@ def raising(error: Exception) -> Callable[[Seen, Api], object]:
         raise error
 
     return does
-
-
-def until(check: Callable[[], object]) -> None:
-    end = time.monotonic() + 20
-    while not check():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 @pytest.fixture(autouse=True)

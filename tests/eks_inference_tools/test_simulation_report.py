@@ -59,6 +59,14 @@ def test_what_comes_after_pulumi_counts_too():
     assert "waits    Service demo/server: none of its pods is ready" in render_text(report)
 
 
+def test_what_verify_finds_undone_in_an_unfinished_stack_is_no_further_fault():
+    """It is more behind one of several equal servers than behind another, and which of them waits is a matter of chance."""
+    unfinished = replace(WELL, phases=(CREATE,))
+    (last,) = {render_text(replace(unfinished, checks=checks)).splitlines()[-1] for checks in ((), EVERYTHING.checks)}
+    assert last == "1 of the rollouts unfinished"
+    assert "Verify    " in render_text(replace(unfinished, checks=EVERYTHING.checks))
+
+
 @pytest.mark.parametrize("verdict", [wait("a", "b"), failed("a", "b"), unknown("a")])
 def test_every_verdict_but_ok_counts(verdict):
     assert not replace(WELL, checks=(Check("Nodes", "pool core", verdict),)).is_well

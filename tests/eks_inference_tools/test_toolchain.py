@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from eks_inference_tools.simulate.control_plane.toolchain import (
 )
 from eks_inference_tools.user_cache import user_cache
 from stackgraph.problems import ProblemsFound
+from waiting import until
 
 GO = f"""#!{sys.executable} -IS
 import json, os, signal, sys, time
@@ -494,13 +495,6 @@ def start() -> "subprocess.Popen[str]":
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -515,12 +509,12 @@ def test_a_build_that_is_ended_ends_go_and_leaves_nothing_half(machine: Machine,
     machine.go(hangs=tools()["kwok"].package)
     process = start()
     hanging = machine.bin / "hanging"
-    wait_for(lambda: hanging.exists() and bool(hanging.read_text()))
+    until(lambda: hanging.exists() and hanging.read_text())
     process.send_signal(number)
     out, err = process.communicate(timeout=30)
     assert err.endswith("ended; finished programs are kept\n"), err
     assert (process.returncode, out) == (130, "")
-    assert not is_running(int(hanging.read_text()))
+    until(lambda: not is_running(int(hanging.read_text())))
     assert not (user_cache("tools") / "unfinished").exists()
     made = cached()
     assert "etcd" in made

@@ -1,16 +1,15 @@
 """The real vllm-router, prefill and decode of one group, in the loop of the test."""
 
-import asyncio
 import re
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from asking import Answer, Connection
 from nixl_engine import NixlEngine
 from vllm_router import VllmRouter
+from waiting import until_in_loop
 
 LEASE_S = 0.6
 QUICK = ("--health-check-interval-secs=1", "--health-failure-threshold=1", "--health-success-threshold=1")
@@ -30,9 +29,15 @@ class Group:
         async with Connection(self.router.port) as client:
             return await client.post(path, {"model": "m", "prompt": prompt, "max_tokens": 3, **more})
 
-    async def kept(self, within_s: float = 2 * LEASE_S) -> int:
+    async def kept(self, within_s: float = 10 * LEASE_S) -> int:
         """Blocks that are not free when all that can end has ended."""
-        return 0 if await until(lambda: not any(engine.blocks.held for engine in self.alive), within_s) else 1
+
+        def held() -> int:
+            return sum(engine.blocks.held for engine in self.alive)
+
+        with suppress(AssertionError):
+            await until_in_loop(held, lambda count: not count, within_s)
+        return held()
 
 
 @asynccontextmanager
@@ -47,24 +52,6 @@ async def group(
         sides = await started(prefill), await started(decode)
         first, second = ([engine.url for engine in side] for side in sides)
         yield Group(*sides, await stack.enter_async_context(VllmRouter(first, second, arguments, environment)))
-
-
-async def until(condition: Callable[[], bool], within_s: float = 10) -> bool:
-    end = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        await asyncio.sleep(0.01)
-    return True
-
-
-async def until_so(condition: Callable[[], Awaitable[bool]], within_s: float = 10) -> bool:
-    end = time.monotonic() + within_s
-    while not await condition():
-        if time.monotonic() > end:
-            return False
-        await asyncio.sleep(0.1)
-    return True
 
 
 def text(answer: Answer) -> str:

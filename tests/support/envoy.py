@@ -14,7 +14,7 @@ from asking import Connection
 from eks_inference.endpoints.envoy import configuration
 from eks_inference.endpoints.keys import KEYS_FILE, SERVER_KEY_FILE, clients_file, server_file
 from eks_inference.endpoints.proxy import HEALTH_PATH, Proxy, Upstream
-from vllm_router import free_ports
+from ports import free_ports
 
 COMMAND = os.environ.get("ENVOY")
 DRAIN = Path(__file__).parents[2] / "components" / "eks_inference" / "endpoints" / "assets" / "drain.sh"
@@ -59,19 +59,6 @@ class Envoy:
         self.secret = MountedSecret(folder / "keys")
         self.rotate(self.keys)
         self._log = (folder / "log").open("w+")
-        for further in (True, True, False):
-            await self._start(folder)
-            try:
-                await self._started()
-                break
-            except AssertionError:
-                # Whoever opens a connection may get a port that was free a moment ago.
-                if not further or "Address already in use" not in self.log():
-                    raise
-        return self
-
-    async def _start(self, folder: Path) -> None:
-        assert COMMAND
         self.port, self.health_port, self.admin_port = free_ports(3)
         proxy = replace(
             self.proxy,
@@ -94,6 +81,8 @@ class Envoy:
         self.process = await asyncio.create_subprocess_exec(
             COMMAND, "-c", str(folder / "envoy.json"), *arguments, stdout=self._log, stderr=self._log
         )
+        await self._started()
+        return self
 
     async def __aexit__(self, *error: object) -> None:
         self.kill()
@@ -126,6 +115,17 @@ class Envoy:
     async def metrics(self) -> str:
         async with Connection(self.health_port, 5) as client:
             return (await client.get("/stats/prometheus")).text
+
+    async def values(self, part: str) -> list[float]:
+        """The values of the samples whose lines have this part."""
+        lines = (await self.metrics()).splitlines()
+        return [float(line.rpartition(" ")[2]) for line in lines if part in line and not line.startswith("#")]
+
+    async def addresses(self, cluster: str) -> set[str]:
+        """Where it sends the requests of a cluster."""
+        async with Connection(self.admin_port, 5) as client:
+            lines = (line.split("::") for line in (await client.get("/clusters")).text.splitlines())
+        return {where for name, where, key, *_ in lines if (name, key) == (cluster, "cx_active")}
 
     async def go(self, leaves_s: int, within_s: int) -> float:
         """What Kubernetes does with a pod that goes: the script of preStop, then SIGTERM. Returns how long the script took."""

@@ -63,6 +63,9 @@ class NixlEngine:
         self.pins: dict[str, _Pin] = {}
         self.requests: list[Exchange] = []
         self.failed_transfers = self.expired = self.unrecognised = self.aborted = 0
+        self.health_checks = 0
+        self.streaming = 0
+        """Streams whose first token was sent and that have not ended."""
         self.dead = self.draining = False
         self.ready = True
         self._site = Site(self._serve)
@@ -117,6 +120,7 @@ class NixlEngine:
 
     async def _serve(self, exchange: Exchange) -> None:
         if exchange.path == "/health":
+            self.health_checks += 1
             exchange.answer(200 if self.ready else 503, "")
         elif exchange.path == "/metrics":
             exchange.answer(200, self._metrics(), "text/plain")
@@ -289,9 +293,11 @@ class NixlEngine:
             exchange.answer(200, self._say(exchange, "".join(said), finish_reason))
             return
         exchange.begin()
-        for word in said:
+        for number, word in enumerate(said):
             await asyncio.sleep(self.token_s)
             exchange.event(self._say(exchange, word))
+            self.streaming += not number
+        self.streaming -= bool(said)
         exchange.event(self._say(exchange, "", finish_reason))
         exchange.event("[DONE]")
         exchange.end()

@@ -22,6 +22,11 @@ class StreamingServer:
     port: int = 0
     seen: list[Exchange] = field(default_factory=list)
     answered: int = 0
+    lets_end: asyncio.Event = field(default_factory=asyncio.Event)
+    """No answer ends before it is set, as it is at first."""
+
+    def __post_init__(self) -> None:
+        self.lets_end.set()
 
     async def __aenter__(self) -> Self:
         await self.start(self.port)
@@ -48,12 +53,14 @@ class StreamingServer:
         await asyncio.sleep(self.first_s)
         if not body.get("stream"):
             await asyncio.sleep(self.token_s * count)
+            await self.lets_end.wait()
             asked.answer(200, {"model": body.get("model"), "choices": [{"text": self.name}]})
         else:
             asked.begin()
             for number in range(count):
                 await asyncio.sleep(self.token_s)
                 asked.event({"choices": [{"text": f"{self.name} {number}"}]})
+            await self.lets_end.wait()
             asked.event("[DONE]")
             asked.end()
         self.answered += 1

@@ -3,24 +3,16 @@
 import asyncio
 import io
 import os
-import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
 from asking import Connection
+from ports import free_ports
 
 COMMAND = os.environ.get("VLLM_ROUTER")
 _STARTS_S = 30
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 @dataclass(eq=False)
@@ -70,6 +62,15 @@ class VllmRouter:
                         return
             except (OSError, TimeoutError):
                 await asyncio.sleep(0.05)
+
+    async def refuses(self) -> bool:
+        """Whether it takes no new connection."""
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        except OSError:
+            return True
+        writer.close()
+        return False
 
     async def terminate(self, within_s: float = 30) -> int:
         """Its exit code after SIGTERM."""

@@ -1,6 +1,5 @@
 """A stack's nodes beside the real scheduler: pods in the place of charts, devices, and nodes that Karpenter starts."""
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -131,5 +130,7 @@ def test_a_pod_that_is_too_large_for_every_type_starts_nothing_and_says_so(runni
         return (condition_of(pod, "PodScheduled") or {}).get("reason") == "Unschedulable"
 
     running.until(said, "the scheduler's word")
-    time.sleep(3)  # pods are gathered for a second
-    assert len(running.api.list(NODES)) == before
+    # A pod that comes later has had its turn: the other had one before or with it.
+    running.api.create(server("late", cpu="8", memory="64Gi", **{DEVICE_RESOURCE: "6"}))
+    running.until(lambda: is_ready(running.api.get(PODS, "late", "default") or {}), "the late server")
+    assert len(running.api.list(NODES)) == before + 1

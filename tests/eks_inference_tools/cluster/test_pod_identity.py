@@ -57,7 +57,7 @@ def test_every_controller_waits_until_its_pods_get_credentials(plane: ControlPla
     policy, binding = credentials_guard(SPACE, ACCOUNT)
     for manifest in (policy, binding):
         plane.api.create(manifest)
-    plane.processes.wait_until(lambda: "Pod Identity" in refusal(plane, pod()), seconds=20, what="the guard is in effect")
+    plane.processes.wait_until(lambda: "Pod Identity" in refusal(plane, pod()), seconds=60, what="the guard is in effect")
     assert not refusal(plane, pod(env=[{"name": CREDENTIALS_VARIABLE, "value": "http://169.254.170.23/v1/credentials"}]))
     assert not refusal(plane, pod("other")), "another service account is none of its business"
 
@@ -69,7 +69,7 @@ def test_every_controller_waits_until_its_pods_get_credentials(plane: ControlPla
         return {e["involvedObject"]["kind"] for e in events if e["reason"] == "FailedCreate" and "credentials" in e["message"]}
 
     everyone = {"ReplicaSet", "StatefulSet", "DaemonSet", "Job"}
-    plane.processes.wait_until(lambda: everyone <= refused(), seconds=30, what="each controller is refused a pod")
+    plane.processes.wait_until(lambda: everyone <= refused(), seconds=60, what="each controller is refused a pod")
     assert not plane.api.list("pods", SPACE)
 
     # To the controllers an association that takes effect looks like this: the same pod is admitted now.
@@ -78,4 +78,4 @@ def test_every_controller_waits_until_its_pods_get_credentials(plane: ControlPla
     def owners() -> set[str]:
         return {one["metadata"]["ownerReferences"][0]["kind"] for one in plane.api.list("pods", SPACE)}
 
-    plane.processes.wait_until(lambda: everyone <= owners(), seconds=60, what="each controller has its pod")
+    plane.processes.wait_until(lambda: everyone <= owners(), seconds=180, what="each controller has its pod")

@@ -1,7 +1,6 @@
 """Stand-ins of controllers beside the real ones: pods that the real scheduler places, and what a change makes of them."""
 
 import copy
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ from cluster.running import Running
 from conftest import recorded
 from eks_inference_tools.reading.expected import Expected, expected_of
 from eks_inference_tools.reading.kuberay import generated_services
+from eks_inference_tools.reading.live_objects import condition_of
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
 from eks_inference_tools.simulate.control_plane.control_plane import control_plane
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
@@ -133,8 +133,8 @@ def test_a_ray_service_runs_is_updated_beside_itself_and_goes(cluster: Running):
         found = cluster.api.list("pods", space, fieldSelector="status.phase=Pending")
         return [one for pod in found for one in pod["status"].get("conditions", ()) if one.get("reason") == "Unschedulable"]
 
-    cluster.until(lambda: bool(stuck()), "the second cluster's worker")
-    assert "Insufficient aws.amazon.com/neuron" in stuck()[0]["message"]
+    wanted_words = "Insufficient aws.amazon.com/neuron"
+    cluster.until(lambda: any(wanted_words in one["message"] for one in stuck()), "the second cluster's worker")
     assert status()["activeServiceStatus"]["rayClusterName"] == first
     assert ray_service(changed, cluster.api.get(RAY, item.name, space) or {}).verdict == "wait"
 
@@ -222,18 +222,20 @@ def test_a_claim_waits_for_its_pod_and_gets_a_volume_where_that_runs(cluster: Ru
         return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
 
     cluster.api.apply(claim)
-    time.sleep(1)
+
+    def waits() -> bool:
+        return "WaitForFirstConsumer" in {one["reason"] for one in cluster.api.list("events", "default")}
+
+    cluster.until(waits, "the controller's word")
     assert (cluster.api.get("persistentvolumeclaims", "data", "default") or {})["status"]["phase"] == "Pending"
     cluster.api.apply(pod("first", "us-east-2b"))
     cluster.until(lambda: pods_by_name(cluster, "default")["first"]["status"]["phase"] == "Running", "the pod")
     cluster.api.apply(pod("second", "us-east-2a"))
 
     def words() -> str:
-        found = pods_by_name(cluster, "default")["second"]["status"].get("conditions") or [{}]
-        return found[0].get("message", "")
+        return (condition_of(pods_by_name(cluster, "default")["second"], "PodScheduled") or {}).get("message", "")
 
-    cluster.until(lambda: "volume" in words().lower(), "the scheduler's word")
-    assert "didn't match PersistentVolume's node affinity" in words()
+    cluster.until(lambda: "didn't match PersistentVolume's node affinity" in words(), "the scheduler's word")
     for name in ("first", "second"):
         cluster.api.delete("pods", name, "default")
     cluster.api.delete("persistentvolumeclaims", "data", "default")

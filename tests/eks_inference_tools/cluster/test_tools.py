@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -36,18 +35,16 @@ def test_prometheus_can_discover_pods(toolchain: Toolchain, tmp_path: Path):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_second_run_starts_no_go_and_takes_no_time(toolchain: Toolchain, tmp_path: Path):
+def test_a_second_run_starts_no_go(toolchain: Toolchain, tmp_path: Path):
     called = tmp_path / "called"
     go = tmp_path / "go"
     go.write_text(f"#!/bin/sh\n: > {called}\nexit 1\n")
     go.chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    started = time.monotonic()
     command = [sys.executable, "-m", "eks_inference_tools", "cluster-tools"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert not called.exists()
-    assert time.monotonic() - started < 5, "about 0.2 s on an idle machine"
     assert [line.split()[0] for line in done.stdout.splitlines() if not line.startswith(" ")] == [*tools(), DEFINITIONS]
 
 
