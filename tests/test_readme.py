@@ -84,7 +84,10 @@ def test_the_two_commands_are_targets_that_ci_runs():
         command, target = line.split()
         assert command == "make"
         assert target in targets
-    assert "make test" in (ROOT / ".ci" / "run").read_text()
+    ci = (ROOT / ".ci" / "run").read_text()
+    [tiers] = re.findall(r"^for tier in (.+); do$", ci, re.M)
+    assert "test" in tiers.split()
+    assert '\n  make "$tier" ' in ci
 
 
 def test_make_says_what_it_can_do():

@@ -264,8 +264,14 @@ def test_the_servers_of_the_shipped_stacks_are_found() -> None:
     }
     start = next(iter(of_stack("inf2-llama3").starts.values()))
     assert start == replace(
-        ON_INF2, new_node="inferentia-inf2", image=start.image, model_name="Meta-Llama-3-8B-Instruct", compiled=False
+        ON_INF2,
+        new_node="inferentia-inf2",
+        image=start.image,
+        model_name="Meta-Llama-3-8B-Instruct",
+        compiled=False,
+        pool=start.pool,
     )
+    assert recorded("inf2-llama3").by_urn[start.pool].name == "inf2-llama3-inferentia-inf2-pool"
     jobs = {one.role: one for one in of_stack("trn2-di").starts.values()}
     assert jobs.keys() == {"download", "compile", "server"}
     assert jobs["server"].weights_stored

@@ -26,8 +26,6 @@ class PodStart(ForAccelerator):
 
     role: Role
     accelerator: Accelerator | None = None
-    pool: str = ""
-    """URN of the pool that has a node for them."""
     new_node: str = ""
     instance_type: str = ""
     image: str = ""
@@ -41,6 +39,8 @@ class PodStart(ForAccelerator):
     weights_stored: bool = False
     compiled: bool = False
     no_node: bool = False
+    pool: str = ""
+    """URN of the pool that has a node for them."""
 
     @property
     def weights_gb(self) -> float | None:
