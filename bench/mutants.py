@@ -131,7 +131,8 @@ class Tree:
         ask = "import eks_inference, eks_inference_tools, stackgraph as s; print(s.__file__)"
         where = subprocess.run((self._python, "-Ic", ask), check=True, stdout=subprocess.PIPE, text=True, cwd="/").stdout
         assert Path(where).is_relative_to(root), where
-        self._tests = [file for file in (root / "tests").rglob("test_*.py") if file.parent.name != "cluster"]
+        tests = (root / "tests").rglob("test_*.py")
+        self._tests = {file: file.read_text("utf-8") for file in tests if file.parent.name != "cluster"}
         self._importers: dict[str, set[Path]] = defaultdict(set)
         for file in (*(root / "components").rglob("*.py"), *(root / "tests").rglob("*.py")):
             for name in _imported(file):
@@ -185,10 +186,11 @@ class Tree:
                 if other not in distances:
                     distances[other] = distances[file] + 1
                     reached.append(other)
-        words = {*_words(module)}
+        words = _words(module)
 
         def order(test: Path) -> tuple[int, int, str]:
-            return distances.get(test, len(distances)), -len(words & _words(test)), test.name
+            named = f'"{module.stem}"' in self._tests[test]
+            return distances.get(test, len(distances)), -len(words & _words(test)) - named, test.name
 
         return sorted(self._tests, key=order)
 
@@ -216,6 +218,8 @@ def _imported(file: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"\w+(\.\w+)+", node.value):
+            yield node.value
 
 
 def _words(file: Path) -> set[str]:
