@@ -1,8 +1,8 @@
 """Whether tests notice a small fault: ``make mutants``, or ``python bench/mutants.py --help``.
 
 Modules are drawn at random, and one operator, bound or constant of each is changed in a copy of the tree. The tests nearest to
-the module run first, and what they let live meets all of ``make test``. A test that kills a mutant has to pass without it. A
-mutant that lives means the same as the code, or a test is missing; only a reader can say which.
+the module run first, then what they leave to ``make thorough``, and at last all of ``make test``. A test that kills a mutant has
+to pass without it. A mutant that lives means the same as the code, or a test is missing; only a reader can say which.
 """
 
 import argparse
@@ -144,7 +144,8 @@ class Tree:
         file = self._root / module.relative_to(_ROOT)
         before, times = file.read_bytes(), file.stat()
         near = [*self._nearest(file)[:_NEAR], self._root / "tests" / "test_golden.py"]
-        for tests, seconds in ((near, 600), (["-n", "2", "--dist", "worksteal"], 1800))[: 1 + last_word]:
+        rounds = (near, 600), (["-m", "thorough", *near], 900), (["-n", "2", "--dist", "worksteal"], 1800)
+        for tests, seconds in rounds if last_word else rounds[:2]:
             while True:
                 try:
                     file.write_text(text, "utf-8")
@@ -154,7 +155,7 @@ class Tree:
                     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
                 if failed is None:
                     break
-                if "::" not in failed or not self._failed(failed, seconds=seconds):
+                if "::" not in failed or not self._failed("-m", "not cluster", failed, seconds=seconds):
                     return failed
                 self._broken += ["--deselect", failed]
         return None
