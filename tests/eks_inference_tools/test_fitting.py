@@ -212,7 +212,8 @@ def test_an_engine_whose_support_ends_loses_to_a_dearer_node() -> None:
 
 def test_a_ray_server_is_tried_with_one_replica_on_one_worker() -> None:
     servers = [row.trial.server or {} for row in published().rows]
-    assert (of_ray := [one for one in servers if one["kind"] == "ray_serve_vllm"])
+    of_ray = [one for one in servers if one["kind"] == "ray_serve_vllm"]
+    assert of_ray
     for one in of_ray:
         assert one["replicas"] == {"min": 1, "max": 1}
         assert (one["worker"]["initial"], one["worker"]["min"], one["worker"]["max"]) == (1, 1, 1)
