@@ -224,7 +224,7 @@ def _imported(file: Path) -> Iterator[str]:
 
 
 def _words(file: Path) -> set[str]:
-    return set(re.findall(r"[a-z0-9]+", f"{file.parent.name} {file.stem}"))
+    return set(re.findall(r"[a-z0-9]+", f"{file.parts[-3:-1]} {file.stem}"))
 
 
 if __name__ == "__main__":
