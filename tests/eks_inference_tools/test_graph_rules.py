@@ -806,6 +806,8 @@ def test_names_that_are_no_names():
         ({"containers": [container(env=[{"name": "A=B", "value": "x"}])]}, "A=B", "printable ASCII characters without ="),
         ({"volumes": [{"name": "v", "hostPath": {"path": "/a/../b"}}]}, "/a/../b", "a path without .."),
         ({"restartPolicy": "Sometimes"}, "Sometimes", "one of Always, Never, OnFailure"),
+        ({"restartPolicy": "S" * 60}, "S" * 60, "one of Always, Never, OnFailure"),
+        ({"restartPolicy": "S" * 61}, "S" * 57 + "...", "one of Always, Never, OnFailure"),
     ],
 )
 def test_what_the_api_server_does_not_take_of_a_pod(pod: dict[str, Any], given: str, allowed: str):
