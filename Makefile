@@ -19,7 +19,7 @@ define install
   else cat $(1)/setup.log >&2; fi; exit 1; }
 endef
 
-.PHONY: help preview client test thorough cluster-tools cluster lint checkov router envoy soak docs format bench golden refresh release clean
+.PHONY: help preview client test thorough cluster-tools cluster lint checkov router envoy soak mutants docs format bench golden refresh release clean
 
 .DEFAULT_GOAL := preview
 
@@ -78,6 +78,9 @@ bench: .venv/.dev cluster-tools ## Measure speed and memory of preview, rules, c
 	$(BIN)/python bench/search.py
 	$(BIN)/python bench/diff.py
 	$(BIN)/python bench/simulate.py
+
+mutants: .venv/.dev ## Change one operator or constant in each of COUNT modules drawn by SEED, and name the test that notices
+	$(BIN)/python bench/mutants.py --seed $(or $(SEED),1) --count $(or $(COUNT),24)
 
 golden: .venv/.dev ## Regenerate golden files and print what changed
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -m 'not cluster' $(WORKERS)

@@ -6,7 +6,7 @@ from ipaddress import IPv4Network
 from itertools import combinations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eks_inference.catalog import zones
@@ -45,10 +45,12 @@ def test_subnets_neither_overlap_nor_leave_the_range(cidr: str, zone_ids: list[s
 
 
 @given(vpc_ranges, zone_lists)
+@example("10.0.0.0/18", ["use1-az1", "use1-az7"])
+@example("10.0.0.0/19", ["use1-az1"])
 def test_subnets_of_load_balancers_are_beside_all_others(cidr: str, zone_ids: list[str]):
     plans = plan_subnets(cidr, zone_ids, load_balancers=has_room_for_load_balancers(cidr))
     own = [plan.load_balancer for plan in plans if plan.load_balancer]
-    assert len(own) == (len(zone_ids) if has_room_for_load_balancers(cidr) else 0)
+    assert len(own) == (len(zone_ids) if IPv4Network(cidr).prefixlen <= 18 else 0)
     assert all(block.prefixlen <= 27 and block.subnet_of(IPv4Network(cidr)) for block in own)
     assert not any(one.overlaps(other) for one, other in combinations([*own, *blocks(plans)], 2))
     assert [plan.private for plan in plans] == [plan.private for plan in plan_subnets(cidr, zone_ids)]

@@ -15,7 +15,7 @@ from eks_inference.catalog import tables
 from eks_inference.catalog.engines import engines
 from eks_inference.catalog.instances import instance_type, instance_types
 from eks_inference.catalog.models import find_model, models
-from eks_inference.catalog.own import rows_of
+from eks_inference.catalog.own import LARGEST, rows_of
 from eks_inference.faults import SpecError
 from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
@@ -169,3 +169,6 @@ def test_plan_tells_what_is_wrong_with_the_file(tmp_path: Path, capsys: pytest.C
     (tmp_path / "ours.toml").write_text(OURS.read_text("utf-8").replace("hidden = 2048", "hiden = 2048"))
     assert main(["plan", "--catalog", str(tmp_path / "ours.toml"), "--model", "Our-1B", "--instance", "g5.xlarge"]) == 2
     assert "models.Our-1B.hiden: there is no such column" in capsys.readouterr().err
+    (tmp_path / "ours.toml").write_text("#" * LARGEST + "\n")
+    assert main(["plan", "--catalog", str(tmp_path / "ours.toml"), "--model", "Our-1B", "--instance", "g5.xlarge"]) == 2
+    assert "this file is too large" in capsys.readouterr().err

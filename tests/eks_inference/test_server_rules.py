@@ -29,7 +29,7 @@ from eks_inference.serving.rules.engine_flags import (
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.spec import EngineName
 from vectors.gpu import gpu_server
-from vectors.neuron import llama3
+from vectors.neuron import llama3, requests
 from vectors.serving import gpu, on, server, trn2
 
 
@@ -329,6 +329,17 @@ def test_every_number_of_users_is_judged_by_itself() -> None:
         ("load_test", "users", 1),
         ("load_test", "users", 2),
     ]
+
+
+@pytest.mark.parametrize(
+    ("mean", "stddev", "severity"),
+    [(3851, 0, None), (3851, 1, "warning"), (3852, 0, "error"), (3831, 10, None), (3832, 10, "warning")],
+)
+def test_most_requests_are_refused_when_their_mean_is_too_long(mean: int, stddev: int, severity: str | None) -> None:
+    """Of 4096 tokens, answers take 245."""
+    found = broken(load_test_rules.requests_fit_the_sequence, requests(mean, stddev))
+    assert [one for one, _ in found] == ([severity] if severity else [])
+    assert all(("most" in message) == (severity == "error") for _, message in found)
 
 
 @pytest.mark.parametrize(

@@ -233,6 +233,7 @@ def test_an_engine_argument_wins_its_place_in_model_json() -> None:
     [
         ("g4dn.xlarge", "triton-26.08-vllm-0.27", 256),
         ("p4d.24xlarge", "triton-26.08-vllm-0.27", 256),
+        ("p4de.24xlarge", "triton-26.08-vllm-0.27", 256),
         ("p5.48xlarge", "triton-26.08-vllm-0.27", 1024),
         ("p5.48xlarge", "triton-24.07-vllm-0.5", 256),
     ],

@@ -948,6 +948,15 @@ def test_rules_are_told_what_runs() -> None:
     assert serving_facts(spec_of(image={"kind": "in_cluster"}), NEURON, scheduler=True).image == ""
 
 
+def test_only_weights_from_the_hub_without_a_store_are_downloaded_to_the_pods_disk() -> None:
+    def disk(**changes: Any) -> int | None:
+        return serving_facts(spec_of(disk_gib=60, **changes), NEURON, scheduler=True).disk_gib
+
+    assert disk() == 60
+    assert disk(**STORE) is None
+    assert disk(model=S3_MODEL) is None
+
+
 def test_measurements_are_of_the_pods_own_devices() -> None:
     """Three servers share a node of twelve; pods of a roll-out serve nobody's measurement."""
     assert equal_pods.hardware(spec_of(replicas=2, surge=1), NEURON.instance_type) == Hardware("inf2.48xlarge", 4, 2, 2)

@@ -10,9 +10,10 @@ from billed import CLUSTER, NODE_CLASS, NODE_POOL, POOL_SPEC, PROVIDER, aws, cos
 from eks_inference.catalog.instances import instance_type
 from eks_inference.stack.prices import OwnPrice
 from eks_inference_tools.comparison import eks_compared
-from eks_inference_tools.cost.charges import Amounts
+from eks_inference_tools.cost.charges import Amounts, Uncounted
 from eks_inference_tools.cost.document import document
 from eks_inference_tools.cost.estimate import Estimate, estimate
+from eks_inference_tools.cost.nodes import node_charges
 from eks_inference_tools.cost.offers import offer
 from eks_inference_tools.cost.per_token import Rate, rates
 from eks_inference_tools.cost.price_book import PriceBook
@@ -117,6 +118,14 @@ def test_pods_that_no_pool_takes_are_counted() -> None:
         ["nodes for Deployment app/server: no pool of the catalog's types takes 2 pods of it"],
         ["nodes for Deployment app/server: no pool of the catalog's types takes 7 pods of it"],
     ]
+
+
+@pytest.mark.parametrize(("number", "pools"), [(5_000, []), (5_001, ["default", "nodes"])])
+def test_more_nodes_than_count_are_told(number: int, pools: list[str]) -> None:
+    static = replace(node_pool("m5.large", replicas=number), name="static")
+    found = node_charges(of(group("nodes", "m5.large", 1, number - 1), static, NODE_CLASS), ())
+    told = [one.what for one in found if isinstance(one, Uncounted) and one.why == "only 5,000 of them count"]
+    assert sorted(told) == [f"nodes of {pool}" for pool in pools]
 
 
 @pytest.mark.thorough

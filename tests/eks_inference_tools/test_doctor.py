@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
@@ -370,6 +371,8 @@ def reservation(**changed: Any) -> Finding:
         ({"State": "expired"}, "error", "it gives no capacity any more"),
         ({"State": "scheduled"}, "warning", "it is not active yet"),
         ({"AvailableInstanceCount": 0}, "warning", "0 are free"),
+        ({"EndDate": datetime(2026, 9, 1, 23, tzinfo=UTC)}, "warning", "it ends within a day"),
+        ({"EndDate": datetime(2026, 9, 2, tzinfo=UTC)}, "ok", "active"),
         ({"ReservationType": "capacity-block"}, "error", "it is a capacity block, and the pool does not say"),
     ],
 )

@@ -197,14 +197,28 @@ def test_prices_order_the_rows_and_each_refusal_cites_a_rule_or_says_why(name: s
     assert all(row.trial.sequences >= row.trial.concurrency for row in found.rows)
 
 
-def test_an_engine_whose_support_ends_loses_to_a_dearer_node() -> None:
-    """Llama-3.1-8B, as published: trn1.2xlarge at $1.34 with the last engine for Trn1, g6e.xlarge at $1.86."""
+def published() -> Found:
+    """What the command finds for Llama-3.1-8B as published."""
     wanted = model("Llama-3.1-8B")
-    found = search_once(Wish({"id": wanted.repositories[0]}, wanted, REGION, 8192, quantized=("published",)), PriceBook(({},)))
+    return search_once(Wish({"id": wanted.repositories[0]}, wanted, REGION, 8192, quantized=("published",)), PriceBook(({},)))
+
+
+def test_an_engine_whose_support_ends_loses_to_a_dearer_node() -> None:
+    """trn1.2xlarge at $1.34 with the last engine for Trn1, g6e.xlarge at $1.86."""
+    found = published()
     first, cheaper = found.rows[0], [row for row in found.rows if (row.usd_per_hour or 0) < (found.rows[0].usd_per_hour or 0)]
     assert (first.trial.instance.name, first.trial.engine.ends) == ("g6e.xlarge", "")
     assert {row.trial.instance.family for row in cheaper} == {"inf2", "trn1"}
     assert all(row.trial.engine.ends for row in cheaper)
+
+
+def test_a_ray_server_is_tried_with_one_replica_on_one_worker() -> None:
+    servers = [row.trial.server or {} for row in published().rows]
+    of_ray = [one for one in servers if one["kind"] == "ray_serve_vllm"]
+    assert of_ray
+    for one in of_ray:
+        assert one["replicas"] == {"min": 1, "max": 1}
+        assert (one["worker"]["initial"], one["worker"]["min"], one["worker"]["max"]) == (1, 1, 1)
 
 
 @pytest.mark.thorough

@@ -350,6 +350,14 @@ def test_a_comment_that_may_have_been_made_is_not_made_twice(api, github, status
     assert outcome == Outcome("created", api.comments[PULL][0]["html_url"])
 
 
+@pytest.mark.parametrize("status", [400, 499])
+def test_a_comment_that_github_refuses_is_not_tried_again(api, github, status):
+    api.fail("POST", LIST, status, "refused", times=1)
+    with pytest.raises(GitHubError, match="refused"):
+        comment.put(github, PULL, BODY, author=BOT)
+    assert not bodies(api)
+
+
 @pytest.mark.parametrize(
     ("status", "message", "headers", "expected"),
     [

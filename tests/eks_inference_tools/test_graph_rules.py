@@ -746,6 +746,7 @@ def test_karpenters_newest_image_is_a_warning():
     ("tags", "says"),
     [
         ({"aws:x": "y"}, "the key aws:x begins with aws:"),
+        ({"": "x"}, "has 0 characters, of 1 to 128"),
         ({"k" * 129: "x"}, "has 129 characters, of 1 to 128"),
         ({"k": "v" * 257}, "the value of tag k has 257 characters"),
         ({"k": "<>&"}, "tag k: <>&: of other characters than letters"),
@@ -757,6 +758,10 @@ def test_tags_that_aws_refuses(tags: dict[str, str], says: str):
     (finding,) = found(tagged(tags), "AWS012")
     assert says in finding.judgement.message
     assert finding.severity == "error"
+
+
+def test_the_longest_tag_passes():
+    assert not found(tagged({"k" * 128: "v" * 256}), "AWS012")
 
 
 def test_odd_characters_in_tags_are_a_warning_where_only_iam_refuses_them():
@@ -801,6 +806,8 @@ def test_names_that_are_no_names():
         ({"containers": [container(env=[{"name": "A=B", "value": "x"}])]}, "A=B", "printable ASCII characters without ="),
         ({"volumes": [{"name": "v", "hostPath": {"path": "/a/../b"}}]}, "/a/../b", "a path without .."),
         ({"restartPolicy": "Sometimes"}, "Sometimes", "one of Always, Never, OnFailure"),
+        ({"restartPolicy": "S" * 60}, "S" * 60, "one of Always, Never, OnFailure"),
+        ({"restartPolicy": "S" * 61}, "S" * 57 + "...", "one of Always, Never, OnFailure"),
     ],
 )
 def test_what_the_api_server_does_not_take_of_a_pod(pod: dict[str, Any], given: str, allowed: str):

@@ -18,12 +18,15 @@ import yaml
 from conftest import recorded
 from demo_program import program as demo
 from eks_inference.catalog import versions
+from eks_inference.cluster.plan import CREDENTIALS_VARIABLE
 from eks_inference_tools.placing.placeholders import ACCOUNT, SECRET_TEXT
 from eks_inference_tools.simulate.world.objects import SKIP_AWAIT, ClusterObject, Opaque, cluster_objects, left_out, opaque_of
+from eks_inference_tools.simulate.world.pod_identity import associated, with_credentials
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProblemsFound
 from stackgraph.recorder.recording import record
+from vectors.graph import WHERE, graph, pods, resource
 
 
 def graph_of(program: Callable[[], None]) -> Graph:
@@ -340,3 +343,15 @@ def test_schemas_of_ours_are_whole_and_of_the_pinned_version(group: str, chart: 
     assert document["origin"].endswith(f" {versions.chart(chart).version}")
     used = {*_references(document), *(row["spec"] for row in document["kinds"].values())}
     assert {name for name in used if not name.startswith("io.k8s.")} == set(document["schemas"])
+
+
+@pytest.mark.parametrize(("account", "accounts"), [("runner", True), ("other", False)])
+def test_pods_of_a_service_account_with_a_role_get_the_variable_of_its_credentials(account: str, accounts: bool) -> None:
+    made = pods(serviceAccountName=account)
+    role = resource(
+        "aws:eks/podIdentityAssociation:PodIdentityAssociation", "a", {"namespace": WHERE, "serviceAccount": "runner"}
+    )
+    given = with_credentials(made.inputs, made, associated(graph(role, made).graph))
+    (container,) = given["spec"]["template"]["spec"]["containers"]
+    assert [one["name"] for one in container.get("env", ())] == [CREDENTIALS_VARIABLE] * accounts
+    assert "env" not in made.inputs["spec"]["template"]["spec"]["containers"][0]

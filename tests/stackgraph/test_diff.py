@@ -20,6 +20,7 @@ from stackgraph.diff.comparing import ABSENT, differences, opened
 from stackgraph.diff.dangers import dangers, is_wide
 from stackgraph.diff.domain import ComparedDomain, Danger, Weight
 from stackgraph.diff.graphs import ResourceChange, StackDiff, compare
+from stackgraph.diff.stack_files import StackFile
 from stackgraph.diff.telling import property_lines
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource
 from stackgraph.recorder.recording import record
@@ -95,6 +96,12 @@ def test_what_means_the_same_is_no_change(before, after):
 )
 def test_what_means_another_thing_is_one(before, after, paths):
     assert changed(before, after) == paths
+
+
+def test_a_key_without_a_line_has_that_of_its_nearest_ancestor():
+    file = StackFile("one.yaml", {}, {("pools",): 3, ("pools", "core", "size"): 5})
+    paths = ("pools", "core", "size"), ("pools", "core"), ("network",)
+    assert [file.source(path) for path in paths] == ["one.yaml:5", "one.yaml:3", "one.yaml:1"]
 
 
 def test_items_of_lists_are_found_by_their_keys():
@@ -433,6 +440,14 @@ def test_a_domain_says_what_is_lost_and_it_is_not_said_again():
         ("work-lost", "all work is lost"),
         ("deleted", "ec2.Vpc two is deleted"),
         ("work-changed", "another worker"),
+    ]
+
+
+def test_the_worst_danger_comes_first():
+    mildest_first = [Danger("some", weight.name, weight=weight) for weight in sorted(Weight, reverse=True)]
+    found = dangers(compare(graph(), graph()), ComparedDomain(dangers=lambda diff: mildest_first))
+    assert [danger.what for danger in found] == [
+        *("REPLACED", "DELETED", "UNSURE", "REFUSED", "UNPROTECTED", "OPENED", "CHANGED"),
     ]
 
 

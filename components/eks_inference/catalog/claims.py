@@ -30,9 +30,9 @@ class Driver(Row):
 class Published(Row):
     """What the Neuron driver publishes of the devices of an instance family."""
 
-    groups: tuple[int, ...] = ()
+    groups: tuple[int, ...]
     """Numbers of connected devices for which devices have an attribute ``resource.aws.com/devicegroup<number>_id``."""
-    columns: int = 0
+    columns: int
     """Devices in a row of the torus: device = columns * x + y. 0: not a torus, or unknown."""
     assumed: str = ""
     """What of this is assumed; empty where a slice was seen."""

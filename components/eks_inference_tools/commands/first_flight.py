@@ -253,5 +253,5 @@ def _positive(given: str) -> float:
     except ValueError:
         number = math.nan
     if not 0 < number < 1e6:
-        raise argparse.ArgumentTypeError(f"not a positive number: {given}")
+        raise argparse.ArgumentTypeError(f"not a positive number below a million: {given}")
     return number

@@ -133,6 +133,8 @@ def test_an_account_that_cannot_be_used_keeps_the_flight_on_the_ground(cli: Cli)
         (("--to", "moon"), "there is no such rung"),
         (("bundle.json",), "takes one stack"),
         (("--cap-usd", "-1"), "not a positive number"),
+        (("--cap-usd", "0"), "not a positive number"),
+        (("--cap-usd", "1000000"), "not a positive number below a million: 1000000"),
         (("--cap-minutes", "nan"), "not a positive number"),
     ],
 )

@@ -32,9 +32,9 @@ def load_test(**spec: Any) -> LoadTestFacts:
     return LoadTestFacts(LoadTestSpec(**spec), "llama", server(), ("load_test",))
 
 
-def requests(prompt: int) -> RequestFacts:
+def requests(prompt: int, stddev: int = 0) -> RequestFacts:
     """Returns requests for answers of 245 tokens from a server with sequences of 4096."""
-    return RequestFacts("llama", server(), TokenCounts(mean=prompt), TokenCounts(mean=245), ("load_test",))
+    return RequestFacts("llama", server(), TokenCounts(mean=prompt, stddev=stddev), TokenCounts(mean=245), ("load_test",))
 
 
 def claiming(**changes: Any) -> ServingFacts:
