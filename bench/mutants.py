@@ -7,7 +7,6 @@ to pass without it. A mutant that lives means the same as the code, or a test is
 
 import argparse
 import ast
-import contextlib
 import copy
 import json
 import os
@@ -36,21 +35,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1, help="of the draw (default: %(default)s)")
     parser.add_argument("--count", type=int, default=24, help="modules, each with one mutant (default: %(default)s)")
-    parser.add_argument("--skip", type=int, default=0, help="how many of them to leave out, such as those of a run before")
-    parser.add_argument("--module", default="", help="draw only modules with this text in their path")
     parser.add_argument("--near", action="store_true", help="without the last word of all tests")
     options = parser.parse_args()
     # Ends tests that run, and removes the copy.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     draw = random.Random(options.seed)
-    modules = sorted(path for path in (_ROOT / "components").rglob("*.py") if options.module in str(path))
+    modules = sorted((_ROOT / "components").rglob("*.py"))
     drawn = [(m, draw.choice(points)) for m in draw.sample(modules, len(modules)) if (points := list(mutants(m.read_text())))]
     alive = 0
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         tree = Tree(Path(folder).resolve())
         for number, (module, (line, what, text)) in enumerate(drawn[: options.count], 1):
-            if number <= options.skip:
-                continue
             killer = tree.killer(module, text, last_word=not options.near)
             alive += killer is None
             print(f"{number} | {module.relative_to(_ROOT / 'components')}:{line} | {what} | {killer or 'SURVIVED'}", flush=True)
@@ -110,10 +105,11 @@ def _changed(node: ast.expr) -> Iterator[str]:
 
 
 class Tree:
-    """A copy of what git knows. Its environment has the packages of ours, and of our modules only those of the copy."""
+    """A clone, with what is not committed. Its environment has the packages of ours, and of our modules only its own."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        subprocess.run(("git", "clone", "-q", _ROOT, root), check=True)
         listed = ("git", "-C", _ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
         for name in subprocess.run(listed, check=True, stdout=subprocess.PIPE, text=True).stdout.split("\0"):
             if name and (_ROOT / name).is_file():
@@ -144,7 +140,7 @@ class Tree:
         file = self._root / module.relative_to(_ROOT)
         before, times = file.read_bytes(), file.stat()
         near = [*self._nearest(file)[:_NEAR], self._root / "tests" / "test_golden.py"]
-        rounds = (near, 600), (["-m", "thorough", *near], 900), (["-n", "2", "--dist", "worksteal"], 1800)
+        rounds = (near, 600), (["-m", "thorough", *near[:4]], 1200), (["-n", "2", "--dist", "worksteal"], 1800)
         for tests, seconds in rounds if last_word else rounds[:2]:
             while True:
                 try:
@@ -170,9 +166,11 @@ class Tree:
         try:
             code = pytest.wait(seconds)
         except subprocess.TimeoutExpired:
-            return f"no end within {seconds} s"
-        finally:
             _end(pytest)
+            return f"no end within {seconds} s"
+        except KeyboardInterrupt:
+            _end(pytest)
+            raise
         # 5: the mark of each of the tests leaves it to others.
         if code in (0, 5):
             return None
@@ -197,14 +195,13 @@ class Tree:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Lets tests that still run clean up, then ends them and whatever they left in their session."""
-    if process.poll() is None:
-        process.send_signal(signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(10)
-    with contextlib.suppress(ProcessLookupError):
+    """Lets tests that still run clean up, or ends them and all that they started."""
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+        process.wait()
 
 
 def _dotted(file: Path, root: Path) -> str:
