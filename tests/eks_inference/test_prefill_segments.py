@@ -123,6 +123,7 @@ def test_what_says_nothing_of_prompts_starts(length: int):
         assert not refused(facts)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("caching", CACHING)
 def test_prefix_caching_is_turned_off_only_where_nobody_said_anything(caching: str):
     for length, tokens in product(LENGTHS, TOKENS):

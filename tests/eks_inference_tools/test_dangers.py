@@ -166,9 +166,14 @@ SERVERS: list[tuple[str, str, dict[str, Any], dict[str, Any], bool]] = [
     ("inf2-llama3", "vllm-llama3-inf2", {}, AT_LEAST_TWO, False),
 ]
 """Stack, server, what it has before, what changes, and whether nothing of it answers for a while."""
+_FIRST = (0, 2, 7)
+"""A Deployment that stops, one that does not, and Ray."""
 
 
-@pytest.mark.parametrize(("stack", "server", "has", "edit", "stops"), SERVERS)
+@pytest.mark.parametrize(
+    ("stack", "server", "has", "edit", "stops"),
+    [pytest.param(*row, marks=() if place in _FIRST else pytest.mark.thorough) for place, row in enumerate(SERVERS)],
+)
 def test_a_server_whose_only_pod_is_updated_is_told_with_its_cold_start(
     stack: str, server: str, has: dict[str, Any], edit: dict[str, Any], stops: bool
 ):
@@ -206,6 +211,7 @@ def test_any_deployment_with_devices_is_judged_by_its_strategy(spec: dict[str, A
     assert ("server-stopped" in kinds_of_danger(deployment("i:1"), deployment("i:2"))) == stops
 
 
+@pytest.mark.thorough
 def test_graphs_that_are_kept_are_not_compiled_again():
     """Settings of the model change the place of the graphs; a variable of the runtime does not. Llama 3 8B has a typical time."""
     model = {"model": {"id": "NousResearch/Meta-Llama-3-8B-Instruct"}}
@@ -222,8 +228,12 @@ def test_graphs_that_are_kept_are_not_compiled_again():
     ("pools", "said"),
     [
         ({"gpu": {"root_volume_gib": 200}}, "its node is replaced (smoke-gpu-gpu-nodes)"),
-        ({"gpu": {"instance_types": ["g6.2xlarge"]}}, "its nodes are replaced (smoke-gpu-gpu-nodes)"),
-        ({"core": {"root_volume_gib": 60}}, ""),
+        pytest.param(
+            {"gpu": {"instance_types": ["g6.2xlarge"]}},
+            "its nodes are replaced (smoke-gpu-gpu-nodes)",
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param({"core": {"root_volume_gib": 60}}, "", marks=pytest.mark.thorough),
     ],
 )
 def test_a_server_whose_nodes_are_replaced_is_told_with_the_pull_of_its_image(pools: dict[str, Any], said: str):
@@ -232,6 +242,7 @@ def test_a_server_whose_nodes_are_replaced_is_told_with_the_pull_of_its_image(po
     assert all(re.search(r"for at least [3-9] min", one.what) for one in found), found
 
 
+@pytest.mark.thorough
 def test_two_pods_outlast_nodes_that_are_replaced_one_by_one():
     room = {"pools": {"gpu": {"size": 2}}, "servers": {"qwen3": {"replicas": 2}}}
     before, after = (
