@@ -59,9 +59,11 @@ def served(
 
 
 def patient(**facts: Any) -> ServingFacts:
-    """A server that is waited for as long as its model needs."""
+    """A server that is waited for as long as its model needs, with the flag that whole prompts need."""
     found = server(**facts)
-    return replace(found, startup_timeout_s=found.startup.engine_s)
+    whole = found.engine.generation.takes_prompts_whole(found.max_model_len)
+    arguments = (*found.arguments, *(["--no-enable-prefix-caching"] if whole else []))
+    return replace(found, startup_timeout_s=found.startup.engine_s, arguments=arguments)
 
 
 def found(facts: ServingFacts) -> list[Finding]:
