@@ -19,7 +19,7 @@ define install
   else cat $(1)/setup.log >&2; fi; exit 1; }
 endef
 
-.PHONY: help preview client test thorough cluster-tools cluster lint checkov router envoy soak mutants docs format bench golden refresh release clean
+.PHONY: help preview client test thorough cluster-tools cluster lint checkov router envoy engine soak mutants docs format bench golden refresh release clean
 
 .DEFAULT_GOAL := preview
 
@@ -60,6 +60,9 @@ router: .venv/.dev .venv-router/.ready .venv-envoy/.ready ## Run the real vllm-r
 envoy: .venv/.dev .venv-envoy/.ready ## Run the real Envoy, which is the proxy of endpoints, between clients and slow stand-ins for servers and pickers
 	ENVOY=$(CURDIR)/.venv-envoy/bin/envoy $(BIN)/python -m pytest $(WORKERS) tests/test_endpoint_proxy.py tests/test_endpoint_picker.py
 
+engine: .venv/.dev .venv-engine/libcuda.so.1 ## Ask the start-up code of the real vLLM about COUNT servers drawn by SEED; 6 GB, and a C compiler
+	ENGINE=$(CURDIR)/.venv-engine/bin/python SEED=$(SEED) COUNT=$(COUNT) $(BIN)/python -m pytest tests/test_engine.py
+
 soak: .venv/.dev ## Repeat a TIER (router, cluster, …) TIMES over, with LOAD=1 on a busy machine, and tell what did not always pass
 	@$(BIN)/python tests/support/soak.py $(TIER) $(TIMES) $(LOAD)
 
@@ -92,7 +95,7 @@ release: .venv/.dev ## Write the graphs of the version in pyproject.toml, which 
 	$(BIN)/python tests/support/released.py
 
 clean: ## Remove what these commands made
-	rm -rf .venv .venv-checkov .venv-router .venv-envoy .venv-docs build dist components/*.egg-info
+	rm -rf .venv .venv-checkov .venv-router .venv-envoy .venv-engine .venv-docs build dist components/*.egg-info
 
 .venv/.runtime: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"Python 3.11 or newer is needed, this is {v[0]}.{v[1]}; set PYTHON=…")'
@@ -106,8 +109,11 @@ clean: ## Remove what these commands made
 	@touch $@
 
 # The files list every package, dependencies included, so pip resolves nothing.
-.venv-checkov/.ready .venv-router/.ready .venv-envoy/.ready .venv-docs/.ready: .venv-%/.ready: tests/%_requirements.txt
+.venv-checkov/.ready .venv-router/.ready .venv-envoy/.ready .venv-engine/.ready .venv-docs/.ready: .venv-%/.ready: tests/%_requirements.txt
 	@echo "setting up .venv-$* (once, about a minute)" >&2
 	@$(PYTHON) -m venv --clear .venv-$*
 	$(call install,.venv-$*,--no-deps -r $<)
 	@touch $@
+
+.venv-engine/libcuda.so.1: refresh/engine/libcuda.c .venv-engine/.ready
+	$(CC) -shared -fPIC -Wl,-soname,libcuda.so.1 -o $@ $<

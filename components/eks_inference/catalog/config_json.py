@@ -22,7 +22,7 @@ LARGEST = 10_000_000
 """Largest number that any key may have: the longest sequences of published models, in tokens."""
 MOST_LAYERS = 1_000
 
-_KEYS = {
+KEYS = {
     "hidden": "hidden_size",
     "layers": "num_hidden_layers",
     "heads": "num_attention_heads",
@@ -97,7 +97,7 @@ def model_of_config(name: str, config: Mapping[str, Any], source: str = "config.
 @cache
 def keys_read() -> frozenset[str]:
     """Every key that ``model_of_config`` reads."""
-    known = {"model_type", "tie_word_embeddings", "torch_dtype", "dtype", "layer_types", *_PATTERN, *_KEYS.values()}
+    known = {"model_type", "tie_word_embeddings", "torch_dtype", "dtype", "layer_types", *_PATTERN, *KEYS.values()}
     known |= {"quantization_config", "text_config", "vision_config"}
     for one in architectures().values():
         known |= {*one.keys.values(), one.window_switch, one.window_from, one.bias_key or ""}
@@ -145,7 +145,7 @@ class _Reader:
 
     def __init__(self, config: Mapping[str, Any], kind: Architecture) -> None:
         self._config, self._kind = config, kind
-        self._names = {**_KEYS, **kind.keys}
+        self._names = {**KEYS, **kind.keys}
         self.faults: list[Fault] = []
 
     def columns(self) -> dict[str, Any]:

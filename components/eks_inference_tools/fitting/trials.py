@@ -100,7 +100,7 @@ class Trial:
     @cached_property
     def _subjects(self) -> tuple[object, ...]:
         spec = self.kind.spec.model_validate(self.server)
-        return tuple(self.kind.facts("server", spec, _site(self.instance)))
+        return tuple(self.kind.facts("server", spec, site_on(self.instance)))
 
     @cached_property
     def memory(self) -> MemoryUse:
@@ -116,7 +116,7 @@ class Trial:
 
     def findings(self) -> Iterator[tuple[Rule[Any], Judgement]]:
         """Yields the rules that the server breaks, and those that cannot judge it, in the order of their ids."""
-        for one, place in _rules_of(tuple(type(subject) for subject in self._subjects)):
+        for one, place in rules_of(tuple(type(subject) for subject in self._subjects)):
             for judgement in one.judge(self._subjects[place]):
                 if judgement.unjudged or not judgement.holds:
                     yield one, judgement
@@ -138,13 +138,13 @@ _KUBERNETES = ClusterSpec().version
 
 
 @cache
-def _rules_of(subjects: tuple[type, ...]) -> tuple[tuple[Rule[Any], int], ...]:
+def rules_of(subjects: tuple[type, ...]) -> tuple[tuple[Rule[Any], int], ...]:
     """The rules about such subjects, each with the place of its subject."""
     return tuple((one, place) for one in spec_rules() for place, kind in enumerate(subjects) if issubclass(kind, one.subject))
 
 
 @cache
-def _site(instance: InstanceType) -> Site:
+def site_on(instance: InstanceType) -> Site:
     """A pool of that instance type, where a server runs."""
     pool = ManagedPoolSpec(instance_types=(instance.name,), size=1)
     placement = placement_of(ACCELERATED, pool, None, _KUBERNETES)

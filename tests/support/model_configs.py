@@ -1,0 +1,100 @@
+"""A config.json for any model of the catalog, of which only the shape is kept. The engine's own code reads it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from eks_inference.catalog.architectures import architectures
+from eks_inference.catalog.config_json import KEYS, model_of_config
+from eks_inference.catalog.models import Model
+from refresh.engine.checkpoints import CHECKPOINTS
+
+CLASSES = {
+    "chatglm": "ChatGLMModel",
+    "deepseek_v2": "DeepseekV2ForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
+    "gemma3": "Gemma3ForConditionalGeneration",
+    "gemma3_text": "Gemma3ForCausalLM",
+    "glm": "GlmForCausalLM",
+    "glm4_moe": "Glm4MoeForCausalLM",
+    "gpt_oss": "GptOssForCausalLM",
+    "granite": "GraniteForCausalLM",
+    "granitemoe": "GraniteMoeForCausalLM",
+    "kimi_k2": "DeepseekV3ForCausalLM",
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "opt": "OPTForCausalLM",
+    "phi3": "Phi3ForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen2_moe": "Qwen2MoeForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+}
+_LATENT = {"n_group": 1, "topk_group": 1, "num_experts_per_tok": 6, "moe_layer_freq": 1, "scoring_func": "softmax"}
+FURTHER: Mapping[str, Mapping[str, Any]] = {
+    "deepseek_v2": {**_LATENT, "topk_method": "greedy", "norm_topk_prob": False, "routed_scaling_factor": 1.0},
+    "deepseek_v3": {**_LATENT, "topk_method": "noaux_tc", "scoring_func": "sigmoid", "num_experts_per_tok": 8},
+    "kimi_k2": {**_LATENT, "topk_method": "noaux_tc", "scoring_func": "sigmoid", "num_experts_per_tok": 8},
+    "gemma2": {"hidden_activation": "gelu_pytorch_tanh", "final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0},
+    "gemma3_text": {"hidden_activation": "gelu_pytorch_tanh"},
+    "glm4_moe": {"num_experts_per_tok": 8, "n_group": 1, "topk_group": 1, "use_qk_norm": True, "partial_rotary_factor": 0.5},
+    "gpt_oss": {"num_experts_per_tok": 4},
+    "mixtral": {"num_experts_per_tok": 2, "sliding_window": None},
+    "opt": {"do_layer_norm_before": True, "activation_function": "relu"},
+    "phi3": {"pad_token_id": 3},
+    "qwen2_moe": {"num_experts_per_tok": 4},
+    "qwen3_moe": {"num_experts_per_tok": 8},
+}
+"""Keys that no formula of ours reads, and that an engine needs."""
+_MXFP4 = {
+    "quant_method": "mxfp4",
+    "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"],
+}
+_CHECKPOINTS = {**CHECKPOINTS, "mxfp4": _MXFP4}
+
+
+def config_of(model: Model) -> dict[str, Any]:
+    """Returns the config.json whose shape is that of the model."""
+    kind = architectures()[model.architecture]
+    names = {**KEYS, **kind.keys}
+    found: dict[str, Any] = {
+        "model_type": model.architecture,
+        "architectures": [CLASSES[model.architecture]],
+        "torch_dtype": model.dtype,
+        "tie_word_embeddings": model.tied_embeddings,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        **FURTHER.get(model.architecture, {}),
+    }
+    for name, key in names.items():
+        if value := getattr(model, name, None):
+            found[key] = value
+    if kind.latent:
+        found |= {"num_key_value_heads": model.heads, "head_dim": None, "q_lora_rank": model.q_rank or None}
+    if "shared_experts" in names and model.expert_mlp:
+        found[names["shared_experts"]] = model.shared_mlp // model.expert_mlp
+    if "dense_layers" in names:
+        found[names["dense_layers"]] = model.layers - model.expert_layers
+    if kind.bias_key:
+        found[kind.bias_key] = model.biased
+    if model.window:
+        rest = model.layers - model.window_layers
+        every = model.layers // rest if rest else 0
+        full = range(every - 1, model.layers, every) if every else ()
+        found["layer_types"] = ["full_attention" if one in full else "sliding_attention" for one in range(model.layers)]
+    if model.quantization:
+        method = model.quantization.method
+        blocks = method == "fp8" and model.quantization.group
+        found["quantization_config"] = dict(_CHECKPOINTS["fp8-blocks" if blocks else method])
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def differences(model: Model) -> dict[str, tuple[Any, Any]]:
+    """What our own reader does not find again in it."""
+    read = model_of_config(model.name, config_of(model))
+    return {
+        name: (getattr(model, name), getattr(read, name))
+        for name in ("architecture", "dtype", "tied_embeddings", "expert_layers", "shared_mlp", "window_layers", *KEYS)
+        if getattr(model, name) != getattr(read, name)
+    }

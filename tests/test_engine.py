@@ -1,0 +1,82 @@
+"""vLLM's own start-up code against our verdicts: what it refuses is never "can run", what it starts is not refused."""
+
+import os
+import re
+import tempfile
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine_cases import Asked, advised, drawn, shipped
+from refresh.engine.asking import answers
+
+PYTHON = os.environ.get("ENGINE", "")
+if not PYTHON:
+    pytest.skip("vLLM's wheel for CUDA is not installed: make engine", allow_module_level=True)
+
+SEED, COUNT = int(os.environ.get("SEED") or 1), int(os.environ.get("COUNT") or 200)
+OFF = 0.02
+"""How far our bytes may be from the engine's."""
+EXCEPTIONS = tomllib.loads((Path(__file__).parent / "engine_exceptions.toml").read_text("utf-8"))
+"""Disagreements that stand, by name, with the reason. The list only becomes shorter."""
+
+
+@cache
+def judged() -> list[tuple[Asked, dict[str, Any]]]:
+    asked = {one.id: one for one in (*shipped(), *advised(), *drawn(SEED, COUNT))}
+    with tempfile.TemporaryDirectory() as folder:
+        cases = [one.case(Path(folder)) for one in asked.values() if "spec" not in one.ours.why]
+        return [(asked[found["id"]], found) for found in answers(cases, Path(PYTHON))]
+
+
+def excepted(one: Asked, words: str) -> bool:
+    return any(row["ours"] == one.ours.says and re.search(row["words"], words) for row in EXCEPTIONS.values())
+
+
+def told(one: Asked, found: dict[str, Any]) -> str:
+    why = "; ".join(f"{rule}: {message}" for rule, message in one.ours.why.items())
+    theirs = f"{found['verdict']} ({found['stage']}) {found.get('error', '')}"
+    return f"{one.id} on {one.on}, {dict(one.keys)}: {one.ours.says} {why} | {theirs}"
+
+
+def test_what_the_engine_refuses_is_never_said_to_run() -> None:
+    wrong = [
+        told(one, found)
+        for one, found in judged()
+        if found["verdict"] == "refuses" and one.ours.says == "can run" and not excepted(one, found["error"])
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_what_the_engine_starts_is_not_refused() -> None:
+    wrong = [
+        told(one, found)
+        for one, found in judged()
+        # Memory beside weights and KV cache, and what runs after the weights are loaded, the engine tells on a GPU only.
+        if found["verdict"] == "starts"
+        and one.ours.says == "refused"
+        and not all(excepted(one, f"{rule}: {message}") for rule, message in one.ours.why.items())
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_case_is_answered() -> None:
+    dead = [told(one, found) for one, found in judged() if found["verdict"] == "died"]
+    assert not dead, "\n".join(dead)
+
+
+@pytest.mark.parametrize("what", ["weights", "kv_one"])
+def test_bytes_are_the_engines(what: str) -> None:
+    wrong = []
+    for one, found in judged():
+        memory = one.ours.memory
+        # What is quantized while it is loaded has its size only then.
+        if memory is None or what not in found or (what == "weights" and "quantized_weights" in one.keys):
+            continue
+        ours = memory.weights if what == "weights" else -(-memory.kv_sequence // memory.parts)
+        if abs(ours / found[what] - 1) > OFF and not excepted(one, f"{what}: {ours / found[what]:.2f}"):
+            wrong.append(f"{ours / found[what]:.3f}: {told(one, found)}")
+    assert not wrong, "\n".join(wrong)
