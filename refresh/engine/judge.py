@@ -35,8 +35,6 @@ import vllm.model_executor.model_loader.utils as loading  # noqa: E402
 from vllm.config import VllmConfig, set_current_vllm_config  # noqa: E402
 from vllm.distributed.kv_transfer.kv_connector.utils import get_current_attn_backends  # noqa: E402
 from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: E402
-from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args  # noqa: E402
-from vllm.entrypoints.launchers.launcher import validate_api_server_args  # noqa: E402
 from vllm.model_executor.kernels.linear.scaled_mm import cutlass  # noqa: E402
 from vllm.model_executor.layers import quantization  # noqa: E402
 from vllm.model_executor.layers.fused_moe import expert_map_manager  # noqa: E402
@@ -51,6 +49,12 @@ from vllm.v1.attention.backends.utils import get_supported_kv_cache_layouts, res
 from vllm.v1.core.kv_cache_utils import get_kv_cache_configs, max_memory_usage_bytes  # noqa: E402
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs  # noqa: E402
 from vllm.v1.worker.gpu.attn_utils import get_kv_cache_spec  # noqa: E402
+
+try:  # from 0.33 on
+    from vllm.entrypoints.common.cli_args import make_arg_parser, validate_api_server_args, validate_parsed_serve_args
+except ImportError:
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
+    from vllm.entrypoints.launchers.launcher import validate_api_server_args
 
 MOST_SECONDS = 300
 """After which a case is ended: DeepSeek-V3 takes 15 s."""
