@@ -44,6 +44,24 @@ class Buckets:
 
 
 @dataclass(frozen=True)
+class EfaAffinity:
+    """The engine's search for the EFA interface beside a device, without which its workers do not start."""
+
+    instance_types: tuple[str, ...]
+    """Where it knows the addresses of the interfaces."""
+    switch: str
+    """Environment variable that turns the search off."""
+    skips: str
+    """Its value that does."""
+    seeks: str
+    """Its default; every other value turns the search off."""
+
+    def finds(self, instance_type: str, efa_interfaces: int) -> bool:
+        """Whether the search finds an interface in a pod with so many."""
+        return efa_interfaces > 0 and instance_type in self.instance_types
+
+
+@dataclass(frozen=True)
 class Generation(ForAccelerator, Row):
     """Properties of every release of one way to run vLLM on a kind of chip."""
 
@@ -54,8 +72,10 @@ class Generation(ForAccelerator, Row):
     """Where compiled graphs can persist: ``s3`` is a bucket or a folder, ``folder`` only a folder."""
     compile_cache_variable: str
     """Environment variable that holds the location."""
-    compile_timeout_variable: str = ""
-    """Environment variable with the seconds that a compilation may take. Empty: nothing ends it."""
+    waits: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables with the seconds that the engine itself waits → the limit of ``Startup`` that each gets."""
+    efa_affinity: EfaAffinity | None = None
+    """How the engine's workers choose CPUs by the EFA interface of their device. None: they do not."""
     kv_pool: KvPool | None = None
     """Limits of the page pool. None: pages take the memory that weights leave free."""
     needs_block_size: bool = False
@@ -98,5 +118,5 @@ def generation(name: str) -> Generation:
 
 
 def _generation(name: str, row: dict[str, Any]) -> Generation:
-    nested = {"kv_pool": KvPool, "buckets": Buckets}
+    nested = {"kv_pool": KvPool, "buckets": Buckets, "efa_affinity": EfaAffinity}
     return Generation(name=name, **row | {key: of(**arguments(row[key])) for key, of in nested.items() if key in row})

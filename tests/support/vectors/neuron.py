@@ -85,4 +85,9 @@ VECTORS = {
         lambda: server(placement=on("inf2.xlarge"), devices=1, tensor_parallel=2, memory_mib=12 * 1024),
         "may take 24 GiB of host memory, and the pod has 12",
     ),
+    "NEU027": Vector(
+        lambda: trn2(environment={"NEURON_SKIP_EFA_AFFINITY": "1"}),
+        lambda: trn2(environment={"NEURON_SKIP_EFA_AFFINITY": "0"}),
+        "looks for an EFA interface that it does not find",
+    ),
 }
