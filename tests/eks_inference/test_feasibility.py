@@ -14,6 +14,7 @@ from eks_inference.catalog.models import Model, model, models
 from eks_inference.nodes import share
 from eks_inference.placement import Placement
 from eks_inference.rules import Finding, findings
+from eks_inference.serving.engine_environment import engine_environment
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.feasibility import Fit, Split, engines_for, feasibility, largest, usual_lengths
 from eks_inference.serving.reserved import USUAL_SEQUENCES
@@ -59,11 +60,13 @@ def served(
 
 
 def patient(**facts: Any) -> ServingFacts:
-    """A server that is waited for as long as its model needs, with the flag that whole prompts need."""
+    """A server that is waited for as long as its model needs, with the flag that whole prompts need, and its variables."""
     found = server(**facts)
     whole = found.engine.generation.takes_prompts_whole(found.max_model_len)
     arguments = (*found.arguments, *(["--no-enable-prefix-caching"] if whole else []))
-    return replace(found, startup_timeout_s=found.startup.engine_s, arguments=arguments)
+    seconds = found.startup.engine_s
+    environment = engine_environment(found.engine, found.instance, seconds)
+    return replace(found, startup_timeout_s=seconds, arguments=arguments, environment=environment)
 
 
 def found(facts: ServingFacts) -> list[Finding]:

@@ -19,6 +19,8 @@ class Choice:
     """Tokens in a block of the KV cache. None: the engine's."""
     needs: str | None = None
     """A further key of the server that the choice needs."""
+    checkpoint: str = ""
+    """How a checkpoint has to be quantized beforehand (``quant_method``), where the engine converts nothing."""
     architectures: tuple[str, ...] = ()
     """Model architectures (``Model.architecture``) that have it; empty: all that the engine serves."""
     minimum_compute_capability: tuple[int, int] | None = None

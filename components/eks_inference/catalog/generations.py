@@ -25,12 +25,8 @@ class KvPool:
 
 @dataclass(frozen=True)
 class Buckets:
-    """The flag that sets the sizes for which graphs are compiled."""
+    """The sizes for which graphs can be compiled."""
 
-    flag: str
-    """Name of the flag, without dashes. Its value is JSON."""
-    key: str
-    """Key in that JSON that holds the sizes."""
     segment_sizes: tuple[int, ...]
     """KV cache segments that the attention kernel supports, in tokens."""
     block_size: int
@@ -41,6 +37,36 @@ class Buckets:
     """Sizes of segments that one server can have. None: several."""
     longest_whole: int | None = None
     """Longest ``max_model_len`` whose prompts may be processed whole, in tokens. None: no limit."""
+
+
+@dataclass(frozen=True)
+class PluginSettings:
+    """The flag with the settings of vLLM's plugin: a JSON object, of which the plugin ignores what it does not know."""
+
+    flag: str
+    """Name of the flag, without dashes."""
+    key: str
+    """Key in the object that holds the settings."""
+    beside: tuple[str, ...] = ()
+    """Other keys in the object that the plugin reads."""
+    keys: tuple[str, ...] = ()
+    """Settings that the plugin reads. Empty: not listed here."""
+
+
+@dataclass(frozen=True)
+class Fp8Kv:
+    """A KV cache in FP8."""
+
+    types: tuple[str, ...]
+    """Values of ``--kv-cache-dtype`` for it."""
+    architectures: tuple[str, ...]
+    """Model architectures that have the packed form."""
+    packed: str
+    """The setting of the plugin that packs it; without, prompts cannot be processed in segments."""
+    batches: str
+    """The setting with the batches for which graphs are compiled: one for all, as odd numbers of sequences may not be packed."""
+    block_size: int
+    """``--block-size`` with which it was validated, in tokens."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +102,12 @@ class Generation(ForAccelerator, Row):
     """Environment variables with the seconds that the engine itself waits → the limit of ``Startup`` that each gets."""
     efa_affinity: EfaAffinity | None = None
     """How the engine's workers choose CPUs by the EFA interface of their device. None: they do not."""
+    refuses_other_checkpoints: bool = False
+    """Whether the engine refuses quantized checkpoints that its profiles do not list."""
+    settings: PluginSettings | None = None
+    """How to set what is the plugin's own. None: nothing is known of it, or there is no plugin."""
+    fp8_kv: Fp8Kv | None = None
+    """What a KV cache in FP8 needs. None: nothing further, or nothing is known of it."""
     kv_pool: KvPool | None = None
     """Limits of the page pool. None: pages take the memory that weights leave free."""
     needs_block_size: bool = False
@@ -92,7 +124,7 @@ class Generation(ForAccelerator, Row):
     largest_top_k: int | None = None
     """Largest top-k of the on-device sampler. None: no limit."""
     buckets: Buckets | None = None
-    """How to set buckets. None: the engine chooses them, or there is no flag."""
+    """Which buckets can be set. None: the engine chooses them, or there is no flag."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """The engine's values of flags that are not given, where they differ from those of other generations."""
 
@@ -118,5 +150,5 @@ def generation(name: str) -> Generation:
 
 
 def _generation(name: str, row: dict[str, Any]) -> Generation:
-    nested = {"kv_pool": KvPool, "buckets": Buckets, "efa_affinity": EfaAffinity}
+    nested = {"kv_pool": KvPool, "buckets": Buckets, "efa_affinity": EfaAffinity, "settings": PluginSettings, "fp8_kv": Fp8Kv}
     return Generation(name=name, **row | {key: of(**arguments(row[key])) for key, of in nested.items() if key in row})
