@@ -52,6 +52,8 @@ class EngineProfile(ForAccelerator, Row):
     """Quantizations of checkpoints (``quant_method``) that the engine unpacks to the type of the model → the flags for it."""
     checkpoints: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Quantizations of checkpoints that the engine is known to load → the architectures of which. On Neuron only."""
+    smallest_batch: Mapping[str, int] = field(default_factory=dict)
+    """Model architectures of which the engine supports only batches of at least so many sequences."""
     fp8_kv_checkpoints: tuple[str, ...] = ()
     """Quantizations of checkpoints with which the engine keeps the KV cache in FP8, without a flag."""
     sdk: str | None = None
@@ -97,6 +99,10 @@ class EngineProfile(ForAccelerator, Row):
     def _unpacks(self, model: Model) -> bool:
         method = model.quantization.method if model.quantization else ""
         return method in self.unpacks and model.architecture in self.checkpoints.get(method, (model.architecture,))
+
+    def batch_for(self, sequences: int, model: Model) -> int:
+        """Returns the smallest batch of at least so many sequences that the engine supports with a model."""
+        return max(sequences, self.smallest_batch.get(model.architecture, 1))
 
     @property
     def standalone(self) -> bool:

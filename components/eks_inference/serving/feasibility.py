@@ -202,7 +202,9 @@ def _kernel_cautions(model: Model, instance: InstanceType, engine: EngineProfile
 
 
 def _fit(empty: MemoryUse) -> Fit:
-    return Fit(advised=room(empty, "surely"), most=room(empty, "perhaps"))
+    surely = room(empty, "surely")
+    supported = surely.sequences >= empty.engine.batch_for(1, empty.model)
+    return Fit(advised=surely if supported else empty, most=room(empty, "perhaps"))
 
 
 Certainty = Literal["surely", "likely", "perhaps"]

@@ -57,6 +57,11 @@ def static_fp8() -> Model:
     return quantized("modelopt")
 
 
+def qwen3_moe(sequences: int) -> ServingFacts:
+    """Returns Qwen3-30B-A3B on NxD Inference."""
+    return trn2(engine=engine("neuron-2.31-vllm-0.16"), model=model("Qwen3-30B-A3B"), max_num_seqs=sequences)
+
+
 VECTORS = {
     "DRA005": Vector(claiming, lambda: claiming(claims=False), "servers of kind vllm need a device plugin"),
     "DRA006": Vector(claiming, lambda: claiming(devices=2), "publishes no sets of so many devices of trn2.48xlarge"),
@@ -127,4 +132,5 @@ VECTORS = {
         lambda: trn2(arguments=('--additional-config={"neuron_config": {"on_device_sampling_config": null}}',)),
         "add --no-async-scheduling",
     ),
+    "NEU032": Vector(lambda: qwen3_moe(16), lambda: qwen3_moe(4), "in batches of 16 sequences or more"),
 }

@@ -235,3 +235,24 @@ def _refused(server: ServingFacts, settings: Mapping[str, Any]) -> Iterator[tupl
         yield "on_device_sampling_config", value, "" if value is not None or waits else "without it, add --no-async-scheduling"
     if settings.get("quantization") == "mxfp4":
         yield "quantization", "mxfp4", f"{server.instance.family} has no MXFP4, which is for Trn3"
+
+
+@neuron_rule(
+    "NEU032",
+    "The batch is one that AWS supports with the model.",
+    severity="warning",
+    fix="raise max_num_seqs",
+    source="release notes of NxD Inference 0.8.16251 (SDK 2.28), known issues; its tutorial of Qwen3 MoE",
+)
+def batch_is_supported(server: ServingFacts) -> Iterator[Judgement]:
+    if server.model is None or server.model.architecture not in server.engine.smallest_batch:
+        return
+    least, name = server.engine.batch_for(1, server.model), server.model.name
+    yield Judgement(
+        holds=server.max_num_seqs >= least,
+        path=server.at("max_num_seqs"),
+        working=(f"{server.engine.name} with {name}: at least {least} sequences; max_num_seqs: {server.max_num_seqs}",),
+        message=f"AWS supports {name} with this engine in batches of {least} sequences or more, and tells not how others fail",
+        given=str(server.max_num_seqs),
+        allowed=f"at least {least}",
+    )
