@@ -241,7 +241,7 @@ def _refused(server: ServingFacts, settings: Mapping[str, Any]) -> Iterator[tupl
     "NEU032",
     "The batch is one that AWS supports with the model.",
     severity="warning",
-    fix="raise max_num_seqs",
+    fix="raise max_num_seqs; AWS does not say how smaller batches fail",
     source="release notes of NxD Inference 0.8.16251 (SDK 2.28), known issues; its tutorial of Qwen3 MoE",
 )
 def batch_is_supported(server: ServingFacts) -> Iterator[Judgement]:
@@ -252,7 +252,7 @@ def batch_is_supported(server: ServingFacts) -> Iterator[Judgement]:
         holds=server.max_num_seqs >= least,
         path=server.at("max_num_seqs"),
         working=(f"{server.engine.name} with {name}: at least {least} sequences; max_num_seqs: {server.max_num_seqs}",),
-        message=f"AWS supports {name} with this engine in batches of {least} sequences or more, and tells not how others fail",
+        message=f"AWS supports {name} with this engine only in batches of {least} sequences or more",
         given=str(server.max_num_seqs),
         allowed=f"at least {least}",
     )
