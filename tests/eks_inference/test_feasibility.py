@@ -107,7 +107,13 @@ def test_what_is_advised_passes_every_rule_and_one_sequence_more_does_not(questi
 def _told(split: Split) -> set[str]:
     """Ids of the warnings about what the table shows of a split, whatever the batch."""
     said = {"NEU004": split.idle_cores, "NEU007": split.kv_repeats > 1, "GPU006": split.idle_devices}
-    cautious = {"NEU005": "no document lists", "NEU006": "pads", "NEU025": "host memory", "GPU010": "kernel"}
+    cautious = {
+        "NEU005": "no document lists",
+        "NEU006": "pads",
+        "NEU025": "host memory",
+        "GPU010": "kernel",
+        "SRV017": " report: ",
+    }
     said |= {id_: any(words in one for one in split.cautions) for id_, words in cautious.items()}
     return {id_ for id_, shown in said.items() if shown}
 
@@ -193,6 +199,11 @@ def test_heads_that_the_engine_pads_and_splits_that_no_document_lists_are_told()
 def test_a_host_too_small_for_the_weights_is_told() -> None:
     assert "24.2 GiB of host memory" in split_of("Llama-2-13B", "inf2.xlarge", 2).cautions[0]
     assert not split_of("Llama-2-13B", "inf2.8xlarge", 2).cautions
+
+
+def test_what_somebody_reports_is_told() -> None:
+    assert any("in INT8 only" in one for one in split_of("Llama-3-8B", "inf2.xlarge", 2).cautions)
+    assert not split_of("Llama-3-8B", "inf2.8xlarge", 2).cautions
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,17 @@ def test_other_engines_get_none_of_it():
     assert not {SKIP, "VLLM_NEURON_COMPILATION_TIMEOUT", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"} & {*found}
 
 
+def test_models_get_what_the_recipe_for_their_size_sets():
+    large = of_vllm(model={"id": "unsloth/Llama-3.3-70B-Instruct"})
+    assert "--optimization-level=2" in large.arguments
+    assert neuron_config(large.arguments) == {"num_seqs_buckets": [8]}
+    assert not [one for one in of_vllm().arguments if one.startswith(("--optimization-level", "--additional-config"))]
+    own = {"optimization-level": 1, "additional-config.neuron_config.num_seqs_buckets": [2, 8]}
+    found = of_vllm(model={"id": "unsloth/Llama-3.3-70B-Instruct"}, extra_args=own).arguments
+    assert [one for one in found if one.startswith("--optimization-level")] == ["--optimization-level=1"]
+    assert neuron_config(found) == {"num_seqs_buckets": [2, 8]}
+
+
 # -- whatever can run starts ----------------------------------------------------------------------------------------------------
 
 LLAMA, QWEN, GPT_OSS = "unsloth/Llama-3.3-70B-Instruct", "Qwen/Qwen3-32B", "openai/gpt-oss-20b"
