@@ -253,14 +253,18 @@ def test_quantized_checkpoints(method: str):
     assert refusal(quantized)
 
 
-def test_a_static_fp8_checkpoint_is_packed_without_a_word():
-    shape = {"model_type": "llama", "hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64}
-    shape |= {"num_key_value_heads": 8, "intermediate_size": 28672, "vocab_size": 128256, "max_position_embeddings": 131072}
-    shape |= {"torch_dtype": "bfloat16", "quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8"}}
-    facts = of_vllm(16384, model={"id": "nvidia/Llama-3.3-70B-Instruct-FP8", "shape": shape}, **LARGE)
+SHAPE = {"model_type": "llama", "hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8}
+SHAPE |= {"intermediate_size": 28672, "vocab_size": 128256, "max_position_embeddings": 131072, "torch_dtype": "bfloat16"}
+SHAPE |= {"quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8"}}
+
+
+@pytest.mark.parametrize("source", [{"id": "nvidia/Llama-3.3-70B-Instruct-FP8"}, {"id": "me/mine", "shape": SHAPE}])
+def test_a_static_fp8_checkpoint_is_packed_without_a_word(source: dict[str, Any]):
+    facts = of_vllm(16384, model=source, **LARGE)
     assert refusal(facts) == ""
     assert not said(facts)[0]
     assert neuron_config(facts.arguments) == {"fp8_packed_kv": True, "num_seqs_buckets": [8]}
+    assert "--block-size=128" in facts.arguments
     memory = server_memory(facts)
     assert memory is not None
     assert memory.settings.element_bytes == 1
