@@ -96,6 +96,11 @@ def compiled(**settings: Any) -> str:
     return f"--additional-config={json.dumps({'override_neuron_config': settings})}"
 
 
+def packed(sequences: int) -> str:
+    """The settings of an FP8 KV cache of vLLM's plugin."""
+    return f"--additional-config={json.dumps({'neuron_config': {'fp8_packed_kv': True, 'num_seqs_buckets': [sequences]}})}"
+
+
 EAGLE = {"method": "eagle3", "model": DRAFT, "num_speculative_tokens": 3}
 SPECULATION = {"method": "eagle3", "draft": DRAFT, "tokens": 3}
 
@@ -119,7 +124,9 @@ SPECULATION = {"method": "eagle3", "draft": DRAFT, "tokens": 3}
             ],
         ),
         (CUDA, {"quantized_weights": "fp8"}, ["--quantization=fp8"]),
-        (TRN2, {"quantized_weights": "fp8"}, []),
+        # Such checkpoints have an FP8 KV cache too, which has to be packed.
+        (TRN2, {"quantized_weights": "fp8"}, ["--block-size=128", packed(4)]),
+        (TRN2, {"quantized_kv": "fp8"}, ["--block-size=128", packed(4), "--kv-cache-dtype=fp8"]),
         (
             INF2,
             {"quantized_weights": "int8", "quantized_checkpoint": "/models/int8"},

@@ -144,8 +144,7 @@ def test_logical_cores_of_a_pool_halve_the_memory_of_each(logical_cores: int | N
         (("--dtype", "float32"), {}, {"element_bytes": 4, "parameter_bytes": 4}),
         (("--dtype=half",), {}, {"element_bytes": 2, "parameter_bytes": 2}),
         (("--quantization=fp8",), {}, {"quantized_bytes": 1}),
-        (('--additional-config={"override_neuron_config": {"quantized": true}}',), {}, {"quantized_bytes": 1}),
-        (('--additional-config={"override_neuron_config": {"kv_cache_quant": true}}',), {}, {"element_bytes": 1}),
+        (('--additional-config={"override_neuron_config": {"quantized": true}}',), {}, {}),
         (("--additional-config=[]",), {}, {}),
         (("--pipeline-parallel-size=2",), {}, {"stages": 2}),
         ((), {"VLLM_NEURON_KV_GMU_BUDGET_CAP_FRACTION": "0.35"}, {"kv_pool": replace(POOL, fraction=0.35)}),
@@ -156,6 +155,12 @@ def test_flags_and_variables_change_the_arithmetic(arguments: tuple[str, ...], e
     assert memory_settings(engine(PAGED), arguments, environment) == replace(MemorySettings(kv_pool=POOL), **expected)
     unbound = {key: value for key, value in expected.items() if key != "kv_pool"}
     assert memory_settings(engine(CUDA), arguments, environment) == replace(MemorySettings(), **unbound)
+
+
+@pytest.mark.parametrize(("setting", "bytes_of"), [("quantized", "quantized_bytes"), ("kv_cache_quant", "element_bytes")])
+def test_settings_of_nxd_inference_change_the_arithmetic(setting: str, bytes_of: str) -> None:
+    arguments = (f'--additional-config={{"override_neuron_config": {{"{setting}": true}}}}',)
+    assert memory_settings(engine("neuron-2.31-vllm-0.16"), arguments, {}) == replace(MemorySettings(), **{bytes_of: 1})
 
 
 def test_stages_of_a_pipeline_hold_a_part_of_the_layers_each() -> None:

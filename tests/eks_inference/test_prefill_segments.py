@@ -1,33 +1,27 @@
 """Prompts in segments or whole, on Neuron without NxD Inference: the product's verdict is that of the engine's start.
 
-``starts`` says once more what the plugin checks before it serves (``bucket_utils.py``, ``neuron_model_runner.py``).
+``support/neuron_plugin.py`` says what the plugin checks before it serves.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
 import pytest
 
 from eks_inference.catalog.engines import engine, engines
-from eks_inference.catalog.instances import instance_type
-from eks_inference.placement import Placement
 from eks_inference.rules import Judgement
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.kinds import KINDS
-from eks_inference.serving.ray_serve.facts import serving_facts as ray_facts
-from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 from eks_inference.serving.rules.neuron import flags_agree
-from eks_inference.serving.vllm.facts import serving_facts
-from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
+from neuron_plugin import refusal
+from neuron_servers import ENGINE, everywhere, of_vllm
 from open_stacks import minimal
 from vectors.nixl import servers
 
-ENGINE = "neuron-2.32-vllm-0.24"
-SUPPORTED = (512, 1024, 2048, 4096, 8192)
 LENGTHS = (128, 2048, 2560, 4096, 8192, 16384, 16512, 32768)
 TOKENS: tuple[int | str | None, ...] = (None, 512, 1000, 2048, 4096, 8192, 16384, "8k", "8K")
 CACHING: Mapping[str, Mapping[str, Any]] = {
@@ -39,60 +33,6 @@ CACHING: Mapping[str, Mapping[str, Any]] = {
     "flag in underscores": {"extra_args": {"enable_prefix_caching": False}},
     "negated flag": {"extra_args": {"no-enable-prefix-caching": True}},
 }
-
-
-def last(arguments: tuple[str, ...], name: str) -> str | None:
-    return next((one.partition("=")[2] for one in reversed(arguments) if one.startswith(f"--{name}=")), None)
-
-
-def starts(arguments: tuple[str, ...], length: int) -> bool:
-    """Whether the plugin's checks let a server with these arguments start."""
-    tokens = last(arguments, "max-num-batched-tokens") or "2048"
-    size = {"8k": 8000, "8K": 8192}.get(tokens) or int(tokens)
-    size = min(size, length)
-    switches = [one for one in arguments if one in ("--enable-prefix-caching", "--no-enable-prefix-caching")]
-    caches = not switches or switches[-1] == "--enable-prefix-caching"
-    config = json.loads(last(arguments, "additional-config") or "{}").get("neuron_config", {})
-    buckets, segments = config.get("num_batched_tokens_buckets"), config.get("kv_segment_size_buckets")
-    lists = [config.get("num_seqs_buckets"), buckets, segments]
-    if any(one is not None and (not one or one != sorted(set(one))) for one in lists):
-        return False
-    if buckets is not None and buckets[-1] != size:
-        return False
-    if segments is None and size < length:
-        segments = [size]
-    if segments is None:
-        return length <= 16384 and not caches
-    return len(segments) == 1 and segments[0] in SUPPORTED and buckets in (None, segments)
-
-
-def of_vllm(length: int, **keys: Any) -> ServingFacts:
-    spec = {"model": {"id": "Qwen/Qwen3-32B"}, "engine": ENGINE, "pool": "p", "tensor_parallel": 8, "max_num_seqs": 8, **keys}
-    parsed = VllmServerSpec.model_validate({**spec, "max_model_len": length})
-    return serving_facts(parsed, Placement("p", instance_type("trn2.48xlarge"), {}), scheduler=True)
-
-
-def of_ray(length: int, **keys: Any) -> ServingFacts:
-    """Ray Serve in an image of a user's, as no release of Ray is known to run the engine."""
-    own = {"image": "registry.example/ray:1", "ray_version": "2.52.1", "head": {"pool": "h"}}
-    worker = {"worker": {"pool": "p", "instance_type": "trn2.48xlarge"}}
-    spec = {"model": {"id": "Qwen/Qwen3-32B"}, "engine": ENGINE, "tensor_parallel": 8, "max_num_seqs": 8, **own, **worker, **keys}
-    parsed = RayServeVllmSpec.model_validate({**spec, "max_model_len": length})
-    return ray_facts(parsed, Placement("p", instance_type("trn2.48xlarge"), {}), scheduler=True)
-
-
-def everywhere(length: int, tokens: int | str | None, keys: Mapping[str, Any]) -> Iterator[ServingFacts]:
-    """The servers of each kind that runs the engine, with the tokens as a flag and as a key."""
-    flag = {} if tokens is None else {"max-num-batched-tokens": tokens}
-    flags = {**keys, "extra_args": {**keys.get("extra_args", {}), **flag}}
-    yield of_vllm(length, **flags)
-    yield of_ray(length, **flags)
-    groups = [servers(max_model_len=length, **flags)]
-    if isinstance(tokens, int):
-        groups.append(servers(max_model_len=length, roles={"max_num_batched_tokens": tokens}, **keys))
-    for group in groups:
-        yield group.prefill.server
-        yield group.decode.server
 
 
 def refused(facts: ServingFacts) -> list[Judgement]:
@@ -112,14 +52,14 @@ def test_every_kind_that_runs_the_engine_is_here():
 def test_the_verdict_is_that_of_the_engine(length: int, caching: str):
     for tokens in TOKENS:
         for facts in everywhere(length, tokens, CACHING[caching]):
-            expected = starts(facts.arguments, length)
+            expected = not refusal(facts)
             assert (not refused(facts)) == expected, (facts.kind, facts.part, tokens, facts.arguments)
 
 
 @pytest.mark.parametrize("length", [*LENGTHS, 1, 2047, 2049, 131072])
 def test_what_says_nothing_of_prompts_starts(length: int):
     for facts in everywhere(length, None, {}):
-        assert starts(facts.arguments, length)
+        assert not refusal(facts)
         assert not refused(facts)
 
 
@@ -199,7 +139,7 @@ def test_buckets_and_segments(name: str):
     length, keys, at = BUCKETS[name]
     facts = of_vllm(length, **keys)
     assert [one.path[-1] for one in refused(facts)] == ([at] if at else [])
-    assert starts(facts.arguments, length) == (at is None)
+    assert bool(refusal(facts)) == (at is not None)
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,8 @@ GENERATION = f"""
 accelerator = "neuron"
 kv_cache = "paged"
 kv_pool = {{ fraction = 0.5, fraction_variable = "TOY_FRACTION", smallest_gib = 2.0, smallest_variable = "TOY_SMALLEST" }}
-buckets = {{ flag = "toy-config", key = "toy", segment_sizes = [64, 128], block_size = 64 }}
+settings = {{ flag = "toy-config", key = "toy" }}
+buckets = {{ segment_sizes = [64, 128], block_size = 64 }}
 compile_cache = "s3"
 compile_cache_variable = "TOY_CACHE_URL"
 largest_top_k = 64

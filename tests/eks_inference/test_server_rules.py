@@ -177,8 +177,6 @@ def buckets(**config: Any) -> ServingFacts:
         (buckets(num_batched_tokens_buckets=[3000, 8192], kv_segment_size_buckets=[3000, 8192]), "segmented attention"),
         (buckets(num_batched_tokens_buckets=[4096, 8192], kv_segment_size_buckets=[8192]), "segmented attention"),
         (buckets(num_seqs_buckets=8), "num_seqs_buckets do not rise"),
-        (trn2(arguments=("--additional-config={neuron_config: 1}",)), "not a JSON object"),
-        (trn2(arguments=('--additional-config={"neuron_config": [1]}',)), "not a JSON object"),
     ],
 )
 def test_flags_of_blocks_and_buckets(facts: ServingFacts, complaint: str | None) -> None:

@@ -24,6 +24,7 @@ from eks_inference_tools.commands.wishes import QUANTIZED
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.fitting import search as searching
 from eks_inference_tools.fitting.search import Found, Row, Wish, quantized_for_less, search
+from eks_inference_tools.fitting.stack_file import Order, stack_file
 from eks_inference_tools.fitting.text import render_text
 from eks_inference_tools.fitting.trials import QUANTIZATIONS, VLLM
 from golden import assert_golden
@@ -210,6 +211,18 @@ def test_an_engine_whose_support_ends_loses_to_a_dearer_node() -> None:
     assert (first.trial.instance.name, first.trial.engine.ends) == ("g6e.xlarge", "")
     assert {row.trial.instance.family for row in cheaper} == {"inf2", "trn1"}
     assert all(row.trial.engine.ends for row in cheaper)
+
+
+def test_answers_that_degrade_come_later_and_are_told() -> None:
+    """On Trn2 without NxD Inference, an FP8 KV cache of a checkpoint that has no scales for it."""
+    wanted = model("Llama-3.1-8B")
+    wish = Wish({"id": wanted.repositories[0]}, wanted, "us-east-2", 8192, families=("trn2",), engine="neuron-2.32-vllm-0.24")
+    rows = search_once(wish, PriceBook(({},))).rows
+    assert {row.degrades for row in rows} == {True, False}
+    assert all(row.degrades == (row.trial.quantization == "fp8-kv") for row in rows)
+    assert [row.degrades for row in rows if not row.order[2]] == sorted(row.degrades for row in rows if not row.order[2])
+    worse = next(row for row in rows if row.degrades)
+    assert "so answers degrade" in stack_file(Order("mine", worse, worse.trial.source))
 
 
 def test_a_ray_server_is_tried_with_one_replica_on_one_worker() -> None:

@@ -50,6 +50,12 @@ class EngineProfile(ForAccelerator, Row):
     """Flags that the server needs for every model; ``flags`` fills in ``{max_num_seqs}`` and ``{max_model_len}``."""
     unpacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Quantizations of checkpoints (``quant_method``) that the engine unpacks to the type of the model → the flags for it."""
+    checkpoints: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Quantizations of checkpoints that the engine is known to load → the architectures of which. On Neuron only."""
+    smallest_batch: Mapping[str, int] = field(default_factory=dict)
+    """Model architectures of which the engine supports only batches of at least so many sequences."""
+    fp8_kv_checkpoints: tuple[str, ...] = ()
+    """Quantizations of checkpoints with which the engine keeps the KV cache in FP8, without a flag."""
     sdk: str | None = None
     """Neuron SDK in the image. None: not Neuron."""
     image_gb: float | None = None
@@ -83,12 +89,20 @@ class EngineProfile(ForAccelerator, Row):
 
     def flags(self, *, max_num_seqs: int, max_model_len: int, model: Model | None = None) -> list[str]:
         """Returns ``arguments``, and those of ``unpacks``, with the values of one server."""
-        unpacking = self.unpacks.get(model.quantization.method, ()) if model and model.quantization else ()
+        unpacking = self.unpacks[model.quantization.method] if model and model.quantization and self._unpacks(model) else ()
         return [one.format(max_num_seqs=max_num_seqs, max_model_len=max_model_len) for one in (*self.arguments, *unpacking)]
 
     def served(self, model: Model) -> Model:
         """Returns the model as the engine holds it: unpacked where ``unpacks`` says so."""
-        return replace(model, quantization=None) if model.quantization and model.quantization.method in self.unpacks else model
+        return replace(model, quantization=None) if self._unpacks(model) else model
+
+    def _unpacks(self, model: Model) -> bool:
+        method = model.quantization.method if model.quantization else ""
+        return method in self.unpacks and model.architecture in self.checkpoints.get(method, (model.architecture,))
+
+    def batch_for(self, sequences: int, model: Model) -> int:
+        """Returns the smallest batch of at least so many sequences that the engine supports with a model."""
+        return max(sequences, self.smallest_batch.get(model.architecture, 1))
 
     @property
     def standalone(self) -> bool:

@@ -19,6 +19,8 @@ class Choice:
     """Tokens in a block of the KV cache. None: the engine's."""
     needs: str | None = None
     """A further key of the server that the choice needs."""
+    checkpoint: str = ""
+    """How a checkpoint has to be quantized beforehand (``quant_method``), where the engine converts nothing."""
     architectures: tuple[str, ...] = ()
     """Model architectures (``Model.architecture``) that have it; empty: all that the engine serves."""
     minimum_compute_capability: tuple[int, int] | None = None
@@ -28,7 +30,7 @@ class Choice:
 
     def settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Returns ``flags`` with the values of a server; a key whose value is None is left out."""
-        return _filled(self.flags, values)
+        return filled(self.flags, values)
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,12 @@ def _choice(columns: Mapping[str, Any]) -> Choice:
     return Choice(**arguments(columns))
 
 
-def _filled(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def filled(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns engine settings with the values of a server; a key whose value is None is left out."""
     found: dict[str, Any] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):
-            found[key] = _filled(value, values)
+            found[key] = filled(value, values)
         elif isinstance(value, str) and value.startswith("{"):
             if (given := values[value[1:-1]]) is not None:
                 found[key] = given

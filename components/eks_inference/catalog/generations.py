@@ -25,12 +25,8 @@ class KvPool:
 
 @dataclass(frozen=True)
 class Buckets:
-    """The flag that sets the sizes for which graphs are compiled."""
+    """The sizes for which graphs can be compiled."""
 
-    flag: str
-    """Name of the flag, without dashes. Its value is JSON."""
-    key: str
-    """Key in that JSON that holds the sizes."""
     segment_sizes: tuple[int, ...]
     """KV cache segments that the attention kernel supports, in tokens."""
     block_size: int
@@ -44,6 +40,54 @@ class Buckets:
 
 
 @dataclass(frozen=True)
+class PluginSettings:
+    """The flag with the settings of vLLM's plugin: a JSON object, of which the plugin ignores what it does not know."""
+
+    flag: str
+    """Name of the flag, without dashes."""
+    key: str
+    """Key in the object that holds the settings."""
+    beside: tuple[str, ...] = ()
+    """Other keys in the object that the plugin reads."""
+    keys: tuple[str, ...] = ()
+    """Settings that the plugin reads. Empty: not listed here."""
+
+
+@dataclass(frozen=True)
+class Fp8Kv:
+    """A KV cache in FP8."""
+
+    types: tuple[str, ...]
+    """Values of ``--kv-cache-dtype`` for it."""
+    architectures: tuple[str, ...]
+    """Model architectures that have the packed form."""
+    packed: str
+    """The setting of the plugin that packs it; without, prompts cannot be processed in segments."""
+    batches: str
+    """The setting with the batches for which graphs are compiled: one for all, as odd numbers of sequences may not be packed."""
+    block_size: int
+    """``--block-size`` with which it was validated, in tokens."""
+
+
+@dataclass(frozen=True)
+class EfaAffinity:
+    """The engine's search for the EFA interface beside a device, without which its workers do not start."""
+
+    instance_types: tuple[str, ...]
+    """Where it knows the addresses of the interfaces."""
+    switch: str
+    """Environment variable that turns the search off."""
+    skips: str
+    """Its value that does."""
+    seeks: str
+    """Its default; every other value turns the search off."""
+
+    def finds(self, instance_type: str, efa_interfaces: int) -> bool:
+        """Whether the search finds an interface in a pod with so many."""
+        return efa_interfaces > 0 and instance_type in self.instance_types
+
+
+@dataclass(frozen=True)
 class Generation(ForAccelerator, Row):
     """Properties of every release of one way to run vLLM on a kind of chip."""
 
@@ -54,8 +98,16 @@ class Generation(ForAccelerator, Row):
     """Where compiled graphs can persist: ``s3`` is a bucket or a folder, ``folder`` only a folder."""
     compile_cache_variable: str
     """Environment variable that holds the location."""
-    compile_timeout_variable: str = ""
-    """Environment variable with the seconds that a compilation may take. Empty: nothing ends it."""
+    waits: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables with the seconds that the engine itself waits → the limit of ``Startup`` that each gets."""
+    efa_affinity: EfaAffinity | None = None
+    """How the engine's workers choose CPUs by the EFA interface of their device. None: they do not."""
+    refuses_other_checkpoints: bool = False
+    """Whether the engine refuses quantized checkpoints that its profiles do not list."""
+    settings: PluginSettings | None = None
+    """How to set what is the plugin's own. None: nothing is known of it, or there is no plugin."""
+    fp8_kv: Fp8Kv | None = None
+    """What a KV cache in FP8 needs. None: nothing further, or nothing is known of it."""
     kv_pool: KvPool | None = None
     """Limits of the page pool. None: pages take the memory that weights leave free."""
     needs_block_size: bool = False
@@ -72,7 +124,7 @@ class Generation(ForAccelerator, Row):
     largest_top_k: int | None = None
     """Largest top-k of the on-device sampler. None: no limit."""
     buckets: Buckets | None = None
-    """How to set buckets. None: the engine chooses them, or there is no flag."""
+    """Which buckets can be set. None: the engine chooses them, or there is no flag."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """The engine's values of flags that are not given, where they differ from those of other generations."""
 
@@ -98,5 +150,5 @@ def generation(name: str) -> Generation:
 
 
 def _generation(name: str, row: dict[str, Any]) -> Generation:
-    nested = {"kv_pool": KvPool, "buckets": Buckets}
+    nested = {"kv_pool": KvPool, "buckets": Buckets, "efa_affinity": EfaAffinity, "settings": PluginSettings, "fp8_kv": Fp8Kv}
     return Generation(name=name, **row | {key: of(**arguments(row[key])) for key, of in nested.items() if key in row})

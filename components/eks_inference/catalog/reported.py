@@ -1,4 +1,4 @@
-"""Failures that users report: loads ``reported.toml``."""
+"""Failures that somebody reports: loads ``reported.toml``."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -14,10 +14,14 @@ class Report(Row):
     """A failure of some engine profiles. ``source`` is the report itself."""
 
     engines: tuple[str, ...]
-    families: tuple[str, ...]
-    """Instance families."""
     says: str
     """What fails, and for what exactly somebody saw it, without a full stop."""
+    who: str = "users"
+    """Who says so."""
+    families: tuple[str, ...] = ()
+    """Instance families."""
+    types: tuple[str, ...] = ()
+    """Instance types, where the report is not about whole families."""
     models: tuple[str, ...] = ()
     """Rows of models.toml, or repositories that have none."""
     architectures: tuple[str, ...] = ()
@@ -27,7 +31,7 @@ class Report(Row):
         """Whether the report is about such a server. ``model`` is None where nobody knows its shape."""
         names = {model_id, model.name} if model else {model_id}
         named = bool(names.intersection(self.models)) or (model is not None and model.architecture in self.architectures)
-        return named and engine.name in self.engines and instance.family in self.families
+        return named and engine.name in self.engines and (instance.family in self.families or instance.name in self.types)
 
 
 @cache

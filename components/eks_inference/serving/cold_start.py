@@ -127,16 +127,3 @@ def cold_start(spec: ServerSpec, placement: Placement, devices: int) -> ColdStar
     draft = spec.draft_bytes if isinstance(spec, EngineFeatures) else 0
     source = (spec.downloads, spec.stores_model, spec.store_mib_s)
     return ColdStart(spec.profile, spec.model.known, placement, devices, *source, draft)
-
-
-def engine_limits(engine: EngineProfile, timeout_s: int) -> dict[str, str]:
-    """Returns the variables with which vLLM itself waits ``timeout_s`` for its engine, and as long as one may for a compiler.
-
-    Without them it gives both 600 seconds (vllm/envs.py of release 0.30.0, VLLM_ENGINE_READY_TIMEOUT_S; AWS Neuron documentation,
-    Llama 3.3 70B tutorial), however long the probes of a pod wait.
-    """
-    compiler = engine.generation.compile_timeout_variable
-    return {
-        "VLLM_ENGINE_READY_TIMEOUT_S": str(timeout_s),
-        **({compiler: str(engine.startup.compile_s)} if compiler else {}),
-    }

@@ -12,6 +12,7 @@ from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.kernels import kernel
 from eks_inference.catalog.models import Model
+from eks_inference.catalog.reported import reports
 from eks_inference.nodes import share
 from eks_inference.serving.memory import GIB, TIGHT, Limit, MemoryUse, gib
 from eks_inference.serving.pods import vllm_release
@@ -143,7 +144,10 @@ def _split(model: Model, instance: InstanceType, engine: EngineProfile, degree: 
         pods=pods,
         idle_devices=instance.devices - pods * devices,
         scheduler=neuron and needs_scheduler(devices, instance),
-        cautions=tuple(_cautions(model, instance, devices, degree) if neuron else _kernel_cautions(model, instance, engine)),
+        cautions=(
+            *(_cautions(model, instance, devices, degree) if neuron else _kernel_cautions(model, instance, engine)),
+            *(f"{one.who} report: {one.says}" for one in reports() if one.about(engine, instance, model.name, model)),
+        ),
         kv_repeats=repeats,
         fits=fits,
     )
@@ -202,7 +206,9 @@ def _kernel_cautions(model: Model, instance: InstanceType, engine: EngineProfile
 
 
 def _fit(empty: MemoryUse) -> Fit:
-    return Fit(advised=room(empty, "surely"), most=room(empty, "perhaps"))
+    surely = room(empty, "surely")
+    supported = surely.sequences >= empty.engine.batch_for(1, empty.model)
+    return Fit(advised=surely if supported else empty, most=room(empty, "perhaps"))
 
 
 Certainty = Literal["surely", "likely", "perhaps"]

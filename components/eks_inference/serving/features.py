@@ -138,7 +138,8 @@ class EngineFeatures(Spec):
     )
     quantized_kv: Literal["fp8"] | None = Field(
         default=None,
-        description="KV cache in 8 bits: twice the sequences in the same memory, slightly different answers. Default: as dtype.",
+        description="KV cache in 8 bits: twice the sequences in the same memory, slightly different answers; on Trn2 without NxD "
+        "Inference, worse ones unless the checkpoint has scales for it. Default: as dtype.",
     )
     speculation: Speculation | None = Field(default=None, description="Speculative decoding. Default: none.")
 

@@ -19,11 +19,9 @@ design"), vLLM documentation (``gpu_memory_utilization``). A measurement of the 
 Llama-3-8B over 2 cores with 10 sequences of 4096 tokens it measured 21.3 GB, and this module calculates 21.43 GB.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from eks_inference.catalog.engines import EngineProfile
 from eks_inference.catalog.generations import KvPool
@@ -34,6 +32,8 @@ from eks_inference.catalog.reserves import reserve_of
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.features import EngineFeatures
 from eks_inference.serving.flags import flag, number, switched
+from eks_inference.serving.fp8_kv import kv_in_fp8
+from eks_inference.serving.plugin_settings import plugin_settings
 from eks_inference.serving.reserved import GIB, USUAL_SEQUENCES, Reserved
 
 TIGHT = 0.9
@@ -312,6 +312,9 @@ def server_memory(server: ServingFacts) -> MemoryUse | None:
     settings = memory_settings(server.engine, server.arguments, server.environment, server.model)
     if server.model is None or settings is None or not server.tensor_parallel or not server.max_model_len:
         return None
+    chosen = server.features.chosen if server.features else {}
+    if kv_in_fp8(server.engine, flag(server.arguments, "kv-cache-dtype") or "", server.model, chosen):
+        settings = replace(settings, element_bytes=1)
     return MemoryUse(
         model=server.engine.served(server.model),
         instance=server.instance,
@@ -331,7 +334,7 @@ def memory_settings(
     A flag may name the quantization that the checkpoint of ``model`` has anyway, also with its kernel (``awq_marlin``).
     """
     defaults = MemorySettings()
-    compiled = _compiled(arguments)
+    compiled = plugin_settings(engine, arguments) or {}  # NxD Inference feature guide, "Quantization"
     quantization = flag(arguments, "quantization") or ("int8" if compiled.get("quantized") else None)
     if quantization and model and model.quantization and quantization.startswith(model.quantization.method):
         quantization = None
@@ -357,16 +360,6 @@ def memory_settings(
             smallest_gib=number(environment.get(bounds.smallest_variable), bounds.smallest_gib),
         ),
     )
-
-
-def _compiled(arguments: Sequence[str]) -> Mapping[str, Any]:
-    """Returns the settings of NxD Inference (NxD Inference feature guide, "Quantization")."""
-    try:
-        config = json.loads(flag(arguments, "additional-config") or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    found = config.get("override_neuron_config") if isinstance(config, dict) else None
-    return found if isinstance(found, dict) else {}
 
 
 def _with_features(settings: MemorySettings, features: EngineFeatures | None) -> MemorySettings:

@@ -10,6 +10,7 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 from eks_inference.catalog.engines import EngineProfile, engine, engines
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import chat_template
+from eks_inference.catalog.recipes import recipe_settings
 from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.images.spec import InClusterImage, ServerImage
 from eks_inference.merge import merged
@@ -18,6 +19,7 @@ from eks_inference.pools.spec import InstanceTypeName, LabelKey, LabelValue
 from eks_inference.scaling.spec import AutoscalerSpec
 from eks_inference.serving.features import OpenAiFeatures, set_twice
 from eks_inference.serving.flags import flag_name, flags
+from eks_inference.serving.fp8_kv import fp8_kv_settings, kv_in_fp8
 from eks_inference.serving.linear_backend import backend_settings
 from eks_inference.serving.spec import (
     CompileCache,
@@ -238,10 +240,13 @@ class CompilingServerSpec(ServerSpec, OpenAiFeatures):
 
     @property
     def engine_flags(self) -> list[str]:
-        """Flags of the engine profile that nothing else sets; then those of features, model and user."""
+        """Flags of the engine profile that nothing else sets; then those of recipe, model, features and user."""
         template = chat_template(self.model.id) if isinstance(self.model, HubModel) else ""
         settings = merged({"chat-template": template} if template else {}, self._feature_settings)
         settings = merged(merged(settings, self.sharding), self.extra_args)
+        if kv_in_fp8(self.profile, str(settings.get("kv-cache-dtype", "")), self.model.known, self.chosen):
+            settings = merged(fp8_kv_settings(self.profile, self.max_num_seqs), settings)
+        settings = merged(recipe_settings(self.engine, self.model.known, self.max_num_seqs), settings)
         release = vllm_releases().get(self.profile.vllm)
         ours = self.profile.flags(max_num_seqs=self.max_num_seqs, max_model_len=self.max_model_len, model=self.model.known)
         if self.profile.generation.takes_prompts_whole(self.max_model_len) and "max-num-batched-tokens" not in settings:

@@ -1,5 +1,8 @@
 """What a search assumes of a server of which nobody says it: ``plan``, ``new`` and open keys of stack files. Pure."""
 
+from eks_inference.catalog.engines import EngineProfile
+from eks_inference.catalog.models import Model
+
 USUAL_CONTEXT = 8192
 """Tokens of a sequence if nobody says: half of a long chat fits, and every model of the catalog has it or less."""
 USUAL_CONCURRENCY = 4
@@ -9,6 +12,6 @@ USUAL_SEQUENCES = 256
 Neuron the number is that of the batch that is compiled."""
 
 
-def sequences_asked(concurrency: int, *, neuron: bool) -> int:
+def sequences_asked(concurrency: int, engine: EngineProfile, model: Model) -> int:
     """Returns ``max_num_seqs`` of a server that is to hold so many sequences at once."""
-    return concurrency if neuron else max(concurrency, USUAL_SEQUENCES)
+    return engine.batch_for(concurrency, model) if engine.neuron else max(concurrency, USUAL_SEQUENCES)

@@ -270,7 +270,7 @@ class _Server:
             devices=self._devices(degree),
             tensor_parallel=degree,
             max_model_len=context,
-            max_num_seqs=sequences_asked(held, neuron=engine.neuron),
+            max_num_seqs=sequences_asked(held, engine, model),
             weights_gib=-(-model.weight_bytes() // GIB),
             features={},
         )

@@ -22,6 +22,7 @@ _MODULES = (
     "eks_inference.serving.rules.flag_combinations",
     "eks_inference.serving.rules.gpu",
     "eks_inference.serving.rules.neuron",
+    "eks_inference.serving.rules.neuron_plugin",
     "eks_inference.serving.rules.nixl",
     "eks_inference.serving.rules.nixl_models",
     "eks_inference.serving.rules.reports",

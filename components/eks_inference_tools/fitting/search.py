@@ -1,7 +1,8 @@
 """Searches for places where a model fits, by price. Pure.
 
 `plan`, `new` and open keys have one order (``order``). The price of a node for an hour rules it, as nodes are rented whole, after
-what nobody should be led to without asking: an engine whose support ends or that has a caveat, and what a rule warns of.
+what nobody should be led to without asking: an engine whose support ends or that has a caveat, what a rule warns of, and answers
+that degrade.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from eks_inference.catalog.models import Model
 from eks_inference.catalog.zones import says_zones_of, zone_ids
 from eks_inference.pools.rules import zones_offer_the_family
 from eks_inference.serving.feasibility import engines_for, preference, standing
+from eks_inference.serving.rules.neuron_plugin import fp8_caches_are_read
 from eks_inference.serving.usual import USUAL_CONCURRENCY
 from eks_inference_tools.cost.offers import Offer, offer
 from eks_inference_tools.cost.price_book import PriceBook
@@ -57,6 +59,11 @@ class Row:
         return self.offer.price.usd if self.offer.price else None
 
     @property
+    def degrades(self) -> bool:
+        """Whether answers degrade, because the checkpoint has no scales for what is quantized."""
+        return fp8_caches_are_read.id in self.warnings
+
+    @property
     def kv_tokens(self) -> int:
         """Tokens in the KV cache of one pod."""
         return self.trial.sequences * self.trial.context
@@ -68,7 +75,7 @@ class Row:
         trial, price = self.trial, float("inf") if self.usd_per_hour is None else self.usd_per_hour
         split = (trial.devices, len(self.warnings), -trial.sequences, trial.tensor_parallel)
         plain = (trial.kind.api != "openai", len(trial.server or ()))
-        first = (*standing(trial.engine), bool(self.warnings))
+        first = (*standing(trial.engine), bool(self.warnings), self.degrades)
         return (*first, price, trial.quantization != "published", preference(trial.engine), *split, *plain)
 
 
@@ -154,7 +161,7 @@ def quantized_for_less(found: Found, than: Row | None, book: PriceBook) -> Row |
 
 def _is_cheaper(row: Row, than: Row) -> bool:
     usd, other = row.usd_per_hour, than.usd_per_hour
-    return usd is not None and other is not None and usd < other and row.order[:3] <= than.order[:3]
+    return usd is not None and other is not None and usd < other and row.order[:4] <= than.order[:4]
 
 
 def _tried(wish: Wish, on: Offer) -> Iterator[Row | Refusal]:

@@ -230,7 +230,9 @@ def _server(order: Order) -> Iterator[str]:
         if trial.instance.neuron
         else f"Sequences at once. The KV cache holds {trial.sequences} of the longest; what it cannot hold waits.",
         "quantized_weights": "The engine converts the weights when it starts.",
-        "quantized_kv": "Twice the sequences in the same memory, slightly different answers.",
+        "quantized_kv": "Twice the sequences in the same memory; the checkpoint has no scales for it, so answers degrade."
+        if order.row.degrades
+        else "Twice the sequences in the same memory, slightly different answers.",
         "disk_gib": "Twice the weights: what a pod downloads and writes.",
     }
     if order.secrets:

@@ -64,7 +64,8 @@ def in_less_memory(saving: Row, than: Row | None) -> str:
     trial, usd = saving.trial, saving.usd_per_hour
     less = f", ${than.usd_per_hour - usd:.2f} less" if than and usd is not None and than.usd_per_hour is not None else ""
     costs = "" if usd is None else f" at ${usd:.2f} an hour{less}"
-    return f"with {_QUANTIZED[trial.quantization]}: {trial.instance.name}{costs} (--quantization {trial.quantization})"
+    worse = "; answers degrade, as the checkpoint has no scales for it" if saving.degrades else ""
+    return f"with {_QUANTIZED[trial.quantization]}: {trial.instance.name}{costs} (--quantization {trial.quantization}){worse}"
 
 
 def _told(text: str, first: str = "  ") -> Paragraph:

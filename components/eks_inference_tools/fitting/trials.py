@@ -77,7 +77,7 @@ class Trial:
             devices=self.devices,
             tensor_parallel=self.tensor_parallel,
             max_model_len=self.context,
-            max_num_seqs=sequences_asked(self.concurrency, neuron=self.engine.neuron),
+            max_num_seqs=sequences_asked(self.concurrency, self.engine, self.model),
             weights_gib=-(-self.model.weight_bytes() // GIB),
             features=QUANTIZATIONS[self.quantization],
         )

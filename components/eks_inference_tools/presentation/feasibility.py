@@ -1,6 +1,7 @@
 """Renders how a model fits an instance type as a table."""
 
 from collections.abc import Callable
+from textwrap import wrap
 from typing import TypeVar
 
 from rich.console import RenderableType
@@ -36,7 +37,8 @@ def render_text(found: Feasibility, offer: Offer) -> str:
                 (*("" if position else cell for cell in first), *(cell(fit) for _, cell in of_fit))
                 for position, fit in enumerate(split.fits)
             ]
-        table += [f"{'':{least}}  caution: {one}" for one in split.cautions]
+        for one in split.cautions:
+            table += wrap(f"caution: {one}", _WIDTH, initial_indent=" " * (least + 2), subsequent_indent=" " * (least + 4))
     legend = _PAGED_LEGEND if found.engine.generation.paged else _CONTIGUOUS_LEGEND
     head = f"{found.model.name} on {found.instance.name}"
     right = range(len(headings))

@@ -1,9 +1,11 @@
 """Vectors of the rules about servers on Neuron devices, including the mistakes of the source systems."""
 
+from dataclasses import replace
 from typing import Any
 
 from eks_inference.catalog.engines import engine
-from eks_inference.catalog.models import find_model
+from eks_inference.catalog.models import Model, find_model, model
+from eks_inference.catalog.quantization import Quantization
 from eks_inference.loadtest.facts import LoadTestFacts, RequestFacts
 from eks_inference.loadtest.spec import LoadTestSpec, TokenCounts
 from eks_inference.serving.facts import ServingFacts
@@ -40,6 +42,24 @@ def requests(prompt: int, stddev: int = 0) -> RequestFacts:
 def claiming(**changes: Any) -> ServingFacts:
     """Returns a server on a pool whose devices are claimed."""
     return trn2(**{"placement": on("trn2.48xlarge", driver="2.30.2", devices="claims"), "claims": True, **changes})
+
+
+PACKED = '{"neuron_config": {"fp8_packed_kv": true, "num_seqs_buckets": [8]}}'
+
+
+def quantized(method: str) -> Model:
+    """Returns Llama 3.3 70B from a checkpoint that is quantized in 8 bits."""
+    return replace(model("Llama-3.3-70B"), quantization=Quantization(method, 8))
+
+
+def static_fp8() -> Model:
+    """Returns Llama 3.3 70B as NVIDIA's ModelOpt quantizes it, with scales for its KV cache."""
+    return quantized("modelopt")
+
+
+def qwen3_moe(sequences: int) -> ServingFacts:
+    """Returns Qwen3-30B-A3B on NxD Inference."""
+    return trn2(engine=engine("neuron-2.31-vllm-0.16"), model=model("Qwen3-30B-A3B"), max_num_seqs=sequences)
 
 
 VECTORS = {
@@ -85,4 +105,32 @@ VECTORS = {
         lambda: server(placement=on("inf2.xlarge"), devices=1, tensor_parallel=2, memory_mib=12 * 1024),
         "may take 24 GiB of host memory, and the pod has 12",
     ),
+    "NEU027": Vector(
+        lambda: trn2(environment={"NEURON_SKIP_EFA_AFFINITY": "1"}),
+        lambda: trn2(environment={"NEURON_SKIP_EFA_AFFINITY": "0"}),
+        "looks for an EFA interface that it does not find",
+    ),
+    "NEU028": Vector(
+        lambda: trn2(arguments=('--additional-config={"neuron_config": {"num_seqs_buckets": [8]}}',)),
+        # As AWS's guide spells it for the command line, for an engine that reads another.
+        lambda: server(arguments=('--additional-config={"override-neuron-config": {"async_mode": true}}',)),
+        "does not read 'override-neuron-config'",
+    ),
+    "NEU029": Vector(
+        lambda: trn2(model=static_fp8(), arguments=(f"--additional-config={PACKED}", "--block-size=128")),
+        # The recipe of AWS without its last setting.
+        lambda: trn2(model=static_fp8(), arguments=("--block-size=128",)),
+        "whose kernel reads FP8 only packed",
+    ),
+    "NEU030": Vector(
+        lambda: trn2(model=static_fp8()),
+        lambda: trn2(model=quantized("awq")),
+        "does not load checkpoints quantized with awq",
+    ),
+    "NEU031": Vector(
+        lambda: trn2(arguments=('--additional-config={"neuron_config": {"enable_structured_outputs": true}}',)),
+        lambda: trn2(arguments=('--additional-config={"neuron_config": {"on_device_sampling_config": null}}',)),
+        "add --no-async-scheduling",
+    ),
+    "NEU032": Vector(lambda: qwen3_moe(16), lambda: qwen3_moe(4), "in batches of 16 sequences or more"),
 }

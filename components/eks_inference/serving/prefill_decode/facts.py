@@ -64,7 +64,8 @@ class PrefillDecodeFacts:
 
 def role_servers_facts(spec: PrefillDecodeSpec, one: RoleServers, *, scheduler: bool, path: Path = ()) -> ServingFacts:
     """Returns what the rules about all servers judge in the servers of one role. Settings are found at the role's keys."""
-    plain = serving_facts(one.spec, one.placement, scheduler=scheduler, path=path)
+    interfaces = one.engine.efa_interfaces
+    plain = serving_facts(one.spec, one.placement, scheduler=scheduler, path=path, efa_interfaces=interfaces)
     tuned: Role = one.role if spec.serving == "disaggregated" else "decode"
     own = spec.role(tuned)
     given: Mapping[str, Mapping[str, Any]] = {"extra_args": own.extra_args, "extra_env": own.extra_env}
@@ -85,7 +86,6 @@ def role_servers_facts(spec: PrefillDecodeSpec, one: RoleServers, *, scheduler: 
         kind=spec.kind,
         part=one.role,
         features=spec,
-        efa_interfaces=one.engine.efa_interfaces,
         pods_beside=plain.pods_max if spec.rollout == "second_group" else 0,
         extra_args=extra_args(spec, one.role),
         extra_env=extra_env(spec, one.role),

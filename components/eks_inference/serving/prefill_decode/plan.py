@@ -87,7 +87,7 @@ def port(spec: PrefillDecodeSpec) -> int:
 
 def _servers(name: str, spec: PrefillDecodeSpec, role: Role, placement: Placement) -> RoleServers:
     server = as_server(name, spec, role, placement.instance_type)
-    plain = vllm.engine(name, server, placement)
+    plain = vllm.engine(name, server, placement, efa_interfaces(spec, role, placement))
     if spec.serving == "disaggregated":
         privileged = spec.kv_transfer.security == "privileged"
         plain = replace(
@@ -95,7 +95,6 @@ def _servers(name: str, spec: PrefillDecodeSpec, role: Role, placement: Placemen
             # Prefill tells decode this address, so 0.0.0.0 would lead nowhere.
             fields={side_channel().host: side_channel().host_field},
             side_ports={SIDE_CHANNEL: spec.kv_transfer.side_channel_port},
-            efa_interfaces=efa_interfaces(spec, role, placement),
             root=True,
             security={"privileged": True}
             if privileged

@@ -19,7 +19,8 @@ from eks_inference.nodes import pod_size
 from eks_inference.placement import Placement
 from eks_inference.quantity import cpu_millis
 from eks_inference.serving import pods
-from eks_inference.serving.cold_start import cold_start, engine_limits
+from eks_inference.serving.cold_start import cold_start
+from eks_inference.serving.engine_environment import engine_environment
 from eks_inference.serving.hardware import Hardware
 from eks_inference.serving.paths import MODELS_PATH
 from eks_inference.serving.pods import SERVER_LABEL
@@ -120,7 +121,7 @@ def environment(spec: RayServeVllmSpec, worker: Placement) -> dict[str, str]:
         "MAX_NUM_SEQS": str(spec.max_num_seqs),
         "ENGINE_ARGS": json.dumps(spec.engine_flags),
         "STARTUP_TIMEOUT_S": str(startup_timeout_seconds(spec, worker)),
-        **engine_limits(spec.profile, startup_timeout_seconds(spec, worker)),
+        **engine_environment(spec.profile, spec.worker.shape, startup_timeout_seconds(spec, worker)),
         **({spec.profile.generation.compile_cache_variable: cache} if cache else {}),
         **spec.feature_environment(spec.engine),
         **spec.extra_env,

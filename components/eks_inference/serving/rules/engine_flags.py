@@ -72,8 +72,8 @@ PROTECTED_VARIABLES: Mapping[str, str] = MappingProxyType(
 _RESOLVED_BY_THE_ENGINE = ("adapters", "name", "object", "object_or_text", "text", "texts")
 """Kinds of values that may be a name of a registry, a file, a repository or an object with keys of its own."""
 
-_COMPILER, _BUCKETS = "override_neuron_config", frozenset({"context_encoding_buckets", "token_generation_buckets"})
-"""The key of the compiler's settings, and those that are judged here (vLLM user guide for NxD Inference, bucketing)."""
+_BUCKETS = frozenset({"context_encoding_buckets", "token_generation_buckets"})
+"""Settings of NxD Inference that NEU014 judges (vLLM user guide for NxD Inference, bucketing)."""
 
 _TAKEN_AS_THEY_ARE = frozenset(
     {
@@ -152,7 +152,7 @@ def flags_have_their_values(server: ServingFacts) -> Iterator[Judgement]:
             continue
         wanted = "true, or leave it out" if negated else allowed(argument)
         holds = value is True if negated else takes(argument, value, as_flag=as_flag)
-        if holds and value is not None and _resolved_by_the_engine(argument) and not _only_buckets(server, value):
+        if holds and value is not None and _resolved_by_the_engine(argument) and not _judged_elsewhere(server, name, value):
             yield not_judged(
                 "value",
                 f"{'--' if as_flag else ''}{name}",
@@ -185,12 +185,13 @@ def _resolved_by_the_engine(argument: VllmArgument) -> bool:
     return free and flag_name not in _TAKEN_AS_THEY_ARE and flag_name not in PROTECTED_FLAGS
 
 
-def _only_buckets(server: ServingFacts, value: object) -> bool:
-    """Whether an object for Neuron's compiler sets nothing but buckets, which NEU014 judges."""
-    if server.engine.generation.buckets:
-        return server.engine.neuron
-    inside = value[_COMPILER] if isinstance(value, Mapping) and {*value} == {_COMPILER} else None
-    return server.engine.neuron and isinstance(inside, Mapping) and bool(inside) and {*inside} <= _BUCKETS
+def _judged_elsewhere(server: ServingFacts, name: str, value: object) -> bool:
+    """Whether an object for vLLM's plugin sets nothing but what NEU014, NEU028 and NEU029 judge."""
+    known = server.engine.generation.settings
+    if known is None or name != known.flag or known.keys:
+        return known is not None and name == known.flag
+    inside = value[known.key] if isinstance(value, Mapping) and {*value} == {known.key} else None
+    return isinstance(inside, Mapping) and bool(inside) and {*inside} <= _BUCKETS
 
 
 def _of_the_plugin(server: ServingFacts, release: VllmRelease, argument: VllmArgument, value: object) -> Judgement:

@@ -9,6 +9,7 @@ from eks_inference.rules import Judgement, Path
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flag_values import size
 from eks_inference.serving.flags import flag, switched
+from eks_inference.serving.plugin_settings import plugin_settings
 
 
 def blocks_agree(server: ServingFacts) -> Iterator[Judgement]:
@@ -50,7 +51,7 @@ def blocks_agree(server: ServingFacts) -> Iterator[Judgement]:
 
 def lengths_agree(server: ServingFacts) -> Iterator[Judgement]:
     """Requires graphs of NxD Inference for the longest sequence; warns where none takes the longest prompt."""
-    config = _config(flag(server.arguments, "additional-config") or "{}", "override_neuron_config") or {}
+    config = plugin_settings(server.engine, server.arguments) or {}
     for key, field in (("context_encoding_buckets", "prompt_buckets"), ("token_generation_buckets", "length_buckets")):
         if key in config:
             buckets, longest, prompts = config[key], server.max_model_len, field == "prompt_buckets"
@@ -72,16 +73,8 @@ def lengths_agree(server: ServingFacts) -> Iterator[Judgement]:
 
 def buckets_agree(server: ServingFacts, known: Buckets) -> Iterator[Judgement]:
     """Graphs are compiled for these sizes, so the largest bucket must equal the largest input."""
-    text = flag(server.arguments, known.flag)
-    config = _config(text or "{}", known.key)
-    if config is None:
-        yield Judgement(
-            holds=False,
-            path=server.at_flag(known.flag),
-            working=(f'--{known.flag} takes JSON: {{"{known.key}": {{...}}}}',),
-            message=f"--{known.flag} is not a JSON object that contains an object '{known.key}'",
-            given=text or "",
-        )
+    config = plugin_settings(server.engine, server.arguments)
+    if config is None:  # NEU028 says so
         return
     batched = _batched_tokens(server)
     for key, field, what, largest in (
@@ -111,6 +104,12 @@ def buckets_agree(server: ServingFacts, known: Buckets) -> Iterator[Judgement]:
     yield from _prompts_agree(server, known, config, batched)
 
 
+def in_segments(server: ServingFacts) -> bool:
+    """Whether prompts are processed in segments, as far as anybody knows."""
+    given, batched = plugin_settings(server.engine, server.arguments) or {}, _batched_tokens(server)
+    return given.get("kv_segment_size_buckets") is not None or (batched is not None and batched < server.max_model_len)
+
+
 def _rise(sizes: Any) -> bool:
     """Whether these are sizes, each larger than the one before: the plugin refuses others, and an empty list."""
     return isinstance(sizes, list) and bool(sizes) and all(type(one) is int for one in sizes) and sizes == sorted({*sizes})
@@ -128,7 +127,7 @@ def _prompts_agree(server: ServingFacts, known: Buckets, config: Mapping[str, An
         most = known.segments or len(sizes)
         yield Judgement(
             holds=_rise(segments) and len(segments) <= most and all(one in sizes for one in segments) and segments == tokens,
-            path=server.at_flag(known.flag),
+            path=_at_settings(server),
             working=(
                 f"kv_segment_size_buckets = num_batched_tokens_buckets, at most {most}, each of {sizes}, a multiple of the block "
                 f"size {block}",
@@ -212,13 +211,9 @@ def _batched_tokens(server: ServingFacts) -> int | None:
 def _path(server: ServingFacts, field: str) -> Path:
     """Returns the key that sets buckets: one of ``neuron``, or the flags of the user."""
     chosen = server.features.chosen if server.features else {}
-    return (*server.path, "neuron", field) if f"neuron.{field}" in chosen else server.at_flag("additional-config")
+    return (*server.path, "neuron", field) if f"neuron.{field}" in chosen else _at_settings(server)
 
 
-def _config(text: str, key: str) -> Mapping[str, Any] | None:
-    try:
-        config = json.loads(text)
-    except ValueError:
-        return None
-    found = config.get(key, {}) if isinstance(config, dict) else None
-    return found if isinstance(found, dict) else None
+def _at_settings(server: ServingFacts) -> Path:
+    known = server.engine.generation.settings
+    return server.at_flag(known.flag) if known else server.at("extra_args")

@@ -3,12 +3,13 @@
 Sources: vLLM documentation, NixlConnector Compatibility Matrix; Neuron documentation, disaggregated inference of the vLLM plugin.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from eks_inference.catalog.nixl import NixlProfile
 from eks_inference.rules import Judgement
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.flags import flag, object_flag, switched
+from eks_inference.serving.flags import flag, switched
+from eks_inference.serving.plugin_settings import plugin_settings
 from eks_inference.serving.rules.nixl import GUIDE, Transfer, nixl_rule
 
 _HYBRID = "disable-hybrid-kv-cache-manager"
@@ -129,8 +130,8 @@ def contexts_divide(server: ServingFacts, transfer: Transfer, profile: NixlProfi
     "are computed at run time are not handed over",
 )
 def cache_crosses(server: ServingFacts, transfer: Transfer, profile: NixlProfile) -> Iterator[Judgement]:
-    config = object_flag(server.arguments, "additional-config").get("neuron_config")
-    packed = isinstance(config, Mapping) and bool(config.get("fp8_packed_kv"))
+    known = server.engine.generation.fp8_kv
+    packed = bool(known and (plugin_settings(server.engine, server.arguments) or {}).get(known.packed))
     computed = switched(server.arguments, "calculate-kv-scales", False)
     yield Judgement(
         holds=not packed and not computed,

@@ -25,6 +25,6 @@ def nobody_reports_a_failure(server: ServingFacts) -> Iterator[Judgement]:
             holds=False,
             path=server.at("engine"),
             working=(f"{one.source}: {one.says}",),
-            message=f"users report: {one.says}",
+            message=f"{one.who} report: {one.says}",
             given=server.engine.name,
         )

@@ -7,7 +7,7 @@ from typing import Any
 from eks_inference.rules import Judgement, Rule, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag
-from eks_inference.serving.rules import claims, engine_features, engine_flags, flag_combinations, nixl, nixl_models
+from eks_inference.serving.rules import claims, engine_features, engine_flags, flag_combinations, neuron_plugin, nixl, nixl_models
 from eks_inference.serving.rules import gpu as gpu_rules
 from eks_inference.serving.rules import neuron as neuron_rules
 
@@ -189,6 +189,6 @@ def _release(tag: re.Pattern[str], reference: str) -> str:
 
 def server_rules() -> tuple[Rule[Any], ...]:
     """Returns every rule about a single model server. Server components apply them before they create anything."""
-    others = (claims, engine_flags, flag_combinations, engine_features, neuron_rules, gpu_rules, nixl, nixl_models)
+    others = (claims, engine_flags, flag_combinations, engine_features, neuron_rules, neuron_plugin, gpu_rules, nixl, nixl_models)
     modules = (globals(), *map(vars, others))
     return tuple(one for module in modules for one in module.values() if isinstance(one, Rule))

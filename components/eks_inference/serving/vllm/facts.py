@@ -8,7 +8,9 @@ from eks_inference.serving.vllm import plan
 from eks_inference.serving.vllm.spec import VllmServerSpec
 
 
-def serving_facts(spec: VllmServerSpec, placement: Placement, *, scheduler: bool, path: Path = ()) -> ServingFacts:
+def serving_facts(
+    spec: VllmServerSpec, placement: Placement, *, scheduler: bool, path: Path = (), efa_interfaces: int = 0
+) -> ServingFacts:
     """Returns what the serving rules judge. ``scheduler`` says whether the Neuron scheduler extension is installed."""
     return replicated_facts(
         spec,
@@ -19,7 +21,8 @@ def serving_facts(spec: VllmServerSpec, placement: Placement, *, scheduler: bool
         max_num_seqs=spec.max_num_seqs,
         max_model_len=spec.max_model_len,
         arguments=tuple(plan.arguments(spec, placement.instance_type)),
-        environment=plan.environment(spec, placement),
+        environment=plan.environment(spec, placement, efa_interfaces),
+        efa_interfaces=efa_interfaces,
         compile_cache=bool(spec.sharding) or not isinstance(spec.cache, NoCompileCache),
         snapshot=spec.stores_model,
         disk_gib=spec.disk_gib if isinstance(spec.model, HubModel) and spec.kept_in is None else None,

@@ -9,8 +9,8 @@ import hashlib
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.placement import Placement
 from eks_inference.serving import pods
-from eks_inference.serving.cold_start import engine_limits
 from eks_inference.serving.deployment import Engine, model_copy_gib, startup_timeout_seconds
+from eks_inference.serving.engine_environment import engine_environment
 from eks_inference.serving.pods import SERVER_LABEL
 from eks_inference.serving.scripts import DOWNLOAD, DRAIN, KEEP_ARTIFACT, texts
 from eks_inference.serving.spec import HubModel
@@ -47,7 +47,7 @@ def arguments(spec: VllmServerSpec, shape: InstanceType) -> list[str]:
     ]
 
 
-def environment(spec: VllmServerSpec, placement: Placement) -> dict[str, str]:
+def environment(spec: VllmServerSpec, placement: Placement, efa_interfaces: int = 0) -> dict[str, str]:
     """Returns the environment of the server without secrets. In the pod, ``COMPILE_CACHE`` must precede it."""
     shape = placement.instance_type
     kept = compile_cache_place(spec, shape.family, f"$({CACHE_VARIABLE})")
@@ -57,7 +57,7 @@ def environment(spec: VllmServerSpec, placement: Placement) -> dict[str, str]:
         # PyTorch looks up the name of the user and fails if there is none (vLLM issue 44548).
         "USER": "vllm",
         spec.profile.generation.compile_cache_variable: kept or f"{_SCRATCH}/compile-cache",
-        **engine_limits(spec.profile, startup_timeout_seconds(spec, placement)),
+        **engine_environment(spec.profile, shape, startup_timeout_seconds(spec, placement), efa_interfaces=efa_interfaces),
     }
     if shape.neuron:
         ours["NEURON_RT_LOG_LEVEL"] = "INFO"
@@ -105,7 +105,7 @@ def download(spec: VllmServerSpec) -> list[str]:
     return ["python3", f"{_SCRIPT_FOLDER}/{DOWNLOAD}", spec.model.id, revision(spec.model), folder]
 
 
-def engine(name: str, spec: VllmServerSpec, placement: Placement) -> Engine:
+def engine(name: str, spec: VllmServerSpec, placement: Placement, efa_interfaces: int = 0) -> Engine:
     """Returns what vLLM decides about its pods."""
     digest = hashlib.sha256(scripts(spec)[DRAIN].encode()).hexdigest()
     settle = pods.settle_seconds(spec.behind_load_balancer)
@@ -116,7 +116,8 @@ def engine(name: str, spec: VllmServerSpec, placement: Placement) -> Engine:
         arguments=arguments(spec, placement.instance_type),
         # vllm-neuron keeps the checkpoint and compiled artifacts below its working directory.
         home=_SCRATCH,
-        environment=environment(spec, placement),
+        environment=environment(spec, placement, efa_interfaces),
+        efa_interfaces=efa_interfaces,
         ports={PORT_NAME: port(spec)},
         health=(HEALTH, HEALTH),
         disk_gib=spec.disk_gib + model_copy_gib(spec),
