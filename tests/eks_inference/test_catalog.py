@@ -498,7 +498,10 @@ def test_the_flags_of_each_generation():
     [
         ("inf2.48xlarge", {"neuron-2.26-vllm-0.9", "neuron-2.28-vllm-0.13", "neuron-2.31-vllm-0.16"}),
         ("trn2.48xlarge", {"neuron-2.26-vllm-0.9", "neuron-2.31-vllm-0.16", "neuron-2.32-vllm-0.24"}),
-        ("g4dn.xlarge", {"cuda-efa-vllm-0.30", "cuda-vllm-0.30", "triton-26.08-vllm-0.27", "triton-24.07-vllm-0.5"}),
+        (
+            "g4dn.xlarge",
+            {"cuda-efa-vllm-0.30", "cuda-vllm-0.30", "cuda-vllm-0.33", "triton-26.08-vllm-0.27", "triton-24.07-vllm-0.5"},
+        ),
         ("m5.large", set()),
     ],
 )

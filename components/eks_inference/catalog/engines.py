@@ -74,6 +74,8 @@ class EngineProfile(ForAccelerator, Row):
     """HTTP port of the server."""
     chosen_for: tuple[str, ...] = ()
     """Kinds of servers for which the profile is chosen where nobody names one. Empty: every kind."""
+    on_request: bool = False
+    """Whether the profile is chosen only where somebody names it. Its caveat says why."""
     caveat: str = ""
     """What to know before choosing the profile; empty if nothing."""
     ends: str = ""
