@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from eks_inference.catalog.tables import version_numbers
 from refresh import ROOT
 from refresh._stand_ins import stand_ins
 
@@ -180,9 +181,10 @@ def _written(value: Any) -> str:
 
 
 def placed(text: str, release: str, section: str) -> str:
-    """Returns the file's text with the tables of one release: in place of its old ones, or after those of all others."""
+    """Returns the file's text with the tables of one release: in place of its old ones, or before those of the next newer one."""
     known = re.compile(rf'^\[releases\."{re.escape(release)}".*?(?=^\[(?!releases\."{re.escape(release)}"))', re.M | re.S)
     if known.search(text):
         return known.sub(lambda _: f"{section}\n", text, count=1)
-    before, successors, after = text.partition("[successors]")
-    return f"{before}{section}\n{successors}{after}"
+    starts = re.finditer(r'^\[releases\."([\d.]+)[^"]*"\]$|^\[successors\]$', text, re.M)
+    place = next(one.start() for one in starts if not one[1] or version_numbers(one[1].rstrip(".")) > version_numbers(release))
+    return f"{text[:place]}{section}\n{text[place:]}"

@@ -107,6 +107,11 @@ def test_a_release_is_read_without_what_it_requires(tmp_path: Path) -> None:
     assert list(releases) == [*vllm_releases(), "9.8.7"], "the others stay"
 
 
+def test_a_release_between_others_stands_between_them() -> None:
+    releases = tomllib.loads(made.placed(made.FILE.read_text("utf-8"), "0.25.1", '[releases."0.25.1"]\n'))["releases"]
+    assert list(releases) == sorted([*vllm_releases(), "0.25.1"], key=lambda name: [int(one) for one in name.split(".")[:3]])
+
+
 def test_a_type_that_nobody_knows_is_told() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port-range", type=complex)

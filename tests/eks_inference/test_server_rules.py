@@ -235,6 +235,7 @@ def test_ports(arguments: tuple[str, ...], ports: tuple[int, int], holds: bool) 
 @pytest.mark.parametrize(
     ("profile", "driver", "severity"),
     [
+        ("neuron-2.33-vllm-0.29", "2.29.0", "warning"),
         ("neuron-2.32-vllm-0.24", "2.30.2", None),
         ("neuron-2.32-vllm-0.24", "2.27.4", None),
         ("neuron-2.32-vllm-0.24", "2.26.10", "error"),
