@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+from unittest import mock
 
 from eks_inference.catalog.tables import version_numbers
+from eks_inference.catalog.vllm_arguments import Takes
 from refresh import ROOT
 from refresh._stand_ins import stand_ins
 
@@ -26,10 +28,6 @@ FILE = ROOT / "components" / "eks_inference" / "catalog" / "vllm_arguments.toml"
 _WIDTH = 125
 _PARSERS = ("vllm.entrypoints.common.cli_args", "vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args")
 """Where the parser of ``vllm serve`` is: the newest release first."""
-_KINDS = (
-    *("switch", "on", "int", "float", "size", "size_or_auto", "text", "name", "text_or_alone", "object", "object_or_text"),
-    *("list", "adapters", "texts", "ints", "floats"),
-)
 _TYPES = {
     "human_readable_int": "size",
     "human_readable_int_or_auto": "size_or_auto",
@@ -44,9 +42,8 @@ _TYPES = {
 def table(folder: str) -> str:
     (info,) = Path(folder).glob("vllm-*.dist-info")
     release = info.name.removesuffix(".dist-info").partition("-")[2]
-    # Importing does not ask for a device then. Which it is, the choices of one option say: it is set below.
-    os.environ["VLLM_TARGET_DEVICE"] = "cpu"
-    with stand_ins(folder, "vllm", without="vllm.ir"):  # which registers kernels with PyTorch
+    # vllm.ir registers kernels with PyTorch. With this variable, no import looks for a device; ``derived`` says which it is.
+    with mock.patch.dict(os.environ, VLLM_TARGET_DEVICE="cpu"), stand_ins(folder, "vllm", without="vllm.ir"):
         return placed(FILE.read_text("utf-8"), release, rendered(release, derived(release)))
 
 
@@ -74,7 +71,7 @@ def derived(release: str) -> dict[str, Any]:
 
 def described(parser: argparse.ArgumentParser) -> dict[str, Any]:
     """Returns the flags of a parser by what they take, their choices, and their other spellings."""
-    flags: dict[str, list[str]] = {kind: [] for kind in _KINDS}
+    flags: dict[str, list[str]] = {kind: [] for kind in get_args(Takes)}
     choices: dict[str, list[Any]] = {}
     spellings: dict[str, str] = {}
     for action in parser._actions:
