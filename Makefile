@@ -19,7 +19,7 @@ define install
   else cat $(1)/setup.log >&2; fi; exit 1; }
 endef
 
-.PHONY: help preview client test thorough cluster-tools cluster lint checkov router envoy engine soak mutants docs format bench golden refresh release clean
+.PHONY: help preview client test thorough cluster-tools cluster lint checkov router envoy engine soak mutants docs format bench golden refresh newer release clean
 
 .DEFAULT_GOAL := preview
 
@@ -90,6 +90,9 @@ golden: .venv/.dev ## Regenerate golden files and print what changed
 
 refresh: .venv/.dev ## Derive a table of shipped data from its source again, by its name in TABLE; without one, list the tables
 	@$(BIN)/python -m refresh $(TABLE) $(FROM)
+
+newer: .venv/.dev ## List pins that have a newer release on PyPI or in Go's module proxy
+	@$(BIN)/python -m refresh._newer
 
 release: .venv/.dev ## Write the graphs of the version in pyproject.toml, which later changes are compared with (docs/releases.md)
 	$(BIN)/python tests/support/released.py

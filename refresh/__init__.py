@@ -4,6 +4,7 @@ A module here makes one table. Its first line says from what, ``FILE`` is where 
 """
 
 import json
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ ROOT = Path(__file__).parents[1]
 
 
 def changes(file: Path, text: str) -> list[str]:
-    """What a new text changes in a table of JSON: a line for each value that is added, removed or different."""
-    before, after = (dict(_values(json.loads(one))) for one in (file.read_text("utf-8") if file.exists() else "{}", text))
+    """What a new text changes in a table of JSON or TOML: a line for each value that is added, removed or different."""
+    read = tomllib.loads if file.suffix == ".toml" else json.loads
+    before, after = (dict(_values(read(one))) for one in (file.read_text("utf-8") if file.exists() else "{}", text))
     gone = [f"removed {path}: {before[path]}" for path in before if path not in after]
     new = [f"added {path}: {after[path]}" for path in after if path not in before]
     other = [
@@ -24,7 +26,7 @@ def changes(file: Path, text: str) -> list[str]:
 
 def _values(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     if not isinstance(value, dict):
-        yield path, json.dumps(value, ensure_ascii=False)
+        yield path, json.dumps(value, ensure_ascii=False, default=str)
     else:
         for key, inner in value.items():
             yield from _values(inner, f"{path} › {key}" if path else key)

@@ -497,8 +497,11 @@ def test_the_flags_of_each_generation():
     ("instance", "usable"),
     [
         ("inf2.48xlarge", {"neuron-2.26-vllm-0.9", "neuron-2.28-vllm-0.13", "neuron-2.31-vllm-0.16"}),
-        ("trn2.48xlarge", {"neuron-2.26-vllm-0.9", "neuron-2.31-vllm-0.16", "neuron-2.32-vllm-0.24"}),
-        ("g4dn.xlarge", {"cuda-efa-vllm-0.30", "cuda-vllm-0.30", "triton-26.08-vllm-0.27", "triton-24.07-vllm-0.5"}),
+        ("trn2.48xlarge", {"neuron-2.26-vllm-0.9", "neuron-2.31-vllm-0.16", "neuron-2.32-vllm-0.24", "neuron-2.33-vllm-0.29"}),
+        (
+            "g4dn.xlarge",
+            {"cuda-efa-vllm-0.30", "cuda-vllm-0.30", "cuda-vllm-0.33", "triton-26.08-vllm-0.27", "triton-24.07-vllm-0.5"},
+        ),
         ("m5.large", set()),
     ],
 )
@@ -538,7 +541,7 @@ def test_the_oldest_driver_of_an_image_is_one_it_works_with_and_every_pinned_ami
     floor = versions.neuron_driver_floor(profile.sdk)
     assert floor is None or oldest[:2] > version_numbers(floor)
     assert oldest <= version_numbers(versions.neuron_sdk_driver(profile.sdk))
-    for kubernetes in MINORS:
+    for kubernetes in () if profile.on_request else MINORS:  # NEU015 tells whoever asks for it
         release = versions.ami_release("AL2023_x86_64_NEURON", kubernetes)
         assert version_numbers(versions.neuron_driver(release)) >= oldest
 
@@ -774,15 +777,15 @@ device_memory_gib = 22
 4xlarge = { vcpus = 16, memory_mib = 131072, ebs_mb_s = 1000, max_pods = 234, devices = 1, nvme_gb = 600 }
 """
 
-NEURON_2_33 = """
-["neuron-2.33-vllm-0.29"]
-source = "Neuron documentation v2.33.0, setup/pytorch/dlc"
+NEURON_2_99 = """
+["neuron-2.99-vllm-0.99"]
+source = "nobody"
 read = "2026-11"
 server = "vllm"
 generation = "D"
-sdk = "2.33.0"
-vllm = "0.29.0"
-image = "public.ecr.aws/neuron/pytorch-inference-vllm-neuronx:0.29.0.1.2.0-neuronx-py314-sdk2.33.0-ubuntu26.04"
+sdk = "2.99.0"
+vllm = "0.99.0"
+image = "public.ecr.aws/neuron/pytorch-inference-vllm-neuronx:0.99.0.1.2.0-neuronx-py314-sdk2.99.0-ubuntu26.04"
 architectures = ["llama", "qwen3"]
 chips = ["Trainium2"]
 startup = { node_start_s = 600, image_pull_s = 600, download_s = 1800, compile_s = 2400, load_s = 1200 }
@@ -819,8 +822,8 @@ def test_an_instance_type_nobody_thought_of_is_a_row(add_rows: Callable[..., Non
 
 
 def test_an_engine_nobody_thought_of_is_a_row(add_rows: Callable[..., None]):
-    add_rows("engines.toml", NEURON_2_33)
-    one = engine("neuron-2.33-vllm-0.29")
+    add_rows("engines.toml", NEURON_2_99)
+    one = engine("neuron-2.99-vllm-0.99")
     test_a_profile_is_named_by_what_is_in_its_image(one)
     assert one.serves(instance_type("trn2.48xlarge"))
     assert not one.serves(instance_type("inf2.48xlarge"))

@@ -271,7 +271,7 @@ def broken(spec: VllmServerSpec) -> list[Judgement]:
 @pytest.mark.parametrize(
     ("name", "features", "key", "allowed", "fix"),
     [
-        (TRN2, {"speculation": {"method": "ngram", "tokens": 3}}, "speculation", "eagle3", f"{CUDA}, {TRITON}"),
+        (TRN2, {"speculation": {"method": "ngram", "tokens": 3}}, "speculation", "eagle3", f"{CUDA}, cuda-vllm-0.33, {TRITON}"),
         (TRN2, {"neuron": {"fused_qkv": True}}, "neuron.fused_qkv", "nothing", INF2),
         (INF2, {"neuron": {"batch_buckets": [4]}}, "neuron.batch_buckets", "nothing", TRN2),
         (INF2, {"quantized_weights": "fp8"}, "quantized_weights", "int8", TRN2),

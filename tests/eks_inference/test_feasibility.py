@@ -229,7 +229,7 @@ def test_no_engine_is_offered_that_a_rule_refuses() -> None:
             for profile in engines().values():
                 facts = server(engine=profile, model=wanted, placement=Placement("p", instance, {}), image="")
                 refused = [one for one in findings(about_engines, facts, {}) if one.severity == "error"]
-                assert (profile in offered) == (not refused)
+                assert (profile in offered) == (not refused and not profile.on_request)
 
 
 def test_an_engine_for_one_kind_of_server_is_offered_to_no_other() -> None:
@@ -237,6 +237,13 @@ def test_an_engine_for_one_kind_of_server_is_offered_to_no_other() -> None:
     assert "cuda-efa-vllm-0.30" not in {one.name for one in engines_for(p4d, llama)}
     assert "cuda-efa-vllm-0.30" not in {one.name for one in engines_for(p4d, llama, kind="vllm")}
     assert "cuda-efa-vllm-0.30" in {one.name for one in engines_for(p4d, llama, kind="prefill_decode")}
+
+
+def test_an_engine_on_request_is_offered_to_who_names_it() -> None:
+    l4, llama = instance_type("g6.xlarge"), model("Llama-3.1-8B")
+    assert "cuda-vllm-0.33" not in {one.name for one in engines_for(l4, llama)}
+    assert "cuda-vllm-0.33" in {one.name for one in engines_for(l4, llama, named="cuda-vllm-0.33")}
+    assert all(one.caveat for one in engines().values() if one.on_request), "it says why"
 
 
 def test_lengths_are_powers_of_two_and_the_longest() -> None:

@@ -96,6 +96,7 @@ def possible(combination: Combination, profile: EngineProfile) -> bool:
     wants = {one.setting: one for one in combination.conditions}
     chips = wants.get("accelerator")
     fits = chips is None or (profile.accelerator in chips.against) == (chips.test == "is_in")
+    fits = fits and (profile.nvidia or "compute_capability" not in wants)
     has_it = name in declared.flags or name.replace("-", "_") in declared.keys
     return fits and has_it and profile.vllm in combination.releases
 
@@ -125,6 +126,11 @@ def test_every_row_is_about_flags_of_an_engine_that_can_be_chosen() -> None:
         absent = {each.setting for each in one.conditions if each.test == "given" and not each.against}
         names = {each.setting.partition(".")[0] for each in one.conditions if each.setting not in {*FACTS, *absent}}
         assert names <= {*declared.flags, *(key.replace("_", "-") for key in declared.keys)}, one.name
+
+
+def test_rows_about_gpus_refuse_nothing_on_neuron() -> None:
+    subject = on(engines()["neuron-2.33-vllm-0.29"], {"kv-cache-dtype": "fp8"}, tensor_parallel=8)
+    assert not any("compute capability" in one for one in refused(subject))
 
 
 CUDA = engines()["cuda-vllm-0.30"]

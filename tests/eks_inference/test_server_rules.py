@@ -233,6 +233,7 @@ def test_ports(arguments: tuple[str, ...], ports: tuple[int, int], holds: bool) 
 @pytest.mark.parametrize(
     ("profile", "driver", "severity"),
     [
+        ("neuron-2.33-vllm-0.29", "2.29.0", "warning"),
         ("neuron-2.32-vllm-0.24", "2.30.2", None),
         ("neuron-2.32-vllm-0.24", "2.27.4", None),
         ("neuron-2.32-vllm-0.24", "2.26.10", "error"),
@@ -412,6 +413,16 @@ def test_an_unknown_flag_names_the_nearest_and_the_engines_that_have_it() -> Non
     (unknown,) = (one for one in judged(flags_are_known, on_trn2) if not one.holds)
     assert "neuron-2.32-vllm-0.24" in unknown.fix
     assert "cuda" not in unknown.fix, "an engine of another accelerator is no way out"
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"), [("device-memory-utilization", "gpu-memory-utilization"), ("disable-lora", "enable-lora: false")]
+)
+def test_another_name_of_a_flag_is_told_the_one_that_rules_read(name: str, allowed: str) -> None:
+    (refused,) = judged(flags_are_known, gpu_server(engine=engine("cuda-vllm-0.33"), extra_args={name: True}))
+    assert (refused.holds, refused.given, refused.allowed) == (False, name, allowed)
+    (unknown,) = judged(flags_are_known, gpu_server(extra_args={name: True}))
+    assert "has no flag" in unknown.message
 
 
 def test_a_flag_like_no_other_gets_no_nearest() -> None:

@@ -487,6 +487,20 @@ def test_a_model_or_an_accelerator_that_nobody_timed_has_no_time() -> None:
 # -- what would save time, and what a change costs -------------------------------------------------------------------------------
 
 
+def test_a_faster_loader_is_offered_with_what_it_saves_and_not_to_who_has_it() -> None:
+    plain = PodStart("server", "nvidia", "gpu", "p5.48xlarge", model=find_model("Llama-3.1-405B"), fast_load="fastsafetensors")
+    fast = replace(plain, load_format="fastsafetensors")
+    of_gpus, factor = row("load", accelerator="nvidia"), row("fast load")
+    (load,) = (one.time for one in phases(fast) if one.name == "load")
+    assert load
+    assert load.p50 == pytest.approx(of_gpus["p50"] * factor["p50"] * plain.model.weight_bytes() / 1e9)  # type: ignore[union-attr]
+    assert phases(replace(plain, load_format="safetensors")) == phases(plain)
+    small = replace(plain, model=find_model("Llama-3.1-8B"))
+    assert {one.name for one in phases(small)} == {"node", "pull", "download", "start"}
+    (start,) = (one for one in phases(replace(small, load_format="fastsafetensors")) if one.name == "start")
+    assert start.time is None, "what is known of such models has a plain load in it"
+
+
 def test_a_what_if_is_the_timeline_with_one_fact_changed() -> None:
     found = {one.change.partition(" ")[0]: one for one in what_ifs(of_stack("inf2-llama3"))}
     plain, fast = pull_time(ON_INF2), pull_time(replace(ON_INF2, fast_image_pull=True))

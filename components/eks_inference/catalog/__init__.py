@@ -16,7 +16,7 @@ No code below ``components/`` compares the name of a row; code reads columns. A 
 - an engine generation: add a table to ``generations.toml`` (layout and bounds of the KV cache, compile cache and its variable,
   flags that must agree) and name it in ``generation`` of its engines.
 - a feature of engines: add a key to ``serving/features.py``, and its flags to the tables of ``features.toml``.
-- a release of vLLM: add a table to ``vllm_arguments.toml``, and compare its checks with ``vllm_combinations.toml``.
+- a release of vLLM: `make refresh TABLE=vllm_arguments`, and compare its checks with ``vllm_combinations.toml``.
 - what DRA drivers publish of an instance family, or a driver: add a table to ``claims.toml``.
 - instance types that can move a KV cache between servers: extend ``connectors.toml`` (static pairs) or ``nixl.toml``, which also
   has what no document settles about NIXL: ``[facts]``.

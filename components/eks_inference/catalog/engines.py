@@ -76,10 +76,14 @@ class EngineProfile(ForAccelerator, Row):
     """Metrics with another name in this release: its name → the current name, which dashboards and rules use."""
     frees_windows: bool = False
     """Whether layers with a sliding window keep only its tokens in the KV cache, as far as the engine's documents say."""
+    fast_load: str = ""
+    """A value of ``--load-format`` that loads weights faster and that the image has. Empty: none is known."""
     port: int = 8000
     """HTTP port of the server."""
     chosen_for: tuple[str, ...] = ()
     """Kinds of servers for which the profile is chosen where nobody names one. Empty: every kind."""
+    on_request: bool = False
+    """Whether the profile is chosen only where somebody names it. Its caveat says why."""
     caveat: str = ""
     """What to know before choosing the profile; empty if nothing."""
     ends: str = ""

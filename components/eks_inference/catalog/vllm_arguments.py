@@ -62,6 +62,9 @@ class VllmRelease(Row):
     flags: Mapping[str, VllmArgument] = field(default_factory=dict)
     """Flags of ``vllm serve`` without dashes in front. Empty: no engine profile of this release starts ``vllm serve``."""
 
+    spellings: Mapping[str, str] = field(default_factory=dict)
+    """Other names of flags: a name → the flag, with ``no-`` in front where the name turns it off."""
+
     @cached_property
     def several(self) -> frozenset[str]:
         """Flags that take several values."""

@@ -96,10 +96,12 @@ def usual_lengths(model: Model) -> list[int]:
     return [*(1 << power for power in range(SHORTEST.bit_length() - 1, (longest - 1).bit_length())), longest]
 
 
-def engines_for(instance: InstanceType, model: Model | None = None, *, kind: str = "") -> tuple[EngineProfile, ...]:
+def engines_for(
+    instance: InstanceType, model: Model | None = None, *, kind: str = "", named: str | None = None
+) -> tuple[EngineProfile, ...]:
     """Returns the engine profiles that can serve on an instance type, and serve ``model`` if given, the best first.
 
-    Profiles for certain kinds of servers are left out unless ``kind`` is one of them.
+    Left out are profiles for certain kinds of servers, unless ``kind`` is one of them, and those on request, unless ``named``.
     """
     found = [
         one
@@ -108,6 +110,7 @@ def engines_for(instance: InstanceType, model: Model | None = None, *, kind: str
         and not one.retired
         and (model is None or model.architecture in one.architectures)
         and (not one.chosen_for or kind in one.chosen_for)
+        and (not one.on_request or one.name == named)
     ]
     return tuple(sorted(found, key=preference))
 

@@ -128,7 +128,7 @@ def answer(
     if instance.accelerator is None:
         families = dict.fromkeys(one.family for one in instance_types().values() if one.accelerator)
         refuse(f"{instance.name} has no accelerator", "--instance", instance_name, f"types of {', '.join(families)}")
-    choices = engines_for(instance, wanted)
+    choices = engines_for(instance, wanted, named=engine_name)
     allowed = ", ".join(one.name for one in choices) or "no profile of the catalog"
     if engine_name is None:
         if not choices:

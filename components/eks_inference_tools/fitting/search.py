@@ -169,7 +169,7 @@ def _tried(wish: Wish, on: Offer) -> Iterator[Row | Refusal]:
     if reason := _unwanted(wish, on):
         yield Refusal(on, reason)
         return
-    choices = engines_for(instance, wish.model)
+    choices = engines_for(instance, wish.model, named=wish.engine)
     asked = [one for one in choices if wish.engine in (None, one.name)]
     if not asked:
         engine = f"engine {wish.engine} does not serve" if choices else "no engine of the catalog serves"

@@ -39,6 +39,9 @@ class PodStart(ForAccelerator):
     weights_stored: bool = False
     compiled: bool = False
     no_node: bool = False
+    load_format: str = ""
+    fast_load: str = ""
+    """What ``load_format`` could be, if the engine has something faster."""
     pool: str = ""
     """URN of the pool that has a node for them."""
 
@@ -111,6 +114,9 @@ def _of_server(start: PodStart) -> Iterator[Phase]:
         return
     whole = phase_time("start, compiled" if start.compiled else "start", start.accelerator, start.billions)
     load, size = phase_time("load", start.accelerator), start.weights_gb
+    fast = start.load_format and start.load_format == start.fast_load
+    if load and fast and (factor := phase_time("fast load", start.accelerator)):
+        load, whole = load.by(factor), None  # what is known as a whole has a plain load in it
     if whole is None and load and size is not None:
         yield Phase("load", f"the server loads {model}", load.times(size))
         yield Phase("start", "it compiles and starts", None)

@@ -15,6 +15,7 @@ from eks_inference.catalog.accelerators import DEVICE_RESOURCES, Accelerator
 from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.catalog.models import Model, find_model
 from eks_inference.faults import SpecError
+from eks_inference.serving.flags import flag
 from eks_inference.serving.pods import ROLE_LABEL
 from eks_inference.serving.spec import described
 from eks_inference_tools.reading.device_claims import OF_KIND
@@ -163,6 +164,8 @@ class Starts:
             model=facts.known if facts else find_model(model) if model else None,
             model_name=model.rstrip("/").rpartition("/")[2],
             from_hub=facts is None or facts.source == HUB,
+            load_format=next((found for one in template.containers if (found := flag(one.command, "load-format"))), ""),
+            fast_load=engine.fast_load if engine else "",
             weights_stored=bool(facts and facts.source == VOLUME and role == "server"),
         )
 

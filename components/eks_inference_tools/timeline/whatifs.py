@@ -59,6 +59,12 @@ def _changes(timeline: Timeline) -> Iterator[tuple[str, Callable[[PodStart], Pod
         "the model compiled before, as at a second start with the cache of the first",
         lambda start: replace(start, compiled=True),
     )
+    formats = {start.fast_load for start in timeline.starts.values() if start.fast_load}
+    for name in sorted(formats):
+        yield (
+            f"load-format: {name} in extra_args (its buffers in the host's memory are not judged)",
+            lambda start, name=name: replace(start, load_format=name) if start.fast_load == name else start,
+        )
     yield "a node that stands, with the image on it", lambda start: replace(start, new_node="", no_node=False, pulled=True)
     for name in sorted({other for start in timeline.starts.values() for other in _other_types(start)}):
         yield f"{name} for the server", lambda start, name=name: _on(start, name)

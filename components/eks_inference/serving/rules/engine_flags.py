@@ -112,6 +112,16 @@ def flags_are_known(server: ServingFacts) -> Iterator[Judgement]:
         )
         return
     for name in server.extra_args:
+        if same := release.spellings.get(name):
+            yield Judgement(
+                holds=False,
+                path=server.under("extra_args", name),
+                working=(f"vLLM {release.name}: --{name} is --{same}",),
+                message=f"--{name} is another name of --{same}, and the rules read only that one",
+                given=name,
+                allowed=f"{same.removeprefix('no-')}{': false' if same.startswith('no-') else ''}",
+            )
+            continue
         known = _declared(release, name) is not None
         like = [] if known else get_close_matches(name, release.flags, n=1, cutoff=_ALIKE)
         has_it = [one.name for one in engines().values() if _may_serve(one, server) and name in _flags(one.vllm)]
