@@ -218,7 +218,7 @@ def room(use: MemoryUse, how: Certainty) -> MemoryUse:
         return taken.surely_fits if how == "surely" else taken.fraction <= 1 if how == "likely" else taken.fits
 
     free = min(_free(limit, how) for limit in use.of(0, length).limits)
-    return use.of(largest(fits, int(free * use.parts // use.kv_sequence)), length)
+    return use.of(largest(fits, int(free // use.kv_one)), length)
 
 
 def _free(limit: Limit, how: Certainty) -> float:

@@ -6,14 +6,16 @@ from dataclasses import replace
 from difflib import get_close_matches
 from types import MappingProxyType
 
+from eks_inference.catalog.engine_facts import engine_facts
 from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.catalog.kernels import kernel
 from eks_inference.catalog.tables import nearest
 from eks_inference.catalog.vllm_arguments import VllmArgument, VllmRelease, vllm_releases
-from eks_inference.rules import Judgement, not_judged, rule
+from eks_inference.rules import Judgement, Path, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flag_values import allowed, takes
 from eks_inference.serving.flags import flag
+from eks_inference.serving.lengths import only_lengths
 
 _SOURCE = "vLLM's own argument parser, by release: catalog/vllm_arguments.toml"
 
@@ -83,6 +85,7 @@ _TAKEN_AS_THEY_ARE = frozenset(
         "fingerprint-value",
         "otlp-traces-endpoint",
         "quantization",  # SRV008
+        "reasoning-parser",  # SRV013
         "response-role",
         "root-path",
         "served-model-name",
@@ -152,7 +155,7 @@ def flags_have_their_values(server: ServingFacts) -> Iterator[Judgement]:
             continue
         wanted = "true, or leave it out" if negated else allowed(argument)
         holds = value is True if negated else takes(argument, value, as_flag=as_flag)
-        if holds and value is not None and _resolved_by_the_engine(argument) and not _only_buckets(server, value):
+        if holds and value is not None and _resolved_by_the_engine(argument) and not _judged_elsewhere(server, name, value):
             yield not_judged(
                 "value",
                 f"{'--' if as_flag else ''}{name}",
@@ -185,6 +188,13 @@ def _resolved_by_the_engine(argument: VllmArgument) -> bool:
     return free and flag_name not in _TAKEN_AS_THEY_ARE and flag_name not in PROTECTED_FLAGS
 
 
+def _judged_elsewhere(server: ServingFacts, name: str, value: object) -> bool:
+    """Whether another rule judges all of a value: GPU012, SRV002."""
+    if name == "attention-backend":
+        return server.instance.nvidia
+    return only_lengths(server.arguments) if name == "hf-overrides" else _only_buckets(server, value)
+
+
 def _only_buckets(server: ServingFacts, value: object) -> bool:
     """Whether an object for Neuron's compiler sets nothing but buckets, which NEU014 judges."""
     if server.engine.generation.buckets:
@@ -210,8 +220,13 @@ def _of_the_plugin(server: ServingFacts, release: VllmRelease, argument: VllmArg
     source=_SOURCE,
 )
 def quantization_is_known(server: ServingFacts) -> Iterator[Judgement]:
-    given, release = flag(server.arguments, "quantization"), vllm_releases().get(server.engine.vllm)
-    if not given or release is None:
+    release = vllm_releases().get(server.engine.vllm)
+    if release is None:
+        return
+    published = server.model.quantization if server.model and server.instance.nvidia else None
+    if published:
+        yield _known(release, published.method, (*server.path, "model", "id"))
+    if not (given := flag(server.arguments, "quantization")):
         return
     known = given in release.quantizations
     path = server.at_flag("quantization")
@@ -224,13 +239,18 @@ def quantization_is_known(server: ServingFacts) -> Iterator[Judgement]:
             fix="look it up in the documentation of the plugin",
         )
         return
-    like = [] if known else nearest(given, release.quantizations)
-    yield Judgement(
+    yield _known(release, given, path)
+
+
+def _known(release: VllmRelease, method: str, path: Path) -> Judgement:
+    known = method in release.quantizations
+    like = [] if known else nearest(method, release.quantizations)
+    return Judgement(
         holds=known,
         path=path,
         working=(f"vLLM {release.name}: {', '.join(release.quantizations)}",),
-        message=f"vLLM {release.name} knows no quantization '{given}'",
-        given=given,
+        message=f"vLLM {release.name} knows no quantization '{method}'",
+        given=method,
         allowed=", ".join(like or release.quantizations),
     )
 
@@ -247,14 +267,17 @@ def quantization_is_that_of_the_checkpoint(server: ServingFacts) -> Iterator[Jud
         return
     known = kernel(published, server.engine.vllm)
     allowed = (published.method, *(known.names if known else ()))
-    path = server.at_flag("quantization")
+    facts = engine_facts(server.engine.vllm)
+    ignored = facts is not None and published.method in facts.ignores_flag
     yield Judgement(
         holds=given in allowed,
-        path=path,
+        path=server.at_flag("quantization"),
         working=(f"{server.model_id} is quantized: {published.method}; --quantization={given}",),
-        message=f"{server.model_id} is quantized with {published.method}, and vLLM does not start with {given}",
+        message=f"{server.model_id} is quantized with {published.method}, "
+        + (f"and vLLM ignores {given}" if ignored else f"and vLLM does not start with {given}"),
         given=given,
         allowed=", ".join(allowed),
+        severity="warning" if ignored else None,
     )
 
 

@@ -98,6 +98,7 @@ def _facts(server: ServingFacts) -> dict[str, Any]:
             else {}
         ),
         **({"model.heads_per_kv_head": model.heads // model.kv_heads, "model.sinks": _has_sinks(model)} if model else {}),
+        **({"model.windows": model.window_layers > 0} if model else {}),
     }
 
 
