@@ -229,7 +229,7 @@ def test_a_core_pool_that_builds_images_is_larger():
             minimal("g6.xlarge", "Qwen/Qwen3-32B"),
             [
                 "servers.m.engine: no choice of the open keys serves Qwen3-32B on g6.xlarge",
-                "weights alone take 61.02 GiB of 19.8 GiB a GPU",
+                "weights alone take 61.03 GiB of 19.8 GiB a GPU",
                 "another pool",
             ],
         ),

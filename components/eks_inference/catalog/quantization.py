@@ -95,7 +95,8 @@ def _grouped(one: Any) -> Quantization | None:
         return None
     activations = one.get("input_activations")
     integers = bits == 8 and weights.get("type") == "int" and isinstance(activations, dict) and activations.get("type") == "int"
-    grouped, floats = _positive(size), bits == 4 and weights.get("type") == "float"
+    grouped = _positive(size)
+    floats = bits == 4 and weights.get("type") == "float"
     return Quantization(
         "compressed-tensors",
         bits,

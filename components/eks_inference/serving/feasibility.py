@@ -13,7 +13,8 @@ from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.kernels import kernel
 from eks_inference.catalog.models import Model
 from eks_inference.nodes import share
-from eks_inference.serving.memory import GIB, TIGHT, Limit, MemoryUse, gib
+from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.memory import GIB, TIGHT, Limit, MemoryUse, gib, server_memory
 from eks_inference.serving.pods import vllm_release
 
 SHORTEST = 2048
@@ -219,6 +220,12 @@ def room(use: MemoryUse, how: Certainty) -> MemoryUse:
 
     free = min(_free(limit, how) for limit in use.of(0, length).limits)
     return use.of(largest(fits, int(free // use.kv_one)), length)
+
+
+def at_once(server: ServingFacts) -> int | None:
+    """Returns how many of the longest sequences a copy of a model holds at once; None where nobody knows its memory."""
+    memory = server_memory(server)
+    return (room(memory, "surely").sequences or room(memory, "likely").sequences) if memory else None
 
 
 def _free(limit: Limit, how: Certainty) -> float:

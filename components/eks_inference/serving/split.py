@@ -126,8 +126,9 @@ def held(model: Model, split: Parallel, widths: Widths) -> tuple[Held, ...] | No
         first, last = stage == 0, stage == split.stages - 1
         plain = len(range(there.start, min(there.stop, dense)))
         layers = [plain * one + (len(there) - plain) * other for one, other in zip(sizes[0], sizes[-1], strict=True)]
-        tables = int(first or (last and model.tied_embeddings)) + int(last and not model.tied_embeddings)
-        tables = 2 if kind.tables_everywhere else tables
+        untied = not model.tied_embeddings
+        tables = int(first or (last and not untied)) + int(last and untied)
+        tables = 1 + int(untied) if kind.tables_everywhere else tables
         whole = rotary + first * (positions + projection) + last * (projection + weights.norm(model, kind))
         found.append(Held(layers[0], layers[1] + tables * table, layers[2] + whole * widths.plain))
     return tuple(found)
