@@ -305,7 +305,7 @@ def test_a_folder_of_the_node_is_a_named_exception() -> None:
 
 def test_requests_equal_limits_and_the_gpu_is_one_of_the_plugins() -> None:
     resources = container(served())["resources"]
-    assert resources["requests"] == resources["limits"]
+    assert resources["requests"] == {**resources["limits"], "cpu": "2"}
     assert resources["limits"]["nvidia.com/gpu"] == "1"
     assert [name for name in resources["limits"] if "/" in name] == ["nvidia.com/gpu"]
 

@@ -54,6 +54,8 @@ class EngineFacts(Row):
     """Architectures that propose tokens themselves (method ``mtp``)."""
     no_float16: tuple[str, ...]
     """Architectures that the release does not run in float16."""
+    offloads_to_shared_memory: bool
+    """Whether a KV cache that is offloaded to the host is a file in /dev/shm."""
     reasoning_parsers: tuple[str, ...]
     unaligned: tuple[str, ...]
     """Quantizations that refuse a shard of a dense layer that ends inside a group of weights."""

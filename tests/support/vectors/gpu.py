@@ -88,6 +88,11 @@ VECTORS = {
         lambda: gpu_server(arguments=("--kv-cache-dtype=nvfp4",)),
         "vLLM 0.30.0 has no attention back end for heads of 128 in bfloat16, KV cache nvfp4 on g6e.12xlarge",
     ),
+    "GPU013": Vector(
+        lambda: gpu_server(arguments=("--kv-offloading-size=32",), shared_memory_mib=40 * 1024),
+        lambda: gpu_server(arguments=("--kv-offloading-size=128",), shared_memory_mib=160 * 1024),
+        "KV cache offloaded takes 128 GiB of host memory, and a pod has 64: it is killed when it starts",
+    ),
     "SRV018": Vector(
         lambda: gpu_server(model_name="DeepSeek-V3", arguments=('--speculative-config={"method": "mtp"}',)),
         lambda: gpu_server(arguments=('--speculative-config={"method": "mtp"}',)),

@@ -14,6 +14,7 @@ from eks_inference.serving.rules import (
     engine_flags,
     flag_combinations,
     gpu_arithmetic,
+    host_memory,
     nixl,
     nixl_models,
 )
@@ -206,6 +207,9 @@ def _release(tag: re.Pattern[str], reference: str) -> str:
 
 def server_rules() -> tuple[Rule[Any], ...]:
     """Returns every rule about a single model server. Server components apply them before they create anything."""
-    flags, accelerators = (engine_flags, flag_combinations, engine_features), (neuron_rules, gpu_rules, gpu_arithmetic)
+    flags, accelerators = (
+        (engine_flags, flag_combinations, engine_features),
+        (neuron_rules, gpu_rules, gpu_arithmetic, host_memory),
+    )
     modules = (globals(), *map(vars, (claims, *flags, *accelerators, nixl, nixl_models)))
     return tuple(one for module in modules for one in module.values() if isinstance(one, Rule))
