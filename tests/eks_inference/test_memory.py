@@ -12,7 +12,8 @@ from eks_inference.catalog.instances import instance_type
 from eks_inference.catalog.models import model, models
 from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import ManagedPoolSpec
-from eks_inference.serving.memory import GIB, MemorySettings, MemoryUse, memory_settings, server_memory
+from eks_inference.serving.memory import GIB, MemoryUse, server_memory
+from eks_inference.serving.memory_settings import MemorySettings, memory_settings
 from eks_inference.serving.split import Parallel
 from vectors.serving import gpu, server, trn2
 
@@ -168,7 +169,7 @@ def test_stages_of_a_pipeline_hold_a_part_of_the_layers_each() -> None:
     assert two.kv == one.kv / 2
     half, table = one.weights / 2, 128256 * 4096 * 2
     assert two.weights == pytest.approx(half, rel=0.003)  # each has one of both tables
-    assert "/ 2 GPUs" in two.working[0]
+    assert "over 2 GPUs, on each of the fullest stage: divided" in two.working[0]
     three = replace(one, settings=MemorySettings(parallel=Parallel(stages=3)))
     assert three.split.layers(32) == [range(11), range(11, 22), range(22, 32)]
     assert three.weights == pytest.approx((one.weights - 2 * table) * 11 / 32 + table, rel=0.003)

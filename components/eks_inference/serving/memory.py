@@ -20,79 +20,26 @@ design"), vLLM documentation (``gpu_memory_utilization``). A measurement of the 
 Llama-3-8B over 2 cores with 10 sequences of 4096 tokens it measured 21.3 GB, and this module calculates 21.43 GB.
 """
 
-import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from eks_inference.catalog.engine_facts import dtype_bytes, engine_facts, resolved_dtype
 from eks_inference.catalog.engines import EngineProfile
 from eks_inference.catalog.generations import KvPool
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.kernels import kernel
-from eks_inference.catalog.models import Model, find_model
+from eks_inference.catalog.models import Model
 from eks_inference.catalog.reserves import reserve_of
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.features import EngineFeatures
-from eks_inference.serving.flags import flag, number, switched
+from eks_inference.serving.memory_settings import MemorySettings, memory_settings, with_features
 from eks_inference.serving.reserved import GIB, USUAL_SEQUENCES, Reserved
-from eks_inference.serving.split import Held, Parallel, Widths, held, parallel
+from eks_inference.serving.split import Held, Parallel, Widths, held
 
 TIGHT = 0.9
 """Share of the available memory above which parts that cannot be calculated may no longer fit."""
 
-_QUANTIZED_BYTES = {
-    "fp8": 1,
-    "fp8_per_block": 1,
-    "fp8_per_channel": 1,
-    "fp8_per_tensor": 1,
-    "int8": 1,
-    "int8_per_channel_weight_only": 1,
-}
-"""Size of one weight by quantization, without its scales (vLLM documentation, "Online Quantization")."""
-
-_KEPT_WHOLE = ("kv-transfer-config", "kv-events-config", "disable-hybrid-kv-cache-manager", "disable-sliding-window")
-"""Flags with which vLLM keeps every token of every layer (``VllmConfig``: the hybrid KV cache manager is then off)."""
-
-_BYTE_CACHES = ("fp8", "int8")
-_CACHE_SCALE_BYTES = 4
-"""Types of the KV cache that take a byte; those of vLLM that end with ``_per_token_head`` have a scale beside each head."""
-
 _STEP_TOKENS = 8192
 """Tokens of a step of an engine of which nobody knows better. A large value is safe."""
-
-
-@dataclass(frozen=True)
-class MemorySettings:
-    """Settings of a user that affect the calculation. The defaults are those of the engines."""
-
-    dtype: str = "auto"
-    """Type of weights and arithmetic (``--dtype``)."""
-    quantized_bytes: int | None = None
-    """Bytes of one weight that a quantization converts; None: there is none."""
-    draft_bytes: int = 0
-    """Weights of a draft model, split like the model's."""
-    draft: Model | None = None
-    """The shape of the draft model, which has a KV cache of its own. None: there is none, or its shape is unknown."""
-    kv_bytes: int | None = None
-    """Bytes of one element of the KV cache; None: as the arithmetic has it."""
-    kv_scale_bytes: int = 0
-    """Bytes of the scale that each head of a token has in it."""
-    utilization: float = 0.90
-    """Share of the device that paged engines use. vLLM's default was 0.90 and is now 0.92: the smaller value is safe."""
-    parallel: Parallel = field(default_factory=Parallel)
-    """How the model is split beside tensor parallelism."""
-    kv_pool: KvPool | None = None
-    """Bounds of the KV pool; None: those of the engine's generation, if it has any."""
-    step_tokens: int | None = None
-    """Tokens that one step of the engine computes (``--max-num-batched-tokens``); None: as many as the engine's default is."""
-    max_num_seqs: int = USUAL_SEQUENCES
-    """Sequences at once, which the engine samples together."""
-    eager: bool = False
-    """Whether the engine runs without CUDA graphs (``--enforce-eager``)."""
-    whole_windows: bool = False
-    """Whether layers with a window hold every token, because something else reads the KV cache."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +77,7 @@ class MemoryUse:
     tensor_parallel: int
     sequences: int
     max_model_len: int
-    settings: MemorySettings = MemorySettings()
+    settings: MemorySettings = field(default_factory=MemorySettings)
 
     def of(self, sequences: int, max_model_len: int) -> "MemoryUse":
         """Returns the memory use with other sequences."""
@@ -182,6 +129,10 @@ class MemoryUse:
     def _stage(self) -> tuple[int, int]:
         """Weights and KV cache of a sequence on a device of the fullest stage."""
         return max(self._stages, key=lambda one: one[0] + one[1] * self.sequences)
+
+    def of_stage(self, stage: int) -> tuple[int, int]:
+        """Weights, and KV cache of a sequence, on a device of one pipeline stage."""
+        return self._stages[stage]
 
     @cached_property
     def _stages(self) -> list[tuple[int, int]]:
@@ -346,17 +297,13 @@ class MemoryUse:
         terms += [f"draft {gib(settings.draft_bytes)} GiB"] if settings.draft_bytes else []
         terms += [f"{part}: not counted" for part in model.uncounted]
         total = terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"
-        return f"{total} / {self._units(self.parts)}{self._held_working}"
-
-    @property
-    def _held_working(self) -> str:
-        """What a GPU of the fullest stage holds of them; empty for one GPU."""
         if self.held is None or self.split.devices == 1:
-            return ""
+            return f"{total} / {self._units(self.parts)}"
         fullest = max(self.held, key=lambda one: one.size)
         named = {"experts": fullest.experts, "divided": fullest.divided, "whole": fullest.whole}
         stage = "" if self.split.stages == 1 else " of the fullest stage"
-        return f", of which a GPU{stage} holds " + " + ".join(f"{what} {gib(size)}" for what, size in named.items() if size)
+        terms = " + ".join(f"{what} {gib(size)}" for what, size in named.items() if size)
+        return f"{total} over {self._units(self.split.devices)}, on each{stage}: {terms}"
 
     @property
     def _kv_split(self) -> str:
@@ -396,67 +343,8 @@ def server_memory(server: ServingFacts) -> MemoryUse | None:
         tensor_parallel=server.tensor_parallel,
         sequences=1 if server.engine.generation.paged else server.max_num_seqs,
         max_model_len=server.max_model_len,
-        settings=_with_features(replace(settings, max_num_seqs=server.max_num_seqs or USUAL_SEQUENCES), server.features),
+        settings=with_features(replace(settings, max_num_seqs=server.max_num_seqs or USUAL_SEQUENCES), server.features),
     )
-
-
-def memory_settings(
-    engine: EngineProfile, arguments: Sequence[str], environment: Mapping[str, str], model: Model | None = None
-) -> MemorySettings | None:
-    """Returns what flags and environment of an engine set; None when they name a quantization of unknown size.
-
-    A flag may name the quantization that the checkpoint of ``model`` has anyway, also with its kernel (``awq_marlin``).
-    """
-    defaults = MemorySettings()
-    compiled = _compiled(arguments)
-    quantization = flag(arguments, "quantization") or ("int8" if compiled.get("quantized") else None)
-    if quantization and model and model.quantization and quantization.startswith(model.quantization.method):
-        quantization = None
-    if quantization and quantization not in _QUANTIZED_BYTES:
-        return None
-    dtype = flag(arguments, "dtype") or "auto"
-    cache = "fp8" if compiled.get("kv_cache_quant") else flag(arguments, "kv-cache-dtype") or "auto"
-    utilization = number(flag(arguments, "gpu-memory-utilization"), defaults.utilization)
-    bounds = engine.generation.kv_pool
-    return MemorySettings(
-        dtype=dtype,
-        quantized_bytes=_QUANTIZED_BYTES[quantization] if quantization else None,
-        kv_bytes=None if cache == "auto" else 1 if cache.startswith(_BYTE_CACHES) else dtype_bytes(cache),
-        kv_scale_bytes=_CACHE_SCALE_BYTES if cache.endswith("_per_token_head") else 0,
-        utilization=min(utilization, 1.0),
-        parallel=parallel(arguments, 1),
-        eager=bool(switched(arguments, "enforce-eager", False)),
-        step_tokens=int(number(flag(arguments, "max-num-batched-tokens"), 0)) or None,
-        whole_windows=any(flag(arguments, name) is not None for name in _KEPT_WHOLE),
-        kv_pool=bounds
-        and replace(
-            bounds,
-            fraction=min(number(environment.get(bounds.fraction_variable), bounds.fraction), 1.0),
-            smallest_gib=number(environment.get(bounds.smallest_variable), bounds.smallest_gib),
-        ),
-    )
-
-
-def _compiled(arguments: Sequence[str]) -> Mapping[str, Any]:
-    """Returns the settings of NxD Inference (NxD Inference feature guide, "Quantization")."""
-    try:
-        config = json.loads(flag(arguments, "additional-config") or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    found = config.get("override_neuron_config") if isinstance(config, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
-def _with_features(settings: MemorySettings, features: EngineFeatures | None) -> MemorySettings:
-    """Adds what no flag tells: a checkpoint that is quantized itself, and the size of a draft model."""
-    if features is None:
-        return settings
-    if features.quantized_weights:
-        settings = replace(settings, quantized_bytes=_QUANTIZED_BYTES[features.quantized_weights])
-    if features.speculation and features.speculation.draft:
-        draft = find_model(features.speculation.draft)
-        settings = replace(settings, draft_bytes=features.draft_bytes, draft=draft)
-    return settings
 
 
 def gib(size: float) -> str:

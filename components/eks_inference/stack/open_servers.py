@@ -19,11 +19,14 @@ from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import PoolSpec
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.feasibility import SHORTEST, at_once, degrees, engines_for, standing, weights_too_large
+from eks_inference.serving.flags import flags, spelt_out
 from eks_inference.serving.kind import Kind, Site
-from eks_inference.serving.memory import GIB, MemoryUse, memory_settings
+from eks_inference.serving.memory import GIB, MemoryUse
+from eks_inference.serving.memory_settings import memory_settings
 from eks_inference.serving.shape import PoolChoice, ServerSpec
 from eks_inference.serving.sketch import Sketch
 from eks_inference.serving.spec import ModelBase, ModelSource
+from eks_inference.serving.split import parallel
 from eks_inference.serving.usual import USUAL_CONCURRENCY, USUAL_CONTEXT, sequences_asked
 from eks_inference.spec import one_of
 from eks_inference.stack.nested import ABSENT, Path, at, put
@@ -241,7 +244,13 @@ class _Server:
     def _devices(self, degree: int) -> int:
         """How many devices a pod needs for a degree; all of a node for one that is too large, which a rule refuses."""
         there = self._cores(self.instance.devices)
-        return devices_for_cores(min(degree, there), self.instance) if self.instance.neuron else degree
+        return devices_for_cores(min(degree, there), self.instance) if self.instance.neuron else degree * self._copies
+
+    @cached_property
+    def _copies(self) -> int:
+        """By how much flags of the server multiply the GPUs of a split: pipeline stages, data parallel ranks."""
+        given = self.given.get("extra_args")
+        return parallel(tuple(flags(spelt_out(given))), 1).devices if isinstance(given, Mapping) else 1
 
     def _too_few(self, degree: int) -> bool:
         """Whether the split that somebody gave takes more cores than the instance type has."""
