@@ -52,11 +52,8 @@ def differences(answer: dict[str, Any]) -> list[str]:
     """Where the library says otherwise than the engine."""
     facts = asked(answer)
     refused = sorted({rule.id for rule, one in judged(server_rules(), [facts]) if not one.holds and _is_error(rule, one)})
-    found = (
-        [f"starts {answer['starts']}, and is refused by {', '.join(refused) or 'no rule'}"]
-        if bool(refused) == answer["starts"]
-        else []
-    )
+    words = f"the engine {'starts' if answer['starts'] else 'does not start'}; refused by {', '.join(refused) or 'no rule'}"
+    found = [words] if bool(refused) == answer["starts"] else []
     memory = server_memory(facts)
     if memory is None:
         return found

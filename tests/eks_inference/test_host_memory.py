@@ -65,7 +65,7 @@ def test_each_flag_takes_what_its_documents_say(changes: dict[str, Any], taken: 
     assert counted(**changes) == {"processes": PROCESSES, **taken}
 
 
-def said(**changes: Any) -> list[tuple[str, str | None]]:
+def said(**changes: Any) -> list[tuple[object, object]]:
     return [(one.path[-1], one.severity) for one in host_memory_suffices.judge(gpu_server(**changes)) if not one.holds]
 
 
