@@ -59,6 +59,10 @@ class EngineFacts(Row):
     reasoning_parsers: tuple[str, ...]
     unaligned: tuple[str, ...]
     """Quantizations that refuse a shard of a dense layer that ends inside a group of weights."""
+    of_checkpoints: tuple[str, ...]
+    """Quantizations that the engine reads from a checkpoint and does not make."""
+    no_e5m2: tuple[str, ...]
+    """Quantizations of checkpoints beside which the KV cache is not fp8_e5m2."""
     ignores_flag: tuple[str, ...]
     """Quantizations of checkpoints that stay what they are, whatever ``--quantization`` says."""
     images: tuple[str, ...]

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from eks_inference.catalog.engine_facts import engine_facts
 from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.catalog.kernels import kernel
+from eks_inference.catalog.models import find_model
 from eks_inference.catalog.tables import nearest
 from eks_inference.catalog.vllm_arguments import VllmArgument, VllmRelease, vllm_releases
 from eks_inference.rules import Judgement, Path, not_judged, rule
@@ -257,17 +258,29 @@ def _known(release: VllmRelease, method: str, path: Path) -> Judgement:
 
 @rule(
     "SRV016",
-    "A quantized checkpoint is not quantized otherwise.",
+    "A quantized checkpoint is not quantized otherwise, nor another read as one.",
     fix="leave the quantization out: vLLM reads that of the checkpoint itself; or name a checkpoint that is not quantized",
-    source="vLLM, ModelConfig._verify_quantization (vllm-project/vllm#19050)",
+    source="vLLM, ModelConfig._verify_quantization (vllm-project/vllm#19050), get_quant_config",
 )
 def quantization_is_that_of_the_checkpoint(server: ServingFacts) -> Iterator[Judgement]:
     given, published = flag(server.arguments, "quantization"), server.model.quantization if server.model else None
-    if not given or published is None or server.engine.neuron:
+    facts = engine_facts(server.engine.vllm)
+    if not given or server.engine.neuron:
+        return
+    if published is None:
+        of_catalog = server.model is not None and find_model(server.model_id) is not None  # others may have a file of their own
+        if facts and of_catalog:
+            yield Judgement(
+                holds=given not in facts.of_checkpoints,
+                path=server.at_flag("quantization"),
+                working=(f"{server.model_id} is not quantized; {', '.join(facts.of_checkpoints)} are read from checkpoints",),
+                message=f"{server.model_id} is not quantized, and vLLM only reads {given}: it does not start",
+                given=given,
+                fix="leave it out, or name a checkpoint that is quantized so",
+            )
         return
     known = kernel(published, server.engine.vllm)
     allowed = (published.method, *(known.names if known else ()))
-    facts = engine_facts(server.engine.vllm)
     ignored = facts is not None and published.method in facts.ignores_flag
     yield Judgement(
         holds=given in allowed,

@@ -59,10 +59,10 @@ def gpu_has_the_dtype(server: ServingFacts) -> Iterator[Judgement]:
 
 def _taken(server: ServingFacts, facts: EngineFacts, model: Model, computed: str, how: str) -> Iterator[Judgement]:
     """Whether the architecture and the quantization take the type."""
-    weights = linear_backend.weights(server.arguments, model)
+    method = model.quantization.method if model.quantization else flag(server.arguments, "quantization") or ""
     for what, taken in (
         (model.architecture, ("bfloat16", "float32") if model.architecture in facts.no_float16 else ()),
-        (f"weights in {weights.method}" if weights else "", facts.quantization.get(weights.method, ()) if weights else ()),
+        (f"weights in {method}", facts.quantization.get(method, ())),
     ):
         if taken:
             yield Judgement(
@@ -186,9 +186,12 @@ def attention_is_served(server: ServingFacts) -> Iterator[Judgement]:
         return
     kv, dtype = flag(server.arguments, "kv-cache-dtype") or "auto", flag(server.arguments, "dtype") or "auto"
     computed, needs = resolved_dtype(facts.name, dtype, model, has), tuple(_needs(server, facts, model))
-    able = [name for name, one in facts.attention.items() if one.takes(model, has, computed, kv, needs)]
+    method = model.quantization.method if model.quantization else ""
+    other_scales = method in facts.no_e5m2 and kv == "fp8_e5m2"
+    able = [name for name, one in facts.attention.items() if one.takes(model, has, computed, kv, needs) and not other_scales]
     latent = "latent attention" if model.kv_rank else f"heads of {model.head_dim}"
     asked = ", ".join([f"{latent} in {computed}", f"KV cache {kv}", *(one.replace("_", " ") for one in needs)])
+    asked += f" beside weights in {method}" if other_scales else ""
     here = f"{server.instance.name} (compute capability {_text(has)})"
     if named is None or named in facts.attention:
         yield Judgement(
