@@ -16,6 +16,8 @@ from eks_inference.catalog.instances import instance_types
 from eks_inference.catalog.models import models
 from eks_inference.faults import SpecError, format_path
 from eks_inference.pools.spec import ManagedPoolSpec
+from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.feasibility import at_once
 from eks_inference.serving.kinds import KINDS
 from eks_inference.stack import defaults, open_servers
 from eks_inference.stack.check import check_spec
@@ -103,6 +105,41 @@ def test_what_a_stack_says_stays():
     assert {key: getattr(server, key) for key in said} == said
     assert server.engine == "cuda-vllm-0.30"
     assert followed(parsed(minimal("g6.12xlarge", "Qwen/Qwen3-8B", devices=4)))["servers.m.tensor_parallel"] == 4
+
+
+LONG_70B = {"tensor_parallel": 8, "max_model_len": 8192}
+
+
+@pytest.mark.parametrize(
+    ("said", "held"),
+    [
+        ({}, 2),
+        ({"max_num_seqs": 16}, 3),  # fewer are sampled together
+        ({"engine": "cuda-vllm-0.30"}, 2),
+        ({"engine": "cuda-vllm-0.30", "max_num_seqs": 256, "devices": 8, "disk_gib": 300}, 2),
+    ],
+)
+def test_a_server_runs_with_fewer_sequences_than_were_only_wished_whichever_keys_are_written(said, held):
+    """A pod on g5.48xlarge holds fewer of the longest than the four that `plan` would like: vLLM starts, and others wait."""
+    spec = parsed(minimal("g5.48xlarge", "meta-llama/Llama-3.3-70B-Instruct", **LONG_70B, **said))
+    verdict = check_spec(spec, "us-west-2")
+    assert not verdict.faults
+    assert [at_once(one) for one in verdict.subjects if isinstance(one, ServingFacts)] == [held]
+
+
+def test_a_batch_that_was_only_wished_shrinks_until_it_fits():
+    model = "meta-llama/Llama-2-13b-chat-hf"
+    small = parsed(minimal("inf2.xlarge", model, max_model_len=4096))
+    assert small.servers["m"].max_num_seqs == 1
+    assert parsed(minimal("inf2.24xlarge", model, max_model_len=4096)).servers["m"].max_num_seqs == 4
+    (said,) = faults(minimal("inf2.xlarge", model, max_model_len=4096, max_num_seqs=4))
+    assert "NEU008" in said, "a batch that somebody asks for is compiled as it is"
+
+
+@pytest.mark.parametrize(("given", "devices"), [({"data-parallel-size": 4, "enable-expert-parallel": True}, 4), ({}, 1)])
+def test_ranks_take_devices_too(given, devices):
+    server = parsed(minimal("p5en.48xlarge", "Qwen/Qwen3-30B-A3B", extra_args=given)).servers["m"]
+    assert (server.tensor_parallel, server.devices) == (1, devices)
 
 
 @pytest.mark.thorough
