@@ -129,17 +129,16 @@ def test_a_server_runs_with_fewer_sequences_than_were_only_wished_whichever_keys
 
 def test_a_batch_that_was_only_wished_shrinks_until_it_fits():
     model = "meta-llama/Llama-2-13b-chat-hf"
-    small = parsed(minimal("inf2.xlarge", model, max_model_len=4096))
-    assert small.servers["m"].max_num_seqs == 1
-    assert parsed(minimal("inf2.24xlarge", model, max_model_len=4096)).servers["m"].max_num_seqs == 4
+    batches = {one: followed(parsed(minimal(one, model, max_model_len=4096))) for one in ("inf2.xlarge", "inf2.24xlarge")}
+    assert [one["servers.m.max_num_seqs"] for one in batches.values()] == [1, 4]
     (said,) = faults(minimal("inf2.xlarge", model, max_model_len=4096, max_num_seqs=4))
     assert "NEU008" in said, "a batch that somebody asks for is compiled as it is"
 
 
 @pytest.mark.parametrize(("given", "devices"), [({"data-parallel-size": 4, "enable-expert-parallel": True}, 4), ({}, 1)])
 def test_ranks_take_devices_too(given, devices):
-    server = parsed(minimal("p5en.48xlarge", "Qwen/Qwen3-30B-A3B", extra_args=given)).servers["m"]
-    assert (server.tensor_parallel, server.devices) == (1, devices)
+    found = followed(parsed(minimal("p5en.48xlarge", "Qwen/Qwen3-30B-A3B", extra_args=given)))
+    assert (found["servers.m.tensor_parallel"], found["servers.m.devices"]) == (1, devices)
 
 
 @pytest.mark.thorough
