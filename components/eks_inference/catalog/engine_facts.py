@@ -61,6 +61,8 @@ class EngineFacts(Row):
     """Quantizations that refuse a shard of a dense layer that ends inside a group of weights."""
     of_checkpoints: tuple[str, ...]
     """Quantizations that the engine reads from a checkpoint and does not make."""
+    needs_downloads: tuple[str, ...]
+    """Types of the KV cache whose kernels come from the internet."""
     no_e5m2: tuple[str, ...]
     """Quantizations of checkpoints beside which the KV cache is not fp8_e5m2."""
     ignores_flag: tuple[str, ...]

@@ -118,7 +118,7 @@ class Model(weights.Layers, Row):
         return self.kv_bytes(1, tensor_parallel, bytes_per_element)
 
     def kv_bytes(
-        self, tokens: int, tensor_parallel: int = 1, bytes_per_element: int = 2, beyond: int | None = None, scale: int = 0
+        self, tokens: int, tensor_parallel: int = 1, bytes_per_element: float = 2, beyond: int | None = None, scale: int = 0
     ) -> int:
         """KV cache size of one sequence of ``tokens`` on all cores of one server, in bytes.
 
@@ -127,7 +127,7 @@ class Model(weights.Layers, Row):
         """
         kept = tokens if beyond is None or not self.window else min(tokens, self.window + beyond)
         layers = (self.layers - self.window_layers) * tokens + self.window_layers * kept
-        head = self.kv_width * bytes_per_element + (1 if self.kv_rank else 2) * scale
+        head = int(self.kv_width * bytes_per_element) + (1 if self.kv_rank else 2) * scale
         return layers * self.kv_heads_at(tensor_parallel) * head
 
     def splits_over(self, tensor_parallel: int) -> bool:

@@ -107,7 +107,7 @@ class MemoryUse:
         return self.model.dtype if said == "auto" else said
 
     @property
-    def element_bytes(self) -> int:
+    def element_bytes(self) -> float:
         """Bytes of one element of the KV cache."""
         return self.settings.kv_bytes or dtype_bytes(self.dtype)
 
@@ -261,7 +261,7 @@ class MemoryUse:
             token += f" ({model.window_layers} of {model.layers} layers at most {model.window} + {self.beyond} tokens)"
         lines = [
             f"weights: {self._weights_working} = {gib(self.weights)} GiB",
-            f"KV cache of a token: {self._kv_working} x {self.element_bytes} bytes{draft} = {self.kv_token / 1024:g} KiB",
+            f"KV cache of a token: {self._kv_working} x {self.element_bytes:g} bytes{draft} = {self.kv_token / 1024:g} KiB",
             f"KV cache: {token} x {sequences} x {self.max_model_len} tokens{self._kv_split} = {gib(self.kv)} GiB",
         ]
         beside = self.reserved.size if self.reserved else 0

@@ -27,9 +27,10 @@ _QUANTIZED_BYTES = {
 _KEPT_WHOLE = ("kv-transfer-config", "kv-events-config", "disable-hybrid-kv-cache-manager", "disable-sliding-window")
 """Flags with which vLLM keeps every token of every layer (``VllmConfig``: the hybrid KV cache manager is then off)."""
 
-_BYTE_CACHES = ("fp8", "int8")
+_CACHE_BYTES = {"fp8": 1, "int8": 1, "int4": 0.5, "nvfp4": 0.5625}
+"""Bytes of an element by how the type of the KV cache begins; 16 elements of NVFP4 share a scale of a byte."""
 _CACHE_SCALE_BYTES = 4
-"""Types of the KV cache that take a byte; those of vLLM that end with ``_per_token_head`` have a scale beside each head."""
+"""Of types that end with ``_per_token_head``, beside each head."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class MemorySettings:
     """Weights of a draft model, split like the model's."""
     draft: Model | None = None
     """The shape of the draft model, which has a KV cache of its own. None: there is none, or its shape is unknown."""
-    kv_bytes: int | None = None
+    kv_bytes: float | None = None
     """Bytes of one element of the KV cache; None: as the arithmetic has it."""
     kv_scale_bytes: int = 0
     """Bytes of the scale that each head of a token has in it."""
@@ -85,7 +86,7 @@ def memory_settings(
     return MemorySettings(
         dtype=dtype,
         quantized_bytes=_QUANTIZED_BYTES[quantization] if quantization else None,
-        kv_bytes=None if cache == "auto" else 1 if cache.startswith(_BYTE_CACHES) else dtype_bytes(cache),
+        kv_bytes=None if cache == "auto" else _cache_bytes(cache),
         kv_scale_bytes=_CACHE_SCALE_BYTES if cache.endswith("_per_token_head") else 0,
         utilization=min(utilization, 1.0),
         parallel=parallel(arguments, 1),
@@ -99,6 +100,10 @@ def memory_settings(
             smallest_gib=number(environment.get(bounds.smallest_variable), bounds.smallest_gib),
         ),
     )
+
+
+def _cache_bytes(cache: str) -> float:
+    return next((size for name, size in _CACHE_BYTES.items() if cache.startswith(name)), dtype_bytes(cache))
 
 
 def _compiled(arguments: Sequence[str]) -> Mapping[str, Any]:

@@ -193,7 +193,11 @@ def attention_is_served(server: ServingFacts) -> Iterator[Judgement]:
     asked = ", ".join([f"{latent} in {computed}", f"KV cache {kv}", *(one.replace("_", " ") for one in needs)])
     asked += f" beside weights in {method}" if other_scales else ""
     here = f"{server.instance.name} (compute capability {_text(has)})"
-    if named is None or named in facts.attention:
+    if able and kv in facts.needs_downloads:
+        why = "the back end takes it only with kernels that FlashInfer downloads from NVIDIA when it starts"
+        fix = "look at the log of vLLM when it starts"
+        yield not_judged("attention", f"KV cache {kv}", server.at_flag("kv-cache-dtype"), why=why, fix=fix)
+    elif named is None or named in facts.attention:
         yield Judgement(
             holds=named in able if named else bool(able),
             path=server.at_flag("attention-backend" if named else "kv-cache-dtype" if kv != "auto" else "dtype"),
