@@ -8,7 +8,7 @@ from eks_inference.catalog.kernels import kernel
 from eks_inference.catalog.models import model
 from eks_inference.catalog.quantization import METHODS, Quantization, quantization
 from eks_inference.serving.rules.engine_flags import quantization_is_that_of_the_checkpoint
-from eks_inference.serving.rules.gpu import gpu_has_a_kernel
+from eks_inference.serving.rules.gpu_arithmetic import gpu_has_a_kernel
 from vectors.gpu import gpu_server
 
 

@@ -21,7 +21,7 @@ from eks_inference.rules import Judgement
 from eks_inference.serving import linear_backend, shape
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.rules.flag_combinations import flags_go_together
-from eks_inference.serving.rules.gpu import gpu_has_a_kernel
+from eks_inference.serving.rules.gpu_arithmetic import gpu_has_a_kernel
 from eks_inference.serving.triton import plan as triton_plan
 from eks_inference.serving.triton.facts import serving_facts as triton_facts
 from eks_inference.serving.triton.spec import TritonServerSpec

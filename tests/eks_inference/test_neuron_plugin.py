@@ -267,4 +267,4 @@ def test_a_static_fp8_checkpoint_is_packed_without_a_word(source: dict[str, Any]
     assert "--block-size=128" in facts.arguments
     memory = server_memory(facts)
     assert memory is not None
-    assert memory.settings.element_bytes == 1
+    assert memory.settings.kv_bytes == 1

@@ -16,6 +16,8 @@ from eks_inference.catalog.instances import instance_types
 from eks_inference.catalog.models import models
 from eks_inference.faults import SpecError, format_path
 from eks_inference.pools.spec import ManagedPoolSpec
+from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.feasibility import at_once
 from eks_inference.serving.kinds import KINDS
 from eks_inference.stack import defaults, open_servers
 from eks_inference.stack.check import check_spec
@@ -103,6 +105,40 @@ def test_what_a_stack_says_stays():
     assert {key: getattr(server, key) for key in said} == said
     assert server.engine == "cuda-vllm-0.30"
     assert followed(parsed(minimal("g6.12xlarge", "Qwen/Qwen3-8B", devices=4)))["servers.m.tensor_parallel"] == 4
+
+
+LONG_70B = {"tensor_parallel": 8, "max_model_len": 8192}
+
+
+@pytest.mark.parametrize(
+    ("said", "held"),
+    [
+        ({}, 2),
+        ({"max_num_seqs": 16}, 3),  # fewer are sampled together
+        ({"engine": "cuda-vllm-0.30"}, 2),
+        ({"engine": "cuda-vllm-0.30", "max_num_seqs": 256, "devices": 8, "disk_gib": 300}, 2),
+    ],
+)
+def test_a_server_runs_with_fewer_sequences_than_were_only_wished_whichever_keys_are_written(said, held):
+    """A pod on g5.48xlarge holds fewer of the longest than the four that `plan` would like: vLLM starts, and others wait."""
+    spec = parsed(minimal("g5.48xlarge", "meta-llama/Llama-3.3-70B-Instruct", **LONG_70B, **said))
+    verdict = check_spec(spec, "us-west-2")
+    assert not verdict.faults
+    assert [at_once(one) for one in verdict.subjects if isinstance(one, ServingFacts)] == [held]
+
+
+def test_a_batch_that_was_only_wished_shrinks_until_it_fits():
+    model = "meta-llama/Llama-2-13b-chat-hf"
+    batches = {one: followed(parsed(minimal(one, model, max_model_len=4096))) for one in ("inf2.xlarge", "inf2.24xlarge")}
+    assert [one["servers.m.max_num_seqs"] for one in batches.values()] == [1, 4]
+    (said,) = faults(minimal("inf2.xlarge", model, max_model_len=4096, max_num_seqs=4))
+    assert "NEU008" in said, "a batch that somebody asks for is compiled as it is"
+
+
+@pytest.mark.parametrize(("given", "devices"), [({"data-parallel-size": 4, "enable-expert-parallel": True}, 4), ({}, 1)])
+def test_ranks_take_devices_too(given, devices):
+    found = followed(parsed(minimal("p5en.48xlarge", "Qwen/Qwen3-30B-A3B", extra_args=given)))
+    assert (found["servers.m.tensor_parallel"], found["servers.m.devices"]) == (1, devices)
 
 
 @pytest.mark.thorough
@@ -229,7 +265,7 @@ def test_a_core_pool_that_builds_images_is_larger():
             minimal("g6.xlarge", "Qwen/Qwen3-32B"),
             [
                 "servers.m.engine: no choice of the open keys serves Qwen3-32B on g6.xlarge",
-                "weights alone take 61.02 GiB of 19.8 GiB a GPU",
+                "weights alone take 61.03 GiB of 19.8 GiB a GPU",
                 "another pool",
             ],
         ),

@@ -305,7 +305,7 @@ def test_a_folder_of_the_node_is_a_named_exception() -> None:
 
 def test_requests_equal_limits_and_the_gpu_is_one_of_the_plugins() -> None:
     resources = container(served())["resources"]
-    assert resources["requests"] == resources["limits"]
+    assert resources["requests"] == {**resources["limits"], "cpu": "2"}
     assert resources["limits"]["nvidia.com/gpu"] == "1"
     assert [name for name in resources["limits"] if "/" in name] == ["nvidia.com/gpu"]
 
@@ -576,7 +576,7 @@ def test_alerts_know_how_many_requests_a_pod_works_on() -> None:
             {"cache": {"kind": "host_path"}, "model": {"kind": "volume", "claim": "m", "id": "m"}},
             "does not come from the Hugging",
         ),
-        ({"dtype": "float32"}, "should be 'auto', 'bfloat16' or 'float16'"),
+        ({"dtype": "float8"}, "should be 'auto', 'bfloat16', 'float16' or 'float32'"),
         ({"image": "nvcr.io/nvidia/tritonserver:latest"}, "may change under a running server"),
         ({"instance_type": "g4dn.xlrage"}, r"nearest: g4dn\.xlarge"),
         ({"disable_log_requests": True}, "unknown key"),

@@ -245,9 +245,10 @@ def test_the_8k_form_fits_with_half_the_sequences() -> None:
 
 
 @pytest.mark.parametrize(("base", "resource"), [(LLAMA2, "aws.amazon.com/neuron"), (QWEN3, "nvidia.com/gpu")])
-def test_pods_ask_for_whole_devices_and_limits_are_requests(base: dict, resource: str) -> None:
+def test_pods_ask_for_whole_devices_and_only_their_cpu_is_without_a_limit(base: dict, resource: str) -> None:
     resources = container(pod(served(base)))["resources"]
-    assert resources["requests"] == resources["limits"]
+    assert resources["requests"] == {**resources["limits"], "cpu": resources["requests"]["cpu"]}
+    assert "cpu" not in resources["limits"], "an engine is throttled beside idle cores"
     assert [name for name in resources["limits"] if "/" in name] == [resource]
     assert resources["limits"][resource] == str(base.get("devices", 1))
 
@@ -268,8 +269,15 @@ def test_pods_that_fill_a_node_fit_it(name: str, data: st.DataObject) -> None:
 
 
 def test_sizes_can_be_given() -> None:
-    limits = container(pod(served(cpu="16", memory="64Gi", disk_gib=60)))["resources"]["limits"]
-    assert (limits["cpu"], limits["memory"], limits["ephemeral-storage"]) == ("16", "64Gi", "60Gi")
+    resources = container(pod(served(cpu="16", memory="64Gi", disk_gib=60)))["resources"]
+    limits = resources["limits"]
+    assert (resources["requests"]["cpu"], limits["memory"], limits["ephemeral-storage"]) == ("16", "64Gi", "60Gi")
+
+
+def test_a_node_that_gives_pods_cores_of_their_own_needs_the_limit() -> None:
+    kept = replace(NEURON, kubelet={"cpuManagerPolicy": "static"})
+    resources = container(pod(served(on=kept)))["resources"]
+    assert resources["requests"] == resources["limits"]
 
 
 def test_pods_follow_their_placement() -> None:

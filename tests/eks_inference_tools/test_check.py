@@ -27,6 +27,7 @@ from eks_inference_tools.check.stack_keys import stack_key
 from eks_inference_tools.cli import main
 from eks_inference_tools.program import program as programs_of_stack
 from mutations import cases
+from open_stacks import minimal
 from stackgraph.recorder.recording import record
 
 STACK = "inf2-llama3"
@@ -172,6 +173,18 @@ def test_a_silence_that_silences_nothing_is_noted(clone, capsys):
     code, said = check(capsys, STACK)
     assert code == 0
     assert "NEU008 is silenced but has no finding in this stack" in said
+
+
+def test_how_few_sequences_a_pod_holds_is_noted(clone, capsys):
+    few = minimal("g5.48xlarge", "meta-llama/Llama-3.3-70B-Instruct", tensor_parallel=8, max_model_len=8192)
+    many = minimal("g6e.xlarge", "Qwen/Qwen3-0.6B", max_model_len=8192)
+    for name, stack in (("few", few), ("many", many)):
+        config = {"aws:region": "us-west-2", "eks-inference:huggingFaceToken": {"secure": "v1:a:b"}, "eks-inference:stack": stack}
+        (clone / f"stacks/Pulumi.{name}.yaml").write_text(yaml.safe_dump({"config": config}))
+    assert main(["check", "few"]) == 0
+    assert "a pod of m holds 2 of the longest sequences (8192 tokens) at once: others wait" in capsys.readouterr().out
+    assert main(["check", "many"]) == 0
+    assert "others wait" not in capsys.readouterr().out
 
 
 def test_all_faults_of_rules_come_at_once(clone, capsys):

@@ -248,7 +248,7 @@ def test_a_config_does_not_say_where_its_weights_are(
         ),
         (("mine", "--model", "Qwen3-8B", "--family", "trn2"), "says why of each instance type; --region: ap-south-2, ap-"),
         (("mine", "--model", "Qwen3-8B", "--engine", "neuron-2.26-vllm-0.9"), "engine neuron-2.26-vllm-0.9 does not serve"),
-        (("mine", "--model", "Llama-3.3-70B", "--instance", "g6.xlarge"), "g6.xlarge: weights alone take 131.42 GiB"),
+        (("mine", "--model", "Llama-3.3-70B", "--instance", "g6.xlarge"), "g6.xlarge: weights alone take 131.45 GiB"),
         (("mine", "--model", "Qwen3-8B", "--instance", "m5.large"), "--instance: m5.large has no accelerator"),
         (("mine", "--model", "Qwen3-8B", "--like", "inf2-llama9"), "there is no stack 'inf2-llama9'"),
     ],

@@ -115,7 +115,7 @@ def test_a_length_is_a_number_of_tokens(length: str, capsys: pytest.CaptureFixtu
 def test_nothing_fits_is_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = plan(capsys, "--model", "Llama-3.3-70B", "--instance", "g4dn.xlarge")
     assert code == 0
-    assert "no: weights alone take 131.42 GiB of 13.1 GiB a GPU" in out
+    assert "no: weights alone take 131.45 GiB of 13.1 GiB a GPU" in out
     assert instance_type("g4dn.xlarge").name in out
 
 

@@ -34,6 +34,10 @@ class Architecture(Row):
     """Whether the output layer shares the weights of the embedding where config.json does not say it."""
     learned_positions: int | None = None
     """Learned positions beyond the longest sequence. None: positions are computed."""
+    tables_everywhere: bool = False
+    """Whether vLLM has embedding and output layer in every pipeline stage, and not in the first and last only."""
+    rotary_tables: int = 1
+    """Tables of computed positions: layers with and without a window may have their own."""
     full_every: int | None = None
     """Every so many layers one attends to everything, where a window is set. None: the window is that of all layers."""
     window_switch: str = ""

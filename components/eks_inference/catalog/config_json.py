@@ -43,8 +43,8 @@ KEYS = {
 _PATTERN = ("sliding_window_pattern", "_sliding_window_pattern")
 """Keys that say that every so many layers one has no window, in place of ``Architecture.full_every``."""
 
-_TWO_BYTES = {"bfloat16": "bfloat16", "float16": "float16", "float32": "float16"}
-"""Types of published weights → what engines load them as (vLLM, ``--dtype auto``: float16 for float32)."""
+_TWO_BYTES = {"bfloat16": "bfloat16", "float16": "float16", "float32": "bfloat16"}
+"""Types of published weights → what engines load them as (vLLM, ``_resolve_auto_dtype``: the first type that the GPU has)."""
 
 
 class NoFormulaError(SpecError):

@@ -68,7 +68,10 @@ class Model(weights.Layers, Row):
     @cached_property
     def expert_weights(self) -> int:
         """Number of weights of all routed experts."""
-        return self.expert_layers * weights.experts(self, architectures()[self.architecture]) if self.experts else 0
+        if not self.experts:
+            return 0
+        parts = weights.layer(self, architectures()[self.architecture], sparse=True)
+        return self.expert_layers * sum(part.count for part in parts if part.split == "experts")
 
     def weight_bytes(self, bytes_per_parameter: int | None = None, quantized_bytes: int | None = None) -> int:
         """Total size of the weights in bytes. ``bytes_per_parameter`` is by default as published.
@@ -114,15 +117,18 @@ class Model(weights.Layers, Row):
         """KV cache size of one token on all cores of one server, in bytes, in every layer."""
         return self.kv_bytes(1, tensor_parallel, bytes_per_element)
 
-    def kv_bytes(self, tokens: int, tensor_parallel: int = 1, bytes_per_element: int = 2, beyond: int | None = None) -> int:
+    def kv_bytes(
+        self, tokens: int, tensor_parallel: int = 1, bytes_per_element: float = 2, beyond: int | None = None, scale: int = 0
+    ) -> int:
         """KV cache size of one sequence of ``tokens`` on all cores of one server, in bytes.
 
         Layers with a window hold its tokens and ``beyond`` more. None: they hold every token. Latent attention counts as one KV
-        head, which every core holds (vLLM, ``MLAAttentionSpec``).
+        head, which every core holds (vLLM, ``MLAAttentionSpec``). ``scale`` are bytes beside a head's key or value.
         """
         kept = tokens if beyond is None or not self.window else min(tokens, self.window + beyond)
         layers = (self.layers - self.window_layers) * tokens + self.window_layers * kept
-        return layers * self.kv_heads_at(tensor_parallel) * self.kv_width * bytes_per_element
+        head = int(self.kv_width * bytes_per_element) + (1 if self.kv_rank else 2) * scale
+        return layers * self.kv_heads_at(tensor_parallel) * head
 
     def splits_over(self, tensor_parallel: int) -> bool:
         """Whether the attention heads divide evenly among the cores, as vLLM requires and NxD Inference prefers."""

@@ -5,6 +5,7 @@ tensor: aws-neuron-sdk 81ce03ae, vllm-neuron/docs/model-recipes/llama-3.md) and 
 (MXFP4: 32 elements share a scale of 8 bits).
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,6 +13,8 @@ from typing import Any, TypeGuard
 
 _SCALE_BITS = 16
 _FLOAT_BITS = 32
+_FLOAT4_SCALE_BITS = 8
+"""NVFP4 has scales in FP8."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,11 @@ class Quantization:
     def bits_per_weight(self) -> Fraction:
         """Bits of one weight with its part of the scale."""
         return self.bits + Fraction(self.scale_bits if self.group else 0, self.group or 1)
+
+    @property
+    def unit(self) -> int:
+        """Weights of one row of a matrix that share a scale; 0: all do. Blocks of fp8 are squares."""
+        return math.isqrt(self.group) if self.method == "fp8" else self.group
 
     def size(self, weights: int) -> int:
         """Size of so many weights, in bytes, rounded up."""
@@ -63,6 +71,8 @@ def quantization(config: Mapping[str, Any]) -> Quantization | None:
             return Quantization(method, bits, max(group, 0), _SCALE_BITS + bits if group > 0 else 0)
         case "bitsandbytes" if config.get("load_in_8bit") is True:
             return Quantization(method, 8)
+        case "bitsandbytes" if config.get("load_in_4bit") is True:
+            return Quantization(method, 4, 64, 8 if config.get("bnb_4bit_use_double_quant") is True else _FLOAT_BITS)
         case "compressed-tensors":
             return _compressed(config)
         case _:
@@ -86,11 +96,12 @@ def _grouped(one: Any) -> Quantization | None:
     activations = one.get("input_activations")
     integers = bits == 8 and weights.get("type") == "int" and isinstance(activations, dict) and activations.get("type") == "int"
     grouped = _positive(size)
+    floats = bits == 4 and weights.get("type") == "float"
     return Quantization(
         "compressed-tensors",
         bits,
         size if grouped else 0,
-        _SCALE_BITS if grouped else 0,
+        (_FLOAT4_SCALE_BITS if floats else _SCALE_BITS) if grouped else 0,
         integer_activations=integers,
     )
 

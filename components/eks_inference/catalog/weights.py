@@ -5,6 +5,7 @@ audio towers and extra layers for speculation (``num_nextn_predict_layers``), wh
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from eks_inference.catalog.architectures import Architecture
 
@@ -38,13 +39,29 @@ class Layers:
     """Latent attention (MLA): ranks of queries (0: not compressed) and keys, and parts of a head."""
 
 
+@dataclass(frozen=True)
+class Part:
+    """Weights of a layer that an engine splits alike among the devices of a copy."""
+
+    count: int
+    split: Literal["heads", "kv_heads", "width", "experts", "whole"]
+    """What is divided; ``whole``: every device holds them all."""
+    linear: bool = True
+    """Whether they are the matrix of a linear layer, which a quantization converts."""
+
+
 def of_layers(model: Layers, kind: Architecture) -> int:
     """Number of weights of all layers."""
-    attention = latent_attention(model) if kind.latent else grouped_attention(model, kind)
-    dense = mlp(model, kind, model.mlp)
-    sparse = experts(model, kind) + mlp(model, kind, model.shared_mlp) + model.hidden * model.experts
-    dense_layers = model.layers - model.expert_layers
-    return model.layers * (attention + kind.norms * norm(model, kind)) + dense_layers * dense + model.expert_layers * sparse
+    dense, sparse = (sum(part.count for part in layer(model, kind, sparse=one)) for one in (False, True))
+    return (model.layers - model.expert_layers) * dense + model.expert_layers * sparse
+
+
+def layer(model: Layers, kind: Architecture, *, sparse: bool) -> tuple[Part, ...]:
+    """One layer: with experts (``sparse``), or with one MLP."""
+    attention = _latent_attention(model) if kind.latent else _grouped_attention(model, kind)
+    routed = (*_experts(model, kind), *_mlp(model, kind, model.shared_mlp), Part(model.hidden * model.experts, "whole", False))
+    norms = Part(kind.norms * norm(model, kind), "whole", False)
+    return (*attention, norms, *(routed if sparse else _mlp(model, kind, model.mlp)))
 
 
 def norm(model: Layers, kind: Architecture) -> int:
@@ -52,35 +69,45 @@ def norm(model: Layers, kind: Architecture) -> int:
     return model.hidden * (2 if kind.norm_bias else 1)
 
 
-def grouped_attention(model: Layers, kind: Architecture) -> int:
-    """Attention of one layer with heads of its own for queries and as many or fewer for keys and values (MHA, GQA, MQA)."""
+def _grouped_attention(model: Layers, kind: Architecture) -> tuple[Part, ...]:
+    """Attention with heads of its own for queries and as many or fewer for keys and values (MHA, GQA, MQA)."""
     queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
-    biases = (queries + 2 * keys) * _biased(model, kind, "qkv") + model.hidden * _biased(model, kind, "output")
-    norms = 2 * model.head_dim if kind.head_norms else 0
-    return 2 * model.hidden * (queries + keys) + biases + norms + (model.heads if kind.sinks else 0)
+    qkv, output = _biased(model, kind, "qkv"), _biased(model, kind, "output")
+    return (
+        Part(2 * model.hidden * queries, "heads"),
+        Part(queries * qkv + (model.heads if kind.sinks else 0), "heads", False),
+        Part(2 * model.hidden * keys, "kv_heads"),
+        Part(2 * keys * qkv, "kv_heads", False),
+        Part(model.hidden * output + (2 * model.head_dim if kind.head_norms else 0), "whole", False),
+    )
 
 
-def latent_attention(model: Layers) -> int:
-    """Attention of one layer whose keys and values come from one latent vector (MLA; DeepSeek-V2, section 2.1)."""
+def _latent_attention(model: Layers) -> tuple[Part, ...]:
+    """Attention whose keys and values come from one latent vector, which every device computes (MLA; DeepSeek-V2, 2.1)."""
     query = model.heads * (model.nope_dim + model.rope_dim)
-    queries = (model.hidden + query + 1) * model.q_rank if model.q_rank else model.hidden * query
-    down = model.hidden * (model.kv_rank + model.rope_dim) + model.kv_rank
     up = model.kv_rank * model.heads * (model.nope_dim + model.value_dim)
-    return queries + down + up + model.heads * model.value_dim * model.hidden
+    return (
+        Part((model.q_rank or model.hidden) * query + up + model.heads * model.value_dim * model.hidden, "heads"),
+        Part(model.hidden * (model.q_rank + model.kv_rank + model.rope_dim), "whole"),
+        Part(model.q_rank + model.kv_rank, "whole", False),
+    )
 
 
-def mlp(model: Layers, kind: Architecture, width: int) -> int:
+def _mlp(model: Layers, kind: Architecture, width: int) -> tuple[Part, ...]:
     """One MLP of that width; none has width 0."""
-    matrices = 3 if kind.gated else 2
-    bias = ((matrices - 1) * width + model.hidden) * _biased(model, kind, "mlp") if width else 0
-    return matrices * model.hidden * width + bias
+    matrices, biased = 3 if kind.gated else 2, bool(width) and _biased(model, kind, "mlp")
+    return (
+        Part(matrices * model.hidden * width, "width"),
+        Part((matrices - 1) * width * biased, "width", False),
+        Part(model.hidden * biased, "whole", False),
+    )
 
 
-def experts(model: Layers, kind: Architecture) -> int:
-    """All routed experts of one layer."""
-    width = model.expert_mlp or model.mlp
+def _experts(model: Layers, kind: Architecture) -> tuple[Part, ...]:
+    """All routed experts."""
+    width, matrices = model.expert_mlp or model.mlp, 3 if kind.gated else 2
     bias = (2 * width + model.hidden) * _biased(model, kind, "experts")
-    return model.experts * (mlp(model, kind, width) + bias)
+    return Part(model.experts * matrices * model.hidden * width, "experts"), Part(model.experts * bias, "experts", False)
 
 
 def _biased(model: Layers, kind: Architecture, part: str) -> bool:

@@ -297,8 +297,11 @@ def _container(
         "workingDir": engine.home,
         "env": list(env),
         "ports": [{"name": port, "containerPort": number} for port, number in {**engine.ports, **engine.side_ports}.items()],
-        # Requests must equal limits for devices.
-        "resources": {"requests": sizes, "limits": sizes, **(claimed.of_container() if claimed.templates else {})},
+        "resources": {
+            "requests": sizes,
+            "limits": _limits(sizes, placement),
+            **(claimed.of_container() if claimed.templates else {}),
+        },
         "startupProbe": {**live, "failureThreshold": math.ceil(startup_timeout_seconds(spec, placement) / _PROBE_SECONDS)},
         "readinessProbe": ready,
         "livenessProbe": {**live, "failureThreshold": _UNRESPONSIVE_SECONDS // _PROBE_SECONDS},
@@ -340,6 +343,14 @@ def _environment(engine: Engine, storage: PodStorage, secret_env: Sequence[Mappi
         *({"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in engine.fields.items()),
         *({"name": key, "value": value} for key, value in engine.environment.items()),
     ]
+
+
+def _limits(sizes: Mapping[str, str], placement: Placement) -> dict[str, str]:
+    """Requests must equal limits for devices. A limit of CPU would throttle an engine beside idle cores; the kubelet's static
+    policy gives cores of its own only to pods that have one.
+    """
+    static = placement.kubelet.get("cpuManagerPolicy") == "static"
+    return {what: size for what, size in sizes.items() if what != "cpu" or static}
 
 
 def _sizes(spec: ReplicatedServerSpec, placement: Placement, engine: Engine) -> dict[str, str]:

@@ -59,6 +59,8 @@ class ServingFacts:
     cpu_millis: int = 0
     memory_mib: int = 0
     """CPU and memory that one pod requests."""
+    shared_memory_mib: int = 0
+    """Size of /dev/shm, a part of the memory; 0: unknown."""
     disk_gib: int | None = None
     """Disk that one pod may fill with a model it downloads; None if it downloads none or has no limit."""
     snapshot: bool = False
@@ -210,6 +212,7 @@ def replicated_facts(
         pods_beside=spec.surge,
         cpu_millis=cpu_millis(share["cpu"]),
         memory_mib=memory_mib(share["memory"]),
+        shared_memory_mib=spec.shared_memory_gib * 1024,
         startup_timeout_s=startup_timeout_seconds(spec, placement),
         claims=True,
         keys={

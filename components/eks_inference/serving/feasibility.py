@@ -8,14 +8,17 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from eks_inference.accelerators.neuron.plan import cores_of, devices_for_cores, needs_scheduler
+from eks_inference.catalog.engine_facts import engine_facts, resolved_dtype
 from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.kernels import kernel
 from eks_inference.catalog.models import Model
 from eks_inference.catalog.reported import reports
 from eks_inference.nodes import share
-from eks_inference.serving.memory import GIB, TIGHT, Limit, MemoryUse, gib
+from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.memory import GIB, TIGHT, Limit, MemoryUse, gib, server_memory
 from eks_inference.serving.pods import vllm_release
+from eks_inference.serving.split import inputs_in_groups
 
 SHORTEST = 2048
 """Shortest of the default sequence lengths, in tokens."""
@@ -137,7 +140,8 @@ def _split(model: Model, instance: InstanceType, engine: EngineProfile, degree: 
     pods = instance.devices // devices
     held = engine.served(model)
     fits = tuple(_fit(MemoryUse(held, instance, engine, degree, 0, length)) for length in lengths)
-    refusal = _without_kernel(model, instance, engine) or _refusal(model, engine, degree, fits)
+    refusal = _without_kernel(model, instance, engine) or _unserved(held, instance, engine, degree)
+    refusal = refusal or _refusal(model, engine, degree, fits)
     if refusal:
         return Split(degree, refusal, kv_repeats=repeats)
     return Split(
@@ -196,6 +200,23 @@ def _without_kernel(model: Model, instance: InstanceType, engine: EngineProfile)
     return f"vLLM {engine.vllm} has no kernel for {of} on compute capability {has[0]}.{has[1]}"
 
 
+def _unserved(model: Model, instance: InstanceType, engine: EngineProfile, degree: int) -> str:
+    """Says what the release does not run on these GPUs in this split, as rules GPU004, GPU011 and GPU012 do; else empty."""
+    facts, has, quantization = engine_facts(engine.vllm), instance.compute_capability, model.quantization
+    if facts is None or has is None:
+        return ""
+    dtype, on = resolved_dtype(engine.vllm, "auto", model, has), f"on compute capability {has[0]}.{has[1]}"
+    if model.kv_rank and has < facts.mla_prefill:
+        return f"vLLM {engine.vllm} cannot process prompts of latent attention {on}"
+    if quantization and dtype not in facts.quantization.get(quantization.method, (dtype,)):
+        return f"{model.architecture} is computed in {dtype} {on}, which {quantization.method} does not take"
+    if quantization and quantization.method in facts.unaligned:
+        for what, width, unit in inputs_in_groups(model, degree):
+            if width % (degree * unit):
+                return f"{what}: {width} / {degree} is no multiple of {unit}"
+    return ""
+
+
 def _kernel_cautions(model: Model, instance: InstanceType, engine: EngineProfile) -> Iterator[str]:
     """What rule GPU010 does not judge."""
     has = instance.compute_capability
@@ -227,7 +248,13 @@ def room(use: MemoryUse, how: Certainty) -> MemoryUse:
         return taken.surely_fits if how == "surely" else taken.fraction <= 1 if how == "likely" else taken.fits
 
     free = min(_free(limit, how) for limit in use.of(0, length).limits)
-    return use.of(largest(fits, int(free * use.parts // use.kv_sequence)), length)
+    return use.of(largest(fits, int(free // use.kv_one)), length)
+
+
+def at_once(server: ServingFacts) -> int | None:
+    """Returns how many of the longest sequences a copy of a model holds at once; None where nobody knows its memory."""
+    memory = server_memory(server)
+    return (room(memory, "surely").sequences or room(memory, "likely").sequences) if memory else None
 
 
 def _free(limit: Limit, how: Certainty) -> float:

@@ -118,8 +118,10 @@ class NeuronTuning(Spec):
 class EngineFeatures(Spec):
     """Features of the engine on servers of every kind that can have them. None: the engine's default."""
 
-    dtype: Literal["auto", "bfloat16", "float16"] = Field(
-        default="auto", description="Data type of weights and arithmetic. auto: that of the model. T4 GPUs have no bfloat16."
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = Field(
+        default="auto",
+        description="Data type of weights and arithmetic. auto: that of the model; T4 GPUs have no bfloat16, and Gemma 2 and 3 "
+        "then take float32, which needs twice the memory.",
     )
     prefix_caching: bool | None = Field(
         default=None,

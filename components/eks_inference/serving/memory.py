@@ -10,6 +10,7 @@ Engines manage memory in one of three ways, depending on their generation (``cat
   is compiled into the graphs, and the engine fails below a minimum pool size.
 
 Layers with a sliding window hold every token, except in engines whose documents say otherwise (``EngineProfile.frees_windows``).
+On GPUs, ``split.py`` says what a device of each pipeline stage holds of the weights; of stages, the fullest counts.
 
 ``reserved.py`` adds what the engine takes beside both: context, sampling, graphs. The sum is sure as far as that is known: on
 GPUs within a margin from measurements, on Neuron up to a tenth of the memory, as no source tells what compiled graphs take.
@@ -19,71 +20,28 @@ design"), vLLM documentation (``gpu_memory_utilization``). A measurement of the 
 Llama-3-8B over 2 cores with 10 sequences of 4096 tokens it measured 21.3 GB, and this module calculates 21.43 GB.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from eks_inference.catalog.engine_facts import dtype_bytes, engine_facts, resolved_dtype
 from eks_inference.catalog.engines import EngineProfile
 from eks_inference.catalog.generations import KvPool
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.kernels import kernel
-from eks_inference.catalog.models import Model, find_model
+from eks_inference.catalog.models import Model
 from eks_inference.catalog.reserves import reserve_of
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.features import EngineFeatures
-from eks_inference.serving.flags import flag, number, switched
+from eks_inference.serving.flags import flag
 from eks_inference.serving.fp8_kv import kv_in_fp8
-from eks_inference.serving.plugin_settings import plugin_settings
+from eks_inference.serving.memory_settings import MemorySettings, memory_settings, with_features
 from eks_inference.serving.reserved import GIB, USUAL_SEQUENCES, Reserved
+from eks_inference.serving.split import Held, Parallel, Widths, held
 
 TIGHT = 0.9
 """Share of the available memory above which parts that cannot be calculated may no longer fit."""
 
-_QUANTIZED_BYTES = {
-    "fp8": 1,
-    "fp8_per_block": 1,
-    "fp8_per_channel": 1,
-    "fp8_per_tensor": 1,
-    "int8": 1,
-    "int8_per_channel_weight_only": 1,
-}
-"""Size of one weight by quantization, without its scales (vLLM documentation, "Online Quantization")."""
-
-_READ_BY_OTHERS = ("kv-transfer-config", "kv-events-config", "disable-hybrid-kv-cache-manager")
-"""Flags with which vLLM keeps every token of every layer (``VllmConfig``: the hybrid KV cache manager is then off)."""
-
-_ELEMENT_BYTES = {"float32": 4, "float": 4, "bfloat16": 2, "float16": 2, "half": 2}
-
-
-@dataclass(frozen=True)
-class MemorySettings:
-    """Settings of a user that affect the calculation. The defaults are those of the engines."""
-
-    parameter_bytes: int | None = None
-    """Bytes of one weight; None: as the model is published."""
-    quantized_bytes: int | None = None
-    """Bytes of one weight that a quantization converts; None: there is none."""
-    draft_bytes: int = 0
-    """Weights of a draft model, split like the model's."""
-    draft: Model | None = None
-    """The shape of the draft model, which has a KV cache of its own. None: there is none, or its shape is unknown."""
-    element_bytes: int = 2
-    """Bytes of one element of the KV cache."""
-    utilization: float = 0.90
-    """Share of the device that paged engines use. vLLM's default was 0.90 and is now 0.92: the smaller value is safe."""
-    stages: int = 1
-    """Pipeline stages (``--pipeline-parallel-size``), each of which holds a part of the layers."""
-    kv_pool: KvPool | None = None
-    """Bounds of the KV pool; None: those of the engine's generation, if it has any."""
-    step_tokens: int = 8192
-    """Tokens that one step of the engine computes (``--max-num-batched-tokens``), which layers with a window hold beside it
-    (vLLM, ``SlidingWindowSpec.max_memory_usage_bytes``). A large value is safe."""
-    max_num_seqs: int = USUAL_SEQUENCES
-    """Sequences at once, which the engine samples together."""
-    eager: bool = False
-    """Whether the engine runs without CUDA graphs (``--enforce-eager``)."""
-    whole_windows: bool = False
-    """Whether layers with a window hold every token, because something else reads the KV cache."""
+_STEP_TOKENS = 8192
+"""Tokens of a step of an engine of which nobody knows better. A large value is safe."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +79,7 @@ class MemoryUse:
     tensor_parallel: int
     sequences: int
     max_model_len: int
-    settings: MemorySettings = MemorySettings()
+    settings: MemorySettings = field(default_factory=MemorySettings)
 
     def of(self, sequences: int, max_model_len: int) -> "MemoryUse":
         """Returns the memory use with other sequences."""
@@ -132,50 +90,105 @@ class MemoryUse:
         """What holds one part of the model."""
         return "core" if self.instance.neuron else "GPU"
 
+    @cached_property
+    def split(self) -> Parallel:
+        """How the model is split over devices."""
+        return replace(self.settings.parallel, tensor=self.tensor_parallel)
+
     @property
     def parts(self) -> int:
         """Cores or GPUs that one copy of the model occupies."""
-        return self.tensor_parallel * self.settings.stages
+        return self.split.tensor * self.split.stages
 
     @cached_property
+    def dtype(self) -> str:
+        """The type that the engine computes in."""
+        said, capability = self.settings.dtype, self.instance.compute_capability
+        if capability is not None:
+            return resolved_dtype(self.engine.vllm, said, self.model, capability)
+        return self.model.dtype if said == "auto" else said
+
+    @property
+    def element_bytes(self) -> float:
+        """Bytes of one element of the KV cache."""
+        return self.settings.kv_bytes or dtype_bytes(self.dtype)
+
+    @property
     def weights(self) -> int:
-        own = self.model.weight_bytes(self.settings.parameter_bytes, self.settings.quantized_bytes)
-        return -(-(own + self.padding + self.settings.draft_bytes) // self.parts)
+        """What one device holds of the weights, with its part of a draft."""
+        return self._stage[0]
+
+    @property
+    def kv_one(self) -> int:
+        """KV cache of one sequence on one device."""
+        return self._stage[1]
+
+    @property
+    def kv(self) -> int:
+        return self._stage[1] * self.sequences
+
+    @property
+    def _stage(self) -> tuple[int, int]:
+        """Weights and KV cache of a sequence on a device of the fullest stage."""
+        return max(self._stages, key=lambda one: one[0] + one[1] * self.sequences)
+
+    def of_stage(self, stage: int) -> tuple[int, int]:
+        """Weights, and KV cache of a sequence, on a device of one pipeline stage."""
+        return self._stages[stage]
 
     @cached_property
-    def padding(self) -> int:
-        """What a kernel adds to the experts of a quantized checkpoint, on all GPUs together."""
-        model, capability = self.model, self.instance.compute_capability
-        if model.quantization is None or capability is None:
-            return 0
-        found = kernel(model.quantization, self.engine.vllm)
-        pads = found.pads_on(capability) if found else None
-        grown = pads.grown(model.hidden, model.expert_mlp or model.mlp) if pads else 1
-        return int(model.quantization.size(model.quantized) * (grown - 1))
+    def _stages(self) -> list[tuple[int, int]]:
+        draft = -(-self.settings.draft_bytes // self.parts)
+        if self.held is None:
+            own = self.model.weight_bytes(dtype_bytes(self.dtype), self.settings.quantized_bytes)
+            return [(-(-own // self.parts) + draft, -(-self.kv_sequence // self.parts))]
+        layers, divisor = self.split.layers(self.model.layers), self.split.tensor * self.split.decode_context * self.model.layers
+        kv = [-(-self.kv_sequence * len(one) // divisor) for one in layers]
+        return [(one.size + draft, taken) for one, taken in zip(self.held, kv, strict=True)]
+
+    @cached_property
+    def held(self) -> tuple[Held, ...] | None:
+        """What a GPU of each stage holds; None for NeuronCores, and where the layers of the model are unknown."""
+        capability, settings = self.instance.compute_capability, self.settings
+        if capability is None:
+            return None
+        quantization = self.model.quantization
+        found = kernel(quantization, self.engine.vllm) if quantization else None
+        widths = Widths(dtype_bytes(self.dtype), settings.quantized_bytes, found.pads_on(capability) if found else None)
+        return held(self.model, self.split, widths)
 
     @cached_property
     def kv_token(self) -> int:
         """KV cache of one token on all cores together."""
-        return sum(one.kv_bytes_per_token(self.tensor_parallel, self.settings.element_bytes) for one in self._held)
+        return sum(
+            one.kv_bytes(1, self.tensor_parallel, self.element_bytes, scale=self.settings.kv_scale_bytes) for one in self._models
+        )
 
     @property
-    def _held(self) -> list[Model]:
+    def _models(self) -> list[Model]:
         return [self.model, *([self.settings.draft] if self.settings.draft else [])]
+
+    @cached_property
+    def step_tokens(self) -> int:
+        """Tokens of one step of the engine."""
+        facts, memory = engine_facts(self.engine.vllm), self.instance.device_memory_gib
+        if self.settings.step_tokens or facts is None or not self.instance.nvidia:
+            return self.settings.step_tokens or _STEP_TOKENS
+        return facts.step_tokens(memory, self.instance.chip)
 
     @property
     def beyond(self) -> int | None:
-        """Tokens that layers with a window hold beside it; None: they hold every token of a sequence."""
-        return self.settings.step_tokens if self.engine.frees_windows and not self.settings.whole_windows else None
+        """Tokens that layers with a window hold beside it (vLLM, ``max_in_flight_tokens``); None: they hold every token."""
+        if not self.engine.frees_windows or self.settings.whole_windows:
+            return None
+        facts = engine_facts(self.engine.vllm)
+        return self.step_tokens * (facts.in_flight + self.split.stages - 1 if facts else self.split.stages)
 
     @cached_property
     def kv_sequence(self) -> int:
         """KV cache of one sequence on all cores together."""
-        given = (self.max_model_len, self.tensor_parallel, self.settings.element_bytes, self.beyond)
-        return sum(one.kv_bytes(*given) for one in self._held)
-
-    @property
-    def kv(self) -> int:
-        return -(-self.kv_sequence * self.sequences // self.parts)
+        given = (self.max_model_len, self.tensor_parallel, self.element_bytes, self.beyond)
+        return sum(one.kv_bytes(*given, scale=self.settings.kv_scale_bytes) for one in self._models)
 
     @property
     def needed(self) -> int:
@@ -209,9 +222,8 @@ class MemoryUse:
         row = reserve_of(self.engine.generation.name, self.engine.vllm)
         if row is None:
             return None
-        settings = self.settings
-        sequences, step = settings.max_num_seqs, settings.step_tokens
-        return Reserved(row, self.model, self.instance, self.parts, sequences, step, settings.eager)
+        settings, devices = self.settings, self.split.devices
+        return Reserved(row, self.model, self.instance, devices, settings.max_num_seqs, self.step_tokens, settings.eager)
 
     @property
     def fits(self) -> bool:
@@ -243,7 +255,6 @@ class MemoryUse:
     def working(self) -> tuple[str, ...]:
         """The calculation, one line per step."""
         model, unit, settings = self.model, self.unit, self.settings
-        units = f"{self.parts} {unit}{'' if self.parts == 1 else 's'}"
         sequences = f"{self.sequences} sequence{'' if self.sequences == 1 else 's'}"
         draft = f" + {settings.draft.name}" if settings.draft else ""
         token = f"{self.kv_token / 1024:g} KiB"
@@ -251,9 +262,9 @@ class MemoryUse:
         if window:
             token += f" ({model.window_layers} of {model.layers} layers at most {model.window} + {self.beyond} tokens)"
         lines = [
-            f"weights: {self._weights_working} / {units} = {gib(self.weights)} GiB",
-            f"KV cache of a token: {self._kv_working} x {settings.element_bytes} bytes{draft} = {self.kv_token / 1024:g} KiB",
-            f"KV cache: {token} x {sequences} x {self.max_model_len} tokens / {units} = {gib(self.kv)} GiB",
+            f"weights: {self._weights_working} = {gib(self.weights)} GiB",
+            f"KV cache of a token: {self._kv_working} x {self.element_bytes:g} bytes{draft} = {self.kv_token / 1024:g} KiB",
+            f"KV cache: {token} x {sequences} x {self.max_model_len} tokens{self._kv_split} = {gib(self.kv)} GiB",
         ]
         beside = self.reserved.size if self.reserved else 0
         lines.extend(self.reserved.working if self.reserved else ())
@@ -271,26 +282,41 @@ class MemoryUse:
                 f"{sequences} of {self.max_model_len} tokens: {gib(pool.used)} GiB ({percent(pool.fraction)})"
             )
         if self.engine.generation.paged:
-            one = -(-self.kv_sequence // self.parts)
-            lines.append(f"pages for {self.pool / one:.1f} sequences of {self.max_model_len} tokens at once")
+            lines.append(f"pages for {self.pool / self.kv_one:.1f} sequences of {self.max_model_len} tokens at once")
         return tuple(lines)
 
     @property
     def _weights_working(self) -> str:
-        """The numbers of weights by their size."""
+        """The numbers of weights by their size, and how they are split."""
         model, settings = self.model, self.settings
-        plain_bytes = settings.parameter_bytes or model.plain_bytes
         if model.quantization:
             converted, size = model.quantized, f"{float(model.quantization.bits_per_weight) / 8:.4g}"
         else:
             converted = model.parameters - model.embeddings if settings.quantized_bytes else 0
             size = str(settings.quantized_bytes)
-        terms = [f"{(model.parameters - converted) / 1e9:.2f} billion x {plain_bytes} bytes"]
+        terms = [f"{(model.parameters - converted) / 1e9:.2f} billion x {dtype_bytes(self.dtype)} bytes"]
         terms += [f"{converted / 1e9:.2f} billion x {size} bytes"] if converted else []
-        terms += [f"padding of the kernel {gib(self.padding)} GiB"] if self.padding else []
         terms += [f"draft {gib(settings.draft_bytes)} GiB"] if settings.draft_bytes else []
         terms += [f"{part}: not counted" for part in model.uncounted]
-        return terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"
+        total = terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"
+        if self.held is None or self.split.devices == 1:
+            return f"{total} / {self._units(self.parts)}"
+        fullest = max(self.held, key=lambda one: one.size)
+        named = {"experts": fullest.experts, "divided": fullest.divided, "whole": fullest.whole}
+        stage = "" if self.split.stages == 1 else " of the fullest stage"
+        terms = " + ".join(f"{what} {gib(size)}" for what, size in named.items() if size)
+        return f"{total} over {self._units(self.split.devices)}, on each{stage}: {terms}"
+
+    @property
+    def _kv_split(self) -> str:
+        layers = self.model.layers
+        most = max(map(len, self.split.layers(layers)))
+        stage = f" x {most} of {layers} layers" if self.split.stages > 1 and self.held else ""
+        context = f" / {self.split.decode_context} parts of a context" if self.split.decode_context > 1 else ""
+        return f"{stage} / {self._units(self.tensor_parallel if self.held else self.parts)}{context}"
+
+    def _units(self, count: int) -> str:
+        return f"{count} {self.unit}{'' if count == 1 else 's'}"
 
     @property
     def _kv_working(self) -> str:
@@ -314,7 +340,7 @@ def server_memory(server: ServingFacts) -> MemoryUse | None:
         return None
     chosen = server.features.chosen if server.features else {}
     if kv_in_fp8(server.engine, flag(server.arguments, "kv-cache-dtype") or "", server.model, chosen):
-        settings = replace(settings, element_bytes=1)
+        settings = replace(settings, kv_bytes=1)
     return MemoryUse(
         model=server.engine.served(server.model),
         instance=server.instance,
@@ -322,56 +348,8 @@ def server_memory(server: ServingFacts) -> MemoryUse | None:
         tensor_parallel=server.tensor_parallel,
         sequences=1 if server.engine.generation.paged else server.max_num_seqs,
         max_model_len=server.max_model_len,
-        settings=_with_features(replace(settings, max_num_seqs=server.max_num_seqs or USUAL_SEQUENCES), server.features),
+        settings=with_features(replace(settings, max_num_seqs=server.max_num_seqs or USUAL_SEQUENCES), server.features),
     )
-
-
-def memory_settings(
-    engine: EngineProfile, arguments: Sequence[str], environment: Mapping[str, str], model: Model | None = None
-) -> MemorySettings | None:
-    """Returns what flags and environment of an engine set; None when they name a quantization of unknown size.
-
-    A flag may name the quantization that the checkpoint of ``model`` has anyway, also with its kernel (``awq_marlin``).
-    """
-    defaults = MemorySettings()
-    compiled = plugin_settings(engine, arguments) or {}  # NxD Inference feature guide, "Quantization"
-    quantization = flag(arguments, "quantization") or ("int8" if compiled.get("quantized") else None)
-    if quantization and model and model.quantization and quantization.startswith(model.quantization.method):
-        quantization = None
-    if quantization and quantization not in _QUANTIZED_BYTES:
-        return None
-    dtype = flag(arguments, "dtype") or "auto"
-    cache = "fp8" if compiled.get("kv_cache_quant") else flag(arguments, "kv-cache-dtype") or "auto"
-    utilization = number(flag(arguments, "gpu-memory-utilization"), defaults.utilization)
-    bounds = engine.generation.kv_pool
-    return MemorySettings(
-        parameter_bytes=_ELEMENT_BYTES.get(dtype),
-        quantized_bytes=_QUANTIZED_BYTES[quantization] if quantization else None,
-        element_bytes=1 if cache.startswith("fp8") else _ELEMENT_BYTES.get(dtype, defaults.element_bytes),
-        utilization=min(utilization, 1.0),
-        stages=max(int(number(flag(arguments, "pipeline-parallel-size"), 1)), 1),
-        eager=bool(switched(arguments, "enforce-eager", False)),
-        step_tokens=max(int(number(flag(arguments, "max-num-batched-tokens"), defaults.step_tokens)), 1),
-        whole_windows=any(flag(arguments, name) is not None for name in _READ_BY_OTHERS),
-        kv_pool=bounds
-        and replace(
-            bounds,
-            fraction=min(number(environment.get(bounds.fraction_variable), bounds.fraction), 1.0),
-            smallest_gib=number(environment.get(bounds.smallest_variable), bounds.smallest_gib),
-        ),
-    )
-
-
-def _with_features(settings: MemorySettings, features: EngineFeatures | None) -> MemorySettings:
-    """Adds what no flag tells: a checkpoint that is quantized itself, and the size of a draft model."""
-    if features is None:
-        return settings
-    if features.quantized_weights:
-        settings = replace(settings, quantized_bytes=_QUANTIZED_BYTES[features.quantized_weights])
-    if features.speculation and features.speculation.draft:
-        draft = find_model(features.speculation.draft)
-        settings = replace(settings, draft_bytes=features.draft_bytes, draft=draft)
-    return settings
 
 
 def gib(size: float) -> str:

@@ -18,12 +18,15 @@ from eks_inference.placement import Placement
 from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import PoolSpec
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.feasibility import SHORTEST, degrees, engines_for, room, standing, weights_too_large
+from eks_inference.serving.feasibility import SHORTEST, at_once, degrees, engines_for, standing, weights_too_large
+from eks_inference.serving.flags import flags, spelt_out
 from eks_inference.serving.kind import Kind, Site
-from eks_inference.serving.memory import GIB, MemoryUse, memory_settings, server_memory
+from eks_inference.serving.memory import GIB, MemoryUse
+from eks_inference.serving.memory_settings import memory_settings
 from eks_inference.serving.shape import PoolChoice, ServerSpec
 from eks_inference.serving.sketch import Sketch
 from eks_inference.serving.spec import ModelBase, ModelSource
+from eks_inference.serving.split import parallel
 from eks_inference.serving.usual import USUAL_CONCURRENCY, USUAL_CONTEXT, sequences_asked
 from eks_inference.spec import one_of
 from eks_inference.stack.nested import ABSENT, Path, at, put
@@ -90,6 +93,8 @@ class _Server:
     refused: list[str] = field(default_factory=list)
     """Why the candidates so far do not do."""
     invalid: list[Fault] = field(default_factory=list)
+    few: bool = False
+    """Whether some of them would do if fewer sequences were enough."""
 
     @property
     def path(self) -> Path:
@@ -174,11 +179,18 @@ class _Server:
         return Fault((*self.path, *self.open[0]), message, hint=hint, working=(*told[:_MOST_TOLD], *more))
 
     def _best(self, model: Model) -> _Candidate | None:
-        """The engine and the split that come first in the order of `plan`, of those that no rule refuses."""
+        """The engine and the split that come first in the order of `plan`, of those that no rule refuses.
+
+        How many sequences a pod holds is a wish: where nothing does that, what holds fewer runs too, and the others wait.
+        """
+        return next(filter(None, (self._holding(model, wanted) for wanted in self._wishes())), None)
+
+    def _holding(self, model: Model, wanted: int) -> _Candidate | None:
+        """The first that holds so many sequences at once."""
         for context, (_, profiles) in product(self._contexts(model), self._by_standing(model)):
             warned: _Candidate | None = None
             for engine in profiles:
-                found = self._split(model, engine, context)
+                found = self._split(model, engine, context, wanted)
                 if found and not found.warnings:
                     return found
                 warned = warned or found
@@ -189,7 +201,7 @@ class _Server:
     def _by_standing(self, model: Model) -> list[tuple[tuple[bool, bool], list[EngineProfile]]]:
         return [(key, list(group)) for key, group in groupby(sorted(self._engines(model), key=standing), key=standing)]
 
-    def _split(self, model: Model, engine: EngineProfile, context: int) -> _Candidate | None:
+    def _split(self, model: Model, engine: EngineProfile, context: int, wanted: int) -> _Candidate | None:
         """The split of an engine: one without warnings before others, then the fewest devices and the most sequences."""
         found: list[_Candidate] = []
         for degree in self._degrees(engine, model):
@@ -197,8 +209,8 @@ class _Server:
                 break
             if self._too_few(degree) or self._hopeless(model, engine, degree):
                 continue
-            candidate = self._candidate(model, engine, degree, context)
-            if candidate and (judged := self._judged(candidate)):
+            candidate = self._candidate(model, engine, degree, context, wanted)
+            if candidate and (judged := self._judged(candidate, wanted)):
                 found.append(judged)
         return min(found, key=self._order, default=None)
 
@@ -232,7 +244,13 @@ class _Server:
     def _devices(self, degree: int) -> int:
         """How many devices a pod needs for a degree; all of a node for one that is too large, which a rule refuses."""
         there = self._cores(self.instance.devices)
-        return devices_for_cores(min(degree, there), self.instance) if self.instance.neuron else degree
+        return devices_for_cores(min(degree, there), self.instance) if self.instance.neuron else degree * self._copies
+
+    @cached_property
+    def _copies(self) -> int:
+        """By how much flags of the server multiply the GPUs of a split: pipeline stages, data parallel ranks."""
+        given = self.given.get("extra_args")
+        return parallel(tuple(flags(spelt_out(given))), 1).devices if isinstance(given, Mapping) else 1
 
     def _too_few(self, degree: int) -> bool:
         """Whether the split that somebody gave takes more cores than the instance type has."""
@@ -254,13 +272,18 @@ class _Server:
             self.refused.append(f"{engine.name} over {degree}: {reason}")
         return bool(reason)
 
-    def _held(self, engine: EngineProfile) -> int:
-        """How many sequences a pod has to hold at once."""
-        sequences = self.given.get("max_num_seqs")
-        return sequences if sequences and engine.neuron else min(USUAL_CONCURRENCY, sequences or USUAL_CONCURRENCY)
+    def _wishes(self) -> Iterator[int]:
+        """How many sequences a pod is to hold at once, the most first. On Neuron, what somebody gives is compiled as it is."""
+        asked = self.given.get("max_num_seqs")
+        if asked and self.instance.neuron:
+            yield asked
+            return
+        wanted = min(USUAL_CONCURRENCY, asked or USUAL_CONCURRENCY)
+        while wanted:
+            yield wanted
+            wanted = wanted // 2 if self.instance.neuron or self.few else 0
 
-    def _candidate(self, model: Model, engine: EngineProfile, degree: int, context: int) -> _Candidate | None:
-        held = self._held(engine)
+    def _candidate(self, model: Model, engine: EngineProfile, degree: int, context: int, held: int) -> _Candidate | None:
         sketch = Sketch(
             model=self.given["model"],
             engine=engine,
@@ -303,14 +326,16 @@ class _Server:
             ("tensor_parallel",): f"the fewest {unit} of {self.instance.name} that hold {held} sequences of {context} tokens of "
             f"{model.name} and pass the rules of `check`",
             ("max_model_len",): longest or usual,
-            ("max_num_seqs",): "as `plan` assumes: the batch that is compiled"
+            (
+                "max_num_seqs",
+            ): f"{'as `plan` assumes' if held == USUAL_CONCURRENCY else 'the most that fit'}: the batch that is compiled"
             if engine.neuron
             else "vLLM's own: what does not fit the KV cache waits",
             self._at("devices"): f"what tensor_parallel takes of {self.instance.name}",
             ("disk_gib",): f"what a pod downloads and writes: twice the weights of {model.name}, but at least the usual",
         }
 
-    def _judged(self, candidate: _Candidate) -> _Candidate | None:
+    def _judged(self, candidate: _Candidate, wanted: int) -> _Candidate | None:
         """The candidate with what the rules say of it; None, with the reason in ``refused``, where it cannot run."""
         try:
             with faults_under(*self.path):
@@ -330,12 +355,12 @@ class _Server:
                         self.refused.append(f"{named}: {one.id}: {judgement.message}")
                         return None
                     warned.add(one.id)
-        context, wanted, holds = candidate.context, self._held(candidate.engine), 0
-        memory = next((server_memory(one) for one in subjects if isinstance(one, ServingFacts)), None)
-        if memory is not None and (holds := room(memory, "surely").sequences or room(memory, "likely").sequences) < wanted:
-            self.refused.append(f"{named}: holds {holds} of {wanted} sequences of {context} tokens at once")
+        holds = next((at_once(one) for one in subjects if isinstance(one, ServingFacts)), None)
+        if holds is not None and holds < wanted and wanted > 1:
+            self.few = True
+            self.refused.append(f"{named}: holds {holds} of {wanted} sequences of {candidate.context} tokens at once")
             return None
-        return replace(candidate, warnings=len(warned), sequences=holds)
+        return replace(candidate, warnings=len(warned), sequences=holds or 0)
 
     def _place(self, choice: PoolChoice) -> Placement:
         return placement_of(choice.pool, self.around.pools[choice.pool], choice.instance_type, self.around.kubernetes)

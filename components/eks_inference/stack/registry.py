@@ -21,6 +21,8 @@ _MODULES = (
     "eks_inference.serving.rules.engine_flags",
     "eks_inference.serving.rules.flag_combinations",
     "eks_inference.serving.rules.gpu",
+    "eks_inference.serving.rules.gpu_arithmetic",
+    "eks_inference.serving.rules.host_memory",
     "eks_inference.serving.rules.neuron",
     "eks_inference.serving.rules.neuron_plugin",
     "eks_inference.serving.rules.nixl",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from eks_inference_tools.commands.options import add_document, add_prices, add_program, add_stacks, own_prices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from eks_inference.rules import Finding, ReadRule, Rule
     from eks_inference_tools.check.report import StackReport
@@ -101,7 +101,22 @@ def _notes(report: "StackReport", prices: "OwnPrices") -> "Iterable[str]":
     # With a stack object, the platform warns of the same findings as the report.
     told = report.graph.warnings if not report.spec else ()
     not_judged = {one.summary for one in report.not_judged}
-    return *(f"the program warns: {warning}" for warning in told if warning not in not_judged), *notes_of(report.graph, prices)
+    warnings = (f"the program warns: {warning}" for warning in told if warning not in not_judged)
+    return *warnings, *_few_sequences(report), *notes_of(report.graph, prices)
+
+
+def _few_sequences(report: "StackReport") -> "Iterator[str]":
+    """Which servers hold fewer sequences at once than `plan` looks for where nobody says how many."""
+    from eks_inference.serving.facts import ServingFacts
+    from eks_inference.serving.feasibility import at_once
+    from eks_inference.serving.usual import USUAL_CONCURRENCY
+
+    for server in report.verdict.subjects:
+        if isinstance(server, ServingFacts) and server.engine.generation.paged:
+            held = at_once(server)
+            if held is not None and held < USUAL_CONCURRENCY:
+                longest = f"{held or 'perhaps 1'} of the longest sequences ({server.max_model_len} tokens)"
+                yield f"a pod of {server.path[-1]} holds {longest} at once: others wait"
 
 
 def refuse(stack: "StackProgram", graph: "Graph") -> "Graph":

@@ -5,7 +5,8 @@ from typing import Any
 
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.instances import instance_type
-from eks_inference.catalog.models import model
+from eks_inference.catalog.models import Model, model
+from eks_inference.catalog.quantization import Quantization
 from eks_inference.placement import POOL_LABEL, Placement
 from eks_inference.serving.facts import ServingFacts
 from vectors import Vector
@@ -46,8 +47,13 @@ def llama_on_t4(**changes: Any) -> ServingFacts:
     return t4_server(model=model("Llama-3.1-8B"), model_id="meta-llama/Llama-3.1-8B", **changes)
 
 
+def _in_blocks(mlp: int) -> Model:
+    """Returns Llama with an MLP of that width, its weights in blocks of 128 x 128."""
+    return replace(model("Llama-3.1-8B"), mlp=mlp, quantization=Quantization("fp8", 8, 128 * 128, 32))
+
+
 VECTORS = {
-    "GPU001": Vector(gpu_server, llama_on_t4, "needs 16.37 GiB a GPU, but only 13.1 are available"),
+    "GPU001": Vector(gpu_server, llama_on_t4, "needs 16.35 GiB a GPU, but only 13.1 are available"),
     "GPU002": Vector(gpu_server, lambda: gpu_server(devices=8), "no g6e.12xlarge has 8 GPUs"),
     "GPU003": Vector(gpu_server, lambda: gpu_server(tensor_parallel=3), "32 attention heads of Llama-3.1-8B do not divide"),
     "GPU004": Vector(t4_server, lambda: t4_server(arguments=("--dtype=bfloat16",)), "have no bfloat16"),
@@ -63,14 +69,34 @@ VECTORS = {
         "vLLM 0.30.0 knows no quantization 'awk'",
     ),
     "SRV016": Vector(
-        lambda: gpu_server(model_name="GPT-OSS-20B", arguments=("--quantization=mxfp4",)),
-        lambda: gpu_server(model_name="GPT-OSS-20B", arguments=("--quantization=fp8",)),
-        "openai/gpt-oss-20b is quantized with mxfp4, and vLLM does not start with fp8",
+        lambda: gpu_server(model_name="DeepSeek-V3", arguments=("--quantization=fp8",)),
+        lambda: gpu_server(model_name="DeepSeek-V3", arguments=("--quantization=awq",)),
+        "deepseek-ai/DeepSeek-V3 is quantized with fp8, and vLLM does not start with awq",
     ),
     "GPU010": Vector(
         lambda: gpu_server(model_name="GPT-OSS-20B"),
         lambda: gpu_server("g4dn.12xlarge", "GPT-OSS-20B"),
         "vLLM 0.30.0 has no kernel for mxfp4 on the GPUs of g4dn.12xlarge",
+    ),
+    "GPU011": Vector(
+        lambda: gpu_server(model=_in_blocks(12288)),
+        lambda: gpu_server(model=_in_blocks(9728 // 2)),
+        "inputs of the MLP's output of Llama-3.1-8B over 4 GPUs are 1216 wide, no multiple of the 128 weights that share a scale",
+    ),
+    "GPU012": Vector(
+        lambda: gpu_server(arguments=("--kv-cache-dtype=fp8",)),
+        lambda: gpu_server(arguments=("--kv-cache-dtype=nvfp4",)),
+        "vLLM 0.30.0 has no attention back end for heads of 128 in bfloat16, KV cache nvfp4 on g6e.12xlarge",
+    ),
+    "GPU013": Vector(
+        lambda: gpu_server(arguments=("--kv-offloading-size=32",), shared_memory_mib=40 * 1024),
+        lambda: gpu_server(arguments=("--kv-offloading-size=128",), shared_memory_mib=160 * 1024),
+        "KV cache offloaded takes 128 GiB of host memory, and a pod has 64: it is killed when it starts",
+    ),
+    "SRV018": Vector(
+        lambda: gpu_server(model_name="DeepSeek-V3", arguments=('--speculative-config={"method": "mtp"}',)),
+        lambda: gpu_server(arguments=('--speculative-config={"method": "mtp"}',)),
+        "Llama-3.1-8B has no layers that propose tokens",
     ),
     "GPU009": Vector(gpu_server, lambda: gpu_server(arguments=("--port=8080",)), "the engine listens on 8080"),
 }

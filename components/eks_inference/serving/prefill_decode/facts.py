@@ -72,7 +72,10 @@ def role_servers_facts(spec: PrefillDecodeSpec, one: RoleServers, *, scheduler: 
     keys = {
         **{
             key: (one.role, key)
-            for key in ("devices", "tensor_parallel", "disk_gib", "pool", "instance_type", "cpu", "memory", "efa_interfaces")
+            for key in (
+                *("devices", "tensor_parallel", "disk_gib", "pool", "instance_type", "cpu", "memory", "shared_memory_gib"),
+                "efa_interfaces",
+            )
         },
         "lease": ("kv_transfer", "lease_seconds"),
         "max_num_seqs": (tuned, "max_num_seqs"),

@@ -1,6 +1,7 @@
 """Judges that the rules for Neuron devices (``neuron.py``) and for GPUs (``gpu.py``) share, and how both declare their rules."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from eks_inference.catalog.accelerators import Accelerator
 from eks_inference.catalog.models import Model, find_model
@@ -9,6 +10,7 @@ from eks_inference.rules import Judgement, Rule, Severity, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.feasibility import engines_for, largest
 from eks_inference.serving.flags import flag, switched
+from eks_inference.serving.lengths import only_lengths
 from eks_inference.serving.memory import GIB, Limit, MemoryUse, gib, percent, server_memory
 from eks_inference.serving.node_share import room
 
@@ -16,7 +18,7 @@ ACCELERATORS: dict[Accelerator, str] = {"neuron": "Neuron devices", "nvidia": "N
 
 UNCOUNTED = {
     "cpu-offload-gb": "part of the weights is kept in the memory of the host",
-    "data-parallel-size": "each rank takes GPUs and a copy of the model of its own",
+    "data-parallel-size-local": "the other ranks are in pods that are not there",
     "enable-lora": "adapters take memory of their own",
     "hf-config-path": "another configuration may have other layers and heads",
     "hf-overrides": "it may change layers and heads",
@@ -44,6 +46,9 @@ def accelerator_rule(
         return rule(id_, meaning, fix=fix, source=source, severity=severity, about=about)(judge_if_present)
 
     return declare
+
+
+gpu_rule = partial(accelerator_rule, "nvidia")
 
 
 def heads(server: ServingFacts) -> Iterator[Judgement]:
@@ -84,7 +89,8 @@ def memory(server: ServingFacts) -> Iterator[Judgement]:
     if use is None:
         yield from _memory_unjudged(server)
         return
-    for uncounted in (name for name in UNCOUNTED if server.extra_args.get(name, False) is not False):
+    counted = {"hf-overrides"} if only_lengths(server.arguments) else set[str]()
+    for uncounted in (name for name in UNCOUNTED if name not in counted and server.extra_args.get(name, False) is not False):
         yield not_judged(
             "memory",
             f"{use.model.name} with --{uncounted}",

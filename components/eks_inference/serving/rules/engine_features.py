@@ -3,13 +3,14 @@
 import math
 from collections.abc import Iterator
 
+from eks_inference.catalog.engine_facts import engine_facts
 from eks_inference.catalog.features import Choice, documented, engines_with
 from eks_inference.catalog.models import find_model
 from eks_inference.catalog.tables import nearest
 from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.rules import Judgement, Path, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.flags import flag
+from eks_inference.serving.flags import flag, object_flag
 
 _SOURCE = "the documents of each engine, as catalog/features.toml keeps them"
 _SWITCHES = ("on", "off")
@@ -87,7 +88,8 @@ def _has_what_it_needs(server: ServingFacts, feature: str, value: str, choice: C
             given=text,
             allowed=f"{least[0]}.{least[1]} or later",
         )
-    if (sure := choice.certain_compute_capability) is not None and has < sure:
+    sure = choice.certain_compute_capability
+    if sure is not None and has < sure and engine_facts(server.engine.vllm) is None:  # GPU012
         yield not_judged(
             feature,
             f"{value} on {server.instance.name}",
@@ -168,25 +170,52 @@ def disk_of_a_pod_holds_the_model(server: ServingFacts) -> Iterator[Judgement]:
 
 @rule(
     "SRV013",
-    "The engine knows the parser of tool calls.",
-    fix="name a parser of this release, the one for the calls of this model",
-    source="vllm/tool_parsers/__init__.py of each release: catalog/vllm_arguments.toml",
+    "The engine knows the parsers of tool calls and of reasoning.",
+    fix="name a parser of this release, the one for this model",
+    source="vllm/tool_parsers/__init__.py and reasoning/__init__.py of each release: catalog/vllm_arguments.toml, engine_facts",
 )
-def tool_parser_is_known(server: ServingFacts) -> Iterator[Judgement]:
-    given, release = flag(server.arguments, "tool-call-parser"), vllm_releases().get(server.engine.vllm)
-    if not given or release is None:
+def parsers_are_known(server: ServingFacts) -> Iterator[Judgement]:
+    release, facts = vllm_releases().get(server.engine.vllm), engine_facts(server.engine.vllm)
+    if release is None:
         return
-    path = server.at_flag("tool-call-parser")
-    if flag(server.arguments, "tool-parser-plugin"):
-        yield not_judged(
-            "tool calls", given, path, why="a plugin may add parsers of its own", fix="look it up in the plugin's documentation"
-        )
+    of_tools, of_reasoning = release.tool_parsers, facts.reasoning_parsers if facts else ()
+    yield from _parser(server, release.name, "tool-call-parser", "tool-parser-plugin", "tool calls", of_tools)
+    yield from _parser(server, release.name, "reasoning-parser", "reasoning-parser-plugin", "reasoning", of_reasoning)
+
+
+def _parser(server: ServingFacts, vllm: str, name: str, plugin: str, what: str, known: tuple[str, ...]) -> Iterator[Judgement]:
+    given, path = flag(server.arguments, name), server.at_flag(name)
+    if not given:
+        return
+    if flag(server.arguments, plugin) or not known:
+        why = "a plugin may add parsers of its own" if known else f"no list of the parsers of vLLM {vllm}"
+        yield not_judged(what, given, path, why=why, fix="look it up in the documentation of the plugin, or of vLLM")
         return
     yield Judgement(
-        holds=given in release.tool_parsers,
+        holds=given in known,
         path=path,
-        working=(f"vLLM {release.name}: {', '.join(release.tool_parsers)}",),
-        message=f"vLLM {release.name} has no parser '{given}' for tool calls: the server does not start",
+        working=(f"vLLM {vllm}: {', '.join(known)}",),
+        message=f"vLLM {vllm} has no parser '{given}' for {what}: the server does not start",
         given=given,
-        allowed=", ".join(nearest(given, release.tool_parsers) or release.tool_parsers),
+        allowed=", ".join(nearest(given, known) or known),
+    )
+
+
+@rule(
+    "SRV018",
+    "A model that is to propose tokens itself has layers for it.",
+    fix="choose another method of speculation, or leave it out",
+    source="vLLM, SpeculativeConfig.hf_config_override: catalog/engine_facts",
+)
+def model_proposes_tokens(server: ServingFacts) -> Iterator[Judgement]:
+    facts, config = engine_facts(server.engine.vllm), object_flag(server.arguments, "speculative-config")
+    if facts is None or server.model is None or config.get("method") != "mtp" or config.get("model"):
+        return
+    architecture = server.model.architecture
+    yield Judgement(
+        holds=architecture in facts.mtp,
+        path=server.at_flag("speculative-config"),
+        working=(f"{server.model.name}: architecture {architecture}; of those known here, mtp is for {', '.join(facts.mtp)}",),
+        message=f"{server.model.name} has no layers that propose tokens: vLLM {facts.name} does not start with method mtp",
+        given="mtp",
     )

@@ -6,14 +6,17 @@ from dataclasses import replace
 from difflib import get_close_matches
 from types import MappingProxyType
 
+from eks_inference.catalog.engine_facts import engine_facts
 from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.catalog.kernels import kernel
+from eks_inference.catalog.models import find_model
 from eks_inference.catalog.tables import nearest
 from eks_inference.catalog.vllm_arguments import VllmArgument, VllmRelease, vllm_releases
-from eks_inference.rules import Judgement, not_judged, rule
+from eks_inference.rules import Judgement, Path, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flag_values import allowed, takes
 from eks_inference.serving.flags import flag
+from eks_inference.serving.lengths import only_lengths
 
 _SOURCE = "vLLM's own argument parser, by release: catalog/vllm_arguments.toml"
 
@@ -83,6 +86,7 @@ _TAKEN_AS_THEY_ARE = frozenset(
         "fingerprint-value",
         "otlp-traces-endpoint",
         "quantization",  # SRV008
+        "reasoning-parser",  # SRV013
         "response-role",
         "root-path",
         "served-model-name",
@@ -196,7 +200,14 @@ def _resolved_by_the_engine(argument: VllmArgument) -> bool:
 
 
 def _judged_elsewhere(server: ServingFacts, name: str, value: object) -> bool:
-    """Whether an object for vLLM's plugin sets nothing but what NEU014, NEU028 and NEU029 judge."""
+    """Whether another rule judges all of a value: GPU012, SRV002, NEU014, NEU028, NEU029."""
+    if name == "attention-backend":
+        return server.instance.nvidia
+    return only_lengths(server.arguments) if name == "hf-overrides" else _of_the_generation(server, name, value)
+
+
+def _of_the_generation(server: ServingFacts, name: str, value: object) -> bool:
+    """Whether an object for vLLM's plugin sets nothing but what rules about Neuron judge."""
     known = server.engine.generation.settings
     if known is None or name != known.flag or known.keys:
         return known is not None and name == known.flag
@@ -221,8 +232,13 @@ def _of_the_plugin(server: ServingFacts, release: VllmRelease, argument: VllmArg
     source=_SOURCE,
 )
 def quantization_is_known(server: ServingFacts) -> Iterator[Judgement]:
-    given, release = flag(server.arguments, "quantization"), vllm_releases().get(server.engine.vllm)
-    if not given or release is None:
+    release = vllm_releases().get(server.engine.vllm)
+    if release is None:
+        return
+    published = server.model.quantization if server.model and server.instance.nvidia else None
+    if published:
+        yield _known(release, published.method, (*server.path, "model", "id"))
+    if not (given := flag(server.arguments, "quantization")):
         return
     known = given in release.quantizations
     path = server.at_flag("quantization")
@@ -235,37 +251,57 @@ def quantization_is_known(server: ServingFacts) -> Iterator[Judgement]:
             fix="look it up in the documentation of the plugin",
         )
         return
-    like = [] if known else nearest(given, release.quantizations)
-    yield Judgement(
+    yield _known(release, given, path)
+
+
+def _known(release: VllmRelease, method: str, path: Path) -> Judgement:
+    known = method in release.quantizations
+    like = [] if known else nearest(method, release.quantizations)
+    return Judgement(
         holds=known,
         path=path,
         working=(f"vLLM {release.name}: {', '.join(release.quantizations)}",),
-        message=f"vLLM {release.name} knows no quantization '{given}'",
-        given=given,
+        message=f"vLLM {release.name} knows no quantization '{method}'",
+        given=method,
         allowed=", ".join(like or release.quantizations),
     )
 
 
 @rule(
     "SRV016",
-    "A quantized checkpoint is not quantized otherwise.",
+    "A quantized checkpoint is not quantized otherwise, nor another read as one.",
     fix="leave the quantization out: vLLM reads that of the checkpoint itself; or name a checkpoint that is not quantized",
-    source="vLLM, ModelConfig._verify_quantization (vllm-project/vllm#19050)",
+    source="vLLM, ModelConfig._verify_quantization (vllm-project/vllm#19050), get_quant_config",
 )
 def quantization_is_that_of_the_checkpoint(server: ServingFacts) -> Iterator[Judgement]:
     given, published = flag(server.arguments, "quantization"), server.model.quantization if server.model else None
-    if not given or published is None or server.engine.neuron:
+    facts = engine_facts(server.engine.vllm)
+    if not given or server.engine.neuron:
+        return
+    if published is None:
+        of_catalog = server.model is not None and find_model(server.model_id) is not None  # others may have a file of their own
+        if facts and of_catalog:
+            yield Judgement(
+                holds=given not in facts.of_checkpoints,
+                path=server.at_flag("quantization"),
+                working=(f"{server.model_id} is not quantized; {', '.join(facts.of_checkpoints)} are read from checkpoints",),
+                message=f"{server.model_id} is not quantized, and vLLM only reads {given}: it does not start",
+                given=given,
+                fix="leave it out, or name a checkpoint that is quantized so",
+            )
         return
     known = kernel(published, server.engine.vllm)
     allowed = (published.method, *(known.names if known else ()))
-    path = server.at_flag("quantization")
+    ignored = facts is not None and published.method in facts.ignores_flag
     yield Judgement(
         holds=given in allowed,
-        path=path,
+        path=server.at_flag("quantization"),
         working=(f"{server.model_id} is quantized: {published.method}; --quantization={given}",),
-        message=f"{server.model_id} is quantized with {published.method}, and vLLM does not start with {given}",
+        message=f"{server.model_id} is quantized with {published.method}, "
+        + (f"and vLLM ignores {given}" if ignored else f"and vLLM does not start with {given}"),
         given=given,
         allowed=", ".join(allowed),
+        severity="warning" if ignored else None,
     )
 
 

@@ -98,6 +98,8 @@ def _facts(server: ServingFacts) -> dict[str, Any]:
             else {}
         ),
         **({"model.heads_per_kv_head": model.heads // model.kv_heads, "model.sinks": _has_sinks(model)} if model else {}),
+        **({"model.windows": model.window_layers > 0} if model else {}),
+        **({"model.kv_copies": max(server.tensor_parallel // model.kv_heads, 1)} if model else {}),
     }
 
 

@@ -5,9 +5,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from eks_inference.rules import Judgement, Rule, not_judged, rule
+from eks_inference.serving import lengths
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag
-from eks_inference.serving.rules import claims, engine_features, engine_flags, flag_combinations, neuron_plugin, nixl, nixl_models
+from eks_inference.serving.rules import (
+    claims,
+    engine_features,
+    engine_flags,
+    flag_combinations,
+    gpu_arithmetic,
+    host_memory,
+    neuron_plugin,
+    nixl,
+    nixl_models,
+)
 from eks_inference.serving.rules import gpu as gpu_rules
 from eks_inference.serving.rules import neuron as neuron_rules
 
@@ -69,23 +80,31 @@ def startup_is_waited_for(server: ServingFacts) -> Iterator[Judgement]:
 @rule(
     "SRV002",
     "Sequences are no longer than the model was made for.",
-    fix=f"lower max_model_len; or set {_LONGER}=1 in extra_env, for answers that get worse beyond it",
+    fix="lower max_model_len; or give hf-overrides the model's own scaling with its max_position_embeddings; or set "
+    f"{_LONGER}=1 in extra_env, for answers that get worse beyond it",
     source="max_position_embeddings in config.json of the model; vLLM refuses more unless it is told otherwise "
-    "(vLLM documentation, environment variables)",
+    "(_get_and_verify_max_len; vLLM documentation, environment variables)",
 )
 def length_suits_the_model(server: ServingFacts) -> Iterator[Judgement]:
     if server.model is None:
         yield server.unknown_model("length")
         return
-    longest = server.model.max_positions
+    made, arguments = server.model.max_positions, server.arguments
+    tokens, why = (made, "") if server.neuron else lengths.longest(server.model, arguments)
+    beyond = tokens > made and not lengths.scaled(arguments)
     yield Judgement(
-        holds=server.max_model_len <= longest,
+        holds=server.max_model_len <= (made if beyond else tokens),
         path=server.at("max_model_len"),
-        working=(f"{server.model.name} was made for {longest} tokens; max_model_len: {server.max_model_len}",),
-        message=f"{server.model.name} was made for sequences of {longest} tokens",
+        working=(
+            f"{server.model.name} was made for {made} tokens; max_model_len: {server.max_model_len}",
+            *([f"{why}: {tokens} tokens"] if why else []),
+        ),
+        message=f"{server.model.name} was made for sequences of {made} tokens"
+        if tokens >= made
+        else f"the engine takes sequences of at most {tokens} tokens ({why})",
         given=str(server.max_model_len),
-        allowed=f"at most {longest}",
-        severity="warning" if server.environment.get(_LONGER) == "1" else None,
+        allowed=f"at most {min(made, tokens) if beyond else tokens}",
+        severity="warning" if server.environment.get(_LONGER) == "1" or server.max_model_len <= tokens else None,
     )
 
 
@@ -189,6 +208,9 @@ def _release(tag: re.Pattern[str], reference: str) -> str:
 
 def server_rules() -> tuple[Rule[Any], ...]:
     """Returns every rule about a single model server. Server components apply them before they create anything."""
-    others = (claims, engine_flags, flag_combinations, engine_features, neuron_rules, neuron_plugin, gpu_rules, nixl, nixl_models)
-    modules = (globals(), *map(vars, others))
+    flags, accelerators = (
+        (engine_flags, flag_combinations, engine_features),
+        (neuron_rules, neuron_plugin, gpu_rules, gpu_arithmetic, host_memory),
+    )
+    modules = (globals(), *map(vars, (claims, *flags, *accelerators, nixl, nixl_models)))
     return tuple(one for module in modules for one in module.values() if isinstance(one, Rule))

@@ -1,0 +1,106 @@
+"""What a release of vLLM says of itself on GPUs: loads ``engine_facts/vllm-RELEASE.toml``."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal
+
+from eks_inference.catalog.kernels import Capability
+from eks_inference.catalog.models import Model
+from eks_inference.catalog.tables import FOLDER, Row, arguments, table
+
+Need = Literal["sinks", "images", "prefill_context", "decode_context"]
+_ALIKE = {"half": "float16", "float": "float32"}
+_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+
+
+@dataclass(frozen=True)
+class AttentionBackend:
+    """One value of ``--attention-backend``."""
+
+    dtypes: tuple[str, ...]
+    kv: Mapping[str, tuple[str, ...]]
+    """Compute capabilities that it runs on (``"8.9"``) → types of the KV cache that it takes there."""
+    latent: bool = False
+    """Whether it is for models with latent attention (MLA), and for no others."""
+    also: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What some models and splits need (``Need``) → compute capabilities on which it has it."""
+    head_sizes: tuple[int, ...] = ()
+    """The only sizes of a head that it takes. Empty: all."""
+
+    def takes(self, model: Model, capability: Capability, dtype: str, kv: str, needs: Iterable[Need]) -> bool:
+        """Whether it serves a model so on a GPU."""
+        here = f"{capability[0]}.{capability[1]}"
+        return (
+            self.latent == bool(model.kv_rank)
+            and dtype in self.dtypes
+            and kv in self.kv.get(here, ())
+            and (not self.head_sizes or model.head_dim in self.head_sizes)
+            and all(here in self.also.get(one, ()) for one in needs)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineFacts(Row):
+    """What one release says."""
+
+    batched_tokens: tuple[tuple[int, int], ...]
+    """``max-num-batched-tokens`` where nobody sets it: GPUs of so many GiB or more → tokens. The last row is for A100 too."""
+    in_flight: int
+    """Steps whose tokens layers with a window hold at once, without pipeline stages."""
+    mla_prefill: Capability
+    """Oldest GPUs that process prompts of models with latent attention."""
+    mtp: tuple[str, ...]
+    """Architectures that propose tokens themselves (method ``mtp``)."""
+    no_float16: tuple[str, ...]
+    """Architectures that the release does not run in float16."""
+    offloads_to_shared_memory: bool
+    """Whether a KV cache that is offloaded to the host is a file in /dev/shm."""
+    reasoning_parsers: tuple[str, ...]
+    unaligned: tuple[str, ...]
+    """Quantizations that refuse a shard of a dense layer that ends inside a group of weights."""
+    of_checkpoints: tuple[str, ...]
+    """Quantizations that the engine reads from a checkpoint and does not make."""
+    needs_downloads: tuple[str, ...]
+    """Types of the KV cache whose kernels come from the internet."""
+    no_e5m2: tuple[str, ...]
+    """Quantizations of checkpoints beside which the KV cache is not fp8_e5m2."""
+    ignores_flag: tuple[str, ...]
+    """Quantizations of checkpoints that stay what they are, whatever ``--quantization`` says."""
+    images: tuple[str, ...]
+    """Architectures whose prompts attend to a whole image at once."""
+    quantization: Mapping[str, tuple[str, ...]]
+    """Types of the arithmetic that each quantization takes."""
+    attention: Mapping[str, AttentionBackend] = field(default_factory=dict)
+
+    def step_tokens(self, memory_gib: int, chip: str) -> int:
+        """Tokens of a step on GPUs of so much memory."""
+        (*larger, (_, least)) = self.batched_tokens
+        return least if chip == "A100" else next((tokens for gib, tokens in larger if memory_gib >= gib), least)
+
+
+@cache
+def engine_facts(vllm: str) -> EngineFacts | None:
+    """Returns what a release (``"0.30.0"``) says; None where nobody asked it."""
+    file = f"engine_facts/vllm-{vllm}.toml"
+    if not (FOLDER / file).exists():
+        return None
+    columns: dict[str, Any] = arguments(table(file))
+    backends = {name: AttentionBackend(**row) for name, row in columns.pop("attention").items()}
+    return EngineFacts(name=vllm, attention=backends, **columns)
+
+
+def resolved_dtype(vllm: str, said: str, model: Model, capability: Capability) -> str:
+    """Returns the type that an engine computes in on a GPU, from ``--dtype`` (vLLM, ``_resolve_auto_dtype``)."""
+    if said != "auto":
+        return _ALIKE.get(said, said)
+    facts = engine_facts(vllm)
+    without = {"bfloat16"} if capability < (8, 0) else set[str]()
+    if facts and model.architecture in facts.no_float16:
+        without.add("float16")
+    return next(one for one in (model.dtype, *_BYTES) if one not in without)
+
+
+def dtype_bytes(dtype: str, default: int = 2) -> int:
+    """Size of a number of that type."""
+    return _BYTES.get(_ALIKE.get(dtype, dtype), default)

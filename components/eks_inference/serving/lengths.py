@@ -1,0 +1,51 @@
+"""The longest sequence that an engine takes, from the model and from flags. Pure.
+
+Source: vLLM 0.30.0, ``_get_and_verify_max_len`` in ``config/model.py``.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eks_inference.catalog.models import Model
+from eks_inference.serving.flags import object_flag, switched
+
+_SCALINGS = ("rope_scaling", "rope_parameters")
+_OF_LENGTHS = frozenset({"max_position_embeddings", "rope_theta", *_SCALINGS})
+_ALREADY_SCALED = ("su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling", "default", None)
+"""Kinds of scaling whose factor is in ``max_position_embeddings`` already."""
+
+
+def overridden(arguments: Sequence[str]) -> Mapping[str, Any]:
+    """Returns what ``--hf-overrides`` changes in the text model's config.json."""
+    given = object_flag(arguments, "hf-overrides")
+    text = given.get("text_config")
+    return {**given, **text} if isinstance(text, Mapping) else given
+
+
+def only_lengths(arguments: Sequence[str]) -> bool:
+    """Whether ``--hf-overrides`` changes nothing but how long sequences are."""
+    given = overridden(arguments).keys() - {"text_config"}
+    return bool(given) and given <= _OF_LENGTHS
+
+
+def scaled(arguments: Sequence[str]) -> bool:
+    """Whether ``--hf-overrides`` says how positions beyond those of the training are computed."""
+    return any(overridden(arguments).get(one) for one in _SCALINGS)
+
+
+def longest(model: Model, arguments: Sequence[str]) -> tuple[int, str]:
+    """Returns the longest sequence in tokens, and where that follows from."""
+    given, why = overridden(arguments), ""
+    tokens, said = model.max_positions, given.get("max_position_embeddings")
+    if isinstance(said, int) and not isinstance(said, bool) and said > 0:
+        tokens, why = said, "hf-overrides: max_position_embeddings"
+    window = model.window if switched(arguments, "disable-sliding-window", False) else 0
+    if 0 < window < tokens:
+        tokens, why = window, "disable-sliding-window: the window of its layers"
+    for one in _SCALINGS:
+        scaling = given.get(one)
+        factor = scaling.get("factor") if isinstance(scaling, Mapping) else None
+        kind = scaling.get("rope_type", scaling.get("type")) if isinstance(scaling, Mapping) else None
+        if isinstance(factor, int | float) and kind not in _ALREADY_SCALED and not model.architecture.startswith("gemma3"):
+            return int(tokens * factor), f"hf-overrides: {one} of factor {factor:g}"
+    return tokens, why

@@ -1,0 +1,117 @@
+"""What flags, environment and features of an engine say about the memory of a core or GPU. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from eks_inference.catalog.engine_facts import dtype_bytes
+from eks_inference.catalog.engines import EngineProfile
+from eks_inference.catalog.generations import KvPool
+from eks_inference.catalog.models import Model, find_model
+from eks_inference.serving.features import EngineFeatures
+from eks_inference.serving.flags import flag, number, switched
+from eks_inference.serving.plugin_settings import plugin_settings
+from eks_inference.serving.reserved import USUAL_SEQUENCES
+from eks_inference.serving.split import Parallel, parallel
+
+_QUANTIZED_BYTES = {
+    "fp8": 1,
+    "fp8_per_block": 1,
+    "fp8_per_channel": 1,
+    "fp8_per_tensor": 1,
+    "int8": 1,
+    "int8_per_channel_weight_only": 1,
+}
+"""Size of one weight by quantization, without its scales (vLLM documentation, "Online Quantization")."""
+
+_KEPT_WHOLE = ("kv-transfer-config", "kv-events-config", "disable-hybrid-kv-cache-manager", "disable-sliding-window")
+"""Flags with which vLLM keeps every token of every layer (``VllmConfig``: the hybrid KV cache manager is then off)."""
+
+_CACHE_BYTES = {"fp8": 1, "int8": 1, "int4": 0.5, "nvfp4": 0.5625}
+"""Bytes of an element by how the type of the KV cache begins; 16 elements of NVFP4 share a scale of a byte."""
+_CACHE_SCALE_BYTES = 4
+"""Of types that end with ``_per_token_head``, beside each head."""
+
+
+@dataclass(frozen=True)
+class MemorySettings:
+    """Settings of a user that affect the calculation. The defaults are those of the engines."""
+
+    dtype: str = "auto"
+    """Type of weights and arithmetic (``--dtype``)."""
+    quantized_bytes: int | None = None
+    """Bytes of one weight that a quantization converts; None: there is none."""
+    draft_bytes: int = 0
+    """Weights of a draft model, split like the model's."""
+    draft: Model | None = None
+    """The shape of the draft model, which has a KV cache of its own. None: there is none, or its shape is unknown."""
+    kv_bytes: float | None = None
+    """Bytes of one element of the KV cache; None: as the arithmetic has it."""
+    kv_scale_bytes: int = 0
+    """Bytes of the scale that each head of a token has in it."""
+    utilization: float = 0.90
+    """Share of the device that paged engines use. vLLM's default was 0.90 and is now 0.92: the smaller value is safe."""
+    parallel: Parallel = field(default_factory=Parallel)
+    """How the model is split beside tensor parallelism."""
+    kv_pool: KvPool | None = None
+    """Bounds of the KV pool; None: those of the engine's generation, if it has any."""
+    step_tokens: int | None = None
+    """Tokens that one step of the engine computes (``--max-num-batched-tokens``); None: as many as the engine's default is."""
+    max_num_seqs: int = USUAL_SEQUENCES
+    """Sequences at once, which the engine samples together."""
+    eager: bool = False
+    """Whether the engine runs without CUDA graphs (``--enforce-eager``)."""
+    whole_windows: bool = False
+    """Whether layers with a window hold every token, because something else reads the KV cache."""
+
+
+def memory_settings(
+    engine: EngineProfile, arguments: Sequence[str], environment: Mapping[str, str], model: Model | None = None
+) -> MemorySettings | None:
+    """Returns what flags and environment of an engine set; None when they name a quantization of unknown size.
+
+    A flag may name the quantization that the checkpoint of ``model`` has anyway, also with its kernel (``awq_marlin``).
+    """
+    defaults = MemorySettings()
+    compiled = plugin_settings(engine, arguments) or {}  # NxD Inference feature guide, "Quantization"
+    quantization = flag(arguments, "quantization") or ("int8" if compiled.get("quantized") else None)
+    if quantization and model and model.quantization and quantization.startswith(model.quantization.method):
+        quantization = None
+    if quantization and quantization not in _QUANTIZED_BYTES:
+        return None
+    dtype = flag(arguments, "dtype") or "auto"
+    cache = "fp8" if compiled.get("kv_cache_quant") else flag(arguments, "kv-cache-dtype") or "auto"
+    utilization = number(flag(arguments, "gpu-memory-utilization"), defaults.utilization)
+    bounds = engine.generation.kv_pool
+    return MemorySettings(
+        dtype=dtype,
+        quantized_bytes=_QUANTIZED_BYTES[quantization] if quantization else None,
+        kv_bytes=None if cache == "auto" else _cache_bytes(cache),
+        kv_scale_bytes=_CACHE_SCALE_BYTES if cache.endswith("_per_token_head") else 0,
+        utilization=min(utilization, 1.0),
+        parallel=parallel(arguments, 1),
+        eager=bool(switched(arguments, "enforce-eager", False)),
+        step_tokens=int(number(flag(arguments, "max-num-batched-tokens"), 0)) or None,
+        whole_windows=any(flag(arguments, name) is not None for name in _KEPT_WHOLE),
+        kv_pool=bounds
+        and replace(
+            bounds,
+            fraction=min(number(environment.get(bounds.fraction_variable), bounds.fraction), 1.0),
+            smallest_gib=number(environment.get(bounds.smallest_variable), bounds.smallest_gib),
+        ),
+    )
+
+
+def _cache_bytes(cache: str) -> float:
+    return next((size for name, size in _CACHE_BYTES.items() if cache.startswith(name)), dtype_bytes(cache))
+
+
+def with_features(settings: MemorySettings, features: EngineFeatures | None) -> MemorySettings:
+    """Adds what no flag tells: a checkpoint that is quantized itself, and the size of a draft model."""
+    if features is None:
+        return settings
+    if features.quantized_weights:
+        settings = replace(settings, quantized_bytes=_QUANTIZED_BYTES[features.quantized_weights])
+    if features.speculation and features.speculation.draft:
+        draft = find_model(features.speculation.draft)
+        settings = replace(settings, draft_bytes=features.draft_bytes, draft=draft)
+    return settings

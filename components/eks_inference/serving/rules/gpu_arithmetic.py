@@ -1,0 +1,238 @@
+"""Rules about what the engine computes with on GPUs: types, kernels, shards and attention. Ids GPU…
+
+What a release has is data: ``catalog/engine_facts/``, ``catalog/kernels.toml``.
+"""
+
+from collections.abc import Iterator
+
+from eks_inference.catalog.architectures import architectures
+from eks_inference.catalog.engine_facts import EngineFacts, Need, engine_facts, resolved_dtype
+from eks_inference.catalog.kernels import Capability, LinearBackend, kernel
+from eks_inference.catalog.models import Model
+from eks_inference.catalog.quantization import Quantization
+from eks_inference.rules import Judgement, Path, not_judged
+from eks_inference.serving import linear_backend
+from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.flags import flag, object_flag, switched
+from eks_inference.serving.pods import vllm_release
+from eks_inference.serving.rules.any_accelerator import gpu_rule
+from eks_inference.serving.split import inputs_in_groups, parallel
+
+_CONVERTS_BFLOAT16 = (0, 9)  # first vLLM release that falls back to another type on GPUs without bfloat16
+
+
+@gpu_rule(
+    "GPU004",
+    "The GPU, the model and its quantization have the arithmetic that the engine takes: bfloat16 needs compute capability 8.0.",
+    fix="say another dtype, or choose a GPU of compute capability 8.0 or later",
+    source="vLLM: CudaPlatform.check_if_supports_dtype, _resolve_auto_dtype, VllmConfig._get_quantization_config, as "
+    "catalog/engine_facts keeps them; NVIDIA, CUDA GPU compute capability: T4 7.5",
+)
+def gpu_has_the_dtype(server: ServingFacts) -> Iterator[Judgement]:
+    has, model = server.instance.compute_capability, server.model
+    if has is None:
+        return
+    said = flag(server.arguments, "dtype") or "auto"
+    converts = vllm_release(server.engine) >= _CONVERTS_BFLOAT16
+    if model is None and said == "auto":
+        if not server.instance.has_bfloat16 and not converts:
+            yield server.unknown_model("dtype")
+        return
+    computed = {"half": "float16", "float": "float32"}.get(said, said)
+    how = f"dtype {said}"
+    if model is not None and said == "auto":
+        computed = resolved_dtype(server.engine.vllm, said, model, has) if converts else model.dtype
+        how = f"dtype auto: {model.name} is published in {model.dtype}"
+        how += f", vLLM {server.engine.vllm} falls back to {computed}" if computed != model.dtype else ""
+    yield Judgement(
+        holds=computed != "bfloat16" or server.instance.has_bfloat16,
+        path=server.at_flag("dtype"),
+        working=(how, f"{server.instance.name}: compute capability {_text(has)}; bfloat16 from 8.0"),
+        message=f"the GPUs of {server.instance.name} have no bfloat16: vLLM does not start",
+        given=how,
+        allowed="float16",
+    )
+    facts = engine_facts(server.engine.vllm)
+    if facts and model:
+        yield from _taken(server, facts, model, computed, how)
+
+
+def _taken(server: ServingFacts, facts: EngineFacts, model: Model, computed: str, how: str) -> Iterator[Judgement]:
+    """Whether the architecture and the quantization take the type."""
+    method = model.quantization.method if model.quantization else flag(server.arguments, "quantization") or ""
+    for what, taken in (
+        (model.architecture, ("bfloat16", "float32") if model.architecture in facts.no_float16 else ()),
+        (f"weights in {method}", facts.quantization.get(method, ())),
+    ):
+        if taken:
+            yield Judgement(
+                holds=computed in taken,
+                path=server.at_flag("dtype"),
+                working=(how, f"vLLM {facts.name}, {what}: {', '.join(taken)}"),
+                message=f"vLLM {facts.name} does not run {what} in {computed}: the server does not start",
+                given=how,
+                allowed=", ".join(taken),
+            )
+
+
+@gpu_rule(
+    "GPU010",
+    "vLLM has a kernel for the quantization of the weights on the GPU.",
+    fix="choose another instance type, or weights that are quantized otherwise or not at all",
+    source="vLLM documentation, Quantization: supported hardware; the kernels of each release: catalog/kernels.toml",
+)
+def gpu_has_a_kernel(server: ServingFacts) -> Iterator[Judgement]:
+    if server.instance.compute_capability is None:
+        return
+    if (found := linear_backend.weights(server.arguments, server.model)) is not None:
+        yield from _kernel(server, found, _of_weights(server))
+    if (found := linear_backend.draft_weights(server.arguments)) is not None:
+        yield from _kernel(server, found, server.at_flag("speculative-config"))
+
+
+def _of_weights(server: ServingFacts) -> Path:
+    """The path of what says how the weights are quantized."""
+    online = server.model is None or server.model.quantization is None
+    return server.at_flag("quantization") if online else (*server.path, "model", "id")
+
+
+def _kernel(server: ServingFacts, quantization: Quantization, path: Path) -> Iterator[Judgement]:
+    has = server.instance.compute_capability
+    assert has is not None
+    method = f"{quantization.method}{' with 8-bit integers' if quantization.integer_activations else ''}"
+    known = kernel(quantization, server.engine.vllm)
+    if known is None:
+        why = f"which GPUs vLLM {server.engine.vllm} has a kernel for is not known here"
+        yield not_judged("kernel", method, path, why=why, fix="look at the log of vLLM when it starts")
+        return
+    allowed = f"{_text(known.minimum)} or later" + (f", before {_text(known.below)}" if known.below else "")
+    yield Judgement(
+        holds=known.serves(has),
+        path=path,
+        working=(f"{method} on vLLM {server.engine.vllm}: {allowed}; {server.instance.name}: compute capability {_text(has)}",),
+        message=f"vLLM {server.engine.vllm} has no kernel for {method} on the GPUs of {server.instance.name}",
+        given=f"compute capability {_text(has)}",
+        allowed=allowed,
+    )
+    if known.minimum <= has < (known.certain or known.minimum):
+        why = f"below compute capability {_text(known.certain or known.minimum)} it depends on the checkpoint"
+        yield not_judged("kernel", method, path, why=why, fix="look at the log of vLLM when it starts")
+    if (needed := linear_backend.needed(server.engine.vllm, server.instance, quantization)) and known.serves(has):
+        yield _selected(server, method, needed, path)
+
+
+def _selected(server: ServingFacts, method: str, needed: LinearBackend, path: Path) -> Judgement:
+    """The kernel that the engine selects among those that it has."""
+    vllm, given = server.engine.vllm, linear_backend.chosen(server.arguments)
+    path = next(
+        (server.under("extra_args", one) for one in ("linear-backend", "kernel-config") if one in server.extra_args), path
+    )
+    fix = f"say linear-backend: {needed.backend}, or leave it out"
+    if given != needed.backend and (given in needed.unsaid or server.model is None):
+        why = "the weights of a repository that is unknown here may have other kernels" if server.model is None else ""
+        why = why or f"nobody has said whether it computes {method} below compute capability {_text(needed.below)}"
+        return not_judged("linear-backend", given, path, why=why, fix=fix)
+    return Judgement(
+        holds=given == needed.backend,
+        path=path,
+        working=(f"{method} on vLLM {vllm} below compute capability {_text(needed.below)}: linear-backend {needed.backend}",),
+        message=f"vLLM {vllm} has no kernel for {method} on the GPUs of {server.instance.name} with linear-backend {given}",
+        given=given,
+        allowed=needed.backend,
+        fix=fix,
+    )
+
+
+@gpu_rule(
+    "GPU011",
+    "Each GPU gets whole groups of the weights that share a scale.",
+    fix="split the model over fewer GPUs, or choose a checkpoint that is not quantized, or otherwise",
+    source="vLLM, validate_fp8_block_shape and AutoAWQLinearMethod.create_weights (vllm-project/vllm#52997, #5675), as "
+    "catalog/engine_facts keeps them; experts are excepted",
+)
+def shards_are_whole_groups(server: ServingFacts) -> Iterator[Judgement]:
+    facts, model, degree = engine_facts(server.engine.vllm), server.model, server.tensor_parallel
+    if facts is None or model is None or model.quantization is None or model.quantization.method not in facts.unaligned:
+        return
+    for what, whole, unit in inputs_in_groups(model, degree):
+        width = whole / degree
+        yield Judgement(
+            holds=width % unit == 0,
+            path=server.at("tensor_parallel"),
+            working=(f"{what} of {model.name}: {whole} / {degree} GPUs = {width:g}; mod {unit} = {width % unit:g}",),
+            message=f"{what} of {model.name} over {degree} GPUs are {width:g} wide, no multiple of the {unit} weights that share "
+            "a scale: vLLM does not start",
+            given=str(degree),
+        )
+
+
+@gpu_rule(
+    "GPU012",
+    "An attention back end of the engine takes the model, its type and its KV cache on the GPU.",
+    fix="choose another GPU, leave the flag out, or choose another type of the KV cache",
+    source="vLLM, AttentionBackend.validate_configuration and the classes of its back ends, as catalog/engine_facts keeps them",
+)
+def attention_is_served(server: ServingFacts) -> Iterator[Judgement]:
+    facts, model, has = engine_facts(server.engine.vllm), server.model, server.instance.compute_capability
+    named = flag(server.arguments, "attention-backend") or object_flag(server.arguments, "attention-config").get("backend")
+    named = str(named).upper() if named else None
+    if has is None:
+        return
+    if named and (facts is None or model is None or named not in facts.attention):
+        why = f"what vLLM {server.engine.vllm} has it for is not known here"
+        fix = "look at the log of vLLM when it starts"
+        yield not_judged("attention", named, server.at_flag("attention-backend"), why=why, fix=fix)
+    if facts is None or model is None:
+        return
+    kv, dtype = flag(server.arguments, "kv-cache-dtype") or "auto", flag(server.arguments, "dtype") or "auto"
+    computed, needs = resolved_dtype(facts.name, dtype, model, has), tuple(_needs(server, facts, model))
+    method = model.quantization.method if model.quantization else ""
+    other_scales = method in facts.no_e5m2 and kv == "fp8_e5m2"
+    able = [name for name, one in facts.attention.items() if one.takes(model, has, computed, kv, needs) and not other_scales]
+    latent = "latent attention" if model.kv_rank else f"heads of {model.head_dim}"
+    asked = ", ".join([f"{latent} in {computed}", f"KV cache {kv}", *(one.replace("_", " ") for one in needs)])
+    asked += f" beside weights in {method}" if other_scales else ""
+    here = f"{server.instance.name} (compute capability {_text(has)})"
+    if able and kv in facts.needs_downloads:
+        why = "the back end takes it only with kernels that FlashInfer downloads from NVIDIA when it starts"
+        fix = "look at the log of vLLM when it starts"
+        yield not_judged("attention", f"KV cache {kv}", server.at_flag("kv-cache-dtype"), why=why, fix=fix)
+    elif named is None or named in facts.attention:
+        yield Judgement(
+            holds=named in able if named else bool(able),
+            path=server.at_flag("attention-backend" if named else "kv-cache-dtype" if kv != "auto" else "dtype"),
+            working=(f"{asked} on {here}: {', '.join(able) or 'no back end'}" + (f"; given: {named}" if named else ""),),
+            message=f"vLLM {facts.name} has no attention back end for {asked} on {here}"
+            if not named
+            else f"attention back end {named} does not take {asked} on {here}: vLLM {facts.name} does not start",
+            given=named or kv,
+            allowed=", ".join(able),
+        )
+    if model.kv_rank:
+        yield Judgement(
+            holds=has >= facts.mla_prefill,
+            path=(*server.path, "model", "id"),
+            working=(f"prompts of latent attention: compute capability {_text(facts.mla_prefill)}; {here}",),
+            message=f"vLLM {facts.name} cannot process prompts of {model.name} on {here}: its kernels for latent attention need "
+            f"{_text(facts.mla_prefill)}",
+            given=f"compute capability {_text(has)}",
+            allowed=f"{_text(facts.mla_prefill)} or later",
+            fix="choose another instance type",
+        )
+
+
+def _needs(server: ServingFacts, facts: EngineFacts, model: Model) -> Iterator[Need]:
+    kind, split = architectures().get(model.architecture), parallel(server.arguments, server.tensor_parallel)
+    if kind and kind.sinks:
+        yield "sinks"
+    texts = switched(server.arguments, "language-model-only", False) or "limit-mm-per-prompt" in server.extra_args
+    if model.architecture in facts.images and not texts:
+        yield "images"
+    if split.prefill_context > 1:
+        yield "prefill_context"
+    if split.decode_context > 1:
+        yield "decode_context"
+
+
+def _text(capability: Capability) -> str:
+    return f"{capability[0]}.{capability[1]}"

@@ -1,0 +1,201 @@
+"""How an engine splits one model over devices, and what each of them then holds of its weights. Pure.
+
+Source: vLLM 0.30.0, ``ParallelConfig``, ``FusedMoEParallelConfig.make``, ``get_pp_indices``, and the layers of its models. What
+is not divided (norms, routers, the down-projections of latent attention, tables of rotary positions) is on every device.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from eks_inference.catalog import weights
+from eks_inference.catalog.architectures import architectures
+from eks_inference.catalog.kernels import Pads
+from eks_inference.catalog.models import Model
+from eks_inference.catalog.quantization import Quantization
+from eks_inference.serving.flags import flag, number, switched
+
+_VOCABULARY_UNIT = 64
+"""What vLLM rounds the rows of embedding and output layer up to."""
+_SMALLEST_GROUP = 32
+
+
+FLAGS = ("pipeline-parallel-size", "data-parallel-size", "prefill-context-parallel-size")
+"""Flags that split a model over more GPUs than tensor parallelism does."""
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """How many parts a model is split into, each way."""
+
+    tensor: int = 1
+    stages: int = 1
+    """Pipeline stages, each with some of the layers (``--pipeline-parallel-size``)."""
+    ranks: int = 1
+    """Copies of all but the experts, which the ranks share (``--data-parallel-size``)."""
+    prefill_context: int = 1
+    """Parts of a prompt that GPUs of their own process (``--prefill-context-parallel-size``)."""
+    decode_context: int = 1
+    """Parts of the KV cache of a sequence, among the GPUs of ``tensor`` (``--decode-context-parallel-size``)."""
+    expert: bool = False
+    """Whether a device holds whole experts, and not a part of each (``--enable-expert-parallel``)."""
+
+    @property
+    def devices(self) -> int:
+        """Devices of one pod."""
+        return self.tensor * self.stages * self.ranks * self.prefill_context
+
+    @property
+    def sharing_experts(self) -> int:
+        """Devices that the experts of a layer are on."""
+        return self.tensor * self.ranks * self.prefill_context
+
+    def layers(self, count: int) -> list[range]:
+        """The layers of each stage: what is left over goes to stages before the last."""
+        sizes = [count // self.stages] * self.stages
+        for late in range(2, count % self.stages + 2):
+            sizes[-late] += 1
+        ends = [sum(sizes[: one + 1]) for one in range(self.stages)]
+        return [range(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+
+
+def parallel(arguments: Sequence[str], tensor: int) -> Parallel:
+    """Returns how the flags of vLLM split a model."""
+
+    def size(name: str) -> int:
+        return max(int(number(flag(arguments, name), 1)), 1)
+
+    stages, ranks, prefill = map(size, FLAGS)
+    return Parallel(
+        tensor=tensor,
+        stages=stages,
+        ranks=ranks,
+        prefill_context=prefill,
+        decode_context=size("decode-context-parallel-size"),
+        expert=bool(switched(arguments, "enable-expert-parallel", False)),
+    )
+
+
+@dataclass(frozen=True)
+class Widths:
+    """Sizes of weights."""
+
+    plain: int
+    """Bytes of one that is not quantized."""
+    online: int | None = None
+    """Bytes of one that the engine converts when it loads it; None: it converts none."""
+    pads: Pads | None = None
+    """What the kernel of a checkpoint's experts adds to them."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What one device of a stage holds of the weights, in bytes."""
+
+    experts: int
+    """Its part of the routed experts."""
+    divided: int
+    """Its part of what is divided otherwise."""
+    whole: int
+    """What each device holds whole."""
+
+    @property
+    def size(self) -> int:
+        return self.experts + self.divided + self.whole
+
+
+def held(model: Model, split: Parallel, widths: Widths) -> tuple[Held, ...] | None:
+    """Returns what a device of each stage holds; None for a model of whose layers nobody wrote a formula.
+
+    Layers without experts come first, as in every model that has some of both and was checked.
+    """
+    kind = architectures().get(model.architecture)
+    if kind is None:
+        return None
+    sparse = (False, True) if model.experts else (False,)
+    sizes = [_sizes(model, split, widths, weights.layer(model, kind, sparse=one)) for one in sparse]
+    rotary, positions = kind.rotary_tables * model.max_positions * (model.rope_dim or model.head_dim), 0
+    if kind.learned_positions is not None:
+        rotary, positions = 0, (model.max_positions + kind.learned_positions) * model.hidden
+    width = model.embedding_width or model.hidden
+    rows = -(-model.vocabulary // _VOCABULARY_UNIT) * _VOCABULARY_UNIT
+    table = rows * width * widths.plain // split.tensor
+    projection = width * model.hidden if width != model.hidden else 0
+    found, dense = [], model.layers - model.expert_layers
+    for stage, there in enumerate(split.layers(model.layers)):
+        first, last = stage == 0, stage == split.stages - 1
+        plain = len(range(there.start, min(there.stop, dense)))
+        layers = [plain * one + (len(there) - plain) * other for one, other in zip(sizes[0], sizes[-1], strict=True)]
+        untied = not model.tied_embeddings
+        tables = int(first or (last and not untied)) + int(last and untied)
+        tables = 1 + int(untied) if kind.tables_everywhere else tables
+        whole = rotary + first * (positions + projection) + last * (projection + weights.norm(model, kind))
+        found.append(Held(layers[0], layers[1] + tables * table, layers[2] + whole * widths.plain))
+    return tuple(found)
+
+
+def _sizes(model: Model, split: Parallel, widths: Widths, parts: Sequence[weights.Part]) -> tuple[int, int, int]:
+    """Experts, divided and whole weights of one layer on one device."""
+    experts = divided = whole = 0
+    for part in parts:
+        size = part.count * _bits(model, split, widths, part) / 8
+        if part.split == "experts":
+            experts += int(size * _share_of_experts(model, split) * _grown(model, split, widths, part))
+        elif part.split == "whole":
+            whole += int(size)
+        else:
+            copies = model.kv_heads_at(split.tensor) if part.split == "kv_heads" else 1
+            divided += int(size * copies / ((model.kv_heads if part.split == "kv_heads" else 1) * split.tensor))
+    return experts, divided, whole
+
+
+def _bits(model: Model, split: Parallel, widths: Widths, part: weights.Part) -> Fraction:
+    quantization = model.quantization
+    if not part.linear:
+        return Fraction(8 * widths.plain)
+    if quantization is None:
+        return Fraction(8 * (widths.online or widths.plain))
+    if part.split != "experts":
+        return Fraction(8 * widths.plain) if quantization.experts_only else quantization.bits_per_weight
+    return _refined(quantization, model, split).bits_per_weight
+
+
+def _refined(quantization: Quantization, model: Model, split: Parallel) -> Quantization:
+    """Groups of experts become smaller until they divide a shard (``MoeWNA16Method.create_weights``)."""
+    group, width = quantization.group, _expert_width(model, split)
+    while quantization.method in ("awq", "gptq") and group > _SMALLEST_GROUP and (width % group or model.hidden % group):
+        group //= 2
+    return replace(quantization, group=group)
+
+
+def _expert_width(model: Model, split: Parallel) -> int:
+    """Width of one expert on a device."""
+    width = model.expert_mlp or model.mlp
+    return width if split.expert else -(-width // split.sharing_experts)
+
+
+def _share_of_experts(model: Model, split: Parallel) -> Fraction:
+    most = -(-model.experts // split.sharing_experts)
+    return Fraction(most, model.experts) if split.expert else Fraction(1, split.sharing_experts)
+
+
+def _grown(model: Model, split: Parallel, widths: Widths, part: weights.Part) -> float:
+    return widths.pads.grown(model.hidden, _expert_width(model, split)) if widths.pads and part.linear else 1
+
+
+def inputs_in_groups(model: Model, tensor: int) -> Iterator[tuple[str, int, int]]:
+    """Yields the layers that are split by their inputs: what, its width on all devices, and the weights that share a scale.
+
+    Experts are not among them: their groups become smaller.
+    """
+    unit = model.quantization.unit if model.quantization else 0
+    if tensor < 2 or not unit:
+        return
+    widths = {
+        "inputs of the attention's output": model.heads * (model.value_dim or model.head_dim),
+        "inputs of the MLP's output": model.mlp if model.expert_layers < model.layers else 0,
+        "inputs of the shared experts' output": model.shared_mlp,
+    }
+    for what, width in widths.items():
+        if width:
+            yield what, width, unit
