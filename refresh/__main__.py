@@ -30,12 +30,14 @@ def main(name: str = "", *sources: str) -> int:
         print(f"{name} is made from {wanted or 'no further source'}; its first lines say what these are", file=sys.stderr)
         return 2
     text = made.table(*sources)
-    said = changes(made.FILE, text)
-    made.FILE.write_text(text, encoding="utf-8")
+    # FILE may be a folder with a file for each release; a new one is compared with the newest beside it.
+    file = made.file_of(*sources) if made.FILE.is_dir() else made.FILE
+    said = changes(file if file.exists() or file == made.FILE else max(made.FILE.iterdir()), text)
+    file.write_text(text, encoding="utf-8")
     print(
         *said[:_MOST],
         *["…"] * (len(said) > _MOST),
-        f"{made.FILE.relative_to(ROOT)}: {len(said) or 'no'} change{'s' * (len(said) != 1)}",
+        f"{file.relative_to(ROOT)}: {len(said) or 'no'} change{'s' * (len(said) != 1)}",
         sep="\n",
     )
     return 0

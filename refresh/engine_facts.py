@@ -1,10 +1,12 @@
 """What a release of vLLM says of itself on GPUs: PYTHON is that of an environment with its wheel for CUDA (`make engine`).
 
-What stands above the line in the file is written by hand; a new release begins with that of the newest one.
+What stands outside of the two lines in a file is written by hand, and what it has is not asked. A new release begins with what is
+written of the newest one.
 """
 
 import json
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,32 +15,35 @@ from refresh import ROOT
 
 FILE = ROOT / "components" / "eks_inference" / "catalog" / "engine_facts"
 
-LINE = "# ---------------------------------------------------------- asked of the engine: make refresh TABLE=engine_facts"
+BEGIN = "# ------------------------------------------------------------- asked of the engine: make refresh TABLE=engine_facts\n"
+END = "# ------------------------------------------------------------------------------------------------------ by hand\n"
 _WIDTH = 125
 
 
-def file(python: str) -> Path:
-    return _file(_said(python)["release"])
+def file_of(python: str) -> Path:
+    return FILE / f"vllm-{_said(python)['release']}.toml"
 
 
 def table(python: str) -> str:
-    said = _said(python)
+    ours = file_of(python)
     releases = sorted(FILE.glob("vllm-*.toml"), key=lambda one: version_numbers(one.stem.partition("-")[2]))
-    ours = _file(said.pop("release"))
-    by_hand = (ours if ours.exists() else releases[-1]).read_text("utf-8").partition(LINE)[0]
-    return f"{by_hand}{LINE}\n{rendered(said)}"
+    before, _, rest = (ours if ours.exists() else releases[-1]).read_text("utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    return f"{before}{BEGIN}{rendered(_said(python), without=after)}{END}{after}"
 
 
-def rendered(said: dict[str, Any]) -> str:
-    """Returns the part of the file that the engine says, as TOML."""
+def rendered(said: dict[str, Any], without: str = "") -> str:
+    """Returns what the engine says as TOML, except back ends that ``without`` has."""
     lines = [_line(name, value) for name, value in said.items() if isinstance(value, list)]
     lines += ["", "[quantization]", *(_line(name, value) for name, value in said["quantization"].items())]
-    for name, row in said["attention"].items():
+    for name, row in sorted(said["attention"].items()):
+        if f"[attention.{name}]" in without:
+            continue
         lines += ["", f"[attention.{name}]", *(["latent = true"] if row["latent"] else []), _line("dtypes", row["dtypes"])]
         lines += [_line("head_sizes", row["head_sizes"])] if row["head_sizes"] else []
         lines += [_line(f"also.{need}", gpus) for need, gpus in row["also"].items()]
         lines += [_line(f'kv."{gpu}"', types) for gpu, types in row["kv"].items()]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", ""])
 
 
 def _line(name: str, value: list[Any]) -> str:
@@ -53,10 +58,7 @@ def _line(name: str, value: list[Any]) -> str:
     return "\n".join([f"{name} = [", *(f"    {one}" for one in (*rows, row)), "]"])
 
 
-def _file(release: str) -> Path:
-    return FILE / f"vllm-{release}.toml"
-
-
+@cache
 def _said(python: str) -> dict[str, Any]:
     asked = [python, "-m", "refresh.engine.facts", Path(python).parents[1] / "libcuda.so.1"]
     answer = subprocess.run(asked, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)

@@ -28,8 +28,8 @@ HEADS = (64, 72, 80, 96, 112, 120, 128, 192, 256, 512)
 LATENT = 576
 """Width of what models with latent attention keep."""
 KV_TYPES = [one for one in CacheDType.__args__ if not one.endswith("_ds_mla") and one not in ("fp8_inc",)]
-OTHERS = ("AMX", "CPU", "CUSTOM", "HPC", "NO_", "ROCM", "TORCH", "XPU")
-"""Back ends for other hardware, and of packages that the image does not have, by the beginning of their names."""
+OTHERS = ("AMX", "CPU", "CUSTOM", "HPC", "NO_", "ROCM", "TORCH", "TRITON_FLASH", "XPU")
+"""How names of back ends begin that are for other hardware or absent packages, or that models choose by themselves."""
 NEEDS = {"sinks": "has_sink", "images": "use_mm_prefix", "prefill_context": "use_pcp", "decode_context": "use_dcp"}
 
 
@@ -67,7 +67,7 @@ def _method(name: str) -> tuple[list[str], bool] | None:
 
 
 def _back_end(one: AttentionBackendEnum) -> dict[str, Any] | None:
-    if one.name.startswith(OTHERS):
+    if one.name.startswith(OTHERS) or one.name.endswith("DIFFKV"):
         return None
     try:
         made = one.get_class()
