@@ -51,7 +51,7 @@ _MXFP4 = {
     "quant_method": "mxfp4",
     "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"],
 }
-_CHECKPOINTS = {**CHECKPOINTS, "mxfp4": _MXFP4}
+_CHECKPOINTS = {**CHECKPOINTS, "modelopt": CHECKPOINTS["modelopt-fp8"], "mxfp4": _MXFP4}
 
 
 def config_of(model: Model) -> dict[str, Any]:
