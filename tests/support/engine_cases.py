@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.instances import InstanceType, instance_type
 from eks_inference.catalog.models import find_model, models
+from eks_inference.faults import SpecError
 from eks_inference.rules import Judgement, Rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.memory import MemoryUse, server_memory
@@ -80,8 +81,8 @@ class Asked:
     def ours(self) -> "Ours":
         try:
             subjects = self._subjects
-        except ValidationError as error:
-            return Ours("refused", {"spec": "; ".join(one["msg"] for one in error.errors())})
+        except (ValidationError, SpecError) as error:
+            return Ours("refused", {"spec": str(error)})
         refused, unjudged = {}, {}
         for rule, place in rules_of(tuple(type(one) for one in subjects)):
             for one in rule.judge(subjects[place]):
