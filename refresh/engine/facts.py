@@ -40,7 +40,7 @@ def main() -> None:
             {
                 "release": importlib.metadata.version("vllm"),
                 "no_float16": sorted(sys.modules["vllm.config.model"]._FLOAT16_NOT_SUPPORTED_MODELS),
-                "of_checkpoints": sorted(name for name, (_, files) in methods.items() if files),
+                "of_checkpoints": sorted(name for name, (_, read) in methods.items() if read),
                 "reasoning_parsers": sorted(vllm.reasoning._REASONING_PARSERS_TO_REGISTER),
                 "quantization": {name: dtypes for name, (dtypes, _) in sorted(methods.items()) if dtypes},
                 "attention": {name: row for one in AttentionBackendEnum if (row := _back_end(one)) for name in (one.name,)},
@@ -54,7 +54,7 @@ def _named(dtypes: Any) -> list[str]:
 
 
 def _method(name: str) -> tuple[list[str], bool] | None:
-    """Types of arithmetic of a quantization, and whether it reads what the checkpoint's folder says of it."""
+    """Types of arithmetic of a quantization, and whether it needs what a checkpoint says."""
     try:
         found = quantization.get_quantization_config(name)
     except Exception as error:
@@ -63,6 +63,10 @@ def _method(name: str) -> tuple[list[str], bool] | None:
     ask = found.get_supported_act_dtypes
     # Some are methods of what a checkpoint configures, of which they read nothing.
     dtypes = _named(ask() if inspect.ismethod(ask) else ask(None))
+    try:
+        found()  # as get_quant_config does where no file is to be read
+    except TypeError:
+        return dtypes, True
     return dtypes, bool(found.get_config_filenames())
 
 

@@ -205,15 +205,15 @@ def _unserved(model: Model, instance: InstanceType, engine: EngineProfile, degre
     facts, has, quantization = engine_facts(engine.vllm), instance.compute_capability, model.quantization
     if facts is None or has is None:
         return ""
-    dtype, on = resolved_dtype(engine.vllm, "auto", model, has), f"on compute capability {has[0]}.{has[1]}"
-    if model.kv_rank and has < facts.mla_prefill:
-        return f"vLLM {engine.vllm} cannot process prompts of latent attention {on}"
+    dtype, least = resolved_dtype(engine.vllm, "auto", model, has), facts.mla_prefill
+    if model.kv_rank and has < least:
+        return f"latent attention needs compute capability {least[0]}.{least[1]}"
     if quantization and dtype not in facts.quantization.get(quantization.method, (dtype,)):
-        return f"{model.architecture} is computed in {dtype} {on}, which {quantization.method} does not take"
+        return f"{model.architecture} is in {dtype} there, and {quantization.method} is not"
     if quantization and quantization.method in facts.unaligned:
-        for what, width, unit in inputs_in_groups(model, degree):
+        for _, width, unit in inputs_in_groups(model, degree):
             if width % (degree * unit):
-                return f"{what}: {width} / {degree} is no multiple of {unit}"
+                return f"width {width} / {degree} is no multiple of {unit}"
     return ""
 
 
