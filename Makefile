@@ -61,7 +61,7 @@ envoy: .venv/.dev .venv-envoy/.ready ## Run the real Envoy, which is the proxy o
 	ENVOY=$(CURDIR)/.venv-envoy/bin/envoy $(BIN)/python -m pytest $(WORKERS) tests/test_endpoint_proxy.py tests/test_endpoint_picker.py
 
 engine: .venv/.dev .venv-engine/libcuda.so.1 ## Ask the start-up code of the real vLLM about COUNT servers drawn by SEED; 6 GB, and a C compiler
-	ENGINE=$(CURDIR)/.venv-engine/bin/python SEED=$(SEED) COUNT=$(COUNT) $(BIN)/python -m pytest tests/test_engine.py
+	ENGINE=$(CURDIR)/.venv-engine/bin/python SEED=$(SEED) COUNT=$(COUNT) $(BIN)/python -m pytest tests/test_engine_start.py
 
 soak: .venv/.dev ## Repeat a TIER (router, cluster, …) TIMES over, with LOAD=1 on a busy machine, and tell what did not always pass
 	@$(BIN)/python tests/support/soak.py $(TIER) $(TIMES) $(LOAD)

@@ -17,6 +17,7 @@ from eks_inference.rules import Finding, findings
 from eks_inference.serving.engine_environment import engine_environment
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.feasibility import Fit, Split, engines_for, feasibility, largest, usual_lengths
+from eks_inference.serving.linear_backend import backend_settings
 from eks_inference.serving.reserved import USUAL_SEQUENCES
 from eks_inference.serving.rules.servers import server_rules
 from vectors.neuron import llama3
@@ -56,6 +57,7 @@ def served(
         cpu_millis=mine.cpu_millis,
         memory_mib=mine.memory_mib,
         scheduler=split.scheduler,
+        arguments=tuple(f"--{name}={value}" for name, value in backend_settings(profile.vllm, instance, (), wanted).items()),
     )
 
 

@@ -290,7 +290,7 @@ def test_idle_workers_outlive_a_lull() -> None:
         ({"worker": {"instance_type": "g5.xlarge"}}, r"g5\.xlarge has no Neuron devices"),
         ({"worker": {"min": 2}}, "min 2 <= initial 1 <= max 3 does not hold"),
         ({"replicas": {"min": 4}}, "min 4 is more than max 3"),
-        ({"engine": "neuron-2.29"}, r"nearest: .*neuron-2\.28-vllm-0\.13"),
+        ({"engine": "neuron-2.29"}, r"nearest: neuron-2\.26-vllm-0\.9"),
         ({"engine": "neuron-2.26-vllm-0.9"}, "ray_version: no Ray release is known to go with engine"),
         ({"model": {"id": "Meta-Llama-3-8B-Instruct"}}, "has a wrong form"),
         ({"extra_args": {"--dtype": "float16"}}, "has a wrong form"),

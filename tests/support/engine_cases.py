@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from eks_inference.catalog.architectures import architectures
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.instances import InstanceType, instance_type
 from eks_inference.catalog.models import find_model, models
@@ -188,9 +189,11 @@ def _varied(draw: random.Random, published: Mapping[str, Any]) -> dict[str, Any]
     config = copy.deepcopy(dict(published))
     config.pop("auto_map", None)
     text = config.get("text_config", config)
+    # Repositories say it; files that were copied for tests may not, and defaults depend on the release of transformers.
+    config.setdefault("tie_word_embeddings", architectures()[text["model_type"]].tied)
     if draw.random() < 0.7:
         # A model that fits small machines, and a case that takes a second.
-        layers = draw.choice((4, 6, 8))
+        layers = draw.choice((6, 8))
         text["num_hidden_layers"] = layers
         if "layer_types" in text:
             text["layer_types"] = text["layer_types"][:layers]

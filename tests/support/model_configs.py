@@ -40,6 +40,7 @@ FURTHER: Mapping[str, Mapping[str, Any]] = {
     "gemma3_text": {"hidden_activation": "gelu_pytorch_tanh"},
     "glm4_moe": {"num_experts_per_tok": 8, "n_group": 1, "topk_group": 1, "use_qk_norm": True, "partial_rotary_factor": 0.5},
     "gpt_oss": {"num_experts_per_tok": 4},
+    "mistral": {"sliding_window": None},
     "mixtral": {"num_experts_per_tok": 2, "sliding_window": None},
     "opt": {"do_layer_norm_before": True, "activation_function": "relu"},
     "phi3": {"pad_token_id": 3},
@@ -65,7 +66,6 @@ def config_of(model: Model) -> dict[str, Any]:
         "tie_word_embeddings": model.tied_embeddings,
         "bos_token_id": 1,
         "eos_token_id": 2,
-        **FURTHER.get(model.architecture, {}),
     }
     for name, key in names.items():
         if value := getattr(model, name, None):
@@ -87,7 +87,7 @@ def config_of(model: Model) -> dict[str, Any]:
         method = model.quantization.method
         blocks = method == "fp8" and model.quantization.group
         found["quantization_config"] = dict(_CHECKPOINTS["fp8-blocks" if blocks else method])
-    return {key: value for key, value in found.items() if value is not None}
+    return {**FURTHER.get(model.architecture, {}), **{key: value for key, value in found.items() if value is not None}}
 
 
 def differences(model: Model) -> dict[str, tuple[Any, Any]]:

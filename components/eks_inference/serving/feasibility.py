@@ -14,6 +14,7 @@ from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.kernels import kernel
 from eks_inference.catalog.models import Model
 from eks_inference.catalog.reported import reports
+from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.nodes import share
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.memory import GIB, TIGHT, Limit, MemoryUse, gib, server_memory
@@ -191,13 +192,16 @@ def _cautions(model: Model, instance: InstanceType, devices: int, degree: int) -
 
 
 def _without_kernel(model: Model, instance: InstanceType, engine: EngineProfile) -> str:
-    """Says that the engine has no kernel for a quantized checkpoint on these GPUs; empty where it has, or nobody knows."""
-    has = instance.compute_capability
-    known = kernel(model.quantization, engine.vllm) if model.quantization and has else None
-    if known is None or has is None or known.serves(has):
+    """Says that the engine does not know how a checkpoint is quantized, or has no kernel for it on these GPUs; else empty."""
+    has, quantization = instance.compute_capability, model.quantization
+    if quantization is None or has is None:
         return ""
-    of = "" if model.quantization is None else model.quantization.method
-    return f"vLLM {engine.vllm} has no kernel for {of} on compute capability {has[0]}.{has[1]}"
+    release, known = vllm_releases().get(engine.vllm), kernel(quantization, engine.vllm)
+    if release and quantization.method not in release.quantizations:
+        return f"vLLM {engine.vllm} knows no quantization '{quantization.method}'"
+    if known is None or known.serves(has):
+        return ""
+    return f"vLLM {engine.vllm} has no kernel for {quantization.method} on compute capability {has[0]}.{has[1]}"
 
 
 def _unserved(model: Model, instance: InstanceType, engine: EngineProfile, degree: int) -> str:

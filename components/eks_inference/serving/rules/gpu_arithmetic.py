@@ -119,6 +119,10 @@ def _kernel(server: ServingFacts, quantization: Quantization, path: Path) -> Ite
         yield not_judged("kernel", method, path, why=why, fix="look at the log of vLLM when it starts")
     if (needed := linear_backend.needed(server.engine.vllm, server.instance, quantization)) and known.serves(has):
         yield _selected(server, method, needed, path)
+    elif (given := linear_backend.chosen(server.arguments)) != "auto":
+        why = f"which kernels of {given} compute {method} on which GPUs is not known here"
+        path = server.at_flag("linear-backend")
+        yield not_judged("linear-backend", given, path, why=why, fix="leave it out, or look at the log of vLLM when it starts")
 
 
 def _selected(server: ServingFacts, method: str, needed: LinearBackend, path: Path) -> Judgement:
