@@ -13,7 +13,7 @@ LONGEST = ("test_replay.py", "test_rollout.py", "test_simulate.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest begin first. A replay takes five minutes, in which it mostly waits and other files run beside it."""
+    """The longest begin first. A replay takes seven minutes, in which it mostly waits and other files run beside it."""
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
 
 
