@@ -1,4 +1,4 @@
-"""The autoscaler of gpu-opt350m, replayed: real Prometheus, real controller. One replay of under seven minutes serves all tests."""
+"""The autoscaler of gpu-opt350m, replayed: real Prometheus, real controller. One replay of seven minutes serves all tests."""
 
 import json
 import subprocess
