@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from cluster.shipped import Asked, balancers
+from cluster.shipped import balancers
 from conftest import ROOT
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
-from eks_inference_tools.simulate.simulation import simulation
+from eks_inference_tools.simulate.simulation import rolled_out, simulation
 from readme import blocks
 from stackgraph.graph.document import Graph
 from variants import recorded_with
@@ -50,6 +50,7 @@ def test_routes_of_a_gateway_are_admitted_by_the_definitions_of_its_project(tool
         if block.language == "yaml" and "gateway_api" in (found := yaml.safe_load(block.text))
     )
     shown["gateway_api"]["routes"] = {"triton-server": {"path": "/triton", "grpc_host": "grpc.example.com"}}
-    ran = Asked(recorded_with(shown, "gpu-opt350m"), toolchain, {}).ran()
-    assert ran.report.is_well
-    assert ran.report.admission.origins["CRD of gateway-api v1.6.3"] == 2
+    with simulation(recorded_with(shown, "gpu-opt350m"), toolchain) as simulated:
+        report = rolled_out(simulated)
+    assert report.is_well
+    assert report.admission.origins["CRD of gateway-api v1.6.3"] == 2
