@@ -44,7 +44,7 @@ cluster-tools: .venv/.runtime ## Build the Kubernetes binaries for `simulate` fr
 	@$(BIN)/eks-inference cluster-tools
 
 cluster: .venv/.dev cluster-tools ## All tests on a real control plane; needs Go, and about 15 minutes the first time
-	$(BIN)/python -m pytest -m cluster -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m cluster -n 3 --dist loadfile --no-loadscope-reorder tests/eks_inference_tools/cluster
 
 lint: .venv/.dev ## Style and types
 	$(BIN)/ruff check .

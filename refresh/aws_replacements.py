@@ -253,7 +253,10 @@ def table(index: str, version: str, date: str) -> str:
             row["may"] = may
         rows[token] = row
         unplaced += [f"{token}: no property {name}" for name in missing]
-    head = {"source": f"hashicorp/terraform-provider-aws v{version}, ForceNew and RequiresReplace", "date": date}
+    head = {
+        "source": f"hashicorp/terraform-provider-aws v{version.removeprefix('v')}, ForceNew and RequiresReplace",
+        "date": date,
+    }
     lines = ",\n".join(f"  {json.dumps(token)}: {json.dumps(row)}" for token, row in sorted(rows.items()))
     print(*unplaced, sep="\n")
     return f'{json.dumps(head)[:-1]}, "types": {{\n{lines}\n}}}}\n'

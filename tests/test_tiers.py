@@ -52,6 +52,12 @@ def test_no_file_is_thorough_as_a_whole() -> None:
     assert {name for name, found in tiers().items() if found == {"make thorough"}} == WHOLE.keys()
 
 
+def test_make_cluster_names_the_folder_of_its_tests() -> None:
+    folder = "eks_inference_tools/cluster"
+    assert {name for name, found in tiers().items() if "make cluster" in found} == {name for name in tiers() if folder in name}
+    assert f"tests/{folder}\n" in (ROOT / "Makefile").read_text("utf-8")
+
+
 ROWS = re.findall(
     r"^\| ([^|]+) \| [^|]+ \| ([^|]+) \| ([^|]+) \|$",
     (ROOT / "docs" / "architecture.md").read_text("utf-8").partition("## Where proof comes from")[2],

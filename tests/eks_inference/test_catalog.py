@@ -22,7 +22,7 @@ from eks_inference.catalog.engines import EngineProfile, engine
 from eks_inference.catalog.generations import Generation
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
 from eks_inference.catalog.models import Model, find_model, model
-from eks_inference.catalog.tables import PROVENANCE, rows, table, version_numbers
+from eks_inference.catalog.tables import PROVENANCE, nearest, rows, table, version_numbers
 
 FILES = sorted(path.name for path in tables.FOLDER.glob("*.toml"))
 ALL_TYPES = sorted(instance_types().values(), key=lambda one: one.name)
@@ -862,3 +862,7 @@ def test_an_engine_that_unpacks_a_checkpoint_holds_it_in_two_bytes_and_is_told_t
 def test_what_has_a_price_in_capacity_blocks_only_needs_a_reservation():
     blocks = {type_ for row in rows(table("prices.toml")["blocks_only"]).values() for type_ in row["types"]}
     assert {one.name for one in instance_types().values() if one.needs_reservation} == blocks
+
+
+def test_at_most_three_names_are_near_and_case_does_not_count() -> None:
+    assert nearest("LLAMA", ["llama", "llamas", "a llama", "llama2", "qwen"]) == ["llama", "llamas", "llama2"]

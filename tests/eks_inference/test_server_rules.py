@@ -1,6 +1,7 @@
 """Rules about model servers, beyond one passing and one failing vector each: their cases, borders and severities."""
 
 import json
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -26,9 +27,10 @@ from eks_inference.serving.rules.engine_flags import (
     flags_have_their_values,
     stack_s_own_are_left_alone,
 )
+from eks_inference.serving.rules.gpu import gpu_has_the_dtype
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.spec import EngineName
-from vectors.gpu import gpu_server
+from vectors.gpu import gpu_server, t4_server
 from vectors.neuron import llama3, requests
 from vectors.serving import gpu, on, server, trn2
 
@@ -587,3 +589,11 @@ def test_stages_take_gpus_of_the_pod() -> None:
         flags = {"pipeline-parallel-size": stages}
         subject = gpu_server(tensor_parallel=2, devices=4, arguments=(f"--pipeline-parallel-size={stages}",), extra_args=flags)
         assert [one.holds for one in judged(rule, subject)] == [True, True, holds]
+
+
+@pytest.mark.parametrize(("made", "unjudged"), [(gpu_server, False), (t4_server, True)])
+def test_the_type_of_an_unknown_model_matters_only_to_gpus_without_bfloat16(made: Any, unjudged: bool) -> None:
+    server = made(model=None)
+    (found,) = gpu_has_the_dtype.judge(replace(server, engine=replace(server.engine, vllm="0.8.5")))
+    assert bool(found.unjudged) == unjudged
+    assert unjudged or found.holds

@@ -9,9 +9,11 @@ import yaml
 
 from conftest import ROOT
 from eks_inference.faults import SpecError
+from eks_inference.serving.rules.neuron import no_core_is_idle
 from eks_inference.stack.check import Verdict, check_spec
 from eks_inference.stack.reading import parse_stack
 from golden import assert_golden
+from vectors.neuron import llama3
 
 SOURCES = ("inf2-llama2", "inf2-llama3", "gpu-opt350m", "trn2-di", "trn2-di-pair")
 
@@ -75,6 +77,12 @@ def test_twelve_devices_with_two_cores_in_use_leave_eleven_idle():
     worker = {"pool": "inferentia-inf2", "instance_type": "inf2.48xlarge", "devices": 12}
     found = verdict("inf2-llama3", servers__vllm_llama3_inf2__worker=worker, servers__vllm_llama3_inf2__replicas={"max": 1})
     assert broken(found)["NEU004"] == "warning"
+
+
+def test_a_model_on_one_core_leaves_the_other_of_its_device_idle():
+    (judgement,) = no_core_is_idle.judge(llama3(tensor_parallel=1))
+    assert not judgement.holds
+    assert judgement.message == "1 of the 2 NeuronCores of a pod are idle"
 
 
 def test_a_tensor_parallel_degree_of_24_does_not_divide_the_heads():

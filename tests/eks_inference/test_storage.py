@@ -160,6 +160,13 @@ def test_a_disk_of_a_model_that_the_catalog_does_not_know_is_told_as_not_judged(
     assert not list(rules.has_room.judge(unlimited))
 
 
+def test_a_zone_without_a_subnet_is_told_as_it_was_given() -> None:
+    (judgement,) = rules.subnets_where_it_is.judge(
+        store_facts(LustreStoreSpec(kind="fsx_lustre", zone_id="use2-az3"), network_zone_ids=("use2-az1",), pools={})
+    )
+    assert (judgement.holds, judgement.given, judgement.allowed) == (False, "use2-az3", "use2-az1")
+
+
 def test_what_has_no_size_has_room_and_what_is_everywhere_is_near() -> None:
     everywhere = store_facts(
         EfsStoreSpec(),

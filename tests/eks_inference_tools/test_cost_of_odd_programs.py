@@ -244,6 +244,13 @@ def test_ingresses_of_one_group_share_a_load_balancer(groups: tuple[str, str], b
     assert len(amounts(costs(made), "application_load_balancer")) == balancers
 
 
+def test_a_load_balancer_costs_the_same_at_every_scale() -> None:
+    service = kubernetes("core/v1:Service", "service", {"spec": {"type": "LoadBalancer"}})
+    found = costs([service, replace(INGRESS, inputs={"spec": {"ingressClassName": "alb"}})])
+    for item in ("network_load_balancer", "application_load_balancer"):
+        assert amounts(found, item) == [(1, 1, 1)]
+
+
 def test_what_the_program_only_reads_costs_nothing() -> None:
     service = kubernetes("core/v1:Service", "service", {"spec": {"type": "LoadBalancer"}})
     claim = kubernetes("core/v1:PersistentVolumeClaim", "claim", {"spec": {}})

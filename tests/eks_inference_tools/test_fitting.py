@@ -91,6 +91,7 @@ def test_the_json_has_every_row_and_every_refusal(capsys: pytest.CaptureFixture[
     kinds = {(row["kind"], row["engine"].partition("-")[0]) for row in document["fits"]}
     assert kinds == {("vllm", "cuda"), ("triton", "triton"), ("vllm", "neuron"), ("ray_serve_vllm", "neuron")}
     assert all(row["usd_per_hour_and_pod"] == row["usd_per_hour"] / row["pods_per_node"] for row in document["fits"])
+    assert {row["price_kind"] for row in document["fits"]} == {"on demand"}
     assert all(one["rule"] or one["reason"] for one in document["refused"])
 
 

@@ -17,6 +17,7 @@ from stackgraph.graph.document import Graph, Resource
 from stackgraph.recorder.recording import record
 from vectors.graph import (
     BLOCK_TEMPLATE,
+    BUCKET,
     EFA_GROUP,
     ISOLATED,
     NEURON_CHART,
@@ -969,3 +970,9 @@ def test_nodes_that_a_provider_of_another_region_makes_are_refused(forgotten: st
     (tmp_path / "__main__.py").write_text(text.replace(forgotten, '"size": 1},') if forgotten else text)
     judged = GraphFacts(record(tmp_path, config={"aws:region": "us-east-1"}))
     assert [finding.judgement.resource.rpartition("::")[2] for finding in found(judged, "EKS003")] == refused
+
+
+def test_only_stores_of_the_stack_outlive_it() -> None:
+    policy = resource("aws:s3/bucketPolicy:BucketPolicy", "policy", options={"retainOnDelete": True})
+    read = resource(BUCKET, "weights", options={"retainOnDelete": True, "read": {"id": "weights"}})
+    assert not messages(GraphFacts(Graph("demo", "dev", (policy, read))), "KEP001")

@@ -237,6 +237,12 @@ def test_a_command_about_one_cluster_takes_the_named_one():
     assert part_of(graph(east, by(east, "gp2")).graph, None).named("gp2")
 
 
+def test_two_clusters_of_one_name_cannot_be_told_apart():
+    made = [resource(CLUSTER, name, {"name": "same"}) for name in ("east", "west")]
+    with pytest.raises(ProblemsFound, match="has 2 clusters of this name, and they cannot be told apart"):
+        part_of(graph(*made).graph, "same")
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("command", ["verify", "simulate"])
 def test_commands_say_that_a_program_has_several_clusters(tmp_path, monkeypatch, capsys, command: str):

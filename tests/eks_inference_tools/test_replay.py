@@ -531,6 +531,19 @@ def test_a_replay_that_brings_nothing_about_proves_nothing() -> None:
     assert failing(resting) == set(NAMES.values()) - {NAMES["nan"]}
 
 
+def test_a_machine_that_stalls_is_given_its_stall() -> None:
+    """What comes late by as long as the samples were kept waiting, too, is in time."""
+
+    def sees_after(seconds: int, *, stall: int) -> set[str]:
+        blind = edited(lambda sample: {"active": False}, last=subject().limits.blind_seconds + seconds)
+        return failing([sample for sample in blind if not 50 < sample.at < 50 + stall])
+
+    assert NAMES["missing"] not in sees_after(12, stall=1)
+    assert NAMES["missing"] in sees_after(13, stall=1)
+    assert NAMES["missing"] not in sees_after(31, stall=20)
+    assert NAMES["missing"] in sees_after(32, stall=20)
+
+
 def test_while_no_pod_answers_nobody_expects_the_autoscaler_to_see() -> None:
     assert NAMES["missing"] not in failing(edited(lambda s: {"silent": frozenset(s.ready), "active": False}, 380))
 

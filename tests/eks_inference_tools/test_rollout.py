@@ -10,6 +10,7 @@ import pytest
 from conftest import recorded
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
+from eks_inference_tools.simulate.rollout import walk
 from eks_inference_tools.simulate.rollout.changes import images_in, next_image, with_other_images
 from eks_inference_tools.simulate.rollout.readiness import WAIT_FOR, is_awaited, is_removal_awaited, unsettled, waits_for
 from eks_inference_tools.simulate.rollout.rollout import create, delete, settle, update
@@ -17,8 +18,13 @@ from eks_inference_tools.simulate.world.objects import SKIP_AWAIT, ClusterObject
 
 Manifest = dict[str, Any]
 
-QUIET_SECONDS = 0.5
 DONE = {"startTime": "2025-01-01T00:00:00Z", "conditions": [{"type": "Complete", "status": "True"}]}
+
+
+@pytest.fixture(autouse=True)
+def soon_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody here comes late."""
+    monkeypatch.setattr(walk, "QUIET_SECONDS", 0.5)
 
 
 # -- an API server in memory -----------------------------------------------------------------------------------------------------
@@ -144,7 +150,7 @@ def test_what_depends_on_a_chart_waits_for_what_stands_in_for_it():
     behind = ClusterObject(behind.urn, behind.manifest, frozenset({"chart"}), behind.title)
     stands_in = job("stands-in").manifest
     objects, stood_in = [behind, thing("first")], {"chart": [stands_in]}
-    stalled = create(memory.plane, objects, [chart], stood_in=stood_in, quiet_seconds=QUIET_SECONDS)
+    stalled = create(memory.plane, objects, [chart], stood_in=stood_in)
     assert memory.calls == ["apply first", "apply stands-in"]
     (stall,) = stalled.stalls
     assert (stall.title, stall.behind) == ("chart monitoring: Job demo/stands-in", ("ConfigMap demo/behind",))
@@ -167,7 +173,7 @@ def test_deletion_goes_the_other_way_and_looks_for_what_is_left():
     assert create(memory.plane, stack).is_complete
     pod = {"kind": "Pod", "metadata": {"name": "left-over", "namespace": "demo"}}
     memory.live["pods", "left-over"] = pod
-    (stall,) = delete(memory.plane, stack, quiet_seconds=QUIET_SECONDS).stalls
+    (stall,) = delete(memory.plane, stack).stalls
     assert stall.waits_for == "still there: Pod demo/left-over"
 
 
@@ -190,7 +196,7 @@ def test_what_is_held_holds_what_it_depends_on():
     stack[1].manifest["metadata"]["finalizers"] = ["example.com/one"]
     assert create(memory.plane, stack).is_complete
     memory.held.add("held")
-    outcome = delete(memory.plane, stack, quiet_seconds=QUIET_SECONDS)
+    outcome = delete(memory.plane, stack)
     (stall,) = outcome.stalls
     assert stall.waits_for == "it is not gone yet, held by example.com/one"
     assert outcome.unreached == ("ConfigMap demo/first", "what objects leave behind")
@@ -212,7 +218,7 @@ def test_a_refusal_ends_its_branch():
 def test_what_needs_a_namespace_is_tried_again():
     memory = Memory()
     memory.refusals["early"] = ApiRefusal(404, "NotFound", 'namespaces "demo" not found')
-    (stall,) = create(memory.plane, [thing("early")], quiet_seconds=QUIET_SECONDS).stalls
+    (stall,) = create(memory.plane, [thing("early")]).stalls
     assert stall.waits_for == 'namespaces "demo" not found'
 
     tries = []
@@ -329,7 +335,7 @@ def test_settling_includes_what_pulumi_does_not_wait_for():
     skipped = job("job")
     skipped.manifest["metadata"]["annotations"] = {SKIP_AWAIT: "true"}
     assert create(memory.plane, [skipped]).is_complete
-    (stall,) = settle(memory.plane, [skipped], quiet_seconds=QUIET_SECONDS).stalls
+    (stall,) = settle(memory.plane, [skipped]).stalls
     assert stall.title == "Job demo/job"
     memory.statuses["job"] = DONE
     assert settle(memory.plane, [skipped]).is_complete

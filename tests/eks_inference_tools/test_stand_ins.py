@@ -176,6 +176,15 @@ def test_a_group_has_as_many_workers_as_its_bounds_and_the_first_replicas_ask_fo
     assert len(names) == len(set(names)) == 1 + workers
 
 
+def test_a_group_without_bounds_has_as_many_workers_as_it_says(ray: Object):
+    config_of(ray)["enableInTreeAutoscaling"] = False
+    group = group_of(ray)
+    del group["minReplicas"], group["maxReplicas"]
+    for count in (0, 7):
+        group["replicas"] = count
+        assert len(cluster_pods(wanted_cluster(ray))) == 1 + count
+
+
 def test_the_autoscaler_adds_a_worker_for_each_replica_that_the_others_have_no_room_for(ray: Object):
     serve = yaml.safe_load(ray["spec"]["serveConfigV2"])
     serve["applications"][0]["deployments"][0]["autoscaling_config"]["min_replicas"] = 3

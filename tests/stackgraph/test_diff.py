@@ -20,6 +20,7 @@ from stackgraph.diff.comparing import ABSENT, differences, opened
 from stackgraph.diff.dangers import dangers, is_wide
 from stackgraph.diff.domain import ComparedDomain, Danger, Weight
 from stackgraph.diff.graphs import ResourceChange, StackDiff, compare
+from stackgraph.diff.replacements import replacing, rows
 from stackgraph.diff.stack_files import StackFile
 from stackgraph.diff.telling import property_lines
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource
@@ -529,3 +530,9 @@ def test_the_base_with_the_diff_applied_is_the_head(seed):
     assert found.keys() == expected.keys()
     assert {urn: (found[urn], expected[urn]) for urn in expected if found[urn] != expected[urn]} == {}
     assert ABSENT not in found.values()
+
+
+def test_a_path_leads_nowhere_through_a_list_that_it_does_not_name() -> None:
+    before, after = ({"spec": [{"matchLabels": {"app": name}}]} for name in "ab")
+    assert ("spec", "selector") in rows("kubernetes:apps/v1:Deployment")[0].replace
+    assert not list(replacing("kubernetes:apps/v1:Deployment", before, after, {}))

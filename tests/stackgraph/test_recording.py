@@ -11,9 +11,11 @@ import pulumi_aws as aws
 import pulumi_eks as eks
 import pulumi_kubernetes as k8s
 import pytest
+from pulumi.runtime.proto.resource_pb2 import RegisterResourceRequest
 
 from stackgraph.graph.document import Graph
 from stackgraph.problems import ProgramError
+from stackgraph.recorder.options import inherit
 from stackgraph.recorder.recording import record
 
 CONFIG = {"aws:region": "us-west-2"}
@@ -147,6 +149,15 @@ def test_resources_without_a_provider_get_the_default_one_of_their_sdks_version(
     assert provider.type == "pulumi:providers:aws"
     assert provider.name.startswith("default_7_")
     assert provider.inputs["region"] == "us-west-2"
+
+
+@pytest.mark.parametrize(("type_", "reached"), [("aws:ec2/vpc:Vpc", True), ("kubernetes:core/v1:Pod", False)])
+def test_a_resource_inherits_a_provider_of_its_package(type_: str, reached: bool):
+    """As the engine does for languages whose SDK leaves it to that."""
+    parent = RegisterResourceRequest(provider="urn:pulumi:dev::demo::pulumi:providers:aws::mine::id")
+    child = RegisterResourceRequest(type=type_, custom=True)
+    inherit(child, parent)
+    assert bool(child.provider) == reached
 
 
 def test_providers_reach_children_through_components():

@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from cluster.shared_planes import PLANES
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL
 from eks_inference_tools.reading.kinds import NAMESPACES, NODES, PODS, VOLUME_CLAIMS
 from eks_inference_tools.reading.live_objects import Seen, is_leaving, labels_of, name_of
@@ -16,6 +17,7 @@ from eks_inference_tools.simulate.report import Report
 from eks_inference_tools.simulate.rollout.changes import images_in
 from eks_inference_tools.simulate.rollout.walk import Outcome
 from eks_inference_tools.simulate.simulation import Simulation, rolled_out, simulation
+from eks_inference_tools.simulate.stand_ins.load_balancers import LoadBalancers
 from eks_inference_tools.simulate.world.objects import ClusterObject
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at
@@ -82,6 +84,11 @@ def is_held_back(item: ClusterObject) -> bool:
     return at(item.manifest, "spec", "upgradeStrategy", "type") == "None"
 
 
+def balancers(simulated: Simulation) -> set[str]:
+    (controller,) = (part for part in simulated.parts if isinstance(part, LoadBalancers))
+    return controller.balancers
+
+
 # -- once for all tests ----------------------------------------------------------------------------------------------------------
 
 
@@ -107,7 +114,10 @@ class Asked:
         # The graph and not its name: a test may change a stack's settings.
         key = (self.graph.to_json(), frozenset(self.replicas.items()))
         if key not in _ran:
-            with simulation(self.graph, self.toolchain, replicas=self.replicas) as simulated:
+            with (
+                nullcontext() if self.replicas else PLANES.reused(),
+                simulation(self.graph, self.toolchain, replicas=self.replicas) as simulated,
+            ):
                 watched = Watched(**{one.name: getattr(simulated, one.name) for one in fields(Simulation)})
                 _ran[key] = Ran(rolled_out(watched, whole=not self.replicas), watched)
         return _ran[key]

@@ -10,10 +10,11 @@ import pulumi
 import pulumi_kubernetes as k8s
 import pytest
 
+from cluster.shared_planes import SharedPlanes
 from conftest import STACKS, recorded
 from demo_program import program as demo
 from eks_inference.catalog import versions
-from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
+from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.world.admit import Admission, admit
 from eks_inference_tools.simulate.world.objects import cluster_objects, opaque_of
@@ -34,8 +35,8 @@ Edit = Callable[[dict[str, Any]], object]
 
 
 @pytest.fixture(scope="module")
-def plane(toolchain: Toolchain) -> Iterator[ControlPlane]:
-    with control_plane(toolchain) as plane:
+def plane(planes: SharedPlanes, toolchain: Toolchain) -> Iterator[ControlPlane]:
+    with planes.control_plane(toolchain) as plane:
         yield plane
 
 

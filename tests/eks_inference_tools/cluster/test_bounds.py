@@ -1,5 +1,6 @@
 """The bounds of Kubernetes objects on a real API server: they are what it publishes, and what they refuse it refuses."""
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -43,8 +44,8 @@ def graphs() -> tuple[Graph, ...]:
 
 @pytest.fixture(scope="module")
 def objects(plane: ControlPlane, graphs: tuple[Graph, ...]) -> tuple[ClusterObject, ...]:
-    """Every object of the graphs. Their kinds and namespaces are in the control plane."""
-    found = tuple(item for graph in graphs for item in cluster_objects(graph))
+    """Every object of the graphs, once however many have it. Their kinds and namespaces are in the control plane."""
+    found = tuple({json.dumps(item.manifest): item for graph in graphs for item in cluster_objects(graph)}.values())
     install_definitions(plane, found)
     for namespace in sorted({item.namespace for item in found} - {""}):
         plane.api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})

@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from cluster.shipped import Asked
+from cluster.shipped import Asked, balancers
 from conftest import ROOT
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from readme import blocks
@@ -32,5 +32,8 @@ def test_three_servers_behind_one_address_land(toolchain: Toolchain) -> None:
     assert not ran.report.scheduled.pending
     owners = [pod.owner for node in ran.report.scheduled.nodes for pod in node.pods]
     assert owners.count("Deployment llama2/llama2") == 2
+    placed = [pod.name for node in ran.report.scheduled.nodes for pod in node.pods]
+    assert len([name for name in placed if "aws-load-balancer-controller" in name]) == 2
+    assert not balancers(ran.watched), "a load balancer is left behind"
     assert not ran.watched.left
     assert ran.watched.namespaces == {"default", "kube-node-lease", "kube-public", "kube-system"}

@@ -5,11 +5,10 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from cluster.shipped import Asked
+from cluster.shipped import balancers
 from conftest import ROOT
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
-from eks_inference_tools.simulate.simulation import Simulation, simulation
-from eks_inference_tools.simulate.stand_ins.load_balancers import LoadBalancers
+from eks_inference_tools.simulate.simulation import rolled_out, simulation
 from readme import blocks
 from stackgraph.graph.document import Graph
 from variants import recorded_with
@@ -24,20 +23,6 @@ def fronted() -> Graph:
     settings = [yaml.safe_load(block.text) for block in blocks(PAGE) if block.language == "yaml"]
     (shown,) = (one for one in settings if "gateway" in one and "endpoints" not in one)
     return recorded_with(shown, "inf2-llama2")
-
-
-def balancers(simulated: Simulation) -> set[str]:
-    (controller,) = (part for part in simulated.parts if isinstance(part, LoadBalancers))
-    return controller.balancers
-
-
-def test_three_servers_behind_one_address_are_made_changed_and_deleted(toolchain: Toolchain):
-    ran = Asked(fronted(), toolchain, {}).ran()
-    assert ran.report.is_well
-    assert [phase.name for phase in ran.report.phases] == ["create", "update", "delete"]
-    placed = [pod.name for node in ran.report.scheduled.nodes for pod in node.pods]
-    assert len([name for name in placed if "aws-load-balancer-controller" in name]) == 2
-    assert not balancers(ran.watched), "a load balancer is left behind"
 
 
 def test_a_controller_that_goes_first_leaves_the_load_balancer(toolchain: Toolchain):
@@ -65,6 +50,7 @@ def test_routes_of_a_gateway_are_admitted_by_the_definitions_of_its_project(tool
         if block.language == "yaml" and "gateway_api" in (found := yaml.safe_load(block.text))
     )
     shown["gateway_api"]["routes"] = {"triton-server": {"path": "/triton", "grpc_host": "grpc.example.com"}}
-    ran = Asked(recorded_with(shown, "gpu-opt350m"), toolchain, {}).ran()
-    assert ran.report.is_well
-    assert ran.report.admission.origins["CRD of gateway-api v1.6.3"] == 2
+    with simulation(recorded_with(shown, "gpu-opt350m"), toolchain) as simulated:
+        report = rolled_out(simulated)
+    assert report.is_well
+    assert report.admission.origins["CRD of gateway-api v1.6.3"] == 2

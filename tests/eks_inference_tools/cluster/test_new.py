@@ -21,7 +21,6 @@ pytestmark = pytest.mark.cluster
     ("name", "type_", "resource", "taken"),
     [
         ("GPT-OSS-120B", "g6e.12xlarge", GPU_RESOURCE, 2),
-        ("Mixtral-8x7B", "inf2.24xlarge", DEVICE_RESOURCE, 4),
         ("meta-llama/Llama-3.1-70B-Instruct", "trn1.32xlarge", DEVICE_RESOURCE, 8),
     ],
 )

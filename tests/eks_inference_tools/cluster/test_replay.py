@@ -1,90 +1,74 @@
-"""The autoscaler of gpu-opt350m, replayed: real Prometheus, real controller. One replay of eight minutes serves all tests."""
+"""The autoscaler of gpu-opt350m, replayed: real Prometheus, real controller. One replay of seven minutes serves all tests."""
 
 import json
 import subprocess
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from conftest import ROOT, recorded
-from eks_inference_tools.cli import main
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
 from eks_inference_tools.simulate.control_plane.processes import ComponentError
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.replay import prometheus
+from eks_inference_tools.simulate.replay.judge import judge, longest_pause
 from eks_inference_tools.simulate.replay.model import fitted, rows
-from eks_inference_tools.simulate.replay.subject import Subject, subject_of
+from eks_inference_tools.simulate.replay.run import replay
+from eks_inference_tools.simulate.replay.samples import Sample
+from eks_inference_tools.simulate.replay.subject import SYNC_SECONDS, Subject, subject_of
+from stackgraph.graph.document import Graph
+from variants import recorded_with
 
 pytestmark = pytest.mark.cluster
 
-STACK = "gpu-opt350m"
+SOONER = {"servers": {"triton-server": {"autoscaling": {"scale_in_seconds": 90}}}}
+"""Less than as shipped, and longer than the metric reaches back: between two steps its value settles."""
 
 
 @pytest.fixture(scope="module")
-def subject() -> Subject:
-    return subject_of(recorded(STACK))
-
-
-@dataclass(frozen=True)
-class Replayed:
-    code: int
-    document: dict[str, Any]
-    picture: str
+def graph() -> Graph:
+    return recorded_with(SOONER, "gpu-opt350m")
 
 
 @pytest.fixture(scope="module")
-def replayed(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Replayed:
-    folder = tmp_path_factory.mktemp("replay")
-    document, picture = folder / "replay.json", folder / "replay.svg"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(ROOT)
-        code = main(["replay", STACK, "--format", "json", "-o", str(document), "--plot", str(picture)])
-    return Replayed(code, json.loads(document.read_text()), picture.read_text())
+def subject(graph: Graph) -> Subject:
+    return subject_of(graph)
 
 
-def test_every_judgement_holds(replayed: Replayed) -> None:
-    assert [finding for finding in replayed.document["findings"] if not finding["holds"]] == []
-    assert replayed.document["holds"]
-    assert replayed.code == 0
+@pytest.fixture(scope="module")
+def samples(toolchain: Toolchain, graph: Graph, subject: Subject) -> tuple[Sample, ...]:
+    return replay(toolchain, graph, subject, fitted(rows(), subject.limits.target))
 
 
-def test_it_went_out_to_the_maximum_and_back(replayed: Replayed) -> None:
-    replicas = [sample["replicas"] for sample in replayed.document["samples"]]
+def test_every_judgement_holds(samples: tuple[Sample, ...], subject: Subject) -> None:
+    assert [finding for finding in judge(samples, subject.limits) if not finding.holds] == []
+
+
+def test_it_went_out_to_the_maximum_and_back(samples: tuple[Sample, ...]) -> None:
+    replicas = [sample.replicas for sample in samples]
     assert (replicas[0], max(replicas), replicas[-1]) == (1, 4, 1)
 
 
-def test_the_autoscaler_saw_what_prometheus_has(replayed: Replayed) -> None:
+def test_the_autoscaler_saw_what_prometheus_has(samples: tuple[Sample, ...]) -> None:
     """Its own average is one of the averages of the seconds since it last looked."""
-    samples = replayed.document["samples"]
+    since = SYNC_SECONDS + 1 + longest_pause(samples)
     checked = 0
     for number, sample in enumerate(samples):
-        recent = [_average(earlier) for earlier in samples[max(number - 17, 0) : number + 1]]
-        if sample["average"] is not None and None not in recent and len(recent) == 18:
-            assert min(abs(one - sample["average"]) for one in recent) < 0.6, sample
+        recent = list(takewhile(lambda one, sample=sample: one.at > sample.at - since, reversed(samples[: number + 1])))
+        averages = [one.queueing for one in recent]
+        if sample.average is not None and None not in averages and sample.at > since:
+            assert min(abs(one - sample.average) for one in averages if one is not None) < 0.6, sample
             checked += 1
     assert checked > 100
 
 
-def _average(sample: dict[str, Any]) -> float | None:
-    values = (sample["values"] or {}).values()
-    return sum(values) / len(values) if values else None
-
-
-def test_values_under_a_steady_load_are_those_of_the_model(replayed: Replayed, subject: Subject) -> None:
+def test_values_under_a_steady_load_are_those_of_the_model(samples: tuple[Sample, ...], subject: Subject) -> None:
     """Scraped, recorded as a rate and handed on: what comes out is what the simulated servers did."""
-    samples = replayed.document["samples"]
-    before_the_last_step = [sample for sample in samples if sample["replicas"] > 1][-1]
+    before_the_last_step = [sample for sample in samples if sample.replicas > 1][-1]
     model = fitted(rows(), subject.limits.target)
-    expected = model.queueing(before_the_last_step["users"] / before_the_last_step["replicas"])
-    values = before_the_last_step["values"].values()
-    assert sum(values) / len(values) == pytest.approx(expected, rel=0.1)
-
-
-def test_the_picture_is_of_this_replay(replayed: Replayed) -> None:
-    assert "maximum 4" in replayed.picture
-    assert replayed.picture.startswith("<svg ")
+    expected = model.queueing(before_the_last_step.users / before_the_last_step.replicas)
+    assert before_the_last_step.queueing == pytest.approx(expected, rel=0.1)
 
 
 @pytest.fixture(scope="module")

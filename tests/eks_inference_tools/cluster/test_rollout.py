@@ -29,7 +29,6 @@ from stackgraph.graph.values import at
 pytestmark = pytest.mark.cluster
 
 DEVICES = 12
-QUIET_SECONDS = 4.0
 
 Manifest = dict[str, Any]
 
@@ -194,7 +193,7 @@ def test_a_surge_has_no_room_on_a_full_node(plane: ControlPlane, stack: Stack):
     stack.add("v1/Service", "api", "server", spec={"selector": {"app": "server"}, "ports": [{"port": 80}]})
     stack.run("check", "server")
     assert create(plane, stack.all).is_complete
-    stall = only_stall(update(plane, stack.all, stack.with_image("server:2"), quiet_seconds=QUIET_SECONDS))
+    stall = only_stall(update(plane, stack.all, stack.with_image("server:2")))
     assert stall.title == f"Deployment {stack.namespace}/server"
     assert stall.waits_for == "0 of 1 pod of the newest revision is ready"
     assert f"2 Insufficient {DEVICE_RESOURCE}" in stall.words[0]
@@ -205,14 +204,14 @@ def test_a_surge_is_more_than_the_quota(plane: ControlPlane, stack: Stack):
     stack.add("v1/ResourceQuota", "devices", spec={"hard": {f"requests.{DEVICE_RESOURCE}": "4"}})
     stack.serve("server", 4, "devices", surge=1)
     assert create(plane, stack.all).is_complete
-    stall = only_stall(update(plane, stack.all, stack.with_image("server:2"), quiet_seconds=QUIET_SECONDS))
+    stall = only_stall(update(plane, stack.all, stack.with_image("server:2")))
     assert any("exceeded quota: devices" in words for words in stall.words)
 
 
 def test_pod_security_refuses_the_pods(plane: ControlPlane, stack: Stack):
     stack.objects[stack.namespace].manifest["metadata"]["labels"] = {"pod-security.kubernetes.io/enforce": "restricted"}
     stack.serve("server", 1, hostNetwork=True)
-    stall = only_stall(create(plane, stack.all, quiet_seconds=QUIET_SECONDS))
+    stall = only_stall(create(plane, stack.all))
     assert stall.waits_for.startswith("0 of 1 pod")
     assert any('violates PodSecurity "restricted:latest": host namespaces (hostNetwork=true)' in words for words in stall.words)
 
@@ -220,7 +219,7 @@ def test_pod_security_refuses_the_pods(plane: ControlPlane, stack: Stack):
 def test_a_job_comes_before_its_priority(plane: ControlPlane, stack: Stack):
     stack.run("compile", priorityClassName="first")
     stack.add("scheduling.k8s.io/v1/PriorityClass", "first", "compile", value=1000)
-    stall = only_stall(create(plane, stack.all, quiet_seconds=QUIET_SECONDS))
+    stall = only_stall(create(plane, stack.all))
     assert stall.waits_for == "the Job is not complete (0 active, 0 succeeded, 0 failed)"
     assert any("no PriorityClass with name first was found" in words for words in stall.words)
     assert stall.behind == ("PriorityClass first",)
@@ -230,7 +229,7 @@ def test_a_job_waits_for_the_devices_of_a_server_that_stays(plane: ControlPlane,
     stack.serve("server", DEVICES)
     devices = {"resources": {"limits": {DEVICE_RESOURCE: "1"}}}
     stack.run("compile", "server", container=devices)
-    stall = only_stall(create(plane, stack.all, quiet_seconds=QUIET_SECONDS))
+    stall = only_stall(create(plane, stack.all))
     assert stall.title == f"Job {stack.namespace}/compile"
     assert f"2 Insufficient {DEVICE_RESOURCE}" in stall.words[0]
 
@@ -243,7 +242,7 @@ def test_a_volume_is_in_another_zone(plane: ControlPlane, stack: Stack):
     stack.add("v1/PersistentVolumeClaim", "cache", "at-once", spec=claim)
     volume = {"name": "cache", "persistentVolumeClaim": {"claimName": "cache"}}
     stack.serve("server", 1, "cache", volumes=[volume])
-    stall = only_stall(create(plane, stack.all, quiet_seconds=QUIET_SECONDS))
+    stall = only_stall(create(plane, stack.all))
     assert stall.title == f"Deployment {stack.namespace}/server"
     assert "didn't match PersistentVolume's node affinity" in stall.words[0]
 
@@ -251,7 +250,7 @@ def test_a_volume_is_in_another_zone(plane: ControlPlane, stack: Stack):
 def test_a_claim_has_no_class(plane: ControlPlane, stack: Stack):
     claim = {"accessModes": ["ReadWriteOnce"], "storageClassName": "none-such", "resources": {"requests": {"storage": "1Gi"}}}
     stack.add("v1/PersistentVolumeClaim", "cache", spec=claim)
-    stall = only_stall(create(plane, stack.all, quiet_seconds=QUIET_SECONDS))
+    stall = only_stall(create(plane, stack.all))
     assert stall.waits_for == "the claim is Pending, not Bound, and there is no class none-such"
     assert stall.words == ('storageclass.storage.k8s.io "none-such" not found',)
 
@@ -261,7 +260,7 @@ def test_what_pulumi_does_not_wait_for_is_waited_for_in_the_end(plane: ControlPl
     stack.objects["server"].manifest["metadata"]["annotations"] = {SKIP_AWAIT: "true"}
     stack.add("v1/Service", "api", spec={"selector": {"app": "server"}, "ports": [{"port": 80}]})
     assert create(plane, stack.all).is_complete
-    stalls = {stall.title: stall for stall in settle(plane, stack.all, quiet_seconds=QUIET_SECONDS).stalls}
+    stalls = {stall.title: stall for stall in settle(plane, stack.all).stalls}
     assert stalls.keys() == {f"Deployment {stack.namespace}/server", f"Service {stack.namespace}/api"}
     assert stalls[f"Service {stack.namespace}/api"].waits_for == "no ready pod is behind it"
 
@@ -273,7 +272,7 @@ def test_a_second_ray_cluster_has_no_room(plane: ControlPlane, stack: Stack):
         assert outcome.is_complete, outcome
     other = with_other_images(stack.all)
     assert update(plane, stack.all, other).is_complete
-    stall = only_stall(settle(plane, other, quiet_seconds=QUIET_SECONDS))
+    stall = only_stall(settle(plane, other))
     assert stall.title == f"RayService {stack.namespace}/llm"
     assert "its condition UpgradeInProgress is not False" in stall.waits_for
     assert f"Insufficient {DEVICE_RESOURCE}" in stall.words[0]
@@ -282,7 +281,7 @@ def test_a_second_ray_cluster_has_no_room(plane: ControlPlane, stack: Stack):
 def test_a_finalizer_that_nobody_takes_away(plane: ControlPlane, stack: Stack):
     stack.add("v1/ConfigMap", "held", metadata={"finalizers": ["example.com/nobody"]})
     assert create(plane, stack.all).is_complete
-    stall = only_stall(delete(plane, stack.all, quiet_seconds=QUIET_SECONDS))
+    stall = only_stall(delete(plane, stack.all))
     assert (stall.title, stall.behind) == (
         f"ConfigMap {stack.namespace}/held",
         (f"Namespace {stack.namespace}", "what objects leave behind"),
@@ -298,7 +297,7 @@ def test_a_volume_stays_behind(plane: ControlPlane, stack: Stack):
     stack.add("v1/PersistentVolumeClaim", "cache", "kept", spec=claim)
     assert create(plane, stack.all).is_complete
     (volume,) = plane.api.list("persistentvolumes")
-    stall = only_stall(delete(plane, stack.all[1:], quiet_seconds=QUIET_SECONDS))
+    stall = only_stall(delete(plane, stack.all[1:]))
     assert stall.waits_for == f"still there: PersistentVolume {volume['metadata']['name']}"
     plane.api.delete("persistentvolumes", volume["metadata"]["name"])
 

@@ -10,8 +10,7 @@ from eks_inference_tools.simulate.replay.samples import Sample, Step, steps
 from eks_inference_tools.simulate.replay.subject import SYNC_SECONDS, Limits
 from stackgraph.graph.wording import counted
 
-SLACK_SECONDS = 10
-"""Allowance for the time between a decision of the controller and the sample that shows it, on a busy machine."""
+_SLACK_SECONDS = 10
 
 _NOTHING = 0.01  # queueing below this counts as none
 
@@ -44,6 +43,16 @@ def judge(samples: Sequence[Sample], limits: Limits) -> tuple[Finding, ...]:
     return tuple(Finding(name, *verdict) for name, verdict in verdicts.items())
 
 
+def longest_pause(samples: Sequence[Sample]) -> float:
+    """Returns the most seconds between two samples. A busy machine that kept them waiting kept all others waiting, too."""
+    return max((later.at - earlier.at for earlier, later in pairwise(samples)), default=0.0)
+
+
+def _slack(samples: Sequence[Sample]) -> float:
+    """Returns the seconds allowed between a decision of the controller and the sample that shows it."""
+    return _SLACK_SECONDS + longest_pause(samples)
+
+
 def _scales_out(samples: Sequence[Sample], limits: Limits) -> _Verdict:
     """The autoscaler must add pods at the controller's first sync after the average exceeds the target and its tolerance."""
     most_queueing = limits.target * (1 + TOLERANCE)
@@ -51,7 +60,7 @@ def _scales_out(samples: Sequence[Sample], limits: Limits) -> _Verdict:
     if above is None:
         return False, f"the average was never above {most_queueing:g} ms"
     step = next((step for step in steps(samples, "replicas") if step.up and step.at >= above.at - SYNC_SECONDS), None)
-    if step is None or step.at > above.at + SYNC_SECONDS + SLACK_SECONDS:
+    if step is None or step.at > above.at + SYNC_SECONDS + _slack(samples):
         end = step.at if step else samples[-1].at
         return False, f"{above.queueing:.1f} ms at {above.at:.0f} s, but no further pod for {end - above.at:.0f} s"
     most = max(sample.replicas for sample in samples)
@@ -77,13 +86,13 @@ def _scales_in(samples: Sequence[Sample], limits: Limits) -> _Verdict:
     # The controller assumes a missing pod to be at the target, which keeps one more pod until a window after it is seen again.
     missing = any(_missing(step.last) for step in _scale_ins(samples))
     windows = (limits.scale_in_seconds + limits.blind_seconds) * missing + limits.scale_in_seconds
-    allowed = windows + limits.window_seconds + 2 * SYNC_SECONDS + SLACK_SECONDS
+    allowed = windows + limits.window_seconds + 2 * SYNC_SECONDS + _slack(samples)
     there = next((s for s in samples if s.at >= fall.at and s.replicas == limits.least), None)
     if there is None:
         left, took = samples[-1].replicas, samples[-1].at - fall.at
         return False, f"still {left} replicas {took:.0f} s after the drop to {fall.after} users"
     took = there.at - fall.at
-    return took <= allowed, f"down to {limits.least} {took:.0f} s after the drop to {fall.after} users; at most {allowed} s"
+    return took <= allowed, f"down to {limits.least} {took:.0f} s after the drop to {fall.after} users; at most {allowed:.0f} s"
 
 
 def _waits_before_scaling_in(samples: Sequence[Sample], limits: Limits) -> _Verdict:
@@ -121,8 +130,9 @@ def _does_not_flap(samples: Sequence[Sample], limits: Limits) -> _Verdict:
 
 def _sees_past_missing_pods(samples: Sequence[Sample], limits: Limits) -> _Verdict:
     """The autoscaler must see its metric once any pod has answered long enough, and must scale in while another is missing."""
+    enough = limits.blind_seconds + _slack(samples)
     for sample, answering in zip(samples, _seconds_of(samples, _answering), strict=True):
-        if max(answering.values(), default=0) > limits.blind_seconds + SLACK_SECONDS and not sample.active:
+        if max(answering.values(), default=0) > enough and not sample.active:
             return False, f"at {sample.at:.0f} s it saw no metric: {sample.message}"
     missing = [step for step in _scale_ins(samples) if _missing(step.last)]
     if not missing:
@@ -132,14 +142,14 @@ def _sees_past_missing_pods(samples: Sequence[Sample], limits: Limits) -> _Verdi
 
 def _counts_idle_pods(samples: Sequence[Sample], limits: Limits) -> _Verdict:
     """A pod must have the value 0 once it has been idle for the metric's window, and a step in must happen with such pods."""
-    enough = max(limits.window_seconds, limits.blind_seconds) + SLACK_SECONDS
+    enough = max(limits.window_seconds, limits.blind_seconds) + _slack(samples)
     zeros = 0
     for sample, idle in zip(samples, _seconds_of(samples, _idle), strict=True):
         for pod in (pod for pod, seconds in idle.items() if seconds > enough):
             value = (sample.values or {}).get(pod)
             if value is None or value > _NOTHING:
                 shown = "no value" if value is None else f"{value:g} ms"
-                return False, f"{pod} has been idle for {enough} s, and has {shown} at {sample.at:.0f} s"
+                return False, f"{pod} has been idle for {enough:.0f} s, and has {shown} at {sample.at:.0f} s"
             zeros += 1
     if not any(step.last.idle for step in _scale_ins(samples)):
         return False, "no pod was idle when it scaled in"

@@ -6,7 +6,6 @@ Sources: pulumi-kubernetes 4, provider/pkg/await/await.go (creation, update, del
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Unpack
 
 from eks_inference_tools.reading.live_objects import Object, title_of
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
@@ -20,7 +19,7 @@ from eks_inference_tools.simulate.rollout.operations import (
     Update,
 )
 from eks_inference_tools.simulate.rollout.readiness import is_settling
-from eks_inference_tools.simulate.rollout.walk import Outcome, Task, Walk, Watching
+from eks_inference_tools.simulate.rollout.walk import Observe, Outcome, Task, Walk
 from eks_inference_tools.simulate.world.objects import ClusterObject, Opaque
 from stackgraph.diff.replacements import replacing
 
@@ -34,11 +33,11 @@ def create(
     opaque: Sequence[Opaque] = (),
     *,
     stood_in: StoodIn | None = None,
-    **watching: Unpack[Watching],
+    observe: Observe | None = None,
 ) -> Outcome:
     """Runs ``pulumi up`` of a new stack. An opaque resource is ready when its stand-ins are, or at once if it has none."""
     tasks = [task for item in (*objects, *opaque) for task in _tasks(item, "create", item.after, Creation, stood_in)]
-    return Walk(plane, **watching).through(tasks)
+    return Walk(plane, observe).through(tasks)
 
 
 def update(
@@ -46,7 +45,8 @@ def update(
     before: Sequence[ClusterObject],
     after: Sequence[ClusterObject],
     opaque: Sequence[Opaque] = (),
-    **watching: Unpack[Watching],
+    *,
+    observe: Observe | None = None,
 ) -> Outcome:
     """Runs ``pulumi up`` of a changed stack; opaque resources stay as they are.
 
@@ -62,7 +62,7 @@ def update(
         tasks.append(Task(item.urn, item.title, action, item.after, operations))
         if action == "replace" and not any(isinstance(one, Removal) for one in operations):
             obsolete.append(old[item.urn])
-    walk = Walk(plane, **watching)
+    walk = Walk(plane, observe)
     outcome = walk.through(tasks)
     return walk.through(_removals(obsolete)) if outcome.is_complete else outcome
 
@@ -73,7 +73,7 @@ def delete(
     opaque: Sequence[Opaque] = (),
     *,
     stood_in: StoodIn | None = None,
-    **watching: Unpack[Watching],
+    observe: Observe | None = None,
 ) -> Outcome:
     """Runs ``pulumi destroy``: deletes each object after all that depend on it, and waits until it is gone.
 
@@ -83,10 +83,10 @@ def delete(
     """
     tasks = _removals(objects, opaque, stood_in)
     tasks.append(Task("", "what objects leave behind", "delete", frozenset(task.urn for task in tasks), [NOTHING_LEFT]))
-    return Walk(plane, **watching).through(tasks)
+    return Walk(plane, observe).through(tasks)
 
 
-def settle(plane: ControlPlane, objects: Sequence[ClusterObject], **watching: Unpack[Watching]) -> Outcome:
+def settle(plane: ControlPlane, objects: Sequence[ClusterObject], *, observe: Observe | None = None) -> Outcome:
     """Waits for what Pulumi does not wait for: objects that skip its awaits, endpoints of Services, and every pod."""
     tasks = [
         Task(item.urn, item.title, "settle", frozenset(), [Settling(item.manifest)])
@@ -94,7 +94,7 @@ def settle(plane: ControlPlane, objects: Sequence[ClusterObject], **watching: Un
         if is_settling(item.manifest)
     ]
     tasks.append(Task("", "pods", "settle", frozenset(task.urn for task in tasks), [EVERY_POD]))
-    return Walk(plane, **watching).through(tasks)
+    return Walk(plane, observe).through(tasks)
 
 
 def _removals(objects: Sequence[ClusterObject], opaque: Sequence[Opaque] = (), stood_in: StoodIn | None = None) -> list[Task]:

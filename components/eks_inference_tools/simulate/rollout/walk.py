@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypedDict, Unpack
 
 from eks_inference_tools.reading.kinds import PODS
 from eks_inference_tools.reading.live_objects import Object, Seen, condition_of, identity_of, title_of
@@ -26,15 +25,8 @@ LIMIT_SECONDS = 600.0
 _ROUND_SECONDS = 0.25
 
 
-class Watching(TypedDict, total=False):
-    """How a rollout is watched.
-
-    ``observe`` is called in every round with objects of the cluster, which include all pods. Its exceptions end the rollout.
-    ``quiet_seconds`` is how long nothing may change (``QUIET_SECONDS``).
-    """
-
-    observe: Callable[[Seen], None]
-    quiet_seconds: float
+Observe = Callable[[Seen], None]
+"""Is called in every round with objects of the cluster, which include all pods. Its exceptions end the rollout."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +94,8 @@ class Task:
 class Walk:
     """Runs tasks, each after its dependencies, until all are done or nothing progresses."""
 
-    def __init__(self, plane: ControlPlane, **watching: Unpack[Watching]) -> None:
-        self._plane, self._observe = plane, watching.get("observe")
-        self._quiet_seconds = watching.get("quiet_seconds", QUIET_SECONDS)
+    def __init__(self, plane: ControlPlane, observe: Observe | None) -> None:
+        self._plane, self._observe = plane, observe
         self._began = time.monotonic()
         self._steps: list[Step] = []
         self._refusals: list[Refusal] = []
@@ -128,7 +119,7 @@ class Walk:
                 break
             now = _progress(running, seen)
             quiet, before = quiet if now == before else 0.0, now
-            if quiet >= self._quiet_seconds or self._elapsed() > LIMIT_SECONDS:
+            if quiet >= QUIET_SECONDS or self._elapsed() > LIMIT_SECONDS:
                 self._stalls += [self._stall(task) for task in running]
                 break
             time.sleep(_ROUND_SECONDS)

@@ -85,7 +85,7 @@ def admit(plane: ControlPlane, graph: Graph) -> Admission:
 
 
 def install_definitions(plane: ControlPlane, objects: Iterable[ClusterObject]) -> tuple[Definition, ...]:
-    """Creates the definitions of all custom kinds that the objects use, and waits until the API server serves them.
+    """Creates the definitions of all custom kinds that the objects use and that are not there, and waits until they are served.
 
     Kinds that the stack itself defines are left to the stack.
     """
@@ -94,7 +94,8 @@ def install_definitions(plane: ControlPlane, objects: Iterable[ClusterObject]) -
     found = definitions_for(objects, plane.toolchain.definitions(), kubernetes_schemas(plane.api))
     installed = tuple(definition for definition in found if definition.kind not in own)
     for definition in installed:
-        plane.api.apply(definition.manifest)
+        if not _is_served(plane.api, definition.resource):
+            plane.api.apply(definition.manifest)
     _await_definitions(plane, (definition.resource for definition in installed))
     return installed
 
