@@ -49,7 +49,8 @@ INT8 = compressed("int", 8, "int")
 )
 def test_each_gpu_runs_what_vllm_has_a_kernel_for(checkpoint: Quantization | None, on: str, verdict: str) -> None:
     shape = replace(model("Llama-3.1-8B"), quantization=checkpoint)
-    server = gpu_server(on, model=shape, arguments=("--linear-backend=marlin",))
+    named = ("--linear-backend=marlin",) if checkpoint is None or checkpoint.bits == 8 else ()
+    server = gpu_server(on, model=shape, arguments=named)
     found = list(gpu_has_a_kernel.judge(server))
     seen = "nothing" if not found else "refused" if not all(one.holds for one in found) else "runs"
     assert ("unjudged" if any(one.unjudged for one in found) else seen) == verdict
@@ -62,6 +63,14 @@ def test_each_gpu_runs_what_vllm_has_a_kernel_for(checkpoint: Quantization | Non
 def test_a_flag_may_name_the_kernel_but_no_other_method(given: str, holds: bool) -> None:
     server = gpu_server(model=replace(model("Llama-3.1-8B"), quantization=AWQ), arguments=(f"--quantization={given}",))
     assert [one.holds for one in quantization_is_that_of_the_checkpoint.judge(server)] == [holds]
+
+
+def test_a_kernel_that_a_user_names_for_four_bits_is_not_judged() -> None:
+    """vLLM refuses what it named kernels for on newer GPUs only: "CutlassW4A8LinearKernel requires capability 90"."""
+    shape = replace(model("Llama-3.1-8B"), quantization=AWQ)
+    *_, last = gpu_has_a_kernel.judge(gpu_server("g5.xlarge", model=shape, arguments=("--linear-backend=cutlass",)))
+    assert last.unjudged
+    assert last.unjudged.of == "cutlass"
 
 
 def test_old_releases_have_no_kernel_for_fp8_on_turing() -> None:

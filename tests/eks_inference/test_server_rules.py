@@ -27,7 +27,7 @@ from eks_inference.serving.rules.engine_flags import (
     flags_have_their_values,
     stack_s_own_are_left_alone,
 )
-from eks_inference.serving.rules.gpu import gpu_has_the_dtype
+from eks_inference.serving.rules.gpu_arithmetic import gpu_has_the_dtype
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.spec import EngineName
 from vectors.gpu import gpu_server, t4_server

@@ -368,7 +368,7 @@ def test_what_was_not_judged_is_never_said_to_run(clone, capsys):
     assert "can run" not in said
     assert "nearest: NousResearch/Meta-Llama-3-8B-Instruct" in said
     last = said.strip().splitlines()[-1]
-    left = "heads, memory, architecture, host memory, length, disk of NousResearch/Meta-Llama-3-8B-Instrukt"
+    left = "heads, memory, architecture, host memory, quantization, length, disk of NousResearch/Meta-Llama-3-8B-Instrukt"
     assert last.startswith(f"{STACK}: not refused; not judged: {left}: 0 errors")
     assert check(capsys, STACK, "--strict")[0] == 2
     code, said = check(capsys, STACK, "--format", "json")

@@ -6,6 +6,7 @@ Source: vLLM 0.30.0, ``_get_and_verify_max_len`` in ``config/model.py``.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from eks_inference.catalog.architectures import architectures
 from eks_inference.catalog.models import Model
 from eks_inference.serving.flags import object_flag, switched
 
@@ -46,6 +47,8 @@ def longest(model: Model, arguments: Sequence[str]) -> tuple[int, str]:
         scaling = given.get(one)
         factor = scaling.get("factor") if isinstance(scaling, Mapping) else None
         kind = scaling.get("rope_type", scaling.get("type")) if isinstance(scaling, Mapping) else None
-        if isinstance(factor, int | float) and kind not in _ALREADY_SCALED and not model.architecture.startswith("gemma3"):
+        # Not of Gemma 3, whose layers with and without a window have tables of their own.
+        multiplied = kind not in _ALREADY_SCALED and architectures()[model.architecture].rotary_tables == 1
+        if isinstance(factor, int | float) and multiplied:
             return int(tokens * factor), f"hf-overrides: {one} of factor {factor:g}"
     return tokens, why

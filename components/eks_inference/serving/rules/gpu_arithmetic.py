@@ -34,9 +34,8 @@ def gpu_has_the_dtype(server: ServingFacts) -> Iterator[Judgement]:
         return
     said = flag(server.arguments, "dtype") or "auto"
     converts = vllm_release(server.engine) >= _CONVERTS_BFLOAT16
-    if model is None and said == "auto":
-        if not server.instance.has_bfloat16 and not converts:
-            yield server.unknown_model("dtype")
+    if model is None and said == "auto" and not server.instance.has_bfloat16 and not converts:
+        yield server.unknown_model("dtype")
         return
     computed = {"half": "float16", "float": "float32"}.get(said, said)
     how = f"dtype {said}"
@@ -119,7 +118,7 @@ def _kernel(server: ServingFacts, quantization: Quantization, path: Path) -> Ite
         yield not_judged("kernel", method, path, why=why, fix="look at the log of vLLM when it starts")
     if (needed := linear_backend.needed(server.engine.vllm, server.instance, quantization)) and known.serves(has):
         yield _selected(server, method, needed, path)
-    elif (given := linear_backend.chosen(server.arguments)) != "auto":
+    elif quantization.bits < 8 and (given := linear_backend.chosen(server.arguments)) != "auto":
         why = f"which kernels of {given} compute {method} on which GPUs is not known here"
         path = server.at_flag("linear-backend")
         yield not_judged("linear-backend", given, path, why=why, fix="leave it out, or look at the log of vLLM when it starts")
