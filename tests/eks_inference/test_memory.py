@@ -183,6 +183,14 @@ def test_stages_of_a_pipeline_hold_a_part_of_the_layers_each() -> None:
     assert three.weights == pytest.approx((one.weights - 2 * table) * 11 / 32 + table, rel=0.003)
 
 
+def test_a_stage_may_have_no_layer() -> None:
+    one = use("Llama-3-8B", "g5.12xlarge", 1, 1, 8192, CUDA)
+    more = replace(one, model=replace(one.model, layers=6), settings=MemorySettings(parallel=Parallel(stages=8)))
+    assert [len(one) for one in more.split.layers(6)] == [0, 1, 1, 1, 1, 1, 1, 0]
+    assert more.kv_one == one.kv_one / 32
+    assert more.working[-1].startswith("pages for ")
+
+
 def test_nothing_is_said_where_the_weights_are_not_known() -> None:
     assert server_memory(server(model=None)) is None
     assert server_memory(gpu(arguments=("--quantization=awq",))) is None

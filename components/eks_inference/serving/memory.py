@@ -121,7 +121,8 @@ class MemoryUse:
     @property
     def kv_one(self) -> int:
         """KV cache of one sequence on one device."""
-        return self._stage[1]
+        # Of more stages than layers, the fullest may have no layer.
+        return self._stage[1] or max(kv for _, kv in self._stages)
 
     @property
     def kv(self) -> int:
