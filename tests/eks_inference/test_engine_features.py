@@ -426,3 +426,9 @@ def test_a_gated_draft_asks_for_the_token() -> None:
 @pytest.mark.parametrize(("snapshot", "left"), [(True, ["facebook/opt-350m"]), (False, [])])
 def test_weights_in_other_files_are_left_open_where_safetensors_are_wanted(snapshot: bool, left: list[str]) -> None:
     assert [one.of for one in left_open(disk_of_a_pod_holds_the_model.judge(gpu(snapshot=snapshot)))] == left
+
+
+def test_a_parser_that_nothing_uses_refuses_nothing() -> None:
+    (found,) = parsers_are_known.judge(gpu(arguments=("--tool-call-parser=hermess",)))
+    assert (found.holds, found.severity) == (False, "warning")
+    assert "nothing uses it" in found.message

@@ -73,6 +73,15 @@ def test_a_kernel_that_a_user_names_for_four_bits_is_not_judged() -> None:
     assert last.unjudged.of == "cutlass"
 
 
+def test_kernels_of_experts_that_a_user_names_are_not_judged() -> None:
+    """vLLM: "WNA16 MoE backend 'TRITON' does not support the deployment configuration since expert bias is not supported"."""
+    named = ("--moe-backend=triton",)
+    (found,) = gpu_has_a_kernel.judge(gpu_server(model=model("Qwen3-30B-A3B"), arguments=named))
+    assert found.unjudged
+    assert found.unjudged.of == "triton"
+    assert not list(gpu_has_a_kernel.judge(gpu_server(arguments=named)))
+
+
 def test_old_releases_have_no_kernel_for_fp8_on_turing() -> None:
     old, new = (kernel(Quantization("fp8", 8), release) for release in ("0.5.0.post1", "0.30.0"))
     assert old is not None

@@ -123,9 +123,9 @@ VECTORS = {
         "the documents of engine neuron-2.28-vllm-0.13 have no quantized_weights fp8",
     ),
     "SRV013": Vector(
-        lambda: gpu(arguments=("--tool-call-parser=hermes",)),
-        lambda: gpu(arguments=("--tool-call-parser=hermess",)),
-        "vLLM 0.30.0 has no parser 'hermess' for tool calls",
+        lambda: gpu(arguments=("--enable-auto-tool-choice", "--tool-call-parser=hermes")),
+        lambda: gpu(arguments=("--enable-auto-tool-choice", "--tool-call-parser=hermess")),
+        "vLLM 0.30.0 has no parser 'hermess' for tool calls: the server does not start",
     ),
     "SRV014": Vector(
         lambda: gpu(features=OpenAiFeatures.model_validate({"speculation": {**DRAFT, "draft": "facebook/opt-350m"}})),

@@ -10,7 +10,7 @@ from eks_inference.catalog.tables import nearest
 from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.rules import Judgement, Path, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.flags import flag, object_flag
+from eks_inference.serving.flags import flag, object_flag, switched
 
 _SOURCE = "the documents of each engine, as catalog/features.toml keeps them"
 _SWITCHES = ("on", "off")
@@ -191,13 +191,17 @@ def _parser(server: ServingFacts, vllm: str, name: str, plugin: str, what: str, 
         why = "a plugin may add parsers of its own" if known else f"no list of the parsers of vLLM {vllm}"
         yield not_judged(what, given, path, why=why, fix="look it up in the documentation of the plugin, or of vLLM")
         return
+    # validate_api_server_args looks at a parser of tool calls only where the engine is to call tools.
+    used = name != "tool-call-parser" or switched(server.arguments, "enable-auto-tool-choice", False)
     yield Judgement(
         holds=given in known,
         path=path,
         working=(f"vLLM {vllm}: {', '.join(known)}",),
-        message=f"vLLM {vllm} has no parser '{given}' for {what}: the server does not start",
+        message=f"vLLM {vllm} has no parser '{given}' for {what}: "
+        + ("the server does not start" if used else "without enable-auto-tool-choice nothing uses it"),
         given=given,
         allowed=", ".join(nearest(given, known) or known),
+        severity=None if used else "warning",
     )
 
 

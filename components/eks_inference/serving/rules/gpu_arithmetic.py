@@ -87,6 +87,11 @@ def gpu_has_a_kernel(server: ServingFacts) -> Iterator[Judgement]:
         yield from _kernel(server, found, _of_weights(server))
     if (found := linear_backend.draft_weights(server.arguments)) is not None:
         yield from _kernel(server, found, server.at_flag("speculative-config"))
+    named = flag(server.arguments, "moe-backend") or "auto"
+    if named != "auto" and (server.model is None or server.model.experts):
+        why = f"which experts {named} computes on which GPUs is not known here"
+        path = server.at_flag("moe-backend")
+        yield not_judged("moe-backend", named, path, why=why, fix="leave it out, or look at the log of vLLM when it starts")
 
 
 def _of_weights(server: ServingFacts) -> Path:
