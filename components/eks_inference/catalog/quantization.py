@@ -6,8 +6,9 @@ tensor: aws-neuron-sdk 81ce03ae, vllm-neuron/docs/model-recipes/llama-3.md) and 
 """
 
 import math
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, TypeGuard
 
@@ -32,6 +33,8 @@ class Quantization:
     experts_only: bool = False
     integer_activations: bool = False
     """Whether the arithmetic is that of 8-bit integers, for activations too."""
+    partly: bool = False
+    """Whether the checkpoint names layers that it leaves as they are, beside those that nobody quantizes."""
 
     @property
     def bits_per_weight(self) -> Fraction:
@@ -40,8 +43,9 @@ class Quantization:
 
     @property
     def unit(self) -> int:
-        """Weights of one row of a matrix that share a scale; 0: all do. Blocks of fp8 are squares."""
-        return math.isqrt(self.group) if self.method == "fp8" else self.group
+        """Weights of one row of a matrix that share a scale; 0: all do, or nobody knows. Blocks of fp8 are squares."""
+        side = math.isqrt(self.group)
+        return self.group if self.method != "fp8" else side if side * side == self.group else 0
 
     def size(self, weights: int) -> int:
         """Size of so many weights, in bytes, rounded up."""
@@ -52,8 +56,19 @@ METHODS = ("fp8", "fbgemm_fp8", "awq", "gptq", "mxfp4", "int8", "compressed-tens
 """Methods of known size."""
 
 
+_NEVER = re.compile(r"(lm_head|gate|router|norm|embed_tokens|embed_out)$")
+"""Layers that no checkpoint quantizes, whatever the method."""
+
+
 def quantization(config: Mapping[str, Any]) -> Quantization | None:
     """Returns what a ``quantization_config`` says; None when the size of a weight cannot be told from it."""
+    found = _whole(config)
+    spared = config.get("ignore") or config.get("modules_to_not_convert")
+    spared = [one for one in spared if not _NEVER.search(str(one))] if isinstance(spared, list) else []
+    return replace(found, partly=True) if found and spared else found
+
+
+def _whole(config: Mapping[str, Any]) -> Quantization | None:
     method, bits = config.get("quant_method"), config.get("bits", config.get("w_bit", 4))
     group = config.get("group_size", config.get("q_group_size", 128))
     match method:

@@ -20,7 +20,7 @@ def object_flag(arguments: Sequence[str], name: str) -> Mapping[str, Any]:
         return {}
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

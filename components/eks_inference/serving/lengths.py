@@ -3,6 +3,7 @@
 Source: vLLM 0.30.0, ``_get_and_verify_max_len`` in ``config/model.py``.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -49,6 +50,6 @@ def longest(model: Model, arguments: Sequence[str]) -> tuple[int, str]:
         kind = scaling.get("rope_type", scaling.get("type")) if isinstance(scaling, Mapping) else None
         # Not of Gemma 3, whose layers with and without a window have tables of their own.
         multiplied = kind not in _ALREADY_SCALED and architectures()[model.architecture].rotary_tables == 1
-        if isinstance(factor, int | float) and multiplied:
+        if isinstance(factor, int | float) and math.isfinite(factor) and factor > 0 and multiplied:
             return int(tokens * factor), f"hf-overrides: {one} of factor {factor:g}"
     return tokens, why

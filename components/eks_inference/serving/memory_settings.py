@@ -31,6 +31,9 @@ _CACHE_BYTES = {"fp8": 1, "int8": 1, "int4": 0.5, "nvfp4": 0.5625}
 _CACHE_SCALE_BYTES = 4
 """Of types that end with ``_per_token_head``, beside each head."""
 
+_MOST_TOKENS = 1 << 40
+"""Of a step: larger numbers are no other, and arithmetic with them overflows."""
+
 
 @dataclass(frozen=True)
 class MemorySettings:
@@ -90,7 +93,7 @@ def memory_settings(
         utilization=min(utilization, 1.0),
         parallel=parallel(arguments, 1),
         eager=bool(switched(arguments, "enforce-eager", False)),
-        step_tokens=int(number(flag(arguments, "max-num-batched-tokens"), 0)) or None,
+        step_tokens=int(min(number(flag(arguments, "max-num-batched-tokens"), 0), _MOST_TOKENS)) or None,
         whole_windows=any(flag(arguments, name) is not None for name in _KEPT_WHOLE),
         kv_pool=bounds
         and replace(

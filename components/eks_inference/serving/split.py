@@ -7,6 +7,7 @@ is not divided (norms, routers, the down-projections of latent attention, tables
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import accumulate
 
 from eks_inference.catalog import weights
 from eks_inference.catalog.architectures import architectures
@@ -52,11 +53,11 @@ class Parallel:
 
     def layers(self, count: int) -> list[range]:
         """The layers of each stage: what is left over goes to stages before the last."""
-        sizes = [count // self.stages] * self.stages
-        for late in range(2, count % self.stages + 2):
+        stages = min(self.stages, count + 2)  # more have no layer, as the first and the last of so many
+        sizes = [count // stages] * stages
+        for late in range(2, count % stages + 2):
             sizes[-late] += 1
-        ends = [sum(sizes[: one + 1]) for one in range(self.stages)]
-        return [range(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+        return [range(end - size, end) for size, end in zip(sizes, accumulate(sizes), strict=True)]
 
 
 def parallel(arguments: Sequence[str], tensor: int) -> Parallel:
@@ -122,8 +123,9 @@ def held(model: Model, split: Parallel, widths: Widths) -> tuple[Held, ...] | No
     table = rows * width * widths.plain // split.tensor
     projection = width * model.hidden if width != model.hidden else 0
     found, dense = [], model.layers - model.expert_layers
-    for stage, there in enumerate(split.layers(model.layers)):
-        first, last = stage == 0, stage == split.stages - 1
+    stages = split.layers(model.layers)
+    for stage, there in enumerate(stages):
+        first, last = stage == 0, stage == len(stages) - 1
         plain = len(range(there.start, min(there.stop, dense)))
         layers = [plain * one + (len(there) - plain) * other for one, other in zip(sizes[0], sizes[-1], strict=True)]
         untied = not model.tied_embeddings

@@ -250,7 +250,10 @@ class _Server:
     def _copies(self) -> int:
         """By how much flags of the server multiply the GPUs of a split: pipeline stages, data parallel ranks."""
         given = self.given.get("extra_args")
-        return parallel(tuple(flags(spelt_out(given))), 1).devices if isinstance(given, Mapping) else 1
+        try:
+            return parallel(tuple(flags(spelt_out(given))), 1).devices if isinstance(given, Mapping) else 1
+        except ValueError:  # validation says which key is given twice
+            return 1
 
     def _too_few(self, degree: int) -> bool:
         """Whether the split that somebody gave takes more cores than the instance type has."""

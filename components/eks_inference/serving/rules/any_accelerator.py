@@ -18,7 +18,9 @@ ACCELERATORS: dict[Accelerator, str] = {"neuron": "Neuron devices", "nvidia": "N
 
 UNCOUNTED = {
     "cpu-offload-gb": "part of the weights is kept in the memory of the host",
+    "data-parallel-size": "the ranks are copies of the model",
     "data-parallel-size-local": "the other ranks are in pods that are not there",
+    "enable-eplb": "redundant experts take memory of their own",
     "enable-lora": "adapters take memory of their own",
     "hf-config-path": "another configuration may have other layers and heads",
     "hf-overrides": "it may change layers and heads",
@@ -29,6 +31,9 @@ UNCOUNTED = {
     "speculative-model": "a draft model takes memory of its own",
 }
 """Flags with memory that ``serving/memory.py`` does not count, and what that is (vLLM documentation, engine arguments)."""
+
+_PARTITION = "VLLM_PP_LAYER_PARTITION"
+"""vLLM, ``get_pp_indices``: layers of each stage, in place of equal parts."""
 
 Judge = Callable[[ServingFacts], Iterable[Judgement]]
 
@@ -90,12 +95,21 @@ def memory(server: ServingFacts) -> Iterator[Judgement]:
         yield from _memory_unjudged(server)
         return
     counted = {"hf-overrides"} if only_lengths(server.arguments) else set[str]()
+    counted |= set() if server.instance.neuron else {"data-parallel-size"}
     for uncounted in (name for name in UNCOUNTED if name not in counted and server.extra_args.get(name, False) is not False):
         yield not_judged(
             "memory",
             f"{use.model.name} with --{uncounted}",
             server.under("extra_args", uncounted),
             why=f"{UNCOUNTED[uncounted]}, which the calculation leaves out",
+            fix="measure it: the log of vLLM says how much memory is left for the KV cache",
+        )
+    if _PARTITION in server.environment:
+        yield not_judged(
+            "memory",
+            f"{use.model.name} with {_PARTITION}",
+            server.under("extra_env", _PARTITION),
+            why="it says how many layers each pipeline stage has",
             fix="measure it: the log of vLLM says how much memory is left for the KV cache",
         )
     yield from _draft_unjudged(server)

@@ -162,6 +162,11 @@ def shards_are_whole_groups(server: ServingFacts) -> Iterator[Judgement]:
     facts, model, degree = engine_facts(server.engine.vllm), server.model, server.tensor_parallel
     if facts is None or model is None or model.quantization is None or model.quantization.method not in facts.unaligned:
         return
+    if model.quantization.partly and any(whole % (degree * unit) for _, whole, unit in inputs_in_groups(model, degree)):
+        why = "the checkpoint leaves some layers as they are"
+        path = server.at("tensor_parallel")
+        yield not_judged("shards", model.name, path, why=why, fix="look at the log of vLLM when it starts")
+        return
     for what, whole, unit in inputs_in_groups(model, degree):
         width = whole / degree
         yield Judgement(
@@ -201,7 +206,10 @@ def attention_is_served(server: ServingFacts) -> Iterator[Judgement]:
     asked = ", ".join([f"{latent} in {computed}", f"KV cache {kv}", *(one.replace("_", " ") for one in needs)])
     asked += f" beside weights in {method}" if other_scales else ""
     here = f"{server.instance.name} (compute capability {_text(has)})"
-    if able and kv in facts.needs_downloads:
+    if not any(kv in types for one in facts.attention.values() for types in one.kv.values()):
+        why, fix = "which back ends take it is not known here", "look at the log of vLLM when it starts"
+        yield not_judged("attention", f"KV cache {kv}", server.at_flag("kv-cache-dtype"), why=why, fix=fix)
+    elif able and kv in facts.needs_downloads:
         why = "the back end takes it only with kernels that FlashInfer downloads from NVIDIA when it starts"
         fix = "look at the log of vLLM when it starts"
         yield not_judged("attention", f"KV cache {kv}", server.at_flag("kv-cache-dtype"), why=why, fix=fix)
@@ -233,7 +241,8 @@ def _needs(server: ServingFacts, facts: EngineFacts, model: Model) -> Iterator[N
     kind, split = architectures().get(model.architecture), parallel(server.arguments, server.tensor_parallel)
     if kind and kind.sinks:
         yield "sinks"
-    texts = switched(server.arguments, "language-model-only", False) or "limit-mm-per-prompt" in server.extra_args
+    limits = object_flag(server.arguments, "limit-mm-per-prompt")
+    texts = switched(server.arguments, "language-model-only", False) or (bool(limits) and not any(limits.values()))
     if model.architecture in facts.images and not texts:
         yield "images"
     if split.prefill_context > 1:

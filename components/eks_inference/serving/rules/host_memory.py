@@ -103,7 +103,11 @@ def host_memory_suffices(server: ServingFacts) -> Iterator[Judgement]:
     )
     facts, shared = engine_facts(server.engine.vllm), server.shared_memory_mib / 1024
     there = next((one for one in found if one.flag == "kv-offloading-size"), None)
-    if facts and facts.offloads_to_shared_memory and there and shared:
+    # Another connector, which a variable or its name chooses, keeps it in private memory.
+    simple = server.environment.get("VLLM_USE_SIMPLE_KV_OFFLOAD", "0") not in ("", "0") or "SimpleCPUOffloadConnector" in str(
+        object_flag(server.arguments, "kv-transfer-config").get("kv_connector", "")
+    )
+    if facts and facts.offloads_to_shared_memory and there and shared and not simple:
         yield Judgement(
             holds=there.gib <= shared,
             path=server.at("shared_memory_gib"),

@@ -59,7 +59,7 @@ def settings_are_read(server: ServingFacts) -> Iterator[Judgement]:
     settings = plugin_settings(server.engine, server.arguments)
     wrong = [one for one in given if one not in (known.key, *known.beside)]
     yield Judgement(
-        holds=settings is not None and bool(given) and not wrong,
+        holds=settings is not None and not wrong,
         path=path,
         working=(f"--{known.flag}: {', '.join(given) or text}; {server.engine.name} reads {_read(known)}",),
         message=f"engine {server.engine.name} does not read '{wrong[0]}': what stands there has no effect"

@@ -1,0 +1,107 @@
+"""Settings that nobody would choose and a file may have: each rule says something, or nothing, and none ends with a traceback."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eks_inference.catalog.models import model
+from eks_inference.catalog.quantization import Quantization, quantization
+from eks_inference.rules import Judgement
+from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.rules.servers import server_rules
+from vectors.gpu import gpu_server
+from vectors.serving import trn2
+
+
+def said(server: ServingFacts) -> dict[str, list[Judgement]]:
+    """What rules say that does not hold, or that they cannot judge."""
+    found = {one.id: [each for each in one.judge(server) if each.unjudged or not each.holds] for one in server_rules()}
+    return {id_: judgements for id_, judgements in found.items() if judgements}
+
+
+BLOCKS: dict[str, Any] = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+AWQ: dict[str, Any] = {"quant_method": "awq", "bits": 4, "group_size": 128}
+NESTED = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--pipeline-parallel-size=1000000000",),
+        ("--max-num-batched-tokens=1e308",),
+        *((f"--{name}={NESTED}",) for name in ("hf-overrides", "attention-config", "kv-transfer-config", "additional-config")),
+        ('--hf-overrides={"rope_scaling": {"factor": 1e400, "rope_type": "linear"}}',),
+        ('--hf-overrides={"rope_scaling": {"factor": NaN, "rope_type": "linear"}}',),
+        ('--hf-overrides={"rope_scaling": {"factor": -4, "rope_type": "linear"}}',),
+    ],
+    ids=lambda one: one[0][:40],
+)
+def test_no_rule_ends_with_a_traceback(arguments: tuple[str, ...]) -> None:
+    for server in (gpu_server(arguments=arguments), trn2(arguments=arguments)):
+        assert "-" not in "".join(each.allowed for found in said(server).values() for each in found if each.allowed.isdecimal())
+
+
+def test_a_type_of_kv_cache_that_no_row_has_is_not_judged() -> None:
+    (found,) = said(gpu_server(arguments=("--kv-cache-dtype=turboquant_4bit_nc",)))["GPU012"]
+    assert found.unjudged
+
+
+@pytest.mark.parametrize(("image", "refused"), [(0, False), (5, True)])
+def test_a_limit_of_images_matters_where_it_is_none(image: int, refused: bool) -> None:
+    limit = f'--limit-mm-per-prompt={{"image": {image}}}'
+    server = gpu_server(model_name="Gemma-3-27B", arguments=("--attention-backend=FLASH_ATTN", limit))
+    assert ("GPU012" in said(server)) is refused
+
+
+@pytest.mark.parametrize(
+    ("connector", "variable", "refused"),
+    [
+        ("OffloadingConnector", {}, True),
+        ("SimpleCPUOffloadConnector", {}, False),
+        ("OffloadingConnector", {"VLLM_USE_SIMPLE_KV_OFFLOAD": "1"}, False),
+    ],
+)
+def test_only_one_connector_offloads_to_shared_memory(connector: str, variable: dict[str, str], refused: bool) -> None:
+    config = json.dumps({"kv_connector": connector, "kv_connector_extra_config": {"cpu_bytes_to_use": 20 << 30}})
+    server = gpu_server(arguments=(f"--kv-transfer-config={config}",), environment=variable, shared_memory_mib=8 * 1024)
+    shared = [one for one in said(server).get("GPU013", []) if "/dev/shm" in one.message]
+    assert bool(shared) is refused
+
+
+@pytest.mark.parametrize(
+    ("config", "unit", "partly"),
+    [
+        (BLOCKS, 128, False),
+        (BLOCKS | {"weight_block_size": [64, 128]}, 0, False),
+        (BLOCKS | {"modules_to_not_convert": ["lm_head", "model.layers.0.mlp.gate"]}, 128, False),
+        (BLOCKS | {"modules_to_not_convert": ["self_attn"]}, 128, True),
+        (AWQ | {"modules_to_not_convert": ["model.layers.0.mlp.gate_proj"]}, 128, True),
+    ],
+)
+def test_units_of_scales_and_spared_layers(config: dict[str, Any], unit: int, partly: bool) -> None:
+    found = quantization(config)
+    assert found
+    assert (found.unit, found.partly) == (unit, partly)
+
+
+@pytest.mark.parametrize("partly", [False, True])
+def test_shards_of_a_checkpoint_that_spares_layers_are_not_judged(partly: bool) -> None:
+    shape = replace(model("Qwen2.5-72B"), quantization=Quantization("awq", 4, 128, 20, partly=partly))
+    (found, *_) = said(gpu_server(model=shape))["GPU011"]
+    assert bool(found.unjudged) is partly
+
+
+def test_an_empty_object_for_the_plugin_is_read() -> None:
+    assert "NEU028" not in said(trn2(arguments=("--additional-config={}",)))
+
+
+def test_what_the_arithmetic_leaves_out_is_told() -> None:
+    def unjudged(server: ServingFacts, id_: str) -> bool:
+        return any(one.unjudged for one in said(server).get(id_, []))
+
+    assert unjudged(gpu_server(environment={"VLLM_PP_LAYER_PARTITION": "60,4"}), "GPU001")
+    assert unjudged(gpu_server(extra_args={"enable-eplb": True}), "GPU001")
+    assert unjudged(trn2(extra_args={"data-parallel-size": 64}), "NEU008")
+    assert not unjudged(gpu_server(extra_args={"data-parallel-size": 2}), "GPU001")
