@@ -104,7 +104,7 @@ class Asked:
         return {
             "id": self.id,
             "gpu": {
-                "name": f"NVIDIA {self.machine.family}",
+                "name": f"NVIDIA {self.machine.chip}",  # by which vLLM knows A100
                 "capability": list(self.machine.compute_capability or ()),
                 "mib": int(self.machine.memory_per_core_gib * 1024),
                 "count": self.devices,
