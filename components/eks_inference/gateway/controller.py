@@ -84,7 +84,7 @@ class LoadBalancerController(Component):
             f"{name}-release",
             plan.RELEASE,
             namespace=spec.namespace,
-            values=beside(values, spec.values),
+            values=beside(values, spec.values, chart=plan.RELEASE),
             cluster=cluster,
             opts=on_cluster(cluster, self, policy, *identity, *cluster.pods_ready, *placement.ready),
         )

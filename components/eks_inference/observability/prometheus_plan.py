@@ -141,7 +141,7 @@ def chart_values(
         values = merge.merged(values, {"alertmanager": receiver})
     for path, image in _IMAGES.items():
         values = merge.merged(values, _image(path, image, settings))
-    return merge.beside(values, spec.values)
+    return merge.beside(values, spec.values, chart=RELEASE)
 
 
 def _grafana(spec: PrometheusSpec, password: SecretRef | None) -> dict[str, Any]:

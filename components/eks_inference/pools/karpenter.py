@@ -138,6 +138,7 @@ class Karpenter(Component):
                     isolated=isolated,
                 ),
                 spec.values,
+                chart="karpenter",
             ),
             cluster=cluster,
             opts=on_cluster(

@@ -95,7 +95,7 @@ class Keda(Component):
             f"{name}-release",
             RELEASE,
             namespace=spec.namespace,
-            values=beside(_values(cluster.name, placement, cluster.settings), spec.values, free=_FREE_VALUES),
+            values=beside(_values(cluster.name, placement, cluster.settings), spec.values, chart=RELEASE, free=_FREE_VALUES),
             cluster=cluster,
             opts=on_cluster(cluster, self, *policies, *cluster.pods_ready, *placement.ready),
         )

@@ -91,7 +91,7 @@ class PrometheusAdapter(Component):
             f"{name}-release",
             RELEASE,
             namespace=metrics.namespace,
-            values=beside(_values(url, scrape_interval_seconds, placement, cluster.settings), spec.values),
+            values=beside(_values(url, scrape_interval_seconds, placement, cluster.settings), spec.values, chart=RELEASE),
             cluster=cluster,
             opts=on_cluster(cluster, self, policy, rules, *metrics.ready, *cluster.pods_ready, *placement.ready),
         )

@@ -35,6 +35,7 @@ _MODULES = (
     "eks_inference.stack.karpenter_rules",
     "eks_inference.stack.observability_rules",
     "eks_inference.stack.rules",
+    "eks_inference.stack.values_rules",
     "eks_inference.storage.rules",
 )
 

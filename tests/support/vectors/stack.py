@@ -114,6 +114,11 @@ VECTORS = {
         lambda: replace(spec(observability={"prometheus": {}}), zone_ids=("usw2-az1", "usw2-az2", "usw2-az3")),
         "the volume of Prometheus has no node",
     ),
+    "VAL001": Vector(
+        lambda: spec(karpenter={"values": {"logLevel": "debug"}}),
+        lambda: spec(karpenter={"values": {"logLevl": "debug"}}),
+        "the chart karpenter has no value 'logLevl' here",
+    ),
     "ARN001": Vector(lambda: key_in("us-west-2"), lambda: key_in("us-east-1"), "the ARN is of region us-east-1"),
     "CLI001": Vector(lambda: asked(1), lambda: asked(0), "load_test would wait for 'opt'"),
     "NET003": Vector(

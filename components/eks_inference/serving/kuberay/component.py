@@ -60,7 +60,7 @@ class KubeRayOperator(Component):
             f"{name}-release",
             RELEASE,
             namespace=spec.namespace,
-            values=beside(values, spec.values),
+            values=beside(values, spec.values, chart=RELEASE),
             cluster=cluster,
             opts=on_cluster(cluster, self, namespace, policy, *cluster.pods_ready, *placement.ready),
         )

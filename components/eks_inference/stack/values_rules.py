@@ -1,0 +1,106 @@
+"""Rules about what a stack says in the words of others: values of charts, configuration of add-ons, own programs. Ids VAL…
+
+The values that a stack relies on are refused where the chart gets them (``merge.beside``); the rest are named here.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from eks_inference.catalog import chart_values, versions
+from eks_inference.quantity import cpu_millis
+from eks_inference.rules import Judgement, Path, not_judged, rule
+from eks_inference.stack.facts import StackFacts
+
+CHARTS = {
+    ("karpenter", "values"): "karpenter",
+    ("kuberay", "values"): "kuberay-operator",
+    ("load_balancer_controller", "values"): "aws-load-balancer-controller",
+    ("observability", "prometheus", "values"): "kube-prometheus-stack",
+    ("scaling", "keda", "values"): "keda",
+    ("scaling", "prometheus_adapter", "values"): "prometheus-adapter",
+}
+"""The chart of every key that holds values of one."""
+
+OTHERS = {
+    ("addons", "addon_configuration"): "the add-on",
+    ("cluster", "addon_configuration"): "the add-on",
+    ("observability", "cloudwatch", "configuration"): "the add-on",
+    ("load_test", "guidellm"): "GuideLLM",
+    ("load_test", "sampling"): "the server",
+    ("servers", "*", "image", "dockerfile"): "the build",
+}
+"""Who else reads what a key holds. ``*`` is any name."""
+
+# ENABLE_PREFIX_DELEGATION: the rule POO006.
+_JUDGED_ELSEWHERE = frozenset({("cluster", "addon_configuration", "vpc-cni", "env", "ENABLE_PREFIX_DELEGATION")})
+
+
+@rule(
+    "VAL001",
+    "Values of charts are spelt as the chart spells them, and what no rule reads is named.",
+    severity="warning",
+    fix="correct the key or its value; a chart ignores a key that it does not know",
+    source="values.yaml of the pinned charts and of their dependencies (catalog/chart_values.json)",
+)
+def others_words(stack: StackFacts) -> Iterator[Judgement]:
+    inputs = stack.spec.inputs()
+    for where, reader in {**CHARTS, **OTHERS}.items():
+        chart = CHARTS.get(where, "")
+        for start, held in _at(inputs, where):
+            for found in chart_values.misspelt(chart, held) if chart else ():
+                yield _misspelt(found, chart, held, start)
+            judged = chart_values.judged(chart)
+            for path, value in _leaves(held):
+                dotted = ".".join(map(str, path))
+                if dotted in judged and _within(value, judged[dotted]):
+                    yield Judgement(
+                        holds=True, path=(*start, *path), working=(f"{dotted}: {value}; up to {judged[dotted] or 'any value'}",)
+                    )
+                elif (*start, *path) not in _JUDGED_ELSEWHERE and not chart_values.relies_on(chart, path):
+                    yield not_judged(
+                        dotted or str(start[-1]),
+                        ".".join(map(str, start)),
+                        (*start, *path),
+                        why=f"{f'the chart {chart}' if chart else reader} reads it, and no rule does",
+                        fix="leave it out, or see on a cluster that the stack still does what it should",
+                    )
+
+
+def _misspelt(found: chart_values.Misspelt, chart: str, values: Mapping[str, Any], start: Path) -> Judgement:
+    *above, key = found.path
+    inner: Any = values
+    for name in above:
+        inner = inner[name]
+    return Judgement(
+        holds=False,
+        path=(*start, *found.path),
+        working=(f"{chart} {versions.chart(chart).version}",),
+        message=f"the chart {chart} has {f'no value {key!r}' if found.nearest else 'another type of value'} here",
+        given=key if found.nearest else repr(inner[key]),
+        allowed=found.allowed,
+        fix=f"did you mean '{found.nearest}'? A chart ignores a key that it does not know" if found.nearest else "",
+    )
+
+
+def _at(inputs: Mapping[str, Any], where: tuple[str, ...], start: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yields what a stack holds at a key, with the path to it."""
+    if not where:
+        yield start, inputs
+        return
+    first, *rest = where
+    for key in inputs if first == "*" else [first]:
+        inner = inputs.get(key)
+        if isinstance(inner, Mapping) or (inner is not None and not rest):
+            yield from _at(inner, tuple(rest), (*start, key))
+
+
+def _leaves(held: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    if isinstance(held, Mapping):
+        for key, value in held.items():
+            yield from _leaves(value, (*path, key))
+    else:
+        yield path, held
+
+
+def _within(value: Any, most: str | None) -> bool:
+    return most is None or (isinstance(value, str | int) and cpu_millis(str(value)) <= cpu_millis(most))

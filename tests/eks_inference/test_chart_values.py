@@ -1,0 +1,144 @@
+"""What a stack says in the words of charts, add-ons and other programs: refused, judged, or named as not judged."""
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+
+from eks_inference.catalog import chart_values, tables, versions
+from eks_inference.faults import SpecError
+from eks_inference.merge import beside
+from eks_inference.rules import Judgement
+from eks_inference.stack.spec import StackSpec
+from eks_inference.stack.values_rules import CHARTS, OTHERS, others_words
+from vectors.stack import spec
+
+PROMETHEUS = "kube-prometheus-stack"
+READ_BY_OTHERS = {"extra_args", "features", "shape"}
+"""Mappings of any values that rules about servers read."""
+
+
+def judgements(**sections: Any) -> list[Judgement]:
+    return list(others_words.judge(spec(**sections)))
+
+
+def named(**sections: Any) -> set[str]:
+    """What is told not to be judged."""
+    return {".".join(map(str, each.path)) for each in judgements(**sections) if each.unjudged}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"prometheus": {"enabled": False}},
+        {"prometheusOperator": {"enabled": False}},
+        {"prometheus": {"prometheusSpec": {"podMonitorSelector": {"matchLabels": {"team": "a"}}}}},
+        {"prometheus": {"prometheusSpec": {"ruleNamespaceSelector": {"any": False}}}},
+        {"kubeStateMetrics": {"enabled": False}},
+        {"grafana": {"sidecar": {"dashboards": {"label": "other"}}}},
+    ],
+    ids=str,
+)
+def test_what_a_stack_relies_on_is_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match="the stack relies on its own value here"):
+        beside({}, values, chart=PROMETHEUS)
+    assert not named(observability={"prometheus": {"values": values}})
+
+
+def test_the_same_value_is_taken() -> None:
+    assert beside({}, {"prometheus": {"enabled": True}}, chart=PROMETHEUS) == {"prometheus": {"enabled": True}}
+
+
+def test_a_value_that_no_rule_reads_is_named() -> None:
+    values = {
+        "grafana": {"replicas": 2, "plugins": ["a"]},
+        "prometheus": {"prometheusSpec": {"resources": {"requests": {"cpu": 4}}}},
+    }
+    assert named(
+        observability={"prometheus": {"values": values}},
+        cluster={"addon_configuration": {"vpc-cni": {"env": {"WARM_ENI_TARGET": "1", "ENABLE_PREFIX_DELEGATION": "true"}}}},
+        addons={"addon_configuration": {"coredns": {"replicaCount": 0}}},
+        load_test={"sampling": {"temperature": -1}, "guidellm": {"nope": 1}},
+    ) == {
+        "observability.prometheus.values.grafana.replicas",
+        "observability.prometheus.values.grafana.plugins",
+        "observability.prometheus.values.prometheus.prometheusSpec.resources.requests.cpu",
+        "cluster.addon_configuration.vpc-cni.env.WARM_ENI_TARGET",
+        "addons.addon_configuration.coredns.replicaCount",
+        "load_test.sampling.temperature",
+        "load_test.guidellm.nope",
+    }
+
+
+def test_a_value_that_somebody_judged_is_not_named() -> None:
+    less = {"prometheus": {"prometheusSpec": {"resources": {"requests": {"cpu": "250m"}}}}}
+    (found,) = judgements(observability={"prometheus": {"values": less}})
+    assert found.holds
+    assert not found.unjudged
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"promethues": {"enabled": False}}, "no value 'promethues'"),
+        ({"prometheus": {"prometheusSpec": {"podAntiAfinity": "hard"}}}, "no value 'podAntiAfinity'"),
+        ({"grafana": {"replicas": [2]}}, "another type of value"),
+        ({"nodeExporter": True}, "another type of value"),
+        ({"grafana": {"rbac": {"create": "yes"}}}, "another type of value"),
+    ],
+    ids=str,
+)
+def test_a_misspelt_value_is_told(values: dict[str, Any], message: str) -> None:
+    wrong = [each for each in judgements(observability={"prometheus": {"values": values}}) if not each.holds]
+    assert [message in each.message for each in wrong] == [True]
+
+
+def test_values_of_the_charts_own_are_spelt_rightly() -> None:
+    """A name that the chart mentions only in a comment, one below a mapping that it leaves empty, and a number for a text."""
+    values = {
+        "grafana": {"ingress": {"annotations": {"anything": "1"}}, "replicas": 2},
+        "prometheus": {"prometheusSpec": {"image": {"tag": 3}}},
+    }
+    assert all(each.holds for each in judgements(observability={"prometheus": {"values": values}}))
+
+
+def test_every_chart_with_values_has_its_keys_at_the_pinned_version() -> None:
+    relied = tables.table("chart_values.toml")["relied"]
+    assert set(relied) == {*CHARTS.values()}
+    for chart in relied:
+        assert chart_values.version(chart) == versions.chart(chart).version
+        assert not list(chart_values.misspelt(chart, relied[chart]))
+        for path in chart_values.judged(chart):
+            *above, last = path.split(".")
+            inner: Any = last
+            assert not list(chart_values.misspelt(chart, _nested([*above, inner])))
+
+
+def _nested(path: list[str]) -> dict[str, Any]:
+    first, *rest = path
+    return {first: _nested(rest) if rest else None}
+
+
+def test_no_mapping_of_any_values_is_forgotten() -> None:
+    """Each field of a stack that takes any values is named by the rule, or is read by others."""
+    places = {path[-1] for path in (*CHARTS, *OTHERS)}
+    assert {name for name in _of_any_values(StackSpec, set()) if name not in places} <= READ_BY_OTHERS
+
+
+def _of_any_values(model: type[BaseModel], seen: set[type]) -> Iterator[str]:
+    if model in seen:
+        return
+    seen.add(model)
+    for name, field in model.model_fields.items():
+        if "typing.Any]" in str(field.annotation) or "JsonValue" in str(field.annotation):
+            yield name
+        for inner in _models(field.annotation):
+            yield from _of_any_values(inner, seen)
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
