@@ -276,3 +276,41 @@ def test_ones_own_prices_come_first(tmp_path: Any, capsys: pytest.CaptureFixture
     file.write_text("us-west-2:\n  inf2.9xlarge: {on_demand: -1}\n")
     assert main(["check", "inf2-llama3", "--prices", str(file)]) == 2
     assert "inf2.9xlarge" in capsys.readouterr().err
+
+
+# -- what is paid for and not used ---------------------------------------------------------------------------------------------
+
+
+def server(name: str, replicas: int, gpus: int) -> Resource:
+    found = deployment(name, replicas, 1, 1)
+    (container,) = found.inputs["spec"]["template"]["spec"]["containers"]
+    container["resources"]["requests"]["nvidia.com/gpu"] = str(gpus)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("of_the_type", "replicas", "gpus", "told"),
+    [
+        (2, 1, 4, "no pod uses 1 of 2 g6e.12xlarge: $10.49/h"),
+        (1, 1, 2, "no pod uses 2 of 4 devices of g6e.12xlarge: $5.25/h"),
+        (2, 1, 2, "no pod uses 1 of 2 g6e.12xlarge, nor 2 of 4 devices of the others: $15.74/h"),
+        (2, 2, 4, ""),
+        # Without a pod on any device, the pods may come from elsewhere.
+        (2, 0, 4, ""),
+    ],
+)
+def test_nodes_and_devices_that_no_pod_uses_are_told_with_their_price(
+    of_the_type: int, replicas: int, gpus: int, told: str
+) -> None:
+    nodes = group("gpu", "g6e.12xlarge", of_the_type, 0, amiType="AL2023_x86_64_NVIDIA")
+    assert [*summary(costs([nodes, server("s", replicas, gpus)]))][1:] == ([told] if told else [])
+
+
+def test_a_node_that_an_autoscaler_fills_is_in_use() -> None:
+    nodes = group("gpu", "g6e.12xlarge", 2, 0, amiType="AL2023_x86_64_NVIDIA")
+    assert not costs([nodes, server("s", 1, 4), scaled("s", 1, 2)]).unused
+
+
+def test_what_has_no_price_is_named_beside_the_cost() -> None:
+    (line,) = summary(costs([made(0, ("p5e.48xlarge", 2, 0))]))
+    assert line.startswith("costs at least $0.10/h and 2 x p5e.48xlarge without a price, by list prices")

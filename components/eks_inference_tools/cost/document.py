@@ -1,6 +1,7 @@
 """An estimate as plain data, for JSON."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from eks_inference.catalog.prices import Price
@@ -43,6 +44,7 @@ def document(graph: Graph, found: Estimate, measured: Sequence[Rate] = ()) -> di
         ],
         "withoutPrice": list(found.missing()),
         "notCounted": [{"what": one.what, "why": one.why, "urn": one.urn} for one in found.uncounted],
+        "unused": [asdict(one) for one in found.unused],
         "notes": list(found.notes()),
         "quotas": [_need(need) for need in needs(graph, found)],
     }

@@ -1,6 +1,6 @@
 """What a graph costs: its charges with their prices, and what they come to. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,6 +11,7 @@ from eks_inference_tools.cost.nodes import node_charges
 from eks_inference_tools.cost.overrides import prices_of
 from eks_inference_tools.cost.price_book import OWN, OwnPrices, PriceBook
 from eks_inference_tools.cost.services import load_balancers, service_charges
+from eks_inference_tools.cost.unused import Unused, unused
 from eks_inference_tools.placing.placed import Placing
 from eks_inference_tools.reading.parts import parts
 from stackgraph.graph.document import Graph
@@ -54,6 +55,7 @@ class Estimate:
     lines: tuple[Priced, ...]
     by_use: tuple[tuple[ByUse, Price | None], ...]
     uncounted: tuple[Uncounted, ...]
+    unused: tuple[Unused, ...] = ()
 
     def total(self, scale: int, part: Part | None = None) -> Total:
         """The total at one of ``SCALES``, of one part or of all."""
@@ -78,6 +80,18 @@ class Estimate:
         """What has no price, in words."""
         return unique(_without_price(one.charge) for one in self.lines if one.price is None)
 
+    def without_price(self) -> Mapping[str, float]:
+        """The instances that have no price, by type: how many are deployed."""
+        found: dict[str, float] = {}
+        for one in self.lines:
+            if one.price is None and one.charge.capacity and (number := one.charge.amounts[SCALES.index("initial")]):
+                found[one.charge.item] = found.get(one.charge.item, 0) + number
+        return found
+
+    def price_of(self, urn: str, instance: str) -> Price | None:
+        """The price of an instance of a pool."""
+        return next((one.price for one in self.lines if (one.charge.urn, one.charge.item) == (urn, instance)), None)
+
     def notes(self) -> tuple[str, ...]:
         """What a reader has to know about the prices, each with what it concerns."""
         prices = [one.price for one in self.lines if one.price]
@@ -86,11 +100,12 @@ class Estimate:
 
 def estimate(graph: Graph, book: PriceBook) -> Estimate:
     """Returns what a graph costs. Amounts come from the graph alone, prices from ``book``."""
-    charges = _charges(graph)
+    charges, idle = _charges(graph)
     return Estimate(
         lines=tuple(Priced(one, _price(one, book)) for one in charges if isinstance(one, Charge)),
         by_use=tuple((one, book.service(one.item, one.region)) for one in charges if isinstance(one, ByUse)),
         uncounted=tuple(dict.fromkeys(one for one in charges if isinstance(one, Uncounted))),
+        unused=idle,
     )
 
 
@@ -99,12 +114,14 @@ def estimated(graph: Graph, prices: OwnPrices | None = None) -> Estimate:
     return estimate(graph, PriceBook((prices or {}, prices_of(graph))))
 
 
-def _charges(graph: Graph) -> Sequence[Charge | ByUse | Uncounted]:
+def _charges(graph: Graph) -> tuple[Sequence[Charge | ByUse | Uncounted], tuple[Unused, ...]]:
     found: list[Charge | ByUse | Uncounted] = []
+    idle: list[Unused] = []
     counted: set[str] = set()
     for part in parts(graph):
         placing = Placing(part.graph)
         placements = [placing.at(scale) for scale in SCALES]
+        idle += unused(placements[1:])
         charges = (
             *node_charges(part.graph, placements),
             *claimed_volumes(part.graph, placing.workloads),
@@ -113,7 +130,7 @@ def _charges(graph: Graph) -> Sequence[Charge | ByUse | Uncounted]:
         # What names no cluster, such as a node group whose cluster only a deployment knows, is in every part.
         found += [one for one in charges if one.urn not in counted]
         counted |= {one.urn for one in charges}
-    return [*found, *service_charges(graph)]
+    return [*found, *service_charges(graph)], tuple(idle)
 
 
 def _price(charge: Charge, book: PriceBook) -> Price | None:

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator
 
 from eks_inference.catalog.prices import HOUR, Price
 from eks_inference_tools.cost.estimate import Estimate, Total
+from eks_inference_tools.cost.unused import Unused
+from stackgraph.graph.values import joined
 
 NAMES = ("idle", "deployed", "at most")
 """What views call each of ``charges.SCALES``."""
@@ -41,10 +43,22 @@ def total(amount: Total) -> str:
 def summary(found: Estimate) -> Iterator[str]:
     """Yields what a stack costs in one line; nothing if nothing costs anything."""
     if found.lines:
-        yield f"costs {in_short(found)}, by list prices; traffic, logs and contents of stores come on top"
+        unpriced = "".join(f" and {number:g} x {type_} without a price" for type_, number in found.without_price().items())
+        yield f"costs {in_short(found)}{unpriced}, by list prices; traffic, logs and contents of stores come on top"
+        yield from (_unused(one, found) for one in found.unused)
     elif found.uncounted:
         first, *others = found.uncounted
         yield f"costs are not known: {first.shown}{f', and {len(others)} more' if others else ''}"
+
+
+def _unused(one: Unused, found: Estimate) -> str:
+    """``no pod uses 1 of 2 p5.48xlarge: $55.04/h``."""
+    whole = f"{one.nodes} of {one.of_nodes} {one.type}" if one.nodes else ""
+    part = f"{one.devices} of {one.of_devices} devices of {'the others' if whole else one.type}" if one.devices else ""
+    price = found.price_of(one.urn, one.type)
+    each = one.of_devices / (one.of_nodes - one.nodes) if one.devices else 1
+    cost = f": {money((one.nodes + one.devices / each) * price.usd)}/h" if price else ""
+    return f"no pod uses {joined(whole, part, by=', nor ')}{cost}"
 
 
 def in_short(found: Estimate) -> str:

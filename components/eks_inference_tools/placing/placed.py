@@ -54,6 +54,7 @@ class PlacedNode:
     capacity_type: str
     by_karpenter: bool
     disk_bytes: int
+    devices: Mapping[str, int]
     pods: tuple[PlacedPod, ...]
 
 
@@ -177,5 +178,6 @@ def _placed(node: SimulatedNode, pods: Iterable[PlacedPod]) -> PlacedNode:
         capacity_type=node.labels.get(CAPACITY_TYPE_LABEL, ""),
         by_karpenter=shape.by_karpenter,
         disk_bytes=node.kind.disk_bytes,
+        devices=node.devices,
         pods=tuple(pods),
     )
