@@ -1,13 +1,9 @@
 """The catalog: facts as data files, and the loaders that turn them into types."""
 
 import dataclasses
-import gzip
-import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +19,8 @@ from eks_inference.catalog.generations import Generation
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
 from eks_inference.catalog.models import Model, find_model, model
 from eks_inference.catalog.tables import PROVENANCE, nearest, rows, table, version_numbers
+from refresh import general_instances
+from refresh.general_instances import moto_resource
 
 FILES = sorted(path.name for path in tables.FOLDER.glob("*.toml"))
 ALL_TYPES = sorted(instance_types().values(), key=lambda one: one.name)
@@ -203,15 +201,6 @@ COMPUTE_CAPABILITIES = {
 
 # What the API says of accelerators of all makers.
 ACCELERATED = {"FpgaInfo", "GpuInfo", "InferenceAcceleratorInfo", "MediaAcceleratorInfo", "NeuronInfo"}
-
-
-@cache
-def moto_resource(name: str) -> Any:
-    """A data file of the moto distribution, read without importing moto, which takes longer than all tests here."""
-    found = find_spec("moto")
-    assert found, "moto carries the answers of EC2 these tests compare with: pip install -e '.[dev]'"
-    path = Path(*(found.submodule_search_locations or ()), "ec2", "resources", name)
-    return json.loads(gzip.decompress(path.read_bytes()))
 
 
 def ec2_types() -> dict[str, Any]:
@@ -866,3 +855,12 @@ def test_what_has_a_price_in_capacity_blocks_only_needs_a_reservation():
 
 def test_at_most_three_names_are_near_and_case_does_not_count() -> None:
     assert nearest("LLAMA", ["llama", "llamas", "a llama", "llama2", "qwen"]) == ["llama", "llamas", "llama2"]
+
+
+def test_the_types_without_accelerators_are_those_that_ec2_sells() -> None:
+    assert general_instances.FILE.read_text("utf-8") == general_instances.table(), "make refresh TABLE=general_instances"
+    for name in ("t3.large", "m6a.large", "m7i-flex.large", "c8i.large", "r7a.large", "m5.large"):
+        assert instance_type(name).accelerator is None
+    assert {name for name in instance_types() if name.startswith("m8i.")} == {
+        name for name in ec2_types() if name.startswith("m8i.") and "metal" not in name
+    }

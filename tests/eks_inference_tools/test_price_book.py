@@ -132,7 +132,7 @@ def test_odd_prices_of_another_program_are_left_out(given_prices: Any):
     [
         ({"inf2.8xlrge": {"on_demand": 1}}, "prices.inf2.8xlrge: nothing with a price has this name"),
         ({"nat_gatway": {"usd": 1}}, "nearest: nat_gateway"),
-        ({"m8i.large": {"on_demand": 1}}, "nothing with a price has this name"),
+        ({"m9z.large": {"on_demand": 1}}, "nothing with a price has this name"),
         (
             {"inf2.xlarge": {"usd": 1}},
             "prices.inf2.xlarge.usd: inf2.xlarge has no such price; given: usd; allowed: on_demand, spot",

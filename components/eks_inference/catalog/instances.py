@@ -1,12 +1,16 @@
-"""EC2 instance types: loads ``instances.toml``."""
+"""EC2 instance types: loads ``instances.toml``, and those without accelerators from ``instances_general.json``."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
 from eks_inference.catalog.accelerators import Accelerator, ForAccelerator
-from eks_inference.catalog.tables import Own, Row, arguments, extended, find, own
+from eks_inference.catalog.tables import FOLDER, Own, Row, arguments, extended, find, own
+
+_ORIGIN = {"source": "EC2 DescribeInstanceTypes (moto 5.2.5)", "read": "2026-11"}
+"""Of the types without accelerators."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,14 @@ def instance_types() -> dict[str, InstanceType]:
 
 @cache
 def _instance_types(rows: Own) -> dict[str, InstanceType]:
-    return {one.name: one for family, row in extended("instances.toml", rows).items() for one in types_of(family, row)}
+    families = {**extended("instances.toml", Own()), **general()["families"], **rows.of("instances.toml")}
+    return {one.name: one for family, row in families.items() for one in types_of(family, {**_ORIGIN, **row})}
+
+
+@cache
+def general() -> Mapping[str, Any]:
+    """Families without accelerators (``families``), and by region those that not all of its zones offer (``zones``)."""
+    return json.loads((FOLDER / "instances_general.json").read_text("utf-8"))
 
 
 def types_of(family: str, shared: Mapping[str, Any]) -> Iterator[InstanceType]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from eks_inference.catalog.instances import instance_type
+from eks_inference.catalog.instances import InstanceType, instance_type
 from eks_inference.catalog.tables import Row, arguments, find, rows, table
 
 
@@ -23,7 +23,16 @@ class Quota(Row):
     default: int
     """The value of a new account; that of an account in use is often higher."""
     families: tuple[str, ...] = ()
-    """The instance families of the catalog that count towards it."""
+    """The instance families with accelerators that count towards it."""
+    of_general: bool = False
+    """Whether instances without accelerators count towards it."""
+
+    @property
+    def of_instances(self) -> bool:
+        return bool(self.families) or self.of_general
+
+    def counts(self, instance: InstanceType) -> bool:
+        return instance.family in self.families if instance.accelerator else self.of_general
 
 
 def quota_of(type_: str, capacity: str) -> Quota | None:
@@ -32,8 +41,8 @@ def quota_of(type_: str, capacity: str) -> Quota | None:
     None where the catalog lacks it. ``reserved`` has none: EC2 counted a reservation as on demand when it was made, and capacity
     blocks have quotas of their own. Raises ``KeyError`` for an unknown type.
     """
-    family = instance_type(type_).family
-    return next((one for one in quotas_of(capacity).values() if family in one.families), None)
+    found = instance_type(type_)
+    return next((one for one in quotas_of(capacity).values() if one.counts(found)), None)
 
 
 def quota(name: str) -> Quota:

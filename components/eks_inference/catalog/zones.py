@@ -1,4 +1,4 @@
-"""Availability zones: loads ``zones.toml``.
+"""Availability zones: loads ``zones.toml``, and for types without accelerators ``instances_general.json``.
 
 Zones are identified by id (``usw2-az4``): each account maps names such as ``us-west-2a`` to different zones.
 """
@@ -6,7 +6,7 @@ Zones are identified by id (``usw2-az4``): each account maps names such as ``us-
 from collections.abc import Mapping
 from functools import cache
 
-from eks_inference.catalog.instances import instance_types
+from eks_inference.catalog.instances import general, instance_types
 from eks_inference.catalog.tables import NotInCatalogError, rows, table
 
 
@@ -38,7 +38,7 @@ def zone_ids(region: str, family: str) -> tuple[str, ...]:
             f"instance family '{family}' is not in the catalog; known: {', '.join(sorted(_family_is_accelerated()))}"
         )
     offered = _region(region)
-    return tuple(offered.get(family, [] if accelerated else offered["zones"]))
+    return tuple(offered.get(family, [] if accelerated else general()["zones"][region].get(family, offered["zones"])))
 
 
 def says_zones_of(family: str) -> bool:

@@ -161,7 +161,7 @@ _RUNNING = {"Filters": [{"Name": "instance-state-name", "Values": ["pending", "r
 
 def _in_use(quota: Quota, region: str) -> tuple[tuple[Call, ...], Used | None]:
     """The question what counts towards a quota already, and how to read its answer."""
-    if quota.families:
+    if quota.of_instances:
         return (call("ec2.DescribeInstances", region, **_RUNNING),), lambda answer: _vcpus(quota, answer)
     if (row := _IN_USE.get(quota.name)) is None:
         return (), None
@@ -175,6 +175,6 @@ def _vcpus(quota: Quota, answer: Mapping[str, Any]) -> float:
     for one in (one for reservation in items(answer.get("Reservations")) for one in items(reservation.get("Instances"))):
         known = instance_types().get(text(one.get("InstanceType")))
         lifecycle = text(one.get("InstanceLifecycle"))
-        if known and known.family in quota.families and lifecycle != "capacity-block" and (lifecycle == "spot") == spot:
+        if known and quota.counts(known) and lifecycle != "capacity-block" and (lifecycle == "spot") == spot:
             found[known.name] += known.vcpus
     return sum(found.values())
