@@ -1,6 +1,6 @@
 """Instance types without accelerators that pools may have, and the zones that lack them, from answers of EC2 that moto carries.
 
-They are x86 types of the families T, M, C and R, without local disks; further ones are rows of one's own.
+They are x86 types of the families T, M, C and R, without local disks and EFA; further ones are rows of one's own.
 """
 
 import gzip
@@ -57,7 +57,8 @@ def max_pods(answer: dict[str, Any]) -> int:
 
 def _is_general(name: str, answer: dict[str, Any]) -> bool:
     family, _, size = name.partition(".")
-    return bool(_FAMILIES.fullmatch(family)) and not size.startswith("metal") and answer["MemoryInfo"]["SizeInMiB"] >= _LEAST_MIB
+    small, efa = answer["MemoryInfo"]["SizeInMiB"] < _LEAST_MIB, answer["NetworkInfo"]["EfaSupported"]
+    return bool(_FAMILIES.fullmatch(family)) and not (size.startswith("metal") or small or efa)
 
 
 def _all_sold(family: str, sizes: dict[str, Any]) -> bool:
@@ -66,14 +67,11 @@ def _all_sold(family: str, sizes: dict[str, Any]) -> bool:
 
 
 def _columns(answer: dict[str, Any]) -> dict[str, Any]:
-    efa, cards = answer["NetworkInfo"].get("EfaInfo"), answer["NetworkInfo"]["MaximumNetworkCards"]
     return {
         "vcpus": answer["VCpuInfo"]["DefaultVCpus"],
         "memory_mib": answer["MemoryInfo"]["SizeInMiB"],
         "ebs_mb_s": answer["EbsInfo"]["EbsOptimizedInfo"]["MaximumThroughputInMBps"],
         "max_pods": max_pods(answer),
-        **({"efa_interfaces": efa["MaximumEfaInterfaces"]} if efa else {}),
-        **({"network_cards": cards} if cards > 1 else {}),
     }
 
 

@@ -861,6 +861,3 @@ def test_the_types_without_accelerators_are_those_that_ec2_sells() -> None:
     assert general_instances.FILE.read_text("utf-8") == general_instances.table(), "make refresh TABLE=general_instances"
     for name in ("t3.large", "m6a.large", "m7i-flex.large", "c8i.large", "r7a.large", "m5.large"):
         assert instance_type(name).accelerator is None
-    assert {name for name in instance_types() if name.startswith("m8i.")} == {
-        name for name in ec2_types() if name.startswith("m8i.") and "metal" not in name
-    }

@@ -59,14 +59,14 @@ def test_a_value_that_no_rule_reads_is_named() -> None:
         observability={"prometheus": {"values": values}},
         cluster={"addon_configuration": {"vpc-cni": {"env": {"WARM_ENI_TARGET": "1", "ENABLE_PREFIX_DELEGATION": "true"}}}},
         addons={"addon_configuration": {"coredns": {"replicaCount": 0}}},
-        load_test={"sampling": {"temperature": -1}, "guidellm": {"nope": 1}},
+        load_test={"sampling": {"nope": 1, "top_p": 0.9}, "guidellm": {"nope": 1}},
     ) == {
         "observability.prometheus.values.grafana.replicas",
         "observability.prometheus.values.grafana.plugins",
         "observability.prometheus.values.prometheus.prometheusSpec.resources.requests.cpu",
         "cluster.addon_configuration.vpc-cni.env.WARM_ENI_TARGET",
         "addons.addon_configuration.coredns.replicaCount",
-        "load_test.sampling.temperature",
+        "load_test.sampling.nope",
         "load_test.guidellm.nope",
     }
 

@@ -1,6 +1,7 @@
 """Rules about load tests. Ids LT…; NEU019 and NEU020 are rules about serving on Neuron, but NEU020 applies to GPUs too."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from math import inf, nextafter
 
 from eks_inference.loadtest.facts import LoadTestFacts, RequestFacts
 from eks_inference.rules import Judgement, rule
@@ -75,3 +76,39 @@ def requests_fit_the_sequence(requests: RequestFacts) -> Iterator[Judgement]:
         allowed=f"together at most {length - (longest - mean)}",
         severity="error" if mean > length else "warning",
     )
+
+
+SAMPLING: Mapping[str, tuple[float, float]] = {
+    "frequency_penalty": (-2, 2),
+    "min_p": (0, 1),
+    "min_tokens": (0, inf),
+    "presence_penalty": (-2, 2),
+    "repetition_penalty": (nextafter(0, 1), inf),
+    "temperature": (0, 2),
+    "top_k": (-1, inf),
+    "top_p": (nextafter(0, 1), 1),
+}
+"""The least and the most that the engine takes in a request."""
+
+
+@rule(
+    "LT002",
+    "Requests sample as the engine allows.",
+    fix="correct the value",
+    source="vllm 0.30.0, sampling_params.py (SamplingParams._verify_args): other requests are answered with 400",
+)
+def sampling_is_taken(test: LoadTestFacts) -> Iterator[Judgement]:
+    for key, value in test.spec.sampling.items():
+        if key not in SAMPLING:
+            continue
+        least, most = SAMPLING[key]
+        numbers = int if key in ("top_k", "min_tokens") else int | float
+        between = f"{'more than 0' if 0 < least < 1 else f'at least {least:g}'}{'' if most == inf else f', at most {most:g}'}"
+        yield Judgement(
+            holds=isinstance(value, numbers) and not isinstance(value, bool) and least <= value <= most,
+            path=(*test.path, "sampling", key),
+            working=(f"{key}: {value}; {between}",),
+            message=f"server '{test.name}' refuses every request",
+            given=str(value),
+            allowed=between,
+        )

@@ -146,6 +146,26 @@ def nodes_reach_the_api(stack: StackFacts) -> Iterator[Judgement]:
 
 
 @rule(
+    "NET007",
+    "Whoever deploys reaches the Kubernetes API.",
+    severity="warning",
+    fix="set cluster.endpoint.public, with your own addresses as public_access_cidrs; or deploy from inside the VPC or a network "
+    "that leads there, and silence this rule",
+    source="EKS user guide, Cluster API server endpoint: the private endpoint answers only in the VPC and in connected networks",
+)
+def the_api_is_reached(stack: StackFacts) -> Iterator[Judgement]:
+    endpoint = stack.spec.cluster.endpoint
+    yield Judgement(
+        holds=endpoint.public,
+        path=("cluster", "endpoint", "public"),
+        working=(f"public endpoint: {'on' if endpoint.public else 'off'}",),
+        message="only the VPC reaches the API: from elsewhere `pulumi up` fails when the cluster and its nodes already cost",
+        given="false",
+        allowed="true, from your own addresses",
+    )
+
+
+@rule(
     "POO006",
     "Nodes have an address for each pod that the kubelet admits.",
     severity="warning",

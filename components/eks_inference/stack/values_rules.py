@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from eks_inference.catalog import chart_values, versions
+from eks_inference.loadtest.rules import SAMPLING
 from eks_inference.quantity import cpu_millis
 from eks_inference.rules import Judgement, Path, not_judged, rule
 from eks_inference.stack.facts import StackFacts
@@ -31,8 +32,13 @@ OTHERS = {
 }
 """Who else reads what a key holds. ``*`` is any name."""
 
-# ENABLE_PREFIX_DELEGATION: the rule POO006.
-_JUDGED_ELSEWHERE = frozenset({("cluster", "addon_configuration", "vpc-cni", "env", "ENABLE_PREFIX_DELEGATION")})
+# The rules POO006 and LT002.
+_JUDGED_ELSEWHERE = frozenset(
+    {
+        ("cluster", "addon_configuration", "vpc-cni", "env", "ENABLE_PREFIX_DELEGATION"),
+        *(("load_test", "sampling", key) for key in SAMPLING),
+    }
+)
 
 
 @rule(

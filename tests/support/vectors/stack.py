@@ -126,6 +126,11 @@ VECTORS = {
         lambda: endpoint(public_access_cidrs=["203.0.113.7/32"]),
         "no node joins",
     ),
+    "NET007": Vector(
+        lambda: endpoint(public_access_cidrs=["203.0.113.7/32"]),
+        lambda: spec(cluster={"endpoint": {"public": False}}),
+        "only the VPC reaches the API",
+    ),
     "CAP001": Vector(stack, lambda: stack(pods_min=4, pods_max=4), "there is no room for 1 pod of 'llama'"),
     "CAP002": Vector(stack, lambda: stack({**NODE, "root_volume_gib": 100}), "on each node"),
     "CAP003": Vector(lambda: with_pools(30), lambda: with_pools(31), "EKS refuses the rest of the managed pools"),
