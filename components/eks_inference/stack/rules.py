@@ -166,6 +166,29 @@ def the_api_is_reached(stack: StackFacts) -> Iterator[Judgement]:
 
 
 @rule(
+    "POO012",
+    "Auto Scaling may use the key of the root disks of managed pools.",
+    severity="warning",
+    fix="add the statement to the key's policy, and silence this rule",
+    source="EC2 Auto Scaling user guide, Required AWS KMS key policy for use with encrypted volumes; terraform-aws-eks #997",
+)
+def disks_are_decrypted(stack: StackFacts) -> Iterator[Judgement]:
+    managed = [name for name, pool in stack.spec.pools.items() if isinstance(pool, ManagedPoolSpec)]
+    key, partition = stack.spec.kms_key_arn, stack.spec.settings(stack.region).partition
+    account = "<account>" if key is None or is_output(key) else str(key).split(":")[4]
+    role = f"arn:{partition}:iam::{account}:role/aws-service-role/autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling"
+    yield Judgement(
+        holds=key is None or not managed,
+        path=("kms_key_arn",),
+        working=(f"managed pools: {', '.join(managed)}; key: {'that of EBS' if key is None else 'one of your own'}",),
+        message=f"only AWS knows the key's policy; without a statement for Auto Scaling no node of {managed[0]} starts, "
+        "and EKS says so after 20 minutes",
+        allowed=f"{role} may use the key: kms:Encrypt, Decrypt, ReEncrypt*, GenerateDataKey*, DescribeKey, and kms:CreateGrant "
+        "where kms:GrantIsForAWSResource is true",
+    )
+
+
+@rule(
     "POO006",
     "Nodes have an address for each pod that the kubelet admits.",
     severity="warning",

@@ -109,6 +109,7 @@ VECTORS = {
         "facebook/opt-350m is on the Hub, which nothing in the network reaches",
     ),
     "POO006": Vector(lambda: crowded(58), lambda: crowded(59), "m5.xlarge has addresses for 58 pods"),
+    "POO012": Vector(spec, lambda: key_in("us-west-2"), "without a statement for Auto Scaling no node of core starts"),
     "POO008": Vector(
         lambda: replace(spec(observability={"prometheus": {}}), zone_ids=("usw2-az1", "usw2-az2")),
         lambda: replace(spec(observability={"prometheus": {}}), zone_ids=("usw2-az1", "usw2-az2", "usw2-az3")),
