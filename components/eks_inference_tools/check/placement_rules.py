@@ -1,9 +1,11 @@
 """Rules K8S… about where pods can run. They apply only when the graph makes the cluster and all of its nodes."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
 from eks_inference.rules import Judgement, rule
+from eks_inference_tools.placing.placed import Placing
 from eks_inference_tools.reading.device_plugins import OFFERED_BY, offers, placed_by_plugin
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.node_shapes import NodeShape
@@ -13,6 +15,7 @@ from eks_inference_tools.reading.scalars import number
 from eks_inference_tools.reading.scheduling import nearest, obstacles
 from stackgraph.graph.tokens import is_token
 from stackgraph.graph.values import unique
+from stackgraph.graph.wording import counted
 
 
 @rule(
@@ -67,6 +70,43 @@ def pods_fit_a_node(facts: GraphFacts) -> Iterator[Judgement]:
             allowed=f"what {best.title} has",
             resource=pod.urn,
         )
+
+
+@rule(
+    "K8S022",
+    "The nodes have room for all pods together.",
+    fix="request less or fewer pods, or raise the size of the pool",
+    source="Kubernetes scheduling: a pod without room stays Pending. Pods are placed the largest first, which finds room where "
+    "the scheduler does (placing/provisioning.py)",
+)
+def all_pods_find_room(facts: GraphFacts) -> Iterator[Judgement]:
+    if not facts.placed_pods:
+        return
+    # Without the pods of Jobs: many end before the server whose devices they use starts.
+    placing = Placing(facts.graph)
+    fewest = placing.at("initial")
+    waiting = Counter(pod.template for pod in fewest.unplaced or placing.at("most").unplaced)
+    nodes = Counter(f"{node.instance.name} of pool {node.pool}" for node in fewest.nodes)
+    has = ", ".join(f"{number} x {what}" for what, number in sorted(nodes.items()))
+    # K8S002 and K8S003 tell of pods that no node takes even alone.
+    told = {pod: number for pod, number in waiting.items() if any(_alone_on(facts, pod, shape) for shape in facts.shapes)}
+    if not told:
+        yield Judgement(True, (), (f"{sum(len(node.pods) for node in fewest.nodes)} pods on {has}",))
+    for pod, number in told.items():
+        yield Judgement(
+            holds=False,
+            path=(),
+            working=(f"{number} pods of {pod.title} are left, with {has}",),
+            message=f"there is no room for {counted(number, 'pod')} of {pod.title}"
+            + ("" if fewest.unplaced else " once autoscalers have started the most"),
+            given=", ".join(f"{name} {_shown(name, amount)}" for name, amount in pod.requests.items()),
+            severity="error" if fewest.unplaced else "warning",
+            resource=pod.urn,
+        )
+
+
+def _alone_on(facts: GraphFacts, pod: PodTemplate, shape: NodeShape) -> bool:
+    return not obstacles(pod.spec, shape) and not any(_over(pod, shape, _rooms(facts, pod, shape)))
 
 
 def _rooms(facts: GraphFacts, pod: PodTemplate, shape: NodeShape) -> dict[str, Decimal]:

@@ -394,6 +394,11 @@ VECTORS = {
         lambda: graph(cluster(), trn2_group(), on_trn2({"aws.amazon.com/neuron": 32})),
         "requests 32 aws.amazon.com/neuron, trn2.48xlarge of pool trn2 has 16",
     ),
+    "K8S022": Vector(
+        lambda: graph(cluster(), trn2_group(), on_trn2({"aws.amazon.com/neuron": 16, "cpu": "160"})),
+        lambda: graph(cluster(), trn2_group(), on_trn2({"aws.amazon.com/neuron": 16, "cpu": "160"}, spec={"replicas": 3})),
+        "there is no room for 2 pods of",
+    ),
     "K8S004": Vector(
         lambda: graph(server(env=[{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "token"}}}])),
         lambda: graph(server(env=[{"name": "HF_TOKEN", "value": "s3cr3t-t0ken"}])),
