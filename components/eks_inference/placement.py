@@ -78,7 +78,7 @@ class Placement:
     efa_interfaces: int = 0
     """EFA interfaces of a node, which its pods share (``vpc.amazonaws.com/efa``)."""
     driver: str | None = None
-    """Version of the Neuron driver on the nodes; None without Neuron devices or when unknown to the catalog."""
+    """Version of the driver of the nodes' devices; None without devices or when unknown to the catalog."""
     logical_cores: int | None = None
     """Logical NeuronCore configuration (LNC) of the pool; None: the chip's default."""
     kubelet: Mapping[str, Any] = field(default_factory=dict)

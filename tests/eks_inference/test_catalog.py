@@ -450,7 +450,6 @@ def test_a_profile_does_not_contradict_itself(profile: EngineProfile):
     assert neuron == profile.neuron == (not profile.nvidia) == (profile.sdk is not None)
     assert profile.accelerator == profile.generation.accelerator
     assert neuron == (profile.minimum_compute_capability is None)
-    assert neuron or profile.minimum_driver is None
     assert profile.minimum_driver or not neuron or profile.retired
     assert (profile.server == "triton") == (profile.client_image is not None)
     assert profile.tensor_parallel, "a profile is for some instance family"
@@ -524,9 +523,13 @@ def test_ray_is_not_of_the_releases_whose_dashboard_hangs(profile: EngineProfile
 
 @pytest.mark.parametrize("profile", [one for one in ALL_PROFILES if one.minimum_driver], ids=lambda one: one.name)
 def test_the_oldest_driver_of_an_image_is_one_it_works_with_and_every_pinned_ami_has_it(profile: EngineProfile):
-    assert profile.sdk is not None
     assert profile.minimum_driver is not None
     oldest = version_numbers(profile.minimum_driver)
+    if profile.sdk is None:
+        for kubernetes in MINORS:
+            release = versions.ami_release("AL2023_x86_64_NVIDIA", kubernetes)
+            assert version_numbers(versions.nvidia_driver(release)) >= oldest
+        return
     floor = versions.neuron_driver_floor(profile.sdk)
     assert floor is None or oldest[:2] > version_numbers(floor)
     assert oldest <= version_numbers(versions.neuron_sdk_driver(profile.sdk))

@@ -63,7 +63,7 @@ class EngineProfile(ForAccelerator, Row):
     ray: str | None = None
     """Ray release for running the image under Ray Serve. None: no release is known to work."""
     minimum_driver: str | None = None
-    """Oldest Neuron driver on the node with which the image is known to run. None: not Neuron, or unknown."""
+    """Oldest driver of the node's devices with which the image is known to run. None: unknown, or the image has what it needs."""
     minimum_compute_capability: tuple[int, int] | None = None
     """Lowest CUDA compute capability that the image supports. None: not CUDA."""
     client_image: str | None = None

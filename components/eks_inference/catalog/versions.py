@@ -81,6 +81,11 @@ def neuron_driver(release_version: str) -> str:
     return _row("neuron_drivers", release_version.rpartition("-")[2])
 
 
+def nvidia_driver(release_version: str) -> str:
+    """The version of the NVIDIA driver in an AL2023 AMI for GPUs. Raises ``KeyError`` if the catalog does not have the build."""
+    return _row("nvidia_drivers", release_version.rpartition("-")[2])
+
+
 def neuron_sdk_driver(sdk: str) -> str:
     """The Neuron driver released with a Neuron SDK, e.g. ``2.26.5`` for SDK ``2.28.0``. SDK patch releases share it.
 

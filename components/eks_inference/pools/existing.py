@@ -21,7 +21,7 @@ class ExistingPool(Handle):
     """Existing nodes: a node group, a Karpenter NodePool, or any other nodes with a distinguishing label.
 
     ``node_selector`` selects these nodes and no others, ``taints`` are their taints, ``max_nodes`` is their largest number (None:
-    unbounded), ``efa_interfaces`` the number of EFA interfaces per node, ``driver`` the version of their Neuron driver, and
+    unbounded), ``efa_interfaces`` the number of EFA interfaces per node, ``driver`` the version of their devices' driver, and
     ``devices`` what offers their devices: device plugins, or drivers for claims.
     Raises ``SpecError`` for instance types that are not in the catalog.
     """

@@ -98,12 +98,13 @@ def release_version(ami: ReleaseAmi, instance: InstanceType, kubernetes_version:
     return release
 
 
-def neuron_driver(spec: PoolSpec, instance: InstanceType, kubernetes_version: str) -> str | None:
-    """Returns the Neuron driver of the pool's AMI release; None without Neuron devices, with a custom image, or when unknown."""
-    if not instance.neuron or not isinstance(spec.ami, ReleaseAmi):
+def device_driver(spec: PoolSpec, instance: InstanceType, kubernetes_version: str) -> str | None:
+    """Returns the driver of devices in the pool's AMI release; None without devices, with a custom image, or when unknown."""
+    if not instance.accelerator or not isinstance(spec.ami, ReleaseAmi):
         return None
+    driver = versions.neuron_driver if instance.neuron else versions.nvidia_driver
     try:
-        return versions.neuron_driver(spec.ami.release_version or versions.ami_release(ami_type(instance), kubernetes_version))
+        return driver(spec.ami.release_version or versions.ami_release(ami_type(instance), kubernetes_version))
     except KeyError:
         return None
 
@@ -219,7 +220,7 @@ def placement_of(
         ready=ready,
     )
     instance = placement.instance_type
-    driver = neuron_driver(spec, instance, kubernetes_version)
+    driver = device_driver(spec, instance, kubernetes_version)
     placement = replace(
         placement,
         devices=spec.devices,

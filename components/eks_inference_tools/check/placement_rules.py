@@ -87,17 +87,17 @@ def all_pods_find_room(facts: GraphFacts) -> Iterator[Judgement]:
     fewest = placing.at("initial")
     waiting = Counter(pod.template for pod in fewest.unplaced or placing.at("most").unplaced)
     nodes = Counter(f"{node.instance.name} of pool {node.pool}" for node in fewest.nodes)
-    has = ", ".join(f"{number} x {what}" for what, number in sorted(nodes.items()))
+    has = ", ".join(f"{many} x {what}" for what, many in sorted(nodes.items()))
     # K8S002 and K8S003 tell of pods that no node takes even alone.
-    told = {pod: number for pod, number in waiting.items() if any(_alone_on(facts, pod, shape) for shape in facts.shapes)}
+    told = {pod: left for pod, left in waiting.items() if any(_alone_on(facts, pod, shape) for shape in facts.shapes)}
     if not told:
         yield Judgement(True, (), (f"{sum(len(node.pods) for node in fewest.nodes)} pods on {has}",))
-    for pod, number in told.items():
+    for pod, left in told.items():
         yield Judgement(
             holds=False,
             path=(),
-            working=(f"{number} pods of {pod.title} are left, with {has}",),
-            message=f"there is no room for {counted(number, 'pod')} of {pod.title}"
+            working=(f"{left} pods of {pod.title} are left, with {has}",),
+            message=f"there is no room for {counted(left, 'pod')} of {pod.title}"
             + ("" if fewest.unplaced else " once autoscalers have started the most"),
             given=", ".join(f"{name} {_shown(name, amount)}" for name, amount in pod.requests.items()),
             severity="error" if fewest.unplaced else "warning",

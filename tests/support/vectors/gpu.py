@@ -36,6 +36,11 @@ def gpu_server(
     return replace(good, **changes)
 
 
+def with_driver(version: str) -> ServingFacts:
+    server = gpu_server()
+    return replace(server, placement=replace(server.placement, driver=version))
+
+
 def t4_server(**changes: Any) -> ServingFacts:
     """Returns OPT-350M on one T4, with changes."""
     wish = {"max_model_len": 2048, "cpu_millis": 2000, "memory_mib": 12 * 1024, **changes}
@@ -59,6 +64,9 @@ VECTORS = {
     "GPU004": Vector(t4_server, lambda: t4_server(arguments=("--dtype=bfloat16",)), "have no bfloat16"),
     "GPU005": Vector(gpu_server, lambda: gpu_server(profile="neuron-2.28-vllm-0.13"), "is not for g6e.12xlarge"),
     "GPU006": Vector(gpu_server, lambda: gpu_server(tensor_parallel=2), "2 of the 4 GPUs of a pod are idle"),
+    "GPU014": Vector(
+        lambda: with_driver("580.126.09"), lambda: with_driver("570.195.03"), "does not start with driver 570.195.03"
+    ),
     "GPU007": Vector(t4_server, lambda: t4_server(cpu_millis=4000), "no g4dn.xlarge has 4 CPU for a pod"),
     "GPU008": Vector(
         gpu_server, lambda: gpu_server(model_name="Qwen3-8B", profile="triton-24.07-vllm-0.5"), "does not serve Qwen3-8B"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from eks_inference.catalog.tables import version_numbers
 from eks_inference.rules import Judgement, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.rules import any_accelerator
@@ -133,6 +134,26 @@ engine_knows_the_model = gpu_rule(
 def ports_agree(server: ServingFacts) -> Iterator[Judgement]:
     if server.engine.standalone:
         yield from any_accelerator.ports(server)
+
+
+@gpu_rule(
+    "GPU014",
+    "The NVIDIA driver of the nodes is as new as the image's CUDA.",
+    fix="choose a newer AMI release (ami.release_version), or leave it out",
+    source="NVIDIA, CUDA compatibility: CUDA 13 needs driver 580; awslabs/amazon-eks-ami, CHANGELOG.md: driver of each release",
+)
+def driver_suits_the_image(server: ServingFacts) -> Iterator[Judgement]:
+    driver, oldest = server.placement.driver, server.engine.minimum_driver
+    if driver is None or oldest is None:
+        return
+    yield Judgement(
+        holds=version_numbers(driver) >= version_numbers(oldest),
+        path=server.at("engine"),
+        working=(f"driver on the nodes of pool '{server.placement.pool}': {driver}; the image needs {oldest}",),
+        message=f"the CUDA of the image does not start with driver {driver}",
+        given=driver,
+        allowed=f"{oldest} or newer",
+    )
 
 
 def _gpus(count: int) -> str:
