@@ -179,6 +179,25 @@ def types_have_efa(pool: PoolFacts) -> Iterator[Judgement]:
 
 
 @rule(
+    "POO013",
+    "A pool with a capacity reservation starts nodes in the reservation's zone alone.",
+    fix="set zone_ids of the pool to the zone of the reservation",
+    source="EKS user guide, Managed node groups with capacity reservations: a reservation is in one zone, and so are its subnets",
+)
+def reservation_in_one_zone(pool: PoolFacts) -> Iterator[Judgement]:
+    if isinstance(pool.spec, ManagedPoolSpec) and pool.spec.capacity_reservation_id is not None:
+        found = pool.spec.zone_ids or pool.network_zone_ids
+        yield Judgement(
+            holds=len(found) == 1,
+            path=pool.at("zone_ids"),
+            working=(f"reservation: {pool.spec.capacity_reservation_id}; zones of the pool: {', '.join(found) or 'unknown'}",),
+            message="nodes of other zones than that of the reservation do not start, or are no part of it",
+            given=", ".join(pool.spec.zone_ids) or "all zones of the network",
+            allowed="one zone",
+        )
+
+
+@rule(
     "EFA002",
     "Nodes with EFA start in one zone: neither EFA traffic nor a cluster placement group crosses zones.",
     fix="choose one zone",

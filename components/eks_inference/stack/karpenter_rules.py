@@ -48,3 +48,27 @@ def fixed_pools_are_kept(stack: StackFacts) -> Iterator[Judgement]:
                 message=f"no node of pool '{name}' would ever start",
                 given=str(pool.replicas),
             )
+
+
+@rule(
+    "KAR007",
+    "What a whole server needs once runs on nodes that stay.",
+    severity="warning",
+    fix="move it to a managed pool, or set consolidation_policy to WhenEmpty and leave spot out of capacity_types",
+    source="Karpenter documentation, Disruption; EC2 user guide, Spot Instance interruption notices; ray-project/kuberay#615: "
+    "all workers stop with the head",
+)
+def single_helpers_stay(stack: StackFacts) -> Iterator[Judgement]:
+    for name, server in stack.spec.servers.items():
+        for helper in server.helpers:
+            pool = stack.spec.pools.get(helper.place.pool or stack.spec.core_pool)
+            if helper.pods == 1 and isinstance(pool, KarpenterPoolSpec):
+                spot, moved = "spot" in pool.capacity_types, pool.replicas is None and pool.consolidation_policy != "WhenEmpty"
+                why = "its node ends two minutes after a notice" if spot else "Karpenter may move it at any time"
+                yield Judgement(
+                    holds=not (spot or moved),
+                    path=("servers", name, *helper.place.pool_path),
+                    working=(f"capacity: {', '.join(pool.capacity_types)}; {pool.consolidation_policy}",),
+                    message=f"'{name}' answers nothing while its {helper.name} starts anew: {why}",
+                    given=helper.place.pool,
+                )

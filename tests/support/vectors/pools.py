@@ -52,6 +52,11 @@ VECTORS = {
         lambda: managed(ami={"kind": "release", "release_version": "1.34.2-20251217"}),
         "another Kubernetes version",
     ),
+    "POO013": Vector(
+        lambda: managed(capacity_reservation_id="cr-0123456789abcdef0"),
+        lambda: managed(capacity_reservation_id="cr-0123456789abcdef0", zone_ids=["use2-az1", "use2-az3"], efa=None),
+        "nodes of other zones than that of the reservation",
+    ),
     "POO004": Vector(
         lambda: managed(capacity_reservation_id="cr-0123456789abcdef0"),
         lambda: managed(capacity_reservation_id="cr-0123456789abcdef0", placement={"name": "mine"}),

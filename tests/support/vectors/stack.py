@@ -64,6 +64,28 @@ def fixed_pool(**karpenter: Any) -> StackFacts:
     return spec(pools={"core": CORE, "k": pool}, karpenter=karpenter)
 
 
+def on_one_numa_node() -> dict[str, Any]:
+    return {**NODE, "kubelet": {"topologyManagerPolicy": "single-numa-node"}}
+
+
+def head_on(policy: str) -> StackFacts:
+    """Returns a server under Ray whose head is on nodes of Karpenter."""
+    pool = {"kind": "karpenter", "instance_types": ["m5.2xlarge"], "consolidation_policy": policy}
+    neuron = {"kind": "managed", "instance_types": ["inf2.8xlarge"], "size": 1}
+    server = {
+        "kind": "ray_serve_vllm",
+        "model": {"id": "NousResearch/Meta-Llama-3-8B-Instruct"},
+        "engine": "neuron-2.28-vllm-0.13",
+        "image": {"kind": "in_cluster"},
+        "tensor_parallel": 2,
+        "max_model_len": 4096,
+        "max_num_seqs": 4,
+        "head": {"pool": "k", "instance_type": "m5.2xlarge"},
+        "worker": {"pool": "neuron", "instance_type": "inf2.8xlarge"},
+    }
+    return spec(pools={"core": CORE, "k": pool, "neuron": neuron}, servers={"ray": server})
+
+
 def crowded(most: int) -> StackFacts:
     return spec(
         cluster={"addon_configuration": {"vpc-cni": {"env": {"ENABLE_PREFIX_DELEGATION": "false"}}}},
@@ -139,6 +161,12 @@ VECTORS = {
         lambda: fixed_pool(static_capacity=True),
         lambda: fixed_pool(static_capacity=False),
         "no node of pool 'k' would ever start",
+    ),
+    "KAR007": Vector(
+        lambda: head_on("WhenEmpty"), lambda: head_on("WhenEmptyOrUnderutilized"), "Karpenter may move it at any time"
+    ),
+    "POO014": Vector(
+        lambda: stack(on_one_numa_node(), devices=4), lambda: stack(on_one_numa_node(), devices=12), "is ever admitted"
     ),
     "KAR003": Vector(
         lambda: stack({"kind": "karpenter", "instance_types": ["inf2.48xlarge"]}, devices=12),
