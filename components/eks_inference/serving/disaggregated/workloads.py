@@ -124,6 +124,8 @@ def workload(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, im
             "networkConfig": {"subdomainPolicy": "Shared"},
             "leaderWorkerTemplate": {
                 "size": len(templates),
+                # There is one handshake, before the model is loaded (vLLM of aws-neuron/upstreaming-to-vllm, neuron_buffer.py): a
+                # server that restarts alone never completes it.
                 "restartPolicy": "RecreateGroupOnPodRestart",
                 "leaderTemplate": templates[0],
                 "workerTemplate": templates[-1],
