@@ -13,7 +13,7 @@ import pytest
 
 from conftest import PROJECT, ROOT
 from eks_inference_tools import commands
-from eks_inference_tools.cli import COMMANDS, main, parser
+from eks_inference_tools.cli import COMMANDS, FORMER, main, parser
 from eks_inference_tools.presentation.output import write
 from stackgraph.problems import ProblemsFound
 
@@ -118,10 +118,8 @@ def test_options_of_one_name_mean_the_same():
 def test_stacks_are_named_in_one_way():
     assert {words[0] for words in having("stack")} == {
         "preview",
-        "resolve",
         "doctor",
         "simulate",
-        "replay",
         "verify",
         "first-flight",
     }
@@ -131,9 +129,7 @@ def test_stacks_are_named_in_one_way():
 
 def test_who_takes_a_stack_takes_another_program_shows_its_traceback_and_writes_files():
     for words in (*having("stack"), *having("stacks")):
-        # `resolve` runs no program, so none fails.
-        shown = () if words == ("resolve",) else ("debug",)
-        assert all(words in having(dest) for dest in ("program", "format", "output", *shown)), words
+        assert all(words in having(dest) for dest in ("program", "format", "output", "debug")), words
 
 
 def test_who_has_formats_writes_files_and_the_first_format_is_the_default():
@@ -157,6 +153,13 @@ def test_an_unknown_option_is_named_beside_those_there_are(words, capsys):
 def test_the_nearest_option_is_named(capsys):
     assert "unrecognized arguments: --fromat; did you mean '--format'?" in refused(capsys, "check", "--fromat")
     assert "did you mean 'check'?" in refused(capsys, "chek")
+
+
+@pytest.mark.parametrize("name", FORMER)
+def test_a_former_name_is_refused_with_what_does_its_work(name, capsys):
+    assert f"error: {name} is now: eks-inference {FORMER[name]}" in refused(capsys, name, "--whatever")
+    assert FORMER[name].split()[0] in COMMANDS
+    assert name not in COMMANDS
 
 
 @each_with("format")
