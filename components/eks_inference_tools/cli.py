@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 GROUPS: Mapping[str, Sequence[str]] = {
     "look at a stack before it exists": ("preview", "check", "diff", "simulate"),
-    "make a stack of your own": ("plan", "new", "models", "engines", "instances"),
+    "make a stack of your own": ("plan", "new", "list"),
     "go to AWS": ("doctor", "first-flight"),
     "look at a deployed stack": ("verify", "chat", "loadtest"),
     "for editors, shells and CI": ("schema", "completion", "diff-comment"),
@@ -29,6 +29,7 @@ FORMER = {
     "resolve": "preview STACK --format stack",
     "cluster-tools": "simulate STACK, which builds what it needs",
     "replay": "simulate STACK --load",
+    **{name: f"list {name}" for name in ("models", "engines", "instances")},
 }
 """Names that commands had until the last release, and what does their work now."""
 

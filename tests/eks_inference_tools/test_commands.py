@@ -17,13 +17,13 @@ from eks_inference_tools.cli import COMMANDS, FORMER, main, parser
 from eks_inference_tools.presentation.output import write
 from stackgraph.problems import ProblemsFound
 
-SHARED = {"options", "named", "wishes", "filters", "asking"}
+SHARED = {"options", "named", "wishes", "asking"}
 """Modules beside the commands, with what several of them share."""
 
 OWN_WORDS = {
     "--keep": "`simulate` keeps its cluster on this machine, `first-flight` what it has deployed",
     "--context": "`plan` and `new` ask for the length of sequences, `verify` for a context of the kubeconfig",
-    "--model": "`plan` and `engines` ask for a name of the catalog, `chat` for one that the server lists",
+    "--model": "`plan` and `list engines` ask for a name of the catalog, `chat` for one that the server lists",
     "--engine": "`plan` and `new` ask for a profile to serve with, lists for what one supports",
     "--instance": "`plan` asks for the type to plan for, `loadtest report` for the one that served",
     "--strict": "`preview` leaves unknown what only a deployment knows, `check` accepts nothing that was not judged",

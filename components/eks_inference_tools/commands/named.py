@@ -124,6 +124,19 @@ def known(look_up: Callable[[str], Found], name: str, option: str, allowed: Iter
         refuse(message, option, name, ", ".join(allowed), ", or ".join(filter(None, (nearest, otherwise))))
 
 
+def chosen(given: Iterable[str] | None, allowed: Iterable[str], option: str) -> frozenset[str]:
+    """Returns the names that were given, in the spelling of the catalog. Raises ``ProblemsFound`` for one that is not allowed."""
+    from eks_inference.catalog.tables import nearest
+
+    spellings = {one.casefold(): one for one in allowed}
+    for one in given or ():
+        if one.casefold() not in spellings:
+            like = nearest(one, spellings.values())
+            hint = f"nearest: {', '.join(like)}" if like else ""
+            refuse("no row of the catalog has this", option, one, ", ".join(spellings.values()), hint)
+    return frozenset(spellings[one.casefold()] for one in given or ())
+
+
 def refuse(message: str, option: str, given: str, allowed: str = "", hint: str = "") -> NoReturn:
     from stackgraph.problems import Problem, ProblemsFound
 
