@@ -16,9 +16,6 @@ from eks_inference.serving.scripts import texts
 SCRIPTS = "/eks-inference"
 PLAN = f"{SCRIPTS}/pair.json"
 
-UNAWAITED: Mapping[str, str] = {"pulumi.com/skipAwait": "true"}
-"""Annotation of Services that exist before their pods, which Pulumi would wait for."""
-
 ROOT_POD: Mapping[str, Any] = {
     "automountServiceAccountToken": False,
     # With links, every Service of the namespace sets variables such as VLLM_PORT=tcp://... in every pod.
