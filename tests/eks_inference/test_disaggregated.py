@@ -401,7 +401,6 @@ def test_another_engine_has_not_the_connector() -> None:
         ("DI006", lambda: pair(decode={"extra_args": {"kv-transfer-config": '{"kv_ip": "10.0.0.1"}'}}), "values of kv_ip"),
         ("DI007", lambda: pair(pool(zone_ids=["use2-az1", "use2-az3"])), "EFA does not cross zones"),
         ("DI007", lambda: pair(pool(placement="none")), "every request moves its KV cache between them"),
-        ("DI008", lambda: pair(efa_interfaces=32), "the pod stays pending"),
         ("DI014", lambda: pair(compile={"context_encoding_buckets": [100, 8192]}), "which do not divide [100]"),
     ],
 )

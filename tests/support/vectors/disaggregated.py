@@ -74,7 +74,6 @@ VECTORS = {
         pair, lambda: pair(decode={"extra_env": {"NEURON_SEND_IP": "10.0.0.7"}}), "different values of NEURON_SEND_IP"
     ),
     "DI007": Vector(pair, lambda: pair(pool(size=1)), "has 1 of 2 nodes: one server would never get a node"),
-    "DI008": Vector(pair, lambda: pair(efa_interfaces=8), "8 interfaces are requested on nodes with 16"),
     "DI010": Vector(lambda: nixl(FI_EFA_ENABLE_SHM_TRANSFER="0"), nixl, "answers are wrong"),
     "DI011": Vector(pair, lambda: replace(pair(), engine=replace(pair().engine, efa_userspace=False)), "time out after a minute"),
     "DI014": Vector(

@@ -11,7 +11,6 @@ from eks_inference.placement import Placement
 from eks_inference.pools.spec import PoolSpec
 from eks_inference.quantity import cpu_millis, memory_mib
 from eks_inference.rules import Path
-from eks_inference.serving.disaggregated import parts
 from eks_inference.serving.disaggregated.artifact import Artifact, artifact, tensor_parallel
 from eks_inference.serving.disaggregated.servers import Role, role_settings, roles_by_pod, server
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
@@ -65,8 +64,6 @@ class DisaggregatedFacts:
     prefill: RoleFacts
     decode: RoleFacts
     artifact: Artifact
-    efa_interfaces: int
-    """EFA interfaces that one pod requests."""
 
     @property
     def roles(self) -> tuple[RoleFacts, RoleFacts]:
@@ -96,7 +93,6 @@ def disaggregated_facts(
         prefill=_role(pair, "prefill", placement),
         decode=_role(pair, "decode", placement),
         artifact=artifact(pair),
-        efa_interfaces=parts.efa_interfaces(pair, placement),
     )
 
 
@@ -122,7 +118,7 @@ def serving_facts(
             copies_per_request=len(roles),
             cpu_millis=cpu_millis(spec.cpu),
             memory_mib=memory_mib(spec.memory),
-            efa_interfaces=parts.efa_interfaces(spec, placement) if spec.serving == "pair" else 0,
+            efa_interfaces=placement.efa_interfaces if spec.serving == "pair" else 0,
         )
         found += [_process(pod, spec, role, beside=role != roles[0]) for role in roles]
     return tuple(found)

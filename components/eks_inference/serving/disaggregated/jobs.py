@@ -92,7 +92,7 @@ def compilation(name: str, spec: DisaggregatedPairSpec, placement: Placement, *,
 
 def efa_check(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, image: str) -> Step:
     """Returns the Job that tests EFA: within one node, or between two pods on a node each."""
-    asked = parts.efa_resources(spec, placement)
+    asked = parts.efa_resources(placement)
     address, subdomain, more = [], {}, {}
     if spec.instances == 2:
         # Pod 0 answers, and the other calls it by this name.

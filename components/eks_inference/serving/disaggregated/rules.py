@@ -7,7 +7,6 @@ aws-neuron/upstreaming-to-vllm, ``distributed/kv_transfer/neuron``; NxD Inferenc
 import math
 from collections.abc import Iterator
 
-from eks_inference.accelerators.efa.plan import EFA_RESOURCE
 from eks_inference.catalog.connectors import connector
 from eks_inference.pools.efa_spec import ExistingPlacementGroup
 from eks_inference.pools.plan import makes_placement_group
@@ -237,27 +236,6 @@ def nodes_are_neighbours(pair: DisaggregatedFacts) -> Iterator[Judgement]:
         given="placement: none",
         allowed="auto, or the name of a group",
         severity="warning",
-    )
-
-
-@rule(
-    "DI008",
-    "A pod requests all EFA interfaces of its node.",
-    fix="remove efa_interfaces",
-    source="EKS user guide, EFA: interfaces are extended resources; inferred: each chip sends through its nearest interfaces",
-)
-def all_interfaces_are_requested(pair: DisaggregatedFacts) -> Iterator[Judgement]:
-    asked, there = pair.efa_interfaces, pair.placement.efa_interfaces
-    if not there:
-        return
-    yield Judgement(
-        holds=asked == there,
-        path=pair.at("efa_interfaces"),
-        working=(f"{EFA_RESOURCE}: {asked} requested, {there} on a node of pool '{pair.placement.pool}'",),
-        message=f"{asked} interfaces are requested on nodes with {there}: "
-        + ("the pod stays pending" if asked > there else "some chips have no interface nearby"),
-        given=str(asked),
-        allowed=str(there),
     )
 
 

@@ -161,7 +161,6 @@ class DisaggregatedPairSpec(ServerSpec):
     download_timeout_minutes: int = Field(default=120, ge=10, description="Time limit of the download, in minutes.")
     store: StoreSpec = Field(default_factory=lambda: EfsStoreSpec(), description="File system for model and artifacts.")
     router: RouterSpec = Field(default_factory=lambda: RouterSpec(), description="The router, which clients call.")
-    efa_interfaces: int | None = Field(default=None, ge=1, description="EFA interfaces of one pod. Default: all of a node.")
     cpu: Cpu = Field(default="160", description="CPU request and limit of one server pod.")
     memory: Memory = Field(default="1500Gi", description="Memory request and limit of one server pod, including /dev/shm.")
     shared_memory_gib: int = Field(default=128, ge=1, description="Size of /dev/shm.")

@@ -137,7 +137,7 @@ def workload(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, im
 def _template(
     name: str, spec: DisaggregatedPairSpec, placement: Placement, pod: str, roles: Sequence[Role], image: Any
 ) -> dict[str, Any]:
-    asked = parts.whole_node(spec) | (parts.efa_resources(spec, placement) if spec.serving == "pair" else {})
+    asked = parts.whole_node(spec) | (parts.efa_resources(placement) if spec.serving == "pair" else {})
     program = ("supervise.py", PLAN, *roles) if len(roles) > 1 else ("start.py", *roles, PLAN)
     probe = _probe(roles)
     container = {
