@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 if TYPE_CHECKING:
+    from eks_inference.catalog.instances import InstanceType
     from eks_inference.catalog.models import Model
 
 Found = TypeVar("Found")
@@ -114,6 +115,17 @@ def configured(path: str, name: str | None = None) -> "tuple[Model, Mapping[str,
 
 def _plain(name: str) -> str:
     return "".join(one if one.isalnum() or one in "-_." else "-" for one in name)
+
+
+def accelerated(name: str) -> "InstanceType":
+    """Returns an instance type with accelerators. Raises ``ProblemsFound`` for any other name."""
+    from eks_inference.catalog.instances import instance_type, instance_types
+
+    found = known(instance_type, name, "--instance", ())
+    if found.accelerator is None:
+        families = dict.fromkeys(one.family for one in instance_types().values() if one.accelerator)
+        refuse(f"{name} has no accelerator", "--instance", name, f"types of {', '.join(families)}")
+    return found
 
 
 def known(look_up: Callable[[str], Found], name: str, option: str, allowed: Iterable[str], otherwise: str = "") -> Found:

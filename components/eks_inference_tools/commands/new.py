@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from eks_inference_tools.commands.asking import asked
-from eks_inference_tools.commands.named import add_model, add_region, extended, known, known_region, named_model, refuse
+from eks_inference_tools.commands.named import accelerated, add_model, add_region, extended, known_region, named_model, refuse
 from eks_inference_tools.commands.options import add_prices, own_prices
 from eks_inference_tools.commands.wishes import add_wishes, wish_of
 
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
         _ask_for_model(options)
     if options.config is not None:
         _repository(options.model or "")
-    types = (_type(options.instance),) if options.instance else ()
+    types = (accelerated(options.instance).name,) if options.instance else ()
     prices = own_prices(options)
     book = PriceBook((prices,))
     found = search(wish_of(options, types), book)
@@ -153,16 +153,6 @@ def _repository(given: str) -> str:
         hint = "weights in S3 or on a volume: write model.kind into the stack file (docs/stack-file.md)"
         refuse(message, "--model", given, "owner/name, as on the Hugging Face Hub", hint)
     return given
-
-
-def _type(name: str) -> str:
-    from eks_inference.catalog.instances import instance_type, instance_types
-
-    found = known(instance_type, name, "--instance", ())
-    if found.accelerator is None:
-        families = dict.fromkeys(one.family for one in instance_types().values() if one.accelerator)
-        refuse(f"{name} has no accelerator", "--instance", name, f"types of {', '.join(families)}")
-    return name
 
 
 def _chosen(found: "Found", book: "PriceBook", *, asks: bool) -> "Row":
