@@ -50,7 +50,9 @@ class NeuronMonitor(Component):
     ) -> None:
         spec = NeuronMonitorSpec.of(spec)
         super().__init__("eks-inference:index:NeuronMonitor", name, spec.inputs(), opts)
-        self.ready = _created(name, plan.neuron_monitor(), spec.namespace, plugin, metrics, parent=self)
+        self.ready: Sequence[pulumi.Resource] = _created(
+            name, plan.neuron_monitor(), spec.namespace, plugin, metrics, parent=self
+        )
         self.register_outputs({"namespace": spec.namespace})
 
 
@@ -79,7 +81,7 @@ class DcgmExporter(Component):
     ) -> None:
         spec = DcgmExporterSpec.of(spec)
         super().__init__("eks-inference:index:DcgmExporter", name, spec.inputs(), opts)
-        self.ready = _created(name, plan.dcgm_exporter(), spec.namespace, plugin, metrics, parent=self)
+        self.ready: Sequence[pulumi.Resource] = _created(name, plan.dcgm_exporter(), spec.namespace, plugin, metrics, parent=self)
         self.register_outputs({"namespace": spec.namespace})
 
 
