@@ -40,8 +40,8 @@ test: .venv/.dev ## Tests that need only Python, in two minutes on two cores
 thorough: .venv/.dev ## The rest of them: commands as users start them, and all combinations
 	$(BIN)/python -m pytest -m thorough $(WORKERS)
 
-cluster-tools: .venv/.runtime ## Build the Kubernetes binaries for `simulate` from pinned Go modules, once
-	@$(BIN)/eks-inference cluster-tools
+cluster-tools: .venv/.runtime ## Build all programs that `simulate` runs, from pinned Go modules, once
+	@$(BIN)/python -m eks_inference_tools.simulate.control_plane
 
 cluster: .venv/.dev cluster-tools ## All tests on a real control plane; needs Go, and about 15 minutes the first time
 	$(BIN)/python -m pytest -m cluster -n 3 --dist loadfile --no-loadscope-reorder tests/eks_inference_tools/cluster

@@ -11,14 +11,14 @@ import pytest
 from asking import Connection, in_loop
 from disaggregated_group import text
 from eks_inference.serving.pods import REVISION_LABEL
-from eks_inference.serving.prefill_decode.facts import PrefillDecodeFacts
-from eks_inference.serving.prefill_decode.plan import labels
+from eks_inference.serving.prefill_decode.plan import Group, labels
+from eks_inference.serving.prefill_decode.router import arguments
 from eks_inference.serving.prefill_decode.spec import ROLES, Role
 from kv_blocks import expected
 from nixl_engine import NixlEngine
 from pods_api import PodsApi
 from ports import free_ports, own_addresses
-from vectors.nixl import servers
+from vectors.nixl import planned
 from vllm_router import COMMAND, VllmRouter
 from waiting import eventually, until_in_loop
 
@@ -32,11 +32,11 @@ OF_THE_BENCH = ("--host", "--port", "--prometheus-host", "--prometheus-port", "-
 """Set by the bench: addresses on loopback, free ports."""
 
 
-def flags(planned: Sequence[str], port: int) -> list[str]:
+def flags(words: Sequence[str], port: int) -> list[str]:
     """The planned flags without those that the bench sets, for servers that listen at ``port``."""
     kept: list[str] = []
     skipping = False
-    for word in planned:
+    for word in words:
         skipping = word in OF_THE_BENCH if word.startswith("--") else skipping
         if not skipping:
             kept.append(word)
@@ -44,7 +44,7 @@ def flags(planned: Sequence[str], port: int) -> list[str]:
     return kept
 
 
-def pods_of(api: PodsApi, group: PrefillDecodeFacts, role: Role, engine: NixlEngine, *, ending: bool = False) -> None:
+def pods_of(api: PodsApi, group: Group, role: Role, engine: NixlEngine, *, ending: bool = False) -> None:
     """A ready pod with the labels of a group's pods of one role."""
     name = f"{role}-{group.revision}-{engine.host}"
     api.pod(name, engine.host, ready=True, ending=ending, **labels(GROUP, role), **{REVISION_LABEL: group.revision})
@@ -63,16 +63,16 @@ async def ask(router: VllmRouter, prompt: str) -> bool:
 
 
 def test_two_images_are_two_revisions_and_the_flags_differ_in_that_alone() -> None:
-    old, new = servers(), servers(image="public.ecr.aws/x/vllm:2@sha256:" + "1" * 64)
+    old, new = planned()[0], planned(image="public.ecr.aws/x/vllm:2@sha256:" + "1" * 64)[0]
     assert old.revision != new.revision
-    changed = [pair for pair in zip(old.router_arguments, new.router_arguments, strict=True) if pair[0] != pair[1]]
+    changed = [pair for pair in zip(arguments(old), arguments(new), strict=True) if pair[0] != pair[1]]
     assert Counter(changed) == {(f"{REVISION_LABEL}={old.revision}", f"{REVISION_LABEL}={new.revision}"): 2}
 
 
 @in_loop
 async def test_routers_of_two_revisions_pair_only_their_own(tmp_path: Path) -> None:
     """As in a rollout: the second group starts, its router answers, the first group ends. The two cannot read each other."""
-    old, new = servers(), servers(image="public.ecr.aws/x/vllm:2@sha256:" + "1" * 64)
+    old, new = planned()[0], planned(image="public.ecr.aws/x/vllm:2@sha256:" + "1" * 64)[0]
     namespace = GROUP
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(PodsApi(namespace))
@@ -84,15 +84,15 @@ async def test_routers_of_two_revisions_pair_only_their_own(tmp_path: Path) -> N
                 one = NixlEngine(host=next(ADDRESSES), port=port, version=version, lease_s=1)
                 engines[group.revision, role] = await stack.enter_async_context(one)
         routers = {
-            group.revision: await stack.enter_async_context(VllmRouter([], [], flags(group.router_arguments, port), environment))
+            group.revision: await stack.enter_async_context(VllmRouter([], [], flags(arguments(group), port), environment))
             for group in (old, new)
         }
 
-        async def workers(group: PrefillDecodeFacts) -> set[str]:
+        async def workers(group: Group) -> set[str]:
             async with Connection(routers[group.revision].port) as client:
                 return {worker["url"] for worker in (await client.get("/workers")).body["workers"]}
 
-        def own(group: PrefillDecodeFacts) -> set[str]:
+        def own(group: Group) -> set[str]:
             return {engine.url for (revision, _), engine in engines.items() if revision == group.revision}
 
         for role in ROLES:
@@ -135,14 +135,14 @@ async def test_routers_of_two_revisions_pair_only_their_own(tmp_path: Path) -> N
 @in_loop
 async def test_a_router_that_selects_by_role_alone_mixes_revisions(tmp_path: Path) -> None:
     """Why the revision is among the labels that routers select by."""
-    old, new = servers(), servers(image="public.ecr.aws/x/vllm:2@sha256:" + "1" * 64)
+    old, new = planned()[0], planned(image="public.ecr.aws/x/vllm:2@sha256:" + "1" * 64)[0]
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(PodsApi(GROUP))
         environment = {"KUBECONFIG": api.kubeconfig(tmp_path / "kubeconfig")}
         (port,) = free_ports(1)
         first = await stack.enter_async_context(NixlEngine(host=next(ADDRESSES), port=port, lease_s=1))
         second = await stack.enter_async_context(NixlEngine(host=next(ADDRESSES), port=port, version="0.31.0", lease_s=1))
-        careless = [word for word in flags(old.router_arguments, first.port) if not word.startswith(REVISION_LABEL)]
+        careless = [word for word in flags(arguments(old), first.port) if not word.startswith(REVISION_LABEL)]
         router = await stack.enter_async_context(VllmRouter([], [], careless, environment))
         pods_of(api, old, "prefill", first)
         pods_of(api, new, "decode", second)

@@ -52,10 +52,10 @@ from .network.handle import ExistingVpc as ExistingVpc
 from .network.handle import Subnet as Subnet
 from .network.spec import NetworkSpec as NetworkSpec
 from .observability.component import CloudWatchObservability as CloudWatchObservability
-from .observability.dcgm_exporter import DcgmExporter as DcgmExporter
+from .observability.device_exporters import DcgmExporter as DcgmExporter
+from .observability.device_exporters import NeuronMonitor as NeuronMonitor
 from .observability.fluent_bit import FluentBit as FluentBit
 from .observability.handle import ExistingPrometheus as ExistingPrometheus
-from .observability.neuron_monitor import NeuronMonitor as NeuronMonitor
 from .observability.prometheus import PrometheusStack as PrometheusStack
 from .observability.prometheus import ServerMetrics as ServerMetrics
 from .observability.prometheus import VllmMetrics as VllmMetrics

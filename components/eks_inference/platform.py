@@ -26,9 +26,8 @@ from eks_inference.loadtest.component import MAX_NAME_LENGTH as LOAD_TEST_NAME
 from eks_inference.loadtest.component import LoadTest
 from eks_inference.network.component import Vpc
 from eks_inference.observability.component import CloudWatchObservability
-from eks_inference.observability.dcgm_exporter import DcgmExporter
+from eks_inference.observability.device_exporters import DcgmExporter, NeuronMonitor
 from eks_inference.observability.fluent_bit import FluentBit
-from eks_inference.observability.neuron_monitor import NeuronMonitor
 from eks_inference.observability.prometheus import PrometheusStack
 from eks_inference.pools.karpenter import Karpenter
 from eks_inference.pools.karpenter_pool import KarpenterPool

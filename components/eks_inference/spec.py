@@ -8,9 +8,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, cast, dataclass_transform
 
 from pydantic import (
@@ -22,38 +21,15 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     JsonValue,
-    ValidationInfo,
-    ValidatorFunctionWrapHandler,
     WithJsonSchema,
     create_model,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, SchemaValidator, core_schema
+from pydantic_core import CoreSchema, core_schema
 
 from eks_inference.faults import Fault, SpecError
 from eks_inference.late import Late
-from eks_inference.validation import RULE_ID, Validator, faults_as_one, faults_of
-
-
-@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
-class _FrozenModels(type(BaseModel)):
-    """Tells type checkers that specs are frozen, so that a subclass may narrow the type of an inherited field.
-
-    Whoever makes a spec gets faults of ours. pydantic itself makes the specs inside of others without a call of the class.
-    """
-
-    if not TYPE_CHECKING:  # type checkers read a class that is called as its fields
-
-        def __call__(cls, *given: Any, **fields: Any) -> Any:
-            if given:
-                hint = "name each field: " + ", ".join(f"{name}=…" for name in cls.model_fields)
-                raise SpecError([Fault((), f"{cls.__name__} takes its fields by name", given=str(len(given)), hint=hint)])
-            return super().__call__(**fields)
-
-
-_of_specs = ContextVar("of_specs", default=False)
-"""Whether the schema of a spec, or of something inside a spec, is being made."""
-
+from eks_inference.validation import RULE_ID, faults_of
 
 S = TypeVar("S")
 Given = S | Mapping[str, Any]
@@ -79,18 +55,67 @@ def _as_inputs(value: Any) -> Any:
     return [_as_inputs(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-class Spec(BaseModel, metaclass=_FrozenModels):
+if TYPE_CHECKING:
+
+    @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
+    class _FrozenModels(type(BaseModel)):
+        """Tells type checkers that specs are frozen, so that a subclass may narrow the type of an inherited field."""
+
+    class _Model(BaseModel, metaclass=_FrozenModels): ...
+else:
+    _Model = BaseModel
+
+
+class Spec(_Model):
     """Frozen, and strict about unknown keys: a typo is an error with a key path, not a silently ignored setting.
 
-    What makes a spec raises ``SpecError`` with every fault.
+    The constructor, ``of``, ``model_validate``, ``model_validate_json`` and ``model_copy`` raise ``SpecError`` with every fault.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, json_schema_extra=_require_stated)
+
+    if not TYPE_CHECKING:  # type checkers read a class that is called as its fields
+
+        def __init__(self, /, *given: Any, **fields: Any) -> None:
+            if given:
+                hint = f"name each field, or write {type(self).__name__}.of(mapping)"
+                raise SpecError([Fault((), f"{type(self).__name__} takes its fields by name", hint=hint)])
+            self._made(fields, lambda data: super(Spec, self).__init__(**data) or self)
+
+        # As in pydantic's own classes with a constructor: specs inside of others are made without a call of it.
+        __init__.__pydantic_base_init__ = True
+
+    @classmethod
+    def _made(cls, data: Any, validate: Callable[[Any], Any]) -> Self:
+        """Returns the spec that a validator of pydantic makes, or raises its errors as faults of ours.
+
+        The local variable cls tells readers of a traceback what was made.
+        """
+        with faults_of(cls, data):
+            return validate(data)
 
     @classmethod
     def of(cls, given: "Given[Self]") -> Self:
         """Returns the spec of what a component got: the spec itself, or the one that a mapping describes."""
         return given if isinstance(given, cls) else cls.model_validate(given)
+
+    @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        return cls._made(obj, partial(super().model_validate, **options))
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
+        try:
+            data = json.loads(json_data)
+        except (ValueError, RecursionError) as error:
+            raise SpecError([Fault((), f"is no JSON: {error}", allowed="a mapping, or its JSON")]) from None
+        validate = super().model_validate_json
+        # Not as Python, where a strict validation takes no list for a tuple.
+        return cls._made(data, lambda data: validate(json.dumps(data), **options))
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Returns a copy with other values, which are validated like those of a new spec."""
+        return type(self)(**{**{name: getattr(self, name) for name in self.model_fields_set}, **(update or {})})
 
     @property
     def without_effect(self) -> frozenset[str]:
@@ -100,81 +125,6 @@ class Spec(BaseModel, metaclass=_FrozenModels):
     def inputs(self) -> dict[str, Any]:
         """Returns the spec as inputs of a component: a preview shows what changes in it."""
         return _as_inputs(self.model_dump(exclude_none=True))
-
-    @classmethod
-    def model_construct(cls, _fields_set: set[str] | None = None, **values: Any) -> Self:
-        """Returns a spec, which is validated like any other: components rely on it."""
-        return cls(**values)
-
-    @classmethod
-    def model_rebuild(cls, *, _parent_namespace_depth: int = 2, **options: Any) -> bool | None:
-        token = _of_specs.set(True)
-        try:
-            done = super().model_rebuild(_parent_namespace_depth=_parent_namespace_depth + 1, **options)
-        finally:
-            _of_specs.reset(token)
-        if done:
-            cls.__pydantic_validator__ = cast(
-                SchemaValidator, Validator(cls, cls.__pydantic_validator__, cls.filled if issubclass(cls, Filled) else None)
-            )
-        return done
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Inside a model of others, a TypeAdapter or a dataclass, a spec reports our faults as well."""
-        inside = _of_specs.get()
-        token = _of_specs.set(True)
-        try:
-            schema = handler(source)
-        finally:
-            _of_specs.reset(token)
-        return schema if inside else core_schema.with_info_wrap_validator_function(cls._in_our_words, schema)
-
-    @classmethod
-    def _in_our_words(cls, given: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-        if info.mode == "json":
-            # What comes here was read as Python, where a strict validation takes no list for a tuple.
-            return faults_as_one(cls, given, lambda data: cls.__pydantic_validator__.validate_json(json.dumps(data)))
-        if issubclass(cls, Filled) and isinstance(given, Mapping):
-            return faults_as_one(cls, given, lambda data: cls.filled(data, validate))
-        return faults_as_one(cls, given, validate)
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Returns a copy with other values, which are validated like those of a new spec."""
-        if not isinstance(update or {}, Mapping):
-            hint = "write model_copy(update={field: value})"
-            raise SpecError([Fault(("update",), "should be a mapping", type(update).__name__, hint=hint)])
-        return type(self)(**{**{name: getattr(self, name) for name in self.model_fields_set}, **(update or {})})
-
-    if not TYPE_CHECKING:  # type checkers know that specs are frozen
-        # The default changes nothing, but pydantic would then write the schema of a spec in place of a reference to it.
-        __get_pydantic_json_schema__ = None
-
-        def __setattr__(self, name: str, value: Any) -> None:
-            with faults_of(type(self), lambda: {name: value}):
-                super().__setattr__(name, value)
-
-        def __delattr__(self, name: str) -> None:
-            with faults_of(type(self), lambda: {name: None}):
-                super().__delattr__(name)
-
-        @classmethod
-        def parse_raw(cls, b: str | bytes, **_: Any) -> Self:
-            """``model_validate_json`` under the name that pydantic deprecates."""
-            return cls.model_validate_json(b)
-
-        def copy(self, **changes: Any) -> Self:
-            """``model_copy`` under the name that pydantic deprecates."""
-            return self.model_copy(**changes)
-
-
-class Filled(Spec):
-    """A spec whose keys may follow from others: ``filled`` writes them before they are validated."""
-
-    @classmethod
-    def filled(cls, given: Mapping[str, Any], made: Callable[[Any], Any]) -> Any:
-        """Returns what ``made`` makes of the mapping with those keys. Here no key follows."""
-        return made(given)
 
 
 @cache
@@ -187,7 +137,7 @@ def one_of(union: Any, given: Given[S]) -> S:
     if not isinstance(given, Mapping):
         return given
     if isinstance(union, type) and issubclass(union, Spec):
-        # Inside of another model it would be validated without what follows from its other keys (``Filled``).
+        # Inside of another model it would be validated without what follows from its other keys.
         return cast(S, union.of(given))
     try:
         return getattr(_of_kinds(union).model_validate({"spec": given}), "spec")  # noqa: B009

@@ -5,14 +5,14 @@ A stack file and a Python program get the same faults; only the spelling of an o
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import PydanticCustomError, core_schema
+from pydantic_core import core_schema
 
 from eks_inference.faults import Fault, SpecError, did_you_mean
 from eks_inference.late import is_output
@@ -23,8 +23,6 @@ RENAMED = {"gpus": "devices", "engine_args": "extra_args"}
 
 Schema = dict[str, Any]
 Path = tuple[str | int, ...]
-Made = Callable[[Any], Any]
-"""Makes a spec of what was given."""
 
 
 @cache
@@ -34,73 +32,15 @@ def schema_of(model: type[BaseModel]) -> Schema:
 
 
 @contextmanager
-def faults_of(model: type[BaseModel], data: Callable[[], Any]) -> Iterator[None]:
-    """Raises ``SpecError`` in place of a ``ValidationError`` of a model about ``data``, which is called for an error only."""
+def faults_of(model: type[BaseModel], given: Any) -> Iterator[None]:
+    """Raises ``SpecError`` in place of a ``ValidationError`` of a model about what was given."""
     try:
         yield
     except ValidationError as error:
-        problems = error.errors(include_url=False)
-        if problems[0]["type"].startswith("json_"):
-            raise SpecError([Fault((), _message(problems[0]), allowed="a mapping, or its JSON")]) from None
-        given, allowed = data(), schema_of(model)
-        faults = [_shape_fault(problem, given, allowed) for problem in problems]
+        allowed = schema_of(model)
+        faults = [_shape_fault(problem, given, allowed) for problem in error.errors(include_url=False)]
         # Without the cause: Python would print the words of pydantic above ours.
         raise SpecError(dict.fromkeys(faults)) from None
-
-
-def faults_as_one(model: type[BaseModel], given: Any, validate: Callable[[Any], Any]) -> Any:
-    """Validates a model inside of something that is no spec, which gets all faults as one error of pydantic."""
-    try:
-        with faults_of(model, lambda: given):
-            return validate(given)
-    except SpecError as error:
-        raise PydanticCustomError("spec", "{faults}", {"faults": str(error)}) from None
-
-
-class Validator:
-    """The validator of a spec, whose errors are faults of ours: whoever validates calls it, a TypeAdapter too.
-
-    ``fill`` gets a mapping and what makes a spec of it, and may write further keys before.
-    """
-
-    def __init__(
-        self, model: type[BaseModel], validator: Any, fill: Callable[[Mapping[str, Any], Made], Any] | None = None
-    ) -> None:
-        self._model, self._validator, self._fill = model, validator, fill
-
-    # The local variable cls tells readers of a traceback what was made.
-    def validate_python(self, data: Any, **options: Any) -> Any:
-        cls = self._model
-
-        def made(data: Any) -> Any:
-            with faults_of(cls, lambda: data):
-                return self._validator.validate_python(data, **options)
-
-        return self._filled(data, made)
-
-    def validate_json(self, data: str | bytes | bytearray, **options: Any) -> Any:
-        cls = self._model
-
-        def made(data: str | bytes | bytearray) -> Any:
-            with faults_of(cls, lambda: json.loads(data)):
-                return self._validator.validate_json(data, **options)
-
-        try:
-            given = json.loads(data) if self._fill else None
-        except (ValueError, TypeError, RecursionError):
-            given = None  # pydantic says why
-        return self._filled(given, lambda filled: made(data if filled is given else json.dumps(filled)))
-
-    def _filled(self, given: Any, made: Made) -> Any:
-        return self._fill(given, made) if self._fill and isinstance(given, Mapping) else made(given)
-
-    def validate_strings(self, data: Any, **options: Any) -> Any:
-        cls = self._model
-        with faults_of(cls, lambda: data):
-            return self._validator.validate_strings(data, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._validator, name)
 
 
 def _shape_fault(problem: Any, data: Any, schema: Schema) -> Fault:
@@ -118,10 +58,6 @@ def _shape_fault(problem: Any, data: Any, schema: Schema) -> Fault:
         return Fault(path, "unknown key", allowed=", ".join(allowed), hint=hint)
     if kind == "missing":
         return Fault(path, "this key is required and missing", allowed=_allowed(place) or _kinds_of(_members(place, schema)))
-    if kind == "frozen_instance":
-        return Fault(
-            path, "a spec does not change once it is made", hint=f"make another: spec.model_copy(update={{{path[-1]!r}: …}})"
-        )
     members = _members(place, schema)
     if kind in _NO_OBJECT or (kind in _NO_TAG and members and not isinstance(given, Mapping)):
         allowed = _kinds_of(members) if not isinstance(given, BaseModel) else ", ".join(one["title"] for one in members)
@@ -139,8 +75,6 @@ def _shape_fault(problem: Any, data: Any, schema: Schema) -> Fault:
 
 
 _WORDS = {
-    "json_invalid": "is no JSON: {error}",
-    "json_type": "should be JSON",
     "literal_error": "should be {expected}",
     "enum": "should be {expected}",
     "greater_than": "should be greater than {gt}",

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from eks_inference_tools.commands import Command
 
 GROUPS: Mapping[str, Sequence[str]] = {
-    "look at a stack before it exists": ("preview", "check", "resolve", "diff"),
-    "make a stack of your own": ("plan", "new", "models", "engines", "instances"),
-    "schedule it on a real control plane, on this machine": ("cluster-tools", "simulate", "replay"),
+    "look at a stack before it exists": ("preview", "check", "diff", "simulate"),
+    "make a stack of your own": ("plan", "new", "list"),
     "go to AWS": ("doctor", "first-flight"),
     "look at a deployed stack": ("verify", "chat", "loadtest"),
     "for editors, shells and CI": ("schema", "completion", "diff-comment"),
@@ -26,11 +25,19 @@ GROUPS: Mapping[str, Sequence[str]] = {
 
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 
+FORMER = {
+    "resolve": "preview STACK --format stack",
+    "cluster-tools": "simulate STACK, which builds what it needs",
+    "replay": "simulate STACK --load",
+    **{name: f"list {name}" for name in ("models", "engines", "instances")},
+}
+"""Names that commands had until the last release, and what does their work now."""
+
 EXIT_CODES = """\
 exit codes of every command:
   0    success, and nothing is wrong with what was examined
   1    something is wrong: with a server (chat), a deployed stack (verify) or
-       a simulated one (simulate, replay); or a change matches --exit-code or
+       a simulated one (simulate); or a change matches --exit-code or
        --fail-on (diff)
   2    the input cannot be used: an option, a stack file, a stack that a rule
        refuses, a program that fails, a cluster that cannot be read, an account
@@ -160,6 +167,8 @@ class _Parser(argparse.ArgumentParser):
         self._refuse(message, given.strip("'"), [choice.strip("', )") for choice in choices.split(",") if choices])
 
     def _refuse(self, message: str, given: str, known: Iterable[str]) -> NoReturn:
+        if given in FORMER and self._subparsers:
+            super().error(f"{given} is now: {COMMAND} {FORMER[given]}")
         from difflib import get_close_matches
 
         nearest = get_close_matches(given.partition("=")[0], known, n=1)

@@ -108,8 +108,8 @@ def test_without_bucketing_no_bucket_is_named() -> None:
 
 
 def test_an_option_that_is_a_setting_is_not_an_extra_one() -> None:
-    with pytest.raises(SpecError, match="seq-len, top-k are settings of their own"):
-        spec_of(compile={"extra_args": {"top-k": 1, "seq-len": 4}})
+    with pytest.raises(SpecError, match="apply-seq-ids-mask, seq-len, top-k are settings of the pair"):
+        spec_of(compile={"extra_args": {"top-k": 1, "seq-len": 4, "apply-seq-ids-mask": False}})
     assert "--skip-warmup" in artifact.compile_flags(spec_of(compile={"extra_args": {"skip-warmup": True}}))
 
 
@@ -397,12 +397,10 @@ def test_another_engine_has_not_the_connector() -> None:
     [
         ("DI002", lambda: pair(pool(logical_cores=1)), "compiled for LNC 2, and the nodes have LNC 1"),
         ("DI002", lambda: pair(decode={"extra_env": {"NEURON_COMPILED_ARTIFACTS": "/store/mine"}}), "another artifact"),
-        ("DI004", lambda: pair(compile={"enable_prefix_caching": True}), "the model is compiled with prefix caching"),
         ("DI005", lambda: pair(instances=1, tensor_parallel=64), "the servers need 128 cores on a node that has 64"),
         ("DI006", lambda: pair(decode={"extra_args": {"kv-transfer-config": '{"kv_ip": "10.0.0.1"}'}}), "values of kv_ip"),
         ("DI007", lambda: pair(pool(zone_ids=["use2-az1", "use2-az3"])), "EFA does not cross zones"),
         ("DI007", lambda: pair(pool(placement="none")), "every request moves its KV cache between them"),
-        ("DI008", lambda: pair(efa_interfaces=32), "the pod stays pending"),
         ("DI014", lambda: pair(compile={"context_encoding_buckets": [100, 8192]}), "which do not divide [100]"),
     ],
 )
@@ -1223,8 +1221,8 @@ def seconds_of(resource: Resource) -> float:
 
 
 def test_a_pair_that_cannot_run_is_refused_before_anything_is_made() -> None:
-    with pytest.raises(ProgramError, match=r"DI003.*apply_seq_ids_mask"):
-        built(compile={"apply_seq_ids_mask": False})
+    with pytest.raises(ProgramError, match=r"DI014.*context_encoding_buckets"):
+        built(compile={"context_encoding_buckets": [256, 4096]})
     with pytest.raises(ProgramError, match="NEU021"):
         built(cpu="500")
     with pytest.raises(ProgramError, match="Kubernetes refuses this name"):
@@ -1232,7 +1230,8 @@ def test_a_pair_that_cannot_run_is_refused_before_anything_is_made() -> None:
 
 
 def test_a_silenced_rule_lets_a_pair_through() -> None:
-    assert built(compile={"apply_seq_ids_mask": False}, settings={"silenced": {"DI003": "a trial of the compiler only"}})
+    short = {"context_encoding_buckets": [256, 4096]}
+    assert built(compile=short, settings={"silenced": {"DI014": "a trial of the compiler only"}})
 
 
 def test_two_instances_need_a_controller() -> None:

@@ -14,7 +14,7 @@ import exported_metrics
 from conftest import ROOT
 from eks_inference.catalog import versions
 from eks_inference.catalog.engines import EngineProfile, engines
-from eks_inference.observability import dcgm_exporter_plan
+from eks_inference.observability import device_exporters_plan
 from eks_inference.observability.expectations_plan import expectations
 from eks_inference.observability.handle import Expected
 from eks_inference.observability.spec import Objectives
@@ -84,7 +84,7 @@ def exporters() -> Mapping[tuple[str, str], Names]:
 
 def counters() -> dict[str, str]:
     """Returns the kinds of the fields that our DCGM exporter reads."""
-    lines = [line.split(",") for line in dcgm_exporter_plan.counters().splitlines() if line.startswith("DCGM")]
+    lines = [line.split(",") for line in device_exporters_plan.counters().splitlines() if line.startswith("DCGM")]
     return {field.strip(): kind.strip() for field, kind, _ in lines}
 
 

@@ -7,7 +7,7 @@ import pytest
 from eks_inference.accelerators.nvidia.component import NvidiaDevicePlugin
 from eks_inference.accelerators.nvidia.spec import NvidiaSpec
 from eks_inference.catalog.instances import instance_types
-from eks_inference.observability.dcgm_exporter import DcgmExporter
+from eks_inference.observability.device_exporters import DcgmExporter
 from eks_inference.observability.handle import ExistingPrometheus
 from eks_inference.observability.spec import DcgmExporterSpec
 from graphs import stands_on

@@ -8,8 +8,8 @@ from eks_inference.accelerators.neuron.component import NeuronPlugin
 from eks_inference.accelerators.neuron.plan import neuron_instance_types
 from eks_inference.accelerators.neuron.spec import NeuronSpec
 from eks_inference.catalog import versions
+from eks_inference.observability.device_exporters import NeuronMonitor
 from eks_inference.observability.handle import ExistingPrometheus
-from eks_inference.observability.neuron_monitor import NeuronMonitor
 from eks_inference.observability.spec import NeuronMonitorSpec, ObservabilitySpec
 from handles import existing_cluster
 from stackgraph.graph.document import Graph

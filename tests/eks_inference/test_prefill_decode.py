@@ -306,7 +306,12 @@ def test_every_flag_of_the_router_is_one_that_the_pinned_release_has() -> None:
 def test_a_router_selects_exactly_the_servers_of_its_revision() -> None:
     group, changed = gpu(), gpu(extra_args={"seed": 1})
     assert group.revision != changed.revision
+    words = router.arguments(group)
+    asked = words[words.index("--service-discovery-port") + 1]
+    assert words[words.index("--service-discovery-namespace") + 1] == group.spec.namespace_of(group.name)
     for role in ROLES:
+        (container,) = manifest(group, role)["spec"]["template"]["spec"]["containers"]
+        assert asked in [str(port["containerPort"]) for port in container["ports"]]
         labels = manifest(group, role)["spec"]["template"]["metadata"]["labels"]
         others = manifest(changed, role)["spec"]["template"]["metadata"]["labels"]
         wanted = selectors(group)[f"--{role}-selector"]
@@ -404,7 +409,7 @@ def test_a_new_revision_replaces_both_deployments_and_moves_the_routers(rollout:
 
 def test_facts_name_the_keys_of_their_role() -> None:
     group = gpu(decode={"extra_args": {"seed": 1}})
-    found = group_facts(group, scheduler=False, router_arguments=(), path=("servers", "m"))
+    found = group_facts(group, scheduler=False, path=("servers", "m"))
     assert found.decode.server.at("devices") == ("servers", "m", "decode", "devices")
     assert found.prefill.server.at("tensor_parallel") == ("servers", "m", "prefill", "tensor_parallel")
     assert found.decode.server.under("extra_args", "seed") == ("servers", "m", "decode", "extra_args", "seed")

@@ -2,17 +2,15 @@
 
 import asyncio
 import inspect
-import json
 import re
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass as handle_dataclass
-from typing import Annotated, Any, cast, get_args
+from dataclasses import dataclass
+from typing import Any, cast, get_args
 
 import pulumi
 import pytest
-from pydantic import BaseModel, Field, TypeAdapter
-from pydantic.dataclasses import dataclass
+from pydantic import ValidationError
 from pydantic_core._pydantic_core import list_all_errors
 
 import eks_inference
@@ -21,7 +19,6 @@ from eks_inference import (
     ClusterSpec,
     ExistingPool,
     HubModel,
-    KarpenterPoolSpec,
     ManagedPoolSpec,
     NetworkSpec,
     RayServeVllmSpec,
@@ -166,20 +163,15 @@ def test_an_output_in_a_spec_says_where_outputs_go():
 
 def test_a_spec_stays_as_it_is_and_its_copy_is_validated():
     spec: Any = NetworkSpec(zones=3)
-
-    def change() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
         spec.zones = 2
-
-    (fault,) = refused(change)
-    assert fault.path == ("zones",)
-    assert "model_copy" in fault.hint
     assert refused(lambda: spec.model_copy(update={"zones": "many"}))[0].path == ("zones",)
     assert spec.model_copy(update={"zones": 2}) == NetworkSpec(zones=2)
 
 
 def test_a_spec_takes_no_positions_and_reads_json_with_faults():
     network: Any = NetworkSpec
-    assert "name each field: cidr=…" in refused(lambda: network({"zones": 3}))[0].hint
+    assert "write NetworkSpec.of(mapping)" in refused(lambda: network({"zones": 3}))[0].hint
     assert refused(lambda: NetworkSpec.model_validate_json('{"zonez": 3}'))[0].path == ("zonez",)
     assert refused(lambda: NetworkSpec.model_validate_json("{"))[0].message.startswith("is no JSON")
 
@@ -198,62 +190,6 @@ def test_every_type_of_error_has_words_of_ours(error: Any):
     assert fault.message != problem["msg"]
     ours = fault.message.replace(str(problem["ctx"].get("error")), "")
     assert not THEIRS.search(ours)
-
-
-class _Team(BaseModel):
-    net: NetworkSpec | None = None
-    pool: Annotated[ManagedPoolSpec | KarpenterPoolSpec, Field(discriminator="kind")] | None = None
-
-
-@dataclass
-class _TeamData:
-    net: NetworkSpec
-
-
-INSIDE: dict[str, Callable[[Any], object]] = {
-    "a model": lambda net: _Team(net=net),
-    "a dataclass": lambda net: _TeamData(net=net),
-    "a list": lambda net: TypeAdapter(list[NetworkSpec]).validate_python([net]),
-    "a type": lambda net: TypeAdapter(NetworkSpec).validate_python(net),
-    "JSON": lambda net: TypeAdapter(list[NetworkSpec]).validate_json(json.dumps([net]), strict=True),
-}
-
-
-@pytest.mark.parametrize("make", INSIDE.values(), ids=INSIDE)
-def test_a_spec_inside_of_something_else_reports_faults_of_ours(make: Callable[[Any], object]):
-    assert make({"zones": 3, "endpoints": ["s3"]})
-    with pytest.raises(ValueError, match=re.escape("zonez: unknown key; allowed: cidr, ")) as caught:
-        make({"zonez": 3, "zones": "x"})
-    assert "zones: should be an integer; given: 'x'" in str(caught.value)
-    assert not re.search("pydantic|Input|Extra inputs|valid integer", str(caught.value))
-
-
-def test_a_model_of_others_keeps_its_choices_and_its_schema():
-    pool = _Team.model_validate({"pool": {"kind": "karpenter", "instance_families": ["inf2"]}}).pool
-    assert isinstance(pool, KarpenterPoolSpec)
-    assert _Team(pool=pool).pool is pool
-    assert _Team.model_json_schema()["properties"]["net"]["anyOf"][0] == {"$ref": "#/$defs/NetworkSpec"}
-
-
-MAKING: dict[str, Callable[[Any], object]] = {
-    "strings": lambda net: net.model_validate_strings({"zones": "x"}),
-    "construct": lambda net: net.model_construct(zones="x"),
-    "old construct": lambda net: net.construct(zones="x"),
-    "copy": lambda net: net().model_copy(update={"zones": "x"}),
-    "old copy": lambda net: net().copy(update={"zones": "x"}),
-    "parse_obj": lambda net: net.parse_obj({"zones": "x"}),
-    "parse_raw": lambda net: net.parse_raw('{"zones": "x"}'),
-    "rebuilt": lambda net: (net.model_rebuild(force=True), net(zones="x")),
-    "deleted": lambda net: delattr(net(), "zones"),
-    "set": lambda net: setattr(net(), "zones", "x"),
-}
-
-
-@pytest.mark.filterwarnings("ignore:The `:DeprecationWarning")
-@pytest.mark.parametrize("make", MAKING.values(), ids=MAKING)
-def test_no_way_to_make_or_change_a_spec_goes_around_validation(make: Callable[[Any], object]):
-    assert {fault.path for fault in refused(lambda: make(NetworkSpec))} == {("zones",)}
-    assert refused(lambda: NetworkSpec().model_copy(update=cast(Any, 3)))[0].path == ("update",)
 
 
 # -- components ------------------------------------------------------------------------------------------------------------------
@@ -394,7 +330,7 @@ def test_what_only_type_checkers_read_leaves_the_other_arguments_compared(annota
         team: Any
 
     Network.__init__.__annotations__["other"] = Pool.__annotations__["team"] = annotation
-    network, pool = cast(Any, Network), cast(Any, handle_dataclass(frozen=True, kw_only=True)(Pool))
+    network, pool = cast(Any, Network), cast(Any, dataclass(frozen=True, kw_only=True)(Pool))
     assert [fault.path for fault in refused(lambda: network(1, object()))] == [("name",)]
     assert [fault.path for fault in refused(lambda: network("name", object()))] == [("zonez",)]
     given = {"pool": 1, "node_selector": {}, "instance_types": ["m5.large"], "team": object()}

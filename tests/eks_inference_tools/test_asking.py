@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from eks_inference_tools.commands.asking import asked
+from eks_inference_tools.commands.new import asked
 from stackgraph.problems import Problem, ProblemsFound
 
 

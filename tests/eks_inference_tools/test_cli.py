@@ -279,7 +279,7 @@ def test_the_file_of_a_stack_stands_for_its_name(recorded_once, capsys, given):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("command", ["preview", "check", "resolve", "diff"])
+@pytest.mark.parametrize("command", ["preview", "check", "diff"])
 def test_a_stack_file_of_another_project_is_refused(tmp_path, capsys, command):
     (tmp_path / f"Pulumi.{STACK}.yaml").write_text("config: {}\n")
     assert main([command, str(tmp_path / f"Pulumi.{STACK}.yaml")]) == 2
@@ -304,9 +304,7 @@ EXAMPLES = [
 ELSEWHERE = {
     "doctor",
     "first-flight",
-    "cluster-tools",
     "simulate",
-    "replay",
     "verify",
     "chat",
     "loadtest",

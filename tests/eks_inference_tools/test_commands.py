@@ -13,17 +13,17 @@ import pytest
 
 from conftest import PROJECT, ROOT
 from eks_inference_tools import commands
-from eks_inference_tools.cli import COMMANDS, main, parser
+from eks_inference_tools.cli import COMMANDS, FORMER, main, parser
 from eks_inference_tools.presentation.output import write
 from stackgraph.problems import ProblemsFound
 
-SHARED = {"options", "named", "wishes", "filters", "asking"}
+SHARED = {"options", "named", "wishes"}
 """Modules beside the commands, with what several of them share."""
 
 OWN_WORDS = {
     "--keep": "`simulate` keeps its cluster on this machine, `first-flight` what it has deployed",
     "--context": "`plan` and `new` ask for the length of sequences, `verify` for a context of the kubeconfig",
-    "--model": "`plan` and `engines` ask for a name of the catalog, `chat` for one that the server lists",
+    "--model": "`plan` and `list engines` ask for a name of the catalog, `chat` for one that the server lists",
     "--engine": "`plan` and `new` ask for a profile to serve with, lists for what one supports",
     "--instance": "`plan` asks for the type to plan for, `loadtest report` for the one that served",
     "--strict": "`preview` leaves unknown what only a deployment knows, `check` accepts nothing that was not judged",
@@ -118,10 +118,8 @@ def test_options_of_one_name_mean_the_same():
 def test_stacks_are_named_in_one_way():
     assert {words[0] for words in having("stack")} == {
         "preview",
-        "resolve",
         "doctor",
         "simulate",
-        "replay",
         "verify",
         "first-flight",
     }
@@ -131,9 +129,7 @@ def test_stacks_are_named_in_one_way():
 
 def test_who_takes_a_stack_takes_another_program_shows_its_traceback_and_writes_files():
     for words in (*having("stack"), *having("stacks")):
-        # `resolve` runs no program, so none fails.
-        shown = () if words == ("resolve",) else ("debug",)
-        assert all(words in having(dest) for dest in ("program", "format", "output", *shown)), words
+        assert all(words in having(dest) for dest in ("program", "format", "output", "debug")), words
 
 
 def test_who_has_formats_writes_files_and_the_first_format_is_the_default():
@@ -157,6 +153,13 @@ def test_an_unknown_option_is_named_beside_those_there_are(words, capsys):
 def test_the_nearest_option_is_named(capsys):
     assert "unrecognized arguments: --fromat; did you mean '--format'?" in refused(capsys, "check", "--fromat")
     assert "did you mean 'check'?" in refused(capsys, "chek")
+
+
+@pytest.mark.parametrize("name", FORMER)
+def test_a_former_name_is_refused_with_what_does_its_work(name, capsys):
+    assert f"error: {name} is now: eks-inference {FORMER[name]}" in refused(capsys, name, "--whatever")
+    assert FORMER[name].split()[0] in COMMANDS
+    assert name not in COMMANDS
 
 
 @each_with("format")

@@ -22,7 +22,7 @@ from eks_inference_tools.completing import FILES, VALUES
 OPEN = {
     *("TOKENS", "USD_PER_HOUR", "N", "TEXT", "BILLIONS", "GIB", "REV", "CHARACTERS", "URL", "WHAT", "RULE", "SECONDS", "LOGIN"),
     *("USD", "RUNG"),
-    *("NAMESPACE/NAME=N", "NAME", "HOW", "ID", "SHELL", "COMMAND", "None"),
+    *("NAMESPACE/NAME=N", "NAME", "HOW", "ID", "SHELL", "COMMAND", "LIST", "None"),
 }
 """Metavars for which nothing is offered but the choices of argparse."""
 
@@ -37,9 +37,9 @@ LINES: Mapping[str, set[str]] = {
     "eks-inference plan --model=Llama-2-1": {"Llama-2-13B"},
     "eks-inference check inf2-llama3 trn2": {"trn2-di", "trn2-di-pair", "trn2-nixl"},
     "eks-inference loadtest report --instance inf2.": {name for name in instance_types() if name.startswith("inf2.")},
-    "eks-inference instances --engine ": set(engines()),
-    "eks-inference instances --region eu-": {name for name in regions() if name.startswith("eu-")},
-    "eks-inference engines --chip RTX": {r"RTX\ PRO\ 4500", r"RTX\ PRO\ Server\ 6000"},
+    "eks-inference list instances --engine ": set(engines()),
+    "eks-inference list instances --region eu-": {name for name in regions() if name.startswith("eu-")},
+    "eks-inference list engines --chip RTX": {r"RTX\ PRO\ 4500", r"RTX\ PRO\ Server\ 6000"},
     "eks-inference plan --config pyproj": {"pyproject.toml"},
     "eks-inference plan --context ": set(),
     "eks-inference completion ": set(SHELLS),
@@ -132,7 +132,7 @@ def test_values_are_those_that_the_commands_take(capsys):
     assert VALUES["MODEL"](none).keys() >= models().keys()
     assert VALUES["STACK"](argparse.Namespace(program=ROOT)).keys() >= {"inf2-llama3", "trn2-di"}
     for name in VALUES["MODEL"](none):
-        assert main(["engines", "--model", name, "--format", "json"]) == 0
+        assert main(["list", "engines", "--model", name, "--format", "json"]) == 0
         capsys.readouterr()
 
 

@@ -1,4 +1,4 @@
-"""The commands that list the catalog: `models`, `engines`, `instances`."""
+"""The lists of the catalog: models, engines, instances."""
 
 import json
 from pathlib import Path
@@ -14,8 +14,7 @@ from eks_inference.catalog.zones import regions, zone_ids
 from eks_inference.serving.feasibility import engines_for
 from eks_inference_tools.cli import main
 from eks_inference_tools.cost.price_book import PriceBook
-from eks_inference_tools.listing.instances import InstanceFilter, columns, instances, notes
-from eks_inference_tools.listing.table import table
+from eks_inference_tools.listing.instances import instances
 from golden import assert_golden
 
 OURS = """
@@ -44,7 +43,7 @@ def own_rows_of_nobody():
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(arguments) == 0
+    assert main(["list", *arguments]) == 0
     return capsys.readouterr().out
 
 
@@ -153,14 +152,14 @@ def test_instances_in_order(capsys):
 
 @pytest.mark.parametrize("region", regions())
 def test_a_region_leaves_out_what_the_catalog_does_not_know_there_and_says_so(region):
-    book = PriceBook()
-    every = instances(region, InstanceFilter(), book)
-    there = instances(region, InstanceFilter(in_region=True), book)
+    listing = instances(region, PriceBook())
+    there = listing.taken()
     assert {row.type.name for row in there.rows} == {
-        row.type.name for row in every.rows if zone_ids(region, row.type.family) or row.usd is not None
+        row.type.name for row in listing.every if zone_ids(region, row.type.family) or row.usd is not None
     }
-    assert there.elsewhere == len(every.rows) - len(there.rows)
-    assert any("left out" in note for note in notes(there)) == bool(there.elsewhere)
+    assert there.left_out == len(listing.every) - len(there.rows)
+    assert ("left out" in listing.text(there, 200)) == bool(there.left_out)
+    assert instances(region, PriceBook(), named=False).taken() == (tuple(listing.every), 0)
 
 
 def test_model_filters(capsys):
@@ -217,7 +216,7 @@ def test_what_nothing_matches_is_no_error(capsys):
     ids=" ".join,
 )
 def test_a_value_that_no_row_has_is_refused_with_the_nearest(capsys, arguments, nearest):
-    assert main(arguments) == 2
+    assert main(["list", *arguments]) == 2
     wrong = capsys.readouterr().err
     assert arguments[1] in wrong
     assert f"given: {arguments[2]}" in wrong
@@ -238,11 +237,12 @@ def test_texts(capsys, arguments):
 
 
 def test_a_narrow_terminal_has_fewer_columns_and_whole_words():
-    found = instances("us-west-2", InstanceFilter(families=frozenset({"inf2"})), PriceBook())
+    listing = instances("us-west-2", PriceBook())
+    found = listing.taken(wanted={"family": {"inf2"}})
     for width in (70, 80, 100, 120):
-        text = table("types", columns("us-west-2"), found.rows, width=width)
+        text = listing.text(found, width)
         assert max(map(len, text.splitlines())) <= width
         assert all(row.type.name in text and f"{row.usd:.2f}" in text for row in found.rows)
         assert all(any(line.startswith(f"{row.type.name}  ") for line in text.splitlines()) for row in found.rows)
-    assert "no room here for: Neuron, host, disk, zones." in table("types", columns("us-west-2"), found.rows, width=80)
+    assert "no room here for: Neuron, host, disk, zones." in listing.text(found, 80)
     assert text.count("usw2-az4") == len(found.rows)

@@ -5,10 +5,8 @@ import contextlib
 import io
 import itertools
 import json
-import math
 import random
 import re
-import statistics
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -30,7 +28,6 @@ from eks_inference_tools.loadtest_report.comparing import Comparison, Report, co
 from eks_inference_tools.loadtest_report.page import render_html
 from eks_inference_tools.loadtest_report.published import published
 from eks_inference_tools.loadtest_report.readers.detection import read_all
-from eks_inference_tools.loadtest_report.readers.llmperf import itl_basis
 from eks_inference_tools.loadtest_report.record import METRICS, STATISTICS, Run
 from eks_inference_tools.loadtest_report.table import WIDTH, render_table
 from golden import assert_golden
@@ -45,8 +42,6 @@ TTFT_MS, ITL_MS, TOKENS = 200, 10, 64
 E2E_MS = TTFT_MS + (TOKENS - 1) * ITL_MS
 
 REAL = (
-    "llmperf_summary.json",
-    "llmperf-patched_summary.json",
     "aiperf-0.13.0.json",
     "aiperf-0.13.0-errors.json",
     "genai-perf-0.0.16.json",
@@ -150,10 +145,9 @@ def test_statistics_stand_in_their_order(name: str):
 def test_what_each_tool_tells():
     told = {
         name: ", ".join(sorted(metric for run in runs_of(name) for metric, spread in run.metrics.items() if "p25" in spread))
-        for name in ("llmperf_summary.json", "aiperf-0.13.0.json", "vllm-0.33.0-4-users.json", "guidellm-0.8.1.json")
+        for name in ("aiperf-0.13.0.json", "vllm-0.33.0-4-users.json", "guidellm-0.8.1.json")
     }
     assert told == {
-        "llmperf_summary.json": "e2e_ms, input_tokens, itl_ms, output_tokens, request_tokens_per_s, ttft_ms",
         "aiperf-0.13.0.json": "e2e_ms, input_tokens, itl_ms, output_tokens, request_tokens_per_s, second_token_ms, ttft_ms",
         "vllm-0.33.0-4-users.json": "e2e_ms, itl_ms, tpot_ms, ttft_ms",
         "guidellm-0.8.1.json": ", ".join(
@@ -220,11 +214,7 @@ def test_genai_perf_of_triton_24_07():
 def without_answers(name: str) -> Any:
     """The file as the tool leaves it when no request completed."""
     found = document(name)
-    if name.startswith("llmperf"):
-        found |= {key: math.nan for key in found if key.startswith("results_") and key.endswith(tuple(STATISTICS))}
-        found |= {"results_num_completed_requests": 0, "results_num_completed_requests_per_min": 0.0, "results_number_errors": 24}
-        found["results_mean_output_throughput_token_per_s"] = 0.0
-    elif name.startswith("aiperf"):
+    if name.startswith("aiperf"):
         for key in ("request_count", "request_latency", "request_throughput", "output_token_throughput", "time_to_first_token"):
             del found[key]
         found["error_request_count"] = {"unit": "requests", "avg": 24.0}
@@ -238,9 +228,7 @@ def without_answers(name: str) -> Any:
     return found
 
 
-@pytest.mark.parametrize(
-    "name", ["llmperf_summary.json", "aiperf-0.13.0.json", "vllm-0.33.0-4-users.json", "guidellm-0.8.1.json"]
-)
+@pytest.mark.parametrize("name", ["aiperf-0.13.0.json", "vllm-0.33.0-4-users.json", "guidellm-0.8.1.json"])
 def test_a_run_without_any_answer_has_no_latencies_instead_of_zeros(name: str, tmp_path: Path):
     path = written(tmp_path, without_answers(name))
     for run in runs_of(path):
@@ -250,45 +238,6 @@ def test_a_run_without_any_answer_has_no_latencies_instead_of_zeros(name: str, t
     text = rendered(path)
     assert "no request completed" in text
     assert "24" in text
-
-
-# -- is the time to first token in the inter-token latency? ---------------------------------------------------------------------
-
-
-def test_an_unpatched_llmperf_is_told_from_a_patched_one_by_its_figures():
-    unpatched, patched = the_run("llmperf_summary.json"), the_run("llmperf-patched_summary.json")
-    assert (unpatched.itl_includes_ttft, patched.itl_includes_ttft) == (True, False)
-
-
-def medians(ttft: float, gaps: Sequence[float], tokens: Sequence[int], *, patched: bool) -> dict[str, dict[str, float]]:
-    """LLMPerf's own arithmetic for requests of so many tokens with such gaps: seconds here, as the record has them there."""
-    requests = []
-    for gap, count in zip(gaps, tokens, strict=True):
-        e2e = ttft + (count - 1) * gap
-        itl = (e2e - ttft) / (count - 1) if patched else e2e / (count + 2)
-        requests.append({"itl_ms": 1000 * itl, "request_tokens_per_s": count / e2e, "ttft_ms": 1000 * ttft, "e2e_ms": 1000 * e2e})
-        requests[-1]["output_tokens"] = count
-    return {name: {"p50": statistics.median(request[name] for request in requests)} for name in requests[0]}
-
-
-@given(st.floats(0.001, 30), st.floats(0.002, 0.3), st.integers(2, 4000), st.floats(0, 0.1), st.integers(1, 40), st.booleans())
-def test_it_is_told_rightly_or_not_at_all(ttft: float, gap: float, tokens: int, uneven: float, requests: int, patched: bool):
-    chance = random.Random(requests)
-    gaps = [gap * (1 + uneven * chance.random()) for _ in range(requests)]
-    told = itl_basis(medians(ttft, gaps, [tokens] * requests, patched=patched))
-    assert told in ("request" if patched else "request_with_ttft", None)
-
-
-@given(st.floats(0.2, 30), st.booleans())
-def test_it_is_told_wherever_it_matters(share: float, patched: bool):
-    """With a fifth of the time of 100 tokens, or more, before the first of them."""
-    told = itl_basis(medians(share * 100 * 0.02, [0.02], [100], patched=patched))
-    assert told == ("request" if patched else "request_with_ttft")
-
-
-def test_where_it_does_not_matter_it_is_not_told():
-    assert itl_basis(medians(0.001, [0.02], [500], patched=True)) is None
-    assert itl_basis({"itl_ms": {"p50": 1.0}}) is None
 
 
 # -- what the sources published -------------------------------------------------------------------------------------------------
@@ -318,7 +267,10 @@ def test_published_figures_agree_with_each_other(id_: str):
             60 * run.output_tokens_per_s / run.completed_per_min, rel=0.006
         )
         if run.tool == "LLMPerf":
-            assert itl_basis(run.metrics) == run.basis["itl_ms"], "what the file says follows from its own figures"
+            # Tokens / end-to-end time, times what LLMPerf calls the inter-token latency: 1 where that has the first token in it.
+            covered = run.metrics["request_tokens_per_s"]["p50"] * run.metrics["itl_ms"]["p50"] / 1000
+            assert run.basis["itl_ms"] == "request_with_ttft"
+            assert covered == pytest.approx(1, abs=0.01), "what the file says follows from its own figures"
         for metric, spread in run.metrics.items():
             in_order = [spread[key] for key in ("min", "p25", "p50", "p75", "p90", "p95", "p99", "max") if key in spread]
             assert in_order == sorted(in_order), metric
@@ -359,9 +311,9 @@ def test_the_sources_own_figures_compare_as_equal():
 
 def pair(folder: Path, *, chips: Sequence[int | None], factor: float = 2.0) -> list[str | Path]:
     """Arguments for a baseline, and prefill and decode apart with ``factor`` times its throughput."""
-    baseline = document("llmperf-patched_summary.json")
+    baseline = {key: value for key, value in document("vllm-0.33.0-4-users.json").items() if key != "chips"}
     apart = dict(baseline)
-    for key in ("results_mean_output_throughput_token_per_s", "results_num_completed_requests_per_min"):
+    for key in ("output_throughput", "request_throughput"):
         apart[key] = factor * baseline[key]
     for one, number in zip((baseline, apart), chips, strict=True):
         one |= {"instance_type": "trn2.48xlarge"} | ({"chips": str(number)} if number else {})
@@ -408,20 +360,21 @@ def test_times_between_tokens_are_compared_by_what_they_count_not_by_their_name(
         (comparison,) = compare([runs_of(there)[:1], runs_of(here)[:1]], {}).against_first
         return {row.key: row.title for row in comparison.rows if row.statistic == "mean" and row.key in ("itl_ms", "tpot_ms")}
 
-    # vLLM calls TPOT what genai-perf calls ITL; GuideLLM calls TPOT what an unpatched LLMPerf calls ITL.
+    # vLLM calls TPOT what genai-perf calls ITL.
     assert rows("vllm-0.33.0-4-users.json", "genai-perf-0.0.16.json") == {"itl_ms": "ITL ms (TPOT here)"}
     assert rows("aiperf-0.13.0.json", "vllm-0.33.0-4-users.json") == {"tpot_ms": "TPOT ms (ITL here)"}
-    assert rows("guidellm-0.8.1.json", "llmperf_summary.json") == {"itl_ms": "ITL ms (TPOT here)"}
-    assert rows("guidellm-0.8.1.json", "llmperf-patched_summary.json") == {"itl_ms": "ITL ms"}
+    assert rows("guidellm-0.8.1.json", "genai-perf-0.0.16.json") == {"itl_ms": "ITL ms"}
     assert rows("vllm-0.33.0-4-users.json", "vllm-0.33.0-2-users.json") == {"itl_ms": "ITL ms", "tpot_ms": "TPOT ms"}
-    assert rows("llmperf-patched_summary.json", "llmperf_summary.json") == {}
+    # GuideLLM calls TPOT what LLMPerf calls ITL.
+    (llama2,) = published()["inf2-llama2"].runs
+    (comparison,) = compare([[llama2], runs_of("guidellm-0.8.1.json")[:1]], {}).against_first
+    assert "ITL ms (TPOT here)" in {row.title for row in comparison.rows}
 
 
 def test_a_time_with_another_meaning_is_not_compared_and_says_so():
-    (comparison,) = report_on(
-        DATA / "llmperf_summary.json", DATA / "llmperf-patched_summary.json", "--chips", "1", "--published", "none"
-    ).against_first
-    (note,) = comparison.notes
+    here = replace(the_run("genai-perf-0.0.16.json"), chips=1)
+    there = replace(here, basis={"itl_ms": "request_with_ttft"})
+    (note,) = compare([[there], [here]], {}).against_first[0].notes
     assert note.level == "warning"
     assert "ITL is one value per request, excluding the time to first token here" in note.text
     assert "ITL is one value per request, including the time to first token there" in note.text
@@ -461,8 +414,8 @@ def test_chips_instances_and_labels_are_for_all_files_or_one_for_each():
 
 
 def test_what_is_given_wins_over_what_the_file_tells():
-    assert the_run("llmperf_summary.json").chips == 1
-    (run,) = report_on(DATA / "llmperf_summary.json", "--chips", "3").runs
+    assert the_run("vllm-0.33.0-4-users.json").chips == 1
+    (run,) = report_on(DATA / "vllm-0.33.0-4-users.json", "--chips", "3").runs
     assert (run.chips, run.instance_type) == (3, "inf2.8xlarge")
     assert run.output_tokens_per_s
     assert run.output_tokens_per_s_per_chip == pytest.approx(run.output_tokens_per_s / 3)
@@ -511,9 +464,9 @@ def test_no_number_of_chips_is_refused(chips: str, capsys: pytest.CaptureFixture
 
 def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    half = document("llmperf_summary.json")
-    del half["results_ttft_s_mean"], half["results_mean_output_throughput_token_per_s"]
-    half["results_end_to_end_latency_s_mean"] = "fast"
+    half = document("vllm-0.33.0-4-users.json")
+    del half["request_throughput"]
+    half |= {"output_throughput": None, "mean_e2el_ms": "fast"}
     unit = document("aiperf-0.13.0.json")
     unit["time_to_first_token"]["unit"] = "weeks"
     of_later = document("aiperf-0.13.0.json") | {"schema_version": "2.0"}
@@ -528,7 +481,8 @@ def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path, monkeypatch: p
         "number.json": "3",
         "responses.json": [{"error_code": None, "ttft_s": 0.2}],
         "profile_export.json": {"experiments": [], "version": "1"},
-        "half_summary.json": half,
+        "half.json": half,
+        "llmperf_summary.json": {"num_concurrent_requests": 4, "results_ttft_s_mean": 0.2},
         "unit.json": unit,
         "later.json": of_later,
         "report.json": report,
@@ -587,7 +541,7 @@ def test_no_file_breaks_the_report(name: str, tmp_path: Path, chance: random.Ran
 
 # -- table, JSON ----------------------------------------------------------------------------------------------------------------
 
-SHOWN = ("llmperf_summary.json", "llmperf-patched_summary.json", "vllm-0.33.0-4-users.json", "guidellm-0.8.1.json")
+SHOWN = ("genai-perf-0.0.16.json", "aiperf-0.13.0.json", "vllm-0.33.0-4-users.json", "guidellm-0.8.1.json")
 TOLD = tuple(f"--chips={number}" for number in (1, 2, 1, 1))
 
 
@@ -609,7 +563,7 @@ def test_the_json_document_has_every_key_in_every_run():
     (run, *_) = found["runs"]
     assert set(run["metrics"]) == set(METRICS)
     assert set(run["metrics"]["ttft_ms"]) == set(STATISTICS)
-    assert run["itl_includes_ttft"] is True
+    assert run["itl_includes_ttft"] is False
 
 
 def shape(value: Any) -> Any:
@@ -680,7 +634,7 @@ def test_every_plot_says_in_words_what_it_shows():
         assert attributes["role"] == "img"
         for id_ in (attributes["aria-labelledby"] or "").split():
             assert re.search(rf'<(?:title|desc) id="{id_}">[^<]+</', text), id_
-    assert "llmperf_summary: median 202.2" in text
+    assert "genai-perf-0.0.16: median 200.7" in text
 
 
 def test_colours_of_plots_are_those_of_the_palette():

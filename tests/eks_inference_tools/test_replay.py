@@ -13,7 +13,9 @@ from conftest import ROOT, recorded
 from eks_inference.scaling.plan import QUEUE_COUNTER, RATE_WINDOW_SECONDS
 from eks_inference_tools.cli import main
 from eks_inference_tools.program import StackProgram
+from eks_inference_tools.simulate.control_plane import tool_build
 from eks_inference_tools.simulate.control_plane.loopback import Request
+from eks_inference_tools.simulate.control_plane.toolchain import installed
 from eks_inference_tools.simulate.replay import run
 from eks_inference_tools.simulate.replay.adapter_rules import adapter_rule
 from eks_inference_tools.simulate.replay.custom_metrics import CustomMetrics, registration
@@ -21,7 +23,7 @@ from eks_inference_tools.simulate.replay.judge import judge
 from eks_inference_tools.simulate.replay.model import Replica, fitted, predictions, rows, settled, wanted
 from eks_inference_tools.simulate.replay.plot import render_plot
 from eks_inference_tools.simulate.replay.prometheus import configuration
-from eks_inference_tools.simulate.replay.report import Report
+from eks_inference_tools.simulate.replay.report import Report, reported
 from eks_inference_tools.simulate.replay.samples import TIMELINE, Sample, steps
 from eks_inference_tools.simulate.replay.subject import HPA_TYPE, POD_MONITOR_TYPE, Subject, seconds, subject_of
 from eks_inference_tools.simulate.replay.text import render_text
@@ -561,10 +563,7 @@ def test_the_timeline_is_at_most_nine_minutes_and_ends_with_less_load() -> None:
 
 
 def report() -> Report:
-    samples = tuple(course())
-    limits = subject().limits
-    found = predictions(model(), rows(), target=limits.target, least=limits.least, most=limits.most)
-    return Report(subject(), samples, judge(samples, limits), model(), found)
+    return reported(subject(), tuple(course()), model())
 
 
 def test_the_text_has_every_step_every_judgement_and_the_table() -> None:
@@ -647,12 +646,13 @@ def in_the_clone(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command_shows_writes_and_judges(
     samples: list[Sample], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(tool_build, "provided", installed)
     monkeypatch.setattr(run, "replay", lambda *given, **more: tuple(samples))
     picture = tmp_path / "replicas.svg"
-    assert main(["replay", STACK, "--plot", str(picture)]) == code
+    assert main(["simulate", STACK, "--load", "--plot", str(picture)]) == code
     assert ("FAILED" in capsys.readouterr().out) == bool(code)
     assert picture.read_text().startswith("<svg ")
-    assert main(["replay", STACK, "--format", "json", "-o", str(tmp_path / "replay.json")]) == code
+    assert main(["simulate", STACK, "--load", "--format", "json", "-o", str(tmp_path / "replay.json")]) == code
     assert json.loads((tmp_path / "replay.json").read_text())["holds"] == (code == 0)
 
 
@@ -663,9 +663,14 @@ def test_what_cannot_be_replayed_is_refused_before_anything_starts(
     def started(*given: object, **more: object) -> None:
         raise AssertionError("nothing may be started")
 
+    monkeypatch.setattr(tool_build, "provided", started)
     monkeypatch.setattr(run, "replay", started)
-    assert main(["replay", "inf2-llama3"]) == 2
+    assert main(["simulate", "inf2-llama3", "--load"]) == 2
     assert "kind hpa" in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        main(["replay", STACK, "--plot", "/no/such/x.svg"])
+        main(["simulate", STACK, "--load", "--plot", "/no/such/x.svg"])
     assert "there is no folder" in capsys.readouterr().err
+    assert main(["simulate", STACK, "--load", "--rollout"]) == 2
+    assert "--rollout: belongs to a simulation without --load" in capsys.readouterr().err
+    assert main(["simulate", STACK, "--plot", "x.svg"]) == 2
+    assert "--plot: belongs to a simulation with --load" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from conftest import ROOT, recorded
 from eks_inference_tools.cli import main
 from eks_inference_tools.commands import simulate as command
 from eks_inference_tools.simulate import simulation
-from eks_inference_tools.simulate.control_plane import toolchain
+from eks_inference_tools.simulate.control_plane import tool_build
 from eks_inference_tools.simulate.report import Report
 from eks_inference_tools.simulate.text import render_text
 from simulation_reports import EVERYTHING, WELL
@@ -103,7 +103,7 @@ class Stage:
 def stage(monkeypatch: pytest.MonkeyPatch, recorded_once: None) -> Stage:
     acting = Stage(WELL)
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(toolchain, "installed", lambda *tools: SimpleNamespace(asked=()))
+    monkeypatch.setattr(tool_build, "provided", lambda *tools: None)
     monkeypatch.setattr(simulation, "simulation", acting.simulation)
     monkeypatch.setattr(simulation, "rolled_out", acting.rolled_out)
     return acting
@@ -177,7 +177,7 @@ def test_programs_that_are_missing_are_all_named(tmp_path: Path):
     )  # fmt: skip
     assert done.returncode == 2
     assert all(program in done.stderr for program in ("etcd", "kube-apiserver", "kube-scheduler", "kwok", "kubectl"))
-    assert "eks-inference cluster-tools" in done.stderr
+    assert "no `go` on PATH" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -188,7 +188,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from eks_inference_tools.cli import main
 from eks_inference_tools.simulate import simulation
-from eks_inference_tools.simulate.control_plane import toolchain
+from eks_inference_tools.simulate.control_plane import tool_build
 from eks_inference_tools.simulate.control_plane.processes import Processes
 
 @contextmanager
@@ -201,7 +201,7 @@ def endless(graph, tools, **others):
 def rolled_out(simulated, **others):
     time.sleep(3600)
 
-toolchain.installed = lambda *tools: SimpleNamespace(asked=())
+tool_build.provided = lambda *tools: None
 simulation.simulation, simulation.rolled_out = endless, rolled_out
 sys.exit(main(["simulate", "--program", "small"]))
 """

@@ -23,7 +23,7 @@ def minimal(instance: str, model: str, kind: str | None = None, **server: Any) -
 
 
 def written_out(spec: StackSpec, given: Mapping[str, Any], *, defaults: bool = True) -> dict[str, Any]:
-    """The stack object as ``resolve`` prints it, read back."""
+    """The stack object as ``preview --format stack`` prints it, read back."""
     found = values_of(spec, given)
     text = stack_file("mine", found if defaults else found.without("schema"), STACK_KEY, {"aws:region": "us-west-2"}, ())
     return compose(text).plain()["config"][STACK_KEY]

@@ -81,7 +81,7 @@ _STACK_FILE = """\
 
 A stack is one YAML file, `stacks/Pulumi.NAME.yaml`. This page has every key that may stand below `eks-inference:stack`, from the
 schema that editors use (`eks-inference schema`). A key without a default that is not required
-[follows from others](open-keys.md), or creates nothing. `eks-inference resolve STACK` prints a file with all values."""
+[follows from others](open-keys.md), or creates nothing. `eks-inference preview STACK --format stack` prints all values."""
 
 _SECRETS = """\
 Secrets are configuration keys of their own (`pulumi config set --secret eks-inference:NAME`), never part of the stack object:"""

@@ -4,6 +4,7 @@ A row has the columns of the catalog's own (``models.toml``, ``engines.toml``, `
 a name that the catalog does not have.
 """
 
+import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -45,7 +46,7 @@ def rows_of(files: Mapping[str, bytes]) -> tables.Own:
         faults += [Fault((), f"{name}: {message}", given, allowed) for message, given, allowed in _read(content, found)]
     if faults:
         raise SpecError(faults)
-    return tables.Own(tuple((file, tables.hashable(rows)) for file, rows in sorted(found.items())))
+    return tables.Own(json.dumps(dict(sorted(found.items()))))
 
 
 def _read(content: bytes, found: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str, str]]:

@@ -4,6 +4,7 @@ Every row names its origin: ``source`` (what was read, with its version or commi
 the same origin have both keys in the table around them. The reasons for a row are comments in its file.
 """
 
+import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -41,39 +42,18 @@ def table(file: str) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Own:
-    """Rows of a team beside the catalog's: data file → rows, in a form that can be compared."""
+    """Rows of a team beside the catalog's: data file → rows, as JSON, so that they can be compared and hashed."""
 
-    rows: tuple[tuple[str, Any], ...] = ()
+    text: str = "{}"
 
     def of(self, file: str) -> dict[str, Any]:
         """The rows for one data file."""
-        return thawed(dict(self.rows).get(file, _Pairs(())))
+        return json.loads(self.text).get(file, {})
 
     def with_(self, other: "Own") -> "Own":
         """Both together."""
-        files = {file for file, _ in (*self.rows, *other.rows)}
-        return Own(tuple((file, hashable(self.of(file) | other.of(file))) for file in sorted(files)))
-
-
-@dataclass(frozen=True)
-class _Pairs:
-    """A mapping that can be hashed."""
-
-    pairs: tuple[tuple[str, Any], ...]
-
-
-def hashable(value: Any) -> Any:
-    """A value of TOML in a form that can be hashed."""
-    if isinstance(value, dict):
-        return _Pairs(tuple((key, hashable(one)) for key, one in value.items()))
-    return tuple(map(hashable, value)) if isinstance(value, list) else value
-
-
-def thawed(value: Any) -> Any:
-    """The value that was made hashable."""
-    if isinstance(value, _Pairs):
-        return {key: thawed(one) for key, one in value.pairs}
-    return [thawed(one) for one in value] if isinstance(value, tuple) else value
+        files = json.loads(self.text).keys() | json.loads(other.text).keys()
+        return Own(json.dumps({file: self.of(file) | other.of(file) for file in sorted(files)}))
 
 
 _of_program, _of_stack = Own(), Own()
@@ -81,7 +61,7 @@ _of_program, _of_stack = Own(), Own()
 
 def own() -> Own:
     """The rows that count now: those of the program, and those of the stack that was read last."""
-    return _of_program.with_(_of_stack) if _of_program.rows else _of_stack
+    return _of_program.with_(_of_stack) if _of_program != Own() else _of_stack
 
 
 def use(rows: Own, *, of_stack: bool) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from eks_inference.clients.spec import OpenWebUISpec, SmokeTestSpec
 from eks_inference.kubernetes.front import Front
 from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
-from eks_inference.kubernetes.workloads import APP_LABEL
+from eks_inference.kubernetes.workloads import APP_LABEL, service
 from eks_inference.placement import Placement
 from eks_inference.serving.paths import EVERY_PATH
 
@@ -46,14 +46,8 @@ def web_ui_front() -> Front:
 
 def web_ui_service(spec: OpenWebUISpec) -> dict[str, Any]:
     """Returns ``metadata`` and ``spec`` of the Service."""
-    return {
-        "metadata": {"name": WEB_UI_NAME, "namespace": spec.namespace},
-        "spec": {
-            "type": "ClusterIP",
-            "selector": {APP_LABEL: WEB_UI_NAME},
-            "ports": [{"name": "http", "port": web_ui_front().port, "targetPort": "http"}],
-        },
-    }
+    front = web_ui_front()
+    return service(WEB_UI_NAME, spec.namespace, front.labels, [("http", front.port, "http")], awaited=True)
 
 
 def web_ui_deployment(

@@ -1,7 +1,7 @@
 """Renders the parts that workloads of several domains share. Pure; no pulumi."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from eks_inference.kubernetes.pod_security import restricted_pod
@@ -9,6 +9,28 @@ from eks_inference.placement import Placement
 
 APP_LABEL = "app.kubernetes.io/name"
 """The name of a workload, one of the recommended labels of Kubernetes."""
+
+
+UNAWAITED = {"pulumi.com/skipAwait": "true"}
+"""Annotation of a Service that comes before its pods: Pulumi would wait for one of them."""
+
+
+def service(
+    name: str,
+    namespace: str,
+    selector: Mapping[str, str],
+    ports: Iterable[tuple[str, int, int | str]],
+    *,
+    labels: Mapping[str, str] | None = None,
+    awaited: bool = False,
+) -> dict[str, Any]:
+    """Returns ``metadata`` and ``spec`` of a Service. ``ports`` are names, ports of the Service and ports of its pods."""
+    metadata = {"name": name, "namespace": namespace} | ({"labels": dict(labels)} if labels else {})
+    listed = [{"name": port, "port": number, "targetPort": target} for port, number, target in ports]
+    return {
+        "metadata": metadata if awaited else {**metadata, "annotations": dict(UNAWAITED)},
+        "spec": {"type": "ClusterIP", "selector": dict(selector), "ports": listed},
+    }
 
 
 def daemon_set(

@@ -16,6 +16,7 @@ from eks_inference.accelerators.neuron.plan import needs_scheduler
 from eks_inference.catalog.engines import Startup
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.claims import DeviceClaims, claimed_resource, device_claims
+from eks_inference.kubernetes import workloads
 from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.nodes import pod_size
 from eks_inference.placement import Placement
@@ -253,20 +254,9 @@ def deployment(
 
 
 def service(name: str, spec: ReplicatedServerSpec, labels: Mapping[str, str], ports: Mapping[str, int]) -> dict[str, Any]:
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": spec.namespace_of(name),
-            "labels": dict(labels),
-            # Otherwise Pulumi waits for a pod, which comes later. The Deployment waits for all pods.
-            "annotations": {"pulumi.com/skipAwait": "true"},
-        },
-        "spec": {
-            "type": "ClusterIP",
-            "selector": dict(labels),
-            "ports": [{"name": port, "port": number, "targetPort": port} for port, number in ports.items()],
-        },
-    }
+    """Returns ``metadata`` and ``spec``. Pulumi does not wait for its pods: the Deployment waits for all of them."""
+    named = ((port, number, port) for port, number in ports.items())
+    return workloads.service(name, spec.namespace_of(name), labels, named, labels=labels)
 
 
 def _container(

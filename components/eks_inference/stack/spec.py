@@ -1,7 +1,7 @@
 """A whole stack as plain data: the ``eks-inference:stack`` object of a stack file, composed of the domains' specs."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, field_validator
 
@@ -30,7 +30,7 @@ from eks_inference.serving.kinds import KINDS, AnyServerSpec, kind_of
 from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
 from eks_inference.serving.shape import Operator
 from eks_inference.settings import SharedSettings, StackSettings
-from eks_inference.spec import MOST_ENTRIES, Filled, ResourceName, Spec
+from eks_inference.spec import MOST_ENTRIES, ResourceName, Spec
 from eks_inference.stack.catalog import use_catalog
 from eks_inference.stack.prices import OwnPrice, PricedName
 from eks_inference.stack.resolved import Resolved
@@ -59,7 +59,7 @@ class AcceleratorsSpec(Spec):
     )
 
 
-class StackSpec(SharedSettings, Filled):
+class StackSpec(SharedSettings):
     """All parts of a stack. An optional section that is absent creates nothing."""
 
     _resolved: tuple[Resolved, ...] = PrivateAttr(default=())
@@ -135,19 +135,21 @@ class StackSpec(SharedSettings, Filled):
         return files
 
     @classmethod
-    def filled(cls, given: Mapping[str, Any], made: Callable[[Any], Any]) -> Any:
+    def _made(cls, data: Any, validate: Callable[[Any], Any]) -> Self:
+        """Writes the keys that the mapping leaves open before they are validated."""
         from eks_inference.stack.defaults import completed
 
-        found = completed(given)
+        if not isinstance(data, Mapping):
+            return super()._made(data, validate)
+        found = completed(data)
         try:
-            spec = made(found.stack)
+            spec = super()._made(found.stack, validate)
         except SpecError as error:
             raise SpecError(found.told(error.faults)) from None
         if found.faults:
             raise SpecError(found.faults)
-        if isinstance(spec, StackSpec):
-            # Type checkers take a private attribute for a field, which would be frozen.
-            spec._resolved = found.resolved  # pyright: ignore[reportAttributeAccessIssue]
+        # Type checkers take a private attribute for a field, which would be frozen.
+        spec._resolved = found.resolved  # pyright: ignore[reportAttributeAccessIssue]
         return spec
 
     @property

@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     report = commands.add_parser(
         "report",
         help="compare results of load tests",
-        description="Reads results of LLMPerf (patched or not), genai-perf, aiperf, vllm bench serve, GuideLLM and the library's "
+        description="Reads results of genai-perf, aiperf, vllm bench serve, GuideLLM and the library's "
         "own load test, and compares them with each other and with published figures. The first file is the baseline of the "
         "others. Throughput is compared per chip. An option that is given once applies to all files; one that is given for each "
         "file applies to the files in order.",

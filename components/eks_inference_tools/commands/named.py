@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 if TYPE_CHECKING:
+    from eks_inference.catalog.instances import InstanceType
     from eks_inference.catalog.models import Model
 
 Found = TypeVar("Found")
@@ -116,12 +117,36 @@ def _plain(name: str) -> str:
     return "".join(one if one.isalnum() or one in "-_." else "-" for one in name)
 
 
+def accelerated(name: str) -> "InstanceType":
+    """Returns an instance type with accelerators. Raises ``ProblemsFound`` for any other name."""
+    from eks_inference.catalog.instances import instance_type, instance_types
+
+    found = known(instance_type, name, "--instance", ())
+    if found.accelerator is None:
+        families = dict.fromkeys(one.family for one in instance_types().values() if one.accelerator)
+        refuse(f"{name} has no accelerator", "--instance", name, f"types of {', '.join(families)}")
+    return found
+
+
 def known(look_up: Callable[[str], Found], name: str, option: str, allowed: Iterable[str], otherwise: str = "") -> Found:
     try:
         return look_up(name)
     except KeyError as error:
         message, _, nearest = str(error.args[0]).partition("; ")
         refuse(message, option, name, ", ".join(allowed), ", or ".join(filter(None, (nearest, otherwise))))
+
+
+def chosen(given: Iterable[str] | None, allowed: Iterable[str], option: str) -> frozenset[str]:
+    """Returns the names that were given, in the spelling of the catalog. Raises ``ProblemsFound`` for one that is not allowed."""
+    from eks_inference.catalog.tables import nearest
+
+    spellings = {one.casefold(): one for one in allowed}
+    for one in given or ():
+        if one.casefold() not in spellings:
+            like = nearest(one, spellings.values())
+            hint = f"nearest: {', '.join(like)}" if like else ""
+            refuse("no row of the catalog has this", option, one, ", ".join(spellings.values()), hint)
+    return frozenset(spellings[one.casefold()] for one in given or ())
 
 
 def refuse(message: str, option: str, given: str, allowed: str = "", hint: str = "") -> NoReturn:

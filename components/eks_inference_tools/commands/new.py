@@ -2,13 +2,12 @@
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from eks_inference_tools.commands.asking import asked
-from eks_inference_tools.commands.named import add_model, add_region, extended, known, known_region, named_model, refuse
+from eks_inference_tools.commands.named import accelerated, add_model, add_region, extended, known_region, named_model, refuse
 from eks_inference_tools.commands.options import add_prices, own_prices
 from eks_inference_tools.commands.wishes import add_wishes, wish_of
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from eks_inference_tools.cost.price_book import PriceBook
     from eks_inference_tools.fitting.search import Found, Row
     from stackgraph.recorder.project import Project
+
 
 HELP = "write a stack file for a model, from the first place that `plan` lists"
 EXAMPLES = (
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
         _ask_for_model(options)
     if options.config is not None:
         _repository(options.model or "")
-    types = (_type(options.instance),) if options.instance else ()
+    types = (accelerated(options.instance).name,) if options.instance else ()
     prices = own_prices(options)
     book = PriceBook((prices,))
     found = search(wish_of(options, types), book)
@@ -153,16 +153,6 @@ def _repository(given: str) -> str:
         hint = "weights in S3 or on a volume: write model.kind into the stack file (docs/stack-file.md)"
         refuse(message, "--model", given, "owner/name, as on the Hugging Face Hub", hint)
     return given
-
-
-def _type(name: str) -> str:
-    from eks_inference.catalog.instances import instance_type, instance_types
-
-    found = known(instance_type, name, "--instance", ())
-    if found.accelerator is None:
-        families = dict.fromkeys(one.family for one in instance_types().values() if one.accelerator)
-        refuse(f"{name} has no accelerator", "--instance", name, f"types of {', '.join(families)}")
-    return name
 
 
 def _chosen(found: "Found", book: "PriceBook", *, asks: bool) -> "Row":
@@ -266,3 +256,26 @@ def _write(file: Path, text: str) -> None:
             os.link(new.name, file)
     except OSError as error:
         raise ProblemsFound([Problem(f"cannot write here: {error.strerror}", file=str(file))]) from error
+
+
+Answer = TypeVar("Answer")
+
+
+def asked(question: str, read: Callable[[str], Answer]) -> Answer:
+    """Returns what ``read`` makes of an answer. It raises ``ProblemsFound`` for one that cannot be used.
+
+    The end of the input (Ctrl-D) counts as an empty answer, and is not asked again.
+    """
+    from stackgraph.problems import ProblemsFound
+
+    while True:
+        try:
+            given = input(f"{question}: ").strip()
+        except EOFError:
+            print(file=sys.stderr)
+            return read("")
+        try:
+            return read(given)
+        except ProblemsFound as error:
+            for problem in error.problems:
+                print(problem.render(), file=sys.stderr)

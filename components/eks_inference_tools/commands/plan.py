@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from eks_inference_tools.commands.named import (
+    accelerated,
     add_model,
     add_region,
     configured,
@@ -119,15 +120,12 @@ def answer(
     A model of another source than the catalog is given as it is.
     """
     from eks_inference.catalog.engines import engine
-    from eks_inference.catalog.instances import instance_type, instance_types
+    from eks_inference.catalog.instances import instance_types
     from eks_inference.catalog.models import Model
     from eks_inference.serving.feasibility import engines_for, feasibility
 
     wanted = model_name if isinstance(model_name, Model) else named_model(model_name)
-    instance = known(instance_type, instance_name, "--instance", ())
-    if instance.accelerator is None:
-        families = dict.fromkeys(one.family for one in instance_types().values() if one.accelerator)
-        refuse(f"{instance.name} has no accelerator", "--instance", instance_name, f"types of {', '.join(families)}")
+    instance = accelerated(instance_name)
     choices = engines_for(instance, wanted, named=engine_name)
     allowed = ", ".join(one.name for one in choices) or "no profile of the catalog"
     if engine_name is None:

@@ -11,9 +11,11 @@ if TYPE_CHECKING:
 
     from eks_inference_tools.cost.per_token import Rate
     from eks_inference_tools.cost.price_book import OwnPrices
+    from eks_inference_tools.program import StackProgram
     from stackgraph.graph.document import Graph
 
-_WITH_TIMELINE = ("tree", "json")
+_ONLY_WITH = {"timeline": ("tree", "json"), "without_defaults": ("stack",)}
+"""Options that few formats have."""
 _COMMENTED = {"manifests": "#", "mermaid": "%%"}
 """Formats with comments above them, and how these begin."""
 
@@ -23,6 +25,7 @@ EXAMPLES = (
     "preview stacks/Pulumi.inf2-llama3.yaml --timeline",
     "preview inf2-llama3 --format html -o inf2-llama3.html",
     "preview dev --program ../my-program",
+    "preview inf2-llama2 --format stack --without-defaults",
 )
 
 
@@ -38,7 +41,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=(),
         help="summaries of load tests, as `loadtest report` reads them: what a million output tokens cost",
     )
-    add_document(parser, ("tree", "json", "manifests", "mermaid", "html", "pulumi"))
+    add_document(parser, ("tree", "json", "manifests", "mermaid", "html", "pulumi", "stack"))
+    parser.add_argument(
+        "--without-defaults",
+        action="store_true",
+        help="of the stack file that --format stack prints with every value and where it comes from: leave out the defaults of "
+        "the schema",
+    )
     parser.add_argument(
         "--strict",
         action="store_true",
@@ -57,12 +66,16 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.program import program
     from stackgraph.problems import Problem, ProblemsFound
 
-    if options.timeline and options.format not in _WITH_TIMELINE:
-        hint = "the page of --format html shows the timeline anyway"
-        allowed = ", ".join(f"--format {one}" for one in _WITH_TIMELINE)
-        raise ProblemsFound([Problem("has no such format", key="--timeline", given=options.format, allowed=allowed, hint=hint)])
+    for option, formats in _ONLY_WITH.items():
+        if getattr(options, option) and options.format not in formats:
+            hint = "the page of --format html shows the timeline anyway" if option == "timeline" else ""
+            allowed, key = ", ".join(f"--format {one}" for one in formats), f"--{option.replace('_', '-')}"
+            raise ProblemsFound([Problem("has no such format", key=key, given=options.format, allowed=allowed, hint=hint)])
     prices, measured = own_prices(options), _rates(options.load_test)
     stack = program(options.stack, options.program, debug=options.debug, answers=options.answers)
+    if options.format == "stack":
+        write(_stack_file(stack, defaults=not options.without_defaults), options.output)
+        return 0
     if options.format == "pulumi":
         from eks_inference_tools.notes import notes_of
         from stackgraph.views.engine import render_engine_json
@@ -85,6 +98,25 @@ def run(options: argparse.Namespace) -> int:
     else:
         write(_drawn(graph, options.format, prices, measured, colour=colour(options.output)), options.output)
     return 0
+
+
+def _stack_file(stack: "StackProgram", *, defaults: bool) -> str:
+    """The stack file with every value that it leaves open, and where each comes from. No rule judges it, and no program runs."""
+    from eks_inference_tools.program import STACK_KEY
+    from eks_inference_tools.resolution.text import stack_file
+    from eks_inference_tools.resolution.values import values_of
+    from stackgraph.problems import Problem, ProblemsFound
+
+    spec = stack.spec()
+    if spec is None:
+        hint = "a program that makes its own components has its values in its code"
+        raise ProblemsFound([Problem("there is no stack object to print", stack.document.shown, key=STACK_KEY, hint=hint)])
+    # As the file has it, with the project in the name of every key.
+    given = {key if ":" in key else f"{stack.project.name}:{key}": value for key, value in stack.document.data["config"].items()}
+    values = values_of(spec, given.pop(STACK_KEY))
+    secrets = sorted(given.keys() & stack.config.secret_keys)
+    others = {key: value for key, value in given.items() if key not in secrets}
+    return stack_file(stack.stack, values if defaults else values.without("schema"), STACK_KEY, others, secrets)
 
 
 def _rates(files: "Sequence[Path]") -> "Sequence[Rate]":

@@ -1,6 +1,7 @@
-"""``eks-inference simulate``: schedules the pods of a stack on a real control plane with simulated nodes.
+"""``eks-inference simulate``: schedules the pods of a stack on a real control plane with simulated nodes, or scales a server.
 
-Exit code 1: an object was rejected, a pod is Pending or a rollout failed. Exit code 2: the simulation itself failed.
+Exit code 1: an object was rejected, a pod is Pending, a rollout failed, or the autoscaler missed a target. Exit code 2: the
+simulation itself failed.
 """
 
 import argparse
@@ -10,10 +11,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eks_inference_tools.commands.options import add_cluster, add_document, add_program, add_stack
+from eks_inference_tools.commands.named import refuse
+from eks_inference_tools.commands.options import add_cluster, add_document, add_program, add_stack, output_file
 from eks_inference_tools.interrupts import ending_cleanly
 
 if TYPE_CHECKING:
+    from eks_inference_tools.simulate.replay.samples import Sample
     from stackgraph.graph.document import Graph
 
 HELP = "show where every pod is scheduled, on a real control plane with simulated nodes"
@@ -21,6 +24,7 @@ EXAMPLES = (
     "simulate inf2-llama2",
     "simulate inf2-llama2 --scale llama2-c/llama2-c=2",
     "simulate gpu-opt350m --rollout",
+    "simulate gpu-opt350m --load --plot load.svg",
 )
 MOST = "max"
 _SECONDS = 30.0
@@ -31,7 +35,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Starts etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok on loopback, adds the nodes that the "
         "stack's own pools would start, and applies the stack's objects in Pulumi's order. Exit code 1 when an object is "
-        "rejected or a pod stays Pending. Containers do not run. Run `eks-inference cluster-tools` once before."
+        "rejected or a pod stays Pending. Containers do not run. The first run builds these programs with Go. --load instead "
+        "tests the autoscaler of a Triton server, such as that of gpu-opt350m, under changing load: a real Prometheus with the "
+        "stack's own rules reads simulated servers, and the real controller scales them by the stack's own object, in seven to "
+        "nine minutes."
     )
     add_stack(parser)
     add_program(parser)
@@ -46,25 +53,34 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--rollout", action="store_true", help="then also change every image and delete everything")
     parser.add_argument("--keep", action="store_true", help="keep the cluster running until Ctrl-C, for kubectl")
+    parser.add_argument("--load", action="store_true", help="only show how an autoscaled server scales, in real time")
+    parser.add_argument("--plot", metavar="FILE.svg", type=output_file, help="with --load, also plot users, queue times and pods")
     add_document(parser, ("text", "json"))
 
 
 def run(options: argparse.Namespace) -> int:
-    from eks_inference_tools.presentation.output import colour, write
-    from eks_inference_tools.presentation.progress import Progress
     from eks_inference_tools.program import program
     from eks_inference_tools.reading.parts import part_of
+
+    for name in ("scale", "rollout", "keep") if options.load else ("plot",):
+        if getattr(options, name):
+            refuse(f"belongs to a simulation with{'out' * options.load} --load", f"--{name}", "")
+    stack = program(options.stack, options.program, debug=options.debug, answers=options.answers)
+    graph = part_of(stack.record(), options.cluster)
+    return (_under_load if options.load else _placed)(graph, options)
+
+
+def _placed(graph: "Graph", options: argparse.Namespace) -> int:
+    from eks_inference_tools.presentation.output import colour, write
+    from eks_inference_tools.presentation.progress import Progress
     from eks_inference_tools.simulate.control_plane.control_plane import TOOLS
-    from eks_inference_tools.simulate.control_plane.toolchain import DEFINITIONS, installed
+    from eks_inference_tools.simulate.control_plane.tool_build import provided
+    from eks_inference_tools.simulate.control_plane.toolchain import DEFINITIONS
     from eks_inference_tools.simulate.document import render_json
     from eks_inference_tools.simulate.simulation import rolled_out, simulation
     from eks_inference_tools.simulate.text import render_text
 
-    stack = program(options.stack, options.program, debug=options.debug, answers=options.answers)
-    graph = part_of(stack.record(), options.cluster)
-    toolchain = installed(*TOOLS, "kubectl", DEFINITIONS)
-    for tool in toolchain.asked:
-        toolchain.path(tool)
+    toolchain = provided(*TOOLS, "kubectl", DEFINITIONS)
     replicas = _wanted(options.scale, graph)
     with (
         ending_cleanly(),
@@ -77,6 +93,34 @@ def run(options: argparse.Namespace) -> int:
         if options.keep:
             _keep(simulated.plane.kubeconfig, simulated.ensure_alive)
     return 0 if report.is_well else 1
+
+
+def _under_load(graph: "Graph", options: argparse.Namespace) -> int:
+    from eks_inference_tools.presentation.output import json_text, write
+    from eks_inference_tools.presentation.progress import Progress
+    from eks_inference_tools.simulate.control_plane.tool_build import provided
+    from eks_inference_tools.simulate.replay.model import fitted, rows
+    from eks_inference_tools.simulate.replay.plot import render_plot
+    from eks_inference_tools.simulate.replay.report import reported
+    from eks_inference_tools.simulate.replay.run import TOOLS, replay
+    from eks_inference_tools.simulate.replay.samples import TIMELINE
+    from eks_inference_tools.simulate.replay.subject import subject_of
+    from eks_inference_tools.simulate.replay.text import render_text
+
+    subject = subject_of(graph)
+    model = fitted(rows(), subject.limits.target)
+    toolchain = provided(*TOOLS)
+    with Progress(about=sum(phase.seconds for phase in TIMELINE)) as progress:
+
+        def watch(sample: "Sample") -> None:
+            progress.show(f"{sample.users} users, {sample.replicas} replicas")
+
+        samples = replay(toolchain, graph, subject, model, watch=watch)
+    report = reported(subject, samples, model)
+    write(json_text(report.document()) if options.format == "json" else render_text(report), options.output)
+    if options.plot:
+        write(render_plot(samples, subject), options.plot)
+    return 0 if report.holds else 1
 
 
 def _replicas(given: str) -> tuple[str, int | None]:

@@ -4,8 +4,7 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from eks_inference_tools.commands.filters import add_family, chosen
-from eks_inference_tools.commands.named import configured, known, known_region, named_model, refuse
+from eks_inference_tools.commands.named import chosen, configured, known, known_region, named_model, refuse
 from eks_inference_tools.commands.options import amount_of, number_of
 
 if TYPE_CHECKING:
@@ -43,6 +42,11 @@ def add_wishes(parser: argparse._ActionsContainer) -> None:
         help=f"what the engine quantizes at its start: {', '.join(QUANTIZED)} (default: published)",
     )
     add_family(parser)
+
+
+def add_family(parser: argparse._ActionsContainer) -> None:
+    """Adds ``options.family``."""
+    parser.add_argument("--family", metavar="FAMILY", nargs="+", help="only types of these families, e.g. g6e inf2")
 
 
 def add_under(parser: argparse._ActionsContainer) -> None:

@@ -15,7 +15,6 @@ from eks_inference_tools.doctor.identity import TOPIC, disabled, identity, who
 from eks_inference_tools.doctor.images import images
 from eks_inference_tools.doctor.linked_roles import linked_roles
 from eks_inference_tools.doctor.names import names
-from eks_inference_tools.doctor.policy import policy
 from eks_inference_tools.doctor.prices import prices
 from eks_inference_tools.doctor.questions import Answer, Answers, Call, HubFile, Inquiry, Manifest, Question, Unanswered
 from eks_inference_tools.doctor.quotas import quotas
@@ -155,3 +154,21 @@ def _findings(asked: Iterable[Inquiry], answers: Answers, account: Account, left
         yield replace(unknown(said, "allow what --iam-policy prints", permissions=permissions), topic=TOPIC)
     if account.ended:
         yield replace(error(account.ended, "log in again, then repeat this"), topic=TOPIC)
+
+
+def policy(inquiries: Iterable[Inquiry]) -> dict[str, Any]:
+    """The policy's document. Actions that share their resources share a statement."""
+    resources: dict[str, set[str]] = {}
+    for asked in (question for one in inquiries for question in one.questions):
+        if isinstance(asked, Call) and asked.permission:
+            resources.setdefault(asked.permission, set()).add(asked.resource)
+    actions: dict[tuple[str, ...], list[str]] = {}
+    for permission, on in sorted(resources.items()):
+        actions.setdefault(("*",) if "*" in on else tuple(sorted(on)), []).append(permission)
+    return {
+        "Version": "2012-10-17",
+        "Statement": [
+            {"Effect": "Allow", "Action": allowed, "Resource": "*" if on == ("*",) else list(on)}
+            for on, allowed in sorted(actions.items())
+        ],
+    }

@@ -2,18 +2,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from eks_inference.catalog.engines import EngineProfile, engines
+from eks_inference.catalog import engines as catalog
+from eks_inference.catalog.engines import EngineProfile
 from eks_inference.catalog.features import documented
-from eks_inference.catalog.instances import InstanceType, instance_types
-from eks_inference.catalog.models import Model, models
-from eks_inference_tools.listing.searching import says
-from eks_inference_tools.listing.table import Column, columns_of, plain
+from eks_inference.catalog.instances import instance_types
+from eks_inference.catalog.models import models
+from eks_inference_tools.listing.table import Column, Listing, columns_of, plain
 
 _SWITCH = frozenset({"on", "off"})
-
-STATUSES = ("usable", "caveat", "retired")
 
 
 @dataclass(frozen=True)
@@ -30,50 +27,49 @@ class EngineRow:
 
     @property
     def status(self) -> str:
-        """One of ``STATUSES``."""
         return "retired" if self.engine.retired else "caveat" if self.engine.caveat else "usable"
 
-
-@dataclass(frozen=True)
-class EngineFilter:
-    """What to list. An empty field excludes nothing."""
-
-    texts: tuple[str, ...] = ()
-    accelerator: str = ""
-    families: frozenset[str] = frozenset()
-    chips: frozenset[str] = frozenset()
-    architectures: frozenset[str] = frozenset()
-    instance: InstanceType | None = None
-    model: Model | None = None
-    status: str = ""
-
-    def takes(self, row: EngineRow) -> bool:
-        one = row.engine
-        said = (one.name, one.server, one.image, one.vllm, one.sdk or "", *row.chips, *row.features, *one.kv_connectors)
-        return (
-            says(self.texts, said)
-            and (not self.accelerator or one.accelerator == self.accelerator)
-            and (not self.families or not self.families.isdisjoint(one.tensor_parallel))
-            and (not self.chips or not self.chips.isdisjoint(row.chips))
-            and (not self.architectures or not self.architectures.isdisjoint(one.architectures))
-            and (self.instance is None or one.serves(self.instance))
-            and (self.model is None or self.model.architecture in one.architectures)
-            and (not self.status or row.status == self.status)
-        )
+    @property
+    def texts(self) -> tuple[str, ...]:
+        one = self.engine
+        return one.name, one.server, one.image, one.vllm, one.sdk or "", *self.chips, *self.features, *one.kv_connectors
 
 
-@dataclass(frozen=True)
-class Engines:
-    """The list: ``rows`` out of ``of`` that the catalog has."""
-
-    rows: tuple[EngineRow, ...]
-    of: int
-
-
-def listed(wanted: EngineFilter) -> Engines:
-    """Returns what the filter takes."""
-    every = [_row_of(one) for one in engines().values()]
-    return Engines(tuple(row for row in every if wanted.takes(row)), len(every))
+def engines() -> Listing[EngineRow]:
+    """The list."""
+    return Listing(
+        "engine profile",
+        [_row_of(one) for one in catalog.engines().values()],
+        tells=lambda row: row.texts,
+        filters={
+            "accelerator": lambda row, kind: row.engine.accelerator == kind,
+            "family": lambda row, names: not names.isdisjoint(row.engine.tensor_parallel),
+            "chip": lambda row, names: not names.isdisjoint(row.chips),
+            "architecture": lambda row, names: not names.isdisjoint(row.engine.architectures),
+            "instance": lambda row, instance: row.engine.serves(instance),
+            "model": lambda row, model: model.architecture in row.engine.architectures,
+            "status": lambda row, status: row.status == status,
+        },
+        columns=(
+            Column("engine", "", lambda row: row.engine.name),
+            Column("status", "", lambda row: row.status),
+            Column("server", "", lambda row: row.engine.server),
+            Column("vLLM", "", lambda row: row.engine.vllm),
+            Column("Neuron", "SDK", lambda row: row.engine.sdk or ""),
+            Column("accelerator", "", lambda row: row.engine.accelerator),
+            Column("KV cache", "", lambda row: row.engine.generation.kv_cache, spare=2),
+            Column("models", "here", lambda row: str(len(row.models)), right=True, spare=1),
+        ),
+        below=_details,
+        notes=_notes,
+        record=lambda row: {
+            **columns_of(row.engine),
+            "status": row.status,
+            "chips": list(row.chips),
+            "models": list(row.models),
+            "features": plain(row.features),
+        },
+    )
 
 
 def _row_of(one: EngineProfile) -> EngineRow:
@@ -83,19 +79,7 @@ def _row_of(one: EngineProfile) -> EngineRow:
     return EngineRow(one, tuple(chips), served, features)
 
 
-COLUMNS: Sequence[Column[EngineRow]] = (
-    Column("engine", "", lambda row: row.engine.name),
-    Column("status", "", lambda row: row.status),
-    Column("server", "", lambda row: row.engine.server),
-    Column("vLLM", "", lambda row: row.engine.vllm),
-    Column("Neuron", "SDK", lambda row: row.engine.sdk or ""),
-    Column("accelerator", "", lambda row: row.engine.accelerator),
-    Column("KV cache", "", lambda row: row.engine.generation.kv_cache, spare=2),
-    Column("models", "here", lambda row: str(len(row.models)), right=True, spare=1),
-)
-
-
-def details(row: EngineRow) -> Iterator[str]:
+def _details(row: EngineRow) -> Iterator[str]:
     """Lines below a row."""
     one = row.engine
     yield f"instance types: {', '.join(one.tensor_parallel)} ({', '.join(row.chips)})"
@@ -111,24 +95,7 @@ def details(row: EngineRow) -> Iterator[str]:
         yield f"caveat: {one.caveat}"
 
 
-def notes(found: Engines) -> Iterator[str]:
-    """What to know about the table."""
-    if found.rows:
+def _notes(rows: Sequence[EngineRow], _: int) -> Iterator[str]:
+    if rows:
         yield "models: of the catalog, by architecture. supports: as the engine's documents say."
         yield "--format json has every column, with its source and date."
-
-
-def document(found: Engines) -> dict[str, Any]:
-    """The list as JSON."""
-    return {
-        "engines": [
-            {
-                **columns_of(row.engine),
-                "status": row.status,
-                "chips": list(row.chips),
-                "models": list(row.models),
-                "features": plain(row.features),
-            }
-            for row in found.rows
-        ]
-    }

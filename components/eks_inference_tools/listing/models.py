@@ -1,14 +1,12 @@
 """Models of the catalog, with the engines that serve them. Pure."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from eks_inference.catalog.accelerators import Accelerator
+from eks_inference.catalog import models as catalog
 from eks_inference.catalog.engines import EngineProfile, engines
-from eks_inference.catalog.models import Model, models
-from eks_inference_tools.listing.searching import says
-from eks_inference_tools.listing.table import Column, columns_of
+from eks_inference.catalog.models import Model
+from eks_inference_tools.listing.table import Column, Listing, columns_of
 
 _BILLION = 1e9
 _KIB = 1024
@@ -32,107 +30,63 @@ class ModelRow:
         return self.model.quantization.method if self.model.quantization else self.model.dtype
 
     @property
-    def open(self) -> tuple[str, ...]:
-        """Repositories that need no accepted licence, as far as the catalog knows."""
-        return tuple(one for one in self.model.repositories if one not in self.model.gated)
+    def gated(self) -> str:
+        gated, every = len(self.model.gated), len(self.model.repositories)
+        return "" if not gated else "all" if gated == every else f"{gated} of {every}"
 
 
-@dataclass(frozen=True)
-class ModelFilter:
-    """What to list. An empty field excludes nothing."""
-
-    texts: tuple[str, ...] = ()
-    architectures: frozenset[str] = frozenset()
-    engine: EngineProfile | None = None
-    accelerator: Accelerator | None = None
-    """Only models that an engine for such devices serves."""
-    open: bool = False
-    """Only models with a repository that needs no token."""
-    context: int = 0
-    parameters: float | None = None
-    """At most so many, in billions."""
-
-    def takes(self, row: ModelRow) -> bool:
-        one = row.model
-        return (
-            says(self.texts, (one.name, one.architecture, row.format, *one.repositories))
-            and (not self.architectures or one.architecture in self.architectures)
-            and (self.engine is None or self.engine in row.engines)
-            and (self.accelerator is None or any(each.accelerator == self.accelerator for each in row.engines))
-            and (bool(row.open) or not self.open)
-            and one.max_positions >= self.context
-            and (self.parameters is None or one.parameters <= self.parameters * _BILLION)
-        )
-
-
-ORDERS: Mapping[str, Callable[[ModelRow], Any]] = {
-    "catalog": lambda _: 0,
-    "parameters": lambda row: row.model.parameters,
-    "context": lambda row: -row.model.max_positions,
-    "kv": lambda row: row.kv_bytes_per_token,
-}
-"""Orders of a list by name; rows that are equal keep the order of the catalog."""
-
-
-@dataclass(frozen=True)
-class Models:
-    """The list: ``rows`` out of ``of`` that the catalog has."""
-
-    rows: tuple[ModelRow, ...]
-    of: int
-
-
-def listed(wanted: ModelFilter, order: str = "catalog") -> Models:
-    """Returns what the filter takes."""
-    every = [ModelRow(one, serving(one)) for one in models().values()]
-    return Models(tuple(sorted((row for row in every if wanted.takes(row)), key=ORDERS[order])), len(every))
+def models() -> Listing[ModelRow]:
+    """The list. Engines that can no longer be used serve nothing."""
+    usable = [one for one in engines().values() if not one.retired]
+    return Listing(
+        "model",
+        [
+            ModelRow(model, tuple(one for one in usable if model.architecture in one.architectures))
+            for model in catalog.models().values()
+        ],
+        tells=lambda row: (row.model.name, row.model.architecture, row.format, *row.model.repositories),
+        filters={
+            "architecture": lambda row, names: row.model.architecture in names,
+            "engine": lambda row, engine: engine in row.engines,
+            "accelerator": lambda row, kind: any(one.accelerator == kind for one in row.engines),
+            "open": lambda row, _: row.gated != "all",
+            "min_context": lambda row, tokens: row.model.max_positions >= tokens,
+            "max_parameters": lambda row, billions: row.model.parameters <= billions * _BILLION,
+        },
+        orders={
+            "parameters": lambda row: row.model.parameters,
+            "context": lambda row: -row.model.max_positions,
+            "kv": lambda row: row.kv_bytes_per_token,
+        },
+        columns=(
+            Column("model", "", lambda row: row.model.name),
+            Column("architecture", "", lambda row: row.model.architecture, spare=2),
+            Column("parameters", "10⁹", lambda row: f"{row.model.parameters / _BILLION:.3g}", right=True),
+            Column("weights", "GB", lambda row: f"{row.model.weight_bytes() / _BILLION:.3g}", right=True),
+            Column("published", "as", lambda row: row.format, spare=3),
+            Column("context", "tokens", lambda row: str(row.model.max_positions), right=True),
+            Column("KV cache", "KiB/token", lambda row: f"{row.kv_bytes_per_token / _KIB:g}", right=True),
+            Column("gated", "", lambda row: row.gated, spare=1),
+            Column("engines", "", lambda row: ", ".join(one.name for one in row.engines), spare=4),
+        ),
+        notes=_notes,
+        # Sizes are in bytes.
+        record=lambda row: {
+            **columns_of(row.model),
+            "parameters": row.model.parameters,
+            "weight_bytes": row.model.weight_bytes(),
+            "kv_bytes_per_token": row.kv_bytes_per_token,
+            "engines": [one.name for one in row.engines],
+        },
+    )
 
 
-def serving(model: Model) -> tuple[EngineProfile, ...]:
-    """The engine profiles that serve a model's architecture and can still be used."""
-    return tuple(one for one in engines().values() if model.architecture in one.architectures and not one.retired)
-
-
-COLUMNS: Sequence[Column[ModelRow]] = (
-    Column("model", "", lambda row: row.model.name),
-    Column("architecture", "", lambda row: row.model.architecture, spare=2),
-    Column("parameters", "10⁹", lambda row: f"{row.model.parameters / _BILLION:.3g}", right=True),
-    Column("weights", "GB", lambda row: f"{row.model.weight_bytes() / _BILLION:.3g}", right=True),
-    Column("published", "as", lambda row: row.format, spare=3),
-    Column("context", "tokens", lambda row: str(row.model.max_positions), right=True),
-    Column("KV cache", "KiB/token", lambda row: f"{row.kv_bytes_per_token / _KIB:g}", right=True),
-    Column("gated", "", lambda row: _gated(row), spare=1),
-    Column("engines", "", lambda row: ", ".join(one.name for one in row.engines), spare=4),
-)
-
-
-def notes(found: Models) -> Iterator[str]:
-    """What to know about the table."""
-    if any(row.model.window for row in found.rows):
+def _notes(rows: Sequence[ModelRow], _: int) -> Iterator[str]:
+    if any(row.model.window for row in rows):
         yield "KV cache: of every layer, as if none had a sliding window; `plan` counts windows."
-    if uncounted := [row for row in found.rows if row.model.uncounted]:
+    if uncounted := [row for row in rows if row.model.uncounted]:
         parts = dict.fromkeys(part for row in uncounted for part in row.model.uncounted)
         yield f"{', '.join(row.model.name for row in uncounted)}: not counted: {', '.join(parts)}."
-    if any(row.model.gated for row in found.rows):
+    if any(row.model.gated for row in rows):
         yield "gated: repositories that need an accepted licence and a token; --open lists models with another."
     yield "where one fits: eks-inference plan --model NAME. --format json has every column, with its source and date."
-
-
-def document(found: Models) -> dict[str, Any]:
-    """The list as JSON. Sizes are in bytes."""
-    return {"models": [_row(row) for row in found.rows]}
-
-
-def _row(row: ModelRow) -> dict[str, Any]:
-    return {
-        **columns_of(row.model),
-        "parameters": row.model.parameters,
-        "weight_bytes": row.model.weight_bytes(),
-        "kv_bytes_per_token": row.kv_bytes_per_token,
-        "engines": [one.name for one in row.engines],
-    }
-
-
-def _gated(row: ModelRow) -> str:
-    gated, every = len(row.model.gated), len(row.model.repositories)
-    return "" if not gated else "all" if gated == every else f"{gated} of {every}"

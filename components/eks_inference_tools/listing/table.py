@@ -1,13 +1,14 @@
 """Rows of a list as a table for people, and as JSON. A column is typed once, with its cell."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from rich.console import RenderableType
 
 from eks_inference.catalog.tables import Row
+from stackgraph.graph.wording import counted
 from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
 
 T = TypeVar("T")
@@ -28,28 +29,71 @@ class Column(Generic[T]):
     """Columns with the highest number are left out first where the room does not do; 0 stays."""
 
 
-def table(
-    head: str,
-    columns: Sequence[Column[T]],
-    rows: Sequence[T],
-    *,
-    width: int,
-    below: Callable[[T], Iterable[str]] = lambda _: (),
-    notes: Iterable[str] = (),
-) -> str:
-    """Returns the table, at most ``width`` columns wide. ``below`` are lines under each row."""
-    shown = _shown(columns, rows, width)
-    items: list[tuple[str, ...] | RenderableType] = []
-    if rows:
-        items = [tuple(one.name for one in shown), tuple(one.unit for one in shown)]
-    for row in rows:
-        items.append(tuple(one.cell(row) or NONE for one in shown))
-        items += [Paragraph(words(line), "    ") for line in below(row)]
-    right = [number for number, one in enumerate(shown) if one.right]
-    parts: list[RenderableType] = [words(head), "", Columns(items, right=right)] if rows else [words(head)]
-    hidden = [one.name for one in columns if one not in shown]
-    told = [Paragraph(words(note)) for note in (*([f"no room here for: {', '.join(hidden)}."] if hidden else []), *notes)]
-    return drawn([*parts, *(["", *told] if told else [])], width=width)
+@dataclass(frozen=True)
+class Listing(Generic[T]):
+    """One list: all rows in the order of the catalog, what excludes some, and how to show the others."""
+
+    one: str
+    """What a row is."""
+    every: Sequence[T]
+    columns: Sequence[Column[T]]
+    tells: Callable[[T], Iterable[str]]
+    """Texts that a search looks through."""
+    filters: Mapping[str, Callable[[T, Any], bool]]
+    """Whether a row is what somebody wants, by the name of the option that says it."""
+    notes: Callable[[Sequence[T], int], Iterable[str]]
+    """What to know about these rows, and about so many that do not ``stay``."""
+    record: Callable[[T], Mapping[str, Any]]
+    """A row as JSON."""
+    stays: Callable[[T], bool] = lambda _: True
+    orders: Mapping[str, Callable[[T], Any]] = field(default_factory=dict)
+    """Rows that are equal keep the order of the catalog, which other names stand for."""
+    below: Callable[[T], Iterable[str]] = lambda _: ()
+    """Lines under a row."""
+    about: str = ""
+    """The end of the heading."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What holds for all rows."""
+
+    def taken(self, texts: Iterable[str] = (), wanted: Mapping[str, Any] | None = None, order: str | None = None) -> "Taken[T]":
+        """The rows that have each of the texts somewhere, whose case does not count, and that each filter takes."""
+        taken = [
+            row
+            for row in self.every
+            if all(any(text.casefold() in told.casefold() for told in self.tells(row)) for text in texts)
+            and all(self.filters[name](row, value) for name, value in (wanted or {}).items())
+        ]
+        rows = sorted(filter(self.stays, taken), key=self.orders.get(order or "", lambda _: 0))
+        return Taken(tuple(rows), len(taken) - len(rows))
+
+    def document(self, name: str, taken: "Taken[T]") -> dict[str, Any]:
+        """The list as JSON."""
+        return {**self.facts, name: [self.record(row) for row in taken.rows]}
+
+    def text(self, taken: "Taken[T]", width: int) -> str:
+        """The table, at most ``width`` columns wide."""
+        rows, every = taken.rows, counted(len(self.every), self.one)
+        head = words((every if len(rows) == len(self.every) else f"{len(rows)} of {every}") + self.about)
+        shown = _shown(self.columns, rows, width)
+        items: list[tuple[str, ...] | RenderableType] = []
+        if rows:
+            items = [tuple(one.name for one in shown), tuple(one.unit for one in shown)]
+        for row in rows:
+            items.append(tuple(one.cell(row) or NONE for one in shown))
+            items += [Paragraph(words(line), "    ") for line in self.below(row)]
+        right = [number for number, one in enumerate(shown) if one.right]
+        parts: list[RenderableType] = [head, "", Columns(items, right=right)] if rows else [head]
+        hidden = [one.name for one in self.columns if one not in shown]
+        notes = [*([f"no room here for: {', '.join(hidden)}."] if hidden else []), *self.notes(rows, taken.left_out)]
+        told = [Paragraph(words(note)) for note in notes]
+        return drawn([*parts, *(["", *told] if told else [])], width=width)
+
+
+class Taken(NamedTuple, Generic[T]):
+    """Rows of a list, and how many others are left out only because they do not ``stay``."""
+
+    rows: tuple[T, ...]
+    left_out: int
 
 
 def _shown(columns: Sequence[Column[T]], rows: Sequence[T], width: int) -> Sequence[Column[T]]:

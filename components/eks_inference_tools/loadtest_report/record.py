@@ -3,7 +3,7 @@
 Names contain the unit. Tools use one name for different inter-token times: ``Basis`` says what a figure measures, and the report
 compares only figures with the same basis.
 
-Sources: LLMPerf (token_benchmark_ray.py; neuron_perf.patch of the AWS Neuron SDK), genai-perf 0.0.16, AIPerf 0.13.0, vLLM 0.33.0
+Sources: genai-perf 0.0.16, AIPerf 0.13.0, vLLM 0.33.0
 (benchmarks/serve.py), GuideLLM 0.7.3 and 0.8.1 (request_stats.py), each read and run.
 """
 

@@ -1,8 +1,8 @@
 """Renders the report of a simulation as JSON."""
 
-import json
 from typing import Any
 
+from eks_inference_tools.presentation.output import json_text
 from eks_inference_tools.simulate.report import Phase, Report
 from eks_inference_tools.simulate.world.scheduled_pods import Amounts, NodeWithPods
 
@@ -50,7 +50,7 @@ def render_json(report: Report) -> str:
         "differs": report.differs,
         "seconds": report.seconds,
     }
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    return json_text(document)
 
 
 def _node_document(node: NodeWithPods) -> dict[str, Any]:

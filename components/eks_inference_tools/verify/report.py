@@ -1,9 +1,9 @@
 """Counts checks and renders them as JSON."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from eks_inference_tools.presentation.output import json_text
 from eks_inference_tools.reading.expected import Expected
 from eks_inference_tools.verify.verdicts import Check, Verdict, overall
 
@@ -40,4 +40,4 @@ def render_json(expected: Expected, checks: Sequence[Check], *, context: str = "
         ],
         "unchecked": expected.unchecked,
     }
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    return json_text(document)

@@ -4,14 +4,18 @@ In this order: a row of the answers file; what follows from arguments, provider 
 of the SDK. Whatever the answer is, the graph has it in ``Graph.functions``.
 """
 
+import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from enum import Enum
+from typing import Any, get_args, get_origin
+
+from pulumi import _types
 
 from stackgraph.graph.document import STACK_REFERENCE, Answer, FunctionCall
 from stackgraph.graph.tokens import SECRET
-from stackgraph.recorder import results
+from stackgraph.recorder import wire
 from stackgraph.recorder.answers import NO_ANSWERS, Answers
 from stackgraph.recorder.calls import Call
 
@@ -51,9 +55,7 @@ class Functions:
         known = compute(token, args, provider) if told is None else told
         if call.result_type is not None and (known is not None or call.prompt or not self._strict):
             given = {key: value for key, value in args.items() if value is not None}
-            result = results.placeholder(
-                call.result_type, token.rpartition(":")[2], {**given, **(known or {})}, prompt=call.prompt
-            )
+            result = placeholder(call.result_type, token.rpartition(":")[2], {**given, **(known or {})}, prompt=call.prompt)
         else:
             result = None if known is None else dict(known)
         answer: Answer = "file" if told is not None else "computed" if known is not None else "placeholder"
@@ -136,3 +138,46 @@ _KNOWN: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, 
     "gcp:organizations/getProject:getProject": _project,
     "gcp:organizations/getClientConfig:getClientConfig": _client,
 }
+
+
+_DEPTH = 4
+"""The deepest nested result that programs are expected to read. Types of some SDKs contain themselves."""
+
+_ITEMS = 3
+"""The length of lists: that of the lists programs ask for most, zones of a region and subnets of a network, or more."""
+
+
+def placeholder(typ: type, name: str, given: Mapping[str, Any], *, prompt: bool) -> dict[str, Any]:
+    """A result of a type: what is ``given``, and placeholders for all else.
+
+    Texts read ``<name.property>``, lists have three items, maps none. Numbers and truths are unknown; for a program that gets the
+    result at once (``prompt``), they are 1 and false.
+    """
+    hints = {prop: _types.unwrap_optional_type(hint) for prop, hint in _types.output_type_types(typ).items()}
+    made = {prop: _value(hint, (name, prop), _DEPTH, prompt) for prop, hint in hints.items()}
+    return made | {key: _converted(value, hints.get(key)) for key, value in given.items()}
+
+
+def _converted(value: Any, hint: Any) -> Any:
+    """An argument as a provider returns it: ``"true"`` and ``"3"`` in the type of the result."""
+    if isinstance(value, str) and hint is bool:
+        return value == "true"
+    return int(value) if isinstance(value, str) and hint is int and value.isdecimal() else value
+
+
+def _value(hint: Any, path: tuple[str, ...], depth: int, prompt: bool) -> Any:
+    hint = _types.unwrap_optional_type(hint)
+    if inspect.isclass(hint) and _types.is_output_type(hint):
+        inner = _types.output_type_types(hint) if depth else {}
+        return {prop: _value(each, (*path, prop), depth - 1, prompt) for prop, each in inner.items()}
+    if inspect.isclass(hint) and issubclass(hint, Enum):
+        return next(iter(hint)).value
+    origin = get_origin(hint) or hint
+    if inspect.isclass(origin) and issubclass(origin, Mapping):
+        return {}
+    if inspect.isclass(origin) and issubclass(origin, Sequence) and origin is not str:
+        item, *_ = get_args(hint) or (str,)
+        return [_value(item, (*path[:-1], f"{path[-1]}[{number}]"), depth - 1, prompt) for number in range(_ITEMS) if depth]
+    if hint in (int, float, bool):
+        return hint(hint is not bool) if prompt else wire.UNKNOWN
+    return f"<{'.'.join(path)}>"

@@ -167,5 +167,5 @@ def test_missing_programs_are_told(tmp_path: Path):
     assert done.returncode == 2
     for program in ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"):
         assert program in done.stderr
-    assert "eks-inference cluster-tools" in done.stderr
+    assert "no `go` on PATH" in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,6 +1,5 @@
 """Vectors of the rules about prefill and decode pairs."""
 
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -33,23 +32,7 @@ def pair(on: ManagedPoolSpec | None = None, **spec: Any) -> DisaggregatedFacts:
     nodes = pool() if on is None else on
     good = {"kind": "disaggregated", "model": {"id": MODEL}, "pool": "di", "instances": 2}
     wanted = DisaggregatedPairSpec.model_validate({"instance_type": nodes.instance_types[0], **good, **spec})
-    return disaggregated_facts("llama", wanted, placement(nodes), pool=nodes, path=("servers", "llama"))
-
-
-def planned(facts: DisaggregatedFacts, *keys: str, value: Any) -> DisaggregatedFacts:
-    """Returns the facts with one key of the planned object changed, as by a faulty planner."""
-    changed = deepcopy(dict(facts.workload))
-    target = changed
-    for key in keys[:-1]:
-        target = target[key]
-    target[keys[-1]] = value
-    return replace(facts, workload=changed)
-
-
-def without_priority(facts: DisaggregatedFacts) -> DisaggregatedFacts:
-    changed = deepcopy(dict(facts.compile_job))
-    del changed["spec"]["template"]["spec"]["priorityClassName"]
-    return replace(facts, compile_job=changed)
+    return disaggregated_facts(wanted, placement(nodes), pool=nodes, path=("servers", "llama"))
 
 
 def nixl(**environment: str) -> ServingFacts:
@@ -77,7 +60,6 @@ VECTORS = {
         lambda: pair(decode={"extra_args": {"max-num-seqs": 8}}),
         "decode would run with another max_num_seqs than the model",
     ),
-    "DI003": Vector(pair, lambda: pair(compile={"apply_seq_ids_mask": False}), "writes into the KV caches of other sequences"),
     "DI004": Vector(
         pair,
         lambda: pair(prefill={"extra_args": {"enable-prefix-caching": True}}),
@@ -92,13 +74,8 @@ VECTORS = {
         pair, lambda: pair(decode={"extra_env": {"NEURON_SEND_IP": "10.0.0.7"}}), "different values of NEURON_SEND_IP"
     ),
     "DI007": Vector(pair, lambda: pair(pool(size=1)), "has 1 of 2 nodes: one server would never get a node"),
-    "DI008": Vector(pair, lambda: pair(efa_interfaces=8), "8 interfaces are requested on nodes with 16"),
-    "DI009": Vector(pair, lambda: planned(pair(), "spec", "startupPolicy", value="LeaderReady"), "decode would never start"),
     "DI010": Vector(lambda: nixl(FI_EFA_ENABLE_SHM_TRANSFER="0"), nixl, "answers are wrong"),
     "DI011": Vector(pair, lambda: replace(pair(), engine=replace(pair().engine, efa_userspace=False)), "time out after a minute"),
-    "DI013": Vector(
-        lambda: pair(instances=1), lambda: without_priority(pair(instances=1)), "a changed artifact could not be compiled"
-    ),
     "DI014": Vector(
         pair, lambda: pair(compile={"context_encoding_buckets": [256, 4096]}), "the last of context_encoding_buckets is not"
     ),

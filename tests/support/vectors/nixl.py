@@ -10,9 +10,8 @@ from eks_inference.placement import Placement
 from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import ManagedPoolSpec
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.prefill_decode import router
 from eks_inference.serving.prefill_decode.facts import PrefillDecodeFacts, group_facts
-from eks_inference.serving.prefill_decode.plan import group
+from eks_inference.serving.prefill_decode.plan import Group, group
 from eks_inference.serving.prefill_decode.spec import ROLES, PrefillDecodeSpec, Role
 from vectors import Vector
 
@@ -33,7 +32,9 @@ def gpus(**keys: Any) -> ManagedPoolSpec:
     return pool(**{"instance_types": ["p4d.24xlarge"], "size": 2, "devices": "plugin", **keys})
 
 
-def servers(on: ManagedPoolSpec | None = None, *, decode_on: ManagedPoolSpec | None = None, **spec: Any) -> PrefillDecodeFacts:
+def planned(
+    on: ManagedPoolSpec | None = None, *, decode_on: ManagedPoolSpec | None = None, **spec: Any
+) -> tuple[Group, dict[Role, ManagedPoolSpec]]:
     """Returns a valid group on halves of a Trn2 node, or on the given pools. A key of a role is changed in both: ``roles``."""
     nodes = pool() if on is None else on
     pools: dict[Role, ManagedPoolSpec] = {"prefill": nodes, "decode": decode_on or nodes}
@@ -45,15 +46,13 @@ def servers(on: ManagedPoolSpec | None = None, *, decode_on: ManagedPoolSpec | N
     placements: dict[Role, Placement] = {
         role: placement_of(names[role], one, one.instance_types[0], "1.35", one.zone_ids) for role, one in pools.items()
     }
-    planned = group("llama", wanted, placements)
-    arguments = tuple(router.arguments(planned))
-    return group_facts(
-        planned,
-        scheduler=False,
-        router_arguments=arguments,
-        pools=pools,
-        path=("servers", "llama"),
-    )
+    return group("llama", wanted, placements), pools
+
+
+def servers(on: ManagedPoolSpec | None = None, **spec: Any) -> PrefillDecodeFacts:
+    """Returns the facts of such a group."""
+    made, pools = planned(on, **spec)
+    return group_facts(made, scheduler=False, pools=pools, path=("servers", "llama"))
 
 
 def on_gpus(on: ManagedPoolSpec | None = None, **spec: Any) -> PrefillDecodeFacts:
@@ -85,14 +84,6 @@ def engine_args(gpu: bool = False, **flags: Any) -> ServingFacts:
 def different(**decodes: Any) -> PrefillDecodeFacts:
     """Returns a group on GPUs whose decode servers have flags of their own."""
     return on_gpus(decode={"extra_args": {name.replace("_", "-"): value for name, value in decodes.items()}})
-
-
-def another_router(name: str, value: str) -> PrefillDecodeFacts:
-    """Returns a group whose router was planned with another value of a flag."""
-    good = servers()
-    words = list(good.router_arguments)
-    words[words.index(name) + 1] = value
-    return replace(good, router_arguments=tuple(words))
 
 
 VECTORS = {
@@ -169,9 +160,6 @@ VECTORS = {
         servers,
         lambda: servers(prefill={"extra_args": {"shutdown-timeout": 60}}),
         "prefill that stops gives away what decode is about to read",
-    ),
-    "DI040": Vector(
-        servers, lambda: another_router("--service-discovery-port", "80"), "asks another port than the servers listen at"
     ),
     "DI041": Vector(servers, lambda: servers(router={"request_timeout_seconds": 60}), "the router gives a request up after 60 s"),
     "DI042": Vector(

@@ -10,7 +10,7 @@ Sources: NxD Inference 0.6.10598 (``inference_demo.py``, ``application_base.py``
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,7 +118,7 @@ def compile_flags(spec: DisaggregatedPairSpec) -> tuple[str, ...]:
         "tkg-batch-size": spec.max_num_seqs,
         "max-context-length": spec.max_model_len,
         "seq-len": spec.max_model_len,
-        **{name.replace("_", "-"): getattr(compile_, name) for name in _OPTIONS},
+        **dict(_settings(compile_)),
         **(buckets if compile_.enable_bucketing else {}),
         **compile_.extra_args,
     }
@@ -126,7 +126,17 @@ def compile_flags(spec: DisaggregatedPairSpec) -> tuple[str, ...]:
 
 
 _SEPARATE = ("model_type", "extra_args", "context_encoding_buckets", "token_generation_buckets")
-_OPTIONS = [name for name in CompileOptions.model_fields if name not in _SEPARATE]
+
+
+def _settings(options: CompileOptions) -> Iterator[tuple[str, Any]]:
+    """Yields options by name. Their order is part of the artifact's key."""
+    for name in CompileOptions.model_fields:
+        if name not in _SEPARATE:
+            yield name.replace("_", "-"), getattr(options, name)
+        if name == "is_continuous_batching":
+            # Without the mask, prefill writes into the KV caches of other sequences, and answers are wrong without any error.
+            # Source: Neuron documentation, Disaggregated Inference on Trn2.
+            yield "apply-seq-ids-mask", True
 
 
 def _option(name: str, value: Any) -> tuple[str, ...]:

@@ -80,7 +80,7 @@ class DisaggregatedPair(Component):
         if faults:
             raise SpecError(faults)
         settings = cluster.settings
-        refuse(_PAIR_RULES, disaggregated_facts(name, spec, placement), settings.silenced)
+        refuse(_PAIR_RULES, disaggregated_facts(spec, placement), settings.silenced)
         for pod in serving_facts(spec, placement, scheduler=False):
             refuse(server_rules(), pod, settings.silenced)
         super().__init__(

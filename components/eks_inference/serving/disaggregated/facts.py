@@ -1,4 +1,4 @@
-"""Derives what the rules about pairs judge: the two servers as started, and the planned objects. Pure; no pulumi."""
+"""Derives what the rules about pairs judge: the two servers as started. Pure; no pulumi."""
 
 import math
 from collections.abc import Mapping
@@ -11,7 +11,6 @@ from eks_inference.placement import Placement
 from eks_inference.pools.spec import PoolSpec
 from eks_inference.quantity import cpu_millis, memory_mib
 from eks_inference.rules import Path
-from eks_inference.serving.disaggregated import jobs, parts, workloads
 from eks_inference.serving.disaggregated.artifact import Artifact, artifact, tensor_parallel
 from eks_inference.serving.disaggregated.servers import Role, role_settings, roles_by_pod, server
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
@@ -65,13 +64,6 @@ class DisaggregatedFacts:
     prefill: RoleFacts
     decode: RoleFacts
     artifact: Artifact
-    efa_interfaces: int
-    """EFA interfaces that one pod requests."""
-    workload: Mapping[str, Any]
-    """The planned Deployment or LeaderWorkerSet."""
-    compile_job: Mapping[str, Any]
-    """The planned Job."""
-    compile_pool: str
 
     @property
     def roles(self) -> tuple[RoleFacts, RoleFacts]:
@@ -88,7 +80,7 @@ class DisaggregatedFacts:
 
 
 def disaggregated_facts(
-    name: str, spec: DisaggregatedPairSpec, placement: Placement, *, pool: PoolSpec | None = None, path: Path = ()
+    spec: DisaggregatedPairSpec, placement: Placement, *, pool: PoolSpec | None = None, path: Path = ()
 ) -> DisaggregatedFacts:
     """Returns the facts of a pair whose servers run on ``placement`` of ``pool``. Images do not matter here."""
     pair = spec.model_copy(update={"serving": "pair"})
@@ -101,10 +93,6 @@ def disaggregated_facts(
         prefill=_role(pair, "prefill", placement),
         decode=_role(pair, "decode", placement),
         artifact=artifact(pair),
-        efa_interfaces=parts.efa_interfaces(pair, placement),
-        workload=workloads.workload(name, pair, placement, image=spec.image_reference),
-        compile_job=jobs.compilation(name, pair, placement, image=spec.image_reference).job,
-        compile_pool=spec.compile_pool or spec.pool,
     )
 
 
@@ -130,7 +118,7 @@ def serving_facts(
             copies_per_request=len(roles),
             cpu_millis=cpu_millis(spec.cpu),
             memory_mib=memory_mib(spec.memory),
-            efa_interfaces=parts.efa_interfaces(spec, placement) if spec.serving == "pair" else 0,
+            efa_interfaces=placement.efa_interfaces if spec.serving == "pair" else 0,
         )
         found += [_process(pod, spec, role, beside=role != roles[0]) for role in roles]
     return tuple(found)

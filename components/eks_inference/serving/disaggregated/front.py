@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from eks_inference.kubernetes import workloads
 from eks_inference.kubernetes.front import Front
 from eks_inference.kubernetes.network_policy import DNS, allow_from, allow_to, network_policy, pods
 from eks_inference.placement import HOSTNAME_LABEL, Placement
@@ -32,19 +33,8 @@ def services(name: str, spec: DisaggregatedPairSpec) -> dict[str, dict[str, Any]
 
 
 def _service(name: str, spec: DisaggregatedPairSpec, role: str, port: int, service: str) -> dict[str, Any]:
-    return {
-        "metadata": {
-            "name": service,
-            "namespace": spec.namespace_of(name),
-            "labels": {SERVER_LABEL: name},
-            "annotations": dict(parts.UNAWAITED),
-        },
-        "spec": {
-            "type": "ClusterIP",
-            "selector": labels(name, role),
-            "ports": [{"name": "http", "port": port, "targetPort": port}],
-        },
-    }
+    ports = [("http", port, port)]
+    return workloads.service(service, spec.namespace_of(name), labels(name, role), ports, labels={SERVER_LABEL: name})
 
 
 def router_files(name: str, spec: DisaggregatedPairSpec) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from eks_inference.kubernetes.network_policy import DNS, HTTPS, allow_from, allow_to, network_policy, pods
+from eks_inference.kubernetes.workloads import UNAWAITED
 from eks_inference.placement import Placement
 from eks_inference.serving.disaggregated import parts
 from eks_inference.serving.disaggregated.artifact import artifact, model_folder
@@ -91,7 +92,7 @@ def compilation(name: str, spec: DisaggregatedPairSpec, placement: Placement, *,
 
 def efa_check(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, image: str) -> Step:
     """Returns the Job that tests EFA: within one node, or between two pods on a node each."""
-    asked = parts.efa_resources(spec, placement)
+    asked = parts.efa_resources(placement)
     address, subdomain, more = [], {}, {}
     if spec.instances == 2:
         # Pod 0 answers, and the other calls it by this name.
@@ -122,7 +123,7 @@ def efa_check(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, i
 def efa_service(name: str, spec: DisaggregatedPairSpec) -> dict[str, Any]:
     """Returns ``metadata`` and ``spec`` of the headless Service that gives the pods of the EFA check their names."""
     return {
-        "metadata": {"name": f"{name}-efa", "namespace": spec.namespace_of(name), "annotations": dict(parts.UNAWAITED)},
+        "metadata": {"name": f"{name}-efa", "namespace": spec.namespace_of(name), "annotations": dict(UNAWAITED)},
         "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": labels(name, "efa")},
     }
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _facts(name: str, spec: DisaggregatedPairSpec, site: Site) -> Iterator[object]:
-    yield disaggregated_facts(name, spec, site.placement, pool=site.pools[spec.pool], path=site.path)
+    yield disaggregated_facts(spec, site.placement, pool=site.pools[spec.pool], path=site.path)
     if site.zone_ids:
         model = spec.model.known
         splits = (tensor_parallel(spec),) if spec.compile.save_sharded_checkpoint else ()

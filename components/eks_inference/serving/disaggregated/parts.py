@@ -16,9 +16,6 @@ from eks_inference.serving.scripts import texts
 SCRIPTS = "/eks-inference"
 PLAN = f"{SCRIPTS}/pair.json"
 
-UNAWAITED: Mapping[str, str] = {"pulumi.com/skipAwait": "true"}
-"""Annotation of Services that exist before their pods, which Pulumi would wait for."""
-
 ROOT_POD: Mapping[str, Any] = {
     "automountServiceAccountToken": False,
     # With links, every Service of the namespace sets variables such as VLLM_PORT=tcp://... in every pod.
@@ -75,14 +72,11 @@ def whole_node(spec: DisaggregatedPairSpec) -> dict[str, str]:
     return {"cpu": spec.cpu, "memory": spec.memory, device_resource(spec.shape): str(spec.shape.devices)}
 
 
-def efa_resources(spec: DisaggregatedPairSpec, placement: Placement) -> dict[str, str]:
-    """Returns the EFA interfaces that one pod requests."""
-    return {EFA_RESOURCE: str(efa_interfaces(spec, placement))}
-
-
-def efa_interfaces(spec: DisaggregatedPairSpec, placement: Placement) -> int:
-    """Returns how many EFA interfaces one pod requests."""
-    return placement.efa_interfaces if spec.efa_interfaces is None else spec.efa_interfaces
+def efa_resources(placement: Placement) -> dict[str, str]:
+    """Returns the EFA interfaces that one pod requests: all of its node. They are extended resources (EKS user guide, EFA), and
+    each chip sends through its nearest ones (inferred).
+    """
+    return {EFA_RESOURCE: str(placement.efa_interfaces)}
 
 
 def root_container(capabilities: Sequence[str] = ()) -> dict[str, Any]:

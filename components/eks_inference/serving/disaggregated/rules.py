@@ -5,10 +5,8 @@ aws-neuron/upstreaming-to-vllm, ``distributed/kv_transfer/neuron``; NxD Inferenc
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
-from eks_inference.accelerators.efa.plan import EFA_RESOURCE
 from eks_inference.catalog.connectors import connector
 from eks_inference.pools.efa_spec import ExistingPlacementGroup
 from eks_inference.pools.plan import makes_placement_group
@@ -19,7 +17,6 @@ from eks_inference.serving.disaggregated.cold_start import compilation, download
 from eks_inference.serving.disaggregated.facts import DisaggregatedFacts
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag
-from eks_inference.serving.pods import device_resource
 
 CONNECTOR = "NeuronConnector"
 
@@ -108,40 +105,18 @@ def servers_match_the_artifact(pair: DisaggregatedFacts) -> Iterator[Judgement]:
 
 
 @rule(
-    "DI003",
-    "The model is compiled with the mask of sequence ids.",
-    fix="leave compile.apply_seq_ids_mask on",
-    source=f"{_GUIDE}: --apply-seq-ids-mask",
-)
-def sequence_ids_are_masked(pair: DisaggregatedFacts) -> Iterator[Judgement]:
-    masked = "--apply-seq-ids-mask" in pair.artifact.inputs["flags"]
-    yield Judgement(
-        holds=masked,
-        path=pair.at("compile", "apply_seq_ids_mask"),
-        working=(f"--apply-seq-ids-mask is {'among' if masked else 'not among'} the options of the compiler",),
-        message="without the mask, prefill writes into the KV caches of other sequences: answers are wrong without any error",
-        given="off",
-        allowed="on",
-    )
-
-
-@rule(
     "DI004",
     "Neither server uses prefix caching.",
     fix="leave prefix caching off",
     source="Neuron documentation, Disaggregated Inference: automatic prefix caching is not supported",
 )
 def prefix_caching_is_off(pair: DisaggregatedFacts) -> Iterator[Judgement]:
-    compiled = "--enable-prefix-caching" in pair.artifact.inputs["flags"]
-    for what, on, path in (
-        ("the model is compiled", compiled, pair.at("compile", "enable_prefix_caching")),
-        *((f"{role.role} is started", role.caches_prefixes, pair.at(role.role)) for role in pair.roles),
-    ):
+    for role in pair.roles:
         yield Judgement(
-            holds=not on,
-            path=path,
-            working=(f"{what} with{'' if on else 'out'} prefix caching",),
-            message=f"{what} with prefix caching, which a pair does not support",
+            holds=not role.caches_prefixes,
+            path=pair.at(role.role),
+            working=(f"{role.role} is started with{'' if role.caches_prefixes else 'out'} prefix caching",),
+            message=f"{role.role} is started with prefix caching, which a pair does not support",
             given="on",
             allowed="off",
         )
@@ -265,58 +240,6 @@ def nodes_are_neighbours(pair: DisaggregatedFacts) -> Iterator[Judgement]:
 
 
 @rule(
-    "DI008",
-    "A pod requests all EFA interfaces of its node.",
-    fix="remove efa_interfaces",
-    source="EKS user guide, EFA: interfaces are extended resources; inferred: each chip sends through its nearest interfaces",
-)
-def all_interfaces_are_requested(pair: DisaggregatedFacts) -> Iterator[Judgement]:
-    asked, there = pair.efa_interfaces, pair.placement.efa_interfaces
-    if not there:
-        return
-    yield Judgement(
-        holds=asked == there,
-        path=pair.at("efa_interfaces"),
-        working=(f"{EFA_RESOURCE}: {asked} requested, {there} on a node of pool '{pair.placement.pool}'",),
-        message=f"{asked} interfaces are requested on nodes with {there}: "
-        + ("the pod stays pending" if asked > there else "some chips have no interface nearby"),
-        given=str(asked),
-        allowed=str(there),
-    )
-
-
-@rule(
-    "DI009",
-    "Neither server waits for the other to become ready before it starts.",
-    fix="start both together: startupPolicy LeaderCreated, restartPolicy RecreateGroupOnPodRestart",
-    source="vLLM of aws-neuron/upstreaming-to-vllm, neuron_buffer.py: one handshake, before the model is loaded",
-)
-def servers_start_together(pair: DisaggregatedFacts) -> Iterator[Judgement]:
-    planned = pair.workload
-    if planned["kind"] != "LeaderWorkerSet":
-        containers = [each["name"] for each in planned["spec"]["template"]["spec"]["containers"]]
-        yield Judgement(
-            holds=len(containers) == 1,
-            path=pair.at("instances"),
-            working=(f"{planned['kind']}: both servers in container {', '.join(containers)}, stopped and started together",),
-            message="servers in separate containers restart one without the other",
-            given=", ".join(containers),
-        )
-        return
-    start, restart = planned["spec"].get("startupPolicy"), planned["spec"]["leaderWorkerTemplate"].get("restartPolicy")
-    yield Judgement(
-        holds=start == "LeaderCreated" and restart == "RecreateGroupOnPodRestart",
-        path=pair.at("instances"),
-        working=(f"LeaderWorkerSet: startupPolicy {start}, restartPolicy {restart}",),
-        message="prefill becomes ready only after decode has started: decode would never start"
-        if start != "LeaderCreated"
-        else "a server that restarts alone never completes the handshake",
-        given=f"{start}, {restart}",
-        allowed="LeaderCreated, RecreateGroupOnPodRestart",
-    )
-
-
-@rule(
     "DI010",
     "Servers that exchange KV caches by NIXL on one node do not use shared memory.",
     fix="set FI_EFA_ENABLE_SHM_TRANSFER=0 in extra_env",
@@ -357,41 +280,6 @@ def image_contains_efa(pair: DisaggregatedFacts) -> Iterator[Judgement]:
         message=f"the image of {pair.engine.name} is not known to contain EFA libraries: communicators time out after a minute",
         given=pair.engine.image,
     )
-
-
-@rule(
-    "DI013",
-    "The compile Job gets the chips it needs even while the servers hold them.",
-    fix="leave the Job's priority to the library, or set compile_pool to another pool",
-    source="Kubernetes documentation, Pod Priority and Preemption; devices are not shared between pods",
-)
-def compilation_takes_precedence(pair: DisaggregatedFacts) -> Iterator[Judgement]:
-    resource, devices = device_resource(pair.placement.instance_type), pair.placement.instance_type.devices
-    job, server = _pod(pair.compile_job), _pod(pair.workload)
-    asked, held = (
-        sum(int(container["resources"]["requests"].get(resource, 0)) for container in pod["containers"]) for pod in (job, server)
-    )
-    apart = pair.compile_pool != pair.spec.pool
-    precedes = bool(job.get("priorityClassName")) and not server.get("priorityClassName")
-    yield Judgement(
-        holds=apart or precedes or asked + held <= devices,
-        path=pair.at("compile_pool"),
-        working=(
-            f"compile Job: {asked} devices in pool '{pair.compile_pool}', servers: {held} in pool '{pair.spec.pool}', "
-            f"{devices} per node",
-            f"priority class of the Job: {job.get('priorityClassName', 'none')}, of the servers: "
-            f"{server.get('priorityClassName', 'none')}",
-        ),
-        message="a changed artifact could not be compiled: the Job would wait for the chips of servers that wait for the Job",
-        given=f"{asked} + {held} of {devices} devices",
-    )
-
-
-def _pod(planned: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the pod spec of a Job or Deployment, or of the leader of a LeaderWorkerSet."""
-    spec = planned["spec"]
-    template = spec["leaderWorkerTemplate"]["leaderTemplate"] if "leaderWorkerTemplate" in spec else spec["template"]
-    return template["spec"]
 
 
 @rule(

@@ -29,11 +29,6 @@ class CompileOptions(Spec):
     logical_nc_config: Literal[1, 2] = Field(default=2, description="NeuronCores per logical core (LNC); must match the nodes.")
     ctx_batch_size: Literal[1] = Field(default=1, description="Prompts per prefill step. NxD Inference supports only 1.")
     is_continuous_batching: bool = Field(default=True, description="Sequences join and leave a running batch.")
-    apply_seq_ids_mask: bool = Field(
-        default=True,
-        description="Write only the current sequence's KV cache. A pair needs it: without it, answers are silently wrong.",
-    )
-    enable_prefix_caching: bool = Field(default=False, description="Keep the KV cache of prompts. A pair does not support it.")
     enable_bucketing: bool = Field(default=True, description="Compile for several lengths instead of only the longest.")
     context_encoding_buckets: tuple[int, ...] | None = Field(
         default=None,
@@ -166,7 +161,6 @@ class DisaggregatedPairSpec(ServerSpec):
     download_timeout_minutes: int = Field(default=120, ge=10, description="Time limit of the download, in minutes.")
     store: StoreSpec = Field(default_factory=lambda: EfsStoreSpec(), description="File system for model and artifacts.")
     router: RouterSpec = Field(default_factory=lambda: RouterSpec(), description="The router, which clients call.")
-    efa_interfaces: int | None = Field(default=None, ge=1, description="EFA interfaces of one pod. Default: all of a node.")
     cpu: Cpu = Field(default="160", description="CPU request and limit of one server pod.")
     memory: Memory = Field(default="1500Gi", description="Memory request and limit of one server pod, including /dev/shm.")
     shared_memory_gib: int = Field(default=128, ge=1, description="Size of /dev/shm.")
@@ -243,7 +237,7 @@ class DisaggregatedPairSpec(ServerSpec):
         """Refuses extra options that are settings, because the two could differ."""
         settings = {name.replace("_", "-") for name in CompileOptions.model_fields} | DERIVED_OPTIONS
         if twice := sorted(self.compile.extra_args.keys() & settings):
-            raise ValueError(f"compile.extra_args: {', '.join(twice)} are settings of their own; set those instead")
+            raise ValueError(f"compile.extra_args: {', '.join(twice)} are settings of the pair, or follow from them")
         return self
 
 
@@ -260,6 +254,8 @@ DERIVED_OPTIONS = frozenset(
         "logical-neuron-cores",
         "prompt",
         "compile-only",
+        "apply-seq-ids-mask",
+        "enable-prefix-caching",
     }
 )
-"""Options of ``inference_demo`` that follow from the pair's own settings."""
+"""Options of ``inference_demo`` that follow from the pair's own settings, or that each pair has alike."""

@@ -124,6 +124,8 @@ def workload(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, im
             "networkConfig": {"subdomainPolicy": "Shared"},
             "leaderWorkerTemplate": {
                 "size": len(templates),
+                # There is one handshake, before the model is loaded (vLLM of aws-neuron/upstreaming-to-vllm, neuron_buffer.py): a
+                # server that restarts alone never completes it.
                 "restartPolicy": "RecreateGroupOnPodRestart",
                 "leaderTemplate": templates[0],
                 "workerTemplate": templates[-1],
@@ -135,7 +137,7 @@ def workload(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, im
 def _template(
     name: str, spec: DisaggregatedPairSpec, placement: Placement, pod: str, roles: Sequence[Role], image: Any
 ) -> dict[str, Any]:
-    asked = parts.whole_node(spec) | (parts.efa_resources(spec, placement) if spec.serving == "pair" else {})
+    asked = parts.whole_node(spec) | (parts.efa_resources(placement) if spec.serving == "pair" else {})
     program = ("supervise.py", PLAN, *roles) if len(roles) > 1 else ("start.py", *roles, PLAN)
     probe = _probe(roles)
     container = {

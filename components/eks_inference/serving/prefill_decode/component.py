@@ -92,7 +92,7 @@ class PrefillDecodeServers(Component):
         if faults := component.name_faults(name, plan.MAX_NAME_LENGTH):
             raise SpecError(faults)
         group = plan.group(name, spec, {"prefill": prefill_placement, "decode": decode_placement})
-        found = group_facts(group, scheduler=scheduler is not None, router_arguments=tuple(router.arguments(group)))
+        found = group_facts(group, scheduler=scheduler is not None)
         for one in found.roles:
             refuse(server_rules(), one.server, cluster.settings.silenced)
         refuse(_GROUP_RULES, found, cluster.settings.silenced)

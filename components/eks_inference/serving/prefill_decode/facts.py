@@ -51,7 +51,6 @@ class PrefillDecodeFacts:
     revision: str
     prefill: RoleFacts
     decode: RoleFacts
-    router_arguments: tuple[str, ...]
 
     @property
     def roles(self) -> tuple[RoleFacts, RoleFacts]:
@@ -97,12 +96,7 @@ def role_servers_facts(spec: PrefillDecodeSpec, one: RoleServers, *, scheduler: 
 
 
 def group_facts(
-    group: Group,
-    *,
-    scheduler: bool,
-    router_arguments: tuple[str, ...],
-    pools: Mapping[Role, PoolSpec] | None = None,
-    path: Path = (),
+    group: Group, *, scheduler: bool, pools: Mapping[Role, PoolSpec] | None = None, path: Path = ()
 ) -> PrefillDecodeFacts:
     """Returns the facts of a group."""
     prefill, decode = (_role(group, role, scheduler=scheduler, pool=pools[role] if pools else None, path=path) for role in ROLES)
@@ -113,7 +107,6 @@ def group_facts(
         revision=group.revision,
         prefill=prefill,
         decode=decode,
-        router_arguments=router_arguments,
     )
 
 

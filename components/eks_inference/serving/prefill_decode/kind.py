@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from eks_inference.placement import Placement
 from eks_inference.serving.kind import Kind, Site
-from eks_inference.serving.prefill_decode import router
 from eks_inference.serving.prefill_decode.facts import group_facts
 from eks_inference.serving.prefill_decode.plan import group
 from eks_inference.serving.prefill_decode.spec import ROLES, PrefillDecodeSpec, Role
@@ -22,7 +21,6 @@ def _facts(name: str, spec: PrefillDecodeSpec, site: Site) -> Iterator[object]:
     found = group_facts(
         servers,
         scheduler=site.scheduler,
-        router_arguments=tuple(router.arguments(servers)),
         pools={role: site.pools[spec.role(role).pool] for role in ROLES},
         path=site.path,
     )

@@ -4,7 +4,7 @@ Sources: EC2 user guide, Elastic Fabric Adapter and placement groups; vLLM 0.30.
 0.1.17 (``--help``; what it does is tested: tests/test_vllm_router.py, tests/test_vllm_router_operation.py).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from eks_inference.catalog.nixl import leases, nixl_connectors, side_channel
 from eks_inference.pools.efa_spec import ExistingPlacementGroup
@@ -136,44 +136,6 @@ def stops_wait_for_reads(group: PrefillDecodeFacts) -> Iterator[Judgement]:
         given=text or "not set",
         allowed=f"at least {lease}",
     )
-
-
-@group_rule(
-    "DI040",
-    "Routers find the servers of each kind, and only those.",
-    fix="report this as a bug: the library chooses labels and ports",
-    source=f"{_ROUTER}, --help: discovery needs a namespace, a selector for each kind and the port; without, port 80",
-)
-def routers_find_servers(group: PrefillDecodeFacts) -> Iterator[Judgement]:
-    given = group.router_arguments
-    found = {name: _words(given, name) for name in ("prefill-selector", "decode-selector")}
-    shared = set(found["prefill-selector"]) == set(found["decode-selector"])
-    revision = all(any(group.revision in word for word in words) for words in found.values())
-    yield Judgement(
-        holds=all(found.values()) and not shared and revision,
-        path=group.at("router"),
-        working=tuple(f"--{name} {' '.join(words)}" for name, words in found.items()),
-        message="the router cannot tell prefill from decode, or one revision from another",
-        given=" / ".join(" ".join(words) for words in found.values()),
-    )
-    ports = sorted({one.server.container_port for one in group.roles})
-    port = _words(given, "service-discovery-port")
-    yield Judgement(
-        holds=[str(one) for one in ports] == port and bool(_words(given, "service-discovery-namespace")),
-        path=group.at("router"),
-        working=(f"--service-discovery-port {' '.join(port) or 'not set'}; servers listen at {', '.join(map(str, ports))}",),
-        message="the router asks another port than the servers listen at, or has no namespace",
-        given=" ".join(port),
-        allowed=", ".join(map(str, ports)),
-    )
-
-
-def _words(arguments: Sequence[str], name: str) -> list[str]:
-    """Returns the words behind a flag of the router, which takes several."""
-    if f"--{name}" not in arguments:
-        return []
-    rest = arguments[arguments.index(f"--{name}") + 1 :]
-    return list(rest[: next((place for place, word in enumerate(rest) if word.startswith("--")), len(rest))])
 
 
 @group_rule(

@@ -10,6 +10,7 @@ servers that refuse, die or are slow is tested (tests/test_vllm_router.py, tests
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from eks_inference.kubernetes import workloads
 from eks_inference.kubernetes.front import Front
 from eks_inference.kubernetes.network_policy import DNS, HTTPS, allow_to, network_policy, pods
 from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
@@ -127,20 +128,8 @@ def entry(group: Group) -> Front:
 
 def service(group: Group) -> dict[str, Any]:
     """Returns ``metadata`` and ``spec`` of the Service that clients call."""
-    return {
-        "metadata": {
-            "name": group.name,
-            "namespace": group.spec.namespace_of(group.name),
-            "labels": {SERVER_LABEL: group.name},
-            # Otherwise Pulumi waits for a pod, which comes later.
-            "annotations": {"pulumi.com/skipAwait": "true"},
-        },
-        "spec": {
-            "type": "ClusterIP",
-            "selector": labels(group.name),
-            "ports": [{"name": "http", "port": API_PORT, "targetPort": "http"}],
-        },
-    }
+    name, space = group.name, group.spec.namespace_of(group.name)
+    return workloads.service(name, space, labels(name), [("http", API_PORT, "http")], labels={SERVER_LABEL: name})
 
 
 def account_name(name: str) -> str:

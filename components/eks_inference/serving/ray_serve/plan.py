@@ -13,6 +13,7 @@ import yaml
 
 from eks_inference.accelerators.neuron.plan import cores_of, needs_scheduler
 from eks_inference.catalog.engines import Startup
+from eks_inference.kubernetes import workloads
 from eks_inference.kubernetes.front import Front
 from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.nodes import pod_size
@@ -250,14 +251,9 @@ def ray_service(
 
 def head_service(name: str, spec: RayServeVllmSpec) -> dict[str, Any]:
     """Returns ``metadata`` and ``spec`` of the Service of the Ray head."""
-    return {
-        "metadata": {"name": spec.head_service_name, "namespace": spec.namespace_of(name)},
-        "spec": {
-            "type": "ClusterIP",
-            "selector": {SERVER_LABEL: name, NODE_TYPE_LABEL: "head"},
-            "ports": [{"name": port, "port": number, "targetPort": port} for port, number in HEAD_PORTS.items()],
-        },
-    }
+    selector = {SERVER_LABEL: name, NODE_TYPE_LABEL: "head"}
+    ports = ((port, number, port) for port, number in HEAD_PORTS.items())
+    return workloads.service(spec.head_service_name, spec.namespace_of(name), selector, ports, awaited=True)
 
 
 def worker_account(name: str) -> str:

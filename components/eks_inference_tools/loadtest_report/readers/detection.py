@@ -7,24 +7,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from eks_inference_tools.loadtest_report.readers import aiperf, genai_perf, guidellm, llmperf, runner, vllm_bench
+from eks_inference_tools.loadtest_report.readers import aiperf, genai_perf, guidellm, runner, vllm_bench
 from eks_inference_tools.loadtest_report.readers.fields import Fields
 from eks_inference_tools.loadtest_report.record import Run
 from stackgraph.files import content
 from stackgraph.graph.values import text
 from stackgraph.problems import Problem, ProblemsFound
 
-READERS = (llmperf.READER, aiperf.READER, genai_perf.READER, vllm_bench.READER, guidellm.READER, runner.READER)
+READERS = (aiperf.READER, genai_perf.READER, vllm_bench.READER, guidellm.READER, runner.READER)
 
 SUPPORTED = "; ".join(f"{reader.tool} ({reader.files})" for reader in READERS)
 
 _RECORD = '{"record":'
 _MAX_KEYS = 8
 _MAX_FAULTS = 6
+_LLMPERF = "this is of LLMPerf, which nobody maintains since December 2024: measure with `vllm bench serve` or the key load_test"
 _OTHER_FILES = {
-    # Keys of an object, or of a list's first object, that identify other files of the same tools.
+    # Keys of an object, or of a list's first object, that identify other files.
     "experiments": "this is raw data of perf_analyzer; genai-perf's summary is profile_export_genai_perf.json in the same folder",
-    "error_code": "these are single responses of LLMPerf; its summary is *_summary.json in the same folder",
+    "num_concurrent_requests": _LLMPERF,
+    "error_code": _LLMPERF,
 }
 
 

@@ -1,6 +1,6 @@
 """Finds the programs and definitions of a simulated control plane: what is pinned, and where it is on this machine.
 
-Programs on PATH are used if their version fits. Everything else comes from the cache that ``eks-inference cluster-tools`` fills.
+Programs on PATH are used if their version fits. Everything else comes from the cache that ``tool_build`` fills.
 This module builds and fetches nothing, and runs a program only to learn a version that it does not know yet.
 """
 
@@ -15,7 +15,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,9 @@ from typing import Any
 from eks_inference_tools.user_cache import user_cache
 from stackgraph.problems import Problem, ProblemsFound
 
-COMMAND = "eks-inference cluster-tools"
+COMMAND = "make cluster-tools"
+"""Builds all of them. A command builds those that it needs (``tool_build.provided``)."""
+
 DEFINITIONS = "definitions"
 """The name that stands for the custom resource definitions where tools are named."""
 
@@ -175,21 +177,12 @@ def parsed(version: str) -> Version:
 
 
 @dataclass(frozen=True)
-class Passed:
-    """A program on PATH that is not used. ``version`` is ``""`` if it prints none."""
-
-    path: Path
-    version: str
-
-
-@dataclass(frozen=True)
 class Toolchain:
-    """Which of the requested tools are on this machine. ``passed`` are programs on PATH whose version does not fit."""
+    """Which of the requested tools are on this machine."""
 
     asked: tuple[str, ...]
     paths: Mapping[str, Path]
     versions: Mapping[str, str]
-    passed: Mapping[str, tuple[Passed, ...]] = field(default_factory=dict)
 
     @property
     def absent(self) -> tuple[str, ...]:
@@ -218,7 +211,7 @@ class Toolchain:
         except FileNotFoundError:
             raise ProblemsFound([_missing((DEFINITIONS,))]) from None
         except (OSError, ValueError) as error:
-            hint = f"delete it and run `{COMMAND}` again"
+            hint = "delete it and run the command again"
             raise ProblemsFound([Problem(f"cannot be read: {error}", file=str(definitions_file()), hint=hint)]) from error
 
 
@@ -227,26 +220,23 @@ def installed(*names: str) -> Toolchain:
     asked = names or (*tools(), DEFINITIONS)
     paths: dict[str, Path] = {}
     versions: dict[str, str] = {}
-    passed: dict[str, tuple[Passed, ...]] = {}
     for name in asked:
         if name == DEFINITIONS:
             if definitions_file().is_file():
                 paths[name] = definitions_file()
             continue
-        tool, unfit = tools()[name], []
+        tool = tools()[name]
         for path in _on_path(name):
             version = _known_version(path, tool)
             if tool.fits(version):
                 paths[name], versions[name] = path, version
                 break
-            unfit.append(Passed(path, version))
         else:
             if tool.built.is_file():
                 paths[name], versions[name] = tool.built, tool.group.version
                 with contextlib.suppress(OSError):
                     os.utime(tool.built.parent)  # a later build removes what has long been unused
-        passed[name] = tuple(unfit)
-    return Toolchain(asked, paths, versions, passed)
+    return Toolchain(asked, paths, versions)
 
 
 def _missing(names: Iterable[str]) -> Problem:
@@ -256,9 +246,7 @@ def _missing(names: Iterable[str]) -> Problem:
 def _on_path(name: str) -> list[Path]:
     """Returns the programs of this name in the order of PATH."""
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    # /bin is often a link to /usr/bin.
-    distinct = {os.path.realpath(folder): Path(folder) for folder in reversed(folders) if os.path.isabs(folder)}
-    found = [folder / name for folder in reversed(distinct.values())]
+    found = [Path(folder) / name for folder in folders if os.path.isabs(folder)]
     return [path for path in found if path.is_file() and os.access(path, os.X_OK)]
 
 

@@ -4,8 +4,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from eks_inference_tools.loadtest_report.published import published
-from eks_inference_tools.simulate.replay.judge import Finding
-from eks_inference_tools.simulate.replay.model import FIGURES, FITTED, Prediction, Replica
+from eks_inference_tools.simulate.replay.judge import Finding, judge
+from eks_inference_tools.simulate.replay.model import FIGURES, FITTED, Prediction, Replica, predictions, rows
 from eks_inference_tools.simulate.replay.samples import Sample
 from eks_inference_tools.simulate.replay.subject import Subject
 
@@ -59,3 +59,10 @@ class Report:
                 "rows": [prediction.document() for prediction in self.predictions],
             },
         }
+
+
+def reported(subject: Subject, samples: tuple[Sample, ...], model: Replica) -> Report:
+    """Judges the samples, and compares the model with the published table."""
+    limits = subject.limits
+    beside = predictions(model, rows(), target=limits.target, least=limits.least, most=limits.most)
+    return Report(subject, samples, judge(samples, limits), model, beside)

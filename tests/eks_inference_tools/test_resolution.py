@@ -1,4 +1,4 @@
-"""``eks-inference resolve``: what it prints is a stack file of the same stack, and says where each value comes from."""
+"""``preview --format stack``: what it prints is a stack file of the same stack, and says where each value comes from."""
 
 import json
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ import covering
 from conftest import PROJECT, ROOT, STACKS
 from eks_inference.stack.reading import parse_stack
 from eks_inference_tools.cli import main
+from eks_inference_tools.resolution.values import values_of
 from golden import assert_golden
 from open_stacks import STACK_KEY, minimal, written_out
 from stackgraph.recorder.bounded_yaml import compose
@@ -39,7 +40,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def resolved(capsys: pytest.CaptureFixture[str], *options: str) -> str:
-    assert main(["resolve", *options]) == 0
+    assert main(["preview", *options, "--format", "stack"]) == 0
     return capsys.readouterr().out
 
 
@@ -47,8 +48,9 @@ def stack_in(text: str) -> dict[str, Any]:
     return compose(text).plain()["config"][STACK_KEY]
 
 
-def origins(text: str) -> Mapping[str, tuple[Any, str, str]]:
-    return {one["path"]: (one["value"], one["origin"], one["why"]) for one in json.loads(text)["values"]}
+def origins(stack: Mapping[str, Any]) -> Mapping[str, tuple[Any, str, str]]:
+    values = values_of(parse_stack(json.dumps(stack), ROOT), stack).values()
+    return {".".join(one.path): (one.value, one.origin, one.why) for one in values}
 
 
 def test_a_short_file_is_written_out_with_what_decides(clone, capsys):
@@ -71,7 +73,7 @@ def test_a_shipped_stack_leaves_nothing_open_that_follows(stack, monkeypatch, ca
     given = PROJECT.config(PROJECT.stack_file(stack)).values[STACK_KEY]
     text = resolved(capsys, stack)
     assert parse_stack(json.dumps(stack_in(text)), ROOT).model_dump() == parse_stack(given, ROOT).model_dump()
-    assert "follows" not in {origin for _, origin, _ in origins(resolved(capsys, stack, "--format", "json")).values()}
+    assert "follows" not in {origin for _, origin, _ in origins(json.loads(given)).values()}
 
 
 @pytest.mark.thorough
@@ -90,8 +92,8 @@ def test_what_the_file_says_is_printed_as_it_is():
     assert written["servers"]["m"]["extra_args"] == {"seed": 2}
 
 
-def test_json_has_the_origin_of_every_value(clone, capsys):
-    found = origins(resolved(capsys, "mine", "--format", "json"))
+def test_every_value_has_an_origin():
+    found = origins(stack_in(MINE))
     assert found["servers.m.model.id"] == ("Qwen/Qwen3-8B", "file", "")
     value, origin, why = found["servers.m.engine"]
     assert (value, origin) == ("cuda-vllm-0.30", "follows")
@@ -99,26 +101,23 @@ def test_json_has_the_origin_of_every_value(clone, capsys):
     assert found["servers.m.replicas"] == (1, "schema", "")
     assert found["pools.core.size"][:2] == (2, "follows")
     assert found["pools.core.node_repair"] == (False, "schema", "")
-    fewer = origins(resolved(capsys, "mine", "--format", "json", "--without-defaults"))
-    assert fewer == {path: one for path, one in found.items() if one[1] != "schema"}
 
 
 @pytest.mark.thorough
 def test_secrets_are_not_printed(clone, capsys):
-    for options in ((), ("--format", "json")):
-        text = resolved(capsys, "mine", *options)
-        assert "AAABAHJkbm90YXNlY3JldA" not in text
-    assert "# eks-inference:servingApiKey: a secret, which is not shown" in resolved(capsys, "mine")
+    text = resolved(capsys, "mine")
+    assert "AAABAHJkbm90YXNlY3JldA" not in text
+    assert "# eks-inference:servingApiKey: a secret, which is not shown" in text
 
 
 @pytest.mark.thorough
 def test_a_file_in_which_nothing_follows_tells_why(clone, capsys):
     (clone / "stacks" / "Pulumi.mine.yaml").write_text(MINE.replace("Qwen/Qwen3-8B", "some/thing"))
-    assert main(["resolve", "mine"]) == 2
+    assert main(["preview", "mine", "--format", "stack"]) == 2
     error = capsys.readouterr().err
     assert "stacks/Pulumi.mine.yaml:8: eks-inference:stack.servers.m.engine: nothing follows" in error
     (clone / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
     (clone / "__main__.py").touch()
     (clone / "Pulumi.mine.yaml").write_text("config:\n  aws:region: us-west-2\n")
-    assert main(["resolve", "mine"]) == 2
-    assert "there is no stack object to resolve" in capsys.readouterr().err
+    assert main(["preview", "mine", "--format", "stack"]) == 2
+    assert "there is no stack object to print" in capsys.readouterr().err
