@@ -1,7 +1,7 @@
 """What the proxy of an endpoint does, as data: its servers, limits, ports and paths. Pure; no pulumi."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, Literal
 
@@ -60,6 +60,7 @@ PICKER_SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 """The service of gRPC by which it is asked."""
 
 KEYS_FILTER = "envoy.filters.http.api_key_auth"
+BUFFER_FILTER = "envoy.filters.http.buffer"
 PICKER_FILTER = "envoy.filters.http.ext_proc"
 SERVER_KEY = "server-key"
 """Names of filters, and of what Envoy reads from the files ``keys.py`` writes."""
@@ -76,6 +77,8 @@ KSERVE_METHODS = (
 """Paths of the KServe v2 API that are passed on, over HTTP and gRPC, in several patterns because Envoy bounds the size of each.
 Triton serves others there, too, that change the server: it loads models, maps shared memory, and writes traces and logs."""
 
+STATS = "endpoint"
+"""Begins the names of metrics about requests."""
 EXTENSIONS = "type.googleapis.com/envoy.extensions"
 KEYS_TYPE = f"{EXTENSIONS}.filters.http.api_key_auth.v3.ApiKeyAuth"
 METADATA = "openai"
@@ -118,6 +121,8 @@ class Proxy:
     server_key_file: str | None = None
     """Where the key is that servers demand; None: they demand none."""
     requests_per_minute: int | None = None
+    requests_per_model: Mapping[str, int] = field(default_factory=dict)
+    """Of each client, by the model's name."""
     concurrent_requests: int | None = None
     spread: Spread = "least_requests"
     silence_seconds: int = 600
@@ -145,6 +150,12 @@ class Proxy:
 def address(host: str, port: int) -> dict[str, Any]:
     """Returns an address as Envoy has it."""
     return {"socket_address": {"address": host, "port_value": port}}
+
+
+def http_filter(name: str, type_: str, **fields: Any) -> dict[str, Any]:
+    """Returns a filter of requests as Envoy has it."""
+    full = name if "." in name else f"envoy.filters.http.{name}"
+    return {"name": full, "typed_config": {"@type": f"{EXTENSIONS}.filters.http.{type_}", **fields}}
 
 
 def seconds(count: int) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from eks_inference.endpoints.proxy import (
+    BUFFER_FILTER,
     CONNECT_SECONDS,
     EXTENSIONS,
     KSERVE_METHODS,
@@ -24,6 +25,7 @@ from eks_inference.endpoints.proxy import (
     address,
     seconds,
 )
+from eks_inference.endpoints.refusals import error
 from eks_inference.serving.paths import ASKING_PATHS, MODELS_PATH
 
 _LEAST_REQUESTS = {
@@ -80,26 +82,33 @@ _BY_DNS = {
 def routes(proxy: Proxy) -> Iterator[dict[str, Any]]:
     models = {name: group for group in groups(proxy.upstreams) for name in group[0].names}
     if models:
-        listed = [{"id": model, "object": "model", "owned_by": "endpoint"} for model in models]
+        # Clients demand a time; nobody knows when a model was made.
+        listed = [{"id": model, "object": "model", "created": 0, "owned_by": "endpoint"} for model in models]
         yield {"match": {"path": MODELS_PATH}, **_answer(200, {"object": "list", "data": listed})}
     for model, group in models.items():
         for path in ASKING_PATHS:
-            asked = {"filter": METADATA, "path": [{"key": "model"}], "value": {"string_match": {"exact": model}}}
-            yield {"match": {"path": path, "dynamic_metadata": [asked]}, **_to(_name(group), proxy), **_picked(group)}
+            yield {
+                "match": {"path": path, **_names({"string_match": {"exact": model}})},
+                **_to(_name(group), proxy),
+                **_picked(group),
+            }
     for one in proxy.upstreams:
         if not one.model:
             ways = [(pattern, one.name) for pattern in KSERVE_PATHS]
             ways += [(pattern, _grpc(one)) for pattern in KSERVE_METHODS if one.grpc_port]
             yield from ({"match": {"safe_regex": {"regex": pattern}}, **_to(cluster, proxy)} for pattern, cluster in ways)
     for path in ASKING_PATHS if models else ():
-        told = f"the field model of the request names no model that is served here, or it is no JSON; served: {', '.join(models)}"
-        yield {"match": {"path": path}, **_answer(404, _error(told, "model_not_found"))}
-    yield {"match": {"prefix": "/"}, **_answer(404, _error("there is nothing at this path", "not_found"))}
+        told = f"the field model of the request names no model that is served here; served: {', '.join(models)}"
+        named = {"match": {"path": path, **_names({"present_match": True})}}
+        yield {**named, **_answer(404, error(told, "model_not_found"))}
+        told = "the body is no JSON object with a text in the field model, or Content-Type is not application/json"
+        yield {"match": {"path": path}, **_answer(400, error(told, "invalid_request")), **_whole(proxy)}
+    yield {"match": {"prefix": "/"}, **_answer(404, error("there is nothing at this path", "not_found"))}
 
 
-def _error(message: str, code: str) -> dict[str, Any]:
-    """An error as clients of the OpenAI API read it."""
-    return {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}
+def _names(value: Mapping[str, Any]) -> dict[str, Any]:
+    """What a request's field ``model`` has to be."""
+    return {"dynamic_metadata": [{"filter": METADATA, "path": [{"key": "model"}], "value": value}]}
 
 
 def _answer(status: int, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,6 +148,15 @@ def _picked(group: Sequence[Upstream]) -> dict[str, Any]:
 def asked_over(group: Sequence[Upstream]) -> dict[str, Any]:
     """Returns how the picker of a model is asked."""
     return {"envoy_grpc": {"cluster_name": f"{_name(group)}/picker"}}
+
+
+def _whole(proxy: Proxy) -> dict[str, Any]:
+    """Waits for the whole body. It is the route of each request until its model is known."""
+    buffered = {
+        "@type": f"{EXTENSIONS}.filters.http.buffer.v3.BufferPerRoute",
+        "buffer": {"max_request_bytes": proxy.largest_request_bytes},
+    }
+    return {"typed_per_filter_config": {BUFFER_FILTER: buffered}}
 
 
 def unpicked(proxy: Proxy) -> dict[str, Any]:
