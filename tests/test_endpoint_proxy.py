@@ -436,7 +436,7 @@ async def test_the_largest_requests_of_one_client_keep_the_proxy_in_its_memory_a
     memory: str, count: int, body: Callable[[int], bytes]
 ) -> None:
     spec = ModelEndpointSpec(memory=memory)
-    proxy, sent = plan.proxy(spec, (), server_key=False), body(spec.largest_mib)
+    proxy, sent = plan.proxy(spec, (), server_key=False), body(spec.largest_request_mib)
     assert 0.9 * proxy.largest_request_bytes < len(sent) <= proxy.largest_request_bytes
     head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {KEYS['team-b']}\r\ncontent-type: application/json"
 

@@ -18,7 +18,7 @@ from eks_inference.endpoints import picker as picking
 from eks_inference.endpoints import plan
 from eks_inference.endpoints.picker import Picker
 from eks_inference.endpoints.proxy import Upstream
-from eks_inference.endpoints.spec import ModelEndpointSpec, PickerSpec
+from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.faults import Fault, SpecError
 from eks_inference.kubernetes.front import Front
 from eks_inference.kubernetes.secrets import SecretRef
@@ -143,7 +143,7 @@ class ModelEndpoint(Component):
         """Creates the pickers. Returns their Services, by which proxies know them, and their Deployments."""
         services: list[pulumi.Resource] = []
         deployments: list[pulumi.Resource] = []
-        wanted = spec.picker or PickerSpec()
+        wanted = spec.picks
         wait = f"{picking.PROGRESS_SECONDS + 60}s"
         for one in pickers:
             name = one.resource
@@ -264,9 +264,7 @@ def _pickers(name: str, spec: ModelEndpointSpec, servers: Mapping[str, Server]) 
     for group in _by_model(servers).values() if spec.spread == "endpoint_picker" else ():
         first = next(iter(group))
         fronts = tuple(one.fronts[0] for one in group.values())
-        found |= dict.fromkeys(
-            group, Picker(name, first, spec.namespace_of(name), group[first].namespace, fronts, spec.largest_mib)
-        )
+        found |= dict.fromkeys(group, Picker(name, first, spec.namespace_of(name), group[first].namespace, fronts))
     return found
 
 

@@ -42,6 +42,8 @@ _HEAP = "envoy.resource_monitors.fixed_heap"
 _UPLOAD_SECONDS = 300
 _MOST_CONNECTIONS = 10_000
 _READ = 1 << 16
+_READING = 0.5
+"""Part of the heap for bodies that arrive."""
 _LONGEST_LOGGED = 200
 _ORDERS = ("data-parallel", "encoder", "envoy", "gateway", "kv-cache", "llm-d", "prefiller", "slo", "vllm")
 """Headers x-…-… that Envoy, llm-d's picker and its sidecar, or vLLM obey (llm-d-router v0.10.0, pkg/; vLLM 0.30.0)."""
@@ -52,7 +54,6 @@ _LONGEST_ANSWER = 1 << 20
 def configuration(proxy: Proxy) -> dict[str, Any]:
     """Returns the bootstrap configuration of Envoy."""
     heap = proxy.memory_bytes * 3 // 4  # the rest is for what no allocator counts: binary, stacks of threads
-    reads = round(min(proxy.reading_bytes / heap, 0.5), 3)
     return {
         "node": {"id": "endpoint", "cluster": "endpoint"},
         "admin": {"address": address("127.0.0.1", proxy.admin_port), "ignore_global_conn_limit": True},
@@ -82,12 +83,12 @@ def configuration(proxy: Proxy) -> dict[str, Any]:
                     # Over HTTP/2, bodies that wait are dropped. What is kept of an answer that flows is less than each of them.
                     "name": "envoy.overload_actions.reset_high_memory_stream",
                     "triggers": [
-                        {"name": _HEAP, "scaled": {"scaling_threshold": reads, "saturation_threshold": round(reads + 0.01, 3)}}
+                        {"name": _HEAP, "scaled": {"scaling_threshold": _READING, "saturation_threshold": _READING + 0.01}}
                     ],
                 },
             ],
-            # Nothing more is read over HTTP/1 then, so answers flow on. The rest is for bodies that are being parsed.
-            "loadshed_points": [_from_heap("load_shed_points.http1_server_abort_dispatch", reads)],
+            # Nothing more is read over HTTP/1 then, so answers flow on. The rest is for bodies that are passed on.
+            "loadshed_points": [_from_heap("load_shed_points.http1_server_abort_dispatch", _READING)],
         },
         "static_resources": {"listeners": [_api(proxy), _health(proxy)], "clusters": [*clusters(proxy), _admin(proxy)]},
     }

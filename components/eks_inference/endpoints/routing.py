@@ -14,6 +14,7 @@ from eks_inference.endpoints.proxy import (
     KSERVE_METHODS,
     KSERVE_PATHS,
     METADATA,
+    PICKED_BYTES,
     PICKED_HEADER,
     PICKER_FILTER,
     PICKER_PORT,
@@ -86,12 +87,12 @@ def routes(proxy: Proxy) -> Iterator[dict[str, Any]]:
         listed = [{"id": model, "object": "model", "created": 0, "owned_by": "endpoint"} for model in models]
         yield {"match": {"path": MODELS_PATH}, **_answer(200, {"object": "list", "data": listed})}
     for model, group in models.items():
-        for path in ASKING_PATHS:
-            yield {
-                "match": {"path": path, **_names({"string_match": {"exact": model}})},
-                **_to(_name(group), proxy),
-                **_picked(group),
-            }
+        named, there = _says("model", {"string_match": {"exact": model}}), _to(_name(group), proxy)
+        ways = [(named, there)]
+        if group[0].picker:
+            small = _says("bytes", {"double_match": {"range": {"start": 0, "end": PICKED_BYTES}}})
+            ways.insert(0, ([*named, *small], {**there, **_for_pickers(overrides={"grpc_service": asked_over(group)})}))
+        yield from ({"match": {"path": path, "dynamic_metadata": says}, **way} for says, way in ways for path in ASKING_PATHS)
     for one in proxy.upstreams:
         if not one.model:
             ways = [(pattern, one.name) for pattern in KSERVE_PATHS]
@@ -99,16 +100,16 @@ def routes(proxy: Proxy) -> Iterator[dict[str, Any]]:
             yield from ({"match": {"safe_regex": {"regex": pattern}}, **_to(cluster, proxy)} for pattern, cluster in ways)
     for path in ASKING_PATHS if models else ():
         told = f"the field model of the request names no model that is served here; served: {', '.join(models)}"
-        named = {"match": {"path": path, **_names({"present_match": True})}}
+        named = {"match": {"path": path, "dynamic_metadata": _says("model", {"present_match": True})}}
         yield {**named, **_answer(404, error(told, "model_not_found"))}
         told = "the body is no JSON object with a text in the field model, or Content-Type is not application/json"
         yield {"match": {"path": path}, **_answer(400, error(told, "invalid_request")), **_whole(proxy)}
     yield {"match": {"prefix": "/"}, **_answer(404, error("there is nothing at this path", "not_found"))}
 
 
-def _names(value: Mapping[str, Any]) -> dict[str, Any]:
-    """What a request's field ``model`` has to be."""
-    return {"dynamic_metadata": [{"filter": METADATA, "path": [{"key": "model"}], "value": value}]}
+def _says(key: str, value: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What has to have been read of a request."""
+    return [{"filter": METADATA, "path": [{"key": key}], "value": value}]
 
 
 def _answer(status: int, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,13 +137,6 @@ def _to(cluster: str, proxy: Proxy) -> dict[str, Any]:
             },
         }
     }
-
-
-def _picked(group: Sequence[Upstream]) -> dict[str, Any]:
-    """Asks the picker of the model, if it has one."""
-    if not group[0].picker:
-        return {}
-    return _for_pickers(overrides={"grpc_service": asked_over(group)})
 
 
 def asked_over(group: Sequence[Upstream]) -> dict[str, Any]:
@@ -204,7 +198,7 @@ def clusters(proxy: Proxy) -> Iterator[dict[str, Any]]:
         places = [(one.host, one.port) for one in group]
         yield _cluster(_name(group), places, proxy, hashed=hashed, picked=bool(group[0].picker), protocol=_HTTP1)
         if group[0].picker:
-            yield _picker(group)
+            yield _picker(group, proxy.picks_at_once)
         for one in group:
             if one.grpc_port:
                 there = [(one.host, one.grpc_port)]
@@ -253,12 +247,14 @@ def _cluster(
     }
 
 
-def _picker(group: Sequence[Upstream]) -> dict[str, Any]:
+def _picker(group: Sequence[Upstream], most: int) -> dict[str, Any]:
     name = asked_over(group)["envoy_grpc"]["cluster_name"]
     return {
         "name": name,
         "cluster_type": _BY_DNS,
         "connect_timeout": "1s",
+        # As many as it has memory for. One that waits for a connection could no longer do without a pick, so others do not wait.
+        "circuit_breakers": {"thresholds": [{"max_requests": most, "max_pending_requests": 1}]},
         # Nothing is asked of a picker that is known to be away: requests go on without a pick. One that Envoy asks has to answer,
         # as the request is then on its way to it.
         "health_checks": [

@@ -45,7 +45,7 @@ function Body:has(count)
       break
     end
     parts[#parts + 1] = chunk:getBytes(0, chunk:length())
-    left = left + chunk:length()
+    left, self.bytes = left + chunk:length(), self.bytes + chunk:length()
   end
   if parts[2] then
     self.text, self.at = table.concat(parts), 1
@@ -149,11 +149,13 @@ function envoy_on_request(request)
   if not headers:get(":path"):find("^/v1/") or not (headers:get("content-type") or ""):lower():find("^application/json") then
     return
   end
-  local values = setmetatable({ text = "", at = 1, chunks = request:bodyChunks() }, Body):values() or {}
+  local body = setmetatable({ text = "", at = 1, bytes = 0, chunks = request:bodyChunks() }, Body)
+  local values = body:values() or {}
   local model, prefix = named(values.model), beginning(values)
   local metadata = request:streamInfo():dynamicMetadata()
   if model then
     metadata:set("openai", "model", model)
+    metadata:set("openai", "bytes", body.bytes)
     request:clearRouteCache()
   end
   if prefix then
