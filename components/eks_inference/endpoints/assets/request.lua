@@ -125,7 +125,8 @@ end
 local function named(value)
   local behind = value and ending(value, 1, OUTSIDE, 1)
   local quoted = behind and match(sub(value, 1, behind - 1), '^"(.*)"%s*$')
-  return quoted and said(quoted)
+  local name = quoted and said(quoted)
+  return name and not find(name, "%c") and name -- Envoy takes what stands before a byte 0
 end
 
 -- What a user says first, which the next turn repeats, wherever `role` stands in it; else the beginning of a prompt.
