@@ -72,6 +72,6 @@ _REPLIES = (
 
 def _reply(status: int, message: str, code: str, type_: str) -> dict[str, Any]:
     refused = {"comparison": {"op": "EQ", "value": {"default_value": status, "runtime_key": f"endpoint.{status}"}}}
-    grpc = {"name": "content-type", "string_match": {"prefix": "application/grpc"}, "invert_match": True}
-    filters = [{"status_code_filter": refused}, {"header_filter": {"header": grpc}}]
+    grpc = {"name": "content-type", "string_match": {"prefix": "application/grpc"}, "treat_missing_header_as_empty": True}
+    filters = [{"status_code_filter": refused}, {"header_filter": {"header": {**grpc, "invert_match": True}}}]
     return {"filter": {"and_filter": {"filters": filters}}, "body_format_override": {"json_format": error(message, code, type_)}}
