@@ -167,7 +167,7 @@ async def test_a_picker_that_comes_back_is_asked_again() -> None:
 
 @in_loop
 async def test_a_picker_that_dies_cuts_no_stream_and_keeps_none_open() -> None:
-    async with endpoint() as there:
+    async with endpoint(pods=1) as there:
         there.pods[0].lets_end.clear()
         streams = [asyncio.create_task(there.ask(stream=True)) for _ in range(10)]
         await until_in_loop(there.asked, lambda asked: asked[0] == 10)
@@ -223,8 +223,8 @@ async def test_a_picker_that_says_nothing_is_not_waited_for_longer_than_some_sec
 async def test_a_picker_reads_no_more_than_it_has_memory_for() -> None:
     """Nobody waits for it then: the pod with the fewest requests answers."""
     async with endpoint(waits_s=2, at_once=2) as there:
-        large = {"prompt": "x" * PICKED_BYTES}
-        answers = await asyncio.gather(*(there.ask() for _ in range(8)), *(there.ask(**large) for _ in range(3)))
+        large = "x" * PICKED_BYTES
+        answers = await asyncio.gather(*(there.ask() for _ in range(8)), *(there.ask(prompt=large) for _ in range(3)))
         # One may get 503 where a thread has no connection yet.
         assert [answer.status for answer in answers].count(200) >= 10
         assert 0 < len(there.picker.seen) <= 2

@@ -293,6 +293,8 @@ def test_what_the_servers_demand_the_proxy_gives() -> None:
         ({"servers": ["llama2-a", "llama2-a"]}, "inf2-llama2", "given more than once"),
         ({}, "gpu-opt350m", "no server has an OpenAI API"),
         ({"keys": False, "requests_per_minute": 5}, "inf2-llama2", "without keys nobody knows who asks"),
+        ({"keys": False, "requests_per_minute_by_model": {"m": 5}}, "inf2-llama2", "without keys nobody knows who asks"),
+        ({"requests_per_minute_by_model": {"m": 5}}, "inf2-llama2", "requests have no such name of a model"),
         ({"namespace": "kube-system"}, "inf2-llama2", "belongs to Kubernetes"),
         ({"replicas": 0}, "inf2-llama2", "1"),
         ({"largest_request_mib": 256}, "inf2-llama2", "END001"),

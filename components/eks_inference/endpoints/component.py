@@ -86,6 +86,7 @@ class ModelEndpoint(Component):
             *dns_label_faults(name, "an endpoint's name is its namespace's", max_length=_MAX_NAME_LENGTH),
             *_server_faults(servers, kserve or {}),
             *_picker_faults(spec, servers),
+            *_limit_faults(spec, upstreams),
             *_key_faults(spec, keys, server_key),
         ]
         if faults:
@@ -326,6 +327,12 @@ def _server_faults(servers: Mapping[str, Server], kserve: Mapping[str, Server]) 
     if len(kserve) > 1:
         message = "an endpoint has one server with the KServe API: its paths say nothing of which"
         yield Fault(("kserve",), message, ", ".join(kserve), "one of them", "make an endpoint for each")
+
+
+def _limit_faults(spec: ModelEndpointSpec, upstreams: Sequence[Upstream]) -> Iterator[Fault]:
+    known = dict.fromkeys(name for one in upstreams for name in one.names)
+    for model in spec.requests_per_minute_by_model.keys() - known:
+        yield Fault(("requests_per_minute_by_model", model), "requests have no such name of a model", model, ", ".join(known))
 
 
 def _key_faults(spec: ModelEndpointSpec, keys: Any, server_key: Any) -> Iterator[Fault]:
