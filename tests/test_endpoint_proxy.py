@@ -636,8 +636,8 @@ async def test_a_pod_that_refuses_connections_costs_no_request() -> None:
     async with endpoint(pods=3) as there:
         dead, *alive = there.pods["a"]
         dead.die()
-        answers = await asyncio.gather(*(there.ask() for _ in range(60)))
-        assert {answer.status for answer in answers} == {200}
+        small, large = (there.ask() for _ in range(60)), (there.ask(prompt="x" * (1 << 20)) for _ in range(10))
+        assert {answer.status for answer in await asyncio.gather(*small, *large)} == {200}
         assert not dead.seen
         assert all(pod.seen for pod in alive)
 
