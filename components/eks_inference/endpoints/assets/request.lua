@@ -5,8 +5,8 @@ local ffi = require("ffi")
 local byte, char, find, match, sub = string.byte, string.char, string.find, string.match, string.sub
 
 -- Bounds of the work: no API has more keys at the top, longer ones, or any with escapes. Of these values, so many bytes are looked at.
-local MOST_KEYS, LONGEST_KEY = 1000, 256
-local LENGTHS = { model = 1024, messages = 262144, input = 262144, prompt = 262144 }
+local MOST_KEYS, LONGEST_KEY, MOST_MESSAGES = 1000, 256, 100
+local LENGTHS = { model = 1024, messages = 131072, input = 131072, prompt = 256 }
 
 -- By state (outside texts; in one; behind a backslash in one) and byte: the next state, and whether it goes deeper. Arrays of C are
 -- twice as fast as tables: 2 ms for a MiB, whatever is in it.
@@ -127,14 +127,17 @@ end
 local function beginning(values)
   local value = values.messages or values.input or values.prompt
   local at = value and byte(value) == byte("[") and 2
-  while at do
+  for _ = 1, at and MOST_MESSAGES or 0 do
     local behind = ending(value, at, OUTSIDE, 1)
     local message = sub(value, at, (behind or 0) - 1)
     if find(message, '"role"%s*:%s*"user"') then
       -- Clients mark the last message, which is another one in each turn. An image begins as others do.
       return (sub(message, 1, 2048):gsub('%s*,?%s*"cache_control"%s*:%s*%b{}', ""))
     end
-    at = behind and byte(value, behind) == byte(",") and behind + 1
+    if not behind or byte(value, behind) ~= byte(",") then
+      break
+    end
+    at = behind + 1
   end
   return value and sub(value, 1, 256)
 end
