@@ -188,7 +188,7 @@ def test_an_adapter_leads_to_the_servers_of_its_model() -> None:
     leads = {
         one["match"]["dynamic_metadata"][0]["value"]["string_match"]["exact"]: one["route"]["cluster"]
         for one in found
-        if "dynamic_metadata" in one["match"]
+        if "dynamic_metadata" in one["match"] and "route" in one
     }
     assert leads == {"m": "s0+s1", "sql": "s0+s1"}
 
@@ -294,7 +294,6 @@ def test_what_the_servers_demand_the_proxy_gives() -> None:
         ({}, "gpu-opt350m", "no server has an OpenAI API"),
         ({"keys": False, "requests_per_minute": 5}, "inf2-llama2", "without keys nobody knows who asks"),
         ({"keys": False, "requests_per_minute_by_model": {"m": 5}}, "inf2-llama2", "without keys nobody knows who asks"),
-        ({"requests_per_minute_by_model": {"m": 5}}, "inf2-llama2", "requests have no such name of a model"),
         ({"namespace": "kube-system"}, "inf2-llama2", "belongs to Kubernetes"),
         ({"replicas": 0}, "inf2-llama2", "1"),
         ({"largest_request_mib": 256}, "inf2-llama2", "END001"),
@@ -329,6 +328,14 @@ def test_servers_of_a_model_have_the_same_names() -> None:
     assert graph(named_so(**every)).resources
     with pytest.raises(ProgramError, match="leads to llama2-a and to llama2-b"):
         graph(named_so(llama2_a=[model, "short"]))
+
+
+@pytest.mark.thorough
+def test_limits_are_of_models_that_requests_name() -> None:
+    model = stack({})["servers"]["llama2-a"]["model"]["id"]
+    assert graph({"endpoints": {"chat": {"requests_per_minute_by_model": {model: 5}}}}).resources
+    with pytest.raises(ProgramError, match="requests have no such name of a model"):
+        graph({"endpoints": {"chat": {"requests_per_minute_by_model": {"m": 5}}}})
 
 
 @pytest.mark.thorough

@@ -129,7 +129,7 @@ def test_a_name_leaves_room_for_those_of_pods() -> None:
 @pytest.mark.thorough
 def test_pickers_of_two_endpoints_never_share_a_name() -> None:
     """Pulumi tells resources apart by type and name: a to b-c is not a-b to c."""
-    assert Picker("a", "b-c", "a", "b-c", ()).resource != Picker("a-b", "c", "a-b", "c", (), 16).resource
+    assert Picker("a", "b-c", "a", "b-c", ()).resource != Picker("a-b", "c", "a-b", "c", ()).resource
 
 
 @pytest.mark.thorough
