@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from asking import Answer, Connection, in_loop
-from eks_inference.endpoints.proxy import PICKED_HEADER, Proxy, Upstream
+from eks_inference.endpoints.proxy import PICKED_BYTES, PICKED_HEADER, Proxy, Upstream
 from endpoint_picker import Picker
 from envoy import COMMAND, Envoy
 from ports import free_ports, own_addresses
@@ -52,7 +52,7 @@ class There:
 
 
 @asynccontextmanager
-async def endpoint(pods: int = 3, token_s: float = 0.01, waits_s: float = 0.0) -> AsyncIterator[There]:
+async def endpoint(pods: int = 3, token_s: float = 0.01, waits_s: float = 0.0, at_once: int = 100) -> AsyncIterator[There]:
     async with AsyncExitStack() as stack:
         dns = await stack.enter_async_context(ClusterDns())
         (port,) = free_ports(1)
@@ -69,7 +69,9 @@ async def endpoint(pods: int = 3, token_s: float = 0.01, waits_s: float = 0.0) -
         picker = await stack.enter_async_context(Picker(pick, address, waits_s))
         dns.ready = {"m.test": made, "picker.test": [StreamingServer(host=address)]}
         upstreams = [Upstream("m", "m.test", port, "m", picker="picker.test")]
-        envoy = await stack.enter_async_context(Envoy(upstreams, Proxy((), spread="endpoint_picker"), KEYS, "", dns.port))
+        envoy = await stack.enter_async_context(
+            Envoy(upstreams, Proxy((), spread="endpoint_picker", picks_at_once=at_once), KEYS, "", dns.port)
+        )
         there = There(envoy, picker, made, dns, made[:1])
         await there.knows(1)
         yield there
@@ -87,7 +89,7 @@ async def test_the_pod_that_the_picker_names_answers() -> None:
 
 @in_loop
 async def test_the_picker_reads_the_whole_request_and_no_key_and_the_pod_gets_what_the_client_sent() -> None:
-    said = [{"role": "user", "content": 'a "long" prompt é ' * 100_000}]
+    said = [{"role": "user", "content": 'a "long" prompt é ' * 20_000}]
     async with endpoint() as there:
         assert (await there.ask(messages=said)).status == 200
         ((headers, body),) = there.picker.seen
@@ -165,7 +167,7 @@ async def test_a_picker_that_comes_back_is_asked_again() -> None:
 
 @in_loop
 async def test_a_picker_that_dies_cuts_no_stream_and_keeps_none_open() -> None:
-    async with endpoint() as there:
+    async with endpoint(pods=1) as there:
         there.pods[0].lets_end.clear()
         streams = [asyncio.create_task(there.ask(stream=True)) for _ in range(10)]
         await until_in_loop(there.asked, lambda asked: asked[0] == 10)
@@ -215,3 +217,15 @@ async def test_a_picker_that_dies_while_it_is_asked_costs_an_error_that_clients_
 async def test_a_picker_that_says_nothing_is_not_waited_for_longer_than_some_seconds() -> None:
     async with endpoint(waits_s=300) as there:
         assert (await asyncio.wait_for(there.ask(), 100)).status == 503
+
+
+@in_loop
+async def test_a_picker_reads_no_more_than_it_has_memory_for() -> None:
+    """Nobody waits for it then: the pod with the fewest requests answers."""
+    async with endpoint(waits_s=2, at_once=2) as there:
+        large = "x" * PICKED_BYTES
+        answers = await asyncio.gather(*(there.ask() for _ in range(8)), *(there.ask(prompt=large) for _ in range(3)))
+        # One may get 503 where a thread has no connection yet.
+        assert [answer.status for answer in answers].count(200) >= 10
+        assert 0 < len(there.picker.seen) <= 2
+        assert not [body for _, body in there.picker.seen if len(body) > PICKED_BYTES]

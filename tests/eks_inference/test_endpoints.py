@@ -188,7 +188,7 @@ def test_an_adapter_leads_to_the_servers_of_its_model() -> None:
     leads = {
         one["match"]["dynamic_metadata"][0]["value"]["string_match"]["exact"]: one["route"]["cluster"]
         for one in found
-        if "dynamic_metadata" in one["match"]
+        if "dynamic_metadata" in one["match"] and "route" in one
     }
     assert leads == {"m": "s0+s1", "sql": "s0+s1"}
 
@@ -293,25 +293,22 @@ def test_what_the_servers_demand_the_proxy_gives() -> None:
         ({"servers": ["llama2-a", "llama2-a"]}, "inf2-llama2", "given more than once"),
         ({}, "gpu-opt350m", "no server has an OpenAI API"),
         ({"keys": False, "requests_per_minute": 5}, "inf2-llama2", "without keys nobody knows who asks"),
+        ({"keys": False, "requests_per_minute_by_model": {"m": 5}}, "inf2-llama2", "without keys nobody knows who asks"),
         ({"namespace": "kube-system"}, "inf2-llama2", "belongs to Kubernetes"),
         ({"replicas": 0}, "inf2-llama2", "1"),
         ({"largest_request_mib": 256}, "inf2-llama2", "END001"),
-        ({"largest_request_mib": 16}, "inf2-llama2", "at least 4395Mi, or largest_request_mib of at most 3"),
-        ({"memory": "394Mi"}, "inf2-llama2", "at least 395Mi"),
+        ({"memory": "255Mi"}, "inf2-llama2", "at least 256Mi, or largest_request_mib of at most 15"),
+        ({"memory": "100Mi"}, "inf2-llama2", "at least 256Mi"),
     ],
 )
 def test_endpoints_that_cannot_be_are_refused(endpoint: dict[str, Any], base: str, words: str) -> None:
     assert any(words in fault for fault in faults({"endpoints": {"chat": endpoint}}, base))
 
 
-@pytest.mark.parametrize(("memory", "mib"), [("395Mi", 1), ("1Gi", 3), ("2Gi", 7), ("4Gi", 14), ("5G", 17)])
-def test_the_largest_request_follows_from_memory(memory: str, mib: int) -> None:
-    """So that two of them are parsed, and others wait, within the memory of the pod."""
-    spec = ModelEndpointSpec(memory=memory)
-    planned = plan.proxy(spec, [Upstream("s", "s.test", 8000, "m")], server_key=False)
-    assert planned.largest_request_bytes == mib << 20
-    assert planned.memory_bytes - (96 << 20) - 2 * 100 * planned.largest_request_bytes >= planned.memory_bytes / 4
-    assert not faults({"endpoints": {"chat": {"memory": memory}}})
+@pytest.mark.parametrize(("memory", "mib"), [("256Mi", 16), ("1Gi", 112), ("2Gi", 240)])
+def test_the_largest_request_has_room_in_memory(memory: str, mib: int) -> None:
+    """So that two of them are passed on, and others wait, within the memory of the pod."""
+    assert not faults({"endpoints": {"chat": {"memory": memory, "largest_request_mib": mib}}})
     assert any("END001" in one for one in faults({"endpoints": {"chat": {"memory": memory, "largest_request_mib": mib + 1}}}))
 
 
@@ -331,6 +328,14 @@ def test_servers_of_a_model_have_the_same_names() -> None:
     assert graph(named_so(**every)).resources
     with pytest.raises(ProgramError, match="leads to llama2-a and to llama2-b"):
         graph(named_so(llama2_a=[model, "short"]))
+
+
+@pytest.mark.thorough
+def test_limits_are_of_models_that_requests_name() -> None:
+    model = stack({})["servers"]["llama2-a"]["model"]["id"]
+    assert graph({"endpoints": {"chat": {"requests_per_minute_by_model": {model: 5}}}}).resources
+    with pytest.raises(ProgramError, match="requests have no such name of a model"):
+        graph({"endpoints": {"chat": {"requests_per_minute_by_model": {"m": 5}}}})
 
 
 @pytest.mark.thorough

@@ -146,7 +146,7 @@ def test_an_endpoint_asks_for_the_key_at_every_path_but_that_of_its_health():
     """So a gateway leads all of its paths out. tests/test_endpoint_proxy.py asks the real Envoy."""
     planned = configuration(Proxy([Upstream("s", "s.test", 8000, "m")], keys_file="/keys/clients.json"))
     api, _ = planned["static_resources"]["listeners"]
-    health, keys, *_ = api["filter_chains"][0]["filters"][0]["typed_config"]["http_filters"]
+    health, _, keys, *_ = api["filter_chains"][0]["filters"][0]["typed_config"]["http_filters"]
     assert health["typed_config"]["headers"] == [{"name": ":path", "string_match": {"exact": HEALTH_PATH}}]
     assert keys["name"] == KEYS_FILTER
     section = {"endpoints": {"chat": {}}, **DOORS["gateway"]}

@@ -116,29 +116,20 @@ def test_its_pods_have_the_sizes_of_the_stack_file() -> None:
 
 
 @pytest.mark.thorough
-def test_it_takes_the_largest_request_in_one_message() -> None:
-    largest = {"largest_request_mib": 30, "memory": "8Gi"}
-    assert (
-        arguments(graph({"endpoints": {"chat": {**PICKED["endpoints"]["chat"], **largest}}}))["grpc-max-recv-msg-size"] == "31Mi"
-    )
-    assert arguments(graph(PICKED))["grpc-max-recv-msg-size"] == "4Mi", "3 MiB follow from the memory of the proxy"
-
-
-@pytest.mark.thorough
 def test_servers_of_one_model_share_a_picker() -> None:
     fronts = [Front(name, 8000, {"a": "b", "server": name}, "/health", OPENAI_PATHS, tells_load=True) for name in ("two", "one")]
-    picker = Picker("chat", "one", "chat", "models", fronts, 16)
+    picker = Picker("chat", "one", "chat", "models", fronts)
     assert picker.selector == "a in (b),server in (one,two)"
 
 
 def test_a_name_leaves_room_for_those_of_pods() -> None:
-    assert len(Picker("e" * 50, "s" * 60, "chat", "models", (), 16).name) <= 63 - len("-0123456789-01234")
+    assert len(Picker("e" * 50, "s" * 60, "chat", "models", ()).name) <= 63 - len("-0123456789-01234")
 
 
 @pytest.mark.thorough
 def test_pickers_of_two_endpoints_never_share_a_name() -> None:
     """Pulumi tells resources apart by type and name: a to b-c is not a-b to c."""
-    assert Picker("a", "b-c", "a", "b-c", (), 16).resource != Picker("a-b", "c", "a-b", "c", (), 16).resource
+    assert Picker("a", "b-c", "a", "b-c", ()).resource != Picker("a-b", "c", "a-b", "c", ()).resource
 
 
 @pytest.mark.thorough

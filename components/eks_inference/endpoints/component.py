@@ -18,7 +18,7 @@ from eks_inference.endpoints import picker as picking
 from eks_inference.endpoints import plan
 from eks_inference.endpoints.picker import Picker
 from eks_inference.endpoints.proxy import Upstream
-from eks_inference.endpoints.spec import ModelEndpointSpec, PickerSpec
+from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.faults import Fault, SpecError
 from eks_inference.kubernetes.front import Front
 from eks_inference.kubernetes.secrets import SecretRef
@@ -86,6 +86,7 @@ class ModelEndpoint(Component):
             *dns_label_faults(name, "an endpoint's name is its namespace's", max_length=_MAX_NAME_LENGTH),
             *_server_faults(servers, kserve or {}),
             *_picker_faults(spec, servers),
+            *_limit_faults(spec, upstreams),
             *_key_faults(spec, keys, server_key),
         ]
         if faults:
@@ -143,7 +144,7 @@ class ModelEndpoint(Component):
         """Creates the pickers. Returns their Services, by which proxies know them, and their Deployments."""
         services: list[pulumi.Resource] = []
         deployments: list[pulumi.Resource] = []
-        wanted = spec.picker or PickerSpec()
+        wanted = spec.picks
         wait = f"{picking.PROGRESS_SECONDS + 60}s"
         for one in pickers:
             name = one.resource
@@ -264,9 +265,7 @@ def _pickers(name: str, spec: ModelEndpointSpec, servers: Mapping[str, Server]) 
     for group in _by_model(servers).values() if spec.spread == "endpoint_picker" else ():
         first = next(iter(group))
         fronts = tuple(one.fronts[0] for one in group.values())
-        found |= dict.fromkeys(
-            group, Picker(name, first, spec.namespace_of(name), group[first].namespace, fronts, spec.largest_mib)
-        )
+        found |= dict.fromkeys(group, Picker(name, first, spec.namespace_of(name), group[first].namespace, fronts))
     return found
 
 
@@ -328,6 +327,12 @@ def _server_faults(servers: Mapping[str, Server], kserve: Mapping[str, Server]) 
     if len(kserve) > 1:
         message = "an endpoint has one server with the KServe API: its paths say nothing of which"
         yield Fault(("kserve",), message, ", ".join(kserve), "one of them", "make an endpoint for each")
+
+
+def _limit_faults(spec: ModelEndpointSpec, upstreams: Sequence[Upstream]) -> Iterator[Fault]:
+    known = dict.fromkeys(name for one in upstreams for name in one.names)
+    for model in spec.requests_per_minute_by_model.keys() - known:
+        yield Fault(("requests_per_minute_by_model", model), "requests have no such name of a model", model, ", ".join(known))
 
 
 def _key_faults(spec: ModelEndpointSpec, keys: Any, server_key: Any) -> Iterator[Fault]:

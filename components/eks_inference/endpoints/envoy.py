@@ -17,6 +17,7 @@ from typing import Any
 
 from eks_inference.endpoints.proxy import (
     ADMIN_CLUSTER,
+    BUFFER_FILTER,
     CLIENT_HEADER,
     CONNECT_SECONDS,
     EXTENSIONS,
@@ -25,24 +26,27 @@ from eks_inference.endpoints.proxy import (
     KEYS_TYPE,
     METADATA,
     METRICS_PATH,
-    PICKED_HEADER,
     PICKER_FILTER,
     PREFIX,
     SERVER_KEY,
+    STATS,
     Proxy,
     address,
+    http_filter,
     seconds,
 )
+from eks_inference.endpoints.refusals import by_client, by_model, replies
 from eks_inference.endpoints.routing import asked_over, clusters, groups, routes, unpicked
 
-_STATS = "endpoint"
 _HEAP = "envoy.resource_monitors.fixed_heap"
 _UPLOAD_SECONDS = 300
 _MOST_CONNECTIONS = 10_000
-_MOST_CLIENTS = 100_000
-"""More than a Secret has keys of."""
-_UNLIMITED = 1_000_000
+_READ = 1 << 16
+_READING = 0.5
+"""Part of the heap for bodies that arrive."""
 _LONGEST_LOGGED = 200
+_ORDERS = ("data-parallel", "encoder", "envoy", "gateway", "kv-cache", "llm-d", "prefiller", "slo", "vllm")
+"""Headers x-…-… that Envoy, llm-d's picker and its sidecar, or vLLM obey (llm-d-router v0.10.0, pkg/; vLLM 0.30.0)."""
 _LONGEST_ANSWER = 1 << 20
 """Of those that the proxy gives itself. Envoy's own limit (4096 bytes) refuses the list of some fifty models."""
 
@@ -50,7 +54,6 @@ _LONGEST_ANSWER = 1 << 20
 def configuration(proxy: Proxy) -> dict[str, Any]:
     """Returns the bootstrap configuration of Envoy."""
     heap = proxy.memory_bytes * 3 // 4  # the rest is for what no allocator counts: binary, stacks of threads
-    reads = round(min(proxy.reading_bytes / heap, 0.5), 3)
     return {
         "node": {"id": "endpoint", "cluster": "endpoint"},
         "admin": {"address": address("127.0.0.1", proxy.admin_port), "ignore_global_conn_limit": True},
@@ -80,12 +83,12 @@ def configuration(proxy: Proxy) -> dict[str, Any]:
                     # Over HTTP/2, bodies that wait are dropped. What is kept of an answer that flows is less than each of them.
                     "name": "envoy.overload_actions.reset_high_memory_stream",
                     "triggers": [
-                        {"name": _HEAP, "scaled": {"scaling_threshold": reads, "saturation_threshold": round(reads + 0.01, 3)}}
+                        {"name": _HEAP, "scaled": {"scaling_threshold": _READING, "saturation_threshold": _READING + 0.01}}
                     ],
                 },
             ],
-            # Nothing more is read over HTTP/1 then, so answers flow on. The rest is for bodies that are being parsed.
-            "loadshed_points": [_from_heap("load_shed_points.http1_server_abort_dispatch", reads)],
+            # Nothing more is read over HTTP/1 then, so answers flow on. The rest is for bodies that are passed on.
+            "loadshed_points": [_from_heap("load_shed_points.http1_server_abort_dispatch", _READING)],
         },
         "static_resources": {"listeners": [_api(proxy), _health(proxy)], "clusters": [*clusters(proxy), _admin(proxy)]},
     }
@@ -108,11 +111,11 @@ def _api(proxy: Proxy) -> dict[str, Any]:
     return {
         "name": "api",
         "address": address(proxy.address, proxy.api_port),
-        # The body is read whole to find the model: this is the largest one.
-        "per_connection_buffer_limit_bytes": proxy.largest_request_bytes,
+        # So much is read at once, so a large body holds up nobody's answer.
+        "per_connection_buffer_limit_bytes": _READ,
         "filter_chains": [
             _http(
-                _STATS,
+                STATS,
                 virtual_hosts=[host],
                 longest_answer=_LONGEST_ANSWER,
                 filters=list(_filters(proxy)),
@@ -128,12 +131,12 @@ def _api(proxy: Proxy) -> dict[str, Any]:
                 normalize_path=True,
                 merge_slashes=True,
                 path_with_escaped_slashes_action="REJECT_REQUEST",
-                # Whichever pod a client names, a picker does.
-                **_without_picks(proxy),
+                early_header_mutation_extensions=[_without_orders()],
                 # The address of the client as the load balancer saw it.
                 use_remote_address=True,
                 xff_num_trusted_hops=1,
                 access_log=[_access_log()],
+                local_reply_config=replies(),
             )
         ],
     }
@@ -155,7 +158,7 @@ def _http(
                         "virtual_hosts": virtual_hosts,
                         **({"max_direct_response_body_size_bytes": longest_answer} if longest_answer else {}),
                     },
-                    "http_filters": [*filters, _filter("router", "router.v3.Router")],
+                    "http_filters": [*filters, http_filter("router", "router.v3.Router")],
                     **fields,
                 },
             }
@@ -163,46 +166,26 @@ def _http(
     }
 
 
-def _filter(name: str, type_: str, **fields: Any) -> dict[str, Any]:
-    full = name if "." in name else f"envoy.filters.http.{name}"
-    return {"name": full, "typed_config": {"@type": f"{EXTENSIONS}.filters.http.{type_}", **fields}}
-
-
 def _filters(proxy: Proxy) -> Iterator[dict[str, Any]]:
     # A load balancer asks at the port of requests, and has no key.
     yield _health_check()
     if proxy.keys_file:
+        yield _lua("bearer")
         yield {"name": KEYS_FILTER, "config_discovery": _watched(proxy.keys_file) | {"type_urls": [KEYS_TYPE]}}
     if proxy.requests_per_minute and proxy.keys_file:
-        bucket = {"max_tokens": proxy.requests_per_minute, "tokens_per_fill": proxy.requests_per_minute, "fill_interval": "60s"}
-        everyone = {"default_value": {"numerator": 100, "denominator": "HUNDRED"}}
-        yield _filter(
-            "local_ratelimit",
-            "local_ratelimit.v3.LocalRateLimit",
-            stat_prefix=_STATS,
-            # Of each client, whose name is no value here: a bucket for every value that comes.
-            rate_limits=[{"actions": [{"request_headers": {"header_name": CLIENT_HEADER, "descriptor_key": "client"}}]}],
-            descriptors=[{"entries": [{"key": "client"}], "token_bucket": bucket}],
-            token_bucket={"max_tokens": _UNLIMITED, "tokens_per_fill": _UNLIMITED, "fill_interval": "1s"},
-            # By default the buckets of the last 20 clients are kept, and one that is made anew is full.
-            max_dynamic_descriptors=_MOST_CLIENTS,
-            always_consume_default_token_bucket=False,
-            filter_enabled=everyone,
-            filter_enforced=everyone,
-        )
+        yield by_client(proxy.requests_per_minute)
     if any(one.model for one in proxy.upstreams):
-        rules = [{"selectors": [{"key": "model"}], "on_present": {"metadata_namespace": METADATA, "key": "model"}}]
-        yield _filter(
-            "json_to_metadata",
-            "json_to_metadata.v3.JsonToMetadata",
-            request_rules={"rules": rules, "allow_content_types_regex": {"regex": "(?i)application/json.*"}},
-        )
+        yield _lua("request")
+        # The model decides where a request goes, so it waits until its body is whole.
+        yield {**http_filter(BUFFER_FILTER, "buffer.v3.Buffer", max_request_bytes=proxy.largest_request_bytes), "disabled": True}
         if proxy.spread == "prefixes":
-            yield from _beginnings()
+            yield _beginning()
+        if proxy.requests_per_model and proxy.keys_file:
+            yield by_model(proxy.requests_per_model)
         yield from _pickers(proxy)
     if proxy.server_key_file:
         config = {"name": SERVER_KEY, "sds_config": _watched(proxy.server_key_file)["config_source"]}
-        yield _filter(
+        yield http_filter(
             "credential_injector",
             "credential_injector.v3.CredentialInjector",
             overwrite=True,
@@ -216,26 +199,27 @@ def _filters(proxy: Proxy) -> Iterator[dict[str, Any]]:
         )
 
 
-def _beginnings() -> Iterator[dict[str, Any]]:
-    """Says how a conversation begins, in a form by which routes choose a pod and which no server sees."""
-    code = files("eks_inference.endpoints").joinpath("assets", "prefix.lua").read_text("utf-8")
-    yield _filter("lua", "lua.v3.Lua", default_source_code={"inline_string": code})
+def _lua(script: str) -> dict[str, Any]:
+    code = files("eks_inference.endpoints").joinpath("assets", f"{script}.lua").read_text("utf-8")
+    return http_filter("lua", "lua.v3.Lua", default_source_code={"inline_string": code})
+
+
+def _beginning() -> dict[str, Any]:
+    """Has routes choose a pod by how a conversation begins, in a form that no server sees."""
     value = {"text_format_source": {"inline_string": f"%DYNAMIC_METADATA({METADATA}:{PREFIX})%"}, "omit_empty_values": True}
     state = {"object_key": PREFIX, "factory_key": "envoy.hashable_string", "format_string": value, "skip_if_empty": True}
-    yield _filter("set_filter_state", "set_filter_state.v3.Config", on_request_headers=[state])
+    return http_filter("set_filter_state", "set_filter_state.v3.Config", on_request_headers=[state])
 
 
-def _without_picks(proxy: Proxy) -> dict[str, Any]:
-    if not proxy.picks:
-        return {}
-    removed = {
+def _without_orders() -> dict[str, Any]:
+    """Removes what a client would have Envoy, a picker or an engine do: name a pod or another model, jump the queue, retry."""
+    return {
         "name": "envoy.http.early_header_mutation.header_mutation",
         "typed_config": {
             "@type": f"{EXTENSIONS}.http.early_header_mutation.header_mutation.v3.HeaderMutation",
-            "mutations": [{"remove": PICKED_HEADER}],
+            "mutations": [{"remove_on_match": {"key_matcher": {"prefix": f"x-{one}-"}}} for one in _ORDERS],
         },
     }
-    return {"early_header_mutation_extensions": [removed]}
 
 
 def _pickers(proxy: Proxy) -> Iterator[dict[str, Any]]:
@@ -246,7 +230,7 @@ def _pickers(proxy: Proxy) -> Iterator[dict[str, Any]]:
     first = next((group for group in groups(proxy.upstreams) if group[0].picker), None)
     if not first:
         return
-    yield _filter(
+    yield http_filter(
         PICKER_FILTER,
         "ext_proc.v3.ExternalProcessor",
         grpc_service=asked_over(first),
@@ -322,7 +306,7 @@ def _health(proxy: Proxy) -> dict[str, Any]:
 def _health_check() -> dict[str, Any]:
     """Answers whether the pod takes requests: it does until it goes."""
     path = {"name": ":path", "string_match": {"exact": HEALTH_PATH}}
-    return _filter("health_check", "health_check.v3.HealthCheck", pass_through_mode=False, headers=[path])
+    return http_filter("health_check", "health_check.v3.HealthCheck", pass_through_mode=False, headers=[path])
 
 
 def _admin(proxy: Proxy) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eks_inference.aws.naming import shortened
-from eks_inference.endpoints.proxy import ENDPOINT_LABEL, ENDPOINT_NAME, PICKER_PORT
+from eks_inference.endpoints.proxy import ENDPOINT_LABEL, ENDPOINT_NAME, PICKED_BYTES, PICKER_PORT
 from eks_inference.endpoints.spec import PickerSpec
 from eks_inference.kubernetes.front import Front
 from eks_inference.kubernetes.network_policy import DNS, HTTPS, allow_from, allow_to, network_policy, pods
@@ -25,6 +25,11 @@ from eks_inference.serving.protection import from_prometheus
 METRICS_NAME = "metrics"
 PROGRESS_SECONDS = 600
 """For an image pull on a small node."""
+
+IDLE_MIB = 64
+PARSED = 105
+"""Memory of a picker without requests, and of a request that it parses, as a multiple of its size: for a list of objects with one
+number. Measured with Go 1.26 (encoding/json), into a map and into types of its own, as llm-d-router v0.10.0 parses a request."""
 
 _METRICS_PORT = 9090
 _HEALTH_PORT = 9003
@@ -48,7 +53,6 @@ class Picker:
     """Its own namespace: that of the endpoint."""
     namespace: str
     fronts: Sequence[Front]
-    largest_request_mib: int
 
     @property
     def resource(self) -> str:
@@ -87,6 +91,11 @@ def why_not(model: str, servers: Mapping[str, tuple[str, bool]]) -> Iterator[tup
         yield f"a picker watches the pods of one namespace, and {model} has several", given
 
 
+def picks_at_once(memory_bytes: int, proxies: int) -> int:
+    """Returns how many requests each proxy may have a picker with so much memory read at the same time."""
+    return int((memory_bytes * 3 / 4 - (IDLE_MIB << 20)) / (PARSED * PICKED_BYTES * proxies))
+
+
 def labels(picker: Picker) -> dict[str, str]:
     """Returns the labels of the pods, which are also their selector."""
     return {**of_endpoint(picker.endpoint), "eks-inference/picker": picker.name}
@@ -115,8 +124,6 @@ def arguments(picker: Picker) -> list[str]:
         f"--grpc-port={PICKER_PORT}",
         f"--grpc-health-port={_HEALTH_PORT}",
         f"--metrics-port={_METRICS_PORT}",
-        # The proxy sends a request in one message. By default, one of more than 4 MiB is refused.
-        f"--grpc-max-recv-msg-size={picker.largest_request_mib + 1}Mi",
         # Without it, the port that the proxy asks at does not tell whether it answers.
         "--health-checking=true",
         f"--drain-timeout={_DRAIN_SECONDS}s",

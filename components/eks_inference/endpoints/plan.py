@@ -12,6 +12,7 @@ from typing import Any
 from eks_inference.aws.naming import shortened
 from eks_inference.endpoints.envoy import configuration
 from eks_inference.endpoints.keys import KEYS_FILE, SERVER_KEY_FILE
+from eks_inference.endpoints.picker import picks_at_once
 from eks_inference.endpoints.proxy import (
     ADMIN_PORT,
     API_PORT,
@@ -68,8 +69,10 @@ def proxy(spec: ModelEndpointSpec, upstreams: Sequence[Upstream], *, server_key:
         concurrent_requests=part(spec.concurrent_requests),
         spread=spec.spread,
         silence_seconds=spec.longest_silence_seconds,
-        largest_request_bytes=spec.largest_mib << 20,
+        largest_request_bytes=spec.largest_request_mib << 20,
         memory_bytes=int(amount(spec.memory)),
+        requests_per_model={model: ceil(most / spec.replicas) for model, most in spec.requests_per_minute_by_model.items()},
+        picks_at_once=picks_at_once(int(amount(spec.picks.memory)), spec.replicas),
     )
 
 

@@ -1,7 +1,7 @@
 """What the proxy of an endpoint does, as data: its servers, limits, ports and paths. Pure; no pulumi."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, Literal
 
@@ -25,24 +25,23 @@ ADMIN_PORT = 9901
 """Of the pod's loopback address only: whoever reaches it may stop the proxy."""
 
 WORKERS = 2
-"""Threads of a proxy: so many requests are parsed at once."""
+"""Threads of a proxy."""
 IDLE_MIB = 96
-PARSED = 100
-"""Memory of a proxy without requests, and of a request that is parsed to find its model, as a multiple of its size. Measured with
-Envoy 1.40.0 (json_to_metadata), which makes a node of each value: 69 MiB; 92 for a list of numbers of one digit, 100 for one that
-has just outgrown its place, and 7 for one long text."""
-_PARSING = 3 / 4
-"""Part of the memory for idling and parsing. The rest is for connections and for bodies that wait."""
+HELD = 3
+"""Memory of a proxy without requests, and of a request that is read and passed on, as a multiple of its size, whatever is in it.
+Measured with Envoy 1.40.0: 69 MiB; 2.2 for one request of 16 MiB, of which a copy is kept in case a pod refuses it."""
+_PASSING = 3 / 4
+"""Part of the memory for idling, and for a request on each thread. The rest is for connections and for bodies that wait."""
 
 
 def largest_request_mib(memory_bytes: int) -> int:
-    """Returns the largest request for which a proxy with so much memory has room, in whole MiB; 1 also where there is none."""
-    return max(1, int(memory_bytes * _PARSING / (1 << 20) - IDLE_MIB) // (WORKERS * PARSED))
+    """Returns the largest request for which a proxy with so much memory has room, in whole MiB."""
+    return int(memory_bytes * _PASSING / (1 << 20) - IDLE_MIB) // (WORKERS * HELD)
 
 
 def needed_mib(largest_mib: int) -> int:
     """Returns the memory, in MiB, for requests of up to this size."""
-    return ceil((IDLE_MIB + WORKERS * PARSED * largest_mib) / _PARSING)
+    return ceil((IDLE_MIB + WORKERS * HELD * largest_mib) / _PASSING)
 
 
 HEALTH_PATH = "/ready"
@@ -54,12 +53,15 @@ CLIENT_HEADER = "x-endpoint-client"
 
 PICKED_HEADER = "x-gateway-destination-endpoint"
 """By which a picker names pods, as address and port (Gateway API Inference Extension, endpoint picker protocol)."""
+PICKED_BYTES = 1 << 19
+"""The largest request that a picker reads, some 130,000 tokens of a text. It makes a tree of it."""
 PICKER_PORT = 9002
 """At which a picker is asked."""
 PICKER_SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 """The service of gRPC by which it is asked."""
 
 KEYS_FILTER = "envoy.filters.http.api_key_auth"
+BUFFER_FILTER = "envoy.filters.http.buffer"
 PICKER_FILTER = "envoy.filters.http.ext_proc"
 SERVER_KEY = "server-key"
 """Names of filters, and of what Envoy reads from the files ``keys.py`` writes."""
@@ -76,6 +78,8 @@ KSERVE_METHODS = (
 """Paths of the KServe v2 API that are passed on, over HTTP and gRPC, in several patterns because Envoy bounds the size of each.
 Triton serves others there, too, that change the server: it loads models, maps shared memory, and writes traces and logs."""
 
+STATS = "endpoint"
+"""Begins the names of metrics about requests."""
 EXTENSIONS = "type.googleapis.com/envoy.extensions"
 KEYS_TYPE = f"{EXTENSIONS}.filters.http.api_key_auth.v3.ApiKeyAuth"
 METADATA = "openai"
@@ -118,10 +122,12 @@ class Proxy:
     server_key_file: str | None = None
     """Where the key is that servers demand; None: they demand none."""
     requests_per_minute: int | None = None
+    requests_per_model: Mapping[str, int] = field(default_factory=dict)
+    """Of each client, by the model's name."""
     concurrent_requests: int | None = None
     spread: Spread = "least_requests"
     silence_seconds: int = 600
-    largest_request_bytes: int = 3 << 20
+    largest_request_bytes: int = 16 << 20
     memory_bytes: int = 1 << 30
     """Memory limit of the pod."""
     address: str = "0.0.0.0"
@@ -129,12 +135,8 @@ class Proxy:
     health_port: int = HEALTH_PORT
     admin_port: int = ADMIN_PORT
 
-    @property
-    def reading_bytes(self) -> int:
-        """Memory for connections and for bodies that wait, beside as many of the largest as are parsed at once."""
-        parsed = self.largest_request_bytes if any(one.model for one in self.upstreams) else 0
-        parsing = (IDLE_MIB << 20) + WORKERS * PARSED * parsed
-        return max(self.memory_bytes - parsing, int(self.memory_bytes * (1 - _PARSING)))
+    picks_at_once: int = 1
+    """Requests that a picker may read at the same time; the others go to the pod with the fewest."""
 
     @property
     def picks(self) -> bool:
@@ -145,6 +147,12 @@ class Proxy:
 def address(host: str, port: int) -> dict[str, Any]:
     """Returns an address as Envoy has it."""
     return {"socket_address": {"address": host, "port_value": port}}
+
+
+def http_filter(name: str, type_: str, **fields: Any) -> dict[str, Any]:
+    """Returns a filter of requests as Envoy has it."""
+    full = name if "." in name else f"envoy.filters.http.{name}"
+    return {"name": full, "typed_config": {"@type": f"{EXTENSIONS}.filters.http.{type_}", **fields}}
 
 
 def seconds(count: int) -> str:

@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from eks_inference.endpoints.proxy import (
+    BUFFER_FILTER,
     CONNECT_SECONDS,
     EXTENSIONS,
     KSERVE_METHODS,
     KSERVE_PATHS,
     METADATA,
+    PICKED_BYTES,
     PICKED_HEADER,
     PICKER_FILTER,
     PICKER_PORT,
@@ -24,6 +26,7 @@ from eks_inference.endpoints.proxy import (
     address,
     seconds,
 )
+from eks_inference.endpoints.refusals import error
 from eks_inference.serving.paths import ASKING_PATHS, MODELS_PATH
 
 _LEAST_REQUESTS = {
@@ -80,26 +83,33 @@ _BY_DNS = {
 def routes(proxy: Proxy) -> Iterator[dict[str, Any]]:
     models = {name: group for group in groups(proxy.upstreams) for name in group[0].names}
     if models:
-        listed = [{"id": model, "object": "model", "owned_by": "endpoint"} for model in models]
+        # Clients demand a time; nobody knows when a model was made.
+        listed = [{"id": model, "object": "model", "created": 0, "owned_by": "endpoint"} for model in models]
         yield {"match": {"path": MODELS_PATH}, **_answer(200, {"object": "list", "data": listed})}
     for model, group in models.items():
-        for path in ASKING_PATHS:
-            asked = {"filter": METADATA, "path": [{"key": "model"}], "value": {"string_match": {"exact": model}}}
-            yield {"match": {"path": path, "dynamic_metadata": [asked]}, **_to(_name(group), proxy), **_picked(group)}
+        named, there = _says("model", {"string_match": {"exact": model}}), _to(_name(group), proxy)
+        ways = [(named, there)]
+        if group[0].picker:
+            small = _says("bytes", {"double_match": {"range": {"start": 0, "end": PICKED_BYTES}}})
+            ways.insert(0, ([*named, *small], {**there, **_for_pickers(overrides={"grpc_service": asked_over(group)})}))
+        yield from ({"match": {"path": path, "dynamic_metadata": says}, **way} for says, way in ways for path in ASKING_PATHS)
     for one in proxy.upstreams:
         if not one.model:
             ways = [(pattern, one.name) for pattern in KSERVE_PATHS]
             ways += [(pattern, _grpc(one)) for pattern in KSERVE_METHODS if one.grpc_port]
             yield from ({"match": {"safe_regex": {"regex": pattern}}, **_to(cluster, proxy)} for pattern, cluster in ways)
     for path in ASKING_PATHS if models else ():
-        told = f"the field model of the request names no model that is served here, or it is no JSON; served: {', '.join(models)}"
-        yield {"match": {"path": path}, **_answer(404, _error(told, "model_not_found"))}
-    yield {"match": {"prefix": "/"}, **_answer(404, _error("there is nothing at this path", "not_found"))}
+        told = f"the field model of the request names no model that is served here; served: {', '.join(models)}"
+        named = {"match": {"path": path, "dynamic_metadata": _says("model", {"present_match": True})}}
+        yield {**named, **_answer(404, error(told, "model_not_found"))}
+        told = "the body is no JSON object with a text in the field model, or Content-Type is not application/json"
+        yield {"match": {"path": path}, **_answer(400, error(told, "invalid_request")), **_whole(proxy)}
+    yield {"match": {"prefix": "/"}, **_answer(404, error("there is nothing at this path", "not_found"))}
 
 
-def _error(message: str, code: str) -> dict[str, Any]:
-    """An error as clients of the OpenAI API read it."""
-    return {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}
+def _says(key: str, value: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What has to have been read of a request."""
+    return [{"filter": METADATA, "path": [{"key": key}], "value": value}]
 
 
 def _answer(status: int, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,16 +139,18 @@ def _to(cluster: str, proxy: Proxy) -> dict[str, Any]:
     }
 
 
-def _picked(group: Sequence[Upstream]) -> dict[str, Any]:
-    """Asks the picker of the model, if it has one."""
-    if not group[0].picker:
-        return {}
-    return _for_pickers(overrides={"grpc_service": asked_over(group)})
-
-
 def asked_over(group: Sequence[Upstream]) -> dict[str, Any]:
     """Returns how the picker of a model is asked."""
     return {"envoy_grpc": {"cluster_name": f"{_name(group)}/picker"}}
+
+
+def _whole(proxy: Proxy) -> dict[str, Any]:
+    """Waits for the whole body. It is the route of each request until its model is known."""
+    buffered = {
+        "@type": f"{EXTENSIONS}.filters.http.buffer.v3.BufferPerRoute",
+        "buffer": {"max_request_bytes": proxy.largest_request_bytes},
+    }
+    return {"typed_per_filter_config": {BUFFER_FILTER: buffered}}
 
 
 def unpicked(proxy: Proxy) -> dict[str, Any]:
@@ -186,7 +198,7 @@ def clusters(proxy: Proxy) -> Iterator[dict[str, Any]]:
         places = [(one.host, one.port) for one in group]
         yield _cluster(_name(group), places, proxy, hashed=hashed, picked=bool(group[0].picker), protocol=_HTTP1)
         if group[0].picker:
-            yield _picker(group)
+            yield _picker(group, proxy.picks_at_once)
         for one in group:
             if one.grpc_port:
                 there = [(one.host, one.grpc_port)]
@@ -235,12 +247,14 @@ def _cluster(
     }
 
 
-def _picker(group: Sequence[Upstream]) -> dict[str, Any]:
+def _picker(group: Sequence[Upstream], most: int) -> dict[str, Any]:
     name = asked_over(group)["envoy_grpc"]["cluster_name"]
     return {
         "name": name,
         "cluster_type": _BY_DNS,
         "connect_timeout": "1s",
+        # As many as it has memory for. One that waits for a connection could no longer do without a pick, so others do not wait.
+        "circuit_breakers": {"thresholds": [{"max_requests": most, "max_pending_requests": 1}]},
         # Nothing is asked of a picker that is known to be away: requests go on without a pick. One that Envoy asks has to answer,
         # as the request is then on its way to it.
         "health_checks": [

@@ -1,36 +1,33 @@
 """Rules about endpoints. Ids END…"""
 
 from collections.abc import Iterator
+from math import ceil
 
+from eks_inference.endpoints import picker
 from eks_inference.endpoints.facts import EndpointFacts
-from eks_inference.endpoints.picker import why_not
-from eks_inference.endpoints.proxy import IDLE_MIB, PARSED, WORKERS, largest_request_mib, needed_mib
+from eks_inference.endpoints.proxy import HELD, IDLE_MIB, PICKED_BYTES, WORKERS, largest_request_mib, needed_mib
 from eks_inference.quantity import amount
 from eks_inference.rules import Judgement, rule
 
 
 @rule(
     "END001",
-    "A proxy has the memory to parse the largest requests.",
-    fix="raise memory, or lower largest_request_mib or leave it out",
-    source=f"measured with Envoy 1.40.0 (json_to_metadata): {IDLE_MIB} MiB, and on each of {WORKERS} threads up to {PARSED} "
-    "times the request that it parses, for a list of numbers of one digit; a quarter of the memory is for connections and bodies "
-    "that wait",
+    "A proxy has the memory for the largest requests.",
+    fix="raise memory, or lower largest_request_mib",
+    source=f"measured with Envoy 1.40.0: {IDLE_MIB} MiB, and on each of {WORKERS} threads {HELD} times the request that it "
+    "passes on, whatever is in it; a quarter of the memory is for connections and bodies that wait",
 )
-def parses_the_largest(endpoint: EndpointFacts) -> Iterator[Judgement]:
+def holds_the_largest(endpoint: EndpointFacts) -> Iterator[Judgement]:
     spec, given = endpoint.spec, int(amount(endpoint.spec.memory))
     if not any(server.model for server in endpoint.servers.values()):
-        return  # paths name the models of the KServe API, and nothing is parsed
-    largest = spec.largest_mib
-    needed, most = needed_mib(largest), largest_request_mib(given)
-    asked = f"largest_request_mib: {largest}" if spec.largest_request_mib else "the smallest that there is, 1 MiB"
-    lower = f", or largest_request_mib of at most {most}" if most < largest else ""
+        return  # paths name the models of the KServe API, and nothing is held
+    largest, most = spec.largest_request_mib, largest_request_mib(given)
+    needed = needed_mib(largest)
+    lower = f", or largest_request_mib of at most {most}" if most > 0 else ""
     yield Judgement(
         holds=given >= needed << 20,
         path=endpoint.at("memory"),
-        working=(
-            f"({IDLE_MIB} + {WORKERS} x {PARSED} x {largest} MiB) / 0.75 = {needed} MiB; memory: {given >> 20} MiB ({asked})",
-        ),
+        working=(f"({IDLE_MIB} + {WORKERS} x {HELD} x {largest} MiB) / 0.75 = {needed} MiB; memory: {given >> 20} MiB",),
         message="two of the largest requests at once get the pod killed, with the answers of all others",
         given=spec.memory,
         allowed=f"at least {needed}Mi{lower}",
@@ -91,7 +88,7 @@ def a_picker_can_watch(endpoint: EndpointFacts) -> Iterator[Judgement]:
         if server.model:
             models.setdefault(server.model, {})[name] = (server.namespace, server.tells_load)
     for model, servers in models.items():
-        found = list(why_not(model, servers))
+        found = list(picker.why_not(model, servers))
         yield Judgement(
             holds=not found,
             path=endpoint.at("spread"),
@@ -103,3 +100,26 @@ def a_picker_can_watch(endpoint: EndpointFacts) -> Iterator[Judgement]:
             given="endpoint_picker",
             allowed="prefixes, least_requests, sessions",
         )
+
+
+@rule(
+    "END005",
+    "An endpoint picker has the memory to parse what the proxies send it.",
+    fix="raise memory of the picker, or lower replicas of the endpoint",
+    source=f"measured with Go 1.26: {picker.IDLE_MIB} MiB, and {picker.PARSED} times each request, of which none has more than "
+    f"{PICKED_BYTES >> 10} KiB; a quarter of the memory is for garbage and what it remembers",
+)
+def a_picker_has_memory(endpoint: EndpointFacts) -> Iterator[Judgement]:
+    spec = endpoint.spec
+    if spec.spread != "endpoint_picker":
+        return
+    most = picker.picks_at_once(int(amount(spec.picks.memory)), spec.replicas)
+    needed = ceil((picker.IDLE_MIB + picker.PARSED * spec.replicas * PICKED_BYTES / (1 << 20)) * 4 / 3)
+    yield Judgement(
+        holds=most >= 1,
+        path=(*endpoint.at("picker"), "memory"),
+        working=(f"{spec.picks.memory}: each of {spec.replicas} proxies may have it read {most} requests at once",),
+        message="a request from each proxy at once gets the picker killed",
+        given=spec.picks.memory,
+        allowed=f"at least {needed}Mi",
+    )

@@ -1,14 +1,13 @@
 """The settings of an endpoint: one address for the models of several servers."""
 
 import operator
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from eks_inference.endpoints.proxy import Spread, largest_request_mib
+from eks_inference.endpoints.proxy import Spread
 from eks_inference.images.spec import PinnedImage
 from eks_inference.pools.spec import Distinct, LabelKey, LabelValue
-from eks_inference.quantity import amount
 from eks_inference.spec import Cpu, Memory, Namespace, ResourceName, Spec
 
 LONGEST_SILENCE_SECONDS = 600
@@ -52,6 +51,11 @@ class ModelEndpointSpec(Spec):
         description="Most requests a minute of each client; the others are answered with status 429. Every pod of the proxy "
         "counts for itself and gets an equal part. Absent: no limit. Needs keys.",
     )
+    requests_per_minute_by_model: dict[str, Annotated[int, Field(ge=1, le=1_000_000)]] = Field(
+        default_factory=dict,
+        description="Most requests a minute of each client for a model, by the name that requests have; beside "
+        "requests_per_minute, and counted as it is. Needs keys.",
+    )
     concurrent_requests: int | None = Field(
         default=None,
         ge=1,
@@ -84,12 +88,12 @@ class ModelEndpointSpec(Spec):
         le=7200,
         description="How long a pod of the proxy that goes waits for answers that began, in seconds.",
     )
-    largest_request_mib: int | None = Field(
-        default=None,
+    largest_request_mib: int = Field(
+        default=16,
         ge=1,
         le=256,
-        description="Largest request in MiB. The proxy reads a request whole to find its model, which takes up to 100 times its "
-        "size of memory (END001). Absent: what memory has room for, in whole MiB: 3 with 1Gi, 7 with 2Gi, 14 with 4Gi.",
+        description="Largest request in MiB. The proxy reads a request whole to find its model, which takes up to 3 times its "
+        "size of memory (END001).",
     )
     cpu: Cpu = Field(default="500m", description="CPU request of a pod of the proxy. There is no limit.")
     memory: Memory = Field(default="1Gi", description="Memory request and limit of a pod of the proxy.")
@@ -109,16 +113,16 @@ class ModelEndpointSpec(Spec):
 
     @model_validator(mode="after")
     def _clients_are_known(self) -> Self:
-        if self.requests_per_minute and not self.keys:
+        if (self.requests_per_minute or self.requests_per_minute_by_model) and not self.keys:
             raise ValueError("requests_per_minute is of each client, and without keys nobody knows who asks: say keys: true")
         if self.picker and self.spread != "endpoint_picker":
             raise ValueError("picker is about the pods that pick, and there are none: say spread: endpoint_picker")
         return self
 
     @property
-    def largest_mib(self) -> int:
-        """The largest request in MiB."""
-        return self.largest_request_mib or largest_request_mib(int(amount(self.memory)))
+    def picks(self) -> PickerSpec:
+        """The pods that pick, if there are any."""
+        return self.picker or PickerSpec()
 
     def namespace_of(self, name: str) -> str:
         """Returns the namespace of the endpoint ``name``."""

@@ -13,6 +13,7 @@ ASKING_PATHS = (
     "/v1/completions",
     "/v1/responses",
     "/v1/messages",
+    "/v1/messages/count_tokens",
     "/v1/embeddings",
     "/v1/score",
     "/v1/rerank",

@@ -22,4 +22,5 @@ VECTORS = {
     "END002": Vector(endpoint, lambda: endpoint(longest_silence_seconds=60), "longer than 60 s are cut"),
     "END003": Vector(endpoint, lambda: endpoint(limited=False), "any pod of the cluster reaches a"),
     "END004": Vector(picked, lambda: picked(tells_load=False), "a shows clients no such pods"),
+    "END005": Vector(picked, lambda: picked(picker={"memory": "256Mi"}, replicas=4), "gets the picker killed"),
 }
