@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from typing import Literal, TypedDict
 
 import pulumi
@@ -20,6 +21,9 @@ from eks_inference.observability.handle import Metrics
 from eks_inference.placement import Placement
 from eks_inference.serving.handle import Server
 from eks_inference.stack.spec import StackSpec
+
+ONLY_CLIENT = "serving"
+"""Name of the client that has the key of the servers, where the secret endpointKeys names none."""
 
 
 class OnCorePool(TypedDict):
@@ -39,11 +43,19 @@ def build_endpoints(
     server_key: pulumi.Input[str] | None,
     on_core: OnCorePool,
 ) -> dict[str, ModelEndpoint]:
-    """Builds the addresses of several models, and makes Prometheus scrape them. ``keys`` is the JSON of ``parsed_keys``.
+    """Builds the addresses of several models, and makes Prometheus scrape them. ``keys`` is the JSON of ``parsed_keys``; without
+    it clients use the ``server_key``.
 
     Raises ``SpecError`` as the component does, with paths from the stack.
     """
     found: dict[str, ModelEndpoint] = {}
+    clients = None
+    if keys is not None:
+        clients = pulumi.Output.from_input(keys).apply(_told("endpointKeys", parsed_keys))
+    elif server_key is not None:
+        clients = pulumi.Output.from_input(server_key).apply(
+            _told("servingApiKey", lambda key: parsed_keys(json.dumps({ONLY_CLIENT: key})))
+        )
 
     def behind(endpoint: str, api: Literal["openai", "kserve"]) -> dict[str, Server]:
         return {server: servers[server] for server in spec.behind(endpoint) if server in spec.servers_with(api)}
@@ -55,7 +67,7 @@ def build_endpoints(
                 wanted,
                 servers=behind(name, "openai"),
                 kserve=behind(name, "kserve"),
-                keys=None if keys is None or not wanted.keys else pulumi.Output.from_input(keys).apply(_keys),
+                keys=clients if wanted.keys else None,
                 server_key=server_key,
                 **on_core,
             )
@@ -76,7 +88,7 @@ def build_gateway(
 
     Raises ``SpecError`` as the components do, with paths from the stack.
     """
-    targets = {route.target: targets[route.target] for route in spec.routes}
+    targets = {route.target: targets[spec.leading_to(route.target) or route.target] for route in spec.routes}
     if spec.gateway_api:
         with faults_under("gateway_api"):
             options, cluster = on_core["opts"], on_core["cluster"]
@@ -101,10 +113,14 @@ def build_gateway(
         )
 
 
-def _keys(text: str) -> Mapping[str, str]:
-    """The keys of clients, which only a deployment knows: its fault comes without a traceback."""
-    try:
-        return parsed_keys(text)
-    except SpecError as error:
-        told = "\n".join(fault.render() for fault in error.faults)
-        raise pulumi.RunError(f"the secret eks-inference:endpointKeys cannot be used:\n{told}") from None
+def _told(secret: str, read: Callable[[str], Mapping[str, str]]) -> Callable[[str], Mapping[str, str]]:
+    """Reads keys of clients, which only a deployment knows: their fault comes without a traceback."""
+
+    def keys(text: str) -> Mapping[str, str]:
+        try:
+            return read(text)
+        except SpecError as error:
+            told = "\n".join(fault.render() for fault in error.faults)
+            raise pulumi.RunError(f"the secret eks-inference:{secret} cannot be used:\n{told}") from None
+
+    return keys

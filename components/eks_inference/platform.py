@@ -136,7 +136,7 @@ class InferencePlatform(Component):
         web_ui: OpenWebUI | None = clients["web_ui"]
         self.gateway = build_gateway(
             spec,
-            {**self.servers, **self.endpoints, **({WEB_UI: web_ui} if web_ui else {})},
+            {**self.endpoints, **({WEB_UI: web_ui} if web_ui else {})},
             network=self.network,
             client_secret=gateway_client_secret,
             on_core=self._on_core,
