@@ -58,11 +58,11 @@ def with_hosts(count: int) -> GatewayFacts:
     return gateway({name: routed() for name in names}, routes={name: {"host": f"{name}.example.com"} for name in names})
 
 
-def of_gateway(routed_to: dict[str, Any] | None = None, *, keys: bool = True) -> GatewayApiFacts:
+def of_gateway(routed_to: dict[str, Any] | None = None, *, asks: bool = True) -> GatewayApiFacts:
     """Returns routes of a Gateway to two endpoints of Triton servers, by default each at a path of its own."""
     keys = {"gateway": "shared", "namespace": "gateways", "host": "models.example.com", "from_namespaces": ["gateways"]}
     spec = GatewayApiSpec.model_validate({**keys, "routes": routed_to or {}})
-    behind = {name: routed(grpc=True, keys=keys) for name in "ab"}
+    behind = {name: routed(grpc=True, keys=asks) for name in "ab"}
     return GatewayApiFacts(spec, routes(spec, list(behind)), behind)
 
 
@@ -79,7 +79,7 @@ VECTORS = {
     "GWY006": Vector(lambda: with_hosts(10), lambda: with_hosts(11), "would have 11 names"),
     "GWY007": Vector(gateway, lambda: gateway({"a": routed(settles=False)}), "a roll-out loses some"),
     "GWY008": Vector(gateway, lambda: gateway(own_subnets=False), "any pod reaches a"),
-    "GWY009": Vector(of_gateway, lambda: of_gateway(keys=False), "whoever reaches the Gateway gateways/shared may use a"),
+    "GWY009": Vector(of_gateway, lambda: of_gateway(asks=False), "whoever reaches the Gateway gateways/shared may use a"),
     "GWY010": Vector(
         lambda: of_gateway({"a": {"grpc_host": "grpc.example.com"}, "b": {"host": "b.example.com"}}),
         lambda: of_gateway({"a": {"grpc_host": "b.example.com"}, "b": {"host": "b.example.com"}}),
