@@ -1,6 +1,6 @@
 """Paths of model servers: what endpoints lead out, and nothing else. Pure; no pulumi.
 
-A server answers at many more: ``catalog/paths.toml`` has those of vLLM. It asks for its key only below /v1, /v2, /inference and
+A server answers at many more: docs/doors.md has those of vLLM. It asks for its key only below /v1, /v2, /inference and
 /cohere: whoever reaches the others infers (/invocations), stops the engine (/pause) and reads its load (/metrics) without one.
 Below /v1 are paths that change the server, too, such as /v1/load_lora_adapter.
 
