@@ -72,9 +72,7 @@ VECTORS = {
     ),
     "GWY002": Vector(lambda: two(host="b.example.com"), lambda: two(path="/b"), "gRPC leads to a already"),
     "GWY003": Vector(gateway, lambda: gateway(idle_timeout_seconds=60), "longer than 60 s are cut"),
-    "GWY004": Vector(
-        lambda: public(keys=False, login=True), lambda: public(keys=False), "anyone on the internet could use a"
-    ),
+    "GWY004": Vector(lambda: public(keys=False, login=True), lambda: public(keys=False), "anyone on the internet could use a"),
     "GWY005": Vector(public, lambda: gateway(public=True, public_subnets=False), "no public subnets"),
     "GWY006": Vector(lambda: with_hosts(10), lambda: with_hosts(11), "would have 11 names"),
     "GWY007": Vector(gateway, lambda: gateway({"a": routed(settles=False)}), "a roll-out loses some"),
