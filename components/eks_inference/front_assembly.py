@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Literal, TypedDict
 
 import pulumi
@@ -49,13 +49,6 @@ def build_endpoints(
     Raises ``SpecError`` as the component does, with paths from the stack.
     """
     found: dict[str, ModelEndpoint] = {}
-    clients = None
-    if keys is not None:
-        clients = pulumi.Output.from_input(keys).apply(_told("endpointKeys", parsed_keys))
-    elif server_key is not None:
-        clients = pulumi.Output.from_input(server_key).apply(
-            _told("servingApiKey", lambda key: parsed_keys(json.dumps({ONLY_CLIENT: key})))
-        )
 
     def behind(endpoint: str, api: Literal["openai", "kserve"]) -> dict[str, Server]:
         return {server: servers[server] for server in spec.behind(endpoint) if server in spec.servers_with(api)}
@@ -67,7 +60,7 @@ def build_endpoints(
                 wanted,
                 servers=behind(name, "openai"),
                 kserve=behind(name, "kserve"),
-                keys=clients if wanted.keys else None,
+                keys=_clients(keys, server_key) if wanted.keys else None,
                 server_key=server_key,
                 **on_core,
             )
@@ -113,14 +106,18 @@ def build_gateway(
         )
 
 
-def _told(secret: str, read: Callable[[str], Mapping[str, str]]) -> Callable[[str], Mapping[str, str]]:
-    """Reads keys of clients, which only a deployment knows: their fault comes without a traceback."""
+def _clients(keys: pulumi.Input[str] | None, server_key: pulumi.Input[str] | None) -> pulumi.Output[Mapping[str, str]] | None:
+    """The keys of clients, which only a deployment knows: their fault comes without a traceback."""
 
-    def keys(text: str) -> Mapping[str, str]:
+    def read(secret: str, text: str) -> Mapping[str, str]:
         try:
-            return read(text)
+            return parsed_keys(text)
         except SpecError as error:
             told = "\n".join(fault.render() for fault in error.faults)
             raise pulumi.RunError(f"the secret eks-inference:{secret} cannot be used:\n{told}") from None
 
-    return keys
+    if keys is not None:
+        return pulumi.Output.from_input(keys).apply(lambda text: read("endpointKeys", text))
+    if server_key is not None:
+        return pulumi.Output.from_input(server_key).apply(lambda key: read("servingApiKey", json.dumps({ONLY_CLIENT: key})))
+    return None

@@ -67,7 +67,7 @@ def test_a_stream_has_no_time_limit_of_ours():
     assert route.inputs["spec"]["rules"][0]["timeouts"] == {"request": "0s", "backendRequest": "0s"}
 
 
-def test_without_a_host_for_it_grpc_has_no_route_and_no_port():
+def test_without_a_host_for_it_grpc_has_no_route():
     graph = recorded_with({"gateway_api": GATEWAY}, "gpu-opt350m")
     assert "GRPCRoute" not in {kind(one) for one in children_of(graph, "GatewayRoutes")}
     (policy,) = [one for one in of_kind(graph, "NetworkPolicy") if one.inputs["metadata"]["name"].endswith("-gateway")]
@@ -82,7 +82,7 @@ def test_addresses_are_of_the_listener():
 @pytest.mark.parametrize(
     ("section", "says"),
     [
-        ({"gateway_api": {**GATEWAY, "from_namespaces": []}}, "nobody would reach the servers"),
+        ({"gateway_api": {**GATEWAY, "from_namespaces": []}}, "nobody would get in"),
         ({"gateway_api": {**GATEWAY, "routes": {"tritn-server": {}}}}, "did you mean 'triton-server'"),
         ({"gateway_api": {**GATEWAY, "routes": {WEB_UI: {}}}}, "add clients.open_webui"),
         (

@@ -1,4 +1,4 @@
-"""What gateways lead out of the cluster: endpoints and the web UI, never a server; and which paths of vLLM an endpoint passes on."""
+"""What gateways lead out: endpoints and the web UI, never a server; and which paths of vLLM an endpoint passes on."""
 
 import tomllib
 from functools import cache

@@ -9,7 +9,6 @@ from eks_inference.endpoints.picker import Picker
 from eks_inference.endpoints.proxy import PICKER_PORT
 from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.kubernetes.front import Front
-from eks_inference.serving.paths import OPENAI_PATHS
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProgramError
 from variants import recorded_with
@@ -126,7 +125,7 @@ def test_it_takes_the_largest_request_in_one_message() -> None:
 
 @pytest.mark.thorough
 def test_servers_of_one_model_share_a_picker() -> None:
-    fronts = [Front(name, 8000, {"a": "b", "server": name}, "/health", OPENAI_PATHS, tells_load=True) for name in ("two", "one")]
+    fronts = [Front({"a": "b", "server": name}, 8000, tells_load=True) for name in ("two", "one")]
     picker = Picker("chat", "one", "chat", "models", fronts, 16)
     assert picker.selector == "a in (b),server in (one,two)"
 
