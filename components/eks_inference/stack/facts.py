@@ -1,7 +1,7 @@
 """Finds the subjects of the rules in a stack's spec. Pure; no pulumi, no graph."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from eks_inference.endpoints.facts import EndpointFacts, ServerBehind
@@ -45,8 +45,13 @@ def stack_facts(spec: StackSpec, region: str) -> Iterator[object]:
     except SpecError:  # the network component reports it
         zone_ids = ()
     servers: dict[str, ServingFacts] = {}
+    led_out = {
+        server for name in map(spec.leading_to, (one.target for one in spec.routes)) if name for server in spec.behind(name)
+    }
     for name, server in spec.servers.items():
         for subject in kind_of(server).facts(name, server, _site(spec, name, server, zone_ids, region)):
+            if isinstance(subject, ServingFacts):
+                subject = replace(subject, led_out=name in led_out)
             if isinstance(subject, ServingFacts) and not subject.beside:
                 # Prefill and decode are separate subjects.
                 named = _named(name, subject.part)

@@ -116,7 +116,7 @@ def environment(spec: RayServeVllmSpec, worker: Placement) -> dict[str, str]:
         "MAX_NUM_SEQS": str(spec.max_num_seqs),
         "ENGINE_ARGS": json.dumps(spec.engine_flags),
         "STARTUP_TIMEOUT_S": str(startup_timeout_seconds(spec, worker)),
-        **engine_environment(spec.profile, spec.worker.shape, startup_timeout_seconds(spec, worker)),
+        **engine_environment(spec.profile, spec.worker.shape, model.known, startup_timeout_seconds(spec, worker)),
         **({spec.profile.generation.compile_cache_variable: cache} if cache else {}),
         **spec.feature_environment(spec.engine),
         **spec.extra_env,
