@@ -1,4 +1,4 @@
-"""Variables that the engine of every kind of server needs: its limits of time, whether it looks for EFA, what it fetches. Pure."""
+"""Variables that the engine of every kind of server needs: limits of time, whether it looks for EFA, what it fetches. Pure."""
 
 from eks_inference.catalog.engines import EngineProfile
 from eks_inference.catalog.instances import InstanceType

@@ -5,7 +5,10 @@ from collections.abc import Iterator
 from eks_inference.catalog.openings import Opening, openings
 from eks_inference.rules import Judgement, rule
 from eks_inference_tools.reading.graph_facts import GraphFacts, walk
+from eks_inference_tools.reading.objects import namespace_of
 from stackgraph.graph.values import at, text
+
+_LOGIN = ("metadata", "annotations", "alb.ingress.kubernetes.io/auth-type")
 
 
 @rule(
@@ -13,14 +16,15 @@ from stackgraph.graph.values import at, text
     "Web interfaces ask for a login, and charts open none to the internet.",
     severity="warning",
     fix="leave the setting out; reach the interface with kubectl port-forward, or put a login in front",
-    source="catalog/openings.toml",
+    source="catalog/openings.toml; an error where an Ingress without a login leads to the interface",
 )
 def doors_are_closed(facts: GraphFacts) -> Iterator[Judgement]:
     interfaces, values = openings("interface"), openings("chart")
+    led_out = {namespace_of(one) for one in facts.objects.get("Ingress", ()) if not at(one.inputs, *_LOGIN)}
     for pod, container, title in facts.containers:
         for name, value in container.environment:
             if row := interfaces.get(name):
-                yield _door(title, name, value, row, open_=row.by(value), urn=pod.urn)
+                yield _door(title, name, value, row, open_=row.by(value), urn=pod.urn, refused=pod.namespace in led_out)
     for chart in facts.charts:
         for path, value in walk(chart.values):
             where, dotted = f"chart {chart.resource.name}", ".".join(path)
@@ -30,7 +34,7 @@ def doors_are_closed(facts: GraphFacts) -> Iterator[Judgement]:
                 yield _door(where, dotted, text(value), row, open_=row.by(text(value)) and not limited, urn=chart.resource.urn)
 
 
-def _door(where: str, key: str, value: str, row: Opening, *, open_: bool, urn: str) -> Judgement:
+def _door(where: str, key: str, value: str, row: Opening, *, open_: bool, urn: str, refused: bool = False) -> Judgement:
     given = text(f"{key}: {value}")
     return Judgement(
         holds=not open_,
@@ -39,4 +43,5 @@ def _door(where: str, key: str, value: str, row: Opening, *, open_: bool, urn: s
         message=f"{where}: {given}: {row.opens}",
         given=given,
         resource=urn,
+        severity="error" if refused else None,
     )
