@@ -4,7 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from eks_inference.gateway.spec import AddressSpec, HostName, ranges
+from eks_inference.gateway.spec import AddressSpec, HostName
+from eks_inference.kubernetes.network_policy import ranges
 from eks_inference.spec import Namespace, ResourceName, Spec
 
 

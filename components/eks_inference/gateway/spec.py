@@ -1,12 +1,12 @@
 """Spec of the gateway: one load balancer with HTTPS in front of endpoints and the web UI."""
 
-import ipaddress
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from eks_inference.kubernetes.network_policy import PRIVATE_RANGES, ranges
 from eks_inference.late import Late
-from eks_inference.spec import Form, Namespace, ResourceName, Spec, distinct
+from eks_inference.spec import Form, Namespace, ResourceName, Spec
 
 WEB_UI = "open-webui"
 """The route of the web UI; every other route has the name of an endpoint, or of a server behind one."""
@@ -43,8 +43,6 @@ WebAclArn = Annotated[
 HostedZoneId = Annotated[Late, Form(r"Z[A-Z0-9]{1,31}", "the id of a hosted zone of Route 53, such as Z0123456789ABCDEFGHIJ")]
 HttpsUrl = Annotated[str, Form(r"https://[^\s/?#@]+(/[^\s]*)?", "an address that begins with https://")]
 
-PRIVATE_RANGES = ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16")
-"""Where clients of an internal load balancer are: addresses that are not on the internet (RFC 1918, RFC 6598)."""
 EVERYWHERE = "0.0.0.0/0"
 
 SslPolicy = Literal[
@@ -54,16 +52,6 @@ SslPolicy = Literal[
     "ELBSecurityPolicy-TLS13-1-2-FIPS-2023-04",
 ]
 """TLS 1.2 and 1.3 only (Elastic Load Balancing, "Security policies for your Application Load Balancer")."""
-
-
-def ranges(cidrs: tuple[str, ...]) -> tuple[str, ...]:
-    """The ranges, if each is an IPv4 range and none is there twice."""
-    for cidr in distinct(cidrs):
-        try:
-            ipaddress.IPv4Network(cidr)
-        except ValueError as error:
-            raise ValueError(f"'{cidr}' is not an IPv4 range: {error}") from None
-    return cidrs
 
 
 class LoadBalancerControllerSpec(Spec):
