@@ -929,6 +929,12 @@ def test_an_open_interface_is_refused_where_an_ingress_without_a_login_leads_to_
     assert finding.severity == "warning"
 
 
+@pytest.mark.parametrize(("sign_up", "open_"), [("true", True), ("false", False)])
+def test_a_role_of_those_who_sign_up_counts_where_they_can(sign_up: str, open_: bool):
+    env = [{"name": "DEFAULT_USER_ROLE", "value": "admin"}, {"name": "ENABLE_SIGNUP", "value": sign_up}]
+    assert bool(found(graph(server(env=env)), "K8S017")) is open_
+
+
 def test_objects_of_two_clusters_may_have_one_name():
     same = {"metadata": {"name": "x", "namespace": "y"}}
     first, second = (resource("kubernetes:core/v1:Secret", name, same, provider=f"of-{name}") for name in "ab")

@@ -20,6 +20,8 @@ class Opening(Row):
     """What it does, as a part of a sentence."""
     values: tuple[str, ...] = ()
     """Values that do, in lower case. Empty: all that are not off."""
+    beside: str = ""
+    """Another variable that has to be on as well."""
     pinned: bool = False
     """Whether a revision of the model makes it safe."""
 

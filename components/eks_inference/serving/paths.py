@@ -1,9 +1,8 @@
 """Paths of model servers: what endpoints lead out, and nothing else. Pure; no pulumi.
 
 A server answers at many more: docs/doors.md has those of vLLM. It asks for its key only below /v1, /v2, /inference and
-/cohere: whoever reaches the others infers (/invocations), changes the engine (/pause, in some releases) and reads its load (/metrics)
-without one.
-Below /v1 are paths that change the server, too, such as /v1/load_lora_adapter.
+/cohere: whoever reaches the others infers (/invocations), changes the engine (in some releases /pause) and reads its load
+(/metrics) without one. Below /v1 are paths that change the server, too, such as /v1/load_lora_adapter.
 
 Sources: vLLM 0.30.0, entrypoints/serve/middleware/authenticate.py (GUARDED_PREFIX) and docs/usage/security.md, which says to
 allow paths at a proxy; Open Inference Protocol v2 (KServe).

@@ -6,6 +6,7 @@ from eks_inference.catalog.openings import Opening, openings
 from eks_inference.rules import Judgement, rule
 from eks_inference_tools.reading.graph_facts import GraphFacts, walk
 from eks_inference_tools.reading.objects import namespace_of
+from eks_inference_tools.reading.scalars import is_true
 from stackgraph.graph.values import at, text
 
 _LOGIN = ("metadata", "annotations", "alb.ingress.kubernetes.io/auth-type")
@@ -22,8 +23,9 @@ def doors_are_closed(facts: GraphFacts) -> Iterator[Judgement]:
     interfaces, values = openings("interface"), openings("chart")
     led_out = {namespace_of(one) for one in facts.objects.get("Ingress", ()) if not at(one.inputs, *_LOGIN)}
     for pod, container, title in facts.containers:
-        for name, value in container.environment:
-            if row := interfaces.get(name):
+        variables = dict(container.environment)
+        for name, value in variables.items():
+            if (row := interfaces.get(name)) and (not row.beside or is_true(variables.get(row.beside))):
                 yield _door(title, name, value, row, open_=row.by(value), urn=pod.urn, refused=pod.namespace in led_out)
     for chart in facts.charts:
         for path, value in walk(chart.values):
