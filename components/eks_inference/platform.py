@@ -83,8 +83,8 @@ class InferencePlatform(Component):
         ``hugging_face_token`` is for models that are not public.
 
         With ``serving_api_key``, vLLM requires that key of every client, also behind Ray Serve; web UI, smoke test and load test
-        send it. Triton and disaggregated pairs have no API key. Pods read the key when they start, so after a change servers and
-        web UI need new pods.
+        send it. Triton and disaggregated pairs have no API key. Without ``endpoint_keys``, clients of endpoints use it, too. Pods
+        read the key when they start, so after a change servers and web UI need new pods.
 
         Raises ``SpecError`` before anything is registered when a rule finds that the stack cannot run. Logs warnings of rules
         and what they could not judge.

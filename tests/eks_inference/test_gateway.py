@@ -619,6 +619,25 @@ def test_the_secret_of_the_client_is_read_by_the_controller_alone_and_shown_to_n
     assert binding.inputs["subjects"][0]["namespace"] == "aws-load-balancer"
 
 
+def test_without_keys_of_clients_they_use_that_of_the_servers():
+    graph = recorded_with({"gateway": GATEWAY}, "smoke-gpu", {"eks-inference:servingApiKey": "hush-key-of-the-servers"})
+    (secret,) = [one for one in of_kind(graph, "Secret") if one.inputs["metadata"]["namespace"] == "qwen3-endpoint"]
+    assert secret.inputs["stringData"] == "[secret]"
+    assert "hush" not in json.dumps([one.inputs for one in graph.resources], default=str)
+
+
+@pytest.mark.parametrize(
+    ("secrets", "says"),
+    [
+        ({"eks-inference:servingApiKey": "short"}, "the secret eks-inference:servingApiKey cannot be used"),
+        ({}, "pulumi config set --secret eks-inference:endpointKeys"),
+    ],
+)
+def test_a_gateway_without_a_key_says_which_to_add(secrets, says):
+    with pytest.raises(ProgramError, match=re.escape(says)):
+        recorded_with({"gateway": GATEWAY}, "smoke-gpu", secrets)
+
+
 class Target:
     """What a route leads to, without a server."""
 
