@@ -24,7 +24,8 @@ Path = Annotated[
         r"/|(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)+",
         "a path such as /llama3: it begins with / and ends without, and has letters, digits and . _ ~ -",
     ),
-    Field(max_length=128),  # of a condition of a rule
+    # A condition of a rule has at most 128 characters, and the controller makes one of the path and /*.
+    Field(max_length=126),
 ]
 CertificateArn = Annotated[
     Late,
