@@ -62,6 +62,7 @@ async def test_only_the_list_reaches_the_server_and_only_with_a_key(route) -> No
     async with Envoy([Upstream("s", "127.0.0.1", port, "m")], keys={"team-a": KEY}) as envoy:
         for path, spelling in product(PATHS, SPELLINGS):
             asked = through(route, before + spelling.format(path.replace("{response_id}", "x").replace("{adapter_name}", "x")))
+            assert asked, "the load balancer has this path"
             for key, method in product((KEY, "", "wrong"), ("GET", "POST")):
                 async with Connection(envoy.port, headers={"authorization": f"Bearer {key}"} if key else {}) as client:
                     client_asks = client.get(asked) if method == "GET" else client.post(asked, {"model": "m"})

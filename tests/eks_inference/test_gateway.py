@@ -59,7 +59,7 @@ SECRETS = {
 }
 
 
-def recorded_with(section: Mapping[str, Any], stack: str, secrets: Mapping[str, str] = SECRETS) -> Graph:
+def recorded_with(section: dict[str, Any], stack: str, secrets: Mapping[str, str] = SECRETS) -> Graph:
     return recorded(section, stack, secrets)
 
 
