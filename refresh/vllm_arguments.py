@@ -182,6 +182,6 @@ def placed(text: str, release: str, section: str) -> str:
     known = re.compile(rf'^\[releases\."{re.escape(release)}".*?(?=^\[(?!releases\."{re.escape(release)}"))', re.M | re.S)
     if known.search(text):
         return known.sub(lambda _: f"{section}\n", text, count=1)
-    starts = re.finditer(r'^\[releases\."([\d.]+)[^"]*"\]$|^\[successors\]$', text, re.M)
+    starts = re.finditer(r'^\[releases\."([\d.]+)[^"]*"\]$|^\[\w+\]$', text, re.M)
     place = next(one.start() for one in starts if not one[1] or version_numbers(one[1].rstrip(".")) > version_numbers(release))
     return f"{text[:place]}{section}\n{text[place:]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Literal, TypedDict
 
@@ -21,6 +22,9 @@ from eks_inference.placement import Placement
 from eks_inference.serving.handle import Server
 from eks_inference.stack.spec import StackSpec
 
+ONLY_CLIENT = "serving"
+"""Name of the client that has the key of the servers, where the secret endpointKeys names none."""
+
 
 class OnCorePool(TypedDict):
     """Arguments of every component whose pods run on the core pool."""
@@ -39,7 +43,8 @@ def build_endpoints(
     server_key: pulumi.Input[str] | None,
     on_core: OnCorePool,
 ) -> dict[str, ModelEndpoint]:
-    """Builds the addresses of several models, and makes Prometheus scrape them. ``keys`` is the JSON of ``parsed_keys``.
+    """Builds the addresses of several models, and makes Prometheus scrape them. ``keys`` is the JSON of ``parsed_keys``; without
+    it clients use the ``server_key``.
 
     Raises ``SpecError`` as the component does, with paths from the stack.
     """
@@ -55,7 +60,7 @@ def build_endpoints(
                 wanted,
                 servers=behind(name, "openai"),
                 kserve=behind(name, "kserve"),
-                keys=None if keys is None or not wanted.keys else pulumi.Output.from_input(keys).apply(_keys),
+                keys=_clients(keys, server_key) if wanted.keys else None,
                 server_key=server_key,
                 **on_core,
             )
@@ -76,7 +81,7 @@ def build_gateway(
 
     Raises ``SpecError`` as the components do, with paths from the stack.
     """
-    targets = {route.target: targets[route.target] for route in spec.routes}
+    targets = {route.target: targets[spec.leading_to(route.target) or route.target] for route in spec.routes}
     if spec.gateway_api:
         with faults_under("gateway_api"):
             options, cluster = on_core["opts"], on_core["cluster"]
@@ -101,10 +106,18 @@ def build_gateway(
         )
 
 
-def _keys(text: str) -> Mapping[str, str]:
-    """The keys of clients, which only a deployment knows: its fault comes without a traceback."""
-    try:
-        return parsed_keys(text)
-    except SpecError as error:
-        told = "\n".join(fault.render() for fault in error.faults)
-        raise pulumi.RunError(f"the secret eks-inference:endpointKeys cannot be used:\n{told}") from None
+def _clients(keys: pulumi.Input[str] | None, server_key: pulumi.Input[str] | None) -> pulumi.Output[Mapping[str, str]] | None:
+    """The keys of clients, which only a deployment knows: their fault comes without a traceback."""
+
+    def read(secret: str, text: str) -> Mapping[str, str]:
+        try:
+            return parsed_keys(text)
+        except SpecError as error:
+            told = "\n".join(fault.render() for fault in error.faults)
+            raise pulumi.RunError(f"the secret eks-inference:{secret} cannot be used:\n{told}") from None
+
+    if keys is not None:
+        return pulumi.Output.from_input(keys).apply(lambda text: read("endpointKeys", text))
+    if server_key is not None:
+        return pulumi.Output.from_input(server_key).apply(lambda key: read("servingApiKey", json.dumps({ONLY_CLIENT: key})))
+    return None

@@ -82,8 +82,8 @@ class InferencePlatform(Component):
         ``hugging_face_token`` is for models that are not public.
 
         With ``serving_api_key``, vLLM requires that key of every client, also behind Ray Serve; web UI, smoke test and load test
-        send it. Triton and disaggregated pairs have no API key. Pods read the key when they start, so after a change servers and
-        web UI need new pods.
+        send it. Triton and disaggregated pairs have no API key. Without ``endpoint_keys``, clients of endpoints use it, too. Pods
+        read the key when they start, so after a change servers and web UI need new pods.
 
         Raises ``SpecError`` before anything is registered when a rule finds that the stack cannot run. Logs warnings of rules
         and what they could not judge.
@@ -135,7 +135,7 @@ class InferencePlatform(Component):
         web_ui: OpenWebUI | None = clients["web_ui"]
         self.gateway = build_gateway(
             spec,
-            {**self.servers, **self.endpoints, **({WEB_UI: web_ui} if web_ui else {})},
+            {**self.endpoints, **({WEB_UI: web_ui} if web_ui else {})},
             network=self.network,
             client_secret=gateway_client_secret,
             on_core=self._on_core,

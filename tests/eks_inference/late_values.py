@@ -10,6 +10,7 @@ from eks_inference import (
     KarpenterPool,
     LoadBalancerController,
     ManagedPool,
+    ModelEndpoint,
     PrometheusStack,
     StackSettings,
     VllmServer,
@@ -60,7 +61,8 @@ KarpenterPool("nodes", nodes, cluster=cluster, network=network, karpenter=karpen
 serving = {"model": {"id": "facebook/opt-350m"}, "engine": "cuda-vllm-0.30", "pool": "gpu", "tensor_parallel": 1}
 gpus = pool("gpu", instance_types=["g5.xlarge"]).placement()
 server = VllmServer("opt", {**serving, "max_num_seqs": 32, "max_model_len": 2048}, cluster=cluster, placement=gpus)
+endpoint = ModelEndpoint("chat", {"keys": False}, cluster=cluster, placement=core, servers={"opt": server})
 balancers = LoadBalancerController("balancers", {}, cluster=cluster, network=network, placement=core)
 names = {"host": "models.example.com", "certificate_arn": certificate.arn, "hosted_zone_id": zone.zone_id}
 front = {**names, "web_acl_arn": firewall.arn}
-Gateway("models", front, cluster=cluster, network=network, controller=balancers, targets={"opt": server})
+Gateway("models", front, cluster=cluster, network=network, controller=balancers, targets={"chat": endpoint})

@@ -259,7 +259,7 @@ def test_every_binding_names_a_role_and_an_account_that_exist() -> None:
 def test_everything_sits_on_the_clusters_own_provider() -> None:
     graph = neuron_support()
     objects = [r for r in graph.resources if r.type.startswith("kubernetes:")]
-    assert len(objects) == 4 + 5 + 8
+    assert len(objects) == 4 + 6 + 8
     assert {r.provider for r in objects} == {graph.named("c-k8s").urn}
 
 

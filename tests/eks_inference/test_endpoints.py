@@ -348,7 +348,7 @@ def test_an_endpoint_may_not_have_the_name_of_a_server() -> None:
 def test_an_endpoint_without_keys_is_not_put_on_the_internet() -> None:
     gateway = {"host": "models.example.com", "hosted_zone_id": "Z0123456789ABCDEFGHIJ", "public": True}
     (fault,) = faults({"endpoints": {"chat": {"keys": False}}, "gateway": gateway})
-    assert "GWY004: anyone on the internet could use chat: it has keys: false" in fault
+    assert "GWY004: anyone on the internet could use chat: endpoint chat has keys: false" in fault
     assert not faults({"endpoints": {"chat": {}}, "gateway": gateway})
 
 

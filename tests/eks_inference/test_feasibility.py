@@ -67,7 +67,7 @@ def patient(**facts: Any) -> ServingFacts:
     whole = found.engine.generation.takes_prompts_whole(found.max_model_len)
     arguments = (*found.arguments, *(["--no-enable-prefix-caching"] if whole else []))
     seconds = found.startup.engine_s
-    environment = engine_environment(found.engine, found.instance, seconds)
+    environment = engine_environment(found.engine, found.instance, found.model, seconds)
     return replace(found, startup_timeout_s=seconds, arguments=arguments, environment=environment)
 
 

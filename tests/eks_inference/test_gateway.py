@@ -26,10 +26,9 @@ from eks_inference.gateway.permissions import controller_policies
 from eks_inference.gateway.plan import ingress
 from eks_inference.gateway.routes import Route, routes
 from eks_inference.gateway.spec import WEB_UI, GatewaySpec
-from eks_inference.kubernetes.front import GATED, Front
+from eks_inference.kubernetes.front import GATED, Door, Front
 from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.network.handle import ExistingVpc, Subnet
-from eks_inference.serving.paths import EVERY_PATH, OPENAI_PATHS
 from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.spec import StackSpec
@@ -42,7 +41,8 @@ from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProgramError
 from stackgraph.recorder.recording import record
 from stackgraph.testing import Mocks
-from variants import merge, recorded_with
+from variants import merge
+from variants import recorded_with as recorded
 from vectors.gateway import LOGIN
 
 ALB = "alb.ingress.kubernetes.io/"
@@ -53,10 +53,14 @@ OPT = {"kind": "vllm", "model": {"id": "facebook/opt-350m"}, "engine": "cuda-vll
 OPT = {**OPT, "tensor_parallel": 1, "max_num_seqs": 32, "max_model_len": 2048}
 """A server with an OpenAI API for the stack of Triton."""
 SECRETS = {
-    "eks-inference:servingApiKey": "hush-key",
+    "eks-inference:servingApiKey": "hush-key-of-the-servers",
     "eks-inference:gatewayClientSecret": "hush-client",
     "eks-inference:endpointKeys": '{"team-a": "hush-key-of-team-a"}',
 }
+
+
+def recorded_with(section: dict[str, Any], stack: str, secrets: Mapping[str, str] = SECRETS) -> Graph:
+    return recorded(section, stack, secrets)
 
 
 @cache
@@ -295,15 +299,17 @@ def test_the_only_server_of_a_host_has_all_of_it_and_others_have_paths():
 
 
 @pytest.mark.thorough
-def test_every_kind_of_server_has_its_fronts():
+def test_an_endpoint_and_the_web_ui_have_their_doors():
     found = {(space, one.inputs["metadata"]["name"]): one for space, each in by_namespace(public()).items() for one in each}
     rest = [annotations(one) | {"service": service_of(one)} for key, one in sorted(found.items())]
-    ports = {one["service"]: (one["healthcheck-path"], one["success-codes"], one.get("backend-protocol-version")) for one in rest}
+    ports: dict[str, list[tuple[str | None, ...]]] = {}
+    for one in rest:
+        asked = (one["healthcheck-path"], one["success-codes"], one.get("backend-protocol-version"))
+        ports.setdefault(one["service"], []).append(asked)
     assert ports == {
-        "opt:8000": ("/health", "200", None),
-        "triton-server:8000": ("/v2/health/ready", "200", None),
-        "triton-server:8001": ("/inference.GRPCInferenceService/ServerReady", "0", "GRPC"),
-        "open-webui:80": ("/health", "200", None),
+        "opt-endpoint:80": [("/ready", "200", None)],
+        "triton-server-endpoint:80": [("/ready", "200", None), ("/AWS.ALB/healthcheck", "12,16", "GRPC")],
+        "open-webui:80": [("/health", "200", None)],
     }
 
 
@@ -316,17 +322,13 @@ def service_of(one: Resource) -> str:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("stack", ["inf2-llama3", "trn2-di", "trn2-di-pair"])
-def test_ray_and_pairs_have_theirs(stack):
+@pytest.mark.parametrize("stack", ["inf2-llama3", "trn2-di", "trn2-di-pair", "gpu-nixl"])
+def test_ray_and_pairs_are_led_out_by_an_endpoint(stack):
     graph = recorded_with({"gateway": GATEWAY}, stack)
     (one,) = of_kind(graph, "Ingress")
-    service, _, port = service_of(one).partition(":")
-    expected = {"inf2-llama3": ("/-/healthz", "-serve-svc")}.get(stack, ("/health", ""))
-    assert annotations(one)["healthcheck-path"] == expected[0]
-    assert service.endswith(expected[1])
-    assert port == "8000"
-    (address,) = graph.outputs["addresses"].values()
-    assert address == "https://models.example.com/v1"
+    (name,) = graph.outputs["addresses"]
+    assert service_of(one) == f"{name}-endpoint:80"
+    assert graph.outputs["addresses"] == {name: "https://models.example.com/v1"}
 
 
 @pytest.mark.parametrize(
@@ -339,9 +341,9 @@ def test_ray_and_pairs_have_theirs(stack):
     ],
 )
 def test_the_path_of_a_route_is_taken_away(asked, got):
-    front = Front("s", 8000, {"a": "b"}, "/health", EVERY_PATH)
+    door = Door("s", 80, {"a": "b"}, 8000, "/health")
     route = Route("s", "models.example.com", "/llama.3", login=False)
-    made = ingress("g", route, front, namespace="s", shared={}, ingress_class="alb", login={})
+    made = ingress("g", route, door, namespace="s", shared={}, ingress_class="alb", login={})
     (transform,) = json.loads(made["metadata"]["annotations"][f"{ALB}transforms.s"])
     (rewrite,) = transform["urlRewriteConfig"]["rewrites"]
     assert re.sub(rewrite["regex"], rewrite["replace"].replace("$", "\\"), asked) == got
@@ -349,23 +351,23 @@ def test_the_path_of_a_route_is_taken_away(asked, got):
 
 
 def test_longer_paths_come_first_whatever_they_lead_to():
-    fronts = {path: Front("s", 8000, {"a": "b"}, "/health", EVERY_PATH) for path in ("/", "/a", "/a/b")}
+    door = Door("s", 80, {"a": "b"}, 8000, "/health")
     orders = {
         path: int(
             ingress(
                 "g",
                 Route("s", "h.example.com", path, login=False),
-                front,
+                door,
                 namespace="s",
                 shared={},
                 ingress_class="alb",
                 login={},
             )["metadata"]["annotations"][f"{ALB}group.order"]
         )
-        for path, front in fronts.items()
+        for path in ("/", "/a", "/a/b")
     }
     assert sorted(orders, key=lambda path: orders[path]) == ["/a/b", "/a", "/"]
-    grpc = replace(fronts["/"], grpc=True, paths=("/inference.GRPCInferenceService",))
+    grpc = replace(door, grpc="inference.GRPCInferenceService")
     made = ingress(
         "g", Route("s", "h.example.com", "/", login=False), grpc, namespace="s", shared={}, ingress_class="alb", login={}
     )
@@ -376,75 +378,64 @@ def test_longer_paths_come_first_whatever_they_lead_to():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("stack", ["gpu-opt350m", "inf2-llama2", "inf2-llama3", "trn2-di", "trn2-di-pair"])
-def test_pods_outlive_what_the_load_balancer_still_sends_them(stack):
+def test_pods_outlive_what_the_load_balancer_still_sends_them():
     """A pod waits for the end of new requests, then has the time in which its target keeps the requests it has."""
-    graph = recorded_with({"gateway": GATEWAY}, stack)
+    graph = with_gateway()
     for one in of_kind(graph, "Ingress"):
         drained = int(annotations(one)["target-group-attributes"].partition("=")[2])
-        assert drained == 180
-        service = service_of(one).partition(":")[0]
-        pods = [template for template in templates(graph, one.inputs["metadata"]["namespace"]) if serves(template, service)]
-        for pod in pods:
-            (container, *_) = pod["spec"]["containers"]
-            if "lifecycle" not in container:
-                continue  # a single server without a router
-            command = " ".join(container["lifecycle"]["preStop"]["exec"]["command"])
-            assert "sleep 40" in command, command
-            head = pod["metadata"]["labels"].get("eks-inference/role") == "head" or command.endswith("sleep 40; ray stop")
-            assert pod["spec"]["terminationGracePeriodSeconds"] >= 40 + (0 if head else drained)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("stack", "variable"),
-    [("inf2-llama2", "VLLM_HTTP_TIMEOUT_KEEP_ALIVE"), ("inf2-llama3", "RAY_SERVE_HTTP_KEEP_ALIVE_TIMEOUT_S")],
-)
-def test_servers_keep_idle_connections_for_longer_than_the_load_balancer(stack, variable):
-    longest = GatewaySpec.model_fields["idle_timeout_seconds"].metadata[1].le
-    graph = recorded_with({"gateway": GATEWAY}, stack)
-    found = [pod for one in of_kind(graph, "Ingress") for pod in templates(graph, namespace_of(one))]
-    assert found
-    for pod in found:
-        values = {each["name"]: each.get("value") for each in pod["spec"]["containers"][0]["env"]}
-        assert int(values[variable]) > longest
-
-
-def templates(graph: Graph, space: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for one in graph.resources:
-        if one.inputs.get("metadata", {}).get("namespace") != space:
-            continue
-        spec = one.inputs.get("spec", {})
-        if kind(one) == "Deployment":
-            found.append(spec["template"])
-        elif kind(one) == "RayService":
-            config = spec["rayClusterConfig"]
-            found += [config["headGroupSpec"]["template"], *(group["template"] for group in config["workerGroupSpecs"])]
-    return found
-
-
-def serves(template: dict[str, Any], service: str) -> bool:
-    labels = template["metadata"]["labels"]
-    return labels.get("eks-inference/role") in (None, "router", "server") and labels["eks-inference/server"] in service
+        (pod,) = [each for each in of_kind(graph, "Deployment") if namespace_of(each) == namespace_of(one)]
+        spec = pod.inputs["spec"]["template"]["spec"]
+        *_, leaves, within = spec["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+        assert int(leaves) >= 40
+        assert spec["terminationGracePeriodSeconds"] > int(within) == int(leaves) + drained
 
 
 @pytest.mark.thorough
 def test_pods_behind_it_wait_for_it_and_others_do_not():
     spaces = {one.inputs["metadata"]["name"]: one.inputs["metadata"]["labels"] for one in of_kind(with_gateway(), "Namespace")}
     gated = {name for name, labels in spaces.items() if labels.items() >= GATED.items()}
-    assert gated == {"llama2-a", "llama2-b", "llama2-c"}
+    assert gated == {"llama2-a-endpoint", "llama2-b-endpoint", "llama2-c-endpoint"}
 
 
-@pytest.mark.thorough
-def test_a_route_to_one_server_leaves_the_others_as_they_are():
+def test_a_route_to_a_server_makes_an_endpoint_and_leaves_the_others_as_they_are():
     spec = stack("inf2-llama2", {"gateway": {**GATEWAY, "routes": {"llama2-a": {}}}})
-    assert {name: server.behind_load_balancer for name, server in spec.servers.items()} == {
-        "llama2-a": True,
-        "llama2-b": False,
-        "llama2-c": False,
-    }
-    assert ("servers", "llama2-a", "behind_load_balancer") in [one.path for one in spec.resolved]
+    assert {name: one.servers for name, one in spec.endpoints.items()} == {"llama2-a-endpoint": ("llama2-a",)}
+    assert spec.endpoints["llama2-a-endpoint"].behind_load_balancer
+    assert ("endpoints", "llama2-a-endpoint") in [one.path for one in spec.resolved]
+
+
+def test_a_route_to_a_server_uses_the_endpoint_that_leads_to_it_alone():
+    endpoints = {"own": {"servers": ["llama2-a"], "replicas": 3}, "all": {}}
+    spec = stack("inf2-llama2", {"endpoints": endpoints, "gateway": {**GATEWAY, "routes": {"llama2-a": {}, "llama2-b": {}}}})
+    assert {*spec.endpoints} == {"own", "all", "llama2-b-endpoint"}
+    assert [spec.leading_to(name) for name in ("llama2-a", "llama2-b", "all")] == ["own", "llama2-b-endpoint", "all"]
+    assert spec.endpoints["own"].behind_load_balancer
+    assert not spec.endpoints["all"].behind_load_balancer
+
+
+def test_a_stack_that_is_written_out_makes_the_same():
+    spec = stack("inf2-llama2", {"gateway": GATEWAY})
+    again = StackSpec.of(spec.inputs())
+    assert again.endpoints == spec.endpoints
+    assert again.routes == spec.routes
+
+
+@pytest.mark.parametrize(
+    ("server", "route", "made"),
+    [
+        ({"client_namespaces": {"team": "a"}}, {}, {"keys": True, "client_namespaces": {"team": "a"}}),
+        (
+            {"client_namespaces": {"team": "a"}},
+            {"login": True},
+            {"keys": False, "client_namespaces": {"kubernetes.io/metadata.name": "qwen3-endpoint"}},
+        ),
+    ],
+)
+def test_who_may_ask_a_server_may_ask_its_endpoint_and_nobody_else(server, route, made):
+    gateway = {**GATEWAY, "login": LOGIN, "routes": {"qwen3": route}}
+    spec = stack("smoke-gpu", {"servers": {"qwen3": server}, "gateway": gateway})
+    assert spec.endpoints["qwen3-endpoint"].inputs().items() >= {key: one for key, one in made.items() if one is not True}.items()
+    assert spec.endpoints["qwen3-endpoint"].keys is made["keys"]
 
 
 @pytest.mark.thorough
@@ -608,7 +599,7 @@ def test_a_given_certificate_makes_nothing_in_route_53():
 def test_people_log_in_where_a_route_says_so_and_programs_do_not():
     for space, each in by_namespace(public()).items():
         for one in each:
-            assert ("auth-type" in annotations(one)) == (space != "opt")
+            assert ("auth-type" in annotations(one)) == (space != "opt-endpoint")
     (web_ui,) = by_namespace(public())["openwebui"]
     provider = json.loads(annotations(web_ui)["auth-idp-oidc"])
     assert provider["issuer"] == LOGIN["issuer"]
@@ -628,6 +619,25 @@ def test_the_secret_of_the_client_is_read_by_the_controller_alone_and_shown_to_n
     assert binding.inputs["subjects"][0]["namespace"] == "aws-load-balancer"
 
 
+def test_without_keys_of_clients_they_use_that_of_the_servers():
+    graph = recorded_with({"gateway": GATEWAY}, "smoke-gpu", {"eks-inference:servingApiKey": "hush-key-of-the-servers"})
+    (secret,) = [one for one in of_kind(graph, "Secret") if one.inputs["metadata"]["namespace"] == "qwen3-endpoint"]
+    assert secret.inputs["stringData"] == "[secret]"
+    assert "hush" not in json.dumps([one.inputs for one in graph.resources], default=str)
+
+
+@pytest.mark.parametrize(
+    ("secrets", "says"),
+    [
+        ({"eks-inference:servingApiKey": "short"}, "the secret eks-inference:servingApiKey cannot be used"),
+        ({}, "pulumi config set --secret eks-inference:endpointKeys"),
+    ],
+)
+def test_a_gateway_without_a_key_says_which_to_add(secrets, says):
+    with pytest.raises(ProgramError, match=re.escape(says)):
+        recorded_with({"gateway": GATEWAY}, "smoke-gpu", secrets)
+
+
 class Target:
     """What a route leads to, without a server."""
 
@@ -636,7 +646,7 @@ class Target:
 
     def __init__(self, *, authenticates: bool = False) -> None:
         self.authenticates = authenticates
-        self.fronts = (Front("t", 8000, {"app": "t"}, "/health", OPENAI_PATHS, api="/v1"),)
+        self.doors = (Door("t", 80, {"app": "t"}, 8080, "/ready", api="/v1"),)
 
 
 NETWORK = ExistingVpc(
@@ -646,9 +656,7 @@ NETWORK = ExistingVpc(
 )
 
 
-def gateway(
-    spec: dict[str, Any], *, network: ExistingVpc = NETWORK, target: Target | None = None, name: str = "g", **more: Any
-) -> Graph:
+def gateway(spec: dict[str, Any], *, network: ExistingVpc = NETWORK, target: Any = None, name: str = "g", **more: Any) -> Graph:
     def program() -> None:
         Gateway(
             name,
@@ -668,6 +676,14 @@ def test_a_program_puts_a_gateway_before_what_it_has():
     (one,) = of_kind(gateway({}), "Ingress")
     assert one.inputs["spec"]["ingressClassName"] == "alb"
     assert annotations(one)["subnets"] == "subnet-1,subnet-2"
+
+
+def test_a_server_itself_is_nothing_to_lead_to():
+    class Server:
+        namespace, fronts, ready = "t", (Front({"app": "t"}, 8000),), ()
+
+    with pytest.raises(ProgramError, match=r"a ModelEndpoint, which asks for keys"):
+        gateway({}, target=Server())
 
 
 @pytest.mark.thorough
@@ -733,6 +749,14 @@ def test_what_makes_no_sense_is_refused_at_its_key(spec, says):
         ({"gateway": {**GATEWAY, "routes": {"llama2": {}}}}, "gateway.routes.llama2: there is no server of this name"),
         ({"gateway": {**GATEWAY, "routes": {WEB_UI: {}}}}, "add clients.open_webui"),
         ({"gateway": GATEWAY, "servers": {"llama2-a": {"namespace": "aws-load-balancer"}}}, "this namespace is taken"),
+        (
+            {"endpoints": {"x": {"servers": ["llama2-a"]}}, "gateway": {**GATEWAY, "routes": {"llama2-a": {}, "x": {}}}},
+            "gateway.routes.x: llama2-a has a route to the same endpoint, x",
+        ),
+        (
+            {"endpoints": {"llama2-a-endpoint": {}}, "gateway": {**GATEWAY, "routes": {"llama2-a": {}}}},
+            "gateway.routes.llama2-a: no endpoint leads to llama2-a alone",
+        ),
     ],
 )
 def test_routes_lead_somewhere(section, says):

@@ -9,7 +9,6 @@ from eks_inference.endpoints.picker import Picker
 from eks_inference.endpoints.proxy import PICKER_PORT
 from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.kubernetes.front import Front
-from eks_inference.serving.paths import OPENAI_PATHS
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProgramError
 from variants import recorded_with
@@ -117,7 +116,7 @@ def test_its_pods_have_the_sizes_of_the_stack_file() -> None:
 
 @pytest.mark.thorough
 def test_servers_of_one_model_share_a_picker() -> None:
-    fronts = [Front(name, 8000, {"a": "b", "server": name}, "/health", OPENAI_PATHS, tells_load=True) for name in ("two", "one")]
+    fronts = [Front({"a": "b", "server": name}, 8000, tells_load=True) for name in ("two", "one")]
     picker = Picker("chat", "one", "chat", "models", fronts)
     assert picker.selector == "a in (b),server in (one,two)"
 

@@ -419,6 +419,62 @@ def test_flags_and_chart_values_by_name():
     assert not found(graph(chart(grafana={"admin": {"existingSecret": "grafana-admin"}})), "K8S004")
 
 
+PLANTED = {
+    "grafana": {
+        "adminPassword": "q8Zk2w",
+        "grafana.ini": {
+            "auth.google": {"client_secret": "GOCSPX-q8Zk2wq8Zk2w"},
+            "auth.github": {"client_secret": "q8Zk2wq8Zk2w"},
+            "smtp": {"password": "q8Zk2w"},
+            "database": {"url": "postgres://grafana:q8Zk2w@db/grafana"},
+            "security": {"secret_key": "q8Zk2wq8"},
+        },
+        "oauth": {"clientSecret": "q8Zk2wq8Zk2w"},
+    },
+    "alertmanager": {
+        "config": {
+            "global": {"slack_api_url": "https://hooks.slack.com/services/T0AAAAAAA/B0AAAAAAA/" + "q8Zk2wq8Zk2wq8Zk2wq8Zk2w"},
+            "pagerduty": {"routing_key": "q8Zk2wq8Zk2wq8Zk"},
+            "opsgenie": {"api_key": "q8Zk2wq8-Zk2w"},
+            "webhook": {"bearer_token": "q8Zk2wq8Zk2w"},
+            "discord": {"webhook_url": "https://discord.com/api/webhooks/123456789/" + "q8Zk2w-" * 4},
+        },
+        "stringConfig": "api_url: https://hooks.slack.com/services/T0AAAAAAA/B0AAAAAAA/" + "q8Zk2wq8Zk2wq8Zk2wq8Zk2w",
+        "token": "xoxb-" + "1" * 20,
+    },
+}
+
+
+def leaves_of(values: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    return [path] if isinstance(values, str) else [one for key, each in values.items() for one in leaves_of(each, (*path, key))]
+
+
+@pytest.mark.parametrize("path", leaves_of(PLANTED), ids=".".join)
+def test_each_secret_that_is_planted_in_a_chart_is_found_and_not_shown(path: tuple[str, ...]):
+    value: Any = PLANTED
+    for key in path:
+        value = value[key]
+    values: Any = value
+    for key in reversed(path):
+        values = {key: values}
+    (finding,) = found(graph(chart(**values)), "K8S004")
+    assert value not in str(finding.fault) + str(finding.judgement)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"auth": {"existingSecret": "client"}},
+        {"alertmanagerSpec": {"secrets": "slack"}},
+        {"config": {"api_url_file": "/etc/alertmanager/secrets/slack/url"}},
+        {"docs": "https://api.slack.com/messaging/webhooks"},
+        {"grafana.ini": {"auth.google": {"client_secret": "$__file{/etc/secrets/google}"}}},
+    ],
+)
+def test_what_a_chart_says_of_a_secret_elsewhere_is_none(values: dict[str, Any]):
+    assert not found(graph(chart(**values)), "K8S004")
+
+
 # -- objects of the cluster ------------------------------------------------------------------------------------------------------
 
 
@@ -851,10 +907,32 @@ def test_chart_versions_that_stay_or_are_not_known(name: str, version: Any):
         ({"grafana": {"service": {"type": "LoadBalancer"}}}, True),
         ({"grafana": {"service": {"type": "LoadBalancer", "loadBalancerSourceRanges": ["203.0.113.0/24"]}}}, False),
         ({"grafana": {"service": {"type": "ClusterIP"}}}, False),
+        ({"prometheus": {"service": {"type": "NodePort"}}}, True),
+        ({"prometheus": {"ingress": {"enabled": True, "hosts": ["prometheus.example.com"]}}}, True),
+        ({"prometheus": {"ingress": {"enabled": False}}}, False),
+        ({"prometheus": {"prometheusSpec": {"enableAdminAPI": True}}}, True),
+        ({"prometheus-node-exporter": {"hostNetwork": True}}, True),
+        ({"prometheus-node-exporter": {"hostNetwork": False}}, False),
+        ({"grafana": {"grafana.ini": {"auth.proxy": {"enabled": True}}}}, True),
     ],
 )
 def test_values_that_open_a_door(values: dict[str, Any], open_: bool):
     assert bool(found(graph(chart(**values)), "K8S017")) is open_
+
+
+@pytest.mark.parametrize(("login", "severity"), [({}, "error"), ({"alb.ingress.kubernetes.io/auth-type": "oidc"}, "warning")])
+def test_an_open_interface_is_refused_where_an_ingress_without_a_login_leads_to_it(login: dict[str, str], severity: str):
+    web_ui = server(env=[{"name": "WEBUI_AUTH_TRUSTED_EMAIL_HEADER", "value": "X-Email"}])
+    (finding,) = found(graph(web_ui, kubernetes("networking.k8s.io/v1:Ingress", "door", {}, annotations=login)), "K8S017")
+    assert finding.severity == severity
+    (finding,) = found(graph(web_ui), "K8S017")
+    assert finding.severity == "warning"
+
+
+@pytest.mark.parametrize(("sign_up", "open_"), [("true", True), ("false", False)])
+def test_a_role_of_those_who_sign_up_counts_where_they_can(sign_up: str, open_: bool):
+    env = [{"name": "DEFAULT_USER_ROLE", "value": "admin"}, {"name": "ENABLE_SIGNUP", "value": sign_up}]
+    assert bool(found(graph(server(env=env)), "K8S017")) is open_
 
 
 def test_objects_of_two_clusters_may_have_one_name():

@@ -758,7 +758,8 @@ def test_a_condition_keeps_the_time_of_its_last_turn():
 
 @pytest.fixture
 def gateway() -> Graph:
-    return recorded_with({"gateway": {"host": "m.example.com", "hosted_zone_id": "Z0123456789ABCDEFGHIJ"}}, "inf2-llama2")
+    section = {"gateway": {"host": "m.example.com", "hosted_zone_id": "Z0123456789ABCDEFGHIJ"}}
+    return recorded_with(section, "inf2-llama2", {"eks-inference:endpointKeys": '{"team-a": "a-key-of-team-a-in-a-test"}'})
 
 
 class Balanced:

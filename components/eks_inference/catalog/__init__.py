@@ -24,5 +24,6 @@ No code below ``components/`` compares the name of a row; code reads columns. A 
 - an instance type or a region: derive ``prices_instances.json`` anew, and add the family to its quotas in ``quotas.toml``.
 - a price of a service: add it to the list of its source in ``prices.toml``, or add a list. ``[services]`` has what costs money.
 - a price of an instance that ``prices_instances.json`` lacks, or of a capacity block: the last tables there.
+- what opens an engine, an interface or a chart: add a table to ``openings.toml``.
 - a version of Kubernetes, a chart, an image, an add-on, an AMI release: extend ``versions.toml``.
 """

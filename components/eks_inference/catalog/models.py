@@ -86,6 +86,11 @@ class Model(weights.Layers, Row):
         return self.embeddings * width + (self.parameters - self.embeddings) * (quantized_bytes or width)
 
     @property
+    def sees(self) -> bool:
+        """Whether it takes pictures, which an engine fetches where requests say so."""
+        return "vision tower" in self.uncounted
+
+    @property
     def plain_bytes(self) -> int:
         """Size of a published weight that is not quantized, in bytes."""
         return _BYTES[self.dtype]

@@ -16,7 +16,7 @@ from eks_inference.cluster.objects import on_cluster
 from eks_inference.cluster.plan import STORAGE_CLASS
 from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
-from eks_inference.kubernetes.front import Front
+from eks_inference.kubernetes.front import Door
 from eks_inference.kubernetes.secret_object import secret_object
 from eks_inference.kubernetes.secrets import SecretRef, secret_env
 from eks_inference.loadtest.client_plan import client_policy, volume_claim
@@ -122,7 +122,7 @@ class OpenWebUI(Component):
             **plan.web_ui_service(spec),
             opts=on_cluster(cluster, self, deployment),
         )
-        self.fronts: Sequence[Front] = (plan.web_ui_front(),)
+        self.doors: Sequence[Door] = (plan.web_ui_door(),)
         self.authenticates = password is not None
         """Whether only people with an account get in. Without a password, the first visitor becomes the administrator."""
         self.ready: Sequence[pulumi.Resource] = (deployment,)

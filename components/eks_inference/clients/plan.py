@@ -11,11 +11,10 @@ from importlib.resources import files
 from typing import Any
 
 from eks_inference.clients.spec import OpenWebUISpec, SmokeTestSpec
-from eks_inference.kubernetes.front import Front
+from eks_inference.kubernetes.front import Door
 from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.kubernetes.workloads import APP_LABEL, service
 from eks_inference.placement import Placement
-from eks_inference.serving.paths import EVERY_PATH
 
 WEB_UI_NAME = "open-webui"
 WEB_UI_PROGRESS_SECONDS = 900
@@ -38,16 +37,15 @@ _WEB_UI_PORT = 8080
 _WEB_UI_HEALTH = "/health"
 
 
-def web_ui_front() -> Front:
+def web_ui_door() -> Door:
     """Returns where people's browsers enter."""
-    # Open WebUI has a login of its own, and needs all of them.
-    return Front(WEB_UI_NAME, 80, {APP_LABEL: WEB_UI_NAME}, _WEB_UI_HEALTH, EVERY_PATH, target_port=_WEB_UI_PORT)
+    return Door(WEB_UI_NAME, 80, {APP_LABEL: WEB_UI_NAME}, _WEB_UI_PORT, _WEB_UI_HEALTH)
 
 
 def web_ui_service(spec: OpenWebUISpec) -> dict[str, Any]:
     """Returns ``metadata`` and ``spec`` of the Service."""
-    front = web_ui_front()
-    return service(WEB_UI_NAME, spec.namespace, front.labels, [("http", front.port, "http")], awaited=True)
+    door = web_ui_door()
+    return service(WEB_UI_NAME, spec.namespace, {APP_LABEL: WEB_UI_NAME}, [("http", door.port, "http")], awaited=True)
 
 
 def web_ui_deployment(

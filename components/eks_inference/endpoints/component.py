@@ -20,7 +20,7 @@ from eks_inference.endpoints.picker import Picker
 from eks_inference.endpoints.proxy import Upstream
 from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.faults import Fault, SpecError
-from eks_inference.kubernetes.front import Front
+from eks_inference.kubernetes.front import Door
 from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.observability.handle import Metrics
 from eks_inference.observability.prometheus_plan import pod_monitor
@@ -93,11 +93,10 @@ class ModelEndpoint(Component):
             raise SpecError(faults)
         super().__init__("eks-inference:index:ModelEndpoint", name, spec.inputs(), opts)
         self.namespace = spec.namespace_of(name)
-        entry = plan.front(name, spec, upstreams)
-        self.url = f"http://{name}.{self.namespace}.svc.cluster.local{entry.api}"
+        self.doors: Sequence[Door] = plan.doors(name, spec, upstreams)
+        self.url = f"http://{name}.{self.namespace}.svc.cluster.local{self.doors[0].api}"
         self.models = tuple(dict.fromkeys(name for one in upstreams for name in one.names))
         self.authenticates = spec.keys
-        self.fronts: Sequence[Front] = (entry,)
         self.pod_labels: Mapping[str, str] = plan.labels(name)
         self.picker_labels: Mapping[str, str] = picking.of_endpoint(name) if pickers else {}
         self._cluster = cluster

@@ -16,7 +16,7 @@ from eks_inference.aws.naming import shortened
 from eks_inference.endpoints.proxy import ENDPOINT_LABEL, ENDPOINT_NAME, PICKED_BYTES, PICKER_PORT
 from eks_inference.endpoints.spec import PickerSpec
 from eks_inference.kubernetes.front import Front
-from eks_inference.kubernetes.network_policy import DNS, HTTPS, allow_from, allow_to, network_policy, pods
+from eks_inference.kubernetes.network_policy import API_SERVER, DNS, allow_from, allow_to, network_policy, pods
 from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.kubernetes.workloads import APP_LABEL
 from eks_inference.placement import Placement
@@ -221,7 +221,7 @@ def policy(picker: Picker, proxies: Mapping[str, str], metrics_namespaces: Seque
         picker.space,
         selector=labels(picker),
         ingress=[allow_from(pods(proxies), tcp=[PICKER_PORT]), *from_prometheus(metrics_namespaces, _METRICS_PORT)],
-        egress=[DNS, HTTPS],
+        egress=[DNS, API_SERVER],
     )
 
 

@@ -5,6 +5,7 @@ Sources: Envoy 1.40.0 (the image's user, command line), Kubernetes documentation
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from math import ceil
 from typing import Any
@@ -26,13 +27,13 @@ from eks_inference.endpoints.proxy import (
     Upstream,
 )
 from eks_inference.endpoints.spec import ModelEndpointSpec
-from eks_inference.kubernetes.front import Front
+from eks_inference.kubernetes.front import Door, Front
 from eks_inference.kubernetes.network_policy import DNS, Rule, allow_from, allow_to, namespace, network_policy, pods
 from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.kubernetes.workloads import APP_LABEL, config_annotation
 from eks_inference.placement import HOSTNAME_LABEL, Placement
 from eks_inference.quantity import amount
-from eks_inference.serving.paths import EVERY_PATH
+from eks_inference.serving.paths import KSERVE_SERVICE
 from eks_inference.serving.pods import settle_seconds, spread_over_zones
 from eks_inference.serving.protection import from_clients, from_prometheus
 
@@ -243,12 +244,11 @@ def metrics_endpoint() -> dict[str, Any]:
     }
 
 
-def front(name: str, spec: ModelEndpointSpec, upstreams: Sequence[Upstream]) -> Front:
-    """Returns where requests from outside the cluster enter.
-
-    Only over HTTP: the health check of a load balancer's targets for gRPC would have to be a method that needs no key.
-    """
+def doors(name: str, spec: ModelEndpointSpec, upstreams: Sequence[Upstream]) -> tuple[Door, ...]:
+    """Returns where requests from outside the cluster enter: the proxy closes paths by itself."""
     api = "/v1" if any(one.model for one in upstreams) else ""
-    # The proxy closes paths by itself. Without a key it only says whether it is ready.
-    paths = EVERY_PATH
-    return Front(name, 80, labels(name), HEALTH_PATH, paths, target_port=API_PORT, api=api, drain_seconds=spec.drain_seconds)
+    http = Door(name, 80, labels(name), API_PORT, HEALTH_PATH, api=api, drain_seconds=spec.drain_seconds)
+    if not any(one.grpc_port for one in upstreams):
+        return (http,)
+    # No method answers without a key: 16 is UNAUTHENTICATED, and without keys 12 UNIMPLEMENTED.
+    return (http, replace(http, grpc=KSERVE_SERVICE, health="/AWS.ALB/healthcheck", healthy="12,16", api=""))

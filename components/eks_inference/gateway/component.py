@@ -1,4 +1,4 @@
-"""Creates the gateway: one address with HTTPS for model servers and the web UI."""
+"""Creates the gateway: one address with HTTPS for endpoints and the web UI."""
 
 from __future__ import annotations
 
@@ -35,20 +35,19 @@ _MIN_ZONES = 2
 
 
 class Gateway(Component):
-    """One application load balancer with HTTPS in front of ``targets``: model servers of any kind, and the web UI.
+    """One application load balancer with HTTPS in front of ``targets``: endpoints (``ModelEndpoint``), and the web UI.
 
     ``name`` is the name of the group of Ingresses that share the load balancer: a DNS label. For each route the component builds
-    an Ingress in the namespace of its target (for Triton another one for gRPC), and a NetworkPolicy that lets the load balancer
+    an Ingress in the namespace of its target (for gRPC of Triton another one), and a NetworkPolicy that lets the load balancer
     in. It builds the load balancer's security group, a rule that lets it reach the pods, and where the spec says so a
     certificate with its proof, DNS records, and a bucket of access logs. The controller makes the load balancer.
 
-    The load balancer leads out the paths that a target names (``Front.paths``) and no others: of vLLM those that clients use,
-    at which it asks for its key.
+    A model server has no route of its own: of its paths some ask for no key, and an endpoint leads out the others.
 
     The load balancer sends requests straight to pods that are ready, in the order of their arrival. Between load balancer and
     pods there is no encryption. It waits ``idle_timeout_seconds`` for the next byte of an answer, so a stream may last as long as
-    it flows. A pod that ends gets no new requests and keeps those it has. With ``behind_load_balancer`` in its spec, a server
-    waits for the load balancer when it starts and when it ends.
+    it flows. A pod that ends gets no new requests and keeps those it has. With ``behind_load_balancer`` in its spec, an
+    endpoint waits for the load balancer when it starts and when it ends.
 
     It is in ``network``'s public subnets where the spec says ``public``, else in ``network.load_balancer_subnets``, which hold
     nothing else, or without those in the private ones. The NetworkPolicies admit the addresses of these subnets: in the private
@@ -57,8 +56,8 @@ class Gateway(Component):
     ``addresses`` has the address of each target. ``login_secret`` is the secret of the login's client. A ``SecretRef`` names a
     Secret in the namespace of each route with login, with the keys clientID and clientSecret.
 
-    Raises ``SpecError`` for routes without a target, and for a public route to a server that asks nobody who it is: neither by an
-    API key nor by the login. The rules about gateways judge the rest in a stack file.
+    Raises ``SpecError`` for routes without a target, and for a public route to what asks nobody who it is: neither by keys nor by
+    the login. The rules about gateways judge the rest in a stack file.
 
     Sources: kubernetes-sigs/aws-load-balancer-controller v3.5.0; Elastic Load Balancing user guide.
     """
@@ -113,7 +112,7 @@ class Gateway(Component):
         self.ready: Sequence[pulumi.Resource] = (*made, *records.values())
         self.addresses: Mapping[str, pulumi.Output[str]] = {
             route.target: carried(
-                f"{route.url}{targets[route.target].fronts[0].api}",
+                f"{route.url}{targets[route.target].doors[0].api}",
                 [*ingresses[route], *([records[route.host]] if records else [])],
             )
             for route in found
@@ -125,7 +124,7 @@ class Gateway(Component):
     ) -> tuple[aws.ec2.SecurityGroup, list[pulumi.Resource]]:
         """Creates the load balancer's group. Returns it, and what lets it reach the pods."""
         name, settings, cluster = self._name, self._cluster.settings, self._cluster
-        ports = sorted({front.pod_port for target in targets for front in target.fronts})
+        ports = sorted({door.pod_port for target in targets for door in target.doors})
         group = aws.ec2.SecurityGroup(
             f"{name}-security-group",
             vpc_id=network.vpc_id,
@@ -157,18 +156,18 @@ class Gateway(Component):
         name, cluster = f"{self._name}-{route.target}", self._cluster
         options = on_cluster(cluster, self, *target.ready)
         entrance = k8s.networking.v1.NetworkPolicy(
-            f"{name}-policy", **plan.entrance(self._name, target.namespace, target.fronts, senders), opts=options
+            f"{name}-policy", **plan.entrance(self._name, target.namespace, target.doors, senders), opts=options
         )
         login, readable = self._login(name, target, options) if route.login else ({}, [])
         after = [entrance, *target.ready, *before, *readable]
         timeouts = pulumi.CustomTimeouts(create=f"{_BALANCER_SECONDS}s", delete=f"{_BALANCER_SECONDS}s")
         return [
             k8s.networking.v1.Ingress(
-                f"{name}-grpc" if front.grpc else name,
+                f"{name}-grpc" if door.grpc else name,
                 **plan.ingress(
                     self._name,
                     route,
-                    front,
+                    door,
                     namespace=target.namespace,
                     shared=self._shared,
                     ingress_class=self._controller.ingress_class,
@@ -176,7 +175,7 @@ class Gateway(Component):
                 ),
                 opts=on_cluster(cluster, self, *after, timeouts=timeouts),
             )
-            for front in target.fronts
+            for door in target.doors
         ]
 
     def _login(
@@ -228,7 +227,7 @@ def _faults(spec: GatewaySpec, found: Sequence[Route], targets: Mapping[str, Fro
         target = targets.get(route.target)
         if target and not target.authenticates and not route.login:
             message = f"anyone on the internet could use {route.target}: it asks nobody for a key, and its route for no login"
-            hint = "set servingApiKey where this kind of server has API keys, set login on the route, or leave public out"
+            hint = "say keys: true of the endpoint, set login on the route, or leave public out"
             faults.append(Fault(("public",), message, given="true", hint=hint))
     if spec.login and login_secret is None and any(route.login for route in found):
         hint = "give login_secret; in a stack file: pulumi config set --secret eks-inference:gatewayClientSecret"

@@ -10,13 +10,12 @@ from eks_inference.gateway.spec import GatewaySpec
 
 
 @dataclass(frozen=True)
-class RoutedServer:
-    """A server or an endpoint behind the gateway."""
+class RoutedEndpoint:
+    """An endpoint behind the gateway."""
 
-    path: tuple[str, ...]
-    """Its key in the stack."""
-    api_keys: bool
-    """Whether servers of its kind can require an API key, or the endpoint does."""
+    name: str
+    keys: bool
+    """Whether it asks its clients for keys."""
     grpc: bool
     """Whether it answers over gRPC too, whose paths no client can change."""
     settles: bool
@@ -24,31 +23,30 @@ class RoutedServer:
     limited: bool
     """Whether only some namespaces may call it."""
     answer_seconds: int
-    """How long a terminating pod goes on with the requests it has: the longest answer that the library expects. Of an endpoint:
-    how long an answer may be silent."""
+    """How long an answer may be silent."""
 
 
 @dataclass(frozen=True)
 class GatewayApiFacts:
-    """Routes of a Gateway that the cluster has. ``servers`` has their servers and endpoints, by name."""
+    """Routes of a Gateway that the cluster has. ``endpoints`` has those of its routes, by target."""
 
     about: ClassVar[str] = "routes of a Gateway (Gateway API)"
 
     spec: GatewayApiSpec
     routes: tuple[Route, ...]
-    servers: Mapping[str, RoutedServer]
+    endpoints: Mapping[str, RoutedEndpoint]
 
 
 @dataclass(frozen=True)
 class GatewayFacts:
-    """A gateway in its stack. ``servers`` has those of the routes, by name; the web UI is none of them."""
+    """A gateway in its stack. ``endpoints`` has those of the routes, by target; the web UI is none of them."""
 
     about: ClassVar[str] = "gateways"
 
     spec: GatewaySpec
     routes: tuple[Route, ...]
     region: str
-    servers: Mapping[str, RoutedServer]
+    endpoints: Mapping[str, RoutedEndpoint]
     public_subnets: bool
     """Whether the network has public subnets."""
     own_subnets: bool

@@ -1,4 +1,4 @@
-"""Creates routes of a Gateway (Gateway API) that the cluster has, to model servers and the web UI."""
+"""Creates routes of a Gateway (Gateway API) that the cluster has, to endpoints and the web UI."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from eks_inference.spec import Given
 
 
 class GatewayRoutes(Component):
-    """Routes of a Gateway that the cluster has, of any class of Gateway API, to ``targets``: model servers and the web UI.
+    """Routes of a Gateway that the cluster has, of any class of Gateway API, to ``targets``: endpoints (``ModelEndpoint``) and
+    the web UI.
 
     ``name`` is the name of the routes: a DNS label. For each target the component builds an HTTPRoute in its namespace (for
-    Triton a GRPCRoute too, where the spec names a host for it), and a NetworkPolicy that lets the Gateway's requests in. It makes
-    nothing in AWS. The Gateway has to be there, and its listener has to allow routes of these namespaces (``allowedRoutes``).
-    Only the paths that a target names (``Front.paths``) are led out, as by ``Gateway``.
+    gRPC of Triton a GRPCRoute too, where the spec names a host for it), and a NetworkPolicy that lets the Gateway's requests in.
+    It makes nothing in AWS. The Gateway has to be there, and its listener has to allow routes of these namespaces
+    (``allowedRoutes``).
 
     Requests have no time limit: a stream lasts as long as it flows. Limits of the Gateway itself, such as for silent
-    connections, are its owner's. A route asks nobody who they are; put servers that have no keys behind a ``ModelEndpoint``.
+    connections, are its owner's. A route asks nobody who they are: endpoints do, by their keys.
 
     ``addresses`` has the address of each target: with ``scheme`` and host of the spec, on the scheme's own port.
 
@@ -56,24 +57,24 @@ class GatewayRoutes(Component):
         made = {route: self._route(route, targets[route.target]) for route in found}
         self.ready: Sequence[pulumi.Resource] = tuple(one for each in made.values() for one in each)
         self.addresses: Mapping[str, pulumi.Output[str]] = {
-            route.target: carried(f"{route.url}{targets[route.target].fronts[0].api}", made[route]) for route in found
+            route.target: carried(f"{route.url}{targets[route.target].doors[0].api}", made[route]) for route in found
         }
         self.register_outputs({"addresses": self.addresses})
 
     def _route(self, route: Route, target: Fronted) -> list[pulumi.Resource]:
         name, cluster, space = f"{self._name}-{route.target}", self._cluster, target.namespace
-        fronts = [front for front in target.fronts if plan.is_routed(route, front)]
+        doors = [door for door in target.doors if plan.is_routed(route, door)]
         policy = k8s.networking.v1.NetworkPolicy(
             f"{name}-policy",
-            **entrance(self._name, space, fronts, [*plan.senders(self._spec)]),
+            **entrance(self._name, space, doors, [*plan.senders(self._spec)]),
             opts=on_cluster(cluster, self, *target.ready),
         )
         return [
             k8s.apiextensions.CustomResource(
-                f"{name}-grpc" if front.grpc else name,
+                f"{name}-grpc" if door.grpc else name,
                 api_version=plan.API_VERSION,
-                **plan.route_manifest(self._name, self._spec, route, front, namespace=space),
+                **plan.route_manifest(self._name, self._spec, route, door, namespace=space),
                 opts=on_cluster(cluster, self, policy, *target.ready),
             )
-            for front in fronts
+            for door in doors
         ]

@@ -12,26 +12,26 @@ _SOURCE = "Gateway API v1.6: a listener takes either HTTPRoutes or GRPCRoutes fo
     "GWY009",
     "What a Gateway of others leads to asks who it is.",
     severity="warning",
-    fix="put the server behind an endpoint with keys, or see to it that the Gateway asks",
-    source="no kind but vLLM and Ray Serve has API keys; who reaches a Gateway, and whether it asks them, its owner decides",
+    fix="leave keys: false out, or see to it that the Gateway asks",
+    source="an endpoint with keys: false asks nobody; who reaches a Gateway, and whether it asks them, its owner decides",
 )
 def clients_are_asked(gateway: GatewayApiFacts) -> Iterator[Judgement]:
     name = f"{gateway.spec.namespace}/{gateway.spec.gateway}"
-    for target, server in gateway.servers.items():
-        asks = "can require an API key" if server.api_keys else "asks nobody for a key"
+    for target, endpoint in gateway.endpoints.items():
+        asks = "asks for keys" if endpoint.keys else "asks nobody"
         yield Judgement(
-            holds=server.api_keys,
-            path=("gateway_api", "routes", target) if target in gateway.spec.routes else ("gateway_api",),
+            holds=endpoint.keys,
+            path=("endpoints", endpoint.name, "keys"),
             working=(f"{target} {asks}; who reaches the Gateway {name} is not known here",),
-            message=f"whoever reaches the Gateway {name} may use {target}: it asks nobody for a key",
-            given=target,
-            allowed="an endpoint with keys in front of it",
+            message=f"whoever reaches the Gateway {name} may use {target}: endpoint {endpoint.name} has keys: false",
+            given="false",
+            allowed="true",
         )
 
 
 @rule(
     "GWY010",
-    "Each address of a Gateway leads to one server, and each host has one kind of route.",
+    "Each address of a Gateway leads to one endpoint, and each host has one kind of route.",
     fix="give one of them another host or path",
     source=_SOURCE,
 )

@@ -4,12 +4,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from eks_inference.gateway.spec import AddressSpec, HostName, ranges
+from eks_inference.gateway.spec import AddressSpec, HostName
+from eks_inference.kubernetes.network_policy import ranges
 from eks_inference.spec import Namespace, ResourceName, Spec
 
 
 class GatewayApiRouteSpec(AddressSpec):
-    """Where one server, or the web UI, answers."""
+    """Where one endpoint, one server behind an endpoint, or the web UI answers."""
 
     grpc_host: HostName | None = Field(
         default=None,
@@ -19,14 +20,14 @@ class GatewayApiRouteSpec(AddressSpec):
 
 
 class GatewayApiSpec(Spec):
-    """Routes of a Gateway that the cluster has, of any class, to model servers of any kind and the web UI.
+    """Routes of a Gateway that the cluster has, of any class, to endpoints and the web UI. A route to a server makes an endpoint.
 
     The Gateway, its certificate, and who may connect to it are those of whoever made it.
     """
 
     gateway: ResourceName = Field(description="Name of the Gateway.")
     namespace: Namespace = Field(
-        description="Namespace of the Gateway. Its listener must allow routes of the servers' namespaces."
+        description="Namespace of the Gateway. Its listener must allow routes of the endpoints' namespaces."
     )
     listener: ResourceName | None = Field(
         default=None, description="Listener of the Gateway that the routes are for (sectionName). Absent: all that take them."
@@ -37,7 +38,8 @@ class GatewayApiSpec(Spec):
     host: HostName = Field(description="Host name of routes that have none of their own.")
     routes: dict[ResourceName, GatewayApiRouteSpec] = Field(
         default_factory=dict,
-        description="Routes by name of the server; open-webui is the web UI. Default: every endpoint, or else every server.",
+        description="Routes by name of the endpoint, or of the server, which gets an endpoint of its own (NAME-endpoint) unless "
+        "one leads to it alone; open-webui is the web UI. Default: every endpoint, or else every server.",
         max_length=50,
     )
     from_namespaces: tuple[Namespace, ...] = Field(
@@ -53,7 +55,7 @@ class GatewayApiSpec(Spec):
     def _gets_in(self) -> Self:
         if not self.from_namespaces and not self.from_cidrs:
             raise ValueError(
-                "nobody would reach the servers: name the namespaces of the Gateway's proxies in from_namespaces, or the ranges "
+                "nobody would get in: name the namespaces of the Gateway's proxies in from_namespaces, or the ranges "
                 "of its load balancer in from_cidrs"
             )
         return self

@@ -10,7 +10,7 @@ import pulumi
 
 from eks_inference.cluster.handle import Cluster
 from eks_inference.component import Handle
-from eks_inference.kubernetes.front import Front
+from eks_inference.kubernetes.front import Door
 
 SERVICE_ACCOUNT = "aws-load-balancer-controller"
 """The service account that the chart makes by default, and ours."""
@@ -45,12 +45,12 @@ class ExistingLoadBalancerController(Handle):
 
 
 class Fronted(Protocol):
-    """What a route leads to: a model server of any kind, or the web UI."""
+    """What a route leads to: a ModelEndpoint, which asks for keys before it passes requests to model servers, or the web UI."""
 
     @property
     def namespace(self) -> str: ...
     @property
-    def fronts(self) -> Sequence[Front]: ...
+    def doors(self) -> Sequence[Door]: ...
     @property
     def authenticates(self) -> bool:
         """Whether it asks its clients who they are."""

@@ -11,9 +11,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eks_inference.gateway.routes import Route, led_out
+from eks_inference.gateway.routes import Route, path_to
 from eks_inference.gateway.spec import EVERYWHERE, GatewaySpec, LoginSpec
-from eks_inference.kubernetes.front import Front
+from eks_inference.kubernetes.front import Door
 from eks_inference.kubernetes.network_policy import Peer, allow_from, network_policy
 
 HTTPS_PORT = 443
@@ -27,9 +27,9 @@ _FAILURES = 2
 _PREFIX = "alb.ingress.kubernetes.io/"
 
 
-def ingress_name(gateway: str, front: Front) -> str:
-    """Returns the name of the Ingress of one front in its namespace."""
-    return f"{gateway}-grpc" if front.grpc else gateway
+def ingress_name(gateway: str, door: Door) -> str:
+    """Returns the name of the Ingress of one door in its namespace."""
+    return f"{gateway}-grpc" if door.grpc else gateway
 
 
 def balancer_annotations(
@@ -74,52 +74,46 @@ def attributes(spec: GatewaySpec, log_bucket: str) -> str:
 def ingress(
     gateway: str,
     route: Route,
-    front: Front,
+    door: Door,
     *,
     namespace: str,
     shared: Mapping[str, Any],
     ingress_class: str,
     login: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Returns ``metadata`` and ``spec`` of the Ingress of one front of a route."""
-    paths = led_out(route, front)
-    name = ingress_name(gateway, front)
+    """Returns ``metadata`` and ``spec`` of the Ingress of one door of a route."""
+    path = path_to(route, door)
     target = {
-        "healthcheck-path": front.health,
+        "healthcheck-path": door.health,
         "healthcheck-protocol": "HTTP",
         "healthcheck-interval-seconds": str(_HEALTH_SECONDS),
         "healthcheck-timeout-seconds": str(_HEALTH_SECONDS - 1),
         "healthy-threshold-count": str(_FAILURES),
         "unhealthy-threshold-count": str(_FAILURES),
-        "success-codes": "0" if front.grpc else "200",
+        "success-codes": door.healthy,
         # A target that is taken out keeps the requests it has for as long as its pod goes on with them.
-        "target-group-attributes": f"deregistration_delay.timeout_seconds={front.drain_seconds}",
-        **({"backend-protocol-version": "GRPC"} if front.grpc else {}),
-        **({} if front.grpc or route.path == "/" else _without_prefix(front.service, route.path)),
+        "target-group-attributes": f"deregistration_delay.timeout_seconds={door.drain_seconds}",
+        **({"backend-protocol-version": "GRPC"} if door.grpc else {}),
+        **({} if path != route.path or path == "/" else _without_prefix(door.service, path)),
         # Longer paths first, whatever the namespaces are called.
-        "group.order": str(-max(len(path) for _, path, _ in paths)),
+        "group.order": str(-len(path)),
     }
-    backend = {"service": {"name": front.service, "port": {"number": front.port}}}
+    backend = {"service": {"name": door.service, "port": {"number": door.port}}}
     return {
         "metadata": {
-            "name": name,
+            "name": ingress_name(gateway, door),
             "namespace": namespace,
             "annotations": {**shared, **{f"{_PREFIX}{key}": value for key, value in target.items()}, **login},
         },
         "spec": {
             "ingressClassName": ingress_class,
-            "rules": [
-                {
-                    "host": route.host,
-                    "http": {"paths": [{"path": path, "pathType": kind, "backend": backend} for kind, path, _ in paths]},
-                }
-            ],
+            "rules": [{"host": route.host, "http": {"paths": [{"path": path, "pathType": "Prefix", "backend": backend}]}}],
         },
     }
 
 
 def _without_prefix(service: str, path: str) -> dict[str, str]:
-    """Makes the load balancer take the path of a route away: servers know nothing of it."""
+    """Makes the load balancer take the path of a route away: what is behind it knows nothing of it."""
     pattern = path.replace(".", r"\.")  # of what a path may have, only a dot means something in a pattern
     rewrites = [{"regex": f"^{pattern}/?(.*)$", "replace": "/$1"}]
     return {f"transforms.{service}": json.dumps([{"type": "url-rewrite", "urlRewriteConfig": {"rewrites": rewrites}}])}
@@ -160,10 +154,10 @@ def secret_reader(
     }
 
 
-def entrance(gateway: str, namespace: str, fronts: Sequence[Front], senders: Sequence[Peer]) -> dict[str, Any]:
+def entrance(gateway: str, namespace: str, doors: Sequence[Door], senders: Sequence[Peer]) -> dict[str, Any]:
     """Returns ``metadata`` and ``spec`` of the NetworkPolicy that lets ``senders`` reach the pods of a route."""
-    ports = sorted({front.pod_port for front in fronts})
-    return network_policy(gateway, namespace, selector=fronts[0].labels, ingress=[allow_from(*senders, tcp=ports)], egress=None)
+    ports = sorted({door.pod_port for door in doors})
+    return network_policy(gateway, namespace, selector=doors[0].labels, ingress=[allow_from(*senders, tcp=ports)], egress=None)
 
 
 def from_clients(spec: GatewaySpec) -> list[Any]:

@@ -1,26 +1,23 @@
-"""Where each server answers: hosts and paths of the routes of a gateway. Pure; no pulumi."""
+"""Where what a gateway leads to answers: hosts and paths of its routes. Pure; no pulumi."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from eks_inference.faults import Fault, did_you_mean
 from eks_inference.gateway.gateway_api_spec import GatewayApiRouteSpec, GatewayApiSpec
 from eks_inference.gateway.spec import AddressSpec, GatewaySpec, RouteSpec
-from eks_inference.kubernetes.front import Front
+from eks_inference.kubernetes.front import Door
 from eks_inference.spec import dns_label_faults
 
 _MAX_NAME_LENGTH = 50
-PathType = Literal["Exact", "Prefix"]
-"""How Kubernetes compares a path: whole, or by its first parts."""
 
 
 @dataclass(frozen=True)
 class Route:
-    """A route with its host and path: ``<scheme>://<host><path>`` is the server's ``/``."""
+    """A route with its host and path: ``<scheme>://<host><path>`` is the ``/`` of what it leads to."""
 
     target: str
-    """Name of the server, or of the web UI."""
+    """Name of the endpoint, of the server behind one, or of the web UI."""
     host: str
     path: str
     login: bool = False
@@ -33,9 +30,9 @@ class Route:
         return f"{self.scheme}://{self.host}{self.path.rstrip('/')}"
 
 
-def routes(spec: GatewaySpec | GatewayApiSpec, servers: Sequence[str]) -> tuple[Route, ...]:
-    """Returns the routes of a gateway, those of its spec or else one to each server."""
-    wanted: Mapping[str, AddressSpec] = spec.routes or {name: AddressSpec() for name in servers}
+def routes(spec: GatewaySpec | GatewayApiSpec, targets: Sequence[str]) -> tuple[Route, ...]:
+    """Returns the routes of a gateway, those of its spec or else one to each target."""
+    wanted: Mapping[str, AddressSpec] = spec.routes or {name: AddressSpec() for name in targets}
     hosts = [route.host or spec.host for route in wanted.values()]
     return tuple(
         Route(
@@ -50,18 +47,9 @@ def routes(spec: GatewaySpec | GatewayApiSpec, servers: Sequence[str]) -> tuple[
     )
 
 
-def led_out(route: Route, front: Front) -> tuple[tuple[PathType, str, str], ...]:
-    """Returns the paths of a route that lead to a front: how each is compared, the path, and what it is for the server.
-
-    Whole paths wherever a server has a list of them: whoever reads ``/v1/../pause`` in whichever way, it is none of these.
-    """
-    before = "" if front.grpc else route.path.rstrip("/")
-    return tuple(
-        ("Prefix", f"{before}{path}".rstrip("/") or "/", path.rstrip("/") or "/")
-        if path.endswith("/")
-        else ("Exact", f"{before}{path}", path)
-        for path in front.paths
-    )
+def path_to(route: Route, door: Door) -> str:
+    """Returns the path below which everything is led to a door."""
+    return f"/{door.grpc}" if door.grpc else route.path
 
 
 def hosts(found: Sequence[Route]) -> tuple[str, ...]:

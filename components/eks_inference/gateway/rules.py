@@ -35,15 +35,15 @@ def in_its_region(gateway: GatewayFacts) -> Iterator[Judgement]:
 
 @rule(
     "GWY002",
-    "Each address of a gateway leads to one server.",
+    "Each address of a gateway leads to one endpoint.",
     fix="give one of them another host or path",
     source="AWS Load Balancer Controller 3.5, IngressGroup: of equal rules only the first has an effect",
 )
 def addresses_differ(gateway: GatewayFacts) -> Iterator[Judgement]:
     taken: dict[tuple[str, str], str] = {}
     for route in gateway.routes:
-        server = gateway.servers.get(route.target)
-        for path, what in ((route.path, route.path), *([("grpc", "gRPC")] if server and server.grpc else [])):
+        endpoint = gateway.endpoints.get(route.target)
+        for path, what in ((route.path, route.path), *([("grpc", "gRPC")] if endpoint and endpoint.grpc else [])):
             first = taken.setdefault((route.host, path), route.target)
             yield Judgement(
                 holds=first == route.target,
@@ -67,44 +67,35 @@ def addresses_differ(gateway: GatewayFacts) -> Iterator[Judgement]:
 )
 def waits_for_answers(gateway: GatewayFacts) -> Iterator[Judgement]:
     given = gateway.spec.idle_timeout_seconds
-    for name, server in gateway.servers.items():
+    for name, endpoint in gateway.endpoints.items():
         yield Judgement(
-            holds=given >= server.answer_seconds,
+            holds=given >= endpoint.answer_seconds,
             path=("gateway", "idle_timeout_seconds"),
-            working=(f"idle for {given} s at most; {name} is given {server.answer_seconds} s for an answer",),
+            working=(f"idle for {given} s at most; {name} is given {endpoint.answer_seconds} s for an answer",),
             message=f"answers of {name} that take longer than {given} s are cut",
             given=str(given),
-            allowed=f"at least {server.answer_seconds}",
+            allowed=f"at least {endpoint.answer_seconds}",
         )
 
 
 @rule(
     "GWY004",
     "What a public gateway leads to asks who it is.",
-    fix="put the server behind an endpoint with keys, set login on the route, leave it out of gateway.routes, or make the "
-    "gateway internal",
-    source="no kind but vLLM and Ray Serve has API keys, which they ask for at the paths that are led out, and an endpoint with "
-    "keys: false asks for none; whoever reaches a server uses your accelerators",
+    fix="leave keys: false out, set login on the route, leave it out of gateway.routes, or make the gateway internal",
+    source="an endpoint with keys: false asks nobody; whoever reaches a server uses your accelerators",
 )
 def public_asks(gateway: GatewayFacts) -> Iterator[Judgement]:
-    if not gateway.spec.public:
-        return
-    for route in gateway.routes:
-        server = gateway.servers.get(route.target)
-        if server is None:
-            continue
-        asks = "its route has a login" if route.login else "it can require an API key" if server.api_keys else "nothing"
-        yield Judgement(
-            holds=asks != "nothing",
-            path=_route(route.target) if route.target in gateway.spec.routes else ("gateway", "public"),
-            working=(
-                f"{route.target} on the internet: {asks} asks who it is" if asks == "nothing" else f"{route.target}: {asks}",
-            ),
-            message=f"anyone on the internet could use {route.target}: "
-            + ("it has keys: false" if server.path[0] == "endpoints" else "servers of its kind have no API keys"),
-            given="no login",
-            allowed="login: true",
-        )
+    for route in gateway.routes if gateway.spec.public else ():
+        if endpoint := gateway.endpoints.get(route.target):
+            asks = "its route has a login" if route.login else "it asks for keys" if endpoint.keys else ""
+            yield Judgement(
+                holds=bool(asks),
+                path=("endpoints", endpoint.name, "keys"),
+                working=(f"{route.target} on the internet: {asks or 'nothing asks who it is'}",),
+                message=f"anyone on the internet could use {route.target}: endpoint {endpoint.name} has keys: false",
+                given="false",
+                allowed="true",
+            )
 
 
 @rule(
@@ -147,17 +138,17 @@ def names_fit(gateway: GatewayFacts) -> Iterator[Judgement]:
 
 @rule(
     "GWY007",
-    "Servers behind a gateway start and end with it.",
+    "Endpoints behind a gateway start and end with it.",
     severity="warning",
     fix="leave behind_load_balancer out, or set it to true",
     source="AWS Load Balancer Controller 3.5, Pod readiness gate; Elastic Load Balancing user guide, Deregistration delay",
 )
 def servers_settle(gateway: GatewayFacts) -> Iterator[Judgement]:
-    for name, server in gateway.servers.items():
+    for name, endpoint in gateway.endpoints.items():
         yield Judgement(
-            holds=server.settles,
-            path=(*server.path, "behind_load_balancer"),
-            working=(f"{name}: pods {'wait' if server.settles else 'do not wait'} for the load balancer",),
+            holds=endpoint.settles,
+            path=("endpoints", endpoint.name, "behind_load_balancer"),
+            working=(f"{name}: pods {'wait' if endpoint.settles else 'do not wait'} for the load balancer",),
             message=f"the load balancer still sends requests to pods of {name} that have ended: a roll-out loses some",
             given="false",
             allowed="true",
@@ -175,8 +166,8 @@ def servers_settle(gateway: GatewayFacts) -> Iterator[Judgement]:
 def addresses_apart(gateway: GatewayFacts) -> Iterator[Judgement]:
     if gateway.spec.public:
         return
-    for name, server in gateway.servers.items():
-        if server.limited:
+    for name, endpoint in gateway.endpoints.items():
+        if endpoint.limited:
             yield Judgement(
                 holds=gateway.own_subnets,
                 path=("network", "load_balancer_subnets"),

@@ -1,16 +1,15 @@
-"""Spec of the gateway: one load balancer with HTTPS in front of model servers and the web UI."""
+"""Spec of the gateway: one load balancer with HTTPS in front of endpoints and the web UI."""
 
-import ipaddress
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from eks_inference.kubernetes.network_policy import PRIVATE_RANGES, ranges
 from eks_inference.late import Late
-from eks_inference.serving.paths import OPENAI_PATHS
-from eks_inference.spec import Form, Namespace, ResourceName, Spec, distinct
+from eks_inference.spec import Form, Namespace, ResourceName, Spec
 
 WEB_UI = "open-webui"
-"""The route of the web UI; every other route has the name of a server."""
+"""The route of the web UI; every other route has the name of an endpoint, or of a server behind one."""
 
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 HostName = Annotated[
@@ -25,8 +24,8 @@ Path = Annotated[
         r"/|(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)+",
         "a path such as /llama3: it begins with / and ends without, and has letters, digits and . _ ~ -",
     ),
-    # A condition of a rule has at most 128 characters, and paths of servers come behind it.
-    Field(max_length=128 - max(map(len, OPENAI_PATHS))),
+    # A condition of a rule has at most 128 characters, and the controller makes one of the path and /*.
+    Field(max_length=126),
 ]
 CertificateArn = Annotated[
     Late,
@@ -45,8 +44,6 @@ WebAclArn = Annotated[
 HostedZoneId = Annotated[Late, Form(r"Z[A-Z0-9]{1,31}", "the id of a hosted zone of Route 53, such as Z0123456789ABCDEFGHIJ")]
 HttpsUrl = Annotated[str, Form(r"https://[^\s/?#@]+(/[^\s]*)?", "an address that begins with https://")]
 
-PRIVATE_RANGES = ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16")
-"""Where clients of an internal load balancer are: addresses that are not on the internet (RFC 1918, RFC 6598)."""
 EVERYWHERE = "0.0.0.0/0"
 
 SslPolicy = Literal[
@@ -56,16 +53,6 @@ SslPolicy = Literal[
     "ELBSecurityPolicy-TLS13-1-2-FIPS-2023-04",
 ]
 """TLS 1.2 and 1.3 only (Elastic Load Balancing, "Security policies for your Application Load Balancer")."""
-
-
-def ranges(cidrs: tuple[str, ...]) -> tuple[str, ...]:
-    """The ranges, if each is an IPv4 range and none is there twice."""
-    for cidr in distinct(cidrs):
-        try:
-            ipaddress.IPv4Network(cidr)
-        except ValueError as error:
-            raise ValueError(f"'{cidr}' is not an IPv4 range: {error}") from None
-    return cidrs
 
 
 class LoadBalancerControllerSpec(Spec):
@@ -96,10 +83,12 @@ class AddressSpec(Spec):
 
 
 class RouteSpec(AddressSpec):
-    """Where one server, or the web UI, answers."""
+    """Where one endpoint, one server behind an endpoint, or the web UI answers."""
 
     login: bool = Field(
-        default=False, description="Whether people log in through the gateway's login first. Programs cannot: it is for browsers."
+        default=False,
+        description="Whether people log in through the gateway's login first. Programs cannot: it is for browsers. An endpoint "
+        "that such a route makes asks for no key.",
     )
 
 
@@ -127,7 +116,7 @@ class AccessLogsSpec(Spec):
 
 
 class GatewaySpec(Spec):
-    """One application load balancer with HTTPS in front of model servers of any kind and the web UI.
+    """One application load balancer with HTTPS in front of endpoints and the web UI. A route to a server makes an endpoint.
 
     It is internal unless ``public``. Its certificate is given by ARN, or made and validated in a Route 53 zone.
     """
@@ -144,7 +133,8 @@ class GatewaySpec(Spec):
     )
     routes: dict[ResourceName, RouteSpec] = Field(
         default_factory=dict,
-        description=f"Routes by name of the server; {WEB_UI} is the web UI. Default: every server.",
+        description="Routes by name of the endpoint, or of the server, which gets an endpoint of its own (NAME-endpoint) unless "
+        f"one leads to it alone; {WEB_UI} is the web UI. Default: every endpoint, or else every server.",
         max_length=50,
     )
     public: bool = Field(

@@ -1,4 +1,4 @@
-"""Where requests from outside the cluster enter: a port of a Service, and what a load balancer needs to know of it. Pure."""
+"""Where requests enter: ports of pods of model servers, and ports of Services that are led out of the cluster. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,31 +6,38 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Front:
-    """A port of a Service that a load balancer sends requests to, past the Service and straight to its pods."""
+    """A port of pods of a model server, which the proxy of an endpoint sends requests to."""
+
+    labels: Mapping[str, str]
+    """Labels of the pods."""
+    pod_port: int
+    grpc: bool = False
+    tells_load: bool = False
+    """Whether each pod tells at the same port, ``/metrics``, vLLM's metrics of its load."""
+
+
+@dataclass(frozen=True)
+class Door:
+    """A port of a Service that a load balancer sends requests to, past the Service and straight to its pods.
+
+    Only what closes paths and asks its clients by itself has one: all paths are led to it.
+    """
 
     service: str
     port: int
     """Port of the Service."""
     labels: Mapping[str, str]
     """Labels of the pods behind the Service."""
+    pod_port: int
     health: str
-    """Path that answers with 200 while the pod is ready; with ``grpc`` a method that answers with status 0."""
-    paths: tuple[str, ...]
-    """Paths that are led out: one that ends in a slash with all below it, others exactly. ``/`` is everything, for what closes
-    paths by itself. Of a gRPC service clients cannot change them, so no route has its own path before them."""
-    target_port: int | None = None
-    """Port of the pods. None: that of the Service."""
+    """Path that answers with 200 while the pod is ready; over gRPC one that answers with a status of ``healthy``."""
+    healthy: str = "200"
     api: str = ""
     """Path of the API for clients, ``/v1``; empty: ``/``."""
-    grpc: bool = False
+    grpc: str = ""
+    """Name of the gRPC service, if it is one. Clients cannot change its paths, so no route has its own path before them."""
     drain_seconds: int = 0
     """How long a terminating pod goes on with the requests it has."""
-    tells_load: bool = False
-    """Whether each pod tells at the same port, ``/metrics``, vLLM's metrics of its load."""
-
-    @property
-    def pod_port(self) -> int:
-        return self.target_port or self.port
 
 
 GATED = {"elbv2.k8s.aws/pod-readiness-gate-inject": "enabled"}

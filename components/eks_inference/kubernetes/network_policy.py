@@ -20,8 +20,11 @@ Sources: Kubernetes documentation, "Network Policies"; EKS user guide, "Limit po
 "Learn how EKS Pod Identity grants pods access" (the agent's address); aws/amazon-network-policy-controller-k8s, issue 224.
 """
 
+import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from eks_inference.spec import distinct
 
 Peer = dict[str, Any]
 """An element of ``from`` or ``to``."""
@@ -35,8 +38,21 @@ POD_IDENTITY_ADDRESS = "169.254.170.23"
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 """The API server sets this label on every namespace, to its name."""
 
+PRIVATE_RANGES = ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16")
+"""Addresses that are not on the internet (RFC 1918, RFC 6598)."""
+
 EVERY_NAMESPACE: Peer = {"namespaceSelector": {}}
 """All pods of the cluster and nothing outside it."""
+
+
+def ranges(cidrs: tuple[str, ...]) -> tuple[str, ...]:
+    """The ranges, if each is an IPv4 range and none is there twice."""
+    for cidr in distinct(cidrs):
+        try:
+            ipaddress.IPv4Network(cidr)
+        except ValueError as error:
+            raise ValueError(f"'{cidr}' is not an IPv4 range: {error}") from None
+    return cidrs
 
 
 def namespace(name: str) -> Peer:
@@ -107,3 +123,6 @@ POD_IDENTITY: Rule = allow_to(addresses(f"{POD_IDENTITY_ADDRESS}/32"), tcp=[80])
 
 HTTPS: Rule = allow_to(addresses("0.0.0.0/0"), tcp=[443])
 """Egress over HTTPS to any address: the Hugging Face Hub, S3, ECR and the Kubernetes API server."""
+
+API_SERVER: Rule = allow_to(*map(addresses, PRIVATE_RANGES), tcp=[443])
+"""Egress to the Kubernetes API server, whose Service and whose interfaces in the VPC have private addresses, and to no other."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -25,7 +23,7 @@ from eks_inference.outputs import carried
 from eks_inference.placement import Placement
 from eks_inference.rules import Rule, refuse
 from eks_inference.serving import deployment, protection
-from eks_inference.serving.pods import DRAIN_SECONDS, termination_seconds
+from eks_inference.serving.pods import termination_seconds
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.shape import ReplicatedServerSpec, ServerSpec
 from eks_inference.serving.storage import Account
@@ -161,8 +159,6 @@ class ReplicatedServer(Component):
     """See ``ModelServer``; set before ``_serve``."""
     fronts: Sequence[Front]
     """See ``Server``; set by ``_serve``."""
-    authenticates: bool = False
-    """See ``Server``."""
 
     def __init__(
         self,
@@ -227,19 +223,11 @@ class ReplicatedServer(Component):
         cluster, placement, labels, inside = self._cluster, self._placement, self.pod_labels, self._inside
         token_env, token = hub_token(name, hugging_face_token, self.namespace, inside)
         (metrics_port,) = self.metrics_ports.values()
-        _, ready = engine.health
         http = engine.ports["http"]
-        front = Front(
-            name,
-            http,
-            labels,
-            ready,
-            engine.paths,
-            api=urlsplit(self.url).path,
-            drain_seconds=DRAIN_SECONDS,
-            tells_load=metrics_port == http,
+        self.fronts = (
+            Front(labels, http, tells_load=metrics_port == http),
+            *(Front(labels, port, grpc=True) for role, port in engine.ports.items() if role == "grpc"),
         )
-        self.fronts = (front, *(replace(front, **each) for each in engine.further_fronts))
         before = guards(
             name,
             policies=protection.server_policies(name, spec, labels, api=self.forwards[name], metrics=metrics_port),

@@ -23,7 +23,6 @@ from eks_inference.placement import Placement
 from eks_inference.serving import pods, protection
 from eks_inference.serving.cold_start import cold_start
 from eks_inference.serving.hardware import Hardware
-from eks_inference.serving.paths import OPENAI_PATHS
 from eks_inference.serving.shape import ReplicatedServerSpec
 from eks_inference.serving.spec import S3Model
 from eks_inference.serving.storage_plan import PodStorage
@@ -167,10 +166,6 @@ class Engine:
     download: Sequence[str] = ()
     """Command that downloads the model before the engine starts, in the engine's image and environment; empty: there is none."""
     init_containers: Sequence[Mapping[str, Any]] = ()
-    paths: tuple[str, ...] = OPENAI_PATHS
-    """What gateways lead out of the first of ``ports`` (``Front.paths``)."""
-    further_fronts: Sequence[Mapping[str, Any]] = ()
-    """What fronts beside ``http`` have instead of its fields."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Annotations of the pods: digests of content whose change must replace the pods."""
     fields: Mapping[str, str] = field(default_factory=dict)

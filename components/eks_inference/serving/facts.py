@@ -15,6 +15,7 @@ from eks_inference.serving.cold_start import ColdStart
 from eks_inference.serving.deployment import device_count, resources, startup_timeout_seconds
 from eks_inference.serving.features import EngineFeatures
 from eks_inference.serving.shape import ReplicatedServerSpec, ServerSpec
+from eks_inference.serving.spec import HubModel
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,10 @@ class ServingFacts:
     extra_env: Mapping[str, str] = field(default_factory=dict)
     """Variables of the user; ``environment`` includes them."""
     keys: Mapping[str, Path] = field(default_factory=dict)
+    pinned: bool = False
+    """Whether the files of the model stay as they are: it has a revision, or is not of the Hub."""
+    led_out: bool = False
+    """Whether a gateway leads to the server."""
     beside: bool = False
     """Whether another server of the same pod already stands for what the pod holds and requests: only flags differ."""
 
@@ -184,6 +189,7 @@ def server_facts(spec: ServerSpec, placement: Placement, *, path: Path, schedule
         features=spec if isinstance(spec, EngineFeatures) else None,
         extra_args=spec.extra_args,
         extra_env=spec.extra_env,
+        pinned=not isinstance(spec.model, HubModel) or spec.model.revision is not None,
         **engine,
     )
 

@@ -64,12 +64,7 @@ class Server(ModelServer, Protocol):
 
     @property
     def fronts(self) -> Sequence[Front]:
-        """Where requests from outside the cluster may enter."""
-        ...
-
-    @property
-    def authenticates(self) -> bool:
-        """Whether the server itself requires a key of its clients."""
+        """Where an endpoint sends requests: to pods, past Services. Nothing else leads a server out of the cluster."""
         ...
 
     @property

@@ -47,8 +47,6 @@ class Kind:
     build: "Callable[[str, Any, Dependencies, ServerSite, pulumi.ResourceOptions], Server]"
     api: Literal["openai", "kserve"]
     """The API for clients: the OpenAI API, or KServe v2 over HTTP and gRPC."""
-    api_keys: bool = False
-    """Whether such a server can require an API key of its clients."""
     tells_load: bool = False
     """Whether clients reach pods that tell vLLM's metrics of their load at the same port."""
     dashboards: tuple[str, ...] = ()

@@ -1,8 +1,8 @@
-"""Paths that clients of a model server use: what endpoints and gateways lead out, and nothing else. Pure; no pulumi.
+"""Paths of model servers: what endpoints lead out, and nothing else. Pure; no pulumi.
 
-A server answers at many more. vLLM asks for its key only below /v1, /v2, /inference and /cohere: whoever reaches the others
-infers (/invocations), stops the engine (/pause) and reads its load (/metrics) without one. Below /v1 are paths that change the
-server, too, such as /v1/load_lora_adapter.
+A server answers at many more: docs/doors.md has those of vLLM. It asks for its key only below /v1, /v2, /inference and
+/cohere: whoever reaches the others infers (/invocations), changes the engine (in some releases /pause) and reads its load
+(/metrics) without one. Below /v1 are paths that change the server, too, such as /v1/load_lora_adapter.
 
 Sources: vLLM 0.30.0, entrypoints/serve/middleware/authenticate.py (GUARDED_PREFIX) and docs/usage/security.md, which says to
 allow paths at a proxy; Open Inference Protocol v2 (KServe).
@@ -20,7 +20,5 @@ ASKING_PATHS = (
 )
 """Paths of the OpenAI API that ask a model, whose name is in a JSON body."""
 MODELS_PATH = "/v1/models"
-OPENAI_PATHS = (MODELS_PATH, *ASKING_PATHS)
-KSERVE_API = ("/v2/",)
-"""All of the KServe v2 API over HTTP: Triton itself closes what changes it (``triton/plan.py``)."""
-EVERY_PATH = ("/",)
+KSERVE_SERVICE = "inference.GRPCInferenceService"
+"""The KServe v2 API over gRPC."""

@@ -12,15 +12,26 @@ from eks_inference.kubernetes.network_policy import (
     HTTPS,
     POD_IDENTITY,
     Rule,
+    addresses,
     allow_from,
+    allow_to,
     namespace,
     namespaces_labelled,
     network_policy,
 )
 from eks_inference.serving.shape import ServerSpec
 
-EGRESS: tuple[Rule, ...] = (DNS, POD_IDENTITY, HTTPS)
-"""Where a server may connect: DNS, EKS Pod Identity and HTTPS (Hub, S3)."""
+
+def egress(spec: ServerSpec) -> list[Rule]:
+    """Returns where the pods of a server may connect: DNS, EKS Pod Identity, and over HTTPS what downloads need (Hub, S3)."""
+    return [DNS, POD_IDENTITY, *over_https(spec)]
+
+
+def over_https(spec: ServerSpec) -> list[Rule]:
+    """Returns where they may connect over HTTPS."""
+    if spec.egress is None:
+        return [HTTPS]
+    return [allow_to(*map(addresses, spec.egress), tcp=[443])] if spec.egress else []
 
 
 def closed(server: str, space: str) -> dict[str, Any]:
@@ -43,7 +54,7 @@ def server_policies(
                 *(from_clients(spec.client_namespaces, port) for port in api),
                 *from_prometheus(spec.metrics_namespaces, metrics),
             ],
-            egress=EGRESS,
+            egress=egress(spec),
         ),
     }
 

@@ -3,9 +3,9 @@
 import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
 
 from eks_inference.catalog.engines import EngineProfile, engine, engines
 from eks_inference.catalog.instances import InstanceType
@@ -13,6 +13,7 @@ from eks_inference.catalog.models import chat_template
 from eks_inference.catalog.recipes import recipe_settings
 from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.images.spec import InClusterImage, ServerImage
+from eks_inference.kubernetes.network_policy import ranges
 from eks_inference.merge import merged
 from eks_inference.observability.spec import Objectives
 from eks_inference.pools.spec import InstanceTypeName, LabelKey, LabelValue
@@ -72,11 +73,6 @@ class Helper:
     memory: str
 
 
-def _follows(schema: dict[str, Any]) -> None:
-    """An absent key follows from the gateway, so the schema has no default for it."""
-    del schema["default"]
-
-
 class ServerSpec(Spec):
     """A model server of any kind. The spec of a kind redefines the fields that differ."""
 
@@ -111,12 +107,18 @@ class ServerSpec(Spec):
     metrics_namespaces: tuple[ResourceName, ...] = Field(
         default=("monitoring",), description="Namespaces whose pods may read metrics: those of Prometheus."
     )
+    egress: Annotated[tuple[str, ...], AfterValidator(ranges)] | None = Field(
+        default=None,
+        max_length=40,
+        description="IPv4 ranges that the pods may reach over HTTPS, such as that of the VPC with its endpoints. [] is "
+        "nowhere: for a model on a volume, or one that a store has already. Absent: everywhere, for the Hub and S3.",
+    )
     behind_load_balancer: bool = Field(
         default=False,
         exclude_if=operator.not_,
-        json_schema_extra=_follows,
         description="Whether a load balancer sends requests to the pods: a pod is then ready only once the load balancer has "
-        "found it healthy, and one that ends takes requests for longer. Absent: true where the gateway has a route to it.",
+        "found it healthy, and one that ends takes requests for longer. The gateway leads to endpoints: "
+        "this is for a load balancer of yours.",
     )
     objectives: Objectives = Field(
         default_factory=Objectives, description="What the server is to achieve; alerts tell where it does not. Default: nothing."
@@ -152,6 +154,12 @@ class ServerSpec(Spec):
     def downloads(self) -> bool:
         """Whether pods download the model, to their node or into a store of the server."""
         return not isinstance(self.model, VolumeModel)
+
+    @model_validator(mode="after")
+    def _reaches_its_model(self) -> Self:
+        if self.egress == () and self.downloads and not self.stores_model:
+            raise ValueError("egress: pods download the model over HTTPS: name where from, or leave egress out")
+        return self
 
     @property
     def store_mib_s(self) -> int | None:

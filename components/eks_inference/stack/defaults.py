@@ -11,13 +11,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from eks_inference.accelerators.neuron.plan import needs_scheduler
+from eks_inference.aws.naming import shortened
 from eks_inference.catalog.accelerators import Accelerator
 from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.cluster.spec import ClusterSpec
+from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.faults import Fault, SpecError
-from eks_inference.gateway.spec import GatewaySpec
+from eks_inference.gateway.gateway_api_spec import GatewayApiSpec
+from eks_inference.gateway.spec import GatewaySpec, RouteSpec
 from eks_inference.images.plan import smallest_root_volume_gib
 from eks_inference.images.spec import InClusterImage
+from eks_inference.kubernetes.network_policy import NAMESPACE_LABEL
 from eks_inference.network.plan import has_room_for_load_balancers
 from eks_inference.network.spec import NetworkSpec
 from eks_inference.placement import CLAIMS
@@ -45,6 +49,8 @@ LARGER_CORE_POOL: Mapping[str, Any] = {**CORE_POOL, "instance_types": ["m5.2xlar
 POOLS: Mapping[str, type[Spec]] = {"managed": ManagedPoolSpec, "karpenter": KarpenterPoolSpec}
 USUAL_POOL = "managed"
 _OF_SCHEMA = "the usual kind"
+_NAME = 40
+"""Characters of a name in a stack."""
 
 
 @dataclass(frozen=True)
@@ -247,25 +253,63 @@ class _Filling:
         return {"scheduler": False}, "; every pod takes one device or all of a node"
 
     def _gateway(self) -> None:
-        """Fills what servers and network do because of the gateway."""
+        """Fills what a gateway needs: endpoints before the servers that it leads to, and what they and the network do for it."""
+        for key in ("gateway", "gateway_api"):
+            given = self.stack.get(key)
+            routes = given.routes if isinstance(given, GatewaySpec | GatewayApiSpec) else at(given, ("routes",), {})
+            if isinstance(given, Mapping | GatewaySpec | GatewayApiSpec) and isinstance(routes, Mapping):
+                self._endpoints(key, given, routes)
         gateway, network = self.stack.get("gateway"), self.stack.get("network", {})
-        if not isinstance(gateway, Mapping | GatewaySpec):
-            return
-        given = gateway.inputs() if isinstance(gateway, GatewaySpec) else gateway
-        endpoints = self.stack.get("endpoints")
-        endpoints = endpoints if isinstance(endpoints, Mapping) else {}
-        servers = {name: server for name, server, _ in self._servers()}
-        routed = at(given, ("routes",), None) or endpoints or servers
-        for key, targets in (("servers", servers), ("endpoints", endpoints)):
-            for name, target in targets.items():
-                if isinstance(target, Mapping) and name in routed and "behind_load_balancer" not in target:
-                    self._put((key, name, "behind_load_balancer"), True, "the gateway has a route to it")
-        if given.get("public") or not isinstance(network, Mapping) or "load_balancer_subnets" in network:
+        public = gateway.public if isinstance(gateway, GatewaySpec) else at(gateway, ("public",), False)
+        if not gateway or public or not isinstance(network, Mapping) or "load_balancer_subnets" in network:
             return
         cidr = network.get("cidr", NetworkSpec.model_fields["cidr"].default)
         with suppress(ValueError, TypeError):  # validation reports it
             if has_room_for_load_balancers(cidr):
                 self._put(("network", "load_balancer_subnets"), True, "the gateway is internal")
+
+    def _endpoints(self, key: str, given: Mapping[str, Any] | GatewaySpec | GatewayApiSpec, routes: Mapping[str, Any]) -> None:
+        """Makes an endpoint for each server of a route, unless one leads to it alone."""
+        endpoints, servers = self.stack.get("endpoints", {}), {name: server for name, server, _ in self._servers()}
+        if not isinstance(endpoints, Mapping):
+            return
+        if not routes and not endpoints and servers:
+            routes = {name: {} for name in servers}
+            made = (
+                {**given, "routes": routes}
+                if isinstance(given, Mapping)
+                else type(given).of({**given.inputs(), "routes": routes})
+            )
+            self.stack = {**self.stack, key: made}
+            self.resolved.append(Resolved((key, "routes"), routes, "every server, where no endpoint is named"))
+        alone: dict[str, str] = {}
+        for name, one in endpoints.items():
+            servers_of = one.servers if isinstance(one, ModelEndpointSpec) else at(one, ("servers",), ())
+            if len(names := _texts(servers_of)) == 1:
+                alone.setdefault(names[0], name)
+        balanced = {"behind_load_balancer": True} if key == "gateway" else {}
+        for target in routes or endpoints:
+            name = alone.get(target) or (_before(target) if target in servers else target)
+            if name not in endpoints and target in servers:
+                wanted = {"servers": [target], **balanced, **_for_route(routes[target], servers[target], name)}
+                why = f"{key} has a route to {target}, and of a server an endpoint leads out what asks for a key"
+                self._put(("endpoints", name), wanted, why)
+            elif balanced and "behind_load_balancer" not in at(endpoints, (name,)) and isinstance(endpoints.get(name), Mapping):
+                self._put(("endpoints", name, "behind_load_balancer"), True, "the gateway has a route to it")
+
+
+def _before(server: str) -> str:
+    """The name of an endpoint that a route makes."""
+    return shortened(_NAME, f"{server}-endpoint")
+
+
+def _for_route(route: Any, server: Any, name: str) -> dict[str, Any]:
+    """What the endpoint of this name takes from its only server and from its route."""
+    if (route.login if isinstance(route, RouteSpec) else at(route, ("login",), False)) is True:
+        # The load balancer asks people, who have no key; nobody else gets in.
+        return {"keys": False, "client_namespaces": {NAMESPACE_LABEL: name}}
+    clients = server.client_namespaces if isinstance(server, ServerSpec) else at(server, ("client_namespaces",), {})
+    return {"client_namespaces": clients} if clients else {}
 
 
 def _instances(pool: Any) -> tuple[InstanceType, ...]:

@@ -1,12 +1,12 @@
 """Finds the subjects of the rules in a stack's spec. Pure; no pulumi, no graph."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from eks_inference.endpoints.facts import EndpointFacts, ServerBehind
 from eks_inference.faults import SpecError
-from eks_inference.gateway.facts import GatewayApiFacts, GatewayFacts, RoutedServer
+from eks_inference.gateway.facts import GatewayApiFacts, GatewayFacts, RoutedEndpoint
 from eks_inference.gateway.spec import GatewaySpec
 from eks_inference.loadtest.facts import LoadTestFacts, RequestFacts
 from eks_inference.loadtest.spec import TokenCounts
@@ -45,8 +45,13 @@ def stack_facts(spec: StackSpec, region: str) -> Iterator[object]:
     except SpecError:  # the network component reports it
         zone_ids = ()
     servers: dict[str, ServingFacts] = {}
+    led_out = {
+        server for name in map(spec.leading_to, (one.target for one in spec.routes)) if name for server in spec.behind(name)
+    }
     for name, server in spec.servers.items():
         for subject in kind_of(server).facts(name, server, _site(spec, name, server, zone_ids, region)):
+            if isinstance(subject, ServingFacts):
+                subject = replace(subject, led_out=name in led_out)
             if isinstance(subject, ServingFacts) and not subject.beside:
                 # Prefill and decode are separate subjects.
                 named = _named(name, subject.part)
@@ -121,31 +126,21 @@ def _measurements(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Itera
             yield RequestFacts(name, answers_of[name], client.input_tokens, answers, ("clients", "triton"))
 
 
-def _routed(spec: StackSpec) -> dict[str, RoutedServer]:
-    """The servers and endpoints that routes lead to, by name."""
-    found = {
-        name: RoutedServer(
-            path=("servers", name),
-            api_keys=kind_of(server).api_keys,
-            grpc=kind_of(server).api == "kserve",
-            settles=server.behind_load_balancer,
-            limited=bool(server.client_namespaces),
-            answer_seconds=DRAIN_SECONDS,
-        )
-        for name, server in spec.servers.items()
-    }
-    found |= {
-        name: RoutedServer(
-            path=("endpoints", name),
-            api_keys=endpoint.keys,
-            grpc=False,
+def _routed(spec: StackSpec) -> dict[str, RoutedEndpoint]:
+    """The endpoints that routes lead to, by target."""
+    found = {route.target: name for route in spec.routes if (name := spec.leading_to(route.target))}
+    return {
+        target: RoutedEndpoint(
+            name=name,
+            keys=endpoint.keys,
+            grpc=any(server in spec.servers_with("kserve") for server in spec.behind(name)),
             settles=endpoint.behind_load_balancer,
             limited=bool(endpoint.client_namespaces),
             answer_seconds=endpoint.longest_silence_seconds,
         )
-        for name, endpoint in spec.endpoints.items()
+        for target, name in found.items()
+        if (endpoint := spec.endpoints[name])
     }
-    return {route.target: found[route.target] for route in spec.routes if route.target in found}
 
 
 def _gateway(spec: StackSpec, gateway: GatewaySpec, region: str) -> GatewayFacts:
@@ -153,7 +148,7 @@ def _gateway(spec: StackSpec, gateway: GatewaySpec, region: str) -> GatewayFacts
         spec=gateway,
         routes=spec.routes,
         region=region,
-        servers=_routed(spec),
+        endpoints=_routed(spec),
         public_subnets=spec.network.public_subnets,
         own_subnets=spec.network.load_balancer_subnets,
     )

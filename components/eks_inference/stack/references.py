@@ -178,6 +178,16 @@ def _route_faults(spec: StackSpec) -> Iterator[Fault]:
                 hint = "add clients.open_webui"
             allowed = ", ".join(spec.routable) or "there is nothing to route to"
             yield Fault((key, "routes", name), "there is no server of this name", name, allowed, hint)
+    led: dict[str, str] = {}
+    for target in (route.target for route in spec.routes):
+        leading = spec.leading_to(target)
+        if leading is None and target in spec.servers:
+            hint = f"add one: endpoints: {{NAME: {{servers: [{target}]}}}}"
+            yield Fault((key, "routes", target), f"no endpoint leads to {target} alone", hint=hint)
+        elif leading and (first := led.setdefault(leading, target)) != target:
+            yield Fault(
+                (key, "routes", target), f"{first} has a route to the same endpoint, {leading}", hint="remove one of both"
+            )
     if front and not spec.routes:
         yield Fault((key,), "a gateway needs a model server or the web UI", allowed="a server, or a route to the web UI")
     if WEB_UI in spec.servers and spec.clients.open_webui and front:

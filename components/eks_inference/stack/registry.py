@@ -27,6 +27,7 @@ _MODULES = (
     "eks_inference.serving.rules.neuron_plugin",
     "eks_inference.serving.rules.nixl",
     "eks_inference.serving.rules.nixl_models",
+    "eks_inference.serving.rules.openings",
     "eks_inference.serving.rules.reports",
     "eks_inference.serving.rules.scaling",
     "eks_inference.serving.rules.servers",

@@ -26,10 +26,11 @@ def missing_secrets(spec: StackSpec, given: Collection[str]) -> Iterator[Fault]:
     if "gatewayClientSecret" not in given and any(route.login for route in spec.routes):
         yield _missing("gatewayClientSecret", "a route of the gateway has a login", allowed="the client's secret", hint="run")
     asking = [name for name, endpoint in spec.endpoints.items() if endpoint.keys]
-    if asking and "endpointKeys" not in given:
+    if asking and not {"endpointKeys", "servingApiKey"} & {*given}:
         message = f"endpoint '{asking[0]}' asks its clients for keys"
         allowed = 'a JSON object of keys by client, such as {"team-a": "…"}, each of 16 characters or more'
-        hint = f"say endpoints.{asking[0]}.keys: false, or give keys"
+        servers = ", ".join(spec.behind(asking[0]))
+        hint = f"give keys, or say endpoints: {{{asking[0]}: {{servers: [{servers}], keys: false}}}}"
         yield _missing("endpointKeys", message, allowed=allowed, hint=hint)
 
 

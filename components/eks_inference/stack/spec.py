@@ -229,7 +229,12 @@ class StackSpec(SharedSettings):
     def routes(self) -> tuple[Route, ...]:
         """The routes of the gateway, if there is one: of a load balancer, or of a Gateway that the cluster has."""
         front = self.gateway or self.gateway_api
-        return routes(front, tuple(self.endpoints or self.servers)) if front else ()
+        return routes(front, tuple(self.endpoints)) if front else ()
+
+    def leading_to(self, target: str) -> str | None:
+        """Returns the name of the endpoint of a route: the target, or the one that leads to this server alone."""
+        alone = (name for name, endpoint in self.endpoints.items() if endpoint.servers == (target,))
+        return target if target in self.endpoints else next(alone, None)
 
     def scaled_by(self, kind: Literal["keda", "hpa"]) -> bool:
         """Returns whether any server has an autoscaler of that kind."""

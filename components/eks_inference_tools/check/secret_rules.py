@@ -11,7 +11,8 @@ from stackgraph.graph.tokens import SECRET
 from stackgraph.graph.values import table
 
 # A mark of each kind of credential, its name and its full pattern. Sources: GitHub, "Secret scanning patterns"; AWS IAM, "Unique
-# identifiers" (AKIA, ASIA); Hugging Face, "User access tokens" (hf_); RFC 7468 (PEM).
+# identifiers" (AKIA, ASIA); Hugging Face, "User access tokens" (hf_); RFC 7468 (PEM); Slack, Discord and Microsoft Teams,
+# "Incoming webhooks": whoever knows the address may post.
 _SHAPES = {
     "hf_": ("a Hugging Face token", re.compile(r"(?<![\w-])hf_[A-Za-z0-9]{30,}")),
     "AKIA": ("an AWS access key", re.compile(r"(?<![A-Za-z0-9])AKIA[0-9A-Z]{16}(?![A-Za-z0-9])")),
@@ -20,13 +21,19 @@ _SHAPES = {
     "nvapi-": ("an NVIDIA API key", re.compile(r"(?<![\w-])nvapi-[A-Za-z0-9_-]{20,}")),
     "ghp_": ("a GitHub token", re.compile(r"(?<![\w-])ghp_[A-Za-z0-9]{36}")),
     "github_pat_": ("a GitHub token", re.compile(r"(?<![\w-])github_pat_\w{22,}")),
+    "hooks.slack.com/": ("a Slack webhook", re.compile(r"hooks\.slack\.com/(?:services|workflows|triggers)/\w+/\w+/\w{8,}")),
+    "/api/webhooks/": ("a Discord webhook", re.compile(r"discord(?:app)?\.com/api/webhooks/\d+/[\w-]{20,}")),
+    "webhook.office.com/": ("a Teams webhook", re.compile(r"webhook\.office\.com/webhookb2/[^\s/]+/\w+/[^\s\"']{8,}")),
+    "xox": ("a Slack token", re.compile(r"(?<![\w-])xox[abeoprs]-[\w-]{10,}")),
+    "glpat-": ("a GitLab token", re.compile(r"(?<![\w-])glpat-[\w-]{20,}")),
+    "AIza": ("a Google API key", re.compile(r"(?<![\w-])AIza[\w-]{35}(?![\w-])")),
     "://": ("a URL with a password", re.compile(r"://[^\s/:@\"'$<{(\[]+:[^\s/:@\"'$<{(\[]{4,}@")),
     "PRIVATE KEY-----": ("a private key", re.compile(r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----")),
 }
 
 # Endings of names of variables, flags and chart values that hold a credential. Names with a suffix (…_FILE, …_NAME) refer to one.
 _NAMES = re.compile(
-    r"(?:^|_)(?:TOKEN|PASSWORD|PASSWD|PASSPHRASE|SECRET|SECRET_?KEY|SECRET_?ACCESS_?KEY|API_?KEYS?|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIALS?)$",
+    r"(?:^|_)(?:TOKEN|PASSWORD|PASSWD|PASSPHRASE|SECRET|SECRET_?KEY|SECRET_?ACCESS_?KEY|API_?KEYS?|ROUTING_?KEY|SERVICE_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIALS?)$",
     re.IGNORECASE,
 )
 # Tokens of a tokenizer are no credentials.
@@ -124,8 +131,8 @@ def _in_value(where: str, name: str, value: str, *, in_chart: bool = False) -> I
 
 def _is_credential_name(name: str, *, in_chart: bool) -> bool:
     spelt = _SIGNS.sub("_", _CAMEL.sub("_", name))
-    # In charts, such a name refers to a Secret: existingSecret, secret.
-    if in_chart and spelt.lower().endswith("secret"):
+    # In charts, such a name refers to a Secret: existingSecret, secret. An application's own file has that of its OAuth client.
+    if in_chart and spelt.lower().endswith("secret") and not spelt.lower().endswith("client_secret"):
         return False
     return bool(_NAMES.search(spelt)) and not _TOKENS_OF_TEXT.search(spelt)
 

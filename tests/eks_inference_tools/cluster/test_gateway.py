@@ -15,6 +15,7 @@ from variants import recorded_with
 
 pytestmark = pytest.mark.cluster
 
+KEYS = {"eks-inference:endpointKeys": '{"team-a": "a-key-of-team-a-in-a-test"}'}
 PAGE = ROOT / "docs" / "stacks" / "inf2-llama2.md"
 
 
@@ -22,7 +23,7 @@ def fronted() -> Graph:
     """inf2-llama2 as its page has it with a gateway alone."""
     settings = [yaml.safe_load(block.text) for block in blocks(PAGE) if block.language == "yaml"]
     (shown,) = (one for one in settings if "gateway" in one and "endpoints" not in one)
-    return recorded_with(shown, "inf2-llama2")
+    return recorded_with(shown, "inf2-llama2", KEYS)
 
 
 def test_a_controller_that_goes_first_leaves_the_load_balancer(toolchain: Toolchain):
@@ -50,7 +51,7 @@ def test_routes_of_a_gateway_are_admitted_by_the_definitions_of_its_project(tool
         if block.language == "yaml" and "gateway_api" in (found := yaml.safe_load(block.text))
     )
     shown["gateway_api"]["routes"] = {"triton-server": {"path": "/triton", "grpc_host": "grpc.example.com"}}
-    with simulation(recorded_with(shown, "gpu-opt350m"), toolchain) as simulated:
+    with simulation(recorded_with(shown, "gpu-opt350m", KEYS), toolchain) as simulated:
         report = rolled_out(simulated)
     assert report.is_well
     assert report.admission.origins["CRD of gateway-api v1.6.3"] == 2

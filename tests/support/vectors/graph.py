@@ -513,7 +513,7 @@ VECTORS = {
     "K8S017": Vector(
         lambda: graph(server(env=[{"name": "WEBUI_AUTH", "value": "true"}])),
         lambda: graph(server(env=[{"name": "WEBUI_AUTH", "value": "False"}])),
-        "WEBUI_AUTH: False lets in whoever reaches it",
+        "WEBUI_AUTH: False: whoever reaches it is the administrator",
     ),
     "NEU010": Vector(
         lambda: graph(neuron_daemon("neuron-device-plugin"), chart()),

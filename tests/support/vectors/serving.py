@@ -107,6 +107,16 @@ VECTORS = {
         lambda: server(extra_args={"host": "127.0.0.1"}),
         "host is not free to set",
     ),
+    "OPN001": Vector(
+        lambda: gpu(extra_args={"trust-remote-code": True}, extra_env={"VLLM_SERVER_DEV_MODE": "0"}, pinned=True),
+        lambda: gpu(extra_env={"VLLM_SERVER_DEV_MODE": "1"}, led_out=True),
+        "with VLLM_SERVER_DEV_MODE, /collective_rpc, /update_weights, /sleep",
+    ),
+    "OPN002": Vector(
+        lambda: gpu(model=find_model("Gemma-3-27B"), arguments=("--allowed-media-domains", "images.example.com")),
+        lambda: gpu(model=find_model("Gemma-3-27B")),
+        "fetch any address that the pod reaches",
+    ),
     "SRV010": Vector(
         lambda: gpu(extra_args={"gpu-memory-utilization": 0.5, "no-enable-prefix-caching": True, "kv-cache-dtype": "fp8"}),
         lambda: gpu(extra_args={"gpu-memory-utilization": 5}),

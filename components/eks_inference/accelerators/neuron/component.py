@@ -58,8 +58,9 @@ class NeuronScheduler(Component):
     """Allocates contiguous Neuron devices: the scheduler extension and a second kube-scheduler that consults it.
 
     Creates, in ``kube-system`` and on the nodes of ``placement`` (the core pool): the extension ``k8s-neuron-scheduler``
-    (ServiceAccount, RBAC, Deployment, Service) and ``my-scheduler`` (ServiceAccount, RBAC, ConfigMap, Deployment), a
-    kube-scheduler of the cluster's minor version. It needs the plugin, which applies the extension's decisions.
+    (ServiceAccount, RBAC, Deployment, Service, a NetworkPolicy that admits the scheduler alone) and ``my-scheduler``
+    (ServiceAccount, RBAC, ConfigMap, Deployment), a kube-scheduler of the cluster's minor version. It needs the plugin, which
+    applies the extension's decisions.
 
     Pods that need the scheduler (``plan.needs_scheduler``) name it in ``schedulerName``. If one pod on a node uses it, all pods
     should: otherwise the extension's usage map of the node is wrong. To clear a stale map after a restart, run
@@ -88,10 +89,13 @@ class NeuronScheduler(Component):
     def _extension(self, name: str, plugin: NeuronPlugin, placement: Placement) -> k8s.core.v1.Service:
         cluster = plugin.cluster
         permissions = _service_account(name, EXTENSION_NAME, plan.EXTENSION_RULES, cluster=cluster, parent=self)
+        policy = k8s.networking.v1.NetworkPolicy(
+            f"{name}-policy", **plan.extension_policy(), opts=on_cluster(cluster, self, *cluster.pods_ready)
+        )
         deployment = k8s.apps.v1.Deployment(
             f"{name}-deployment",
             **plan.extension_deployment(cluster.settings.image(versions.image("neuron-scheduler")), placement),
-            opts=on_cluster(cluster, self, permissions, *plugin.ready, *placement.ready),
+            opts=on_cluster(cluster, self, permissions, policy, *plugin.ready, *placement.ready),
         )
         return k8s.core.v1.Service(f"{name}-service", **plan.extension_service(), opts=on_cluster(cluster, self, deployment))
 

@@ -14,6 +14,7 @@ from eks_inference.accelerators.nodes import KUBELET_PLUGINS, NAMESPACE, device_
 from eks_inference.catalog.accelerators import DEVICE_RESOURCES
 from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.kubernetes import workloads
+from eks_inference.kubernetes.network_policy import allow_from, network_policy, pods
 from eks_inference.placement import Placement
 
 DEVICE_RESOURCE = DEVICE_RESOURCES["neuron"]
@@ -103,6 +104,12 @@ def needs_scheduler(devices: int, shape: InstanceType) -> bool:
     contiguous (aws-neuron-sdk, "Neuron scheduler extension").
     """
     return 1 < devices < shape.devices
+
+
+def extension_policy() -> dict[str, Any]:
+    """Returns ``metadata`` and ``spec`` of the NetworkPolicy: the extension binds pods to nodes for whoever asks."""
+    asks = allow_from(pods(_labels(SCHEDULER_NAME)), tcp=[EXTENSION_PORT])
+    return network_policy(EXTENSION_NAME, NAMESPACE, selector=_labels(EXTENSION_NAME), ingress=[asks], egress=None)
 
 
 def scheduler_configuration() -> dict[str, Any]:

@@ -102,7 +102,6 @@ class DisaggregatedPair(Component):
         self.forwards: Mapping[str, Sequence[int]] = {name: [API_PORT]}
         self.pod_labels = workloads.server_labels(name)
         self.fronts = (front.entry(name, spec),)
-        self.authenticates = False
         self.metrics_job = "vllm"
         self.metrics_ports: Mapping[str, int] = {role: each.port for role, each in servers(spec).items()}
         self.metric_names = spec.profile.metric_names

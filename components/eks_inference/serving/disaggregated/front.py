@@ -12,7 +12,6 @@ from eks_inference.serving.disaggregated.parts import labels
 from eks_inference.serving.disaggregated.servers import API_PORT, SERVER_PORTS, pod_of, roles_by_pod, servers
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.disaggregated.workloads import DRAIN_SECONDS, cold_start_seconds
-from eks_inference.serving.paths import OPENAI_PATHS
 from eks_inference.serving.pods import BALANCED_SETTLE_SECONDS, SERVER_LABEL
 
 _HEALTH = "/health"
@@ -20,7 +19,7 @@ _HEALTH = "/health"
 
 def entry(name: str, spec: DisaggregatedPairSpec) -> Front:
     """Returns where requests enter: the router, or the only server."""
-    return Front(name, API_PORT, labels(name, parts.front(spec)), _HEALTH, OPENAI_PATHS, api="/v1", drain_seconds=DRAIN_SECONDS)
+    return Front(labels(name, parts.front(spec)), API_PORT)
 
 
 def services(name: str, spec: DisaggregatedPairSpec) -> dict[str, dict[str, Any]]:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from eks_inference.kubernetes.network_policy import DNS, HTTPS, allow_from, allow_to, network_policy, pods
+from eks_inference.kubernetes.network_policy import DNS, allow_from, allow_to, network_policy, pods
 from eks_inference.kubernetes.workloads import UNAWAITED
 from eks_inference.placement import Placement
 from eks_inference.serving.disaggregated import parts
@@ -19,6 +19,7 @@ from eks_inference.serving.disaggregated.parts import ROOT_POD, SCRIPTS, labels,
 from eks_inference.serving.disaggregated.servers import API_PORT
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.disaggregated.workloads import cold_start_seconds, server_files
+from eks_inference.serving.protection import over_https
 from eks_inference.serving.scripts import DOWNLOAD
 
 _EFA_SECONDS = 1800  # including the other end's node start and image pull
@@ -155,7 +156,7 @@ def network_policies(name: str, spec: DisaggregatedPairSpec) -> dict[str, dict[s
     peers = pods(labels(name, "efa"))
     between = spec.instances == 2
     rules = {
-        "download": ([], [DNS, HTTPS]),
+        "download": ([], [DNS, *over_https(spec)]),
         "efa": ([allow_from(peers)] if between else [], [DNS, allow_to(peers)] if between else []),
         "answers": ([], [DNS, allow_to(pods(labels(name, parts.front(spec))), tcp=[API_PORT])]),
     }

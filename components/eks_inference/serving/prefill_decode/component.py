@@ -113,7 +113,6 @@ class PrefillDecodeServers(Component):
         self.expected = Expected(name, min(one.spec.fewest for one in group), spec.objectives)
         level: Level = "privileged" if spec.serving == "disaggregated" else "restricted"
         self.fronts = (router.entry(group),)
-        self.authenticates = False
         self.other_names: Sequence[str] = ()
         namespace, self._inside = component.own_namespace(
             name, self.namespace, cluster, self, level, delete_before_replace=True, gated=spec.behind_load_balancer

@@ -151,7 +151,7 @@ def network_policies(group: Group, *, router: Mapping[str, str]) -> dict[str, di
                 *([allow_from(*others, tcp=side)] if side else []),
                 *protection.from_prometheus(spec.metrics_namespaces, port(spec)),
             ],
-            egress=[*protection.EGRESS, *([allow_to(*others, tcp=side)] if side else [])],
+            egress=[*protection.egress(spec), *([allow_to(*others, tcp=side)] if side else [])],
         )
     return found
 

@@ -32,6 +32,7 @@ _OWN = frozenset(
         "renamed_from",
         "compile_cache",
         "behind_load_balancer",
+        "egress",
     }
 )
 _SHARED = tuple(one for one in PrefillDecodeSpec.model_fields if one in VllmServerSpec.model_fields and one not in _OWN)

@@ -16,7 +16,6 @@ from eks_inference.kubernetes.network_policy import DNS, HTTPS, allow_to, networ
 from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.placement import Placement
 from eks_inference.serving import protection
-from eks_inference.serving.paths import OPENAI_PATHS
 from eks_inference.serving.pods import DRAIN_SECONDS, REVISION_LABEL, ROLE_LABEL, SERVER_LABEL, settle_seconds, spread_over_zones
 from eks_inference.serving.prefill_decode.plan import Group, port, server_labels
 from eks_inference.serving.prefill_decode.spec import ROLES
@@ -123,7 +122,7 @@ def deployment(group: Group, placement: Placement, *, image: Any, secret_env: Se
 
 def entry(group: Group) -> Front:
     """Returns where requests enter."""
-    return Front(group.name, API_PORT, labels(group.name), _READY, OPENAI_PATHS, api="/v1", drain_seconds=DRAIN_SECONDS)
+    return Front(labels(group.name), API_PORT)
 
 
 def service(group: Group) -> dict[str, Any]:

@@ -89,7 +89,6 @@ class RayServeVllm(Component):
         )
         self._announce(name, spec, worker)
 
-        self.authenticates = api_key is not None
         # Not gated: KubeRay starts Serve only on a head that is ready, and a load balancer would wait for Serve.
         namespace, inside = component.own_namespace(name, self.namespace, cluster, self, delete_before_replace=True)
         script = k8s.core.v1.ConfigMap(
@@ -154,7 +153,7 @@ class RayServeVllm(Component):
         self.url = f"http://{self.serve_service_name}.{self.namespace}.svc.cluster.local:{plan.HEAD_PORTS['serve']}/v1"
         self.startup_seconds = cold_start_seconds(plan.startup(spec, worker), plan.startup_timeout_seconds(spec, worker))
         self.hardware = plan.hardware(spec.worker)
-        self.fronts = plan.fronts(name, self.serve_service_name)
+        self.fronts = plan.fronts(name)
         # The head always runs, with any number of workers.
         self.expected = Expected(name, 1, spec.objectives)
         self.forwards: Mapping[str, Sequence[int]] = {

@@ -51,4 +51,4 @@ def _sketched(sketch: Sketch) -> Mapping[str, Any] | None:
     }
 
 
-KIND = Kind(RayServeVllmSpec, _facts, _build, api="openai", api_keys=True, dashboards=("ray-vllm",), sketched=_sketched)
+KIND = Kind(RayServeVllmSpec, _facts, _build, api="openai", dashboards=("ray-vllm",), sketched=_sketched)

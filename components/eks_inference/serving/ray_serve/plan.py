@@ -23,7 +23,6 @@ from eks_inference.serving import pods
 from eks_inference.serving.cold_start import cold_start
 from eks_inference.serving.engine_environment import engine_environment
 from eks_inference.serving.hardware import Hardware
-from eks_inference.serving.paths import MODELS_PATH
 from eks_inference.serving.pods import SERVER_LABEL
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec, RayWorkerSpec
 from eks_inference.serving.scripts import DOWNLOAD, DRAIN, texts
@@ -46,9 +45,6 @@ AUTOSCALER_METRICS_PORT = 44217
 
 _CORE_RESOURCE = "neuron_cores"  # Ray's name: it sets NEURON_RT_VISIBLE_CORES from an actor's share
 _OBJECT_STORE_BYTES = 2 * 1024**3  # Ray's default is 30 % of the memory, but requests and answers are small
-_HEALTH = "/-/healthz"  # of Serve's proxy on every node (Ray 2.52.1, proxy.py); KubeRay's readiness probes ask the same
-_PATHS = (MODELS_PATH, "/v1/chat/completions", "/v1/completions")
-"""What ``assets/vllm_serve.py`` passes on to vLLM, which asks for the key. FastAPI and Serve's proxy answer at others without."""
 _DRAIN_SECONDS = 180  # enough for a long generation
 _STOP_SECONDS = 60  # for the engine to stop, then Ray
 
@@ -61,10 +57,9 @@ def scripts() -> dict[str, str]:
     return texts("ray_serve", *SCRIPT_FILES)
 
 
-def fronts(name: str, service: str) -> tuple[Front, ...]:
-    """Returns where requests enter: KubeRay's Service of the pods whose proxies can answer."""
-    labels = {SERVER_LABEL: name}
-    return (Front(service, HEAD_PORTS["serve"], labels, _HEALTH, _PATHS, api="/v1", drain_seconds=_DRAIN_SECONDS),)
+def fronts(name: str) -> tuple[Front, ...]:
+    """Returns where requests enter: the proxy of Serve on each node that can answer."""
+    return (Front({SERVER_LABEL: name}, HEAD_PORTS["serve"]),)
 
 
 def hardware(worker: RayWorkerSpec) -> Hardware:
@@ -122,7 +117,7 @@ def environment(spec: RayServeVllmSpec, worker: Placement) -> dict[str, str]:
         "MAX_NUM_SEQS": str(spec.max_num_seqs),
         "ENGINE_ARGS": json.dumps(spec.engine_flags),
         "STARTUP_TIMEOUT_S": str(startup_timeout_seconds(spec, worker)),
-        **engine_environment(spec.profile, spec.worker.shape, startup_timeout_seconds(spec, worker)),
+        **engine_environment(spec.profile, spec.worker.shape, model.known, startup_timeout_seconds(spec, worker)),
         **({spec.profile.generation.compile_cache_variable: cache} if cache else {}),
         **spec.feature_environment(spec.engine),
         **spec.extra_env,

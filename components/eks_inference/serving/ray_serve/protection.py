@@ -7,9 +7,9 @@ Sources: Kubernetes documentation ("Specifying a Disruption Budget", "Resource Q
 from typing import Any
 
 from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
-from eks_inference.kubernetes.network_policy import allow_from, allow_to, namespace, network_policy, pods
+from eks_inference.kubernetes.network_policy import API_SERVER, allow_from, allow_to, namespace, network_policy, pods
 from eks_inference.serving.pods import SERVER_LABEL, quota_devices
-from eks_inference.serving.protection import EGRESS, closed, device_quota, from_clients, from_prometheus
+from eks_inference.serving.protection import closed, device_quota, egress, from_clients, from_prometheus
 from eks_inference.serving.ray_serve.plan import AUTOSCALER_METRICS_PORT, HEAD_PORTS, NODE_TYPE_LABEL
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 
@@ -34,7 +34,7 @@ def network_policies(name: str, spec: RayServeVllmSpec, *, operator_namespace: s
                 *from_prometheus(spec.metrics_namespaces, HEAD_PORTS["metrics"]),
             ],
             # The whole namespace: KubeRay's Services do not select by our label (see kubernetes/network_policy.py).
-            egress=[*EGRESS, allow_to(pods({}))],
+            egress=[*egress(spec), *([API_SERVER] if spec.egress is not None else []), allow_to(pods({}))],
         ),
         "head": network_policy(
             f"{name}-head",

@@ -67,6 +67,7 @@ PROTECTED_VARIABLES: Mapping[str, str] = MappingProxyType(
         "NVIDIA_VISIBLE_DEVICES": "the device plugin assigns the GPUs of a pod",
         "PATH": "the image's own programs would not be found",
         "PYTHONPATH": "the image's own modules would not be found",
+        "TRANSFORMERS_OFFLINE": "it is HF_HUB_OFFLINE: pods that download a model need the Hub, and others do not ask it",
         "VLLM_API_KEY": "a key in a variable can be read in the pod's manifest; use the secret servingApiKey",
     }
 )

@@ -20,7 +20,6 @@ from eks_inference.serving import pods, storage_plan
 from eks_inference.serving.deployment import CONTAINER_SECURITY, USER, Engine, device_count, model_copy_gib, with_tmp
 from eks_inference.serving.flags import flags
 from eks_inference.serving.linear_backend import backend_settings
-from eks_inference.serving.paths import KSERVE_API
 from eks_inference.serving.pods import ROLE_LABEL, SERVER_LABEL
 from eks_inference.serving.spec import HubModel, NoCompileCache
 from eks_inference.serving.storage_plan import model_folder, read_folder, s3_copy
@@ -29,14 +28,6 @@ from eks_inference.settings import StackSettings
 
 PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
 """Ports of Triton, by their names in container and Service."""
-
-# KServe v2, "GRPC": the service that Triton and its clients share.
-_GRPC_FRONT = {
-    "port": PORTS["grpc"],
-    "grpc": True,
-    "health": "/inference.GRPCInferenceService/ServerReady",
-    "paths": ("/inference.GRPCInferenceService/",),
-}
 
 REPOSITORY_FOLDER = "/model_repository"
 ARGUMENTS = (f"--model-repository={REPOSITORY_FOLDER}", f"--exit-timeout-secs={pods.DRAIN_SECONDS}")
@@ -246,8 +237,6 @@ def engine(name: str, spec: TritonServerSpec, shape: InstanceType, *, tools_imag
         disk_gib=cache_gib(spec) + model_copy_gib(spec) + _SCRATCH_GIB,
         # After that, Triton itself finishes its requests.
         stop=["sleep", str(pods.settle_seconds(spec.behind_load_balancer))],
-        paths=KSERVE_API,
-        further_fronts=[_GRPC_FRONT],
         mounts=[
             {"name": "repository", "mountPath": REPOSITORY_FOLDER, "readOnly": True},
             {"name": "downloads", "mountPath": _DOWNLOADS},

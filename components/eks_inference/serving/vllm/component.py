@@ -79,7 +79,6 @@ class VllmServer(ReplicatedServer):
         )
         self.other_names = other_names(self.model_id, spec.extra_args)
         self.port = plan.port(spec)
-        self.authenticates = api_key is not None
         self.url = f"http://{self.host}:{self.port}/v1"
         kept = self._store_claim(name, store)
         script = k8s.core.v1.ConfigMap(

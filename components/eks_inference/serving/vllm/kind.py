@@ -67,6 +67,4 @@ def _sketched(sketch: Sketch) -> Mapping[str, Any] | None:
     return {"kind": "vllm", **sketch.keys, **sketch.placed, "disk_gib": disk}
 
 
-KIND = Kind(
-    VllmServerSpec, _facts, _build, api="openai", api_keys=True, tells_load=True, dashboards=("vllm",), sketched=_sketched
-)
+KIND = Kind(VllmServerSpec, _facts, _build, api="openai", tells_load=True, dashboards=("vllm",), sketched=_sketched)

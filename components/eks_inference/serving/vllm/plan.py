@@ -57,7 +57,9 @@ def environment(spec: VllmServerSpec, placement: Placement, efa_interfaces: int 
         # PyTorch looks up the name of the user and fails if there is none (vLLM issue 44548).
         "USER": "vllm",
         spec.profile.generation.compile_cache_variable: kept or f"{_SCRATCH}/compile-cache",
-        **engine_environment(spec.profile, shape, startup_timeout_seconds(spec, placement), efa_interfaces=efa_interfaces),
+        **engine_environment(
+            spec.profile, shape, spec.model.known, startup_timeout_seconds(spec, placement), efa_interfaces=efa_interfaces
+        ),
     }
     if shape.neuron:
         ours["NEURON_RT_LOG_LEVEL"] = "INFO"

@@ -1,0 +1,56 @@
+"""Rules about what opens an engine to others. Ids OPN…"""
+
+from collections.abc import Iterator
+
+from eks_inference.catalog.openings import openings
+from eks_inference.catalog.vllm_arguments import vllm_releases
+from eks_inference.rules import Judgement, rule
+from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.flags import flag
+
+_LED_OUT = "an error where a gateway leads to the server, elsewhere a warning"
+
+
+@rule(
+    "OPN001",
+    "No flag and no variable lets others into the engine.",
+    fix="leave it out",
+    source=f"catalog/openings.toml; {_LED_OUT}",
+)
+def engines_stay_closed(server: ServingFacts) -> Iterator[Judgement]:
+    known = openings("engine")
+    for where, given in (("extra_args", server.extra_args), ("extra_env", server.extra_env)):
+        for name, value in given.items():
+            if row := known.get(name.replace("_", "-") if where == "extra_args" else name):
+                pinned = row.pinned and (server.pinned or flag(server.arguments, "code-revision") is not None)
+                yield Judgement(
+                    holds=pinned or not row.by(value),
+                    path=server.under(where, name),
+                    working=(f"{name}: {value}: {'the model has a revision' if pinned else row.opens}; {row.source}",),
+                    message=f"with {name}, {row.opens}",
+                    given=str(value),
+                    fix="give model.revision the hash of a commit" if row.pinned else "",
+                    severity=None if server.led_out else "warning",
+                )
+
+
+@rule(
+    "OPN002",
+    "A model with eyes fetches only from domains that the stack names.",
+    fix="name them: extra_args: {allowed-media-domains: [images.example.com]}",
+    source=f"vLLM 0.30.0, docs/usage/security.md: without them a request has the engine fetch any address that the pod reaches; "
+    f"{_LED_OUT}",
+)
+def media_have_domains(server: ServingFacts) -> Iterator[Judgement]:
+    release = vllm_releases().get(server.engine.vllm)
+    if not (server.model and server.model.sees) or release is None or "allowed-media-domains" not in release.flags:
+        return
+    domains = flag(server.arguments, "allowed-media-domains")
+    yield Judgement(
+        holds=bool(domains),
+        path=server.at_flag("allowed-media-domains"),
+        working=(f"{server.model_id} takes pictures; allowed-media-domains: {domains or 'none, so all'}",),
+        message=f"a request has {server.model_id} fetch any address that the pod reaches",
+        given="any domain",
+        severity=None if server.led_out else "warning",
+    )

@@ -1,0 +1,53 @@
+"""Where the pods of servers and pickers connect to, outside of their namespaces."""
+
+from typing import Any
+
+import pytest
+
+from eks_inference.kubernetes.network_policy import PRIVATE_RANGES
+from graphs import of_kind
+from stackgraph.problems import ProgramError
+from variants import recorded_with
+
+VPC = "10.8.0.0/16"
+KEYS = {"eks-inference:endpointKeys": '{"team-a": "hush-key-of-team-a"}'}
+
+
+def ways_out(section: dict[str, Any], stack: str, name: str) -> list[Any]:
+    """The address ranges that pods may reach over HTTPS."""
+    policies = of_kind(recorded_with(section, stack, KEYS), "NetworkPolicy")
+    (found,) = [one for one in policies if one.inputs["metadata"]["name"] == name]
+    rules = [rule for rule in found.inputs["spec"]["egress"] if {"protocol": "TCP", "port": 443} in rule.get("ports", ())]
+    return [peer["ipBlock"]["cidr"] for rule in rules for peer in rule["to"]]
+
+
+@pytest.mark.parametrize(
+    ("server", "reached"),
+    [({}, ["0.0.0.0/0"]), ({"egress": [VPC]}, [VPC]), ({"egress": [], "store": {}}, [])],
+)
+def test_a_server_reaches_over_https_what_its_egress_says_and_by_default_everything(server: dict[str, Any], reached: list[str]):
+    assert ways_out({"servers": {"qwen3": server}}, "smoke-gpu", "qwen3") == reached
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("stack", "server", "name", "also"),
+    [
+        ("inf2-llama3", "vllm-llama3-inf2", "vllm-llama3-inf2", [*PRIVATE_RANGES]),
+        ("gpu-nixl", "llama3-70b", "llama3-70b-prefill", []),
+        ("trn2-di", "llama3-70b", "llama3-70b-download", []),
+    ],
+)
+def test_servers_of_every_kind_do(stack: str, server: str, name: str, also: list[str]):
+    """Ray's head asks the API server for pods."""
+    assert ways_out({"servers": {server: {"egress": [VPC]}}}, stack, name) == [VPC, *also]
+
+
+def test_a_server_that_downloads_reaches_something():
+    with pytest.raises(ProgramError, match="pods download the model over HTTPS"):
+        recorded_with({"servers": {"qwen3": {"egress": []}}}, "smoke-gpu")
+
+
+def test_a_picker_reaches_the_api_server_and_nothing_on_the_internet():
+    chat = {"endpoints": {"chat": {"spread": "endpoint_picker"}}}
+    assert ways_out(chat, "smoke-gpu", "chat-qwen3-picker") == [*PRIVATE_RANGES]
