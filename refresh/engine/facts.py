@@ -86,9 +86,10 @@ def _back_end(one: AttentionBackendEnum) -> dict[str, Any] | None:
     needs: dict[str, list[str]] = {name: [] for name in NEEDS}
     taken: set[int] = set()
     dtypes: set[torch.dtype] = set()
+    caches = [one for one in gc.get_objects() if isinstance(one, functools._lru_cache_wrapper)]
     for gpu in GPUS:
         stand_ins.HERE.capability = gpu
-        for cached in (one for one in gc.get_objects() if isinstance(one, functools._lru_cache_wrapper)):
+        for cached in caches:
             cached.cache_clear()
         here = f"{gpu[0]}.{gpu[1]}"
 

@@ -29,7 +29,7 @@ from eks_inference.stack.spec import StackSpec
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.fitting.search import Wish, search
 from eks_inference_tools.fitting.trials import ACCELERATED, rules_of, site_on
-from model_configs import config_of
+from model_configs import CLASSES, config_of
 from refresh.engine.checkpoints import CHECKPOINTS
 
 ROOT = Path(__file__).parents[2]
@@ -130,8 +130,11 @@ class Ours:
 @cache
 def configs() -> dict[str, dict[str, Any]]:
     """The config.json of every model: as published, or made of its shape."""
-    made = {name: config_of(model) for name, model in models().items()}
-    return made | {file.stem: json.loads(file.read_text("utf-8")) for file in sorted(CONFIGS.glob("*.json"))}
+    found = {name: config_of(model) for name, model in models().items()}
+    found |= {file.stem: json.loads(file.read_text("utf-8")) for file in sorted(CONFIGS.glob("*.json"))}
+    for one in found.values():  # without its class, the engine builds a model that has no output layer
+        one.setdefault("architectures", [CLASSES[one["model_type"]]])
+    return found
 
 
 def advised(families: Iterable[str] = FAMILIES) -> Iterator[Asked]:

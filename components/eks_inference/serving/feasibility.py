@@ -19,7 +19,7 @@ from eks_inference.nodes import share
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.memory import GIB, TIGHT, Limit, MemoryUse, gib, server_memory
 from eks_inference.serving.pods import vllm_release
-from eks_inference.serving.split import inputs_in_groups
+from eks_inference.serving.split import Parallel, inputs_in_groups
 
 SHORTEST = 2048
 """Shortest of the default sequence lengths, in tokens."""
@@ -214,10 +214,9 @@ def _unserved(model: Model, instance: InstanceType, engine: EngineProfile, degre
         return f"latent attention needs compute capability {least[0]}.{least[1]}"
     if quantization and dtype not in facts.quantization.get(quantization.method, (dtype,)):
         return f"{model.architecture} is in {dtype} there, and {quantization.method} is not"
-    if quantization and quantization.method in facts.unaligned:
-        for _, width, unit in inputs_in_groups(model, degree):
-            if width % (degree * unit):
-                return f"width {width} / {degree} is no multiple of {unit}"
+    for _, width, parts, unit in inputs_in_groups(model, Parallel(degree), facts):
+        if width % (parts * unit):
+            return f"width {width} / {parts} is no multiple of {unit}"
     return ""
 
 

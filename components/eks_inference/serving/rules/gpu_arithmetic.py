@@ -155,27 +155,27 @@ def _selected(server: ServingFacts, method: str, needed: LinearBackend, path: Pa
     "GPU011",
     "Each GPU gets whole groups of the weights that share a scale.",
     fix="split the model over fewer GPUs, or choose a checkpoint that is not quantized, or otherwise",
-    source="vLLM, validate_fp8_block_shape and AutoAWQLinearMethod.create_weights (vllm-project/vllm#52997, #5675), as "
-    "catalog/engine_facts keeps them; experts are excepted",
+    source="vLLM, create_weights of each method (vllm-project/vllm#52997, #5675), as catalog/engine_facts keeps them",
 )
 def shards_are_whole_groups(server: ServingFacts) -> Iterator[Judgement]:
-    facts, model, degree = engine_facts(server.engine.vllm), server.model, server.tensor_parallel
-    if facts is None or model is None or model.quantization is None or model.quantization.method not in facts.unaligned:
+    facts, model = engine_facts(server.engine.vllm), server.model
+    if facts is None or model is None or model.quantization is None:
         return
-    if model.quantization.partly and any(whole % (degree * unit) for _, whole, unit in inputs_in_groups(model, degree)):
+    found = list(inputs_in_groups(model, parallel(server.arguments, server.tensor_parallel), facts))
+    if model.quantization.partly and any(whole % (parts * unit) for _, whole, parts, unit in found):
         why = "the checkpoint leaves some layers as they are"
         path = server.at("tensor_parallel")
         yield not_judged("shards", model.name, path, why=why, fix="look at the log of vLLM when it starts")
         return
-    for what, whole, unit in inputs_in_groups(model, degree):
-        width = whole / degree
+    for what, whole, parts, unit in found:
+        width = whole / parts
         yield Judgement(
             holds=width % unit == 0,
             path=server.at("tensor_parallel"),
-            working=(f"{what} of {model.name}: {whole} / {degree} GPUs = {width:g}; mod {unit} = {width % unit:g}",),
-            message=f"{what} of {model.name} over {degree} GPUs are {width:g} wide, no multiple of the {unit} weights that share "
+            working=(f"{what} of {model.name}: {whole} / {parts} GPUs = {width:g}; mod {unit} = {width % unit:g}",),
+            message=f"{what} of {model.name} over {parts} GPUs are {width:g} wide, no multiple of the {unit} weights that share "
             "a scale: vLLM does not start",
-            given=str(degree),
+            given=str(parts),
         )
 
 
