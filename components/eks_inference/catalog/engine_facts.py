@@ -60,7 +60,7 @@ class EngineFacts(Row):
     unaligned: tuple[str, ...]
     """Quantizations that refuse a shard of a dense layer that ends inside a group of weights."""
     unaligned_experts: Mapping[str, int]
-    """Those that refuse such a shard of an expert → the smallest group that the engine makes of the checkpoint's; 0: it makes none."""
+    """Those that refuse such a shard of an expert → the smallest group that the engine makes of theirs; 0: it makes none."""
     of_checkpoints: tuple[str, ...]
     """Quantizations that the engine reads from a checkpoint and does not make."""
     needs_downloads: tuple[str, ...]
