@@ -5,7 +5,9 @@ import gc
 import importlib.metadata
 import inspect
 import json
+import os
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,10 @@ import vllm.config.model  # noqa: E402
 import vllm.reasoning  # noqa: E402
 from vllm.config import VllmConfig, set_current_vllm_config  # noqa: E402
 from vllm.config.cache import CacheDType  # noqa: E402
+from vllm.config.load import LoadConfig  # noqa: E402
+from vllm.config.quantization import resolve_quantization_config  # noqa: E402
 from vllm.model_executor.layers import quantization  # noqa: E402
+from vllm.model_executor.model_loader.weight_utils import get_quant_config  # noqa: E402
 from vllm.platforms.interface import DeviceCapability  # noqa: E402
 from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: E402
 
@@ -63,11 +68,13 @@ def _method(name: str) -> tuple[list[str], bool] | None:
     ask = found.get_supported_act_dtypes
     # Some are methods of what a checkpoint configures, of which they read nothing.
     dtypes = _named(ask() if inspect.ismethod(ask) else ask(None))
+    plain = types.SimpleNamespace(hf_config=None, hf_overrides={}, model=os.curdir, quantization=name, revision=None)
+    plain.quantization_config = resolve_quantization_config(name, None)
     try:
-        found()  # as get_quant_config does where no file is to be read
-    except TypeError:
+        get_quant_config(plain, LoadConfig())
+    except Exception:
         return dtypes, True
-    return dtypes, bool(found.get_config_filenames())
+    return dtypes, False
 
 
 def _back_end(one: AttentionBackendEnum) -> dict[str, Any] | None:
@@ -150,7 +157,7 @@ def _is_made(back_end: Any, latent: bool, head: int, kv_type: str) -> bool:
         back_end.get_impl_cls()(
             num_heads=8,
             head_size=head,
-            scale=1.0,
+            scale=head**-0.5,
             num_kv_heads=1 if latent else 8,
             alibi_slopes=None,
             sliding_window=None,

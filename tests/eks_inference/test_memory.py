@@ -183,6 +183,16 @@ def test_stages_of_a_pipeline_hold_a_part_of_the_layers_each() -> None:
     assert three.weights == pytest.approx((one.weights - 2 * table) * 11 / 32 + table, rel=0.003)
 
 
+def test_a_draft_is_on_the_last_stage() -> None:
+    draft = model("Llama-3.2-1B")
+    settings = MemorySettings(parallel=Parallel(stages=2))
+    alone = replace(use("Llama-3-8B", "g5.12xlarge", 2, 1, 8192, CUDA), settings=settings)
+    helped = replace(alone, settings=replace(settings, draft=draft, draft_bytes=draft.weight_bytes()))
+    assert helped.of_stage(0) == alone.of_stage(0)
+    more = tuple(one - other for one, other in zip(helped.of_stage(1), alone.of_stage(1), strict=True))
+    assert more == pytest.approx((draft.weight_bytes() / 2, draft.kv_bytes(8192, 2, 2) / 2))
+
+
 def test_a_stage_may_have_no_layer() -> None:
     one = use("Llama-3-8B", "g5.12xlarge", 1, 1, 8192, CUDA)
     more = replace(one, model=replace(one.model, layers=6), settings=MemorySettings(parallel=Parallel(stages=8)))

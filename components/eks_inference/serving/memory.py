@@ -139,13 +139,16 @@ class MemoryUse:
 
     @cached_property
     def _stages(self) -> list[tuple[int, int]]:
-        draft = -(-self.settings.draft_bytes // self.parts)
+        draft = self.settings.draft_bytes
         if self.held is None:
-            own = self.model.weight_bytes(dtype_bytes(self.dtype), self.settings.quantized_bytes)
-            return [(-(-own // self.parts) + draft, -(-self.kv_sequence // self.parts))]
-        layers, divisor = self.split.layers(self.model.layers), self.split.tensor * self.split.decode_context * self.model.layers
-        kv = [-(-self.kv_sequence * len(one) // divisor) for one in layers]
-        return [(one.size + draft, taken) for one, taken in zip(self.held, kv, strict=True)]
+            own = self.model.weight_bytes(dtype_bytes(self.dtype), self.settings.quantized_bytes) + draft
+            return [(-(-own // self.parts), -(-self.kv_sequence // self.parts))]
+        layers, kv_parts = self.split.layers(self.model.layers), self.split.tensor * self.split.decode_context
+        of_model, *of_draft = self._kv_sequences
+        kv = [-(-of_model * len(one) // (kv_parts * self.model.layers)) for one in layers]
+        found = [(one.size, taken) for one, taken in zip(self.held, kv, strict=True)]
+        last, taken = found.pop()  # which alone has the draft (vLLM, GPUModelRunner.__init__)
+        return [*found, (last - -draft // self.split.tensor, taken - -sum(of_draft) // kv_parts)]
 
     @cached_property
     def held(self) -> tuple[Held, ...] | None:
@@ -188,8 +191,13 @@ class MemoryUse:
     @cached_property
     def kv_sequence(self) -> int:
         """KV cache of one sequence on all cores together."""
+        return sum(self._kv_sequences)
+
+    @property
+    def _kv_sequences(self) -> list[int]:
+        """That of the model, and that of the draft."""
         given = (self.max_model_len, self.tensor_parallel, self.element_bytes, self.beyond)
-        return sum(one.kv_bytes(*given, scale=self.settings.kv_scale_bytes) for one in self._models)
+        return [one.kv_bytes(*given, scale=self.settings.kv_scale_bytes) for one in self._models]
 
     @property
     def needed(self) -> int:
