@@ -1,4 +1,7 @@
-"""What a release of vLLM says of itself on GPUs: loads ``engine_facts/vllm-RELEASE.toml``."""
+"""What a release of vLLM says of itself on GPUs: loads ``engine_facts/vllm-RELEASE.toml``.
+
+A file with ``like`` has what differs from another release. Of a quantization or a back end that is gone, it has an empty row.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,8 +21,8 @@ _BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 class AttentionBackend:
     """One value of ``--attention-backend``."""
 
-    dtypes: tuple[str, ...]
-    kv: Mapping[str, tuple[str, ...]]
+    dtypes: tuple[str, ...] = ()
+    kv: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Compute capabilities that it runs on (``"8.9"``) → types of the KV cache that it takes there."""
     latent: bool = False
     """Whether it is for models with latent attention (MLA), and for no others."""
@@ -84,12 +87,24 @@ class EngineFacts(Row):
 @cache
 def engine_facts(vllm: str) -> EngineFacts | None:
     """Returns what a release (``"0.30.0"``) says; None where nobody asked it."""
-    file = f"engine_facts/vllm-{vllm}.toml"
-    if not (FOLDER / file).exists():
+    if not (FOLDER / file_of(vllm)).exists():
         return None
-    columns: dict[str, Any] = arguments(table(file))
+    columns = arguments(whole(vllm))
     backends = {name: AttentionBackend(**row) for name, row in columns.pop("attention").items()}
     return EngineFacts(name=vllm, attention=backends, **columns)
+
+
+def file_of(vllm: str) -> str:
+    return f"engine_facts/vllm-{vllm}.toml"
+
+
+def whole(vllm: str) -> dict[str, Any]:
+    """The columns of a file, with those of the release that it is ``like`` where it has none of its own."""
+    found = dict(table(file_of(vllm)))
+    if "like" not in found:
+        return found
+    base = whole(found.pop("like"))
+    return {**base, **found, **{name: {**base[name], **found.get(name, {})} for name in ("quantization", "attention")}}
 
 
 def resolved_dtype(vllm: str, said: str, model: Model, capability: Capability) -> str:
