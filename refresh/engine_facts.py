@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from eks_inference.catalog.engine_facts import whole
+from eks_inference.catalog.engine_facts import TABLES, whole
 from eks_inference.catalog.tables import version_numbers
 from refresh import ROOT
 
@@ -47,26 +47,21 @@ def table(python: str) -> str:
 
 def differing(said: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
     """What one release says otherwise than another. What it has no more is empty."""
-    found = {name: value for name, value in said.items() if isinstance(value, list) and value != like[name]}
-    methods, rows = said["quantization"], said["attention"]
-    return found | {
-        "quantization": {
-            name: methods.get(name, [])
-            for name in sorted({*methods, *like["quantization"]})
-            if methods.get(name) != like["quantization"].get(name)
-        },
-        "attention": {
-            name: rows.get(name, {})
-            for name in {*rows, *like["attention"]}
-            if rows.get(name) != OPTIONAL | like["attention"].get(name, {})
-        },
-    }
+    found: dict[str, Any] = {name: value for name, value in said.items() if isinstance(value, list) and value != like[name]}
+    for table in TABLES:
+        rows, before = said[table], like[table]
+        if table == "attention":
+            before = {name: OPTIONAL | row for name, row in before.items()}
+        gone = type(next(iter(rows.values())))()
+        found[table] = {name: rows.get(name, gone) for name in sorted({*rows, *before}) if rows.get(name) != before.get(name)}
+    return found
 
 
 def rendered(said: dict[str, Any], by_hand: Collection[str] = ()) -> str:
     """Returns what the engine says as TOML, except back ends that are written by hand."""
     lines = [_line(name, value) for name, value in said.items() if isinstance(value, list)]
-    lines += ["", "[quantization]", *(_line(name, value) for name, value in said["quantization"].items())]
+    for part in ("fp8_kernels", "quantization"):
+        lines += ["", f"[{part}]", *(_line(f'"{name}"' if "." in name else name, value) for name, value in said[part].items())]
     for name, given in sorted(said["attention"].items()):
         if name not in by_hand:
             row = OPTIONAL | given
@@ -77,7 +72,7 @@ def rendered(said: dict[str, Any], by_hand: Collection[str] = ()) -> str:
     return "\n".join([*lines, "", ""])
 
 
-def _line(name: str, value: list[Any]) -> str:
+def _line(name: str, value: list[Any] | str) -> str:
     whole = f"{name} = {json.dumps(value)}"
     if len(whole) <= _WIDTH:
         return whole

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import types
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from vllm.config import VllmConfig, set_current_vllm_config  # noqa: E402
 from vllm.config.cache import CacheDType  # noqa: E402
 from vllm.config.load import LoadConfig  # noqa: E402
 from vllm.config.quantization import resolve_quantization_config  # noqa: E402
+from vllm.model_executor.kernels.linear import init_fp8_linear_kernel  # noqa: E402
 from vllm.model_executor.layers import quantization  # noqa: E402
+from vllm.model_executor.layers.quantization.utils.quant_utils import kFp8DynamicTensorSym, kFp8StaticTensorSym  # noqa: E402
 from vllm.model_executor.model_loader.weight_utils import get_quant_config  # noqa: E402
 from vllm.platforms.interface import DeviceCapability  # noqa: E402
 from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: E402
@@ -47,6 +50,7 @@ def main() -> None:
                 "no_float16": sorted(sys.modules["vllm.config.model"]._FLOAT16_NOT_SUPPORTED_MODELS),
                 "of_checkpoints": sorted(name for name, (_, read) in methods.items() if read),
                 "reasoning_parsers": sorted(vllm.reasoning._REASONING_PARSERS_TO_REGISTER),
+                "fp8_kernels": {f"{gpu[0]}.{gpu[1]}": _fp8_kernel(gpu) for gpu in GPUS},
                 "quantization": {name: dtypes for name, (dtypes, _) in sorted(methods.items()) if dtypes},
                 "attention": {name: row for one in AttentionBackendEnum if (row := _back_end(one)) for name in (one.name,)},
             }
@@ -77,6 +81,23 @@ def _method(name: str) -> tuple[list[str], bool] | None:
     return dtypes, False
 
 
+def _on(gpu: tuple[int, int], caches: Iterable[Any]) -> torch.dtype:
+    """Makes the machine's GPUs other ones, and returns their half precision."""
+    stand_ins.HERE.capability = gpu
+    for cached in caches:
+        cached.cache_clear()
+    return torch.float16 if gpu < (8, 0) else torch.bfloat16
+
+
+def _caches() -> list[Any]:
+    return [one for one in gc.get_objects() if isinstance(one, functools._lru_cache_wrapper)]
+
+
+def _fp8_kernel(gpu: tuple[int, int]) -> str:
+    half = _on(gpu, _caches())
+    return type(init_fp8_linear_kernel(kFp8DynamicTensorSym, kFp8StaticTensorSym, half, half, (4096, 4096))).__name__
+
+
 def _back_end(one: AttentionBackendEnum) -> dict[str, Any] | None:
     if one.name.startswith(OTHERS) or one.name.endswith("DIFFKV"):
         return None
@@ -93,12 +114,9 @@ def _back_end(one: AttentionBackendEnum) -> dict[str, Any] | None:
     needs: dict[str, list[str]] = {name: [] for name in NEEDS}
     taken: set[int] = set()
     dtypes: set[torch.dtype] = set()
-    caches = [one for one in gc.get_objects() if isinstance(one, functools._lru_cache_wrapper)]
+    caches = _caches()
     for gpu in GPUS:
-        stand_ins.HERE.capability = gpu
-        for cached in caches:
-            cached.cache_clear()
-        here = f"{gpu[0]}.{gpu[1]}"
+        half, here = _on(gpu, caches), f"{gpu[0]}.{gpu[1]}"
 
         def says(head: int, dtype: torch.dtype, kv_type: str | None, **need: bool) -> bool:
             asked = dict.fromkeys(
@@ -116,7 +134,6 @@ def _back_end(one: AttentionBackendEnum) -> dict[str, Any] | None:
                 **{**asked, **need},
             )
 
-        half = torch.float16 if gpu < (8, 0) else torch.bfloat16
         sizes = [head for head in heads if says(head, half, "auto")]
         if not sizes:
             continue

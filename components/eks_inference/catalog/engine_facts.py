@@ -14,6 +14,8 @@ from eks_inference.catalog.tables import FOLDER, Row, arguments, table
 
 Need = Literal["sinks", "images", "prefill_context", "decode_context"]
 _ALIKE = {"half": "float16", "float": "float32"}
+TABLES = ("fp8_kernels", "quantization", "attention")
+"""Of which a release has what differs."""
 _BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 
@@ -76,6 +78,8 @@ class EngineFacts(Row):
     """Architectures whose prompts attend to a whole image at once."""
     quantization: Mapping[str, tuple[str, ...]]
     """Types of the arithmetic that each quantization takes."""
+    fp8_kernels: Mapping[str, str]
+    """Compute capabilities → the kernel that is selected for weights in FP8 with one scale a tensor."""
     attention: Mapping[str, AttentionBackend] = field(default_factory=dict)
 
     def step_tokens(self, memory_gib: int, chip: str) -> int:
@@ -104,7 +108,7 @@ def whole(vllm: str) -> dict[str, Any]:
     if "like" not in found:
         return found
     base = whole(found.pop("like"))
-    return {**base, **found, **{name: {**base[name], **found.get(name, {})} for name in ("quantization", "attention")}}
+    return {**base, **found, **{name: {**base[name], **found.get(name, {})} for name in TABLES}}
 
 
 def resolved_dtype(vllm: str, said: str, model: Model, capability: Capability) -> str:

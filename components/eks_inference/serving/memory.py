@@ -9,7 +9,7 @@ Engines manage memory in one of three ways, depending on their generation (``cat
 - *paged on Neuron* (vLLM without NxD Inference): as on GPUs, but the pool is at most a fraction of that share, because its size
   is compiled into the graphs, and the engine fails below a minimum pool size.
 
-Layers with a sliding window hold every token, except in engines whose documents say otherwise (``EngineProfile.frees_windows``).
+Layers with a sliding window hold every token, except in releases that were asked (``catalog/engine_facts/``).
 On GPUs, ``split.py`` says what a device of each pipeline stage holds of the weights; of stages, the fullest counts.
 
 ``reserved.py`` adds what the engine takes beside both: context, sampling, graphs. The sum is sure as far as that is known: on
@@ -33,6 +33,7 @@ from eks_inference.catalog.reserves import reserve_of
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag
 from eks_inference.serving.fp8_kv import kv_in_fp8
+from eks_inference.serving.lengths import positions
 from eks_inference.serving.memory_settings import MemorySettings, memory_settings, with_features
 from eks_inference.serving.reserved import GIB, USUAL_SEQUENCES, Reserved
 from eks_inference.serving.split import Held, Parallel, Widths, held
@@ -183,10 +184,10 @@ class MemoryUse:
     @property
     def beyond(self) -> int | None:
         """Tokens that layers with a window hold beside it (vLLM, ``max_in_flight_tokens``); None: they hold every token."""
-        if not self.engine.frees_windows or self.settings.whole_windows:
+        facts = engine_facts(self.engine.vllm) if self.instance.nvidia else None
+        if facts is None or self.settings.whole_windows:
             return None
-        facts = engine_facts(self.engine.vllm)
-        return self.step_tokens * (facts.in_flight + self.split.stages - 1 if facts else self.split.stages)
+        return self.step_tokens * ((facts.in_flight if self.settings.overlaps else 1) + self.split.stages - 1)
 
     @cached_property
     def kv_sequence(self) -> int:
@@ -351,7 +352,7 @@ def server_memory(server: ServingFacts) -> MemoryUse | None:
     if kv_in_fp8(server.engine, flag(server.arguments, "kv-cache-dtype") or "", server.model, chosen):
         settings = replace(settings, kv_bytes=1)
     return MemoryUse(
-        model=server.engine.served(server.model),
+        model=replace(server.engine.served(server.model), max_positions=positions(server.model, server.arguments)),
         instance=server.instance,
         engine=server.engine,
         tensor_parallel=server.tensor_parallel,

@@ -123,6 +123,11 @@ def _kernel(server: ServingFacts, quantization: Quantization, path: Path) -> Ite
         yield not_judged("kernel", method, path, why=why, fix="look at the log of vLLM when it starts")
     if (needed := linear_backend.needed(server.engine.vllm, server.instance, quantization)) and known.serves(has):
         yield _selected(server, method, needed, path)
+    elif known.linear and has < known.linear.below and engine_facts(server.engine.vllm) is None:
+        why = (
+            f"which one vLLM {server.engine.vllm} selects below compute capability {_text(known.linear.below)} is not known here"
+        )
+        yield not_judged("kernel", method, path, why=why, fix=f"say linear-backend: {known.linear.backend}")
     elif quantization.bits < 8 and (given := linear_backend.chosen(server.arguments)) != "auto":
         why = f"which kernels of {given} compute {method} on which GPUs is not known here"
         path = server.at_flag("linear-backend")
@@ -191,20 +196,23 @@ def attention_is_served(server: ServingFacts) -> Iterator[Judgement]:
     named = str(named).upper() if named else None
     if has is None:
         return
-    if named and (facts is None or model is None or named not in facts.attention):
-        why = f"what vLLM {server.engine.vllm} has it for is not known here"
-        fix = "look at the log of vLLM when it starts"
-        yield not_judged("attention", named, server.at_flag("attention-backend"), why=why, fix=fix)
+    kv, dtype = flag(server.arguments, "kv-cache-dtype") or "auto", flag(server.arguments, "dtype") or "auto"
+    asked = {"attention-backend": named, "kv-cache-dtype": None if kv == "auto" else kv}
+    if facts and model:
+        asked = {"attention-backend": named if named not in facts.attention else None}
+    for name, given in asked.items():
+        if given:
+            why = f"what vLLM {server.engine.vllm} has it for is not known here"
+            yield not_judged("attention", given, server.at_flag(name), why=why, fix="look at the log of vLLM when it starts")
     if facts is None or model is None:
         return
-    kv, dtype = flag(server.arguments, "kv-cache-dtype") or "auto", flag(server.arguments, "dtype") or "auto"
     computed, needs = resolved_dtype(facts.name, dtype, model, has), tuple(_needs(server, facts, model))
     method = model.quantization.method if model.quantization else ""
     other_scales = method in facts.no_e5m2 and kv == "fp8_e5m2"
     able = [name for name, one in facts.attention.items() if one.takes(model, has, computed, kv, needs) and not other_scales]
     latent = "latent attention" if model.kv_rank else f"heads of {model.head_dim}"
-    asked = ", ".join([f"{latent} in {computed}", f"KV cache {kv}", *(one.replace("_", " ") for one in needs)])
-    asked += f" beside weights in {method}" if other_scales else ""
+    words = ", ".join([f"{latent} in {computed}", f"KV cache {kv}", *(one.replace("_", " ") for one in needs)])
+    words += f" beside weights in {method}" if other_scales else ""
     here = f"{server.instance.name} (compute capability {_text(has)})"
     if not any(kv in types for one in facts.attention.values() for types in one.kv.values()):
         why, fix = "which back ends take it is not known here", "look at the log of vLLM when it starts"
@@ -217,10 +225,10 @@ def attention_is_served(server: ServingFacts) -> Iterator[Judgement]:
         yield Judgement(
             holds=named in able if named else bool(able),
             path=server.at_flag("attention-backend" if named else "kv-cache-dtype" if kv != "auto" else "dtype"),
-            working=(f"{asked} on {here}: {', '.join(able) or 'no back end'}" + (f"; given: {named}" if named else ""),),
-            message=f"vLLM {facts.name} has no attention back end for {asked} on {here}"
+            working=(f"{words} on {here}: {', '.join(able) or 'no back end'}" + (f"; given: {named}" if named else ""),),
+            message=f"vLLM {facts.name} has no attention back end for {words} on {here}"
             if not named
-            else f"attention back end {named} does not take {asked} on {here}: vLLM {facts.name} does not start",
+            else f"attention back end {named} does not take {words} on {here}: vLLM {facts.name} does not start",
             given=named or kv,
             allowed=", ".join(able),
         )
