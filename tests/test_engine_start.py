@@ -36,7 +36,7 @@ def judged() -> list[tuple[Asked, dict[str, Any]]]:
 
 
 def excepted(one: Asked, words: str) -> bool:
-    return any(row["ours"] == one.ours.says and re.search(row["words"], words) for row in EXCEPTIONS.values())
+    return any(row.get("ours", one.ours.says) == one.ours.says and re.search(row["words"], words) for row in EXCEPTIONS.values())
 
 
 def told(one: Asked, found: dict[str, Any]) -> str:

@@ -114,15 +114,13 @@ def _back_end(one: AttentionBackendEnum) -> dict[str, Any] | None:
     needs: dict[str, list[str]] = {name: [] for name in NEEDS}
     taken: set[int] = set()
     dtypes: set[torch.dtype] = set()
-    caches = _caches()
+    caches, takes = _caches(), inspect.signature(made.validate_configuration).parameters
     for gpu in GPUS:
         half, here = _on(gpu, caches), f"{gpu[0]}.{gpu[1]}"
 
         def says(head: int, dtype: torch.dtype, kv_type: str | None, **need: bool) -> bool:
-            asked = dict.fromkeys(
-                ("use_sparse", "use_per_head_quant_scales", "has_sink", "use_mm_prefix", "use_pcp", "use_dcp"), False
-            )
             block = next(iter(made.get_supported_kernel_block_sizes()), None)
+            asked = dict.fromkeys(("use_sparse", "use_per_head_quant_scales", *NEEDS.values()), False) | need
             return not made.validate_configuration(
                 head_size=head,
                 dtype=dtype,
@@ -131,7 +129,7 @@ def _back_end(one: AttentionBackendEnum) -> dict[str, Any] | None:
                 use_mla=latent,
                 device_capability=DeviceCapability(*gpu),  # noqa: B023 - called in this turn of the loop
                 attn_type="decoder",
-                **{**asked, **need},
+                **{name: value for name, value in asked.items() if name in takes},  # releases before 0.30 ask less
             )
 
         sizes = [head for head in heads if says(head, half, "auto")]

@@ -128,7 +128,9 @@ def _kernel(server: ServingFacts, quantization: Quantization, path: Path) -> Ite
             f"which one vLLM {server.engine.vllm} selects below compute capability {_text(known.linear.below)} is not known here"
         )
         yield not_judged("kernel", method, path, why=why, fix=f"say linear-backend: {known.linear.backend}")
-    elif quantization.bits < 8 and (given := linear_backend.chosen(server.arguments)) != "auto":
+    elif (given := linear_backend.chosen(server.arguments)) != "auto" and (
+        quantization.bits < 8 or (quantization.group and given != "marlin")  # which computes FP8 everywhere
+    ):
         why = f"which kernels of {given} compute {method} on which GPUs is not known here"
         path = server.at_flag("linear-backend")
         yield not_judged("linear-backend", given, path, why=why, fix="leave it out, or look at the log of vLLM when it starts")
