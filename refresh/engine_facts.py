@@ -1,7 +1,7 @@
 """What a release of vLLM says of itself on GPUs: PYTHON is that of an environment with its wheel for CUDA (`make engine`).
 
 What stands outside of the two lines in a file is written by hand, and what it has is not asked. The file of a new release has
-what differs from the newest one; what differs by hand is added to it.
+what differs from the one before; what differs by hand is added to it.
 """
 
 import json
@@ -33,7 +33,12 @@ def file_of(python: str) -> Path:
 def table(python: str) -> str:
     ours, said = file_of(python), _said(python)
     releases = sorted((one.stem.removeprefix("vllm-") for one in FILE.glob("vllm-*.toml")), key=version_numbers)
-    new = f'# What differs from vLLM {releases[-1]}, whose file has the sources of the columns.\nlike = "{releases[-1]}"\n'
+    nearest = max(
+        (one for one in releases if version_numbers(one) < version_numbers(said["release"])),
+        key=version_numbers,
+        default=releases[0],
+    )
+    new = f'# What differs from vLLM {nearest}, whose file has the sources of the columns.\nlike = "{nearest}"\n'
     new += f'source = "vllm {said["release"]} (wheel for CUDA), asked on stand-ins for GPUs"\nread = "{date.today():%Y-%m}"\n\n'
     before, _, rest = (ours.read_text("utf-8") if ours.exists() else new + BEGIN).partition(BEGIN)
     after, like = rest.partition(END)[2], tomllib.loads(before).get("like")
