@@ -57,9 +57,16 @@ def differing(said: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
         rows, before = said[table], like[table]
         if table == "attention":
             before = {name: OPTIONAL | row for name, row in before.items()}
+            rows = {name: _known(row, before.get(name, OPTIONAL)) for name, row in rows.items()}
         gone = type(next(iter(rows.values())))()
         found[table] = {name: rows.get(name, gone) for name in sorted({*rows, *before}) if rows.get(name) != before.get(name)}
     return found
+
+
+def _known(row: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """A row in which what a release is not asked about (null) is as before."""
+    also = {need: before["also"].get(need) if gpus is None else gpus for need, gpus in row["also"].items()}
+    return row | {"also": {need: gpus for need, gpus in also.items() if gpus}}
 
 
 def rendered(said: dict[str, Any], by_hand: Collection[str] = ()) -> str:
@@ -67,12 +74,12 @@ def rendered(said: dict[str, Any], by_hand: Collection[str] = ()) -> str:
     lines = [_line(name, value) for name, value in said.items() if isinstance(value, list)]
     for part in ("fp8_kernels", "quantization"):
         lines += ["", f"[{part}]", *(_line(f'"{name}"' if "." in name else name, value) for name, value in said[part].items())]
-    for name, given in sorted(said["attention"].items()):
+    for name, given in sorted(said.get("attention", {}).items()):
         if name not in by_hand:
             row = OPTIONAL | given
             lines += ["", f"[attention.{name}]", *(["latent = true"] if row["latent"] else [])]
             lines += [_line(column, row[column]) for column in ("dtypes", "head_sizes") if row.get(column)]
-            lines += [_line(f"also.{need}", gpus) for need, gpus in row["also"].items()]
+            lines += [_line(f"also.{need}", gpus) for need, gpus in row["also"].items() if gpus]
             lines += [_line(f'kv."{gpu}"', types) for gpu, types in row.get("kv", {}).items()]
     return "\n".join([*lines, "", ""])
 

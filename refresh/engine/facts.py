@@ -144,14 +144,14 @@ def _back_end(one: AttentionBackendEnum) -> dict[str, Any] | None:
         ]
         dtypes.update(one for one in (torch.float16, torch.bfloat16, torch.float32) if says(head, one, "auto"))
         for name, argument in NEEDS.items():
-            if says(head, half, "auto", **{argument: True}):
+            if argument in takes and says(head, half, "auto", **{argument: True}):
                 needs[name].append(here)
     if not kv:
         return None
     return {
         "latent": latent,
         "dtypes": _named(dtypes),
-        "also": {name: gpus for name, gpus in needs.items() if gpus},
+        "also": {name: gpus if NEEDS[name] in takes else None for name, gpus in needs.items()},
         "head_sizes": [] if latent or taken == set(HEADS) else sorted(taken),
         "kv": kv,
     }
