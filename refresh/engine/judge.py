@@ -47,10 +47,15 @@ from vllm.utils.torch_utils import set_default_torch_dtype  # noqa: E402
 from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: E402
 from vllm.v1.attention.backends.utils import get_supported_kv_cache_layouts, resolve_kv_cache_layout  # noqa: E402
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs  # noqa: E402
-from vllm.v1.engine.core import get_kv_cache_configs  # noqa: E402
 from vllm.v1.worker.gpu.attn_utils import get_kv_cache_spec  # noqa: E402
 
 try:  # from 0.33 on
+    from vllm.v1.core.kv_cache_planning import get_global_kv_cache_groups, get_kv_cache_configs
+except ImportError:
+    from vllm.v1.core.kv_cache_utils import get_kv_cache_configs
+
+    get_global_kv_cache_groups = None
+try:
     from vllm.entrypoints.common.cli_args import make_arg_parser, validate_api_server_args, validate_parsed_serve_args
 except ImportError:
     from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
@@ -121,14 +126,14 @@ def _cache(config: VllmConfig, weights: int, found: dict[str, Any]) -> None:
         specs = get_kv_cache_spec(config)
         if not specs:
             return
-        found.update(
-            kv_one=sum(one.max_memory_usage_bytes(config) for one in specs.values()), block=config.cache_config.block_size
-        )
+        whole = sum(one.max_memory_usage_bytes(config) for one in specs.values())
+        found.update(kv_one=whole, block=config.cache_config.block_size)
         left = int((stand_ins.HERE.mib << 20) * config.cache_config.gpu_memory_utilization) - weights
         layouts = [one.name for one in get_supported_kv_cache_layouts(get_current_attn_backends(config))]
         resolve_kv_cache_layout(config, [layouts], list(specs.values()))
         if not config.cache_config.kv_cache_memory_bytes:
-            (made,) = get_kv_cache_configs(config, [specs], [left])
+            groups = [get_global_kv_cache_groups(config, [specs])] if get_global_kv_cache_groups else []
+            (made,) = get_kv_cache_configs(config, [specs], [left], *groups)
             found["blocks"] = made.num_blocks
 
 

@@ -124,9 +124,7 @@ def _kernel(server: ServingFacts, quantization: Quantization, path: Path) -> Ite
     if (needed := linear_backend.needed(server.engine.vllm, server.instance, quantization)) and known.serves(has):
         yield _selected(server, method, needed, path)
     elif known.linear and has < known.linear.below and engine_facts(server.engine.vllm) is None:
-        why = (
-            f"which one vLLM {server.engine.vllm} selects below compute capability {_text(known.linear.below)} is not known here"
-        )
+        why = f"which one vLLM {server.engine.vllm} selects on GPUs like these is not known here"
         yield not_judged("kernel", method, path, why=why, fix=f"say linear-backend: {known.linear.backend}")
     elif (given := linear_backend.chosen(server.arguments)) != "auto" and (
         quantization.bits < 8 or (quantization.group and given != "marlin")  # which computes FP8 everywhere
