@@ -15,7 +15,6 @@ import functools
 import gc
 import importlib
 import json
-import logging
 import os
 import select
 import signal
@@ -67,21 +66,6 @@ MOST_SECONDS = 300
 
 class Refused(Exception):
     pass
-
-
-class _Errors(logging.Handler):
-    """What the engine logs as an error although it goes on."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.said: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage()[:200])
-
-
-_ERRORS = _Errors()
-logging.getLogger("vllm").addHandler(_ERRORS)
 
 
 def _parsed(arguments: list[str]) -> Any:
@@ -183,7 +167,7 @@ def _judge(case: dict[str, Any]) -> dict[str, Any]:
             error=f"{type(error).__name__}: {str(error)[:900]}",
             at=[f"{one.filename.partition('site-packages/')[2]}:{one.lineno}" for one in own],
         )
-    return {**found, "stage": stage, **({"said": _ERRORS.said[:4]} if _ERRORS.said else {})}
+    return {**found, "stage": stage}
 
 
 def _start(case: dict[str, Any]) -> tuple[int, dict[str, Any]]:

@@ -122,6 +122,6 @@ def resolved_dtype(vllm: str, said: str, model: Model, capability: Capability) -
     return next(one for one in (model.dtype, *_BYTES) if one not in without)
 
 
-def dtype_bytes(dtype: str, default: int = 2) -> int:
+def dtype_bytes(dtype: str) -> int:
     """Size of a number of that type."""
-    return _BYTES.get(_ALIKE.get(dtype, dtype), default)
+    return _BYTES.get(_ALIKE.get(dtype, dtype), 2)
