@@ -197,11 +197,10 @@ def attention_is_served(server: ServingFacts) -> Iterator[Judgement]:
     if has is None:
         return
     kv, dtype = flag(server.arguments, "kv-cache-dtype") or "auto", flag(server.arguments, "dtype") or "auto"
-    asked = {"attention-backend": named, "kv-cache-dtype": None if kv == "auto" else kv}
-    if facts and model:
-        asked = {"attention-backend": named if named not in facts.attention else None}
-    for name, given in asked.items():
-        if given:
+    back_ends = facts.attention if facts and model else {}
+    kv_types = {one for row in back_ends.values() for types in row.kv.values() for one in types}
+    for name, given, known in (("attention-backend", named, back_ends), ("kv-cache-dtype", kv, {"auto"} | kv_types)):
+        if given and given not in known:
             why = f"what vLLM {server.engine.vllm} has it for is not known here"
             yield not_judged("attention", given, server.at_flag(name), why=why, fix="look at the log of vLLM when it starts")
     if facts is None or model is None:
@@ -214,14 +213,11 @@ def attention_is_served(server: ServingFacts) -> Iterator[Judgement]:
     words = ", ".join([f"{latent} in {computed}", f"KV cache {kv}", *(one.replace("_", " ") for one in needs)])
     words += f" beside weights in {method}" if other_scales else ""
     here = f"{server.instance.name} (compute capability {_text(has)})"
-    if not any(kv in types for one in facts.attention.values() for types in one.kv.values()):
-        why, fix = "which back ends take it is not known here", "look at the log of vLLM when it starts"
-        yield not_judged("attention", f"KV cache {kv}", server.at_flag("kv-cache-dtype"), why=why, fix=fix)
-    elif able and kv in facts.needs_downloads:
+    if able and kv in facts.needs_downloads:
         why = "the back end takes it only with kernels that FlashInfer downloads from NVIDIA when it starts"
         fix = "look at the log of vLLM when it starts"
         yield not_judged("attention", f"KV cache {kv}", server.at_flag("kv-cache-dtype"), why=why, fix=fix)
-    elif named is None or named in facts.attention:
+    elif kv in kv_types and (named is None or named in back_ends):
         yield Judgement(
             holds=named in able if named else bool(able),
             path=server.at_flag("attention-backend" if named else "kv-cache-dtype" if kv != "auto" else "dtype"),
