@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 def changes(file: Path, text: str) -> list[str]:
     """What a new text changes in a table of JSON or TOML: a line for each value that is added, removed or different."""
     read = tomllib.loads if file.suffix == ".toml" else json.loads
-    before, after = (dict(_values(read(one))) for one in (file.read_text("utf-8") if file.exists() else "{}", text))
+    before, after = (dict(_values(one)) for one in (read(file.read_text("utf-8")) if file.exists() else {}, read(text)))
     gone = [f"removed {path}: {before[path]}" for path in before if path not in after]
     new = [f"added {path}: {after[path]}" for path in after if path not in before]
     other = [

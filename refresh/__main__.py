@@ -30,9 +30,8 @@ def main(name: str = "", *sources: str) -> int:
         print(f"{name} is made from {wanted or 'no further source'}; its first lines say what these are", file=sys.stderr)
         return 2
     text = made.table(*sources)
-    # FILE may be a folder with a file for each release; a new one is compared with the newest beside it.
-    file = made.file_of(*sources) if made.FILE.is_dir() else made.FILE
-    said = changes(file if file.exists() or file == made.FILE else max(made.FILE.iterdir()), text)
+    file = made.file_of(*sources) if made.FILE.is_dir() else made.FILE  # a folder with a file for each release
+    said = changes(file, text)
     file.write_text(text, encoding="utf-8")
     print(
         *said[:_MOST],

@@ -1,5 +1,6 @@
 """vLLM's own start-up code against our verdicts: what it refuses is never "can run", what it starts is not refused."""
 
+import json
 import os
 import re
 import tempfile
@@ -10,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from engine_cases import Asked, advised, drawn, shipped
+from engine_cases import RELEASE, Asked, advised, drawn, known, shipped
+from golden import assert_golden
+from known_pairs import ANSWERS, pairs
 from refresh.engine.asking import answers
 
 PYTHON = os.environ.get("ENGINE", "")
@@ -33,7 +36,7 @@ def judged() -> list[tuple[Asked, dict[str, Any]]]:
 
 
 def excepted(one: Asked, words: str) -> bool:
-    return any(row["ours"] == one.ours.says and re.search(row["words"], words) for row in EXCEPTIONS.values())
+    return any(row.get("ours", one.ours.says) == one.ours.says and re.search(row["words"], words) for row in EXCEPTIONS.values())
 
 
 def told(one: Asked, found: dict[str, Any]) -> str:
@@ -87,3 +90,22 @@ def test_bytes_are_the_engines(what: str) -> None:
         if off > max(OFF * theirs, UNNOTICED) and not excepted(one, f"{what} of {memory.model.architecture}"):
             wrong.append(f"{ours / theirs:.3f}: {told(one, found)}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_answers_beside_the_known_pairs_are_the_engines() -> None:
+    """With ``UPDATE_GOLDEN=1`` they are written; docs/known-pairs.md shows them."""
+    asked = {one.key: known(one) for one in pairs() if one.profile == RELEASE and one.asked}
+    if not asked:
+        pytest.skip(f"no pair is of {RELEASE}")
+    with tempfile.TemporaryDirectory() as folder:
+        found = {one["id"]: one for one in answers([one.case(Path(folder)) for one in asked.values()], Path(PYTHON))}
+    said = {key: beside(found[one.id]) for key, one in asked.items()}
+    assert_golden(f"../data/{ANSWERS.name}", json.dumps(said, indent=1, sort_keys=True))
+
+
+def beside(found: dict[str, Any]) -> str:
+    """An answer in a cell of a table."""
+    if found["verdict"] != "starts":
+        return f"does not start: {re.sub(r'^.*?Error[:,] ', '', found['error'])[:100].partition('. ')[0]}"
+    weights, kv = (f"{size / 2**30:.2f} GiB" for size in (found["weights"] + found["tables"], found["kv_one"]))
+    return f"starts: weights {weights}, KV cache of a sequence {kv}"

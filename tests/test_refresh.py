@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
+from eks_inference.catalog import engine_facts as facts
 from eks_inference.catalog.models import Model, models
+from eks_inference.catalog.tables import version_numbers
 from model_configs import differences
 from refresh import __main__ as command
 from refresh import changes, engine_facts
@@ -41,17 +43,31 @@ def test_changes_are_told_by_their_paths(tmp_path) -> None:
 
 @pytest.mark.parametrize("file", sorted(engine_facts.FILE.glob("*.toml")), ids=lambda one: one.stem)
 def test_what_an_engine_says_is_between_the_lines(file: Path) -> None:
-    text = file.read_text("utf-8")
-    asked, by_hand = text.partition(engine_facts.BEGIN)[2].split(engine_facts.END)
-    said = tomllib.loads(asked)
-    optional = {"latent": False, "also": {}, "head_sizes": []}
-    said["attention"] = {name: optional | row for name, row in said["attention"].items()}
-    assert engine_facts.rendered(said) == asked
-    (_, name), *_ = re.findall(r"^(\[attention\.(\w+)\])$", by_hand, re.M)
-    assert engine_facts.rendered(said, without=f"{by_hand}[attention.TRITON_ATTN]") == re.sub(
-        r"\[attention\.TRITON_ATTN\]\n(.+\n)+\n", "", asked
+    asked, by_hand = (
+        tomllib.loads(one) for one in file.read_text("utf-8").partition(engine_facts.BEGIN)[2].split(engine_facts.END)
     )
-    assert tomllib.loads(text)["attention"].keys() > {name, "TRITON_ATTN"}
+    assert f"{engine_facts.BEGIN}{engine_facts.rendered(asked)}{engine_facts.END}" in file.read_text("utf-8")
+    assert not asked.get("attention", {}).keys() & by_hand.get("attention", {}).keys()
+    assert "TRITON_ATTN" not in engine_facts.rendered(asked, {"TRITON_ATTN"})
+
+
+def test_the_file_of_a_new_release_has_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    newest = max((one.stem.removeprefix("vllm-") for one in engine_facts.FILE.glob("*.toml")), key=version_numbers)
+    like = facts.whole(newest)
+    said = {name: like[name] for name in ("no_float16", "of_checkpoints", "reasoning_parsers")}
+    said |= {"release": "99.0.0", "quantization": {**like["quantization"], "new": ["float16"]}}
+    said["fp8_kernels"] = {**like["fp8_kernels"], "7.5": "New"}
+    said["attention"] = {name: engine_facts.OPTIONAL | row for name, row in like["attention"].items()}
+    del said["quantization"]["awq"], said["attention"]["FLEX_ATTENTION"]
+    said["attention"]["TRITON_ATTN"] |= {"head_sizes": [64]}
+    said["reasoning_parsers"] = ["none"]
+    monkeypatch.setattr(engine_facts, "_said", lambda python: said)
+    made = tomllib.loads(engine_facts.table("python"))
+    assert made.keys() == {"like", "source", "read", "reasoning_parsers", *facts.TABLES}
+    assert made["fp8_kernels"] == {"7.5": "New"}
+    assert made["quantization"] == {"awq": [], "new": ["float16"]}
+    assert made["attention"].keys() == {"FLEX_ATTENTION", "TRITON_ATTN"}
+    assert not made["attention"]["FLEX_ATTENTION"]
 
 
 @pytest.mark.parametrize("model", models().values(), ids=lambda one: one.name)

@@ -5,7 +5,10 @@ import gc
 import importlib.metadata
 import inspect
 import json
+import os
 import sys
+import types
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,12 @@ import vllm.config.model  # noqa: E402
 import vllm.reasoning  # noqa: E402
 from vllm.config import VllmConfig, set_current_vllm_config  # noqa: E402
 from vllm.config.cache import CacheDType  # noqa: E402
+from vllm.config.load import LoadConfig  # noqa: E402
+from vllm.config.quantization import resolve_quantization_config  # noqa: E402
+from vllm.model_executor.kernels.linear import init_fp8_linear_kernel  # noqa: E402
 from vllm.model_executor.layers import quantization  # noqa: E402
+from vllm.model_executor.layers.quantization.utils.quant_utils import kFp8DynamicTensorSym, kFp8StaticTensorSym  # noqa: E402
+from vllm.model_executor.model_loader.weight_utils import get_quant_config  # noqa: E402
 from vllm.platforms.interface import DeviceCapability  # noqa: E402
 from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: E402
 
@@ -42,6 +50,7 @@ def main() -> None:
                 "no_float16": sorted(sys.modules["vllm.config.model"]._FLOAT16_NOT_SUPPORTED_MODELS),
                 "of_checkpoints": sorted(name for name, (_, read) in methods.items() if read),
                 "reasoning_parsers": sorted(vllm.reasoning._REASONING_PARSERS_TO_REGISTER),
+                "fp8_kernels": {f"{gpu[0]}.{gpu[1]}": _fp8_kernel(gpu) for gpu in GPUS},
                 "quantization": {name: dtypes for name, (dtypes, _) in sorted(methods.items()) if dtypes},
                 "attention": {name: row for one in AttentionBackendEnum if (row := _back_end(one)) for name in (one.name,)},
             }
@@ -63,11 +72,30 @@ def _method(name: str) -> tuple[list[str], bool] | None:
     ask = found.get_supported_act_dtypes
     # Some are methods of what a checkpoint configures, of which they read nothing.
     dtypes = _named(ask() if inspect.ismethod(ask) else ask(None))
+    plain = types.SimpleNamespace(hf_config=None, hf_overrides={}, model=os.curdir, quantization=name, revision=None)
+    plain.quantization_config = resolve_quantization_config(name, None)
     try:
-        found()  # as get_quant_config does where no file is to be read
-    except TypeError:
+        get_quant_config(plain, LoadConfig())
+    except Exception:
         return dtypes, True
-    return dtypes, bool(found.get_config_filenames())
+    return dtypes, False
+
+
+def _on(gpu: tuple[int, int], caches: Iterable[Any]) -> torch.dtype:
+    """Makes the machine's GPUs other ones, and returns their half precision."""
+    stand_ins.HERE.capability = gpu
+    for cached in caches:
+        cached.cache_clear()
+    return torch.float16 if gpu < (8, 0) else torch.bfloat16
+
+
+def _caches() -> list[Any]:
+    return [one for one in gc.get_objects() if isinstance(one, functools._lru_cache_wrapper)]
+
+
+def _fp8_kernel(gpu: tuple[int, int]) -> str:
+    half = _on(gpu, _caches())
+    return type(init_fp8_linear_kernel(kFp8DynamicTensorSym, kFp8StaticTensorSym, half, half, (4096, 4096))).__name__
 
 
 def _back_end(one: AttentionBackendEnum) -> dict[str, Any] | None:
@@ -86,17 +114,13 @@ def _back_end(one: AttentionBackendEnum) -> dict[str, Any] | None:
     needs: dict[str, list[str]] = {name: [] for name in NEEDS}
     taken: set[int] = set()
     dtypes: set[torch.dtype] = set()
+    caches, takes = _caches(), inspect.signature(made.validate_configuration).parameters
     for gpu in GPUS:
-        stand_ins.HERE.capability = gpu
-        for cached in (one for one in gc.get_objects() if isinstance(one, functools._lru_cache_wrapper)):
-            cached.cache_clear()
-        here = f"{gpu[0]}.{gpu[1]}"
+        half, here = _on(gpu, caches), f"{gpu[0]}.{gpu[1]}"
 
         def says(head: int, dtype: torch.dtype, kv_type: str | None, **need: bool) -> bool:
-            asked = dict.fromkeys(
-                ("use_sparse", "use_per_head_quant_scales", "has_sink", "use_mm_prefix", "use_pcp", "use_dcp"), False
-            )
             block = next(iter(made.get_supported_kernel_block_sizes()), None)
+            asked = dict.fromkeys(("use_sparse", "use_per_head_quant_scales", *NEEDS.values()), False) | need
             return not made.validate_configuration(
                 head_size=head,
                 dtype=dtype,
@@ -105,10 +129,9 @@ def _back_end(one: AttentionBackendEnum) -> dict[str, Any] | None:
                 use_mla=latent,
                 device_capability=DeviceCapability(*gpu),  # noqa: B023 - called in this turn of the loop
                 attn_type="decoder",
-                **{**asked, **need},
+                **{name: value for name, value in asked.items() if name in takes},  # releases before 0.30 ask less
             )
 
-        half = torch.float16 if gpu < (8, 0) else torch.bfloat16
         sizes = [head for head in heads if says(head, half, "auto")]
         if not sizes:
             continue
@@ -121,14 +144,14 @@ def _back_end(one: AttentionBackendEnum) -> dict[str, Any] | None:
         ]
         dtypes.update(one for one in (torch.float16, torch.bfloat16, torch.float32) if says(head, one, "auto"))
         for name, argument in NEEDS.items():
-            if says(head, half, "auto", **{argument: True}):
+            if argument in takes and says(head, half, "auto", **{argument: True}):
                 needs[name].append(here)
     if not kv:
         return None
     return {
         "latent": latent,
         "dtypes": _named(dtypes),
-        "also": {name: gpus for name, gpus in needs.items() if gpus},
+        "also": {name: gpus if NEEDS[name] in takes else None for name, gpus in needs.items()},
         "head_sizes": [] if latent or taken == set(HEADS) else sorted(taken),
         "kv": kv,
     }
@@ -149,7 +172,7 @@ def _is_made(back_end: Any, latent: bool, head: int, kv_type: str) -> bool:
         back_end.get_impl_cls()(
             num_heads=8,
             head_size=head,
-            scale=1.0,
+            scale=head**-0.5,
             num_kv_heads=1 if latent else 8,
             alibi_slopes=None,
             sliding_window=None,

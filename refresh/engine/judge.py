@@ -15,7 +15,6 @@ import functools
 import gc
 import importlib
 import json
-import logging
 import os
 import select
 import signal
@@ -46,11 +45,16 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser  # noqa: E402
 from vllm.utils.torch_utils import set_default_torch_dtype  # noqa: E402
 from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: E402
 from vllm.v1.attention.backends.utils import get_supported_kv_cache_layouts, resolve_kv_cache_layout  # noqa: E402
-from vllm.v1.core.kv_cache_utils import get_kv_cache_configs, max_memory_usage_bytes  # noqa: E402
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs  # noqa: E402
 from vllm.v1.worker.gpu.attn_utils import get_kv_cache_spec  # noqa: E402
 
 try:  # from 0.33 on
+    from vllm.v1.core.kv_cache_planning import get_global_kv_cache_groups, get_kv_cache_configs
+except ImportError:
+    from vllm.v1.core.kv_cache_utils import get_kv_cache_configs
+
+    get_global_kv_cache_groups = None
+try:
     from vllm.entrypoints.common.cli_args import make_arg_parser, validate_api_server_args, validate_parsed_serve_args
 except ImportError:
     from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
@@ -62,21 +66,6 @@ MOST_SECONDS = 300
 
 class Refused(Exception):
     pass
-
-
-class _Errors(logging.Handler):
-    """What the engine logs as an error although it goes on."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.said: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage()[:200])
-
-
-_ERRORS = _Errors()
-logging.getLogger("vllm").addHandler(_ERRORS)
 
 
 def _parsed(arguments: list[str]) -> Any:
@@ -121,12 +110,14 @@ def _cache(config: VllmConfig, weights: int, found: dict[str, Any]) -> None:
         specs = get_kv_cache_spec(config)
         if not specs:
             return
-        found.update(kv_one=max_memory_usage_bytes(config, list(specs.values())), block=config.cache_config.block_size)
+        whole = sum(one.max_memory_usage_bytes(config) for one in specs.values())
+        found.update(kv_one=whole, block=config.cache_config.block_size)
         left = int((stand_ins.HERE.mib << 20) * config.cache_config.gpu_memory_utilization) - weights
         layouts = [one.name for one in get_supported_kv_cache_layouts(get_current_attn_backends(config))]
         resolve_kv_cache_layout(config, [layouts], list(specs.values()))
         if not config.cache_config.kv_cache_memory_bytes:
-            (made,) = get_kv_cache_configs(config, [specs], [left])
+            groups = [get_global_kv_cache_groups(config, [specs])] if get_global_kv_cache_groups else []
+            (made,) = get_kv_cache_configs(config, [specs], [left], *groups)
             found["blocks"] = made.num_blocks
 
 
@@ -176,7 +167,7 @@ def _judge(case: dict[str, Any]) -> dict[str, Any]:
             error=f"{type(error).__name__}: {str(error)[:900]}",
             at=[f"{one.filename.partition('site-packages/')[2]}:{one.lineno}" for one in own],
         )
-    return {**found, "stage": stage, **({"said": _ERRORS.said[:4]} if _ERRORS.said else {})}
+    return {**found, "stage": stage}
 
 
 def _start(case: dict[str, Any]) -> tuple[int, dict[str, Any]]:

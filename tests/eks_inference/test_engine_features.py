@@ -1,7 +1,6 @@
 """Features of engines: from a key of the server to the engine's flags, what rules refuse, and what memory they take."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -296,19 +295,6 @@ def test_buckets_that_end_too_early_are_refused_at_their_key(name: str, tuning: 
     assert judgement.path == ("neuron", key)
 
 
-def test_old_gpus_are_refused_or_left_open() -> None:
-    def judged(shape: str, **features: Any) -> list[Judgement]:
-        facts = vllm_facts(vllm(CUDA, **features), place(shape), scheduler=False)
-        return list(features_are_documented.judge(facts))
-
-    assert [one.holds for one in judged("g4dn.xlarge", quantized_weights="fp8")] == [True, True]
-    old = replace(instance_type("g4dn.xlarge"), compute_capability=(7, 0))
-    facts = vllm_facts(vllm(CUDA, quantized_weights="fp8"), replace(place("g4dn.xlarge"), instance_type=old), scheduler=False)
-    assert [one.holds for one in features_are_documented.judge(facts)] == [True, False]
-    assert [bool(one.unjudged) for one in judged("g5.xlarge", quantized_kv="fp8")] == [False]  # GPU012 knows
-    assert [bool(one.unjudged) for one in judged("g6e.xlarge", quantized_kv="fp8")] == [False]
-
-
 def test_a_feature_of_some_architectures_is_refused_for_others() -> None:
     """On Trn2 only Llama keeps its KV cache in fp8; other models ignore the setting."""
     for id_, holds in (("meta-llama/Llama-3.1-8B-Instruct", True), ("Qwen/Qwen3-32B", False), ("openai/gpt-oss-20b", False)):
@@ -356,7 +342,7 @@ def test_a_draft_takes_weights_and_a_cache_of_its_own() -> None:
     assert small.weights - plain.weights == small.settings.draft.weight_bytes()
     assert small.kv_token - plain.kv_token == small.settings.draft.kv_bytes_per_token()
     assert "Llama-3.2-1B" in small.working[1]
-    assert use(CUDA, speculation={"method": "ngram", "tokens": 3}) == plain
+    assert use(CUDA, speculation={"method": "ngram", "tokens": 3}).needed == plain.needed
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,10 @@ from eks_inference.catalog.models import Model, model, models
 from eks_inference.nodes import share
 from eks_inference.placement import Placement
 from eks_inference.rules import Finding, findings
+from eks_inference.serving.choosing import engines_for, largest
 from eks_inference.serving.engine_environment import engine_environment
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.feasibility import Fit, Split, engines_for, feasibility, largest, usual_lengths
+from eks_inference.serving.feasibility import Fit, Split, feasibility, usual_lengths
 from eks_inference.serving.linear_backend import backend_settings
 from eks_inference.serving.reserved import USUAL_SEQUENCES
 from eks_inference.serving.rules.servers import server_rules

@@ -230,13 +230,17 @@ def test_triton_names_it_in_its_file_where_its_release_needs_it(monkeypatch: pyt
         assert written.get("linear_backend") == ("marlin" if on in OLD else None)
 
 
-@pytest.mark.parametrize(
-    ("release", "needs"), [("0.27.1", False), ("0.28.0", False), ("0.29.0", True), ("0.30.0", True), ("0.31.0", False)]
-)
+@pytest.mark.parametrize(("release", "needs"), [("0.30.0", True), ("0.33.0", False)])
 def test_the_releases_that_need_it(release: str, needs: bool):
     for method in METHODS:
-        known = kernel(Quantization(method, 8), release)
-        assert bool(known and known.linear) == (needs and method in ("fp8", "modelopt"))
+        found = linear_backend.needed(release, instance_type("g5.xlarge"), Quantization(method, 8))
+        assert bool(found) == (needs and method in ("fp8", "modelopt"))
+
+
+def test_a_release_that_nobody_asked_is_not_judged(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(shape, "engine", lambda name: replace(engine(name), vllm="0.29.0"))
+    for on, unjudged in {"g5.xlarge": True, "g6.xlarge": False}.items():
+        assert any(one.unjudged for one in gpu_has_a_kernel.judge(facts(on, **ONLINE))) is unjudged
 
 
 def test_a_model_that_nobody_knows_may_have_weights_in_blocks():

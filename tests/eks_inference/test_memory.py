@@ -155,6 +155,9 @@ def test_logical_cores_of_a_pool_halve_the_memory_of_each(logical_cores: int | N
         (("--additional-config=[]",), {}, {}),
         (("--pipeline-parallel-size=2",), {}, {"parallel": Parallel(stages=2)}),
         (("--max-num-batched-tokens=512",), {}, {"step_tokens": 512}),
+        (("--no-async-scheduling",), {}, {"overlaps": False}),
+        (('--speculative-config={"method": "ngram"}',), {}, {"overlaps": False}),
+        (('--speculative-config={"method": "ngram"}', "--async-scheduling"), {}, {}),
         ((), {"VLLM_NEURON_KV_GMU_BUDGET_CAP_FRACTION": "0.35"}, {"kv_pool": replace(POOL, fraction=0.35)}),
         ((), {"VLLM_NEURON_MIN_KV_BUDGET_GIB": "0"}, {"kv_pool": replace(POOL, smallest_gib=0.0)}),
     ],
@@ -181,6 +184,16 @@ def test_stages_of_a_pipeline_hold_a_part_of_the_layers_each() -> None:
     three = replace(one, settings=MemorySettings(parallel=Parallel(stages=3)))
     assert three.split.layers(32) == [range(11), range(11, 22), range(22, 32)]
     assert three.weights == pytest.approx((one.weights - 2 * table) * 11 / 32 + table, rel=0.003)
+
+
+def test_a_draft_is_on_the_last_stage() -> None:
+    draft = model("Llama-3.2-1B")
+    settings = MemorySettings(parallel=Parallel(stages=2))
+    alone = replace(use("Llama-3-8B", "g5.12xlarge", 2, 1, 8192, CUDA), settings=settings)
+    helped = replace(alone, settings=replace(settings, draft=draft, draft_bytes=draft.weight_bytes()))
+    assert helped.of_stage(0) == alone.of_stage(0)
+    more = tuple(one - other for one, other in zip(helped.of_stage(1), alone.of_stage(1), strict=True))
+    assert more == pytest.approx((draft.weight_bytes() / 2, draft.kv_bytes(8192, 2, 2) / 2))
 
 
 def test_a_stage_may_have_no_layer() -> None:

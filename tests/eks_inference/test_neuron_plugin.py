@@ -244,6 +244,18 @@ def test_rules_refuse_in_the_plugin_s_place(keys: dict[str, Any], words: str):
     assert bool(refusal(facts)) == bool(words) == bool(said(facts)[0] & OF_THE_START)
 
 
+def test_settings_as_text_stand_beside_ours():
+    text = {"additional-config": '{"neuron_config": {"max_logprobs": 5}}'}
+    facts = of_vllm(model={"id": LLAMA}, **LARGE, quantized_kv="fp8", extra_args=text)
+    assert neuron_config(facts.arguments).items() >= {"fp8_packed_kv": True, "num_seqs_buckets": [8], "max_logprobs": 5}.items()
+
+
+def test_only_architectures_that_pack_their_cache_are_told_to():
+    facts = of_vllm(model={"id": "Qwen/Qwen3-8B"}, **LARGE, extra_args={"kv-cache-dtype": "fp8"})
+    assert "fp8_packed_kv" not in neuron_config(facts.arguments)
+    assert "--block-size=128" not in facts.arguments
+
+
 @pytest.mark.parametrize("method", CHECKPOINTS)
 def test_quantized_checkpoints(method: str):
     facts = of_vllm(model={"id": LLAMA}, **LARGE)

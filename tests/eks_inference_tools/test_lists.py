@@ -11,7 +11,7 @@ from eks_inference.catalog.instances import instance_type, instance_types
 from eks_inference.catalog.models import models
 from eks_inference.catalog.tables import Own, use
 from eks_inference.catalog.zones import regions, zone_ids
-from eks_inference.serving.feasibility import engines_for
+from eks_inference.serving.choosing import engines_for
 from eks_inference_tools.cli import main
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.listing.instances import instances

@@ -9,7 +9,7 @@ import pytest
 
 from eks_inference.catalog.instances import instance_type, instance_types
 from eks_inference.catalog.models import model, models
-from eks_inference.serving.feasibility import engines_for
+from eks_inference.serving.choosing import engines_for
 from eks_inference_tools.cli import main
 from eks_inference_tools.commands.plan import answer, as_json
 from eks_inference_tools.cost.offers import offer

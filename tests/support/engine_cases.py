@@ -2,7 +2,9 @@
 
 import copy
 import json
+import os
 import random
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -28,15 +30,16 @@ from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference.stack.spec import StackSpec
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.fitting.search import Wish, search
-from eks_inference_tools.fitting.trials import ACCELERATED, rules_of, site_on
-from model_configs import config_of
+from eks_inference_tools.fitting.trials import ACCELERATED, Trial, rules_of, site_on
+from known_pairs import Pair
+from model_configs import CLASSES, config_of
 from refresh.engine.checkpoints import CHECKPOINTS
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = ROOT / "tests" / "data" / "model_configs"
 
-RELEASE = "cuda-vllm-0.30"
-"""The profile of the release that `make engine` installs."""
+RELEASE = os.environ.get("RELEASE") or "cuda-vllm-0.30"
+"""The profile of the release that is asked. Without a choice: of the one that `make engine` installs."""
 TYPES = (
     *("g4dn.xlarge", "g4dn.12xlarge", "g5.xlarge", "g5.12xlarge", "g5.48xlarge", "g6.xlarge", "g6.12xlarge", "g6.48xlarge"),
     *("g6e.xlarge", "g6e.12xlarge", "g6e.48xlarge", "p4d.24xlarge", "p4de.24xlarge", "p5.48xlarge", "p5en.48xlarge"),
@@ -130,8 +133,11 @@ class Ours:
 @cache
 def configs() -> dict[str, dict[str, Any]]:
     """The config.json of every model: as published, or made of its shape."""
-    made = {name: config_of(model) for name, model in models().items()}
-    return made | {file.stem: json.loads(file.read_text("utf-8")) for file in sorted(CONFIGS.glob("*.json"))}
+    found = {name: config_of(model) for name, model in models().items()}
+    found |= {file.stem: json.loads(file.read_text("utf-8")) for file in sorted(CONFIGS.glob("*.json"))}
+    for one in found.values():  # without its class, the engine builds a model that has no output layer
+        one.setdefault("architectures", [CLASSES[one["model_type"]]])
+    return found
 
 
 def advised(families: Iterable[str] = FAMILIES) -> Iterator[Asked]:
@@ -140,9 +146,20 @@ def advised(families: Iterable[str] = FAMILIES) -> Iterator[Asked]:
         for family in families:
             wish = Wish({"id": model.repositories[0]}, model, "us-west-2", min(model.max_positions, 8192), families=(family,))
             for row in search(wish, PriceBook()).first_of_types[:1]:
-                trial = row.trial
-                server = {key: value for key, value in (trial.server or {}).items() if key not in PLACED}
-                yield Asked(f"{name}-{family}", configs()[name], trial.instance.name, server, trial.engine.name)
+                yield _tried(f"{name}-{family}", configs()[name], row.trial)
+
+
+def known(pair: Pair) -> Asked:
+    """One that somebody ran, published as running, or failed to run."""
+    assert pair.asked
+    assert pair.known
+    config = configs()[pair.known.name] if pair.shape is None else {**pair.shape, **config_of(pair.known)}
+    return _tried(re.sub(r"[^\w.]+", "-", pair.key), config, pair.asked)
+
+
+def _tried(id_: str, config: Mapping[str, Any], trial: Trial) -> Asked:
+    server = {key: value for key, value in (trial.server or {}).items() if key not in PLACED}
+    return Asked(id_, config, trial.instance.name, server, trial.engine.name)
 
 
 def shipped() -> Iterator[Asked]:

@@ -1,5 +1,6 @@
 """Models on instance types that are known to run or to fail (tests/data/known_pairs.toml), and what our rules say of each."""
 
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from eks_inference.serving.spec import described
 from eks_inference_tools.fitting.trials import Trial
 
 FILE = Path(__file__).parents[1] / "data" / "known_pairs.toml"
+ANSWERS = FILE.with_name("known_pairs_engine.json")
+"""What vLLM's own start-up code says of those on GPUs: written by ``make engine`` with ``UPDATE_GOLDEN=1``."""
 _USUAL_SEQUENCES = 256
 
 
@@ -56,24 +59,36 @@ class Pair:
     def name(self) -> str:
         return f"{self.model} on {self.instance}, TP {self.tensor_parallel}"
 
+    @property
+    def key(self) -> str:
+        """By which the engine's answer is stored."""
+        return f"{self.name}, {self.context or 'all'} tokens, {self.batch or 'usual'} sequences: {self.source}"
+
+    @cached_property
+    def known(self) -> Model | None:
+        return described(self.model, dict(self.shape)) if self.shape else model(self.model)
+
     @cached_property
     def verdict(self) -> Verdict:
-        known = described(self.model, dict(self.shape)) if self.shape else model(self.model)
-        return Verdict("not judged", f"no formula for {(self.shape or {})['model_type']}") if known is None else self._of(known)
+        asked = self.asked
+        return asked.judged if asked else Verdict("not judged", f"no formula for {(self.shape or {})['model_type']}")
 
-    def _of(self, known: Model) -> Verdict:
+    @cached_property
+    def asked(self) -> "_Asked | None":
+        if self.known is None:
+            return None
         kind = "triton" if engine(self.profile).server == "triton" else "vllm"
         return _Asked(
             source={"id": self.model, **({"shape": dict(self.shape)} if self.shape else {})},
-            model=known,
+            model=self.known,
             engine=engine(self.profile),
             instance=instance_type(self.instance),
-            context=self.context or known.max_positions,
+            context=self.context or self.known.max_positions,
             concurrency=self.batch or _USUAL_SEQUENCES,
             kind=KINDS[kind],
             tensor_parallel=self.tensor_parallel,
             keys=self.keys,
-        ).judged
+        )
 
     @property
     def differ(self) -> bool:
@@ -128,6 +143,11 @@ def _file() -> Mapping[str, Any]:
     return tomllib.loads(FILE.read_text("utf-8"))
 
 
+@cache
+def answers() -> Mapping[str, str]:
+    return json.loads(ANSWERS.read_text("utf-8"))
+
+
 def pairs() -> tuple[Pair, ...]:
     return tuple(Pair(**row) for row in _file()["pair"])
 
@@ -149,12 +169,26 @@ def document() -> str:
         failures=sum(one.they == "fails" for one in found),
         refused=sum(one.they == "fails" and one.verdict.says == "refused" for one in found),
     )
-    lines = ["| | model | instance type | TP | tokens | batch | theirs | they | we | why we differ | source |", f"|{'---|' * 11}"]
+    columns = (
+        "",
+        "model",
+        "instance type",
+        "TP",
+        "tokens",
+        "batch",
+        "theirs",
+        "they",
+        "we",
+        "vLLM 0.30.0",
+        "why we differ",
+        "source",
+    )
+    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
     return "\n".join([head, *lines, *(_row(one) for one in found)])
 
 
 def _row(one: Pair) -> str:
-    known = described(one.model, dict(one.shape)) if one.shape else model(one.model)
+    known = one.known
     cells = (
         one.drawn,
         one.model,
@@ -165,6 +199,7 @@ def _row(one: Pair) -> str:
         one.told,
         _THEY[one.they],
         f"{one.verdict} ({one.profile})",
+        answers().get(one.key, ""),
         one.differs,
         one.source,
     )

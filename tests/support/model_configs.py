@@ -87,7 +87,8 @@ def config_of(model: Model) -> dict[str, Any]:
         method = model.quantization.method
         blocks = method == "fp8" and model.quantization.group
         found["quantization_config"] = dict(_CHECKPOINTS["fp8-blocks" if blocks else method])
-    return {**FURTHER.get(model.architecture, {}), **{key: value for key, value in found.items() if value is not None}}
+    told = {key: value for key, value in found.items() if value is not None or key == "q_lora_rank"}  # absent, it is 1536
+    return {**FURTHER.get(model.architecture, {}), **told}
 
 
 def differences(model: Model) -> dict[str, tuple[Any, Any]]:

@@ -1,4 +1,7 @@
-"""What a release of vLLM says of itself on GPUs: loads ``engine_facts/vllm-RELEASE.toml``."""
+"""What a release of vLLM says of itself on GPUs: loads ``engine_facts/vllm-RELEASE.toml``.
+
+A file with ``like`` has what differs from another release. Of a quantization or a back end that is gone, it has an empty row.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +14,8 @@ from eks_inference.catalog.tables import FOLDER, Row, arguments, table
 
 Need = Literal["sinks", "images", "prefill_context", "decode_context"]
 _ALIKE = {"half": "float16", "float": "float32"}
+TABLES = ("fp8_kernels", "quantization", "attention")
+"""Of which a release has what differs."""
 _BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 
@@ -18,8 +23,8 @@ _BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 class AttentionBackend:
     """One value of ``--attention-backend``."""
 
-    dtypes: tuple[str, ...]
-    kv: Mapping[str, tuple[str, ...]]
+    dtypes: tuple[str, ...] = ()
+    kv: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Compute capabilities that it runs on (``"8.9"``) → types of the KV cache that it takes there."""
     latent: bool = False
     """Whether it is for models with latent attention (MLA), and for no others."""
@@ -59,6 +64,8 @@ class EngineFacts(Row):
     reasoning_parsers: tuple[str, ...]
     unaligned: tuple[str, ...]
     """Quantizations that refuse a shard of a dense layer that ends inside a group of weights."""
+    unaligned_experts: Mapping[str, int]
+    """Those that refuse such a shard of an expert → the smallest group that the engine makes of theirs; 0: it makes none."""
     of_checkpoints: tuple[str, ...]
     """Quantizations that the engine reads from a checkpoint and does not make."""
     needs_downloads: tuple[str, ...]
@@ -71,6 +78,8 @@ class EngineFacts(Row):
     """Architectures whose prompts attend to a whole image at once."""
     quantization: Mapping[str, tuple[str, ...]]
     """Types of the arithmetic that each quantization takes."""
+    fp8_kernels: Mapping[str, str]
+    """Compute capabilities → the kernel that is selected for weights in FP8 with one scale a tensor."""
     attention: Mapping[str, AttentionBackend] = field(default_factory=dict)
 
     def step_tokens(self, memory_gib: int, chip: str) -> int:
@@ -82,12 +91,24 @@ class EngineFacts(Row):
 @cache
 def engine_facts(vllm: str) -> EngineFacts | None:
     """Returns what a release (``"0.30.0"``) says; None where nobody asked it."""
-    file = f"engine_facts/vllm-{vllm}.toml"
-    if not (FOLDER / file).exists():
+    if not (FOLDER / file_of(vllm)).exists():
         return None
-    columns: dict[str, Any] = arguments(table(file))
+    columns = arguments(whole(vllm))
     backends = {name: AttentionBackend(**row) for name, row in columns.pop("attention").items()}
     return EngineFacts(name=vllm, attention=backends, **columns)
+
+
+def file_of(vllm: str) -> str:
+    return f"engine_facts/vllm-{vllm}.toml"
+
+
+def whole(vllm: str) -> dict[str, Any]:
+    """The columns of a file, with those of the release that it is ``like`` where it has none of its own."""
+    found = dict(table(file_of(vllm)))
+    if "like" not in found:
+        return found
+    base = whole(found.pop("like"))
+    return {**base, **found, **{name: {**base[name], **found.get(name, {})} for name in TABLES}}
 
 
 def resolved_dtype(vllm: str, said: str, model: Model, capability: Capability) -> str:
@@ -101,6 +122,6 @@ def resolved_dtype(vllm: str, said: str, model: Model, capability: Capability) -
     return next(one for one in (model.dtype, *_BYTES) if one not in without)
 
 
-def dtype_bytes(dtype: str, default: int = 2) -> int:
+def dtype_bytes(dtype: str) -> int:
     """Size of a number of that type."""
-    return _BYTES.get(_ALIKE.get(dtype, dtype), default)
+    return _BYTES.get(_ALIKE.get(dtype, dtype), 2)

@@ -74,8 +74,6 @@ class EngineProfile(ForAccelerator, Row):
     """Connectors in the image that move a KV cache between servers. Disaggregated inference needs one."""
     metric_names: Mapping[str, str] = field(default_factory=dict)
     """Metrics with another name in this release: its name → the current name, which dashboards and rules use."""
-    frees_windows: bool = False
-    """Whether layers with a sliding window keep only its tokens in the KV cache, as far as the engine's documents say."""
     fast_load: str = ""
     """A value of ``--load-format`` that loads weights faster and that the image has. Empty: none is known."""
     port: int = 8000

@@ -23,10 +23,6 @@ class Choice:
     """How a checkpoint has to be quantized beforehand (``quant_method``), where the engine converts nothing."""
     architectures: tuple[str, ...] = ()
     """Model architectures (``Model.architecture``) that have it; empty: all that the engine serves."""
-    minimum_compute_capability: tuple[int, int] | None = None
-    """Oldest GPUs that vLLM accepts."""
-    certain_compute_capability: tuple[int, int] | None = None
-    """Oldest GPUs on which every attention backend can do it."""
 
     def settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Returns ``flags`` with the values of a server; a key whose value is None is left out."""

@@ -24,21 +24,15 @@ class Pads:
 
 @dataclass(frozen=True)
 class LinearBackend:
-    """A value of ``--linear-backend`` that some releases need, because the kernel that they select themselves fails."""
+    """A value of ``--linear-backend`` that is needed where a release selects a kernel that fails."""
 
-    since: str
-    """First release of vLLM that needs it, and ``until`` the last: ``"0.29"`` stands for all of 0.29."""
-    until: str
+    fails: str
+    """The kernel, one of ``EngineFacts.fp8_kernels``."""
     below: Capability
-    """The first GPUs that do not need it any more."""
+    """The first GPUs on which it works."""
     backend: str
     unsaid: tuple[str, ...] = ()
     """Values of which nobody has said whether they work too. All others do not."""
-
-    def is_of(self, release: tuple[int, ...]) -> bool:
-        """Whether a release needs it."""
-        first, last = version_numbers(self.since), version_numbers(self.until)
-        return first <= release[: len(first)] and release[: len(last)] <= last
 
 
 @dataclass(frozen=True)
@@ -55,7 +49,7 @@ class Kernel:
     """What ``--quantization`` may say of such a checkpoint, beside the method itself."""
     pads: tuple[Pads, ...] = ()
     linear: LinearBackend | None = None
-    """What a release needs for weights that do not share their scales in blocks. None: nothing."""
+    """What is needed for weights that do not share their scales in blocks. None: nothing."""
 
     def serves(self, capability: Capability) -> bool:
         """Whether there is one for GPUs of this compute capability, at least for some checkpoints."""
@@ -79,14 +73,14 @@ def _kernels(vllm: str) -> dict[str, Kernel]:
     tables = table("kernels.toml")
     earlier = [one for one in tables if version_numbers(one) <= release]
     found = rows(tables[max(earlier, key=version_numbers)]) if earlier else {}
-    return {method: _kernel(columns, release) for method, columns in found.items()}
+    return {method: _kernel(columns) for method, columns in found.items()}
 
 
-def _kernel(columns: dict[str, object], release: tuple[int, ...]) -> Kernel:
+def _kernel(columns: dict[str, object]) -> Kernel:
     found = arguments(columns)
     pads = tuple(Pads(**arguments(one)) for one in found.pop("pads", ()))
     linear = LinearBackend(**found.pop("linear")) if "linear" in found else None
-    return Kernel(**found, pads=pads, linear=linear if linear and linear.is_of(release) else None)
+    return Kernel(**found, pads=pads, linear=linear)
 
 
 def _up(width: int, multiple: int) -> int:

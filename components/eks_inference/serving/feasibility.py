@@ -3,23 +3,29 @@
 It calls the same functions as the rules (``accelerators/neuron/plan.py``, ``serving/memory.py``), so its advice passes them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from eks_inference.accelerators.neuron.plan import cores_of, devices_for_cores, needs_scheduler
-from eks_inference.catalog.engine_facts import engine_facts, resolved_dtype
-from eks_inference.catalog.engines import EngineProfile, engines
+from eks_inference.catalog.engines import EngineProfile
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.catalog.kernels import kernel
 from eks_inference.catalog.models import Model
 from eks_inference.catalog.reported import reports
-from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.nodes import share
+from eks_inference.placement import Placement
+from eks_inference.rules import Judgement
+from eks_inference.serving.choosing import largest
 from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.flags import flags
+from eks_inference.serving.linear_backend import backend_settings
 from eks_inference.serving.memory import GIB, TIGHT, Limit, MemoryUse, gib, server_memory
-from eks_inference.serving.pods import vllm_release
-from eks_inference.serving.split import inputs_in_groups
+from eks_inference.serving.rules.gpu_arithmetic import (
+    attention_is_served,
+    gpu_has_a_kernel,
+    gpu_has_the_dtype,
+    shards_are_whole_groups,
+)
 
 SHORTEST = 2048
 """Shortest of the default sequence lengths, in tokens."""
@@ -100,35 +106,6 @@ def usual_lengths(model: Model) -> list[int]:
     return [*(1 << power for power in range(SHORTEST.bit_length() - 1, (longest - 1).bit_length())), longest]
 
 
-def engines_for(
-    instance: InstanceType, model: Model | None = None, *, kind: str = "", named: str | None = None
-) -> tuple[EngineProfile, ...]:
-    """Returns the engine profiles that can serve on an instance type, and serve ``model`` if given, the best first.
-
-    Left out are profiles for certain kinds of servers, unless ``kind`` is one of them, and those on request, unless ``named``.
-    """
-    found = [
-        one
-        for one in engines().values()
-        if one.serves(instance)
-        and not one.retired
-        and (model is None or model.architecture in one.architectures)
-        and (not one.chosen_for or kind in one.chosen_for)
-        and (not one.on_request or one.name == named)
-    ]
-    return tuple(sorted(found, key=preference))
-
-
-def preference(engine: EngineProfile) -> tuple[Any, ...]:
-    """Sorts engine profiles: by their standing, then those with the newest vLLM."""
-    return (*standing(engine), tuple(-part for part in vllm_release(engine)), not engine.standalone)
-
-
-def standing(engine: EngineProfile) -> tuple[bool, bool]:
-    """Sorts engine profiles: those that stay supported first, and among them those without a caveat."""
-    return (bool(engine.ends), bool(engine.caveat))
-
-
 def _split(model: Model, instance: InstanceType, engine: EngineProfile, degree: int, lengths: Sequence[int]) -> Split:
     neuron = instance.neuron
     unit = "NeuronCore" if neuron else "GPU"
@@ -141,8 +118,8 @@ def _split(model: Model, instance: InstanceType, engine: EngineProfile, degree: 
     pods = instance.devices // devices
     held = engine.served(model)
     fits = tuple(_fit(MemoryUse(held, instance, engine, degree, 0, length)) for length in lengths)
-    refusal = _without_kernel(model, instance, engine) or _unserved(held, instance, engine, degree)
-    refusal = refusal or _refusal(model, engine, degree, fits)
+    judged = _judged(held, instance, engine, degree)
+    refusal = next((one.message for one in judged if not one.holds), "") or _refusal(model, engine, degree, fits)
     if refusal:
         return Split(degree, refusal, kv_repeats=repeats)
     return Split(
@@ -153,7 +130,7 @@ def _split(model: Model, instance: InstanceType, engine: EngineProfile, degree: 
         idle_devices=instance.devices - pods * devices,
         scheduler=neuron and needs_scheduler(devices, instance),
         cautions=(
-            *(_cautions(model, instance, devices, degree) if neuron else _kernel_cautions(model, instance, engine)),
+            *(_cautions(model, instance, devices, degree) if neuron else (one.working[0] for one in judged if one.unjudged)),
             *(f"{one.who} report: {one.says}" for one in reports() if one.about(engine, instance, model.name, model)),
         ),
         kv_repeats=repeats,
@@ -191,46 +168,18 @@ def _cautions(model: Model, instance: InstanceType, devices: int, degree: int) -
         yield f"loading may take {weights:.1f} GiB of host memory, and a pod's share is {host:.1f} GiB"
 
 
-def _without_kernel(model: Model, instance: InstanceType, engine: EngineProfile) -> str:
-    """Says that the engine does not know how a checkpoint is quantized, or has no kernel for it on these GPUs; else empty."""
-    has, quantization = instance.compute_capability, model.quantization
-    if quantization is None or has is None:
-        return ""
-    release, known = vllm_releases().get(engine.vllm), kernel(quantization, engine.vllm)
-    if release and quantization.method not in release.quantizations:
-        return f"vLLM {engine.vllm} knows no quantization '{quantization.method}'"
-    if known is None or known.serves(has):
-        return ""
-    return f"vLLM {engine.vllm} has no kernel for {quantization.method} on compute capability {has[0]}.{has[1]}"
+_RULES = (gpu_has_the_dtype, gpu_has_a_kernel, shards_are_whole_groups, attention_is_served)
+"""What a GPU and a split may lack, whatever the flags."""
 
 
-def _unserved(model: Model, instance: InstanceType, engine: EngineProfile, degree: int) -> str:
-    """Says what the release does not run on these GPUs in this split, as rules GPU004, GPU011 and GPU012 do; else empty."""
-    facts, has, quantization = engine_facts(engine.vllm), instance.compute_capability, model.quantization
-    if facts is None or has is None:
-        return ""
-    dtype, least = resolved_dtype(engine.vllm, "auto", model, has), facts.mla_prefill
-    if model.kv_rank and has < least:
-        return f"latent attention needs compute capability {least[0]}.{least[1]}"
-    if quantization and dtype not in facts.quantization.get(quantization.method, (dtype,)):
-        return f"{model.architecture} is in {dtype} there, and {quantization.method} is not"
-    if quantization and quantization.method in facts.unaligned:
-        for _, width, unit in inputs_in_groups(model, degree):
-            if width % (degree * unit):
-                return f"width {width} / {degree} is no multiple of {unit}"
-    return ""
-
-
-def _kernel_cautions(model: Model, instance: InstanceType, engine: EngineProfile) -> Iterator[str]:
-    """What rule GPU010 does not judge."""
-    has = instance.compute_capability
-    if model.quantization is None or has is None:
-        return
-    known = kernel(model.quantization, engine.vllm)
-    if known is None:
-        yield f"which GPUs vLLM {engine.vllm} has a kernel for {model.quantization.method} for is not known here"
-    elif has < (known.certain or known.minimum):
-        yield f"on {instance.family}, a kernel for {model.quantization.method} depends on the checkpoint"
+def _judged(model: Model, instance: InstanceType, engine: EngineProfile, degree: int) -> list[Judgement]:
+    """What rules say of a server with such a split, and no flag of a user, on GPUs."""
+    if instance.compute_capability is None:
+        return []
+    arguments = tuple(flags(backend_settings(engine.vllm, instance, (), model)))
+    there, length = Placement("", instance, {}), min(SHORTEST, model.max_positions)
+    server = ServingFacts((), "", engine, model.name, model, there, degree, degree, 1, length, arguments=arguments)
+    return [one for rule in _RULES for one in rule.judge(server)]
 
 
 def _fit(empty: MemoryUse) -> Fit:
@@ -266,20 +215,3 @@ def _free(limit: Limit, how: Certainty) -> float:
     if limit.margin is None:
         return limit.available * (TIGHT if how == "surely" else 1) - limit.used
     return limit.available - limit.used - limit.margin * {"surely": 1, "likely": 0, "perhaps": -1}[how]
-
-
-def largest(holds: Callable[[int], bool], guess: int = 0) -> int:
-    """Returns the largest number >= 1 for which a monotonic condition holds; 0 if it never holds.
-
-    By binary search, unless ``guess`` is that number.
-    """
-    if guess > 0 and holds(guess) and not holds(guess + 1):
-        return guess
-    beyond = 1
-    while holds(beyond):
-        beyond *= 2
-    low = beyond // 2
-    while beyond - low > 1:
-        middle = (low + beyond) // 2
-        low, beyond = (middle, beyond) if holds(middle) else (low, middle)
-    return low

@@ -23,9 +23,9 @@ def kv_in_fp8(engine: EngineProfile, kv_cache_dtype: str, model: Model | None, f
     return checkpoint_method(engine, model, features) in engine.fp8_kv_checkpoints
 
 
-def fp8_kv_settings(engine: EngineProfile, max_num_seqs: int) -> dict[str, Any]:
-    """Returns the engine settings that such a KV cache needs; empty where it needs none."""
+def fp8_kv_settings(engine: EngineProfile, model: Model | None, max_num_seqs: int) -> dict[str, Any]:
+    """Returns the engine settings that such a KV cache needs; empty where it needs none, or no document has them."""
     known, plugin = engine.generation.fp8_kv, engine.generation.settings
-    if known is None or plugin is None:
+    if known is None or plugin is None or (model and model.architecture not in known.architectures):
         return {}
     return {"block-size": known.block_size, plugin.flag: {plugin.key: {known.packed: True, known.batches: [max_num_seqs]}}}

@@ -35,12 +35,16 @@ def scaled(arguments: Sequence[str]) -> bool:
     return any(overridden(arguments).get(one) for one in _SCALINGS)
 
 
+def positions(model: Model, arguments: Sequence[str]) -> int:
+    """Returns how many positions the model has."""
+    said = overridden(arguments).get("max_position_embeddings")
+    return said if isinstance(said, int) and not isinstance(said, bool) and said > 0 else model.max_positions
+
+
 def longest(model: Model, arguments: Sequence[str]) -> tuple[int, str]:
     """Returns the longest sequence in tokens, and where that follows from."""
-    given, why = overridden(arguments), ""
-    tokens, said = model.max_positions, given.get("max_position_embeddings")
-    if isinstance(said, int) and not isinstance(said, bool) and said > 0:
-        tokens, why = said, "hf-overrides: max_position_embeddings"
+    given, tokens = overridden(arguments), positions(model, arguments)
+    why = "hf-overrides: max_position_embeddings" if tokens != model.max_positions else ""
     window = model.window if switched(arguments, "disable-sliding-window", False) else 0
     if 0 < window < tokens:
         tokens, why = window, "disable-sliding-window: the window of its layers"

@@ -9,7 +9,7 @@ Engines manage memory in one of three ways, depending on their generation (``cat
 - *paged on Neuron* (vLLM without NxD Inference): as on GPUs, but the pool is at most a fraction of that share, because its size
   is compiled into the graphs, and the engine fails below a minimum pool size.
 
-Layers with a sliding window hold every token, except in engines whose documents say otherwise (``EngineProfile.frees_windows``).
+Layers with a sliding window hold every token, except in releases that were asked (``catalog/engine_facts/``).
 On GPUs, ``split.py`` says what a device of each pipeline stage holds of the weights; of stages, the fullest counts.
 
 ``reserved.py`` adds what the engine takes beside both: context, sampling, graphs. The sum is sure as far as that is known: on
@@ -33,6 +33,7 @@ from eks_inference.catalog.reserves import reserve_of
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag
 from eks_inference.serving.fp8_kv import kv_in_fp8
+from eks_inference.serving.lengths import positions
 from eks_inference.serving.memory_settings import MemorySettings, memory_settings, with_features
 from eks_inference.serving.reserved import GIB, USUAL_SEQUENCES, Reserved
 from eks_inference.serving.split import Held, Parallel, Widths, held
@@ -139,13 +140,16 @@ class MemoryUse:
 
     @cached_property
     def _stages(self) -> list[tuple[int, int]]:
-        draft = -(-self.settings.draft_bytes // self.parts)
+        draft = self.settings.draft_bytes
         if self.held is None:
-            own = self.model.weight_bytes(dtype_bytes(self.dtype), self.settings.quantized_bytes)
-            return [(-(-own // self.parts) + draft, -(-self.kv_sequence // self.parts))]
-        layers, divisor = self.split.layers(self.model.layers), self.split.tensor * self.split.decode_context * self.model.layers
-        kv = [-(-self.kv_sequence * len(one) // divisor) for one in layers]
-        return [(one.size + draft, taken) for one, taken in zip(self.held, kv, strict=True)]
+            own = self.model.weight_bytes(dtype_bytes(self.dtype), self.settings.quantized_bytes) + draft
+            return [(-(-own // self.parts), -(-self.kv_sequence // self.parts))]
+        layers, kv_parts = self.split.layers(self.model.layers), self.split.tensor * self.split.decode_context
+        of_model, *of_draft = self._kv_sequences
+        kv = [-(-of_model * len(one) // (kv_parts * self.model.layers)) for one in layers]
+        found = [(one.size, taken) for one, taken in zip(self.held, kv, strict=True)]
+        last, taken = found.pop()  # which alone has the draft (vLLM, GPUModelRunner.__init__)
+        return [*found, (last - -draft // self.split.tensor, taken - -sum(of_draft) // kv_parts)]
 
     @cached_property
     def held(self) -> tuple[Held, ...] | None:
@@ -180,16 +184,21 @@ class MemoryUse:
     @property
     def beyond(self) -> int | None:
         """Tokens that layers with a window hold beside it (vLLM, ``max_in_flight_tokens``); None: they hold every token."""
-        if not self.engine.frees_windows or self.settings.whole_windows:
+        facts = engine_facts(self.engine.vllm) if self.instance.nvidia else None
+        if facts is None or self.settings.whole_windows:
             return None
-        facts = engine_facts(self.engine.vllm)
-        return self.step_tokens * (facts.in_flight + self.split.stages - 1 if facts else self.split.stages)
+        return self.step_tokens * ((facts.in_flight if self.settings.overlaps else 1) + self.split.stages - 1)
 
     @cached_property
     def kv_sequence(self) -> int:
         """KV cache of one sequence on all cores together."""
+        return sum(self._kv_sequences)
+
+    @property
+    def _kv_sequences(self) -> list[int]:
+        """That of the model, and that of the draft."""
         given = (self.max_model_len, self.tensor_parallel, self.element_bytes, self.beyond)
-        return sum(one.kv_bytes(*given, scale=self.settings.kv_scale_bytes) for one in self._models)
+        return [one.kv_bytes(*given, scale=self.settings.kv_scale_bytes) for one in self._models]
 
     @property
     def needed(self) -> int:
@@ -343,7 +352,7 @@ def server_memory(server: ServingFacts) -> MemoryUse | None:
     if kv_in_fp8(server.engine, flag(server.arguments, "kv-cache-dtype") or "", server.model, chosen):
         settings = replace(settings, kv_bytes=1)
     return MemoryUse(
-        model=server.engine.served(server.model),
+        model=replace(server.engine.served(server.model), max_positions=positions(server.model, server.arguments)),
         instance=server.instance,
         engine=server.engine,
         tensor_parallel=server.tensor_parallel,

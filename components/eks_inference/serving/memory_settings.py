@@ -8,7 +8,7 @@ from eks_inference.catalog.engines import EngineProfile
 from eks_inference.catalog.generations import KvPool
 from eks_inference.catalog.models import Model, find_model
 from eks_inference.serving.features import EngineFeatures
-from eks_inference.serving.flags import flag, number, switched
+from eks_inference.serving.flags import flag, number, object_flag, switched
 from eks_inference.serving.plugin_settings import plugin_settings
 from eks_inference.serving.reserved import USUAL_SEQUENCES
 from eks_inference.serving.split import Parallel, parallel
@@ -30,6 +30,9 @@ _CACHE_BYTES = {"fp8": 1, "int8": 1, "int4": 0.5, "nvfp4": 0.5625}
 """Bytes of an element by how the type of the KV cache begins; 16 elements of NVFP4 share a scale of a byte."""
 _CACHE_SCALE_BYTES = 4
 """Of types that end with ``_per_token_head``, beside each head."""
+
+_WITHOUT_OVERLAP = ("ngram", "[ngram]", "suffix", "medusa", "mlp_speculator", "custom_class")
+"""Speculation beside which steps do not overlap (``VllmConfig.__post_init__``)."""
 
 _MOST_TOKENS = 1 << 40
 """Of a step: larger numbers are no other, and arithmetic with them overflows."""
@@ -63,6 +66,8 @@ class MemorySettings:
     """Sequences at once, which the engine samples together."""
     eager: bool = False
     """Whether the engine runs without CUDA graphs (``--enforce-eager``)."""
+    overlaps: bool = True
+    """Whether a step is scheduled while another is computed (``--async-scheduling``)."""
     whole_windows: bool = False
     """Whether layers with a window hold every token, because something else reads the KV cache."""
 
@@ -84,7 +89,7 @@ def memory_settings(
     dtype = flag(arguments, "dtype") or "auto"
     cache = "fp8" if compiled.get("kv_cache_quant") else flag(arguments, "kv-cache-dtype") or "auto"
     utilization = number(flag(arguments, "gpu-memory-utilization"), defaults.utilization)
-    bounds = engine.generation.kv_pool
+    bounds, drafts = engine.generation.kv_pool, object_flag(arguments, "speculative-config").get("method")
     return MemorySettings(
         dtype=dtype,
         quantized_bytes=_QUANTIZED_BYTES[quantization] if quantization else None,
@@ -94,6 +99,7 @@ def memory_settings(
         parallel=parallel(arguments, 1),
         eager=bool(switched(arguments, "enforce-eager", False)),
         step_tokens=int(min(number(flag(arguments, "max-num-batched-tokens"), 0), _MOST_TOKENS)) or None,
+        overlaps=switched(arguments, "async-scheduling", drafts not in _WITHOUT_OVERLAP),
         whole_windows=any(flag(arguments, name) is not None for name in _KEPT_WHOLE),
         kv_pool=bounds
         and replace(

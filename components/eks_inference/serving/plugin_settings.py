@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eks_inference.catalog.engines import EngineProfile
-from eks_inference.serving.flags import flag
+from eks_inference.serving.flags import flag, object_flag
 
 
 def plugin_settings(engine: EngineProfile, arguments: Sequence[str]) -> Mapping[str, Any] | None:
@@ -20,3 +20,11 @@ def plugin_settings(engine: EngineProfile, arguments: Sequence[str]) -> Mapping[
         return None
     found = config.get(known.key, {}) if isinstance(config, dict) else None
     return found if isinstance(found, dict) else None
+
+
+def with_object(engine: EngineProfile, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns a user's flags with the plugin's object as such where it is JSON text, so that ours can stand beside theirs."""
+    known = engine.generation.settings
+    text = given.get(known.flag) if known else None
+    found = object_flag([f"--{known.flag}={text}"], known.flag) if known and isinstance(text, str) else {}
+    return {**given, known.flag: found} if known and found else given

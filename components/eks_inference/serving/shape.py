@@ -22,6 +22,7 @@ from eks_inference.serving.features import OpenAiFeatures, set_twice
 from eks_inference.serving.flags import flag_name, flags
 from eks_inference.serving.fp8_kv import fp8_kv_settings, kv_in_fp8
 from eks_inference.serving.linear_backend import backend_settings
+from eks_inference.serving.plugin_settings import with_object
 from eks_inference.serving.spec import (
     CompileCache,
     EngineName,
@@ -251,9 +252,9 @@ class CompilingServerSpec(ServerSpec, OpenAiFeatures):
         """Flags of the engine profile that nothing else sets; then those of recipe, model, features and user."""
         template = chat_template(self.model.id) if isinstance(self.model, HubModel) else ""
         settings = merged({"chat-template": template} if template else {}, self._feature_settings)
-        settings = merged(merged(settings, self.sharding), self.extra_args)
+        settings = merged(merged(settings, self.sharding), with_object(self.profile, self.extra_args))
         if kv_in_fp8(self.profile, str(settings.get("kv-cache-dtype", "")), self.model.known, self.chosen):
-            settings = merged(fp8_kv_settings(self.profile, self.max_num_seqs), settings)
+            settings = merged(fp8_kv_settings(self.profile, self.model.known, self.max_num_seqs), settings)
         settings = merged(recipe_settings(self.engine, self.model.known, self.max_num_seqs), settings)
         release = vllm_releases().get(self.profile.vllm)
         ours = self.profile.flags(max_num_seqs=self.max_num_seqs, max_model_len=self.max_model_len, model=self.model.known)

@@ -11,6 +11,7 @@ from itertools import accumulate
 
 from eks_inference.catalog import weights
 from eks_inference.catalog.architectures import architectures
+from eks_inference.catalog.engine_facts import EngineFacts
 from eks_inference.catalog.kernels import Pads
 from eks_inference.catalog.models import Model
 from eks_inference.catalog.quantization import Quantization
@@ -163,11 +164,12 @@ def _bits(model: Model, split: Parallel, widths: Widths, part: weights.Part) -> 
 
 
 def _refined(quantization: Quantization, model: Model, split: Parallel) -> Quantization:
-    """Groups of experts become smaller until they divide a shard (``MoeWNA16Method.create_weights``)."""
+    """Groups of experts become smaller until they divide a shard (``MoeWNA16Method``, which keeps no zero points of GPTQ)."""
     group, width = quantization.group, _expert_width(model, split)
     while quantization.method in ("awq", "gptq") and group > _SMALLEST_GROUP and (width % group or model.hidden % group):
         group //= 2
-    return replace(quantization, group=group)
+    zeros = quantization.bits if quantization.method == "gptq" and group < quantization.group else 0
+    return replace(quantization, group=group, scale_bits=quantization.scale_bits - zeros)
 
 
 def _expert_width(model: Model, split: Parallel) -> int:
@@ -185,19 +187,22 @@ def _grown(model: Model, split: Parallel, widths: Widths, part: weights.Part) ->
     return widths.pads.grown(model.hidden, _expert_width(model, split)) if widths.pads and part.linear else 1
 
 
-def inputs_in_groups(model: Model, tensor: int) -> Iterator[tuple[str, int, int]]:
-    """Yields the layers that are split by their inputs: what, its width on all devices, and the weights that share a scale.
+def inputs_in_groups(model: Model, split: Parallel, facts: EngineFacts | None) -> Iterator[tuple[str, int, int, int]]:
+    """Yields the layers that are split by their inputs, and refused if a part ends inside a group of weights that share a scale.
 
-    Experts are not among them: their groups become smaller.
+    What, its width, its parts, and the weights of a group.
     """
-    unit = model.quantization.unit if model.quantization else 0
-    if tensor < 2 or not unit:
+    found, unit = model.quantization, model.quantization.unit if model.quantization else 0
+    if facts is None or found is None or not unit:
         return
-    widths = {
-        "inputs of the attention's output": model.heads * (model.value_dim or model.head_dim),
-        "inputs of the MLP's output": model.mlp if model.expert_layers < model.layers else 0,
-        "inputs of the shared experts' output": model.shared_mlp,
-    }
-    for what, width in widths.items():
-        if width:
-            yield what, width, unit
+    layers, experts = [], facts.unaligned_experts.get(found.method)
+    if found.method in facts.unaligned:
+        layers = [
+            ("inputs of the attention's output", model.heads * (model.value_dim or model.head_dim), split.tensor, unit),
+            ("inputs of the MLP's output", model.mlp if model.expert_layers < model.layers else 0, split.tensor, unit),
+            ("inputs of the shared experts' output", model.shared_mlp, split.tensor, unit),
+        ]
+    if model.experts and experts is not None:
+        parts = 1 if split.expert else split.sharing_experts
+        layers.append(("inputs of an expert's output", model.expert_mlp or model.mlp, parts, min(experts or unit, unit)))
+    yield from (one for one in layers if one[1] and one[2] > 1)

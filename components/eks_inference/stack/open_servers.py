@@ -17,8 +17,9 @@ from eks_inference.faults import Fault, SpecError, faults_under
 from eks_inference.placement import Placement
 from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import PoolSpec
+from eks_inference.serving.choosing import engines_for, standing
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.feasibility import SHORTEST, at_once, degrees, engines_for, standing, weights_too_large
+from eks_inference.serving.feasibility import SHORTEST, at_once, degrees, weights_too_large
 from eks_inference.serving.flags import flags, spelt_out
 from eks_inference.serving.kind import Kind, Site
 from eks_inference.serving.memory import GIB, MemoryUse

@@ -122,7 +122,8 @@ def answer(
     from eks_inference.catalog.engines import engine
     from eks_inference.catalog.instances import instance_types
     from eks_inference.catalog.models import Model
-    from eks_inference.serving.feasibility import engines_for, feasibility
+    from eks_inference.serving.choosing import engines_for
+    from eks_inference.serving.feasibility import feasibility
 
     wanted = model_name if isinstance(model_name, Model) else named_model(model_name)
     instance = accelerated(instance_name)

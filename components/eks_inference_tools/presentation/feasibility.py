@@ -7,7 +7,8 @@ from typing import TypeVar
 from rich.console import RenderableType
 
 from eks_inference.catalog.models import Model
-from eks_inference.serving.feasibility import Feasibility, Fit, Split, engines_for
+from eks_inference.serving.choosing import engines_for
+from eks_inference.serving.feasibility import Feasibility, Fit, Split
 from eks_inference.serving.memory import GIB, MemoryUse, gib
 from eks_inference_tools.cost.offers import Offer
 from stackgraph.graph.wording import counted

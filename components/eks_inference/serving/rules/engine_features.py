@@ -75,28 +75,6 @@ def _has_what_it_needs(server: ServingFacts, feature: str, value: str, choice: C
             given="none",
             fix=f"give {choice.needs}",
         )
-    has = server.instance.compute_capability
-    if has is None:
-        return
-    text = f"{has[0]}.{has[1]}"
-    if (least := choice.minimum_compute_capability) is not None:
-        yield Judgement(
-            holds=has >= least,
-            path=_path(server, feature),
-            working=(f"{feature} {value}: compute capability {least[0]}.{least[1]}; {server.instance.name}: {text}",),
-            message=f"the GPUs of {server.instance.name} are too old for {feature} {value}",
-            given=text,
-            allowed=f"{least[0]}.{least[1]} or later",
-        )
-    sure = choice.certain_compute_capability
-    if sure is not None and has < sure and engine_facts(server.engine.vllm) is None:  # GPU012
-        yield not_judged(
-            feature,
-            f"{value} on {server.instance.name}",
-            _path(server, feature),
-            why=f"below compute capability {sure[0]}.{sure[1]} it depends on the attention backend that vLLM finds",
-            fix="look at the log of vLLM when it starts",
-        )
 
 
 def _path(server: ServingFacts, feature: str) -> Path:

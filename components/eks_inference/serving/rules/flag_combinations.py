@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from eks_inference.catalog.architectures import architectures
 from eks_inference.catalog.combinations import Condition, combinations_of, default_of
 from eks_inference.catalog.models import Model
 from eks_inference.catalog.vllm_arguments import VllmRelease, vllm_releases
@@ -92,21 +91,19 @@ def _facts(server: ServingFacts) -> dict[str, Any]:
         "max-model-len": server.max_model_len or None,
         "max-num-seqs": server.max_num_seqs or None,
         "tensor-parallel-size": server.tensor_parallel or None,
-        **(
-            {"model.experts": model.experts, "model.multimodal": bool(model.uncounted), "model.kv_heads": model.kv_heads}
-            if model
-            else {}
-        ),
-        **({"model.heads_per_kv_head": model.heads // model.kv_heads, "model.sinks": _has_sinks(model)} if model else {}),
-        **({"model.windows": model.window_layers > 0} if model else {}),
-        **({"model.kv_copies": max(server.tensor_parallel // model.kv_heads, 1)} if model else {}),
+        **({} if model is None else _of_model(model, server.tensor_parallel)),
     }
 
 
-def _has_sinks(model: Model) -> bool | None:
-    """Whether attention heads have sinks; None where nobody wrote a formula for the architecture."""
-    kind = architectures().get(model.architecture)
-    return None if kind is None else kind.sinks
+def _of_model(model: Model, degree: int) -> dict[str, Any]:
+    return {
+        "model.experts": model.experts,
+        "model.multimodal": bool(model.uncounted),
+        "model.kv_heads": model.kv_heads,
+        "model.heads_per_kv_head": model.heads // model.kv_heads,
+        "model.windows": model.window_layers > 0,
+        "model.kv_copies": max(degree // model.kv_heads, 1),
+    }
 
 
 def _given(server: ServingFacts, release: VllmRelease, setting: str) -> Any:

@@ -123,7 +123,12 @@ def _kernel(server: ServingFacts, quantization: Quantization, path: Path) -> Ite
         yield not_judged("kernel", method, path, why=why, fix="look at the log of vLLM when it starts")
     if (needed := linear_backend.needed(server.engine.vllm, server.instance, quantization)) and known.serves(has):
         yield _selected(server, method, needed, path)
-    elif quantization.bits < 8 and (given := linear_backend.chosen(server.arguments)) != "auto":
+    elif known.linear and has < known.linear.below and engine_facts(server.engine.vllm) is None:
+        why = f"which one vLLM {server.engine.vllm} selects on GPUs like these is not known here"
+        yield not_judged("kernel", method, path, why=why, fix=f"say linear-backend: {known.linear.backend}")
+    elif (given := linear_backend.chosen(server.arguments)) != "auto" and (
+        quantization.bits < 8 or (quantization.group and given != "marlin")  # which computes FP8 everywhere
+    ):
         why = f"which kernels of {given} compute {method} on which GPUs is not known here"
         path = server.at_flag("linear-backend")
         yield not_judged("linear-backend", given, path, why=why, fix="leave it out, or look at the log of vLLM when it starts")
@@ -155,27 +160,27 @@ def _selected(server: ServingFacts, method: str, needed: LinearBackend, path: Pa
     "GPU011",
     "Each GPU gets whole groups of the weights that share a scale.",
     fix="split the model over fewer GPUs, or choose a checkpoint that is not quantized, or otherwise",
-    source="vLLM, validate_fp8_block_shape and AutoAWQLinearMethod.create_weights (vllm-project/vllm#52997, #5675), as "
-    "catalog/engine_facts keeps them; experts are excepted",
+    source="vLLM, create_weights of each method (vllm-project/vllm#52997, #5675), as catalog/engine_facts keeps them",
 )
 def shards_are_whole_groups(server: ServingFacts) -> Iterator[Judgement]:
-    facts, model, degree = engine_facts(server.engine.vllm), server.model, server.tensor_parallel
-    if facts is None or model is None or model.quantization is None or model.quantization.method not in facts.unaligned:
+    facts, model = engine_facts(server.engine.vllm), server.model
+    if facts is None or model is None or model.quantization is None:
         return
-    if model.quantization.partly and any(whole % (degree * unit) for _, whole, unit in inputs_in_groups(model, degree)):
+    found = list(inputs_in_groups(model, parallel(server.arguments, server.tensor_parallel), facts))
+    if model.quantization.partly and any(whole % (parts * unit) for _, whole, parts, unit in found):
         why = "the checkpoint leaves some layers as they are"
         path = server.at("tensor_parallel")
         yield not_judged("shards", model.name, path, why=why, fix="look at the log of vLLM when it starts")
         return
-    for what, whole, unit in inputs_in_groups(model, degree):
-        width = whole / degree
+    for what, whole, parts, unit in found:
+        width = whole / parts
         yield Judgement(
             holds=width % unit == 0,
             path=server.at("tensor_parallel"),
-            working=(f"{what} of {model.name}: {whole} / {degree} GPUs = {width:g}; mod {unit} = {width % unit:g}",),
-            message=f"{what} of {model.name} over {degree} GPUs are {width:g} wide, no multiple of the {unit} weights that share "
+            working=(f"{what} of {model.name}: {whole} / {parts} GPUs = {width:g}; mod {unit} = {width % unit:g}",),
+            message=f"{what} of {model.name} over {parts} GPUs are {width:g} wide, no multiple of the {unit} weights that share "
             "a scale: vLLM does not start",
-            given=str(degree),
+            given=str(parts),
         )
 
 
@@ -191,36 +196,35 @@ def attention_is_served(server: ServingFacts) -> Iterator[Judgement]:
     named = str(named).upper() if named else None
     if has is None:
         return
-    if named and (facts is None or model is None or named not in facts.attention):
-        why = f"what vLLM {server.engine.vllm} has it for is not known here"
-        fix = "look at the log of vLLM when it starts"
-        yield not_judged("attention", named, server.at_flag("attention-backend"), why=why, fix=fix)
+    kv, dtype = flag(server.arguments, "kv-cache-dtype") or "auto", flag(server.arguments, "dtype") or "auto"
+    back_ends = facts.attention if facts and model else {}
+    kv_types = {one for row in back_ends.values() for types in row.kv.values() for one in types}
+    for name, given, known in (("attention-backend", named, back_ends), ("kv-cache-dtype", kv, {"auto"} | kv_types)):
+        if given and given not in known:
+            why = f"what vLLM {server.engine.vllm} has it for is not known here"
+            yield not_judged("attention", given, server.at_flag(name), why=why, fix="look at the log of vLLM when it starts")
     if facts is None or model is None:
         return
-    kv, dtype = flag(server.arguments, "kv-cache-dtype") or "auto", flag(server.arguments, "dtype") or "auto"
     computed, needs = resolved_dtype(facts.name, dtype, model, has), tuple(_needs(server, facts, model))
     method = model.quantization.method if model.quantization else ""
     other_scales = method in facts.no_e5m2 and kv == "fp8_e5m2"
     able = [name for name, one in facts.attention.items() if one.takes(model, has, computed, kv, needs) and not other_scales]
     latent = "latent attention" if model.kv_rank else f"heads of {model.head_dim}"
-    asked = ", ".join([f"{latent} in {computed}", f"KV cache {kv}", *(one.replace("_", " ") for one in needs)])
-    asked += f" beside weights in {method}" if other_scales else ""
+    words = ", ".join([f"{latent} in {computed}", f"KV cache {kv}", *(one.replace("_", " ") for one in needs)])
+    words += f" beside weights in {method}" if other_scales else ""
     here = f"{server.instance.name} (compute capability {_text(has)})"
-    if not any(kv in types for one in facts.attention.values() for types in one.kv.values()):
-        why, fix = "which back ends take it is not known here", "look at the log of vLLM when it starts"
-        yield not_judged("attention", f"KV cache {kv}", server.at_flag("kv-cache-dtype"), why=why, fix=fix)
-    elif able and kv in facts.needs_downloads:
+    if able and kv in facts.needs_downloads:
         why = "the back end takes it only with kernels that FlashInfer downloads from NVIDIA when it starts"
         fix = "look at the log of vLLM when it starts"
         yield not_judged("attention", f"KV cache {kv}", server.at_flag("kv-cache-dtype"), why=why, fix=fix)
-    elif named is None or named in facts.attention:
+    elif kv in kv_types and (named is None or named in back_ends):
         yield Judgement(
             holds=named in able if named else bool(able),
             path=server.at_flag("attention-backend" if named else "kv-cache-dtype" if kv != "auto" else "dtype"),
-            working=(f"{asked} on {here}: {', '.join(able) or 'no back end'}" + (f"; given: {named}" if named else ""),),
-            message=f"vLLM {facts.name} has no attention back end for {asked} on {here}"
+            working=(f"{words} on {here}: {', '.join(able) or 'no back end'}" + (f"; given: {named}" if named else ""),),
+            message=f"vLLM {facts.name} has no attention back end for {words} on {here}"
             if not named
-            else f"attention back end {named} does not take {asked} on {here}: vLLM {facts.name} does not start",
+            else f"attention back end {named} does not take {words} on {here}: vLLM {facts.name} does not start",
             given=named or kv,
             allowed=", ".join(able),
         )

@@ -1,7 +1,8 @@
 """The rule about what an engine on GPUs takes of its pod's memory beside the GPUs'. Id GPU…"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from eks_inference.catalog.engine_facts import engine_facts
 from eks_inference.rules import Judgement
@@ -48,14 +49,16 @@ def terms(server: ServingFacts) -> Iterator[Term]:
     """What the engine pins or maps on the host."""
     split, arguments = parallel(server.arguments, server.tensor_parallel), server.arguments
     gpus, ranks = split.devices * server.copies, split.ranks * server.copies
-    transfer = object_flag(arguments, "kv-transfer-config")
-    connector, extra = str(transfer.get("kv_connector", "")), transfer.get("kv_connector_extra_config")
-    offloaded = number(flag(arguments, "kv-offloading-size"), 0)
-    if connector.endswith(("OffloadingConnector", "CPUOffloadConnector")) and isinstance(extra, dict):
-        offloaded = offloaded or number(str(extra.get("cpu_bytes_to_use")), 0) / GIB
+    transfers = list(_transfers(object_flag(arguments, "kv-transfer-config")))
+    offloaded = number(flag(arguments, "kv-offloading-size"), 0) or sum(
+        number(str(extra.get("cpu_bytes_to_use")), 0) / GIB
+        for connector, extra in transfers
+        if connector.endswith(("OffloadingConnector", "CPUOffloadConnector"))
+    )
     if offloaded and flag(arguments, "kv-offloading-backend") != "lmcache":
         yield Term("KV cache offloaded", offloaded, ranks, flag="kv-offloading-size")
-    if connector.startswith("LMCacheConnector") and server.environment.get("LMCACHE_LOCAL_CPU", "true").lower() != "false":
+    lmcache = any(connector.startswith("LMCacheConnector") for connector, _ in transfers)
+    if lmcache and server.environment.get("LMCACHE_LOCAL_CPU", "true").lower() != "false":
         size = number(server.environment.get("LMCACHE_MAX_LOCAL_CPU_SIZE"), _LMCACHE_GIB)
         yield Term("LMCache", size, gpus, flag="kv-transfer-config")
     memory = server_memory(server)
@@ -74,6 +77,17 @@ def terms(server: ServingFacts) -> Iterator[Term]:
         cache = number(flag(arguments, "mm-processor-cache-gb"), _MULTIMODAL_GIB)
         yield Term("cache of images", cache, server.copies + ranks, sure=False, flag="mm-processor-cache-gb")
     yield Term("processes", _PROCESS_GIB, server.copies + ranks + (gpus if gpus > ranks else 0), sure=False)
+
+
+def _transfers(config: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yields connectors with their settings, also those inside a MultiConnector."""
+    if isinstance(config, Mapping):
+        extra = config.get("kv_connector_extra_config")
+        extra = extra if isinstance(extra, Mapping) else {}
+        yield str(config.get("kv_connector", "")), extra
+        inside = extra.get("connectors")
+        for one in inside if isinstance(inside, list) else ():
+            yield from _transfers(one)
 
 
 @gpu_rule(
@@ -104,8 +118,9 @@ def host_memory_suffices(server: ServingFacts) -> Iterator[Judgement]:
     facts, shared = engine_facts(server.engine.vllm), server.shared_memory_mib / 1024
     there = next((one for one in found if one.flag == "kv-offloading-size"), None)
     # Another connector, which a variable or its name chooses, keeps it in private memory.
-    simple = server.environment.get("VLLM_USE_SIMPLE_KV_OFFLOAD", "0") not in ("", "0") or "SimpleCPUOffloadConnector" in str(
-        object_flag(server.arguments, "kv-transfer-config").get("kv_connector", "")
+    simple = server.environment.get("VLLM_USE_SIMPLE_KV_OFFLOAD", "0") not in ("", "0") or any(
+        "SimpleCPUOffloadConnector" in connector
+        for connector, _ in _transfers(object_flag(server.arguments, "kv-transfer-config"))
     )
     if facts and facts.offloads_to_shared_memory and there and shared and not simple:
         yield Judgement(

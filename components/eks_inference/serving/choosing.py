@@ -1,0 +1,55 @@
+"""Chooses: the engines that serve on an instance type, the best first, and the largest number that holds. Pure."""
+
+from collections.abc import Callable
+from typing import Any
+
+from eks_inference.catalog.engines import EngineProfile, engines
+from eks_inference.catalog.instances import InstanceType
+from eks_inference.catalog.models import Model
+from eks_inference.serving.pods import vllm_release
+
+
+def engines_for(
+    instance: InstanceType, model: Model | None = None, *, kind: str = "", named: str | None = None
+) -> tuple[EngineProfile, ...]:
+    """Returns the engine profiles that can serve on an instance type, and serve ``model`` if given, the best first.
+
+    Left out are profiles for certain kinds of servers, unless ``kind`` is one of them, and those on request, unless ``named``.
+    """
+    found = [
+        one
+        for one in engines().values()
+        if one.serves(instance)
+        and not one.retired
+        and (model is None or model.architecture in one.architectures)
+        and (not one.chosen_for or kind in one.chosen_for)
+        and (not one.on_request or one.name == named)
+    ]
+    return tuple(sorted(found, key=preference))
+
+
+def preference(engine: EngineProfile) -> tuple[Any, ...]:
+    """Sorts engine profiles: by their standing, then those with the newest vLLM."""
+    return (*standing(engine), tuple(-part for part in vllm_release(engine)), not engine.standalone)
+
+
+def standing(engine: EngineProfile) -> tuple[bool, bool]:
+    """Sorts engine profiles: those that stay supported first, and among them those without a caveat."""
+    return (bool(engine.ends), bool(engine.caveat))
+
+
+def largest(holds: Callable[[int], bool], guess: int = 0) -> int:
+    """Returns the largest number >= 1 for which a monotonic condition holds; 0 if it never holds.
+
+    By binary search, unless ``guess`` is that number.
+    """
+    if guess > 0 and holds(guess) and not holds(guess + 1):
+        return guess
+    beyond = 1
+    while holds(beyond):
+        beyond *= 2
+    low = beyond // 2
+    while beyond - low > 1:
+        middle = (low + beyond) // 2
+        low, beyond = (middle, beyond) if holds(middle) else (low, middle)
+    return low
