@@ -61,7 +61,7 @@ def test_a_row_of_the_catalog_that_changes_a_value_is_found(monkeypatch):
     # A caveat on the newest profile for GPUs leaves its rows without an engine, as no other profile of theirs is without Triton.
     known = engines.engines()
     retired = {name: replace(one, retired="planted") if name == "cuda-vllm-0.30" else one for name, one in known.items()}
-    monkeypatch.setattr("eks_inference.serving.feasibility.engines", lambda: retired)
+    monkeypatch.setattr("eks_inference.serving.choosing.engines", lambda: retired)
     monkeypatch.setattr(resolved_values, "_set", lambda: [one for one in SET if one[2].name == "g6.48xlarge"])
     found = [*changes({ROW: read()[1][ROW]}, resolved_values.rows())]
     assert ("engine", "cuda-vllm-0.30", None) in [(one.key, one.old, one.new) for one in found]

@@ -432,13 +432,12 @@ def test_a_placement_knows_the_driver_of_the_image():
 @pytest.mark.parametrize(
     ("spec", "version"),
     [
-        (managed("g6.8xlarge"), "1.35"),
         (managed("m5.large"), "1.35"),
         (managed(ami={"kind": "image_id", "id": "ami-0123456789abcdef0"}), "1.35"),
         (managed(ami={"kind": "release", "release_version": "1.35.1-20200101"}), "1.35"),
         (managed(), "1.20"),
     ],
-    ids=["GPU", "CPU", "own image", "unknown release", "unknown Kubernetes"],
+    ids=["CPU", "own image", "unknown release", "unknown Kubernetes"],
 )
 def test_a_driver_nobody_knows_is_none(spec: ManagedPoolSpec, version: str):
     assert placement_of(spec, version=version).driver is None

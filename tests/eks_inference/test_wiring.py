@@ -143,7 +143,7 @@ def world(name: str, cluster: str, region: str) -> World:
             LoadBalancerController(f"{name}-balancers", LoadBalancerControllerSpec(), **on_core, network=vpc),
             ExistingLoadBalancerController(cluster=existing),
         ),
-        "Fronted": (vllm, triton),
+        "Fronted": (endpoint,),
         "FileSystemDriver": (driver,),
         "Store": (store, ExistingStore("efs.csi.aws.com", "fs-1", cluster=existing)),
         "ModelServer": (vllm, triton),

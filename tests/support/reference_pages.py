@@ -100,7 +100,8 @@ def stack_file() -> str:
             waiting += _specs_in(schema["$defs"][name])
     parts = [
         _STACK_FILE,
-        "```yaml\nconfig:\n  aws:region: us-west-2\n  eks-inference:stack:\n    name: mine\n    pools:\n"
+        "```yaml\nconfig:\n  aws:region: us-west-2\n  eks-inference:stack:\n    name: mine\n"
+        "    cluster: {endpoint: {public: true, public_access_cidrs: [203.0.113.7/32]}}  # your own address\n    pools:\n"
         "      gpu: {instance_types: [g6.xlarge], size: 1}\n    servers:\n      chat: {model: {id: Qwen/Qwen3-8B}}\n```",
         f"{_SECRETS} {', '.join(f'`{one}`' for one in sorted(CONFIG_SECRETS))}.",
         "## The stack object\n\n" + _keys(stack, seen),

@@ -11,6 +11,7 @@ from eks_inference.observability.prometheus_plan import nodes_namespace
 from eks_inference.observability.spec import MONITORS
 from eks_inference.pools.disks import root_volume_gib
 from eks_inference.pools.spec import ManagedPoolSpec, PoolSpec
+from eks_inference.serving.flag_values import other_names
 from eks_inference.spec import namespace_fault
 from eks_inference.stack.pool_choice import no_such_pool, pool_faults
 from eks_inference.stack.prices import price_faults
@@ -160,6 +161,13 @@ def _endpoint_faults(spec: StackSpec, name: str) -> Iterator[Fault]:
     if len(several := [server for server in behind if server in tensors]) > 1:
         message = "an endpoint has one server with the KServe API: its paths say nothing of which"
         yield Fault(path, message, ", ".join(several), "one of them", "make an endpoint for each")
+    servers = [spec.servers[server] for server in behind if server in spec.servers and server not in tensors]
+    ids = {server.model.id: getattr(server, "extra_args", {}) for server in servers}
+    known_models = [known for id_, flags in ids.items() for known in (id_, *other_names(id_, flags))]
+    for model in spec.endpoints[name].requests_per_minute_by_model:
+        if model not in known_models:
+            limit = ("endpoints", name, "requests_per_minute_by_model", model)
+            yield Fault(limit, "requests have no such name of a model", model, ", ".join(known_models))
     taken = "a server has this name" if name in spec.servers else "the web UI has this name" if name == WEB_UI else ""
     if taken:
         yield Fault(("endpoints", name), taken, name, hint="give the endpoint another name")

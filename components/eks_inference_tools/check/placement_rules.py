@@ -91,7 +91,8 @@ def all_pods_find_room(facts: GraphFacts) -> Iterator[Judgement]:
     # K8S002 and K8S003 tell of pods that no node takes even alone.
     told = {pod: left for pod, left in waiting.items() if any(_alone_on(facts, pod, shape) for shape in facts.shapes)}
     if not told:
-        yield Judgement(True, (), (f"{sum(len(node.pods) for node in fewest.nodes)} pods on {has}",))
+        pods = sum(len(node.pods) for node in fewest.nodes)
+        yield Judgement(True, (), (f"{pods} pods on {has}",), resource=facts.placed_pods[0].urn)
     for pod, left in told.items():
         yield Judgement(
             holds=False,

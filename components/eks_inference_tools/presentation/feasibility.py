@@ -30,7 +30,8 @@ def render_text(found: Feasibility, offer: Offer) -> str:
     for split in found.splits:
         if split.refusal:
             repeats = f"; each KV head would be held {split.kv_repeats:g} times" if split.kv_repeats > 1 else ""
-            table.append(f"{split.tensor_parallel:{least}}  no: {split.refusal}{repeats}")
+            begins = f"{split.tensor_parallel:{least}}  no: "
+            table += wrap(f"{split.refusal}{repeats}", _WIDTH, initial_indent=begins, subsequent_indent=" " * len(begins))
         else:
             # Only the first row of a split has the cells about the whole split.
             first = [cell(split) for _, cell in of_split]
