@@ -260,6 +260,15 @@ LARGE: dict[str, tuple[bytes, bytes, bytes]] = {
 }
 
 
+@pytest.mark.parametrize("blank", [b" ", b"\\t", b", "])
+@in_loop
+async def test_blanks_in_a_message_keep_no_thread_busy(blank: bytes) -> None:
+    """A pattern that began with blanks took seconds for each of these."""
+    body = b'{"model":"a","messages":[{"role":"user","content":"%b"}]}' % (blank * 1000)
+    async with endpoint() as there, asyncio.timeout(10):
+        assert {await there.asks(body) for _ in range(8)} == {200}
+
+
 @pytest.mark.parametrize("count", [1, 5])
 @pytest.mark.parametrize("shape", LARGE)
 @in_loop

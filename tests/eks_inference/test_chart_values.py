@@ -78,6 +78,16 @@ def test_a_value_that_somebody_judged_is_not_named() -> None:
     assert not found.unjudged
 
 
+@pytest.mark.parametrize("cpu", ["half", "500 m", True, "1e-1", None])
+def test_an_odd_quantity_is_named_and_ends_no_rule(cpu: object) -> None:
+    values = {"prometheus": {"prometheusSpec": {"resources": {"requests": {"cpu": cpu}}}}}
+    assert len(judgements(observability={"prometheus": {"values": values}})) == 1
+
+
+def test_a_key_that_is_no_text_ends_no_rule() -> None:
+    assert named(observability={"prometheus": {"values": {"prometheus": {1: "x"}}}})
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

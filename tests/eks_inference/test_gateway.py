@@ -413,6 +413,22 @@ def test_a_route_to_a_server_uses_the_endpoint_that_leads_to_it_alone():
     assert not spec.endpoints["all"].behind_load_balancer
 
 
+def test_an_endpoint_without_keys_is_no_way_in_of_a_route_that_asks_nobody():
+    endpoints = {"inside": {"servers": ["llama2-a"], "keys": False}}
+    spec = stack("inf2-llama2", {"endpoints": endpoints, "gateway": {**GATEWAY, "routes": {"llama2-a": {}}}})
+    assert spec.leading_to("llama2-a") == "llama2-a-endpoint"
+    assert spec.endpoints["llama2-a-endpoint"].keys
+    with_login = {**GATEWAY, "login": LOGIN, "routes": {"llama2-a": {"login": True}}}
+    spec = stack("inf2-llama2", {"endpoints": {"asks": {"servers": ["llama2-a"]}}, "gateway": with_login})
+    assert not spec.endpoints[spec.leading_to("llama2-a") or ""].keys
+
+
+@pytest.mark.parametrize("odd", [{"llama2-a": {"servers": ["llama2-a", "llama2-b"]}}, {"chat": True}, {"chat": 3}])
+def test_a_mistake_in_an_endpoint_beside_a_gateway_is_told_with_its_key(odd: dict[str, Any]):
+    with pytest.raises(SpecError, match=rf"endpoints\.{next(iter(odd))}"):
+        stack("inf2-llama2", {"endpoints": odd, "gateway": GATEWAY})
+
+
 def test_a_stack_that_is_written_out_makes_the_same():
     spec = stack("inf2-llama2", {"gateway": GATEWAY})
     again = StackSpec.of(spec.inputs())

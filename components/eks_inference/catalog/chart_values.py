@@ -10,7 +10,7 @@ from typing import Any
 from eks_inference.catalog import tables
 
 _MISSING = object()
-_TYPES = {"boolean": (bool,), "number": (int, float), "text": (str, int, float), "list": (list, tuple)}
+_TYPES = {"boolean": (bool,), "number": (int, float, str), "text": (str, int, float), "list": (list, tuple)}
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def _misspelt(
         here = (*path, key)
         takes = known.get(key)
         if takes is None:
-            if key not in mentioned and (near := get_close_matches(key, known, n=1, cutoff=0.75)):
+            if isinstance(key, str) and key not in mentioned and (near := get_close_matches(key, known, n=1, cutoff=0.75)):
                 yield Misspelt(here, ", ".join(known), near[0])
         elif isinstance(takes, Mapping) and isinstance(value, Mapping):
             yield from _misspelt(takes, value, mentioned, here)

@@ -60,7 +60,9 @@ def _read(content: bytes, found: dict[str, dict[str, Any]]) -> Iterator[tuple[st
     except (ValueError, RecursionError) as error:
         yield "this is no TOML", str(error)[:100], f"tables of {allowed}"
         return
-    taken = {"models": models(), "engines": engines(), "instances": {one.family for one in instance_types().values()}}
+    # Of an instance type without accelerators, a row of one's own comes before the catalog's.
+    families = {one.family for one in instance_types().values() if one.accelerator}
+    taken = {"models": models(), "engines": engines(), "instances": families}
     for section, rows in sections.items():
         if section not in _SECTIONS or not isinstance(rows, dict):
             yield f"{section}: no such section", "", allowed

@@ -125,4 +125,7 @@ HTTPS: Rule = allow_to(addresses("0.0.0.0/0"), tcp=[443])
 """Egress over HTTPS to any address: the Hugging Face Hub, S3, ECR and the Kubernetes API server."""
 
 API_SERVER: Rule = allow_to(*map(addresses, PRIVATE_RANGES), tcp=[443])
-"""Egress to the Kubernetes API server, whose Service and whose interfaces in the VPC have private addresses, and to no other."""
+"""Egress to the Kubernetes API server, whose Service and whose interfaces in the VPC have private addresses.
+
+Other private addresses answer at this port, too.
+"""

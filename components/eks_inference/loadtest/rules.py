@@ -99,7 +99,7 @@ SAMPLING: Mapping[str, tuple[float, float]] = {
 )
 def sampling_is_taken(test: LoadTestFacts) -> Iterator[Judgement]:
     for key, value in test.spec.sampling.items():
-        if key not in SAMPLING:
+        if key not in SAMPLING or value is None:
             continue
         least, most = SAMPLING[key]
         numbers = int if key in ("top_k", "min_tokens") else int | float

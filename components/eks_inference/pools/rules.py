@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 
 from eks_inference.catalog import zones
+from eks_inference.faults import SpecError
 from eks_inference.nodes import DAEMON_PODS, DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB, allocatable
 from eks_inference.pools.ami_spec import ReleaseAmi
 from eks_inference.pools.efa_spec import ExistingPlacementGroup
 from eks_inference.pools.facts import PoolFacts
+from eks_inference.pools.plan import pool_zones
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
 from eks_inference.quantity import amount, cpu_millis
 from eks_inference.rules import Judgement, not_judged, rule
@@ -186,9 +188,12 @@ def types_have_efa(pool: PoolFacts) -> Iterator[Judgement]:
 )
 def reservation_in_one_zone(pool: PoolFacts) -> Iterator[Judgement]:
     if isinstance(pool.spec, ManagedPoolSpec) and pool.spec.capacity_reservation_id is not None:
-        found = pool.spec.zone_ids or pool.network_zone_ids
+        try:
+            found = pool_zones(pool.spec, pool.network_zone_ids, pool.region)
+        except SpecError:  # POO001 reports zones outside the network
+            return
         yield Judgement(
-            holds=len(found) == 1,
+            holds=len(found) < 2,
             path=pool.at("zone_ids"),
             working=(f"reservation: {pool.spec.capacity_reservation_id}; zones of the pool: {', '.join(found) or 'unknown'}",),
             message="nodes of other zones than that of the reservation do not start, or are no part of it",

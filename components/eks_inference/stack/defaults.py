@@ -282,19 +282,24 @@ class _Filling:
             )
             self.stack = {**self.stack, key: made}
             self.resolved.append(Resolved((key, "routes"), routes, "every server, where no endpoint is named"))
-        alone: dict[str, str] = {}
+        alone: dict[tuple[str, bool], str] = {}
         for name, one in endpoints.items():
-            servers_of = one.servers if isinstance(one, ModelEndpointSpec) else at(one, ("servers",), ())
-            if len(names := _texts(servers_of)) == 1:
-                alone.setdefault(names[0], name)
+            of = one.inputs() if isinstance(one, ModelEndpointSpec) else one
+            if len(names := _texts(at(of, ("servers",), ()))) == 1:
+                alone.setdefault((names[0], at(of, ("keys",), True) is False), name)
         balanced = {"behind_load_balancer": True} if key == "gateway" else {}
         for target in routes or endpoints:
-            name = alone.get(target) or (_before(target) if target in servers else target)
+            if target in endpoints:
+                name = target
+            else:
+                # Where the load balancer asks people, nobody has a key; elsewhere everybody needs one.
+                made = _before(target) if target in servers else target
+                name = alone.get((target, _login(at(routes, (target,), {}))), made)
             if name not in endpoints and target in servers:
-                wanted = {"servers": [target], **balanced, **_for_route(routes[target], servers[target], name)}
+                wanted = {"servers": [target], **balanced, **_for_route(at(routes, (target,), {}), servers[target], name)}
                 why = f"{key} has a route to {target}, and of a server an endpoint leads out what asks for a key"
                 self._put(("endpoints", name), wanted, why)
-            elif balanced and "behind_load_balancer" not in at(endpoints, (name,)) and isinstance(endpoints.get(name), Mapping):
+            elif balanced and isinstance(own := endpoints.get(name), Mapping) and "behind_load_balancer" not in own:
                 self._put(("endpoints", name, "behind_load_balancer"), True, "the gateway has a route to it")
 
 
@@ -303,9 +308,13 @@ def _before(server: str) -> str:
     return shortened(_NAME, f"{server}-endpoint")
 
 
+def _login(route: Any) -> bool:
+    return (route.login if isinstance(route, RouteSpec) else at(route, ("login",), False)) is True
+
+
 def _for_route(route: Any, server: Any, name: str) -> dict[str, Any]:
     """What the endpoint of this name takes from its only server and from its route."""
-    if (route.login if isinstance(route, RouteSpec) else at(route, ("login",), False)) is True:
+    if _login(route):
         # The load balancer asks people, who have no key; nobody else gets in.
         return {"keys": False, "client_namespaces": {NAMESPACE_LABEL: name}}
     clients = server.client_namespaces if isinstance(server, ServerSpec) else at(server, ("client_namespaces",), {})

@@ -232,8 +232,13 @@ class StackSpec(SharedSettings):
         return routes(front, tuple(self.endpoints)) if front else ()
 
     def leading_to(self, target: str) -> str | None:
-        """Returns the name of the endpoint of a route: the target, or the one that leads to this server alone."""
-        alone = (name for name, endpoint in self.endpoints.items() if endpoint.servers == (target,))
+        """Returns the name of the endpoint of a route: the target, or the one that leads to this server alone.
+
+        Where the load balancer asks people who they are, that is one without keys; elsewhere it is one with keys.
+        """
+        routes = self.gateway.routes if self.gateway else {}
+        keys = not (target in routes and routes[target].login)
+        alone = (name for name, one in self.endpoints.items() if one.servers == (target,) and one.keys == keys)
         return target if target in self.endpoints else next(alone, None)
 
     def scaled_by(self, kind: Literal["keda", "hpa"]) -> bool:

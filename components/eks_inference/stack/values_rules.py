@@ -4,9 +4,11 @@ The values that a stack relies on are refused where the chart gets them (``merge
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from eks_inference.catalog import chart_values, versions
+from eks_inference.late import is_output
 from eks_inference.loadtest.rules import SAMPLING
 from eks_inference.quantity import cpu_millis
 from eks_inference.rules import Judgement, Path, not_judged, rule
@@ -54,7 +56,8 @@ def others_words(stack: StackFacts) -> Iterator[Judgement]:
         chart = CHARTS.get(where, "")
         for start, held in _at(inputs, where):
             for found in chart_values.misspelt(chart, held) if chart else ():
-                yield _misspelt(found, chart, held, start)
+                if not is_output(_value_at(held, found.path)):
+                    yield _misspelt(found, chart, held, start)
             judged = chart_values.judged(chart)
             for path, value in _leaves(held):
                 dotted = ".".join(map(str, path))
@@ -73,16 +76,13 @@ def others_words(stack: StackFacts) -> Iterator[Judgement]:
 
 
 def _misspelt(found: chart_values.Misspelt, chart: str, values: Mapping[str, Any], start: Path) -> Judgement:
-    *above, key = found.path
-    inner: Any = values
-    for name in above:
-        inner = inner[name]
+    key = found.path[-1]
     return Judgement(
         holds=False,
         path=(*start, *found.path),
         working=(f"{chart} {versions.chart(chart).version}",),
         message=f"the chart {chart} has {f'no value {key!r}' if found.nearest else 'another type of value'} here",
-        given=key if found.nearest else repr(inner[key]),
+        given=key if found.nearest else repr(_value_at(values, found.path)),
         allowed=found.allowed,
         fix=f"did you mean '{found.nearest}'? A chart ignores a key that it does not know" if found.nearest else "",
     )
@@ -108,5 +108,15 @@ def _leaves(held: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         yield path, held
 
 
+def _value_at(values: Any, path: Path) -> Any:
+    for key in path:
+        values = values[key]
+    return values
+
+
 def _within(value: Any, most: str | None) -> bool:
-    return most is None or (isinstance(value, str | int) and cpu_millis(str(value)) <= cpu_millis(most))
+    if most is None:
+        return True
+    with suppress(ValueError):
+        return not isinstance(value, bool) and cpu_millis(str(value)) <= cpu_millis(most)
+    return False

@@ -80,28 +80,35 @@ def pods_fit_a_node(facts: GraphFacts) -> Iterator[Judgement]:
     "the scheduler does (placing/provisioning.py)",
 )
 def all_pods_find_room(facts: GraphFacts) -> Iterator[Judgement]:
-    if not facts.placed_pods:
+    if not facts.placed_pods or any(None in group.sizes for group in facts.node_groups):
         return
     # Without the pods of Jobs: many end before the server whose devices they use starts.
     placing = Placing(facts.graph)
-    fewest = placing.at("initial")
-    waiting = Counter(pod.template for pod in fewest.unplaced or placing.at("most").unplaced)
+    fewest, most = placing.at("initial"), placing.at("most")
     nodes = Counter(f"{node.instance.name} of pool {node.pool}" for node in fewest.nodes)
     has = ", ".join(f"{many} x {what}" for what, many in sorted(nodes.items()))
-    # K8S002 and K8S003 tell of pods that no node takes even alone.
-    told = {pod: left for pod, left in waiting.items() if any(_alone_on(facts, pod, shape) for shape in facts.shapes)}
-    if not told:
+    # Groups may grow from their desired size, so what finds room at the most is let go. K8S002 and K8S003 tell of pods that no
+    # node takes even alone; what may be on nodes of types that the catalog lacks is not judged.
+    waiting = Counter(pod.template for pod in most.unplaced)
+    told = {
+        pod: left
+        for pod, left in waiting.items()
+        if any(_alone_on(facts, pod, shape) for shape in facts.shapes)
+        and not any(shape.instance is None and not obstacles(pod.spec, shape) for shape in facts.shapes)
+    }
+    if not waiting and not most.uncounted:
         pods = sum(len(node.pods) for node in fewest.nodes)
         yield Judgement(True, (), (f"{pods} pods on {has}",), resource=facts.placed_pods[0].urn)
     for pod, left in told.items():
+        at_once = sum(one.template is pod for one in fewest.unplaced)
         yield Judgement(
             holds=False,
             path=(),
-            working=(f"{left} pods of {pod.title} are left, with {has}",),
-            message=f"there is no room for {counted(left, 'pod')} of {pod.title}"
-            + ("" if fewest.unplaced else " once autoscalers have started the most"),
+            working=(f"{at_once or left} pods of {pod.title} are left, with {has}",),
+            message=f"there is no room for {counted(at_once or left, 'pod')} of {pod.title}"
+            + ("" if at_once else " once autoscalers have started the most"),
             given=", ".join(f"{name} {_shown(name, amount)}" for name, amount in pod.requests.items()),
-            severity="error" if fewest.unplaced else "warning",
+            severity="error" if at_once else "warning",
             resource=pod.urn,
         )
 

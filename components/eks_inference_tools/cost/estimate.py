@@ -121,7 +121,7 @@ def _charges(graph: Graph) -> tuple[Sequence[Charge | ByUse | Uncounted], tuple[
     for part in parts(graph):
         placing = Placing(part.graph)
         placements = [placing.at(scale) for scale in SCALES]
-        idle += unused(placements[1:])
+        idle += unused([placing.at(scale, ending=True) for scale in SCALES[1:]])
         charges = (
             *node_charges(part.graph, placements),
             *claimed_volumes(part.graph, placing.workloads),

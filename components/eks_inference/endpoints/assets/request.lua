@@ -132,7 +132,9 @@ local function beginning(values)
     local message = sub(value, at, (behind or 0) - 1)
     if find(message, '"role"%s*:%s*"user"') then
       -- Clients mark the last message, which is another one in each turn. An image begins as others do.
-      return (sub(message, 1, 2048):gsub('%s*,?%s*"cache_control"%s*:%s*%b{}', ""))
+      -- Patterns begin with a character that is no blank: from each of many blanks, one that begins with `%s*` would look on.
+      local seen = sub(message, 1, 2048):gsub(',%s*"cache_control"%s*:%s*%b{}', "")
+      return (seen:gsub('"cache_control"%s*:%s*%b{}%s*,?', ""))
     end
     if not behind or byte(value, behind) ~= byte(",") then
       break
@@ -149,7 +151,8 @@ function envoy_on_request(request)
   end
   local body = setmetatable({ text = "", at = 1, bytes = 0, chunks = request:bodyChunks() }, Body)
   local values = body:values() or {}
-  local model, prefix = named(values.model), beginning(values)
+  local model = named(values.model)
+  local prefix = model and beginning(values)
   local metadata = request:streamInfo():dynamicMetadata()
   if model then
     metadata:set("openai", "model", model)
