@@ -85,8 +85,9 @@ async def lose_nothing_and_leak_nothing(requests: int, **engine: Any) -> None:
         assert sum(tally.seen.values()) == requests, tally.seen
         assert set(tally.seen) <= {"200", "400", "503", "left"}, tally.seen
         assert tally.seen["200"] > requests * 0.8, tally.seen
-        assert tally.seen["400"] > requests // 25, tally.seen
-        assert tally.seen["503"] > requests // 25, tally.seen
+        # Which request a refusal before decode meets, nothing promises: one that decode would refuse, or one whose client leaves.
+        assert {"400", "503"} <= set(tally.seen), tally.seen
+        assert tally.seen["400"] + tally.seen["503"] > requests // 20, tally.seen
         assert tally.seen["left"], tally.seen
         assert not await servers.kept(3 * lease_s), "blocks are kept"
         assert sum(engine.expired for engine in servers.prefill) >= tally.seen["503"]
