@@ -230,11 +230,11 @@ def listed(kind: str) -> dict[str, JsonValue]:
 
 ZoneId = Annotated[
     str,
-    Field(
-        pattern=r"^[a-z]{3,5}\d-az[1-7]$",
-        description="Id of an availability zone, e.g. usw2-az4; not us-west-2a.",
-        json_schema_extra=listed("Zone"),
+    Form(
+        r"[a-z]{3,5}\d-az[1-7]",
+        "the id of an availability zone, such as usw2-az4, as `aws ec2 describe-availability-zones` tells",
     ),
+    Field(description="Id of an availability zone, e.g. usw2-az4; not us-west-2a.", json_schema_extra=listed("Zone")),
 ]
 """An id means the same zone in every account; a name such as us-west-2a does not."""
 

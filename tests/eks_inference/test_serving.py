@@ -176,7 +176,7 @@ def test_workers_follow_their_placement_and_the_head_its_own() -> None:
 
 
 def test_a_placement_of_another_instance_type_is_refused() -> None:
-    with pytest.raises(ProgramError, match=r"another instance type; given: inf2\.48xlarge; allowed: inf2\.8xlarge"):
+    with pytest.raises(ProgramError, match=r"placed elsewhere; given: inf2\.8xlarge; allowed: inf2\.48xlarge"):
         served(on=workers_on("inf2.48xlarge"))
 
 

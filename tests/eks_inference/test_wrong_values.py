@@ -25,6 +25,7 @@ from eks_inference import (
     SpecError,
     StackSettings,
     StackSpec,
+    Subnet,
     TritonClient,
     TritonServerSpec,
     VllmServerSpec,
@@ -259,6 +260,14 @@ def test_a_wrong_field_of_a_handle_is_a_fault_of_that_field(handle: Any):
     for what in ("an object", "a number"):
         faults = refused(lambda what=what: handle(**dict.fromkeys(every, WRONG[what])))
         assert {fault.path for fault in faults} == {(name,) for name in every}
+
+
+def test_a_zone_has_its_id_everywhere():
+    """A name such as us-west-2a is another zone in each account, and no rule about zones knows it."""
+    assert refused(lambda: Subnet("us-west-2a", "subnet-1"))[0].path == ("zone_id",)
+    (fault,) = refused(lambda: ExistingPool("gpu", {"a": "b"}, ["g5.xlarge"], zone_ids=["usw2-az1", "us-west-2b"]))
+    assert fault.path == ("zone_ids", 1)
+    assert "'us-west-2b' is not the id of an availability zone, such as usw2-az4" in fault.message
 
 
 def test_a_text_is_no_list_of_texts():
