@@ -97,7 +97,8 @@ class Repository:
         return "" if done.returncode else done.stdout.strip()
 
     def _git(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        command = ["git", "-C", str(self.root), *arguments]
+        # Hooks of the clone (husky, git-lfs) are for the work in it; filters stay, because they decode what programs read.
+        command = ["git", "-C", str(self.root), "-c", f"core.hooksPath={os.devnull}", "-c", "core.fsmonitor=false", *arguments]
         # A session of its own keeps Ctrl-C from git, which this process still needs for its cleanup.
         try:
             return subprocess.run(
