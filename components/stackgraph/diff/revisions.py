@@ -110,8 +110,10 @@ class Repository:
 
 def repository(folder: Path) -> Repository:
     """The repository around a folder. Raises ``ProblemsFound`` if there is none."""
-    root = Repository(folder)._output("rev-parse", "--show-toplevel")
-    if not root:
+    done = Repository(folder)._git("rev-parse", "--show-toplevel")
+    if done.returncode:
+        # Its words differ: none, or one of somebody else that git does not trust.
+        reason = (done.stderr.strip().splitlines() or ["not a git repository"])[0].removeprefix("fatal: ")
         hint = "compare two saved graphs instead: BASE.json HEAD.json"
-        raise ProblemsFound([Problem("not a git repository", file=str(folder), hint=hint)])
-    return Repository(Path(root).resolve())
+        raise ProblemsFound([Problem(reason, file=str(folder), hint=hint)])
+    return Repository(Path(done.stdout.strip()).resolve())
