@@ -262,6 +262,17 @@ def test_a_wrong_field_of_a_handle_is_a_fault_of_that_field(handle: Any):
         assert {fault.path for fault in faults} == {(name,) for name in every}
 
 
+@pytest.mark.parametrize("number", [10**400, 1e308, -(2**63)])
+def test_a_number_that_no_machine_counts_with_is_a_fault(number):
+    (fault,) = refused(lambda: ManagedPoolSpec.model_validate({"instance_types": ["m5.large"], "size": number}))
+    assert (fault.path, fault.message) == (("size",), "this number is too large")
+
+
+@pytest.mark.parametrize("text", [None, 3, b"\xff", "[" * 100_000])
+def test_what_is_no_json_is_a_fault(text: Any):
+    assert "is no JSON" in refused(lambda: NetworkSpec.model_validate_json(text))[0].message
+
+
 def test_a_zone_has_its_id_everywhere():
     """A name such as us-west-2a is another zone in each account, and no rule about zones knows it."""
     assert refused(lambda: Subnet("us-west-2a", "subnet-1"))[0].path == ("zone_id",)
