@@ -245,6 +245,11 @@ def listed(kind: str) -> dict[str, JsonValue]:
     return {LISTED: kind}
 
 
+def follows(schema: dict[str, Any]) -> None:
+    """Of a key that follows from others where it is absent: the schema has no default for it."""
+    del schema["default"]
+
+
 ZoneId = Annotated[
     str,
     Form(

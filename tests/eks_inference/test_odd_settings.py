@@ -129,6 +129,7 @@ SMOKE: dict[str, Any] = yaml.safe_load((ROOT / "stacks/Pulumi.smoke-gpu.yaml").r
         ("servers.qwen3.extra_env", {"VLLM_HOST_IP": "1.2.3.4"}, "not judged: VLLM_HOST_IP of servers.qwen3.extra_env"),
         ("cluster.addon_configuration", {"vpc-cni": {"envs": {}}}, "not judged: vpc-cni.envs"),
         ("cluster.addon_versions", {"vpc-cni": "v0.0.1-eksbuild.1"}, "not judged: vpc-cni of cluster.addon_versions"),
+        ("pools.k", {"kind": "karpenter", "instance_types": ["m5.large"], "consolidation_policy": "Balanced"}, ""),
         ("pools.gpu.kubelet", {"evictionHard": {"imagefs.available": "15%"}}, ""),
         ("pools.gpu.kubelet", {"evictionHard": {"imagefs.available": "90%"}}, "CAP002"),
         ("pools.gpu.kubelet", {"kubeReserved": {"ephemeral-storage": "225Gi"}}, "225 GiB that the kubelet keeps"),

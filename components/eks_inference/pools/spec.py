@@ -321,7 +321,7 @@ class KarpenterPoolSpec(_PoolBase):
     )
     cpu_limit: Cpu | None = Field(default="1000", description="Limit for all vCPUs of the pool; null: no limit.")
     memory_limit: Memory | None = Field(default=None, description="Limit for all memory of the pool.")
-    consolidation_policy: Literal["WhenEmpty", "WhenEmptyOrUnderutilized"] = Field(
+    consolidation_policy: Literal["WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced"] = Field(
         default="WhenEmpty",
         description="Which nodes Karpenter removes. WhenEmpty never moves a model server, which takes long to load.",
     )
