@@ -14,10 +14,12 @@ from eks_inference.catalog.quantization import Quantization, quantization
 from eks_inference.faults import SpecError
 from eks_inference.rules import Judgement
 from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.rules.scaling import metrics_are_collected
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
 from vectors.gpu import gpu_server
+from vectors.scaling import scaling
 from vectors.serving import trn2
 
 
@@ -149,3 +151,10 @@ def test_a_stack_with_an_odd_setting(path: str, value: Any, expected: str) -> No
     else:
         told = "\n".join([*map(str, verdict.faults), *(one.summary for one in verdict.not_judged)])
     assert expected in told if expected else not told
+
+
+@pytest.mark.parametrize(("flags", "holds"), [((), True), (("--disable-log-stats",), False), (("--no-disable-log-stats",), True)])
+def test_an_autoscaler_needs_an_engine_that_tells(flags: tuple[str, ...], holds: bool) -> None:
+    facts = scaling()
+    (found,) = metrics_are_collected.judge(replace(facts, server=replace(facts.server, arguments=flags)))
+    assert found.holds is holds
