@@ -292,7 +292,7 @@ def test_idle_workers_outlive_a_lull() -> None:
         ({"replicas": {"min": 4}}, "min 4 is more than max 3"),
         ({"engine": "neuron-2.29"}, r"nearest: neuron-2\.26-vllm-0\.9"),
         ({"engine": "neuron-2.26-vllm-0.9"}, "ray_version: no Ray release is known to go with engine"),
-        ({"model": {"id": "Meta-Llama-3-8B-Instruct"}}, "has a wrong form"),
+        ({"model": {"id": "Meta-Llama-3-8B-Instruct"}}, "is not a repository of the Hugging Face Hub"),
         ({"extra_args": {"--dtype": "float16"}}, "has a wrong form"),
         ({"block_size": 4096}, "unknown key"),
     ],
