@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial, wraps
 from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
+    ClassVar,
     ForwardRef,
     Literal,
     Protocol,
@@ -26,9 +27,11 @@ from weakref import WeakKeyDictionary
 
 import pulumi
 from pulumi.runtime import get_root_resource
+from pydantic import TypeAdapter, ValidationError
 
 from eks_inference.faults import Fault, SpecError, did_you_mean
 from eks_inference.placement import Placement
+from eks_inference.rules import Rule, refuse
 from eks_inference.spec import Spec, one_of
 from eks_inference.wiring import Home, home_of, joined, strangers
 
@@ -42,6 +45,8 @@ class Component(pulumi.ComponentResource):
 
     home: Home
     """The cluster, network and region of its arguments."""
+    judges_parts: ClassVar[bool] = False
+    """Whether it told what rules say of the components inside it."""
 
     def __new__(cls, *given: Any, **named: Any) -> Self:
         arguments = _compared(cls.__init__, given, named)
@@ -66,6 +71,13 @@ class Component(pulumi.ComponentResource):
             hint = "give one of them another name, or build each in a program of its own: Pulumi's URN holds no names of parents"
             raise SpecError([Fault((), message, given=name, hint=hint)])
         ours[name, self._lineage] = self
+
+    def _judge(self, name: str, rules: Iterable[Rule[Any]], subject: object, silenced: Mapping[str, str]) -> None:
+        """Raises ``SpecError`` with every error of the rules, and warns of the rest."""
+        told = refuse(rules, subject, silenced)
+        if not any(getattr(one, "judges_parts", False) for one in self._lineage):
+            for text in told:
+                pulumi.log.warn(f"{name}: {text}")
 
     if not TYPE_CHECKING:  # type checkers read the constructor itself
 
@@ -200,6 +212,9 @@ def _type_faults(path: tuple[str | int, ...], value: Any, expected: Any) -> Iter
         for key, one, inner in _inside(value, expected):
             yield from _type_faults((*path, key), one, inner)
         return
+    if get_origin(expected) is Annotated and (fault := _form_fault(value, expected)):
+        yield Fault(path, fault)
+        return
     members = _members(expected)
     specs = [one for one in members if isinstance(one, type) and issubclass(one, Spec)]
     hint = ""
@@ -239,7 +254,7 @@ def _fits(value: Any, expected: Any) -> bool:
     if isinstance(expected, ForwardRef):  # in pulumi.Input
         return isinstance(value, pulumi.Output)
     if origin is Annotated:
-        return _fits(value, arguments[0])
+        return _fits(value, arguments[0]) and not _form_fault(value, expected)
     if origin is Literal:
         return value in arguments
     if _is_protocol(expected):
@@ -254,6 +269,15 @@ def _fits(value: Any, expected: Any) -> bool:
     if expected is float:
         return isinstance(value, int | float)
     return isinstance(value, expected) if isinstance(expected, type) else True
+
+
+def _form_fault(value: Any, expected: Any) -> str:
+    """What pydantic says of a text in the form that an annotation asks for. Empty: nothing."""
+    try:
+        TypeAdapter(expected).validate_python(value)
+    except ValidationError as error:
+        return error.errors()[0]["msg"].removeprefix("Value error, ") if isinstance(value, str) else ""
+    return ""
 
 
 def _inside(value: Any, expected: Any) -> Iterator[tuple[str | int, Any, Any]]:

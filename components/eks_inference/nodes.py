@@ -95,6 +95,13 @@ def pod_size(
     }
 
 
+def kept_disk_gib(gib: float, kubelet: Mapping[str, Any]) -> float:
+    """Returns what a disk of this size keeps from images and pods by these settings: reservations and a threshold."""
+    reserved = sum(_kept(kubelet, section, "ephemeral-storage", 1 / 2**30, 0) for section in ("kubeReserved", "systemReserved"))
+    free = (_kept(kubelet, "evictionHard", f"{one}.available", 1 / 2**30, 0, whole=gib) for one in ("nodefs", "imagefs"))
+    return reserved + max(free)
+
+
 def _kept(settings: Mapping[str, Any], section: str, key: str, unit: float, default: float, *, whole: float = 0) -> float:
     given = settings.get(section)
     value = given.get(key) if isinstance(given, Mapping) else None

@@ -62,6 +62,8 @@ class InferencePlatform(Component):
     are the outputs of a stack: names, and the commands to run next.
     """
 
+    judges_parts = True
+
     def __init__(
         self,
         spec: Given[StackSpec],

@@ -12,7 +12,8 @@ where it does not apply, and ``not_judged`` where it applies but lacks a fact: a
 ``stack/facts.py`` finds the subjects of a stack; component constructors judge their own.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -51,6 +52,12 @@ class NotJudged:
         """One line."""
         found = f"{format_path(self.path)}: not judged: {', '.join(self.what)} of {self.of}: {self.why}"
         return f"{found} ({self.fix})" if self.fix else found
+
+    @classmethod
+    def read(cls, text: str) -> "NotJudged | None":
+        """What a component told in one line. None: the line tells something else."""
+        found = re.fullmatch("(.*?): not judged: (.*?) of (.*?): (.*)", text, re.DOTALL)
+        return cls((found[1],), (found[2],), found[3], found[4], "") if found else None
 
 
 @dataclass(frozen=True)
@@ -180,18 +187,21 @@ def left_open(judgements: Iterable[Judgement]) -> tuple[NotJudged, ...]:
     return tuple(NotJudged(path, tuple(dict.fromkeys(what)), of, why, fix) for (path, of, why, fix), what in found.items())
 
 
-def findings(rules: Iterable[Rule[Any]], subject: object, silenced: Mapping[str, str]) -> Iterator[Finding]:
-    """Yields the rules that a subject breaks. ``silenced`` maps rule ids to reasons."""
-    for one, judgement in judged(rules, [subject]):
-        if not judgement.holds:
-            yield Finding(one, judgement, silenced.get(one.id, ""))
+def findings(rules: Iterable[Rule[Any]], subject: object, silenced: Mapping[str, str]) -> tuple[Finding, ...]:
+    """Returns the rules that a subject breaks. ``silenced`` maps rule ids to reasons."""
+    return Verdict(tuple(rules), judged(rules, [subject]), silenced).findings
 
 
-def refuse(rules: Iterable[Rule[Any]], subject: object, silenced: Mapping[str, str]) -> None:
-    """Raises ``SpecError`` with every error the rules find in a subject; for constructors of components."""
-    faults = [finding.fault for finding in findings(rules, subject, silenced) if finding.stops]
-    if faults:
-        raise SpecError(faults)
+def refuse(rules: Iterable[Rule[Any]], subject: object, silenced: Mapping[str, str]) -> list[str]:
+    """Raises ``SpecError`` with every error the rules find in a subject; for constructors of components.
+
+    Returns their warnings, and what they do not judge, each on one line.
+    """
+    rules = tuple(rules)
+    verdict = Verdict(rules, judged(rules, [subject]), silenced)
+    if verdict.faults:
+        raise SpecError(verdict.faults)
+    return [each.summary for each in (*(one for one in verdict.findings if not one.reason), *verdict.not_judged)]
 
 
 @cache

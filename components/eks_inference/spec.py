@@ -7,7 +7,7 @@ a deployment enter a component through a handle (``ExistingVpc``, ``ExistingClus
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, cast, dataclass_transform
@@ -91,6 +91,8 @@ class Spec(_Model):
 
         The local variable cls tells readers of a traceback what was made.
         """
+        if faults := list(_too_large(data)):
+            raise SpecError(faults)
         with faults_of(cls, data):
             return validate(data)
 
@@ -107,7 +109,7 @@ class Spec(_Model):
     def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
         try:
             data = json.loads(json_data)
-        except (ValueError, RecursionError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise SpecError([Fault((), f"is no JSON: {error}", allowed="a mapping, or its JSON")]) from None
         validate = super().model_validate_json
         # Not as Python, where a strict validation takes no list for a tuple.
@@ -125,6 +127,21 @@ class Spec(_Model):
     def inputs(self) -> dict[str, Any]:
         """Returns the spec as inputs of a component: a preview shows what changes in it."""
         return _as_inputs(self.model_dump(exclude_none=True))
+
+
+_LARGEST = 2**63 - 1
+
+
+def _too_large(data: Any) -> Iterator[Fault]:
+    """Yields a fault for each number that no machine counts with; arithmetic on it would overflow."""
+    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), data)]
+    while waiting:
+        path, here = waiting.pop()
+        if isinstance(here, Mapping | list | tuple):
+            inside = here.items() if isinstance(here, Mapping) else enumerate(here)
+            waiting += [((*path, key), one) for key, one in inside]
+        elif isinstance(here, int | float) and abs(here) > _LARGEST:
+            yield Fault(path, "this number is too large", given=f"{here!r:.40}", allowed=f"at most {_LARGEST}")
 
 
 @cache
@@ -228,13 +245,18 @@ def listed(kind: str) -> dict[str, JsonValue]:
     return {LISTED: kind}
 
 
+def follows(schema: dict[str, Any]) -> None:
+    """Of a key that follows from others where it is absent: the schema has no default for it."""
+    del schema["default"]
+
+
 ZoneId = Annotated[
     str,
-    Field(
-        pattern=r"^[a-z]{3,5}\d-az[1-7]$",
-        description="Id of an availability zone, e.g. usw2-az4; not us-west-2a.",
-        json_schema_extra=listed("Zone"),
+    Form(
+        r"[a-z]{3,5}\d-az[1-7]",
+        "the id of an availability zone, such as usw2-az4, as `aws ec2 describe-availability-zones` tells",
     ),
+    Field(description="Id of an availability zone, e.g. usw2-az4; not us-west-2a.", json_schema_extra=listed("Zone")),
 ]
 """An id means the same zone in every account; a name such as us-west-2a does not."""
 

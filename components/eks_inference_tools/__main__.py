@@ -1,7 +1,16 @@
-"""``python -m eks_inference_tools``: the command, for environments without its script."""
+"""The command: its console script, and ``python -m eks_inference_tools`` for environments without it."""
 
 import sys
 
-from eks_inference_tools.cli import main
+from eks_inference_tools.interrupts import ending_at_once
 
-sys.exit(main())
+
+def main() -> int:
+    """Runs the command. Ctrl-C during the imports ends it like later."""
+    with ending_at_once():
+        from eks_inference_tools.cli import main as command
+    return command()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

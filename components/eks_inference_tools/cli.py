@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from eks_inference_tools import COMMAND
-from eks_inference_tools.interrupts import EXIT_CODE
+from eks_inference_tools.interrupts import EXIT_CODE, ending_at_once
 
 if TYPE_CHECKING:
     from eks_inference_tools.commands import Command
@@ -42,7 +42,7 @@ exit codes of every command:
   2    the input cannot be used: an option, a stack file, a stack that a rule
        refuses, a program that fails, a cluster that cannot be read, an account
        without what a stack needs (doctor)
-  130  ended by Ctrl-C
+  130  ended by Ctrl-C; 128 + N by signal N, such as a crash of the program
 """
 
 
@@ -76,8 +76,14 @@ def _run(given: Sequence[str]) -> int:
     if not given:
         parser().print_help()
         return 0
-    options = _parser_for(given[0] if given else "").parse_args(given)
-    from stackgraph.problems import ProblemsFound
+    try:
+        os.getcwd()
+    except OSError:
+        print("error: the working directory no longer exists: change to another", file=sys.stderr)
+        return 2
+    with ending_at_once():
+        options = _parser_for(given[0] if given else "").parse_args(given)
+        from stackgraph.problems import ProblemsFound
 
     try:
         return options.run(options)

@@ -1,5 +1,6 @@
 """Loads one stack of a Pulumi project and records its program. Every command that examines a stack starts here."""
 
+import faulthandler
 import gc
 import os
 import sys
@@ -94,6 +95,8 @@ class StackProgram:
             with ending_at_once(), garbage_collection_off(), lazy_sdks():
                 from stackgraph.recorder.recording import record
 
+                # Where a crash of the program ends the process, Python still tells the line.
+                faulthandler.enable(2, all_threads=False)
                 with Progress() as progress, stdout_kept():
                     graph = record(
                         self.project.main,

@@ -204,7 +204,7 @@ def test_a_single_zone_is_refused():
     ("keys", "complaint"),
     [
         ({"zone_ids": ["usw2-az1", "usw2-az2"], "zones": 2}, "not both"),
-        ({"zone_ids": ["us-west-2a", "us-west-2b"]}, "has a wrong form"),
+        ({"zone_ids": ["us-west-2a", "us-west-2b"]}, "is not the id of an availability zone"),
         ({"zone_ids": ["usw2-az1", "usw2-az1"]}, "more than once: usw2-az1"),
         ({"public_subnets": False}, "set public_subnets, or nat to 'none'"),
         ({"endpoints": ["ecr"]}, "needs 's3'"),

@@ -1,17 +1,25 @@
 """Settings that nobody would choose and a file may have: each rule says something, or nothing, and none ends with a traceback."""
 
+import copy
 import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 
+from conftest import ROOT
 from eks_inference.catalog.models import model
 from eks_inference.catalog.quantization import Quantization, quantization
+from eks_inference.faults import SpecError
 from eks_inference.rules import Judgement
 from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.rules.scaling import metrics_are_collected
 from eks_inference.serving.rules.servers import server_rules
+from eks_inference.stack.check import check_spec
+from eks_inference.stack.reading import parse_stack
 from vectors.gpu import gpu_server
+from vectors.scaling import scaling
 from vectors.serving import trn2
 
 
@@ -105,3 +113,48 @@ def test_what_the_arithmetic_leaves_out_is_told() -> None:
     assert unjudged(gpu_server(extra_args={"enable-eplb": True}), "GPU001")
     assert unjudged(trn2(extra_args={"data-parallel-size": 64}), "NEU008")
     assert not unjudged(gpu_server(extra_args={"data-parallel-size": 2}), "GPU001")
+
+
+SMOKE: dict[str, Any] = yaml.safe_load((ROOT / "stacks/Pulumi.smoke-gpu.yaml").read_text())["config"]["eks-inference:stack"]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("pools.gpu.extra_labels", {"acme.io/team": "ml"}, ""),
+        ("pools.gpu.extra_labels", {"a..b/x": "y"}, "a..b/x"),
+        ("pools.core.extra_taints", [{"key": "a", "value": "b", "effect": "PreferNoSchedule"}], ""),
+        ("pools.core.extra_taints", [{"key": "a", "value": "b", "effect": "NoSchedule"}], "taints that keep pods away"),
+        ("servers.qwen3.model.id", "é/ü", "a repository of the Hugging Face Hub"),
+        ("servers.qwen3.model.id", f"a/{'b' * 97}", "a repository of the Hugging Face Hub"),
+        ("servers.qwen3.extra_env", {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}, ""),
+        ("servers.qwen3.extra_env", {"VLLM_HOST_IP": "1.2.3.4"}, "not judged: VLLM_HOST_IP of servers.qwen3.extra_env"),
+        ("cluster.addon_configuration", {"vpc-cni": {"envs": {}}}, "not judged: vpc-cni.envs"),
+        ("cluster.addon_versions", {"vpc-cni": "v0.0.1-eksbuild.1"}, "not judged: vpc-cni of cluster.addon_versions"),
+        ("pools.k", {"kind": "karpenter", "instance_types": ["m5.large"], "consolidation_policy": "Balanced"}, ""),
+        ("pools.gpu.kubelet", {"evictionHard": {"imagefs.available": "15%"}}, ""),
+        ("pools.gpu.kubelet", {"evictionHard": {"imagefs.available": "90%"}}, "CAP002"),
+        ("pools.gpu.kubelet", {"kubeReserved": {"ephemeral-storage": "225Gi"}}, "225 GiB that the kubelet keeps"),
+    ],
+)
+def test_a_stack_with_an_odd_setting(path: str, value: Any, expected: str) -> None:
+    stack = copy.deepcopy(SMOKE)
+    *above, last = path.split(".")
+    place = stack
+    for key in above:
+        place = place.setdefault(key, {})
+    place[last] = value
+    try:
+        verdict = check_spec(parse_stack(json.dumps(stack)), "us-west-2")
+    except SpecError as error:
+        told = str(error)
+    else:
+        told = "\n".join([*map(str, verdict.faults), *(one.summary for one in verdict.not_judged)])
+    assert expected in told if expected else not told
+
+
+@pytest.mark.parametrize(("flags", "holds"), [((), True), (("--disable-log-stats",), False), (("--no-disable-log-stats",), True)])
+def test_an_autoscaler_needs_an_engine_that_tells(flags: tuple[str, ...], holds: bool) -> None:
+    facts = scaling()
+    (found,) = metrics_are_collected.judge(replace(facts, server=replace(facts.server, arguments=flags)))
+    assert found.holds is holds

@@ -25,6 +25,7 @@ from eks_inference import (
     SpecError,
     StackSettings,
     StackSpec,
+    Subnet,
     TritonClient,
     TritonServerSpec,
     VllmServerSpec,
@@ -259,6 +260,25 @@ def test_a_wrong_field_of_a_handle_is_a_fault_of_that_field(handle: Any):
     for what in ("an object", "a number"):
         faults = refused(lambda what=what: handle(**dict.fromkeys(every, WRONG[what])))
         assert {fault.path for fault in faults} == {(name,) for name in every}
+
+
+@pytest.mark.parametrize("number", [10**400, 1e308, -(2**63)])
+def test_a_number_that_no_machine_counts_with_is_a_fault(number):
+    (fault,) = refused(lambda: ManagedPoolSpec.model_validate({"instance_types": ["m5.large"], "size": number}))
+    assert (fault.path, fault.message) == (("size",), "this number is too large")
+
+
+@pytest.mark.parametrize("text", [None, 3, b"\xff", "[" * 100_000])
+def test_what_is_no_json_is_a_fault(text: Any):
+    assert "is no JSON" in refused(lambda: NetworkSpec.model_validate_json(text))[0].message
+
+
+def test_a_zone_has_its_id_everywhere():
+    """A name such as us-west-2a is another zone in each account, and no rule about zones knows it."""
+    assert refused(lambda: Subnet("us-west-2a", "subnet-1"))[0].path == ("zone_id",)
+    (fault,) = refused(lambda: ExistingPool("gpu", {"a": "b"}, ["g5.xlarge"], zone_ids=["usw2-az1", "us-west-2b"]))
+    assert fault.path == ("zone_ids", 1)
+    assert "'us-west-2b' is not the id of an availability zone, such as usw2-az4" in fault.message
 
 
 def test_a_text_is_no_list_of_texts():

@@ -108,6 +108,12 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repo:
     found.stack("one", "team-a", "first", "second")
     found.stack("two", "team-a", "first")
     found.commit("base")
+    # Hooks, as husky and git-lfs install them, are for the work in a clone.
+    found.git("config", "core.hooksPath", "hooks")
+    found.write("hooks/post-checkout", f"#!/bin/sh\ntouch {tmp_path}/hook-ran\n")
+    (root / "hooks" / "post-checkout").chmod(0o755)
+    found.git("add", "hooks")
+    found.git("commit", "-q", "--amend", "--no-edit")
     monkeypatch.chdir(root)
     return found
 
@@ -149,6 +155,7 @@ def test_two_revisions_stack_by_stack(repo, in_processes, capsys, tmp_path):
     assert "<h1>" in outputs["html"].read_text()
     assert list((tmp_path / "tmp").iterdir()) == []
     assert repo.git("worktree", "list").count("\n") == 0
+    assert not (tmp_path / "hook-ran").exists()
 
 
 def test_exit_codes_for_gates(repo, capsys):

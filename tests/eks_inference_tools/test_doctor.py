@@ -19,6 +19,7 @@ from eks_inference_tools.doctor import account as accounts
 from eks_inference_tools.doctor import text
 from eks_inference_tools.doctor.examine import examine, needed_policy, regions_of
 from eks_inference_tools.doctor.findings import Finding, Findings
+from eks_inference_tools.doctor.given import _for_disks
 from eks_inference_tools.doctor.images import reference
 from eks_inference_tools.doctor.prices import price_file
 from eks_inference_tools.doctor.questions import call, operations
@@ -476,6 +477,20 @@ def test_what_is_given_is_judged_by_account_region_and_state():
     assert said(findings, "is PENDING_VALIDATION").verdict == "error"
     assert said(findings, "existing-admin is of another account than 999999999999").verdict == "unknown"
     assert said(findings, "bucket models-of-ours is in eu-west-1").verdict == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("policy", "grants", "verdict", "said_"),
+    [
+        ('{"Statement": [{"Principal": {"AWS": "arn:aws:iam::1:role/x/AWSServiceRoleForAutoScaling"}}]}', [], "ok", "names"),
+        ("{}", [{"GranteePrincipal": "arn:aws:iam::1:role/x/AWSServiceRoleForAutoScaling"}], "ok", "names"),
+        ('{"Statement": [{"Principal": {"AWS": "*"}, "Condition": {}}]}', [], "unknown", "every principal on conditions"),
+        ('{"Statement": [{"Principal": {"AWS": "arn:aws:iam::1:root"}}]}', [], "warning", "no managed node starts"),
+    ],
+)
+def test_auto_scaling_may_use_the_key_of_disks(policy: str, grants: list[dict[str, str]], verdict: str, said_: str) -> None:
+    (found,) = _for_disks({"Policy": policy}, {"Grants": grants}, "arn:aws:kms:us-west-2:1:key/a")
+    assert (found.verdict, said_ in found.text) == (verdict, True)
 
 
 # -- images ----------------------------------------------------------------------------------------------------------------------

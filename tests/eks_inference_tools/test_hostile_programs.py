@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,7 @@ FAILING = {
     "pulumi.export('a', {'b': [1, float('nan')]})": "output.a.b.1 is nan, a number that the engine cannot store",
     "CustomResource('c', 'a/v1', 'K', spec={'a': float('-inf')})": "c.spec.a is -inf, a number",
     "raise BaseException('why')": "BaseException: why",
+    "pulumi.export('a', pulumi.Output.from_input(asyncio.get_event_loop().create_future()))": "nothing resolves any more",
     "raise GeneratorExit('why')": "GeneratorExit: why",
     "raise asyncio.CancelledError('why')": "CancelledError: why",
     "raise type('Mine', (KeyboardInterrupt,), {})('why')": "Mine: why",
@@ -82,6 +84,35 @@ def test_what_a_program_raises_is_an_error_of_the_program(program, said, project
     assert captured.err.startswith("error: ")
     assert captured.err.count("\nerror:") == 0
     assert captured.err.replace("\n", "").isprintable()
+
+
+def test_a_program_that_still_waits_for_something_is_waited_for(project, capsys):
+    (project / "__main__.py").write_text(
+        IMPORTS + "async def later():\n    await asyncio.sleep(2.5)\n    return 'in the end'\npulumi.export('a', later())"
+    )
+    assert main(["preview", "dev", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["outputs"] == {"a": "in the end"}
+
+
+@pytest.mark.thorough
+def test_a_crash_of_a_program_tells_its_line(project):
+    (project / "__main__.py").write_text("import ctypes\nctypes.string_at(0)\n")
+    done = run("preview dev")
+    assert done.returncode in (-signal.SIGSEGV, 128 + signal.SIGSEGV)
+    assert "Segmentation fault" in done.stderr
+    assert f'"{project}/__main__.py", line 2' in done.stderr
+
+
+def test_a_folder_that_is_gone_and_a_link_to_itself_are_told(project, monkeypatch, capsys):
+    (project / "Pulumi.dev.yaml").unlink()
+    (project / "Pulumi.dev.yaml").symlink_to("Pulumi.dev.yaml")
+    assert main(["preview", "dev"]) == 2
+    assert "Pulumi.dev.yaml: cannot be read: Too many levels" in capsys.readouterr().err
+    (gone := project / "gone").mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert main(["preview"]) == 2
+    assert "the working directory no longer exists" in capsys.readouterr().err
 
 
 @pytest.mark.thorough

@@ -145,3 +145,24 @@ with ending_at_once(), process_kept():
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr.strip()) == (EXIT_CODE, "", "ended by Ctrl-C")
+
+
+AT_AN_IMPORT = """
+import os, signal, sys
+
+class At:
+    def find_spec(self, name, *_):
+        if name == os.environ["AT"]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, At())
+"""
+
+
+@pytest.mark.parametrize("module", ["argparse", "eks_inference_tools.commands.list", "eks_inference.catalog.models"])
+def test_ctrl_c_during_an_import_ends_the_command_with_its_words(module: str, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(AT_AN_IMPORT)
+    command = [sys.executable, "-m", "eks_inference_tools", "list", "models"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "AT": module}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (EXIT_CODE, "", "ended by Ctrl-C")

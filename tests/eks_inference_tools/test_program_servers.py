@@ -63,3 +63,38 @@ def test_servers_beside_a_platform_are_not_judged(tmp_path, also, is_judged):
 def test_warnings_of_a_program_are_told(tmp_path, capsys):
     _, said = check(capsys, platform_program(tmp_path, also="pulumi.log.warn('the key of 2025 is still in use')\n"))
     assert "note: the program warns: the key of 2025 is still in use" in said
+
+
+ON_AN_EXISTING_CLUSTER = """from eks_inference import ExistingCluster, ExistingPool, NvidiaDevicePlugin, StackSettings, VllmServer
+cluster = ExistingCluster.from_aws("theirs", version="1.35", settings=StackSettings(region="us-west-2"), addons={addons})
+gpu = ExistingPool("gpu", {{"team": "ml"}}, ["g6.xlarge"]).placement()
+{plugin}
+spec = {{"engine": "cuda-vllm-0.30", "tensor_parallel": 1, "max_num_seqs": 2, "max_model_len": 8192, "pool": "{pool}",
+         "model": {{"id": "{model}", "kind": "s3", "uri": "s3://our-weights/model/v1"}}, "instance_type": "g6.xlarge"}}
+VllmServer("chat", spec, cluster=cluster, placement=gpu)
+"""
+PLUGIN = "NvidiaDevicePlugin('nvidia', {}, cluster=cluster)"
+AGENT = ["eks-pod-identity-agent"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "code", "said"),
+    [
+        ({}, 0, "dev: can run: 0 errors"),
+        ({"addons": None}, 2, "not judged: the add-on of theirs eks-pod-identity-agent: "),
+        ({"addons": ["coredns"]}, 2, "needs eks-pod-identity-agent"),
+        ({"plugin": ""}, 2, "not judged: the device plugin of nvidia.com/gpu: "),
+        ({"model": "Acme/Unheard-of"}, 2, "not judged: chat: model.id: length, memory, heads, architecture of Acme/Unheard-of"),
+        ({"pool": "gpus"}, 2, "VllmServer 'chat': pool: the server is placed elsewhere"),
+    ],
+)
+def test_a_server_on_an_existing_cluster_judges_itself(tmp_path, capsys, changed, code, said):
+    keys = {"addons": AGENT, "plugin": PLUGIN, "pool": "gpu", "model": "Qwen/Qwen3-8B", **changed}
+    folder = platform_program(tmp_path)
+    (folder / "__main__.py").write_text(ON_AN_EXISTING_CLUSTER.format(**keys))
+    (folder / "answers.yaml").write_text(
+        "- function: aws:eks/getCluster:getCluster\n"
+        "  result: {endpoint: 'https://x', vpcConfig: {clusterSecurityGroupId: sg-1}, certificateAuthorities: [{data: YQ==}]}\n"
+    )
+    assert main(["check", "--strict", "--program", str(folder), "--answers", str(folder / "answers.yaml")]) == code
+    assert said in " ".join(capsys.readouterr()).replace("\n    ", " ")

@@ -138,6 +138,8 @@ def well(**quotas: float) -> StubAccount:
                 "User": _principal(asked["UserName"], "user") | {"UserName": asked["UserName"], "UserId": "A" * 20}
             },
             "iam.ListAccountAliases": lambda asked, region: {"AccountAliases": ["sandbox"]},
+            "kms.GetKeyPolicy": lambda asked, region: {"Policy": '{"Statement": "…/AWSServiceRoleForAutoScaling"}'},
+            "kms.ListGrants": lambda asked, region: {"Grants": []},
             "kms.DescribeKey": lambda asked, region: {"KeyMetadata": {"KeyId": "a", "Enabled": True, "KeyState": "Enabled"}},
             "logs.DescribeLogGroups": lambda asked, region: {"logGroups": []},
             "pricing.GetProducts": _products,

@@ -32,7 +32,10 @@ class Quota(Row):
         return bool(self.families) or self.of_general
 
     def counts(self, instance: InstanceType) -> bool:
-        return instance.family in self.families if instance.accelerator else self.of_general
+        # The title lists the first letters of families: one of your own may count towards another quota.
+        letters = self.title.partition("(")[2].partition(")")[0].split(", ")
+        standard = self.of_general and instance.family[:1].upper() in letters
+        return instance.family in self.families if instance.accelerator else standard
 
 
 def quota_of(type_: str, capacity: str) -> Quota | None:

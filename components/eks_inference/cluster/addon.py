@@ -13,15 +13,23 @@ from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.plan import Addon
 from eks_inference.faults import Fault, SpecError
 from eks_inference.outputs import rendered
+from eks_inference.rules import NotJudged
 
 POD_IDENTITY_AGENT = "eks-pod-identity-agent"
 EBS_CSI_DRIVER = "aws-ebs-csi-driver"
 
 
 def require_addon(cluster: Cluster, addon: str, why: str) -> None:
-    """Raises ``SpecError`` when an existing cluster says which add-ons it has, and this is none of them."""
-    known = getattr(cluster, "addons", None)
-    if known is not None and addon not in known:
+    """Raises ``SpecError`` when an existing cluster says which add-ons it has, and this is none of them.
+
+    Warns when it does not say which.
+    """
+    known = getattr(cluster, "addons", (addon,))
+    if known is None:
+        why = "the addons of ExistingCluster do not say whether it is there"
+        fix = f"ask `aws eks list-addons --cluster-name {cluster.name}`, and give its answer as addons"
+        pulumi.log.warn(NotJudged(("cluster", "addons"), ("the add-on",), f"{cluster.name} {addon}", why, fix).summary)
+    elif addon not in known:
         hint = f"install {addon} on {cluster.name}, and name it in the addons of ExistingCluster"
         raise SpecError([Fault(("cluster", "addons"), f"{why} needs {addon}", ", ".join(known) or "none", addon, hint)])
 

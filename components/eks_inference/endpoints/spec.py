@@ -1,22 +1,17 @@
 """The settings of an endpoint: one address for the models of several servers."""
 
 import operator
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
 from eks_inference.endpoints.proxy import Spread
 from eks_inference.images.spec import PinnedImage
 from eks_inference.pools.spec import Distinct, LabelKey, LabelValue
-from eks_inference.spec import Cpu, Memory, Namespace, ResourceName, Spec
+from eks_inference.spec import Cpu, Memory, Namespace, ResourceName, Spec, follows
 
 LONGEST_SILENCE_SECONDS = 600
 """What an endpoint allows unless it says otherwise: a long prompt on a busy server takes minutes before its first token."""
-
-
-def _follows(schema: dict[str, Any]) -> None:
-    """An absent key follows from the gateway, so the schema has no default for it."""
-    del schema["default"]
 
 
 class PickerSpec(Spec):
@@ -100,7 +95,7 @@ class ModelEndpointSpec(Spec):
     behind_load_balancer: bool = Field(
         default=False,
         exclude_if=operator.not_,
-        json_schema_extra=_follows,
+        json_schema_extra=follows,
         description="Whether a load balancer sends requests to the pods: they are then ready only once it finds them healthy, "
         "and take requests for longer when they go. Absent: true where the gateway has a route to the endpoint.",
     )

@@ -9,6 +9,7 @@ from typing import Protocol
 import pulumi
 
 from eks_inference.component import Handle
+from eks_inference.spec import ZoneId
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Subnet(Handle):
     ``cidr`` is its range of addresses, which the subnets of a gateway's load balancer need.
     """
 
-    zone_id: str
+    zone_id: ZoneId
     id: pulumi.Input[str]
     cidr: str | None = None
 

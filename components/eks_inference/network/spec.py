@@ -1,7 +1,7 @@
 """Spec of a network: addresses, zones, NAT and endpoints."""
 
 import operator
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -14,7 +14,7 @@ from eks_inference.network.plan import (
     has_room_for_load_balancers,
     vpc_range,
 )
-from eks_inference.spec import Spec, ZoneId, distinct
+from eks_inference.spec import Spec, ZoneId, distinct, follows
 
 Endpoint = Literal[
     "ec2",
@@ -47,11 +47,6 @@ class FlowLogsSpec(Spec):
         default="REJECT", description="What is logged: refused traffic, or all of it, which is much more."
     )
     retention_days: RetentionDays = Field(default=30, description="Retention of the log lines.")
-
-
-def _follows(schema: dict[str, Any]) -> None:
-    """An absent key follows from the gateway, so the schema has no default for it."""
-    del schema["default"]
 
 
 class NetworkSpec(Spec):
@@ -90,7 +85,7 @@ class NetworkSpec(Spec):
     load_balancer_subnets: bool = Field(
         default=False,
         exclude_if=operator.not_,
-        json_schema_extra=_follows,
+        json_schema_extra=follows,
         description="Subnets that hold internal load balancers and nothing else, so that NetworkPolicies can tell their "
         f"addresses from those of pods. Needs a range of /{SMALLEST_VPC_WITH_LOAD_BALANCERS} or larger. Absent: true with an "
         "internal gateway in such a range.",

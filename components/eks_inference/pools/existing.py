@@ -13,6 +13,7 @@ from eks_inference.cluster.handle import Cluster
 from eks_inference.component import Handle
 from eks_inference.faults import Fault, SpecError
 from eks_inference.placement import OfferedBy, Placement, Taint, place
+from eks_inference.spec import ZoneId
 from eks_inference.wiring import home_of
 
 
@@ -31,7 +32,7 @@ class ExistingPool(Handle):
     instance_types: Sequence[str]
     taints: Sequence[Taint] = ()
     max_nodes: int | None = None
-    zone_ids: Sequence[str] = ()
+    zone_ids: Sequence[ZoneId] = ()
     ready: Sequence[pulumi.Resource] = ()
     efa_interfaces: int = 0
     driver: str | None = None

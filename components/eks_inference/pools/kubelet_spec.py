@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from eks_inference.spec import Quantity, Spec
+from eks_inference.quantity import cpu_millis
+from eks_inference.spec import Memory, Quantity, Spec
 
 Reserved = Literal["cpu", "memory", "ephemeral-storage", "pid"]
 Signal = Literal[
@@ -100,7 +101,7 @@ class KubeletSpec(KarpenterKubeletSpec):
     )
     serializeImagePulls: bool | None = Field(default=None, description="Pull one image at a time.")
     maxParallelImagePulls: int | None = Field(default=None, ge=1, description="Images pulled at a time.")
-    containerLogMaxSize: Quantity | None = Field(default=None, description="Size at which a container's log file is rotated.")
+    containerLogMaxSize: Memory | None = Field(default=None, description="Size at which a container's log file is rotated.")
     containerLogMaxFiles: int | None = Field(default=None, ge=2, description="Log files of a container.")
     podPidsLimit: int | None = Field(default=None, ge=-1, description="Most processes of a pod, at least 100; -1: no limit.")
     cpuManagerPolicy: Literal["none", "static"] | None = Field(
@@ -118,6 +119,16 @@ class KubeletSpec(KarpenterKubeletSpec):
     def _one_way_to_pull(self) -> Self:
         if (self.maxParallelImagePulls or 1) > 1 and self.serializeImagePulls is not False:
             raise ValueError("the kubelet starts with maxParallelImagePulls above 1 only if serializeImagePulls is false")
+        return self
+
+    @model_validator(mode="after")
+    def _exclusive_cpus_leave_some(self) -> Self:
+        # What AL2023 keeps where the settings say nothing is above 0.
+        kept = [(one or {}).get("cpu") for one in (self.kubeReserved, self.systemReserved)]
+        if self.cpuManagerPolicy == "static" and kept[0] is not None and not any(cpu_millis(one) for one in kept if one):
+            raise ValueError(
+                "the kubelet starts with cpuManagerPolicy static only if kubeReserved or systemReserved has CPU above 0"
+            )
         return self
 
     @model_validator(mode="after")

@@ -18,7 +18,7 @@ from eks_inference.spec import Cpu, Form, Memory, Spec, ZoneId, distinct, listed
 
 _MOST_TAINTS = 50
 _NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
-_PREFIX = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
+_PREFIX = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 LabelKey = Annotated[str, Field(pattern=rf"^({_PREFIX}/)?{_NAME}$")]
 LabelValue = Annotated[str, Field(pattern=rf"^({_NAME})?$")]
 # Source: S3 user guide, "General purpose bucket naming rules". In a URI, a slash ends the name.
@@ -321,7 +321,7 @@ class KarpenterPoolSpec(_PoolBase):
     )
     cpu_limit: Cpu | None = Field(default="1000", description="Limit for all vCPUs of the pool; null: no limit.")
     memory_limit: Memory | None = Field(default=None, description="Limit for all memory of the pool.")
-    consolidation_policy: Literal["WhenEmpty", "WhenEmptyOrUnderutilized"] = Field(
+    consolidation_policy: Literal["WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced"] = Field(
         default="WhenEmpty",
         description="Which nodes Karpenter removes. WhenEmpty never moves a model server, which takes long to load.",
     )

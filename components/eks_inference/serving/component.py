@@ -21,7 +21,7 @@ from eks_inference.observability.handle import Expected, Metrics
 from eks_inference.observability.prometheus import VllmMetrics
 from eks_inference.outputs import carried
 from eks_inference.placement import Placement
-from eks_inference.rules import Rule, refuse
+from eks_inference.rules import Rule
 from eks_inference.serving import deployment, protection
 from eks_inference.serving.pods import termination_seconds
 from eks_inference.serving.rules.servers import server_rules
@@ -42,6 +42,22 @@ Secret = SecretRef | pulumi.Input[str] | None
 def name_faults(name: str, longest: int) -> list[Fault]:
     """Returns what is wrong with a server's name, which is also the start of its objects' names."""
     return dns_label_faults(name, "Kubernetes refuses this name", max_length=longest)
+
+
+def placement_faults(spec: ServerSpec, **placed: Placement | None) -> list[Fault]:
+    """Returns what the spec says otherwise than the placements, which have the key of their pool with ``_`` for a dot."""
+    found = ((choice, placed.get("_".join(choice.pool_path))) for choice in spec.pools())
+    keys = [
+        (path, said, there)
+        for choice, place in found
+        if place
+        for path, said, there in (
+            (choice.pool_path, choice.pool, place.pool),
+            (choice.type_path, choice.instance_type, place.instance_type.name),
+        )
+    ]
+    message = "the server is placed elsewhere"
+    return [Fault(path, message, given=said, allowed=there) for path, said, there in keys if said and said != there]
 
 
 def image_faults(spec: ServerSpec, image: pulumi.Input[str] | None) -> list[Fault]:
@@ -176,10 +192,11 @@ class ReplicatedServer(Component):
         level: Level = "restricted",
         opts: pulumi.ResourceOptions | None,
     ) -> None:
-        if faults := [*name_faults(name, deployment.MAX_NAME_LENGTH), *image_faults(spec, image)]:
+        faults = [*name_faults(name, deployment.MAX_NAME_LENGTH), *placement_faults(spec, pool=placement)]
+        if faults := [*faults, *image_faults(spec, image)]:
             raise SpecError(faults)
         for subject in subjects:
-            refuse([*server_rules(), *rules], subject, cluster.settings.silenced)
+            self._judge(name, [*server_rules(), *rules], subject, cluster.settings.silenced)
         super().__init__(type_token, name, spec.inputs(), formerly(opts, spec))
         self.namespace = spec.namespace_of(name)
         self.service_name = self.deployment_name = name

@@ -40,6 +40,8 @@ ExtraArgs = Annotated[Mapping[Argument, JsonValue], BeforeValidator(spelt_out)]
 _SERVED_NAME = Field(pattern=r"^[\w.-]+(/[\w.-]+)*$", description="Name of the model in requests.")
 
 
+# huggingface_hub, validate_repo_id; the Hub's own names are ASCII.
+_REPOSITORY = r"(?!.*(--|\.\.|\.git$))[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}"
 _PART = r"[\w.-]*[\w-][\w.-]*"
 """Part of a path that is more than dots: folders of the store have such names."""
 
@@ -125,8 +127,9 @@ class HubModel(ModelBase):
     """A model on the Hugging Face Hub. Every start downloads it."""
 
     kind: Literal["hugging_face"] = Field(default="hugging_face", description="From the Hugging Face Hub.")
-    id: str = Field(
-        pattern=rf"^{_PART}/{_PART}$",
+    id: Annotated[
+        str, Form(_REPOSITORY, "a repository of the Hugging Face Hub: OWNER/NAME, each of up to 96 of A-Z a-z 0-9 . _ -")
+    ] = Field(
         description="Repository on the Hugging Face Hub, e.g. NousResearch/Meta-Llama-3-8B-Instruct.",
         json_schema_extra=listed("Repository"),
     )

@@ -54,7 +54,7 @@ def fixed_pools_are_kept(stack: StackFacts) -> Iterator[Judgement]:
     "KAR007",
     "What a whole server needs once runs on nodes that stay.",
     severity="warning",
-    fix="move it to a managed pool, or set consolidation_policy to WhenEmpty and leave spot out of capacity_types",
+    fix="move it to a managed pool, or set consolidation_policy to WhenEmpty and expire_after to Never, and leave spot out",
     source="Karpenter documentation, Disruption; EC2 user guide, Spot Instance interruption notices; ray-project/kuberay#615: "
     "all workers stop with the head",
 )
@@ -64,11 +64,14 @@ def single_helpers_stay(stack: StackFacts) -> Iterator[Judgement]:
             pool = stack.spec.pools.get(helper.place.pool or stack.spec.core_pool)
             if helper.pods == 1 and isinstance(pool, KarpenterPoolSpec):
                 spot, moved = "spot" in pool.capacity_types, pool.replicas is None and pool.consolidation_policy != "WhenEmpty"
+                expires = pool.expire_after != "Never"
                 why = "its node ends two minutes after a notice" if spot else "Karpenter may move it at any time"
+                if expires and not (spot or moved):
+                    why = f"Karpenter replaces its node after {pool.expire_after}"
                 yield Judgement(
-                    holds=not (spot or moved),
+                    holds=not (spot or moved or expires),
                     path=("servers", name, *helper.place.pool_path),
-                    working=(f"capacity: {', '.join(pool.capacity_types)}; {pool.consolidation_policy}",),
+                    working=(f"capacity: {', '.join(pool.capacity_types)}; {pool.consolidation_policy}; {pool.expire_after}",),
                     message=f"'{name}' answers nothing while its {helper.name} starts anew: {why}",
                     given=helper.place.pool,
                 )

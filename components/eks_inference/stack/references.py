@@ -32,7 +32,7 @@ def reference_faults(spec: StackSpec) -> Iterator[Fault]:
             ("pools", spec.core_pool),
             "the core pool runs what every other part of the stack needs first",
             given=f"{core.kind} pool of {', '.join(i.name for i in core.instances()[:3])}",
-            allowed="a managed pool without taints and accelerators",
+            allowed="a managed pool without accelerators, and without taints that keep pods away",
         )
     elif isinstance(core, ManagedPoolSpec):
         if len(core.instance_types) > 1:
@@ -83,7 +83,8 @@ def reference_faults(spec: StackSpec) -> Iterator[Fault]:
 
 def _runs_controllers(pool: PoolSpec) -> bool:
     return isinstance(pool, ManagedPoolSpec) and not (
-        pool.taints or pool.extra_taints or any(one.accelerator for one in pool.instances())
+        any(one.effect != "PreferNoSchedule" for one in (*(pool.taints or ()), *pool.extra_taints))
+        or any(one.accelerator for one in pool.instances())
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from eks_inference.late import is_output
+from eks_inference.nodes import kept_disk_gib
 from eks_inference.pools.disks import has_local_disks, root_volume_gib
 from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import ManagedPoolSpec
@@ -63,13 +64,16 @@ def servers_fit_their_pool(stack: StackFacts) -> Iterator[Judgement]:
 @rule(
     "CAP002",
     "The disk of a node holds the engine's image and the model.",
-    fix="raise root_volume_gib",
+    fix="raise root_volume_gib, or lower what the kubelet keeps",
     source="weights from the catalog; image sizes inferred",
 )
 def disk_holds_image_and_model(stack: StackFacts) -> Iterator[Judgement]:
     for pool, servers in _servers_by_pool(stack).items():
         spec = stack.spec.pools[pool]
-        if has_local_disks(spec):
+        local = has_local_disks(spec)
+        disk = round(min(one.nvme_gb for one in spec.instances()) * 1e9 / 2**30) if local else root_volume_gib(spec)
+        kept = kept_disk_gib(disk, spec.kubelet.settings())
+        if local and not kept:
             continue
         for server in servers:
             if server.model is None:
@@ -80,14 +84,14 @@ def disk_holds_image_and_model(stack: StackFacts) -> Iterator[Judgement]:
             # Each pod of a node has its own copy of the model.
             pods = max(server.instance.devices // server.devices, 1)
             weights = server.model.weight_bytes() / 1024**3
-            needed = BESIDE_THE_MODEL_GIB + pods * weights
-            disk = root_volume_gib(spec)
+            needed = BESIDE_THE_MODEL_GIB + pods * weights + kept
             yield Judgement(
                 holds=needed <= disk,
-                path=("pools", pool, "root_volume_gib"),
+                path=("pools", pool, "kubelet" if kept else "root_volume_gib"),
                 working=(
                     f"{BESIDE_THE_MODEL_GIB} GiB for system and image + {pods} pods x {weights:.1f} GiB of "
-                    f"{server.model.name} = {needed:.0f} GiB; disk: {disk} GiB",
+                    f"{server.model.name}{f' + {kept:.0f} GiB that the kubelet keeps' if kept else ''} = {needed:.0f} GiB; "
+                    f"disk: {disk} GiB",
                 ),
                 message=f"image and model of '{server.path[-1]}' need {needed:.0f} GiB on each node",
                 given=str(disk),

@@ -30,7 +30,7 @@ from eks_inference.serving.kinds import KINDS, AnyServerSpec, kind_of
 from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
 from eks_inference.serving.shape import Operator
 from eks_inference.settings import SharedSettings, StackSettings
-from eks_inference.spec import MOST_ENTRIES, ResourceName, Spec
+from eks_inference.spec import MOST_ENTRIES, ResourceName, Spec, follows
 from eks_inference.stack.catalog import use_catalog
 from eks_inference.stack.prices import OwnPrice, PricedName
 from eks_inference.stack.resolved import Resolved
@@ -38,23 +38,18 @@ from eks_inference.storage.spec import EfsStoreSpec, FileSystem
 from eks_inference.validation import schema_of
 
 
-def _follows(schema: dict[str, Any]) -> None:
-    """An absent key follows from the pools, so the schema has no default for it."""
-    del schema["default"]
-
-
 class AcceleratorsSpec(Spec):
     """Cluster-wide support for accelerators."""
 
     neuron: NeuronSpec | Literal[False] | None = Field(
         default=False,
-        json_schema_extra=_follows,
+        json_schema_extra=follows,
         description="Neuron device plugin and scheduler. Absent: installed when a pool has such devices, with the scheduler "
         "where a pod takes a part of a node's. false: not installed. Pools with devices: claims need neither.",
     )
     nvidia: NvidiaSpec | Literal[False] | None = Field(
         default=False,
-        json_schema_extra=_follows,
+        json_schema_extra=follows,
         description="NVIDIA device plugin. Absent: installed when a pool has such devices. false: not installed.",
     )
 

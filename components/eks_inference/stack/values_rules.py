@@ -8,10 +8,12 @@ from contextlib import suppress
 from typing import Any
 
 from eks_inference.catalog import chart_values, versions
+from eks_inference.catalog.openings import openings
 from eks_inference.late import is_output
 from eks_inference.loadtest.rules import SAMPLING
 from eks_inference.quantity import cpu_millis
 from eks_inference.rules import Judgement, Path, not_judged, rule
+from eks_inference.serving.rules.engine_flags import PROTECTED_VARIABLES
 from eks_inference.stack.facts import StackFacts
 
 CHARTS = {
@@ -27,12 +29,25 @@ CHARTS = {
 OTHERS = {
     ("addons", "addon_configuration"): "the add-on",
     ("cluster", "addon_configuration"): "the add-on",
+    ("addons", "addon_versions"): "EKS",
+    ("cluster", "addon_versions"): "EKS",
+    ("servers", "*", "extra_env"): "the engine",
     ("observability", "cloudwatch", "configuration"): "the add-on",
     ("load_test", "guidellm"): "GuideLLM",
     ("load_test", "sampling"): "the server",
     ("servers", "*", "image", "dockerfile"): "the build",
 }
 """Who else reads what a key holds. ``*`` is any name."""
+
+_VARIABLES = frozenset(
+    {
+        *PROTECTED_VARIABLES,
+        *openings("engine"),
+        *openings("interface"),
+        *("LMCACHE_LOCAL_CPU", "LMCACHE_MAX_LOCAL_CPU_SIZE", "RUNAI_STREAMER_MEMORY_LIMIT", "VLLM_ALLOW_LONG_MAX_MODEL_LEN"),
+    }
+)
+"""Variables of engines that rules about servers read."""
 
 # The rules POO006 and LT002.
 _JUDGED_ELSEWHERE = frozenset(
@@ -65,7 +80,11 @@ def others_words(stack: StackFacts) -> Iterator[Judgement]:
                     yield Judgement(
                         holds=True, path=(*start, *path), working=(f"{dotted}: {value}; up to {judged[dotted] or 'any value'}",)
                     )
-                elif (*start, *path) not in _JUDGED_ELSEWHERE and not chart_values.relies_on(chart, path):
+                elif (
+                    (*start, *path) not in _JUDGED_ELSEWHERE
+                    and not (start[-1] == "extra_env" and dotted in _VARIABLES)
+                    and not chart_values.relies_on(chart, path)
+                ):
                     yield not_judged(
                         dotted or str(start[-1]),
                         ".".join(map(str, start)),
@@ -101,7 +120,7 @@ def _at(inputs: Mapping[str, Any], where: tuple[str, ...], start: Path = ()) -> 
 
 
 def _leaves(held: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    if isinstance(held, Mapping):
+    if isinstance(held, Mapping) and (held or not path):
         for key, value in held.items():
             yield from _leaves(value, (*path, key))
     else:

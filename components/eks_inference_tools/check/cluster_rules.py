@@ -20,6 +20,7 @@ from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
 from eks_inference_tools.reading.scalars import is_true
 from stackgraph.graph.describe import short_type
 from stackgraph.graph.document import Resource, is_read
+from stackgraph.graph.structure import Structure
 from stackgraph.graph.tokens import is_token
 from stackgraph.graph.values import at, grouped, items, table, text, texts
 from stackgraph.graph.wording import counted
@@ -37,7 +38,13 @@ _MONITOR = "eks-node-monitoring-agent"
 def agent_of_pod_identity(facts: GraphFacts) -> Iterator[Judgement]:
     found = _installed(facts, _AGENT)
     associations = facts.graph.of_type("aws:eks/podIdentityAssociation:PodIdentityAssociation")
-    if not facts.clusters and not found and associations:
+    if not facts.clusters and not found:
+        # Components of ours ask the handle of the cluster, and tell what it does not say.
+        above = Structure(facts.graph).above
+        parents = {one.urn: [facts.graph.by_urn[urn].package for urn in above(one.urn)] for one in associations}
+        associations = [one for one in associations if "eks-inference" not in parents[one.urn]]
+        if not associations:
+            return
         unknown = not_judged(
             "the agent of Pod Identity",
             text(associations[0].inputs.get("clusterName")) or "the cluster",

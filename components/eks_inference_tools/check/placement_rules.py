@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from decimal import Decimal
 
-from eks_inference.rules import Judgement, rule
+from eks_inference.rules import Judgement, not_judged, rule
 from eks_inference_tools.placing.placed import Placing
 from eks_inference_tools.reading.device_plugins import OFFERED_BY, offers, placed_by_plugin
 from eks_inference_tools.reading.graph_facts import GraphFacts
@@ -152,6 +153,13 @@ def devices_are_offered(facts: GraphFacts) -> Iterator[Judgement]:
     # Bottlerocket images contain device plugins.
     if any("BOTTLEROCKET" in group.ami_type for group in facts.node_groups):
         return
+    if not facts.clusters:
+        asked = {name: pod for pod in facts.pods for name in pod.requests if name in OFFERED_BY}
+        for name, pod in asked.items():
+            if not any(_plugins(facts, name)):
+                why = f"{pod.title} requests it, and the program makes neither the cluster nor a device plugin"
+                fix = f"ask `kubectl describe nodes`, and install one where it is missing: {', '.join(OFFERED_BY[name])}"
+                yield replace(not_judged("the device plugin", name, (), why=why, fix=fix), resource=pod.urn)
     for pod in facts.placed_pods:
         shapes = facts.shapes_for(pod)
         for name in sorted(pod.requests.keys() & OFFERED_BY.keys()) if shapes else ():

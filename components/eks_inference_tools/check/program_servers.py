@@ -1,9 +1,9 @@
-"""What stays unjudged of the servers of a program without a stack object. An ``InferencePlatform`` judges its own."""
+"""What stays unjudged of a program without a stack object: components of ours judge themselves, nobody judges other servers."""
 
 from collections.abc import Iterator
 
 from eks_inference.rules import NotJudged
-from eks_inference_tools.reading.platforms import PLATFORM, not_judged
+from eks_inference_tools.reading.platforms import not_judged
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.structure import Structure
 
@@ -25,11 +25,15 @@ _CORE_KINDS_WITH_PODS = ("List", "Pod", "PodList", "PodTemplate", "ReplicationCo
 
 
 def left_open(graph: Graph) -> Iterator[NotJudged]:
-    """Yields what the platforms of a program could not judge, and that nothing judges servers outside them."""
-    yield from not_judged(graph)
-    structure, platforms = Structure(graph), [platform.urn for platform in graph.of_type(PLATFORM)]
-    judged = {*platforms, *(resource.urn for urn in platforms for resource in structure.inside(urn))}
-    if not platforms or any(_may_run_servers(resource) and resource.urn not in judged for resource in graph.resources):
+    """Yields what components of a program could not judge, and that nothing judges servers outside them."""
+    platforms = tuple(not_judged(graph))
+    told = {one.summary for one in platforms}
+    yield from platforms
+    yield from dict.fromkeys(one for text in graph.warnings if text not in told and (one := NotJudged.read(text)))
+    structure = Structure(graph)
+    ours = [one.urn for one in graph.resources if one.package == "eks-inference" and not one.remote]
+    judged = {*ours, *(resource.urn for urn in ours for resource in structure.inside(urn))}
+    if not ours or any(_may_run_servers(resource) and resource.urn not in judged for resource in graph.resources):
         yield _BY_NO_RULE
 
 

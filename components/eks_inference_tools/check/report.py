@@ -132,7 +132,7 @@ def open_question(report: StackReport, each: NotJudged) -> Problem:
     """Something that was not judged, as a problem with its line."""
     (found,) = report.program.problems([Fault(each.path, f"{', '.join(each.what)} of {each.of}: {each.why}", hint=each.fix)])
     if not each.resource:
-        return found
+        return found if report.spec else replace(found, file="", line=0, key=format_path(each.path))
     file, _, line = _source(each.resource, report.graph).rpartition(":")
     return replace(found, file=file, line=int(line or 0), key=f"{short_name(each.resource)}: {format_path(each.path)}")
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from eks_inference.stack.rules import disks_are_decrypted
 from eks_inference_tools.doctor.findings import Finding, error, ok, unknown, warning
 from eks_inference_tools.doctor.identity import first_region, who
 from eks_inference_tools.doctor.questions import Call, Inquiry, arn, call
+from eks_inference_tools.reading.node_groups import LAUNCH_TEMPLATE_TYPE
 from stackgraph.graph.document import Graph
 from stackgraph.graph.tokens import is_token
 from stackgraph.graph.values import at, items, leaves, text, unique
@@ -52,6 +54,12 @@ def given(graph: Graph, regions: tuple[str, ...]) -> Iterator[Inquiry]:
                 yield _bucket(bucket, regions)
         elif asked := _of_arn(arn_, regions[0]):
             yield Inquiry(TOPIC, arn_.whole, (asked, who(regions[0])), partial(_exists, arn_=arn_, regions=regions))
+    of_disks = {leaf for one in graph.of_type(LAUNCH_TEMPLATE_TYPE) for leaf in leaves(one.inputs.get("blockDeviceMappings"))}
+    for key in sorted(one for one in of_disks if isinstance(one, str) and ":kms:" in one):
+        place = key.split(":")[3]
+        policy = call("kms.GetKeyPolicy", place, key, KeyId=key, PolicyName="default")
+        grants = call("kms.ListGrants", place, key, KeyId=key)
+        yield Inquiry(TOPIC, f"{key} for disks", (policy, grants), partial(_for_disks, key=key))
     for kind, id_ in sorted({(found[1], found[0]) for one in texts_ for found in _ID.finditer(one)}):
         yield _of_id(kind, id_, regions[0])
     zones = {text(one.inputs.get("zoneId")) for one in graph.resources if one.type.startswith("aws:route53/")}
@@ -119,7 +127,25 @@ def _key(answer: Mapping[str, Any], arn_: Arn) -> Iterator[Finding]:
     if at(answer, "KeyMetadata", "Enabled") is False or state not in ("", "Enabled"):
         yield error(f"{arn_.whole} is {state or 'not enabled'}", "enable it, or name another key")
     else:
-        yield ok(f"{arn_.whole} is enabled; its policy is not judged here")
+        yield ok(f"{arn_.whole} is enabled; who may use it is not judged here")
+
+
+def _for_disks(policy: Mapping[str, Any] | None, grants: Mapping[str, Any] | None, key: str) -> Iterator[Finding]:
+    """Whether Auto Scaling may use a key: EC2 Auto Scaling user guide, Required AWS KMS key policy. Conditions are not judged."""
+    if policy is None or grants is None:  # told of the key itself
+        return
+    statements = [text(policy.get("Policy")), *(text(one.get("GranteePrincipal")) for one in items(grants.get("Grants")))]
+    if any(_AUTO_SCALING in one for one in statements):
+        yield ok(f"{key} names {_AUTO_SCALING}")
+    elif re.search(r'"AWS"\s*:\s*"\*"|"Principal"\s*:\s*"\*"', statements[0]):
+        yield unknown(
+            f"{key} allows every principal on conditions, which are not judged", f"see that they let {_AUTO_SCALING} in"
+        )
+    else:
+        yield warning(f"neither policy nor grants of {key} name {_AUTO_SCALING}: no managed node starts", disks_are_decrypted.fix)
+
+
+_AUTO_SCALING = "AWSServiceRoleForAutoScaling"
 
 
 def _certificate(answer: Mapping[str, Any], arn_: Arn) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,7 +63,7 @@ def read_journal(file: Path, stack: str) -> Journal | None:
         if len(text) > _MOST_BYTES:
             raise ValueError
         found = _journal(json.loads(text))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         hint = "look at what stands with `pulumi stack`, and destroy it; then remove this file"
         raise ProblemsFound([Problem("not the journal of a flight", file=str(file), hint=hint)]) from None
     if found.stack != stack:
@@ -94,9 +95,16 @@ def _journal(given: Mapping[str, Any]) -> Journal:
 
 def _span(given: Mapping[str, Any]) -> Span:
     until = given["until"]
-    return Span(float(given["since"]), float(given["usd_per_hour"]), None if until is None else float(until))
+    return Span(_amount(given["since"]), _amount(given["usd_per_hour"]), None if until is None else _amount(until))
+
+
+def _amount(given: Any) -> float:
+    """A number. With one that is infinite or none, a cap of dollars would never be reached."""
+    if not 0 <= (found := float(given)) < math.inf:
+        raise ValueError
+    return found
 
 
 def _passed(given: Mapping[str, Any]) -> Passed:
     words: Sequence[Any] = given["words"]
-    return Passed(str(given["rung"]), str(given["outcome"]), float(given["seconds"]), tuple(map(str, words)))
+    return Passed(str(given["rung"]), str(given["outcome"]), _amount(given["seconds"]), tuple(map(str, words)))

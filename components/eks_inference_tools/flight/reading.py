@@ -62,7 +62,7 @@ def _wrong(row: Any) -> str:
 
 def _wrong_value(key: str, value: Any) -> str:
     if key in _NUMBERS:
-        good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+        good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
         return "" if good else f"{key}: must be a number of at least 0"
     if key == "started":
         return "" if isinstance(value, bool) else "started: must be true or false"

@@ -104,6 +104,8 @@ def _notes(repo: Repository, sides: Sequence[Side], stacks: Sequence[StackReport
             f"constraints.txt changes ({', '.join(names[:8])}{' …' if len(names) > 8 else ''}), but both sides ran with the "
             "packages that are installed here: what other versions of them register is not shown"
         )
+    if any(not side.here and repo.text(side.revision.commit, ".gitmodules") for side in sides):
+        yield "submodules of a revision are not checked out: a program that reads one fails"
     for stack in stacks:
         if stack.base is None:
             yield f"stack {stack.stack} is new: the base has no file for it"

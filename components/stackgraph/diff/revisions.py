@@ -97,7 +97,8 @@ class Repository:
         return "" if done.returncode else done.stdout.strip()
 
     def _git(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        command = ["git", "-C", str(self.root), *arguments]
+        # Hooks of the clone (husky, git-lfs) are for the work in it; filters stay, because they decode what programs read.
+        command = ["git", "-C", str(self.root), "-c", f"core.hooksPath={os.devnull}", "-c", "core.fsmonitor=false", *arguments]
         # A session of its own keeps Ctrl-C from git, which this process still needs for its cleanup.
         try:
             return subprocess.run(
@@ -109,8 +110,10 @@ class Repository:
 
 def repository(folder: Path) -> Repository:
     """The repository around a folder. Raises ``ProblemsFound`` if there is none."""
-    root = Repository(folder)._output("rev-parse", "--show-toplevel")
-    if not root:
+    done = Repository(folder)._git("rev-parse", "--show-toplevel")
+    if done.returncode:
+        # Its words differ: none, or one of somebody else that git does not trust.
+        reason = (done.stderr.strip().splitlines() or ["not a git repository"])[0].removeprefix("fatal: ")
         hint = "compare two saved graphs instead: BASE.json HEAD.json"
-        raise ProblemsFound([Problem("not a git repository", file=str(folder), hint=hint)])
-    return Repository(Path(root).resolve())
+        raise ProblemsFound([Problem(reason, file=str(folder), hint=hint)])
+    return Repository(Path(done.stdout.strip()).resolve())

@@ -78,7 +78,7 @@ class Project:
         """
         for suffix in ("yaml", "yml"):
             path = self.stack_dir / f"Pulumi.{stack}.{suffix}"
-            if os.path.isfile(path):
+            if os.path.lexists(path):
                 return read_document(path, self.root)
         stacks = self.stacks()
         path = self.stack_dir / f"Pulumi.{stack}.yaml"

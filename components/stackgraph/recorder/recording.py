@@ -9,6 +9,7 @@ import logging
 import os
 import runpy
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -133,7 +134,21 @@ async def _settled(program: Callable[[], Any]) -> None:
             if any(output.cancelled() or output.exception() for output in done):
                 return
 
-    await pulumi.runtime.run_in_stack(run)
+    threads = threading.active_count()
+    running = asyncio.ensure_future(pulumi.runtime.run_in_stack(run))
+    while not (await asyncio.wait([running], timeout=_IDLE_S))[0]:
+        if _is_idle() and threading.active_count() <= threads:
+            raise pulumi.RunError("the program waits for an Output that nothing resolves any more")
+    await running
+
+
+_IDLE_S = 2
+
+
+def _is_idle() -> bool:
+    """Whether the event loop has no step, timer, socket or child process left, by which something could happen."""
+    loop: Any = asyncio.get_running_loop()
+    return not (loop._ready or loop._scheduled or len(loop._selector.get_map()) > 1)
 
 
 @contextlib.contextmanager

@@ -12,9 +12,11 @@ from eks_inference_tools.cli import main
 from eks_inference_tools.commands import first_flight
 from eks_inference_tools.flight import course as courses
 from eks_inference_tools.flight import eyes, pilots, workspace
+from eks_inference_tools.flight.journal import read_journal
 from fake_automation import FakeAutomation, FakeClock, FakeEyes, FakeFinding, Killed, Trouble
 from flights import WELL, course
 from golden import assert_golden
+from stackgraph.problems import ProblemsFound
 
 CAPS = ("--cap-usd", "5", "--cap-minutes", "300")
 
@@ -146,6 +148,20 @@ def test_what_makes_no_sense_is_refused(cli: Cli, arguments: tuple[str, ...], to
     assert code == 2
     assert told in cli.err
     assert cli.automation.updates == 0
+
+
+@pytest.mark.parametrize("number", ["1" + "0" * 400, "NaN", "Infinity", "-1", "null"])
+def test_a_journal_whose_money_is_no_amount_is_refused(tmp_path, number: str) -> None:
+    """No cap would ever be reached with it."""
+    spans = '[{"since": 1.0, "usd_per_hour": 2.5, "until": null}]'
+    journal = (
+        '{"schema": 1, "stack": "s", "backend": "", "phase": "down", "reached": null, "at": null, "passed": [], "rows": [], '
+    )
+    (file := tmp_path / "journal.json").write_text(f'{journal}"spans": {spans}}}')
+    assert read_journal(file, "s")
+    file.write_text(f'{journal}"spans": {spans.replace("2.5", number)}}}')
+    with pytest.raises(ProblemsFound, match="not the journal of a flight"):
+        read_journal(file, "s")
 
 
 @pytest.mark.thorough

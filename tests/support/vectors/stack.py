@@ -68,9 +68,9 @@ def on_one_numa_node() -> dict[str, Any]:
     return {**NODE, "kubelet": {"topologyManagerPolicy": "single-numa-node"}}
 
 
-def head_on(policy: str) -> StackFacts:
+def head_on(policy: str, expires: str = "Never") -> StackFacts:
     """Returns a server under Ray whose head is on nodes of Karpenter."""
-    pool = {"kind": "karpenter", "instance_types": ["m5.2xlarge"], "consolidation_policy": policy}
+    pool = {"kind": "karpenter", "instance_types": ["m5.2xlarge"], "consolidation_policy": policy, "expire_after": expires}
     neuron = {"kind": "managed", "instance_types": ["inf2.8xlarge"], "size": 1}
     server = {
         "kind": "ray_serve_vllm",
@@ -163,7 +163,7 @@ VECTORS = {
         "no node of pool 'k' would ever start",
     ),
     "KAR007": Vector(
-        lambda: head_on("WhenEmpty"), lambda: head_on("WhenEmptyOrUnderutilized"), "Karpenter may move it at any time"
+        lambda: head_on("WhenEmpty"), lambda: head_on("WhenEmpty", "720h"), "Karpenter replaces its node after 720h"
     ),
     "POO014": Vector(
         lambda: stack(on_one_numa_node(), devices=4), lambda: stack(on_one_numa_node(), devices=12), "is ever admitted"

@@ -18,7 +18,7 @@ from eks_inference.observability.handle import Expected, Metrics
 from eks_inference.observability.prometheus import RouterMetrics, VllmMetrics
 from eks_inference.outputs import carried
 from eks_inference.placement import Placement
-from eks_inference.rules import Rule, refuse
+from eks_inference.rules import Rule
 from eks_inference.serving import component
 from eks_inference.serving.component import Secret
 from eks_inference.serving.disaggregated import front, jobs, parts, rules, workloads
@@ -72,7 +72,8 @@ class DisaggregatedPair(Component):
         hugging_face_token: Secret = None,
     ) -> None:
         spec = DisaggregatedPairSpec.of(spec)
-        faults = component.name_faults(name, workloads.MAX_NAME_LENGTH)
+        pools = {"pool": placement, "compile_pool": compile_placement, "router_pool": router_placement}
+        faults = [*component.name_faults(name, workloads.MAX_NAME_LENGTH), *component.placement_faults(spec, **pools)]
         if spec.instances == 2 and controller is None:
             hint = "pass a LeaderWorkerSetController as controller="
             message = "two instances are a LeaderWorkerSet, and nothing turns one into pods"
@@ -80,9 +81,9 @@ class DisaggregatedPair(Component):
         if faults:
             raise SpecError(faults)
         settings = cluster.settings
-        refuse(_PAIR_RULES, disaggregated_facts(spec, placement), settings.silenced)
+        self._judge(name, _PAIR_RULES, disaggregated_facts(spec, placement), settings.silenced)
         for pod in serving_facts(spec, placement, scheduler=False):
-            refuse(server_rules(), pod, settings.silenced)
+            self._judge(name, server_rules(), pod, settings.silenced)
         super().__init__(
             "eks-inference:index:DisaggregatedPair",
             name,

@@ -22,7 +22,7 @@ from eks_inference.observability.handle import Expected, Metrics
 from eks_inference.observability.prometheus import RouterMetrics, VllmMetrics
 from eks_inference.outputs import carried
 from eks_inference.placement import Placement
-from eks_inference.rules import Rule, refuse
+from eks_inference.rules import Rule
 from eks_inference.serving import component, deployment
 from eks_inference.serving.component import REPORT_SECONDS, Secret
 from eks_inference.serving.prefill_decode import operation_rules, plan, router, rules
@@ -89,13 +89,15 @@ class PrefillDecodeServers(Component):
         api_key: Secret = None,
     ) -> None:
         spec = PrefillDecodeSpec.of(spec)
-        if faults := component.name_faults(name, plan.MAX_NAME_LENGTH):
+        pools = {"prefill_pool": prefill_placement, "decode_pool": decode_placement, "router_pool": router_placement}
+        faults = [*component.name_faults(name, plan.MAX_NAME_LENGTH), *component.placement_faults(spec, **pools)]
+        if faults:
             raise SpecError(faults)
         group = plan.group(name, spec, {"prefill": prefill_placement, "decode": decode_placement})
         found = group_facts(group, scheduler=scheduler is not None)
         for one in found.roles:
-            refuse(server_rules(), one.server, cluster.settings.silenced)
-        refuse(_GROUP_RULES, found, cluster.settings.silenced)
+            self._judge(name, server_rules(), one.server, cluster.settings.silenced)
+        self._judge(name, _GROUP_RULES, found, cluster.settings.silenced)
         super().__init__("eks-inference:index:PrefillDecodeServers", name, spec.inputs(), component.formerly(opts, spec))
         self._name, self._spec, self._cluster = name, spec, cluster
         self.namespace = spec.namespace_of(name)

@@ -11,12 +11,11 @@ from eks_inference.accelerators.neuron.handle import DeviceScheduler
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
 from eks_inference.component import Component
-from eks_inference.faults import Fault, SpecError
+from eks_inference.faults import SpecError
 from eks_inference.observability.handle import Expected, Metrics
 from eks_inference.observability.prometheus import ServerMetrics
 from eks_inference.outputs import carried
 from eks_inference.placement import Placement
-from eks_inference.rules import refuse
 from eks_inference.serving import component
 from eks_inference.serving.component import REPORT_SECONDS, Secret
 from eks_inference.serving.flag_values import other_names
@@ -78,9 +77,12 @@ class RayServeVllm(Component):
         api_key: Secret = None,
     ) -> None:
         spec = RayServeVllmSpec.of(spec)
-        if faults := _faults(name, spec, worker, image):
+        placed = component.placement_faults(spec, worker_pool=worker, head_pool=head)
+        faults = [*component.name_faults(name, plan.MAX_NAME_LENGTH), *component.image_faults(spec, image), *placed]
+        if faults:
             raise SpecError(faults)
-        refuse(server_rules(), serving_facts(spec, worker, scheduler=scheduler is not None), cluster.settings.silenced)
+        facts = serving_facts(spec, worker, scheduler=scheduler is not None)
+        self._judge(name, server_rules(), facts, cluster.settings.silenced)
         super().__init__(
             "eks-inference:index:RayServeVllm",
             name,
@@ -173,11 +175,3 @@ class RayServeVllm(Component):
     def scraped_by(self, name: str, metrics: Metrics, opts: pulumi.ResourceOptions) -> ServerMetrics:
         """Makes Prometheus scrape the server."""
         return ServerMetrics(name, server=self, metrics=metrics, opts=opts)
-
-
-def _faults(name: str, spec: RayServeVllmSpec, worker: Placement, image: pulumi.Input[str] | None) -> list[Fault]:
-    faults = [*component.name_faults(name, plan.MAX_NAME_LENGTH), *component.image_faults(spec, image)]
-    if worker.instance_type.name != spec.worker.instance_type:
-        message = "the workers are placed on another instance type"
-        faults.append(Fault(("worker", "instance_type"), message, worker.instance_type.name, spec.worker.instance_type))
-    return faults

@@ -7,6 +7,7 @@ from eks_inference.rules import Judgement, rule
 from eks_inference.scaling.plan import RATE_WINDOW_SECONDS, SCRAPES_IN_A_WINDOW
 from eks_inference.scaling.spec import HpaSpec, KedaSpec
 from eks_inference.serving.facts import ScalingFacts, ServingFacts
+from eks_inference.serving.flags import switched
 
 
 @rule(
@@ -16,11 +17,15 @@ from eks_inference.serving.facts import ScalingFacts, ServingFacts
     source="an autoscaler without its metric never scales (Kubernetes documentation, HorizontalPodAutoscaler)",
 )
 def metrics_are_collected(scaling: ScalingFacts) -> Iterator[Judgement]:
+    silent = switched(scaling.server.arguments, "disable-log-stats", False)
     yield Judgement(
-        holds=scaling.metrics,
+        holds=scaling.metrics and not silent,
         path=scaling.path,
-        working=(f"Prometheus in the stack: {'yes' if scaling.metrics else 'no'}",),
-        message="nothing in this stack collects what the autoscaler reads",
+        working=(f"Prometheus in the stack: {'yes' if scaling.metrics else 'no'}; metrics of vLLM: {'off' if silent else 'on'}",),
+        message="disable-log-stats turns off what the autoscaler reads"
+        if silent
+        else "nothing in this stack collects what the autoscaler reads",
+        fix="leave disable-log-stats out" if silent else "",
     )
 
 
