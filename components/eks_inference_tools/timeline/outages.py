@@ -14,10 +14,11 @@ from typing import Any
 from eks_inference.catalog.times import PASSES, Typical
 from eks_inference.serving.storage_plan import CACHE_VARIABLE
 from eks_inference_tools.reading.autoscalers import autoscalers
-from eks_inference_tools.reading.dangers import rolled
 from eks_inference_tools.reading.kuberay import serve_applications, serve_deployments
 from eks_inference_tools.reading.objects import group_kind, name_of, namespace_of
+from eks_inference_tools.reading.rolls import rolled
 from eks_inference_tools.reading.scalars import whole
+from eks_inference_tools.timeline.beside import Room
 from eks_inference_tools.timeline.planner import Step
 from eks_inference_tools.timeline.pods import PodStart, phases
 from eks_inference_tools.timeline.steps import create_time
@@ -26,7 +27,7 @@ from eks_inference_tools.timeline.wording import spread, total
 from stackgraph.diff.domain import Danger, Weight
 from stackgraph.diff.graphs import ResourceChange, StackDiff
 from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import at, items, leaves, table, text
+from stackgraph.graph.values import at, items, leaves, table, text, unique
 from stackgraph.state.steps import deletes_first
 
 _KEPT = re.compile(rf"\$[({{]{CACHE_VARIABLE}[)}}]/[^\s\"]+")
@@ -37,41 +38,92 @@ _ACTOR = ("name", "ray_actor_options", "placement_group_bundles", "placement_gro
 """What of an application, and of its deployments, Serve changes only by a restart of replicas."""
 
 
-def outages(diff: StackDiff, before: Timeline, after: Timeline) -> Iterator[Danger]:
-    """Yields the servers whose last pod ends before its successor starts: until that answers, nothing does."""
-    one_by_one = rolled(diff)
+def outages(diff: StackDiff, before: Timeline, after: Timeline, room: Room) -> Iterator[Danger]:
+    """Yields the servers that are gone, and those whose last pod ends before its successor answers.
+
+    ``room`` says what avoids it.
+    """
+    yield from _gone(diff, before, after)
+    rolls = rolled(diff)
     for urn, name in after.servers.items():
         change, start = diff.by_urn[urn], after.starts[urn]
         if change.before is None or change.after is None:
             continue
-        pool = diff.by_urn.get(start.pool)
-        nodes = pool.resource.name if pool else ""
+        pool, roll = diff.by_urn.get(start.pool), rolls.get(start.pool)
+        nodes, more, way = name_of(pool.resource) if pool else "", "", ""
+        pods = _pods(after.graph, change.after)
+        end = "its only pod ends" if pods == 1 else "its pods end"
         if change.kind == "replace" and deletes_first(change):
-            why = f"it is deleted before its successor exists ({', '.join(change.because[:3])})"
+            group = [r for r in after.graph.resources if r.urn in after.servers and r.parent == change.after.parent]
+            end, way = f"{end} ({', '.join(change.because[:3])})", room(group, "`rollout: second_group`")
         elif pool and pool.kind == "replace":
-            why = f"its nodes are replaced ({nodes})"
-        elif change.kind == "update" and _restarts(change) and _stops(after.graph, change.after):
-            why = "its pods end before their successors start"
-        elif start.pool in one_by_one and _pods(after.graph, change.after) == 1:
-            why = f"its node is replaced ({nodes})"
+            end += f" with the nodes of {nodes}"
+            more = f"; for good where AWS has no {start.instance_type or 'such node'} then" if deletes_first(pool) else ""
+        elif change.kind == "update" and _restarts(change) and _at_once(change.after, pods) >= pods:
+            way = room([change.after], _way(change.after))
+        elif roll and not roll.blocked and pods == 1 and (roll.forced or not _is_left_alone(change.after)):
+            end, way = f"{end} with its node of {nodes}", room([change.after], "a second replica on a node of its own")
         else:
             continue
         old = before.starts.get(change.before.urn)
-        fresh = pool is not None and (pool.kind == "replace" or start.pool in one_by_one)
+        fresh = pool is not None and (pool.kind == "replace" or roll is not None)
         stays = old is not None and not fresh and (old.pool, old.instance_type) == (start.pool, start.instance_type)
         again = _again(start, old if stays else None, change)
+        if roll and pool and pool.kind != "replace":
+            again = replace(again, new_node="" if roll.successor_first else nodes)
         made = [create_time(pool.resource)] if pool and pool.kind == "replace" and not start.new_node else []
-        yield Danger("server-stopped", f"{name} answers nothing for {_time(again, made)}: {why}", urn, Weight.REPLACED)
+        when, seconds = _time(again, made)
+        done = _listing([done for one in phases(again) for words, done in _DONE.items() if words in one.title])
+        has = f"its successor has {done}" if pods == 1 else f"their successors have {done}"
+        what = f"{name} answers nothing for {when}: {end} before {has}{more}"
+        yield Danger("server-stopped", what, urn, Weight.REPLACED, name, ("outage",), seconds, way)
 
 
-def _time(start: PodStart, before: Sequence[Typical | None]) -> str:
-    """How long a start takes, after what has to be made before."""
+_DONE = {"a node": "got a node", "pulls": "pulled its image", "download": "downloaded", "compile": "compiled", " loads": "loaded"}
+
+
+def _way(resource: Resource) -> str:
+    """How a second one could run beside the first while that is updated."""
+    endpoint, kind = "a second server behind an endpoint", group_kind(resource)[1]
+    if kind == "RayService":
+        return f"`upgrade: new_cluster` or {endpoint}"
+    if kind != "Deployment" or text(at(resource.inputs, "spec", "strategy", "type")) == "Recreate":
+        return endpoint
+    return f"`surge: 1`, a second replica or {endpoint}"
+
+
+def _listing(words: Sequence[str]) -> str:
+    *most, last = unique(words) or ("started",)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _gone(diff: StackDiff, before: Timeline, after: Timeline) -> Iterator[Danger]:
+    fresh = {urn: name for urn, name in after.servers.items() if diff.by_urn[urn].kind == "create"}
+    left = {change.before.urn for change in diff.changes if change.before and change.after}
+    for urn, name in before.servers.items():
+        if urn in left or name in after.servers.values():
+            continue
+        model = before.starts[urn].model_name or "its model"
+        same = [new for one, new in fresh.items() if after.starts[one].model_name == before.starts[urn].model_name]
+        new = f"; {same[0]} is another server with the same model" if same else ""
+        way = f"`renamed_from: {name}` makes {same[0]} replace it in order, and keep its cache and store" if same else ""
+        what = f"{name} is removed: nothing of this name serves {model} any more{new}"
+        yield Danger("server-gone", what, urn, Weight.REPLACED, name, ("outage",), avoid=way)
+
+
+def _is_left_alone(resource: Resource) -> bool:
+    """Whether Karpenter leaves a pod's node alone (Karpenter, "Disruption", pod-level controls)."""
+    return text(at(resource.inputs, "spec", "template", "metadata", "annotations", "karpenter.sh/do-not-disrupt")) == "true"
+
+
+def _time(start: PodStart, before: Sequence[Typical | None]) -> tuple[str, int]:
+    """How long a start takes, after what has to be made before, in words and in seconds (p50)."""
     times = [*before, *(one.time for one in phases(start))]
     low, p50, high = (sum(one.at(which) for one in times if one) for which in PASSES)
     end = End("", "", p50, low, high, tuple(Step(str(place), "", "", None) for place, one in enumerate(times) if one is None))
     if not p50:
-        return "a cold start, which has no typical time"
-    return f"{total(end)}{'' if low == high else f' ({spread(end)})'}, by typical times"
+        return "a cold start, which has no typical time", 0
+    return f"{total(end)} ({'' if low == high else f'{spread(end)}, '}by typical times)", round(p50)
 
 
 def _again(start: PodStart, old: PodStart | None, change: ResourceChange) -> PodStart:
@@ -87,10 +139,6 @@ def _again(start: PodStart, old: PodStart | None, change: ResourceChange) -> Pod
 def _kept(resource: Resource | None) -> frozenset[str]:
     texts = (one for one in leaves(resource.inputs) if isinstance(one, str)) if resource else ()
     return frozenset(place for one in texts for place in _KEPT.findall(one))
-
-
-def _stops(graph: Graph, resource: Resource) -> bool:
-    return _at_once(resource, pods := _pods(graph, resource)) >= pods
 
 
 def _restarts(change: ResourceChange) -> bool:

@@ -5,11 +5,11 @@ as what it is shown (project, tool, link) are the caller's, never the document's
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stackgraph import strict_json
-from stackgraph.diff.contents import Contents, FactRow, FindingText, Revision, StackContents, Told
+from stackgraph.diff.contents import Contents, FactRow, FindingText, Revision, StackContents, Told, by_subject
 from stackgraph.diff.document import SCHEMA
 from stackgraph.diff.graphs import KINDS
 from stackgraph.diff.titles import Titles
@@ -71,7 +71,13 @@ _DOCUMENT = {
     "headline": str,
     "changed": bool,
     "summary": _SUMMARY,
-    "danger": [{"stack": str, "kind": str, "what": str, "urn": str}],
+    "danger": [
+        {
+            **dict.fromkeys(("stack", "kind", "what", "urn", "subject", "avoid"), str),
+            "effects": [("outage", "loss")],
+            "seconds": int,
+        }
+    ],
     "failed": [str],
     "notes": [str],
     "onlyStackFiles": bool,
@@ -102,7 +108,7 @@ def read_contents(written: bytes, *, shown: str, project: str, tool: str, link: 
         problems.append(Problem("not what belongs here", shown, key="stacks", given=str(len(stacks)), allowed=allowed))
     if problems:
         raise ProblemsFound(problems)
-    dangers = grouped((danger["stack"], danger["what"]) for danger in found["danger"])
+    dangers = grouped((danger["stack"], danger) for danger in found["danger"])
     return Contents(
         project=project,
         base=_revision(found["base"]),
@@ -120,7 +126,7 @@ def _revision(found: Mapping[str, Any]) -> Revision:
     return Revision(found["revision"], found["commit"], found["dirty"])
 
 
-def _stack(found: Mapping[str, Any], dangers: Iterable[str], titles: Titles) -> StackContents:
+def _stack(found: Mapping[str, Any], dangers: Sequence[Mapping[str, str]], titles: Titles) -> StackContents:
     """What is told of a stack. Its figures are counted here, so that table, headline and list say the same."""
     resources = found["resources"]
     figures = Counter(resource["kind"] for resource in resources if resource["counts"])
@@ -131,7 +137,8 @@ def _stack(found: Mapping[str, Any], dangers: Iterable[str], titles: Titles) -> 
         or any(found[key] for key in ("outputs", "outputLines", "rotatedConfig", "newFindings", "curedFindings")),
         counts={kind: figures[kind] for kind in KINDS if figures[kind]},
         problems={side: tuple(found["problems"][side]) for side in ("base", "head")},
-        dangers=tuple(dangers),
+        dangers=by_subject((one["subject"], one["what"]) for one in dangers),
+        avoid=tuple(f"{one['subject']}: {one['avoid']}" for one in dangers if one["avoid"]),
         facts=tuple(FactRow(**row) for row in found["facts"]),
         new_findings=tuple(FindingText(**finding) for finding in found["newFindings"]),
         cured_findings=tuple(FindingText(**finding) for finding in found["curedFindings"]),

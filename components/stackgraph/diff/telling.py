@@ -7,7 +7,7 @@ from typing import Any
 
 from stackgraph.diff import replacements
 from stackgraph.diff.comparing import ABSENT, JsonText, PropertyChange
-from stackgraph.diff.contents import Contents, StackContents, Told
+from stackgraph.diff.contents import Contents, StackContents, Told, by_subject
 from stackgraph.diff.graphs import KINDS, Kind, ResourceChange, StackDiff
 from stackgraph.diff.report import Recorded, Report, StackReport
 from stackgraph.diff.stack_files import changed_keys, key_text
@@ -46,7 +46,8 @@ def _stack(stack: StackReport) -> StackContents:
         changed=stack.changed,
         counts={kind: counts[kind] for kind in KINDS if counts.get(kind) and kind != "same"},
         problems={name: _problems(side) for name, side in (("base", stack.base), ("head", stack.head))},
-        dangers=tuple(danger.what for danger in stack.dangers),
+        dangers=by_subject((danger.subject, danger.what) for danger in stack.dangers),
+        avoid=tuple(f"{danger.subject}: {danger.avoid}" for danger in stack.dangers if danger.avoid),
         facts=stack.facts,
         new_findings=stack.new_findings,
         cured_findings=stack.cured_findings,
