@@ -1,5 +1,6 @@
 """What follows an update of a property: the rows of ``after_update.toml``, which explains them. Pure."""
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,9 +9,10 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from eks_inference_tools.reading.scalars import quantity
-from stackgraph.diff.comparing import Path, PropertyChange, path_text
+from stackgraph.diff.comparing import ABSENT, Path, PropertyChange
 from stackgraph.diff.graphs import ResourceChange
 from stackgraph.diff.replacements import covers, pattern_of
+from stackgraph.graph.document import Resource
 from stackgraph.graph.values import at, leaves, text
 
 Then = Literal["nothing", "scale", "restart", "roll", "refused", "ignored"]
@@ -20,7 +22,6 @@ Then = Literal["nothing", "scale", "restart", "roll", "refused", "ignored"]
 class Row:
     """A row of the table. ``of`` are paths by kind."""
 
-    package: str
     of: Mapping[str, Sequence[Path]]
     then: Then
     source: str
@@ -28,48 +29,36 @@ class Row:
     only: str = ""
     when: Mapping[str, str] = field(default_factory=dict)
 
-    def paths(self, type_: str) -> tuple[Path, ...]:
-        """The paths of a type that the row names."""
-        kind = type_.rpartition(":")[2]
-        found = (*self.of.get(kind, ()), *self.of.get("*", ()))
-        return found if type_.partition(":")[0] == self.package else ()
+    def named(self, type_: str, path: Path) -> Path | None:
+        """The path of the row that names a property of a type, if any does."""
+        prefix = f"{type_.partition(':')[0]}:".removeprefix("kubernetes:")
+        own = (path for kind in (type_.rpartition(":")[2], "*") for path in self.of.get(prefix + kind, ()))
+        return next((one for one in own if covers(one, path)), None)
 
-    def named(self, change: ResourceChange, one: PropertyChange) -> str:
-        """The path of the row that names a changed property. Empty if none does."""
-        return next((path_text(path) for path in self.paths(change.resource.type) if covers(path, one.path)), "")
-
-    def applies(self, change: ResourceChange, one: PropertyChange) -> bool:
-        return (
-            bool(self.named(change, one))
-            and _is(self.only, one)
-            and all(_has(change.resource.inputs, *asked) for asked in self.when.items())
-        )
+    def applies(self, resource: Resource, one: PropertyChange) -> bool:
+        has = (_has(resource.inputs, *asked) for asked in self.when.items())
+        return self.named(resource.type, one.path) is not None and _is(self.only, one) and all(has)
 
 
 @cache
 def rows() -> tuple[Row, ...]:
     """The rows in their order."""
     text_ = files("eks_inference_tools.reading").joinpath("after_update.toml").read_text(encoding="utf-8")
-    return tuple(Row(row.pop("in"), _of(row.pop("of")), **row) for row in tomllib.loads(text_)["row"])
+    return tuple(Row(_of(row.pop("of")), **row) for row in tomllib.loads(text_)["row"])
 
 
 def follows(change: ResourceChange) -> Iterator[tuple[Row, PropertyChange]]:
     """Yields each changed property of an update with its row. A property without one is left out."""
     for one in change.properties if change.kind == "update" else ():
-        if row := next((row for row in rows() if row.applies(change, one)), None):
+        if row := next((row for row in rows() if row.applies(change.resource, one)), None):
             yield row, one
 
 
 def _of(given: str) -> Mapping[str, Sequence[Path]]:
-    """``Kind path path Kind path`` by kind: a kind begins with a capital letter, or is ``*``."""
-    found: dict[str, list[Path]] = {}
-    paths: list[Path] = []
-    for word in given.split():
-        if word == "*" or word[0].isupper():
-            paths = found.setdefault(word, [])
-        else:
-            paths.append(pattern_of(word))
-    return found
+    """``Kind path path aws:Kind`` by kind: those of Kubernetes have no prefix. One without paths has all."""
+    kinds = re.split(r"(?:^|\s+)(?=[A-Z*]|aws:)", given.strip())
+    named = (one.split() for one in kinds if one)
+    return {kind: tuple(map(pattern_of, paths)) or ((),) for kind, *paths in named}
 
 
 def _has(inputs: Any, path: str, value: str) -> bool:
@@ -82,4 +71,5 @@ def _is(only: str, one: PropertyChange) -> bool:
         before, after = (quantity(side) for side in (one.before, one.after))
         return before is not None and after is not None and after < before
     before, after = ({text(leaf) for leaf in leaves(side)} for side in (one.before, one.after))
-    return not only or not before <= after
+    # Of requirements, one that is gone asks for less.
+    return not only or (one.after is not ABSENT and not before <= after)

@@ -1,0 +1,45 @@
+"""What follows an update: the table knows every property that a stack renders, and ``diff`` says what edits of stacks do next."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from conftest import STACKS, recorded
+from covering_graphs import covering_graphs
+from eks_inference_tools.reading.after_update import rows
+from stackgraph.diff import replacements
+from stackgraph.diff.comparing import Path
+from stackgraph.graph.document import Graph
+
+
+def properties(graph: Graph) -> Iterator[tuple[str, Path]]:
+    """Each property of each type, those of a ``spec`` one by one."""
+    for one in graph.resources:
+        for key, value in one.inputs.items() if one.custom or one.remote else ():
+            below = value if key == "spec" and isinstance(value, dict) and one.package == "kubernetes" else {}
+            yield from ((one.type, (key, *deeper)) for deeper in ([(name,) for name in below] or [()]))
+
+
+def unknown(graphs: list[Graph]) -> set[str]:
+    found = {pair for graph in graphs for pair in properties(graph)}
+    return {f"{type_} {'.'.join(map(str, path))}" for type_, path in found if not is_known(type_, path)}
+
+
+def is_known(type_: str, path: Path) -> bool:
+    """Whether a row names it, the API takes it for its identity, or the provider's schema tells that an update is in place."""
+    replaced = any(replacements.covers(one, path) for row in replacements.rows(type_) for one in row.replace)
+    in_place = not type_.startswith("kubernetes:") and replacements.is_known(type_)
+    return path[0] in ("apiVersion", "kind") or replaced or in_place or any(row.named(type_, path) is not None for row in rows())
+
+
+def test_every_property_of_the_shipped_stacks_has_a_row():
+    assert not unknown([recorded(stack) for stack in STACKS[:3]])
+
+
+@pytest.mark.thorough
+def test_every_property_that_a_stack_can_have_has_a_row():
+    assert not unknown([*map(recorded, STACKS), *covering_graphs().values()])
+
+
+def test_every_row_says_where_it_is_from():
+    assert all(row.source and (row.says or row.then not in ("refused", "ignored")) for row in rows())
