@@ -154,7 +154,7 @@ def _is_open(endpoint: Endpoint) -> bool:
 def _of_nodes(old: NodeCapacity, new: NodeCapacity) -> Iterator[Danger]:
     subject = f"nodes of {new.name}"
     kinds = ((*old.instance_types, *old.families), (*new.instance_types, *new.families))
-    if kinds[0] != kinds[1]:
+    if {*kinds[0]} - {*kinds[1]}:
         was, now = (", ".join(kind) or "any" for kind in kinds)
         yield Danger("instance-type-changed", f"{subject}: {now} instead of {was}", new.urn, subject=subject)
     # ``nodes-rolled`` reports another release of the same image.

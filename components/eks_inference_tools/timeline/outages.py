@@ -13,6 +13,7 @@ from typing import Any
 
 from eks_inference.catalog.times import PASSES, Typical
 from eks_inference.serving.storage_plan import CACHE_VARIABLE
+from eks_inference_tools.reading.after_update import follows
 from eks_inference_tools.reading.autoscalers import autoscalers
 from eks_inference_tools.reading.kuberay import serve_applications, serve_deployments
 from eks_inference_tools.reading.objects import group_kind, name_of, namespace_of
@@ -145,11 +146,12 @@ def _restarts(change: ResourceChange) -> bool:
     """Whether an update replaces pods, or in a Ray cluster the replicas of a model."""
     assert change.before is not None
     assert change.after is not None
-    kind = group_kind(change.resource)[1]
-    if kind == "RayService":
-        return _applications(change.before) != _applications(change.after)
-    part = "leaderWorkerTemplate" if kind == "LeaderWorkerSet" else "template"
-    return any(tuple(one.path[:2]) == ("spec", part) for one in change.properties)
+    parts = {one.path[:2] for row, one in follows(change) if row.then == "restart"}
+    if group_kind(change.resource)[1] == "RayService":
+        # A new Ray cluster answers before the old one ends.
+        anew = ("spec", "rayClusterConfig") in parts
+        return not anew and _applications(change.before) != _applications(change.after)
+    return bool(parts)
 
 
 def _applications(service: Resource) -> list[Any]:
@@ -187,7 +189,7 @@ def _at_once(resource: Resource, pods: int) -> int:
     if kind == "LeaderWorkerSet":
         rolling = at(spec, "rolloutStrategy", "rollingUpdateConfiguration")
         return 0 if whole(at(rolling, "maxSurge")) else whole(at(rolling, "maxUnavailable")) or 1
-    return 0 if text(at(spec, "updateStrategy", "type")) == "OnDelete" else 1
+    return 1
 
 
 def _share(given: Any, pods: int, whole_of: Callable[[float], int]) -> int:
