@@ -63,13 +63,13 @@ def test_nodes_of_a_template_that_changes_are_exchanged():
     assert "launch template" in danger.what
 
 
-def test_other_images_and_fewer_pods_of_what_has_accelerators():
+def test_fewer_pods_are_a_danger_and_another_image_that_stops_nothing_is_none():
     def server(image: str, replicas: int) -> Resource:
         container = {"name": "a", "image": image, "resources": {"limits": {"nvidia.com/gpu": 1}}}
         template = {"spec": {"containers": [container]}}
         return resource("one", DEPLOYMENT, inputs={"spec": {"replicas": replicas, "template": template}})
 
-    assert kinds_of_danger(server("a:1", 2), server("a:2", 2)) == ["image-changed"]
+    assert kinds_of_danger(server("a:1", 2), server("a:2", 2)) == []
     assert kinds_of_danger(server("a:1", 2), server("a:1", 0)) == ["capacity-down"]
     assert kinds_of_danger(server("a:1", 2), server("a:1", 3)) == []
 

@@ -140,9 +140,6 @@ def _of_facts(before: Overview, after: Overview) -> Iterator[Danger]:
         yield from _of_nodes(old, new)
     workloads = ({(w.urn, w.part): w for w in facts.workloads} for facts in (before, after))
     for old, new in _pairs(*workloads):
-        gone, fresh = sorted(set(old.images) - set(new.images)), sorted(set(new.images) - set(old.images))
-        if gone and fresh and new.accelerators:
-            yield Danger("image-changed", f"{new.title}: image {', '.join(fresh)} instead of {', '.join(gone)}", new.urn)
         if old.pods is not None and new.pods is not None and new.pods < old.pods:
             yield Danger("capacity-down", f"{new.title}: {new.pods} pods instead of {old.pods}", new.urn)
 
