@@ -1,5 +1,6 @@
 """What a comparison warns of about clusters, nodes, models and servers."""
 
+import copy
 import re
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ from stackgraph.diff.dangers import dangers
 from stackgraph.diff.domain import Danger, Weight
 from stackgraph.diff.graphs import compare
 from stackgraph.graph.document import Graph, Resource
-from variants import recorded_with
+from variants import merge, recorded_with
 
 BUCKET = "aws:s3/bucket:Bucket"
 DEPLOYMENT = "kubernetes:apps/v1:Deployment"
@@ -251,3 +252,36 @@ def test_two_pods_outlast_nodes_that_are_replaced_one_by_one():
         recorded_with({**room, "pools": {"gpu": {"size": 2, "root_volume_gib": gib}}}, "smoke-gpu") for gib in (100, 200)
     )
     assert not stopped(before, after)
+
+
+@pytest.mark.parametrize(
+    ("has", "edit", "takes"),
+    [
+        ({}, {"servers": {"qwen3": {"max_num_seqs": 128}}}, "1 node more of gpu (g6.xlarge), $0.80/h meanwhile, 4 vCPU of "),
+        ({"pools": {"gpu": {"size": 2}}}, {"servers": {"qwen3": {"max_num_seqs": 128}}}, "the nodes that stand have room"),
+        # The one node with its four devices goes with everything on it.
+        (
+            {"pools": {"gpu": {"instance_types": ["g6.12xlarge"]}}},
+            {"pools": {"gpu": {"root_volume_gib": 200}}},
+            "1 node more of gpu (g6.12xlarge)",
+        ),
+    ],
+)
+def test_what_avoids_an_outage_is_tried_on_the_nodes_of_the_stack(has: dict[str, Any], edit: dict[str, Any], takes: str):
+    after = copy.deepcopy(has)
+    merge(after, edit)
+    (found,) = stopped(recorded_with(has, "smoke-gpu"), recorded_with(after, "smoke-gpu"))
+    assert takes in found.avoid
+    assert found.avoid.startswith("qwen3: ")
+
+
+def test_a_server_that_goes_is_told_and_its_new_name_is_pointed_to():
+    before = recorded("smoke-gpu")
+    chat = {"kind": "vllm", "model": {"id": "Qwen/Qwen3-0.6B"}, "engine": "cuda-vllm-0.30", "pool": "gpu", "devices": 1}
+    after = recorded_with(
+        {"servers": {"qwen3": None, "chat": {**chat, "tensor_parallel": 1, "max_model_len": 2048}}}, "smoke-gpu"
+    )
+    (gone,) = [one for one in dangers(compare(before, after), eks_compared()) if one.kind == "server-gone"]
+    assert gone.what.startswith("qwen3 is removed")
+    assert "`renamed_from: qwen3` makes chat replace it" in gone.avoid
+    assert gone.effects == ("outage",)

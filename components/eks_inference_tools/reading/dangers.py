@@ -10,7 +10,7 @@ from eks_inference_tools.reading.endpoints import Endpoint
 from eks_inference_tools.reading.machines import SUBNET_TYPE
 from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
 from eks_inference_tools.reading.node_pools import NODE_CLASS_TYPE, NODE_POOL_TYPE
-from eks_inference_tools.reading.objects import title, title_of
+from eks_inference_tools.reading.objects import group_kind, title, title_of
 from eks_inference_tools.reading.overview import Overview, overview_of
 from eks_inference_tools.reading.rolls import nodes_of, rolled
 from stackgraph.diff.comparing import path_text
@@ -52,6 +52,8 @@ def _gone(diff: StackDiff) -> Iterator[Danger]:
         elif type_ in _NODE_TYPES and change.kind == "replace":
             what = f"{nodes_of(change.resource)} are replaced ({because})"
             yield Danger("nodes-replaced", what, change.urn, Weight.REPLACED, nodes_of(change.resource))
+        elif group_kind(change.resource)[1] in ("Job", "RayJob") and change.kind == "replace":
+            yield Danger("job-again", f"{title_of(change.resource)} runs again ({because})", change.urn, Weight.REPLACED)
         elif type_ in _NODE_TYPES:
             what = f"{nodes_of(change.resource)} are deleted"
             yield Danger("nodes-deleted", what, change.urn, Weight.DELETED, nodes_of(change.resource))
@@ -141,7 +143,8 @@ def _of_facts(before: Overview, after: Overview) -> Iterator[Danger]:
     workloads = ({(w.urn, w.part): w for w in facts.workloads} for facts in (before, after))
     for old, new in _pairs(*workloads):
         if old.pods is not None and new.pods is not None and new.pods < old.pods:
-            yield Danger("capacity-down", f"{new.title}: {new.pods} pods instead of {old.pods}", new.urn)
+            ends = ("outage",) if new.accelerators and not new.pods else ()
+            yield Danger("capacity-down", f"{new.title}: {new.pods} pods instead of {old.pods}", new.urn, effects=ends)
 
 
 def _is_open(endpoint: Endpoint) -> bool:
@@ -154,9 +157,6 @@ def _of_nodes(old: NodeCapacity, new: NodeCapacity) -> Iterator[Danger]:
     if {*kinds[0]} - {*kinds[1]}:
         was, now = (", ".join(kind) or "any" for kind in kinds)
         yield Danger("instance-type-changed", f"{subject}: {now} instead of {was}", new.urn, subject=subject)
-    # ``nodes-rolled`` reports another release of the same image.
-    if old.image.partition(" ")[0] != new.image.partition(" ")[0] and old.image and new.image and not is_token(new.image):
-        yield Danger("image-changed", f"{subject}: {new.image} instead of {old.image}", new.urn, subject=subject)
     if old.nodes is not None and new.nodes is not None and new.nodes < old.nodes:
         yield Danger("capacity-down", f"{subject}: {new.nodes} instead of {old.nodes}", new.urn, subject=subject)
     for resource, limit in table(old.limits).items():

@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from eks_inference.catalog.quotas import quota_of
 from eks_inference_tools.cost.estimate import Estimate
 from eks_inference_tools.cost.words import money
-from eks_inference_tools.placing.placed import PlacedNode, Placement, Placing
+from eks_inference_tools.placing.placed import PlacedNode, Placing
 from eks_inference_tools.reading.node_groups import node_groups
 from eks_inference_tools.reading.objects import name_of
 from eks_inference_tools.reading.parts import parts
@@ -16,8 +17,8 @@ from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import joined, table
 from stackgraph.graph.wording import counted
 
-Room = Callable[[Iterable[Resource], str], str]
-"""From what runs the pods of a server, and the ways to run a second one, what that takes, in words."""
+Room = Callable[[tuple[str, ...], str, bool], str]
+"""From the URNs of what runs servers, the ways to run a second of each, and whether that needs another node: what it takes."""
 
 _MOST_NODES = 4
 """How many nodes more are tried."""
@@ -27,14 +28,17 @@ _SECOND = "-beside"
 def room(graph: Graph, cost: Estimate) -> Room:
     """Tries a graph at its own sizes, with the nodes that Karpenter starts for it, and with more nodes in its node groups."""
 
-    def of(servers: Iterable[Resource], ways: str) -> str:
-        both = tuple(servers)
-        inside = next((part.graph for part in parts(graph) if both[0].urn in part.graph.by_urn), graph)
+    @cache
+    def of(servers: tuple[str, ...], ways: str, elsewhere: bool) -> str:
+        both = [graph.by_urn[urn] for urn in servers]
+        inside = next((part.graph for part in parts(graph) if servers[0] in part.graph.by_urn), graph)
         before, doubled = Placing(inside).at(), _doubled(inside, both)
-        tried = (doubled, *(_grown(doubled, pool, more) for more in range(1, _MOST_NODES + 1) for pool in _pools(before, both)))
-        for one in tried:
+        pools = sorted({node.urn for node in before.nodes if any(pod.template.urn in servers for pod in node.pods)})
+        grown = (_grown(doubled, pool, more) for more in range(1, _MOST_NODES + 1) for pool in pools)
+        for one in (doubled, *grown):
             after = Placing(one).at()
-            if len(after.unplaced) <= len(before.unplaced):
+            apart = not elsewhere or sum(node.urn in pools for node in after.nodes) > 1
+            if apart and len(after.unplaced) <= len(before.unplaced):
                 return f"{ways}: {_takes(before.nodes, after.nodes, cost)}"
         return f"{ways}, for which no pool here has room"
 
@@ -49,11 +53,6 @@ def _doubled(graph: Graph, servers: Iterable[Resource]) -> Graph:
 
 def _renamed(one: Resource) -> dict[str, Any]:
     return {**one.inputs, "metadata": {**table(one.inputs.get("metadata")), "name": name_of(one) + _SECOND}}
-
-
-def _pools(placement: Placement, servers: Iterable[Resource]) -> list[str]:
-    urns = {one.urn for one in servers}
-    return sorted({node.urn for node in placement.nodes if any(pod.template.urn in urns for pod in node.pods)})
 
 
 def _grown(graph: Graph, pool: str, more: int) -> Graph:

@@ -55,15 +55,17 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, room: Room) -> I
         pods = _pods(after.graph, change.after)
         end = "its only pod ends" if pods == 1 else "its pods end"
         if change.kind == "replace" and deletes_first(change):
-            group = [r for r in after.graph.resources if r.urn in after.servers and r.parent == change.after.parent]
-            end, way = f"{end} ({', '.join(change.because[:3])})", room(group, "`rollout: second_group`")
+            end, group = f"{end} ({', '.join(change.because[:3])})", _group(after, change.after)
+            way = f"{name}: {room(group, '`rollout: second_group`', False)}" if group else ""
         elif pool and pool.kind == "replace":
             end += f" with the nodes of {nodes}"
             more = f"; for good where AWS has no {start.instance_type or 'such node'} then" if deletes_first(pool) else ""
         elif change.kind == "update" and _restarts(change) and _at_once(change.after, pods) >= pods:
-            way = room([change.after], _way(change.after))
-        elif roll and not roll.blocked and pods == 1 and (roll.forced or not _is_left_alone(change.after)):
-            end, way = f"{end} with its node of {nodes}", room([change.after], "a second replica on a node of its own")
+            way = f"{name}: {room((urn,), _way(change.after), False)}"
+        elif roll and not roll.blocked and _is_alone(after.graph, urn) and (roll.forced or not _is_left_alone(change.after)):
+            alone = tuple(one for one in after.servers if after.starts[one].pool == start.pool and _is_alone(after.graph, one))
+            end, names = f"{end} with its node of {nodes}", ", ".join(after.servers[one] for one in alone)
+            way = f"{names}: {room(alone, 'a second replica of each on another node', True)}"
         else:
             continue
         old = before.starts.get(change.before.urn)
@@ -81,6 +83,17 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, room: Room) -> I
 
 
 _DONE = {"a node": "got a node", "pulls": "pulled its image", "download": "downloaded", "compile": "compiled", " loads": "loaded"}
+
+
+def _group(after: Timeline, resource: Resource) -> tuple[str, ...]:
+    """The servers that `rollout: recreate` ends together."""
+    above = after.graph.by_urn.get(resource.parent)
+    group = tuple(one for one in after.servers if after.graph.by_urn[one].parent == resource.parent)
+    return group if above and at(above.inputs, "rollout") else ()
+
+
+def _is_alone(graph: Graph, urn: str) -> bool:
+    return urn in graph.by_urn and _pods(graph, graph.by_urn[urn]) == 1
 
 
 def _way(resource: Resource) -> str:
@@ -107,7 +120,7 @@ def _gone(diff: StackDiff, before: Timeline, after: Timeline) -> Iterator[Danger
         model = before.starts[urn].model_name or "its model"
         same = [new for one, new in fresh.items() if after.starts[one].model_name == before.starts[urn].model_name]
         new = f"; {same[0]} is another server with the same model" if same else ""
-        way = f"`renamed_from: {name}` makes {same[0]} replace it in order, and keep its cache and store" if same else ""
+        way = f"{name}: `renamed_from: {name}` makes {same[0]} replace it in order, and keep its cache and store" if same else ""
         what = f"{name} is removed: nothing of this name serves {model} any more{new}"
         yield Danger("server-gone", what, urn, Weight.REPLACED, name, ("outage",), avoid=way)
 

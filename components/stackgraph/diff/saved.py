@@ -13,7 +13,7 @@ from stackgraph.diff.contents import Contents, FactRow, FindingText, Revision, S
 from stackgraph.diff.document import SCHEMA
 from stackgraph.diff.graphs import KINDS
 from stackgraph.diff.titles import Titles
-from stackgraph.graph.values import grouped
+from stackgraph.graph.values import grouped, unique
 from stackgraph.problems import Problem, ProblemsFound
 from stackgraph.strict_json import ANY, OrNull, Text
 
@@ -138,7 +138,7 @@ def _stack(found: Mapping[str, Any], dangers: Sequence[Mapping[str, str]], title
         counts={kind: figures[kind] for kind in KINDS if figures[kind]},
         problems={side: tuple(found["problems"][side]) for side in ("base", "head")},
         dangers=by_subject((one["subject"], one["what"]) for one in dangers),
-        avoid=tuple(f"{one['subject']}: {one['avoid']}" for one in dangers if one["avoid"]),
+        avoid=unique(one["avoid"] for one in dangers),
         facts=tuple(FactRow(**row) for row in found["facts"]),
         new_findings=tuple(FindingText(**finding) for finding in found["newFindings"]),
         cured_findings=tuple(FindingText(**finding) for finding in found["curedFindings"]),
