@@ -31,12 +31,12 @@ def eks_compared(prices: OwnPrices | None = None) -> ComparedDomain:
         return change(*(figures.time(graph) if graph else None for graph in (before, after)))
 
     def dangerous(diff: StackDiff) -> Iterable[Danger]:
-        yield from dangers(diff)
-        yield from resolved_otherwise(diff)
         if diff.base and diff.head and diff.changed:
             now = figures.cost(diff.head)
             yield from outages(diff, figures.time(diff.base), figures.time(diff.head), room(diff.head, now))
             yield from cost.dangers(figures.cost(diff.base), now)
+        yield from dangers(diff)
+        yield from resolved_otherwise(diff)
 
     return ComparedDomain(
         words=WORDS,

@@ -54,6 +54,14 @@ def test_every_row_says_where_it_is_from():
 
 
 RAY, NEURON = "vllm-llama3-inf2", "inferentia-inf2"
+STATIC = {
+    "instance_families": None,
+    "instance_types": ["m5.xlarge"],
+    "replicas": 2,
+    "node_limit": 3,
+    "weight": None,
+    "capacity_types": ["on_demand"],
+}
 OPEN_WEBUI = {"clients": {"open_webui": {"volume_gib": 20}}}
 EDITS: Sequence[tuple[str, Mapping[str, Any], Mapping[str, Any], Sequence[str]]] = [
     # A server with one pod and no room: the pod ends first.
@@ -98,6 +106,29 @@ EDITS: Sequence[tuple[str, Mapping[str, Any], Mapping[str, Any], Sequence[str]]]
         {"servers": {RAY: {"upgrade": "new_cluster"}}},
         {"servers": {RAY: {"max_num_seqs": 16, "worker": {"memory": "100G"}}}},
         [],
+    ),
+    (
+        "inf2-llama3",
+        {},
+        {"servers": {RAY: {"worker": {"max": 4}}}},
+        ["Job loadtest/.* runs again", "ConfigMap loadtest/", "RayService vllm/.* does not get another .*[*].maxReplicas"],
+    ),
+    # An autoscaler that allows fewer pods, and a server that gets none.
+    (
+        "gpu-opt350m",
+        {},
+        {"servers": {"triton-server": {"autoscaling": {"kind": "hpa", "min": 1, "max": 2, "target": 10}}}},
+        ["HorizontalPodAutoscaler .*: pods above 2 end at once"],
+    ),
+    # A pool of fixed size that Karpenter keeps has to have room for a successor.
+    *(
+        (
+            "inf2-llama3",
+            {"pools": {"default": STATIC}, "karpenter": {"static_capacity": True}},
+            {"pools": {"default": {"root_volume_gib": 300, "node_limit": limit}}},
+            [f"nodes of default drift.*{said}"],
+        )
+        for limit, said in ((2, "stay as they are: limits.nodes 2"), (3, "10% at a time"))
     ),
     # Claims.
     (

@@ -13,7 +13,6 @@ from eks_inference_tools.reading.node_pools import NODE_CLASS_TYPE, NODE_POOL_TY
 from eks_inference_tools.reading.objects import group_kind, title, title_of
 from eks_inference_tools.reading.overview import Overview, overview_of
 from eks_inference_tools.reading.rolls import nodes_of, rolled
-from stackgraph.diff.comparing import path_text
 from stackgraph.diff.dangers import is_wide, newly_reached
 from stackgraph.diff.domain import Danger, Weight
 from stackgraph.diff.graphs import StackDiff
@@ -118,7 +117,7 @@ def _after_updates(diff: StackDiff) -> Iterator[Danger]:
         told = grouped((row, one) for row, one in follows(change) if row.says)
         for row, (one, *_) in told.items():
             subject = nodes_of(change.resource) if row.then == "roll" else title_of(change.resource)
-            path = path_text(row.named(change.resource.type, one.path) or one.path)
+            path = ".".join(map(str, row.named(change.resource.type, one.path) or one.path))
             says = row.says.format(before=text(one.before), after=text(one.after), path=path)
             yield Danger(_KINDS[row.then], f"{subject}: {says}", change.urn, Weight.REFUSED, subject)
 

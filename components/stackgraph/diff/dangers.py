@@ -39,7 +39,7 @@ def dangers(diff: StackDiff, domain: ComparedDomain = NO_DOMAIN) -> tuple[Danger
         *_unprotected(diff),
         *newly_reached(diff, _who_comes_in),
     ]
-    return tuple(dict.fromkeys(sorted(found, key=lambda danger: danger.order)))
+    return tuple(dict.fromkeys(sorted(found, key=lambda danger: danger.weight)))
 
 
 def _lost(diff: StackDiff, kind: Kind, weight: Weight, found: Iterable[Danger]) -> Iterator[Danger]:

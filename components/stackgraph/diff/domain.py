@@ -43,11 +43,6 @@ class Danger:
     seconds: int = 0
     avoid: str = ""
 
-    @property
-    def order(self) -> tuple[bool, Weight]:
-        """Its place among others: first what somebody loses or misses."""
-        return not self.effects, self.weight
-
 
 @dataclass(frozen=True)
 class ComparedDomain(Domain):

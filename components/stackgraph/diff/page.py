@@ -1,6 +1,7 @@
 """Renders the report as one HTML page without scripts."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import astuple
 from urllib.parse import quote
 
 from stackgraph.diff import merging
@@ -82,10 +83,7 @@ def _facts(report: Contents) -> Iterator[Markup]:
         element(
             "tr",
             element("th", text(stack.stack), scope="row"),
-            *(
-                element("td", getattr(row, key), data_label=title)
-                for key, title in zip(("about", "before", "after"), _HEADS, strict=True)
-            ),
+            *(element("td", cell, data_label=title) for cell, title in zip(astuple(row), _HEADS, strict=True)),
         )
         for stack in report.stacks
         for row in stack.facts

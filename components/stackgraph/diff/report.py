@@ -69,7 +69,7 @@ class StackReport:
     @cached_property
     def dangers(self) -> tuple[Danger, ...]:
         found = dangers(self.diff, self.domain) if self.diff else ()
-        return tuple(sorted((*self.found, *found), key=lambda danger: danger.order))
+        return tuple(sorted((*self.found, *found), key=lambda danger: danger.weight))
 
     @cached_property
     def facts(self) -> tuple[FactRow, ...]:

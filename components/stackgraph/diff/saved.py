@@ -62,6 +62,11 @@ _STACK = {
     "keys": [_KEY],
     "resources": [_RESOURCE],
 }
+_DANGER = {
+    **dict.fromkeys(("stack", "kind", "what", "urn", "subject", "avoid"), str),
+    "effects": [("outage", "loss")],
+    "seconds": int,
+}
 _DOCUMENT = {
     "schema": int,
     "marker": str,
@@ -71,13 +76,7 @@ _DOCUMENT = {
     "headline": str,
     "changed": bool,
     "summary": _SUMMARY,
-    "danger": [
-        {
-            **dict.fromkeys(("stack", "kind", "what", "urn", "subject", "avoid"), str),
-            "effects": [("outage", "loss")],
-            "seconds": int,
-        }
-    ],
+    "danger": [_DANGER],
     "failed": [str],
     "notes": [str],
     "onlyStackFiles": bool,

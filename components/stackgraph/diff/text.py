@@ -71,9 +71,9 @@ def _facts(report: Contents) -> Iterator[RenderableType]:
         for row in stack.facts:
             yield f"  {stack.stack}: {row.about}"
             if row.before:
-                yield _line("-", f"    - {row.before}")
+                yield Paragraph(_line("-", row.before), "    - ", "      ")
             if row.after:
-                yield _line("+", f"    + {row.after}")
+                yield Paragraph(_line("+", row.after), "    + ", "      ")
 
 
 def _findings(report: Contents) -> Iterator[RenderableType]:
