@@ -285,3 +285,15 @@ def test_a_server_that_goes_is_told_and_its_new_name_is_pointed_to():
     assert gone.what.startswith("qwen3 is removed")
     assert "`renamed_from: qwen3` makes chat replace it" in gone.avoid
     assert gone.effects == ("outage",)
+
+
+def test_a_server_that_loses_its_nodes_answers_nothing_any_more():
+    before = recorded("smoke-gpu")
+    none = {"minSize": 0, "desiredSize": 0, "maxSize": 1}
+    resources = (
+        replace(one, inputs={**one.inputs, "scalingConfig": none}) if one.name == "smoke-gpu-gpu-nodes" else one
+        for one in before.resources
+    )
+    (found,) = stopped(before, replace(before, resources=tuple(resources)))
+    assert found.what == "qwen3 answers nothing any more: no pool has a node for it"
+    assert found.effects == ("outage",)

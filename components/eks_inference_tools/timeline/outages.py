@@ -50,6 +50,11 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, room: Room) -> I
         change, start = diff.by_urn[urn], after.starts[urn]
         if change.before is None or change.after is None:
             continue
+        old = before.starts.get(change.before.urn)
+        if start.no_node and old and not old.no_node:
+            what = f"{name} answers nothing any more: no pool has a node for it"
+            yield Danger("server-stopped", what, urn, Weight.REPLACED, name, ("outage",))
+            continue
         pool, roll = diff.by_urn.get(start.pool), rolls.get(start.pool)
         nodes, more, way = name_of(pool.resource) if pool else "", "", ""
         pods = _pods(after.graph, change.after)
@@ -68,7 +73,6 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, room: Room) -> I
             way = f"{names}: {room(alone, 'a second replica of each on another node', True)}"
         else:
             continue
-        old = before.starts.get(change.before.urn)
         fresh = pool is not None and (pool.kind == "replace" or roll is not None)
         stays = old is not None and not fresh and (old.pool, old.instance_type) == (start.pool, start.instance_type)
         again = _again(start, old if stays else None, change)
