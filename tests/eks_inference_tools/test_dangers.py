@@ -297,3 +297,12 @@ def test_a_server_that_loses_its_nodes_answers_nothing_any_more():
     (found,) = stopped(before, replace(before, resources=tuple(resources)))
     assert found.what == "qwen3 answers nothing any more: no pool has a node for it"
     assert found.effects == ("outage",)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("edit", "offered"), [({}, False), ({"worker": {"memory": "100G"}}, True)])
+def test_a_second_ray_cluster_is_offered_where_kuberay_would_make_one(edit: dict[str, Any], offered: bool):
+    """What changes in Serve's configuration alone reaches the Ray cluster that runs, whatever the strategy."""
+    head = recorded_with({"servers": {"vllm-llama3-inf2": {"max_num_seqs": 16, **edit}}}, "inf2-llama3")
+    (found,) = stopped(recorded("inf2-llama3"), head)
+    assert ("`upgrade: new_cluster`" in found.avoid) == offered

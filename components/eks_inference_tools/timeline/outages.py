@@ -66,11 +66,12 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, room: Room) -> I
             end += f" with the nodes of {nodes}"
             more = f"; for good where AWS has no {start.instance_type or 'such node'} then" if deletes_first(pool) else ""
         elif change.kind == "update" and _restarts(change) and _at_once(change.after, pods) >= pods:
-            way = f"{name}: {room((urn,), _way(change.after), False)}"
+            way = f"{name}: {room((urn,), _way(change), False)}"
         elif roll and not roll.blocked and _is_alone(after.graph, urn) and (roll.forced or not _is_left_alone(change.after)):
             alone = tuple(one for one in after.servers if after.starts[one].pool == start.pool and _is_alone(after.graph, one))
             end, names = f"{end} with its node of {nodes}", ", ".join(after.servers[one] for one in alone)
-            way = f"{names}: {room(alone, 'a second replica of each on another node', True)}"
+            each = " of each" if alone[1:] else ""
+            way = f"{names}: {room(alone, f'a second replica{each} on another node', True)}"
         else:
             continue
         fresh = pool is not None and (pool.kind == "replace" or roll is not None)
@@ -100,12 +101,12 @@ def _is_alone(graph: Graph, urn: str) -> bool:
     return urn in graph.by_urn and _pods(graph, graph.by_urn[urn]) == 1
 
 
-def _way(resource: Resource) -> str:
+def _way(change: ResourceChange) -> str:
     """How a second one could run beside the first while that is updated."""
-    endpoint, kind = "a second server behind an endpoint", group_kind(resource)[1]
-    if kind == "RayService":
+    endpoint, kind = "a second server behind an endpoint", group_kind(change.resource)[1]
+    if kind == "RayService" and any(one.path[:2] == ("spec", "rayClusterConfig") for one in change.properties):
         return f"`upgrade: new_cluster` or {endpoint}"
-    if kind != "Deployment" or text(at(resource.inputs, "spec", "strategy", "type")) == "Recreate":
+    if kind != "Deployment" or text(at(change.resource.inputs, "spec", "strategy", "type")) == "Recreate":
         return endpoint
     return f"`surge: 1`, a second replica or {endpoint}"
 
