@@ -306,3 +306,18 @@ def test_a_second_ray_cluster_is_offered_where_kuberay_would_make_one(edit: dict
     head = recorded_with({"servers": {"vllm-llama3-inf2": {"max_num_seqs": 16, **edit}}}, "inf2-llama3")
     (found,) = stopped(recorded("inf2-llama3"), head)
     assert ("`upgrade: new_cluster`" in found.avoid) == offered
+
+
+@pytest.mark.parametrize(("size", "told"), [(1, ["nodes-rolled", "nodes-rolled"]), (0, [])])
+def test_a_capacity_block_is_updated_while_it_has_no_node(size: int, told: list[str]):
+    def nodes(version: str) -> Resource:
+        scaling = {"minSize": size, "desiredSize": size, "maxSize": 1}
+        inputs = {
+            "capacityType": "CAPACITY_BLOCK",
+            "scalingConfig": scaling,
+            "version": version,
+            "instanceTypes": ["p5.48xlarge"],
+        }
+        return resource("p5", NODE_GROUP, inputs=inputs)
+
+    assert kinds_of_danger(nodes("1.35"), nodes("1.36")) == told

@@ -37,7 +37,7 @@ def nodes_of(pool: Resource) -> str:
 
 
 def rolled(diff: StackDiff) -> Mapping[str, Roll]:
-    """Returns how nodes are exchanged, by the URN of their pool. Pools that are replaced themselves are not among them."""
+    """Returns how nodes are exchanged, by the URN of their pool. Not those of pools that are replaced themselves."""
     if diff.head is None:
         return {}
     why = {change.urn: [one.name for row, one in follows(change) if row.then == "roll"] for change in diff.changes}
@@ -46,11 +46,11 @@ def rolled(diff: StackDiff) -> Mapping[str, Roll]:
     for group in node_groups(diff.head):
         templates = group.resource.property_dependencies.get("launchTemplate", ())
         because = [*why[group.urn], *("launch template" for urn in templates if why.get(urn))]
-        if because and group.urn in stays:
+        if because and group.urn in stays and group.sizes[1] != 0:
             found[group.urn] = _by_eks(group, because)
     for pool in node_pools(diff.head):
         because = [*why[pool.urn], *(why[pool.node_class.resource.urn] if pool.node_class else ())]
-        if because and pool.urn in stays:
+        if because and pool.urn in stays and pool.replicas != 0:
             found[pool.urn] = _by_karpenter(pool, because)
     return found
 
