@@ -11,6 +11,7 @@ from eks_inference_tools.reading.overview import overview_of
 from eks_inference_tools.reading.titles import COST, TIME, TITLES
 from eks_inference_tools.reading.words import WORDS, cluster_version, node_traits, nodes
 from eks_inference_tools.reading.workloads import requested
+from eks_inference_tools.timeline.beside import room
 from eks_inference_tools.timeline.comparing import change
 from eks_inference_tools.timeline.outages import outages
 from stackgraph.diff.domain import ComparedDomain, Danger
@@ -30,11 +31,12 @@ def eks_compared(prices: OwnPrices | None = None) -> ComparedDomain:
         return change(*(figures.time(graph) if graph else None for graph in (before, after)))
 
     def dangerous(diff: StackDiff) -> Iterable[Danger]:
+        if diff.base and diff.head and diff.changed:
+            now = figures.cost(diff.head)
+            yield from outages(diff, figures.time(diff.base), figures.time(diff.head), room(diff.head, now))
+            yield from cost.dangers(figures.cost(diff.base), now)
         yield from dangers(diff)
         yield from resolved_otherwise(diff)
-        if diff.base and diff.head and diff.changed:
-            yield from outages(diff, figures.time(diff.base), figures.time(diff.head))
-            yield from cost.dangers(figures.cost(diff.base), figures.cost(diff.head))
 
     return ComparedDomain(
         words=WORDS,

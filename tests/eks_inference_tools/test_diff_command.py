@@ -166,6 +166,8 @@ def test_exit_codes_for_gates(repo, capsys):
     repo.stack("one", "team-a", "first")
     assert diff(capsys, "--base", "main", "--fail-on", "delete")[0] == 1
     assert diff(capsys, "--base", "main", "--fail-on", "danger")[0] == 1
+    assert diff(capsys, "--base", "main", "--fail-on", "loss")[0] == 1, "a bucket with its objects"
+    assert diff(capsys, "--base", "main", "--fail-on", "outage")[0] == 0
     with pytest.raises(SystemExit) as ended:
         main(["diff", "--fail-on", "everything"])
     assert ended.value.code == 2

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from conftest import recorded
 from odd_graphs import PLANTED, odd_graphs
-from stackgraph.diff.contents import FindingText, Revision
+from stackgraph.diff.contents import Contents, FactRow, FindingText, Revision, StackContents, by_subject
 from stackgraph.diff.document import render_json
 from stackgraph.diff.markdown import _code, _escaped, _fence, render_markdown
 from stackgraph.diff.page import render_html
@@ -49,6 +49,32 @@ def test_what_cannot_be_told_is_said():
         assert shown.count("this type is not in the tables") == 2
         assert shown.count("a remote component") == 1
         assert "the contents of 1 chart or remote component" in shown
+
+
+def test_names_stay_whole_lines_fit_the_terminal_and_many_dangers_are_folded():
+    def stack(name: str, dangers: tuple[str, ...]) -> StackContents:
+        facts = (FactRow(f"model of {name}", "a", "b"), FactRow(f"cluster {name}", "1", "2"))
+        return StackContents(name, changed=True, dangers=dangers, avoid=("mine: a second replica",) * bool(dangers), facts=facts)
+
+    dangers = tuple(f"nodes of mine-pool-{number} are replaced, {'and ' * 20}named" for number in range(15))
+    told = Contents("p", Revision("a"), Revision("b"), (stack("mine", dangers), stack("yours", ())))
+    comment = render_markdown(told, LIMIT)
+    assert "| mine | model of mine | a | b |" in comment
+    assert "| yours | model of yours | a | b |" in comment
+    assert "| mine, yours | cluster | 1 | 2 |" in comment
+    first, _, folded = comment.partition("<details><summary>And 3 more</summary>")
+    assert "nodes of mine-pool-11" in first
+    assert "nodes of mine-pool-12" in folded
+    assert "What avoids it" in folded
+    text = render_text(told, width=80)
+    assert "nodes of mine-pool-14" in text
+    assert max(map(len, text.partition("Stacks")[0].splitlines())) <= 80
+    assert 'data-label="after"' in render_html(told)
+
+
+def test_dangers_of_one_subject_are_one_line():
+    lines = by_subject([("a", "a stops"), ("", "b goes"), ("a", "a serves c"), ("a", "a: 1 pod instead of 2"), ("", "d goes")])
+    assert lines == ("a stops; serves c; 1 pod instead of 2", "b goes", "d goes")
 
 
 # -- limits ----------------------------------------------------------------------------------------------------------------------

@@ -61,5 +61,7 @@ def planted(text: str) -> dict[str, Any]:
     }
     found |= dict.fromkeys(("marker", "headline"), text) | {"failed": [text], "notes": [text]}
     found |= {side: {"revision": text, "commit": text, "dirty": True} for side in ("base", "head")}
-    found["danger"] = [{"stack": "dev", "kind": text, "what": text, "urn": text}]
+    found["danger"] = [
+        {"stack": "dev", **dict.fromkeys(("kind", "what", "urn", "subject", "avoid"), text), "effects": ["outage"], "seconds": 60}
+    ]
     return json.loads(json.dumps(found))

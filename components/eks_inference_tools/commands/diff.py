@@ -20,7 +20,7 @@ EXAMPLES = (
     "diff --state export.json inf2-llama3",
 )
 FORMATS = ("text", "markdown", "json", "html")
-FAILING = ("replace", "delete", "danger", "unsure")
+FAILING = ("replace", "delete", "danger", "unsure", "outage", "loss")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     _write(options, report, told)
     if told.failed:
         return 2
-    return 1 if (options.exit_code and told.changed) or any(_happens(what, told) for what in options.fail_on) else 0
+    return 1 if (options.exit_code and told.changed) or any(_happens(what, report, told) for what in options.fail_on) else 0
 
 
 def _failing(given: str) -> tuple[str, ...]:
@@ -91,7 +91,11 @@ def _failing(given: str) -> tuple[str, ...]:
     return found
 
 
-def _happens(what: Literal["replace", "delete", "danger", "unsure"], told: "Contents") -> bool:
+def _happens(
+    what: Literal["replace", "delete", "danger", "unsure", "outage", "loss"], report: "Report", told: "Contents"
+) -> bool:
+    if what in ("outage", "loss"):
+        return any(what in danger.effects for stack in report.stacks for danger in stack.dangers)
     if what == "danger":
         return any(stack.dangers for stack in told.stacks)
     # What may be replaced counts as replaced: no word of comfort that the tables do not support.
@@ -146,7 +150,7 @@ def _graph(file: Path) -> "Graph":
 
 
 def _write(options: argparse.Namespace, report: "Report", told: "Contents") -> None:
-    from eks_inference_tools.presentation.output import colour, write
+    from eks_inference_tools.presentation.output import colour, width, write
     from stackgraph.diff.document import render_json
     from stackgraph.diff.markdown import render_markdown
     from stackgraph.diff.page import render_html
@@ -155,7 +159,7 @@ def _write(options: argparse.Namespace, report: "Report", told: "Contents") -> N
 
     limit = LONGEST_BODY if options.limit is None else options.limit
     renderers = {
-        "text": lambda: render_text(told, colour=colour(options.output)),
+        "text": lambda: render_text(told, width=width(options.output), colour=colour(options.output)),
         "markdown": lambda: render_markdown(told, limit),
         "json": lambda: render_json(report),
         "html": lambda: render_html(told),

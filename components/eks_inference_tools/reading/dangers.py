@@ -3,20 +3,22 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from eks_inference_tools.reading.after_update import Then, follows
 from eks_inference_tools.reading.capacity import NodeCapacity
 from eks_inference_tools.reading.clusters import CLUSTER_TYPE, REMOTE_CLUSTER_TYPE, public_networks
 from eks_inference_tools.reading.endpoints import Endpoint
 from eks_inference_tools.reading.machines import SUBNET_TYPE
-from eks_inference_tools.reading.node_groups import LAUNCH_TEMPLATE_TYPE, NODE_GROUP_TYPE
+from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
 from eks_inference_tools.reading.node_pools import NODE_CLASS_TYPE, NODE_POOL_TYPE
-from eks_inference_tools.reading.objects import title
+from eks_inference_tools.reading.objects import group_kind, title, title_of
 from eks_inference_tools.reading.overview import Overview, overview_of
+from eks_inference_tools.reading.rolls import nodes_of, rolled
 from stackgraph.diff.dangers import is_wide, newly_reached
 from stackgraph.diff.domain import Danger, Weight
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, table, text, unique
+from stackgraph.graph.values import at, grouped, table, text, unique
 
 _CLUSTER_TYPES = (CLUSTER_TYPE, REMOTE_CLUSTER_TYPE)
 _NODE_TYPES = (NODE_GROUP_TYPE, NODE_POOL_TYPE, NODE_CLASS_TYPE)
@@ -29,6 +31,7 @@ def dangers(diff: StackDiff) -> Iterator[Danger]:
     yield from _moved(diff)
     yield from newly_reached(diff, _who_reaches_a_cluster)
     yield from _rolled(diff)
+    yield from _after_updates(diff)
     if diff.base is not None and diff.head is not None:
         yield from _of_facts(overview_of(diff.base), overview_of(diff.head))
 
@@ -42,13 +45,17 @@ def _gone(diff: StackDiff) -> Iterator[Danger]:
         because = ", ".join(change.because[:3])
         if type_ in _CLUSTER_TYPES and change.kind == "replace":
             what = f"cluster {name} is replaced, with all that runs in it ({because})"
-            yield Danger("cluster-replaced", what, change.urn, Weight.REPLACED)
+            yield Danger("cluster-replaced", what, change.urn, Weight.REPLACED, effects=("outage", "loss"))
         elif type_ in _CLUSTER_TYPES:
-            yield Danger("cluster-deleted", f"cluster {name} is deleted", change.urn, Weight.DELETED)
+            yield Danger("cluster-deleted", f"cluster {name} is deleted", change.urn, Weight.DELETED, effects=("outage", "loss"))
         elif type_ in _NODE_TYPES and change.kind == "replace":
-            yield Danger("nodes-replaced", f"nodes of {name} are replaced ({because})", change.urn, Weight.REPLACED)
+            what = f"{nodes_of(change.resource)} are replaced ({because})"
+            yield Danger("nodes-replaced", what, change.urn, Weight.REPLACED, nodes_of(change.resource))
+        elif group_kind(change.resource)[1] in ("Job", "RayJob") and change.kind == "replace":
+            yield Danger("job-again", f"{title_of(change.resource)} runs again ({because})", change.urn, Weight.REPLACED)
         elif type_ in _NODE_TYPES:
-            yield Danger("nodes-deleted", f"nodes of {name} are deleted", change.urn, Weight.DELETED)
+            what = f"{nodes_of(change.resource)} are deleted"
+            yield Danger("nodes-deleted", what, change.urn, Weight.DELETED, nodes_of(change.resource))
 
 
 def _versions(diff: StackDiff) -> Iterator[Danger]:
@@ -62,6 +69,9 @@ def _versions(diff: StackDiff) -> Iterator[Danger]:
             if old[0] != new[0] or step < 0 or step > 1:
                 what = f"cluster {change.resource.name}: EKS rejects a change from {'.'.join(old)} to {'.'.join(new)}"
                 yield Danger("refused", what, change.urn, Weight.REFUSED)
+            elif step:
+                what = f"cluster {change.resource.name} goes to {'.'.join(new)} for good: EKS never goes back to {'.'.join(old)}"
+                yield Danger("no-way-back", what, change.urn)
 
 
 def _moved(diff: StackDiff) -> Iterator[Danger]:
@@ -97,24 +107,22 @@ def _who_reaches_a_cluster(resource: Resource) -> Iterator[str]:
 
 
 def _rolled(diff: StackDiff) -> Iterator[Danger]:
-    for group, because in rolled(diff).items():
-        what = f"nodes of {diff.by_urn[group].resource.name} are replaced one by one ({', '.join(because)})"
-        yield Danger("nodes-rolled", what, group)
+    for urn, roll in rolled(diff).items():
+        yield Danger("nodes-kept" if roll.blocked else "nodes-rolled", roll.words, urn, subject=roll.name)
 
 
-def rolled(diff: StackDiff) -> dict[str, list[str]]:
-    """By URN, the node groups whose nodes are replaced one by one: because of their template, release or version."""
-    found: dict[str, list[str]] = {}
-    templates = {c.urn for c in diff.changes if c.resource.type == LAUNCH_TEMPLATE_TYPE and c.kind == "update" and c.properties}
-    for resource in diff.head.of_type(NODE_GROUP_TYPE) if diff.head else ():
-        change = diff.by_urn[resource.urn]
-        if change.before is None or change.kind == "replace":
-            continue
-        named = [c.name for c in change.properties if c.path[0] in ("version", "releaseVersion")]
-        named += ["launch template"] * bool(templates & set(resource.property_dependencies.get("launchTemplate", ())))
-        if named:
-            found[resource.urn] = named
-    return found
+def _after_updates(diff: StackDiff) -> Iterator[Danger]:
+    """What the table of ``after_update.py`` says of a changed property: what is refused or left undone comes first."""
+    for change in diff.changes:
+        told = grouped((row, one) for row, one in follows(change) if row.says)
+        for row, (one, *_) in told.items():
+            subject = nodes_of(change.resource) if row.then == "roll" else title_of(change.resource)
+            path = ".".join(map(str, row.named(change.resource.type, one.path) or one.path))
+            says = row.says.format(before=text(one.before), after=text(one.after), path=path)
+            yield Danger(_KINDS[row.then], f"{subject}: {says}", change.urn, Weight.REFUSED, subject)
+
+
+_KINDS: Mapping[Then, str] = {"refused": "refused", "ignored": "without-effect", "roll": "nodes-rolled", "scale": "capacity-down"}
 
 
 # -- models, workloads and capacity ----------------------------------------------------------------------------------------------
@@ -128,16 +136,14 @@ def _of_facts(before: Overview, after: Overview) -> Iterator[Danger]:
             yield Danger("opened", f"{what} ({endpoint.type})", endpoint.urn)
     for old, new in _pairs({m.owner: m for m in before.models}, {m.owner: m for m in after.models}):
         if old.model != new.model:
-            yield Danger("model-changed", f"{new.owner} serves {new.model} instead of {old.model}")
+            yield Danger("model-changed", f"{new.owner} serves {new.model} instead of {old.model}", subject=new.owner)
     for old, new in _pairs({c.urn: c for c in before.capacity}, {c.urn: c for c in after.capacity}):
         yield from _of_nodes(old, new)
     workloads = ({(w.urn, w.part): w for w in facts.workloads} for facts in (before, after))
     for old, new in _pairs(*workloads):
-        gone, fresh = sorted(set(old.images) - set(new.images)), sorted(set(new.images) - set(old.images))
-        if gone and fresh and new.accelerators:
-            yield Danger("image-changed", f"{new.title}: image {', '.join(fresh)} instead of {', '.join(gone)}", new.urn)
         if old.pods is not None and new.pods is not None and new.pods < old.pods:
-            yield Danger("capacity-down", f"{new.title}: {new.pods} pods instead of {old.pods}", new.urn)
+            ends = ("outage",) if new.accelerators and not new.pods else ()
+            yield Danger("capacity-down", f"{new.title}: {new.pods} pods instead of {old.pods}", new.urn, effects=ends)
 
 
 def _is_open(endpoint: Endpoint) -> bool:
@@ -145,19 +151,17 @@ def _is_open(endpoint: Endpoint) -> bool:
 
 
 def _of_nodes(old: NodeCapacity, new: NodeCapacity) -> Iterator[Danger]:
+    subject = f"nodes of {new.name}"
     kinds = ((*old.instance_types, *old.families), (*new.instance_types, *new.families))
-    if kinds[0] != kinds[1]:
+    if {*kinds[0]} - {*kinds[1]}:
         was, now = (", ".join(kind) or "any" for kind in kinds)
-        yield Danger("instance-type-changed", f"nodes of {new.name}: {now} instead of {was}", new.urn)
-    # ``nodes-rolled`` reports another release of the same image.
-    if old.image.partition(" ")[0] != new.image.partition(" ")[0] and old.image and new.image and not is_token(new.image):
-        yield Danger("image-changed", f"nodes of {new.name}: {new.image} instead of {old.image}", new.urn)
+        yield Danger("instance-type-changed", f"{subject}: {now} instead of {was}", new.urn, subject=subject)
     if old.nodes is not None and new.nodes is not None and new.nodes < old.nodes:
-        yield Danger("capacity-down", f"nodes of {new.name}: {new.nodes} instead of {old.nodes}", new.urn)
+        yield Danger("capacity-down", f"{subject}: {new.nodes} instead of {old.nodes}", new.urn, subject=subject)
     for resource, limit in table(old.limits).items():
         now = table(new.limits).get(resource)
         if now is not None and _less(text(now), text(limit)):
-            yield Danger("capacity-down", f"nodes of {new.name}: at most {now} {resource} instead of {limit}", new.urn)
+            yield Danger("capacity-down", f"{subject}: at most {now} {resource} instead of {limit}", new.urn, subject=subject)
 
 
 def _less(one: str, other: str) -> bool:

@@ -13,11 +13,13 @@ from typing import Any
 
 from eks_inference.catalog.times import PASSES, Typical
 from eks_inference.serving.storage_plan import CACHE_VARIABLE
+from eks_inference_tools.reading.after_update import follows
 from eks_inference_tools.reading.autoscalers import autoscalers
-from eks_inference_tools.reading.dangers import rolled
 from eks_inference_tools.reading.kuberay import serve_applications, serve_deployments
 from eks_inference_tools.reading.objects import group_kind, name_of, namespace_of
+from eks_inference_tools.reading.rolls import rolled
 from eks_inference_tools.reading.scalars import whole
+from eks_inference_tools.timeline.beside import Room
 from eks_inference_tools.timeline.planner import Step
 from eks_inference_tools.timeline.pods import PodStart, phases
 from eks_inference_tools.timeline.steps import create_time
@@ -26,7 +28,7 @@ from eks_inference_tools.timeline.wording import spread, total
 from stackgraph.diff.domain import Danger, Weight
 from stackgraph.diff.graphs import ResourceChange, StackDiff
 from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import at, items, leaves, table, text
+from stackgraph.graph.values import at, items, leaves, table, text, unique
 from stackgraph.state.steps import deletes_first
 
 _KEPT = re.compile(rf"\$[({{]{CACHE_VARIABLE}[)}}]/[^\s\"]+")
@@ -37,41 +39,110 @@ _ACTOR = ("name", "ray_actor_options", "placement_group_bundles", "placement_gro
 """What of an application, and of its deployments, Serve changes only by a restart of replicas."""
 
 
-def outages(diff: StackDiff, before: Timeline, after: Timeline) -> Iterator[Danger]:
-    """Yields the servers whose last pod ends before its successor starts: until that answers, nothing does."""
-    one_by_one = rolled(diff)
+def outages(diff: StackDiff, before: Timeline, after: Timeline, room: Room) -> Iterator[Danger]:
+    """Yields the servers that are gone, and those whose last pod ends before its successor answers.
+
+    ``room`` says what avoids it.
+    """
+    yield from _gone(diff, before, after)
+    rolls = rolled(diff)
     for urn, name in after.servers.items():
         change, start = diff.by_urn[urn], after.starts[urn]
         if change.before is None or change.after is None:
             continue
-        pool = diff.by_urn.get(start.pool)
-        nodes = pool.resource.name if pool else ""
+        old = before.starts.get(change.before.urn)
+        if start.no_node and old and not old.no_node:
+            what = f"{name} answers nothing any more: no pool has a node for it"
+            yield Danger("server-stopped", what, urn, Weight.REPLACED, name, ("outage",))
+            continue
+        pool, roll = diff.by_urn.get(start.pool), rolls.get(start.pool)
+        nodes, more, way = name_of(pool.resource) if pool else "", "", ""
+        pods = _pods(after.graph, change.after)
+        end = "its only pod ends" if pods == 1 else "its pods end"
         if change.kind == "replace" and deletes_first(change):
-            why = f"it is deleted before its successor exists ({', '.join(change.because[:3])})"
+            end, group = f"{end} ({', '.join(change.because[:3])})", _group(after, change.after)
+            way = f"{name}: {room(group, '`rollout: second_group`', False)}" if group else ""
         elif pool and pool.kind == "replace":
-            why = f"its nodes are replaced ({nodes})"
-        elif change.kind == "update" and _restarts(change) and _stops(after.graph, change.after):
-            why = "its pods end before their successors start"
-        elif start.pool in one_by_one and _pods(after.graph, change.after) == 1:
-            why = f"its node is replaced ({nodes})"
+            end += f" with the nodes of {nodes}"
+            more = f"; for good where AWS has no {start.instance_type or 'such node'} then" if deletes_first(pool) else ""
+        elif change.kind == "update" and _restarts(change) and _at_once(change.after, pods) >= pods:
+            way = f"{name}: {room((urn,), _way(change), False)}"
+        elif roll and not roll.blocked and _is_alone(after.graph, urn) and (roll.forced or not _is_left_alone(change.after)):
+            alone = tuple(one for one in after.servers if after.starts[one].pool == start.pool and _is_alone(after.graph, one))
+            end, names = f"{end} with its node of {nodes}", ", ".join(after.servers[one] for one in alone)
+            each = " of each" if alone[1:] else ""
+            way = f"{names}: {room(alone, f'a second replica{each} on another node', True)}"
         else:
             continue
-        old = before.starts.get(change.before.urn)
-        fresh = pool is not None and (pool.kind == "replace" or start.pool in one_by_one)
+        fresh = pool is not None and (pool.kind == "replace" or roll is not None)
         stays = old is not None and not fresh and (old.pool, old.instance_type) == (start.pool, start.instance_type)
         again = _again(start, old if stays else None, change)
+        if roll and pool and pool.kind != "replace":
+            again = replace(again, new_node="" if roll.successor_first else nodes)
         made = [create_time(pool.resource)] if pool and pool.kind == "replace" and not start.new_node else []
-        yield Danger("server-stopped", f"{name} answers nothing for {_time(again, made)}: {why}", urn, Weight.REPLACED)
+        when, seconds = _time(again, made)
+        done = _listing([done for one in phases(again) for words, done in _DONE.items() if words in one.title])
+        has = f"its successor has {done}" if pods == 1 else f"their successors have {done}"
+        what = f"{name} answers nothing for {when}: {end} before {has}{more}"
+        yield Danger("server-stopped", what, urn, Weight.REPLACED, name, ("outage",), seconds, way)
 
 
-def _time(start: PodStart, before: Sequence[Typical | None]) -> str:
-    """How long a start takes, after what has to be made before."""
+_DONE = {"a node": "got a node", "pulls": "pulled its image", "download": "downloaded", "compile": "compiled", " loads": "loaded"}
+
+
+def _group(after: Timeline, resource: Resource) -> tuple[str, ...]:
+    """The servers that `rollout: recreate` ends together."""
+    above = after.graph.by_urn.get(resource.parent)
+    group = tuple(one for one in after.servers if after.graph.by_urn[one].parent == resource.parent)
+    return group if above and at(above.inputs, "rollout") else ()
+
+
+def _is_alone(graph: Graph, urn: str) -> bool:
+    return urn in graph.by_urn and _pods(graph, graph.by_urn[urn]) == 1
+
+
+def _way(change: ResourceChange) -> str:
+    """How a second one could run beside the first while that is updated."""
+    endpoint, kind = "a second server behind an endpoint", group_kind(change.resource)[1]
+    if kind == "RayService" and any(one.path[:2] == ("spec", "rayClusterConfig") for one in change.properties):
+        return f"`upgrade: new_cluster` or {endpoint}"
+    if kind != "Deployment" or text(at(change.resource.inputs, "spec", "strategy", "type")) == "Recreate":
+        return endpoint
+    return f"`surge: 1`, a second replica or {endpoint}"
+
+
+def _listing(words: Sequence[str]) -> str:
+    *most, last = unique(words) or ("started",)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _gone(diff: StackDiff, before: Timeline, after: Timeline) -> Iterator[Danger]:
+    fresh = {urn: name for urn, name in after.servers.items() if diff.by_urn[urn].kind == "create"}
+    left = {change.before.urn for change in diff.changes if change.before and change.after}
+    for urn, name in before.servers.items():
+        if urn in left or name in after.servers.values():
+            continue
+        model = before.starts[urn].model_name or "its model"
+        same = [new for one, new in fresh.items() if after.starts[one].model_name == before.starts[urn].model_name]
+        new = f"; {same[0]} is another server with the same model" if same else ""
+        way = f"{name}: `renamed_from: {name}` makes {same[0]} replace it in order, and keep its cache and store" if same else ""
+        what = f"{name} is removed: nothing of this name serves {model} any more{new}"
+        yield Danger("server-gone", what, urn, Weight.REPLACED, name, ("outage",), avoid=way)
+
+
+def _is_left_alone(resource: Resource) -> bool:
+    """Whether Karpenter leaves a pod's node alone (Karpenter, "Disruption", pod-level controls)."""
+    return text(at(resource.inputs, "spec", "template", "metadata", "annotations", "karpenter.sh/do-not-disrupt")) == "true"
+
+
+def _time(start: PodStart, before: Sequence[Typical | None]) -> tuple[str, int]:
+    """How long a start takes, after what has to be made before, in words and in seconds (p50)."""
     times = [*before, *(one.time for one in phases(start))]
     low, p50, high = (sum(one.at(which) for one in times if one) for which in PASSES)
     end = End("", "", p50, low, high, tuple(Step(str(place), "", "", None) for place, one in enumerate(times) if one is None))
     if not p50:
-        return "a cold start, which has no typical time"
-    return f"{total(end)}{'' if low == high else f' ({spread(end)})'}, by typical times"
+        return "a cold start, which has no typical time", 0
+    return f"{total(end)} ({'' if low == high else f'{spread(end)}, '}by typical times)", round(p50)
 
 
 def _again(start: PodStart, old: PodStart | None, change: ResourceChange) -> PodStart:
@@ -89,19 +160,16 @@ def _kept(resource: Resource | None) -> frozenset[str]:
     return frozenset(place for one in texts for place in _KEPT.findall(one))
 
 
-def _stops(graph: Graph, resource: Resource) -> bool:
-    return _at_once(resource, pods := _pods(graph, resource)) >= pods
-
-
 def _restarts(change: ResourceChange) -> bool:
     """Whether an update replaces pods, or in a Ray cluster the replicas of a model."""
     assert change.before is not None
     assert change.after is not None
-    kind = group_kind(change.resource)[1]
-    if kind == "RayService":
-        return _applications(change.before) != _applications(change.after)
-    part = "leaderWorkerTemplate" if kind == "LeaderWorkerSet" else "template"
-    return any(tuple(one.path[:2]) == ("spec", part) for one in change.properties)
+    parts = {one.path[:2] for row, one in follows(change) if row.then == "restart"}
+    if group_kind(change.resource)[1] == "RayService":
+        # A new Ray cluster answers before the old one ends.
+        anew = ("spec", "rayClusterConfig") in parts
+        return not anew and _applications(change.before) != _applications(change.after)
+    return bool(parts)
 
 
 def _applications(service: Resource) -> list[Any]:
@@ -139,7 +207,7 @@ def _at_once(resource: Resource, pods: int) -> int:
     if kind == "LeaderWorkerSet":
         rolling = at(spec, "rolloutStrategy", "rollingUpdateConfiguration")
         return 0 if whole(at(rolling, "maxSurge")) else whole(at(rolling, "maxUnavailable")) or 1
-    return 0 if text(at(spec, "updateStrategy", "type")) == "OnDelete" else 1
+    return 1
 
 
 def _share(given: Any, pods: int, whole_of: Callable[[float], int]) -> int:

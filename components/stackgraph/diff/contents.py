@@ -3,11 +3,12 @@
 A comparison makes it (``telling.py``), and so does the JSON of one (``saved.py``). Every format is rendered from it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stackgraph.diff.graphs import Kind
 from stackgraph.diff.titles import NO_TITLES, Titles
+from stackgraph.graph.values import grouped
 from stackgraph.graph.wording import counted
 
 SIGNS: Mapping[Kind, str] = {
@@ -80,6 +81,15 @@ class FactRow:
     after: str
 
 
+def by_subject(dangers: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Dangers in words, one line for each subject, from pairs of subject and words. Those without a subject stay alone."""
+    lines = grouped((subject or what, what) for subject, what in dangers)
+    return tuple(
+        "; ".join((first, *(one.removeprefix(subject).lstrip(": ") for one in others)))
+        for subject, (first, *others) in lines.items()
+    )
+
+
 @dataclass(frozen=True)
 class Told:
     """The change of one resource in words.
@@ -104,10 +114,10 @@ class Told:
 class StackContents:
     """What is told of one stack. ``side`` is ``new`` or ``gone`` if only one revision has the stack.
 
-    ``problems`` are texts by revision (``base``, ``head``) that could not be recorded. ``opaque`` is the number of charts and
-    remote components of the head, ``unsure`` that of resources that may be replaced, ``outputs`` the lines of changed outputs.
-    ``steps`` are those of an update in its order; None without a state. ``measures`` are the domain's figures by title. ``keys``
-    are those of the stack file that somebody edited.
+    ``avoid`` says what would avoid some of ``dangers``. ``problems`` are texts by revision (``base``, ``head``) that could not be
+    recorded. ``opaque`` is the number of charts and remote components of the head, ``unsure`` that of resources that may be
+    replaced, ``outputs`` the lines of changed outputs. ``steps`` are those of an update in its order; None without a state.
+    ``measures`` are the domain's figures by title. ``keys`` are those of the stack file that somebody edited.
     """
 
     stack: str
@@ -116,6 +126,7 @@ class StackContents:
     counts: Mapping[Kind, int] = field(default_factory=dict)
     problems: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     dangers: tuple[str, ...] = ()
+    avoid: tuple[str, ...] = ()
     facts: tuple[FactRow, ...] = ()
     new_findings: tuple[FindingText, ...] = ()
     cured_findings: tuple[FindingText, ...] = ()

@@ -29,7 +29,7 @@ def dangers(diff: StackDiff, domain: ComparedDomain = NO_DOMAIN) -> tuple[Danger
     if diff.head is None:
         gone = len(diff.of_kind("delete"))
         what = f"the stack file was deleted: {counted(gone, 'resource')} would no longer be managed"
-        return (Danger("stack-deleted", what, weight=Weight.DELETED),) if gone else ()
+        return (Danger("stack-deleted", what, weight=Weight.DELETED, effects=("loss",)),) if gone else ()
     found = list(domain.dangers(diff))
     found += [
         *_lost(diff, "replace", Weight.REPLACED, found),
@@ -55,10 +55,11 @@ def _lost(diff: StackDiff, kind: Kind, weight: Weight, found: Iterable[Danger]) 
         elif kind == "replace":
             because = ", ".join(change.because[:3])
             ending = f"by an empty one; the old one is kept, with {holds}" if kept else f"and loses {holds}"
-            yield Danger("data-replaced", f"{_named(change)} is replaced {ending} ({because})", change.urn, weight)
+            what = f"{_named(change)} is replaced {ending} ({because})"
+            yield Danger("data-replaced", what, change.urn, weight, effects=() if kept else ("loss",))
         else:
             ending = f"leaves the stack but is kept, with {holds}" if kept else f"is deleted with {holds}"
-            yield Danger("data-deleted", f"{_named(change)} {ending}", change.urn, weight)
+            yield Danger("data-deleted", f"{_named(change)} {ending}", change.urn, weight, effects=() if kept else ("loss",))
     if others:
         word = "replaced" if kind == "replace" else "deleted"
         yield Danger(word, f"{_several(others)} {'is' if len(others) == 1 else 'are'} {word}", weight=weight)

@@ -34,7 +34,10 @@ def document(report: Report) -> dict[str, Any]:
         "changed": told.changed,
         "summary": dict(report.counts),
         "danger": [
-            {"stack": stack.stack, "kind": danger.kind, "what": danger.what, "urn": danger.urn}
+            {
+                "stack": stack.stack,
+                **{key: getattr(danger, key) for key in ("kind", "what", "urn", "subject", "effects", "seconds", "avoid")},
+            }
             for stack in report.stacks
             for danger in stack.dangers
         ],

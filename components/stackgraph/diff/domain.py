@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Literal
 
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.diff.titles import NO_TITLES, Titles
@@ -22,14 +23,25 @@ class Weight(IntEnum):
     CHANGED = 7
 
 
+Effect = Literal["outage", "loss"]
+
+
 @dataclass(frozen=True)
 class Danger:
-    """One change that a reviewer must see. ``kind`` is an identifier for programs, ``what`` a line for people."""
+    """One change that a reviewer must see. ``kind`` is an identifier for programs, ``what`` a line for people.
+
+    Dangers of one ``subject``, with which ``what`` begins, are told in one line. ``effects`` says whether something does not
+    answer for a while (``seconds``; 0: nobody knows) or is lost for good, ``avoid`` what would avoid it.
+    """
 
     kind: str
     what: str
     urn: str = ""
     weight: Weight = Weight.CHANGED
+    subject: str = ""
+    effects: tuple[Effect, ...] = ()
+    seconds: int = 0
+    avoid: str = ""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,9 @@ from stackgraph.graph.wording import shorten, utf16_length
 from stackgraph.plain_text import printable
 
 _MOST_NAMES = 8
-_MOST_DANGERS = 40
+_MOST_DANGERS = 12
+_MOST_FOLDED = 60
+_LONGEST_DANGER = 400
 _LINE = 240
 _MOST_LINES = 20
 _MOST_HEADS = 20
@@ -92,17 +94,21 @@ def _failures(report: Contents) -> Iterator[str]:
 
 
 def _danger(report: Contents) -> Iterator[str]:
-    found = grouped(
-        (merging.without_stack(danger, stack.stack), stack.stack) for stack in report.stacks for danger in stack.dangers
+    told, avoid = (
+        [
+            f"- **{_escaped(', '.join(stacks))}**: {_escaped(shorten(what, _LONGEST_DANGER))}"
+            for stacks, (what,) in merging.shared(
+                (stack.stack, (what,)) for stack in report.stacks for what in getattr(stack, key)
+            )
+        ]
+        for key in ("dangers", "avoid")
     )
-    if not found:
-        return
-    lines = ["> [!CAUTION]", "> **Look at this first**"]
-    for what, stacks in list(found.items())[:_MOST_DANGERS]:
-        lines.append(f"> - **{_escaped(', '.join(stacks))}**: {_escaped(shorten(what, _LINE))}")
-    if len(found) > _MOST_DANGERS:
-        lines.append(f"> - and {len(found) - _MOST_DANGERS} more")
-    yield "\n".join(lines)
+    if told:
+        yield "\n".join(("> [!CAUTION]", "> **Look at this first**", *(f"> {line}" for line in told[:_MOST_DANGERS])))
+    more = told[_MOST_DANGERS:_MOST_FOLDED]
+    for title, lines in ((f"And {len(told) - _MOST_DANGERS} more", more), ("What avoids it", avoid[:_MOST_FOLDED])):
+        if lines:
+            yield "\n".join((f"<details><summary>{title}</summary>", "", *lines, "", "</details>"))
 
 
 def _table(report: Contents) -> Iterator[str]:
@@ -125,15 +131,11 @@ def _table(report: Contents) -> Iterator[str]:
 
 def _facts(report: Contents) -> Iterator[str]:
     # Clusters and nodes are named after their stack. Without that name, equal rows of several stacks merge.
-    rows = grouped(
-        ((merging.without_stack(row.about, stack.stack), row.before, row.after), stack.stack)
-        for stack in report.stacks
-        for row in stack.facts
-    )
-    if rows:
+    said = ((stack.stack, (row.about, row.before, row.after)) for stack in report.stacks for row in stack.facts)
+    if rows := [*merging.shared(said)]:
         lines = ["| stack | what | before | after |", "|---|---|---|---|"]
-        for (about, before, after), stacks in rows.items():
-            cells = (_escaped(shorten(value, _LINE)) for value in (about, before, after))
+        for stacks, texts in rows:
+            cells = (_escaped(shorten(value, _LINE)) for value in texts)
             lines.append(f"| {_escaped(', '.join(stacks))} | {' | '.join(cells)} |")
         yield "\n".join(lines)
 
@@ -172,7 +174,10 @@ def _details(report: Contents, opening: str, entries: Sequence[merging.Entry]) -
 
 def _head(report: Contents, entry: merging.Entry) -> str:
     # One mention of a source line lists all resources that it creates, in whatever stack.
-    by_source = grouped((_source(report, place), _code(merging.without_stack(place.name, place.stack))) for place in entry.places)
+    by_source = grouped(
+        (_source(report, place), _code(place.name.replace(f"{place.stack}-", "") if entry.stacks[1:] else place.name))
+        for place in entry.places
+    )
     told = [f"{_listed(unique(names))}{source}" for source, names in by_source.items()]
     stacks = f" in {', '.join(_escaped(name) for name in entry.stacks)}" if len(report.stacks) > 1 else ""
     return f"**{SIGNS[entry.kind]} {_escaped(entry.type)}** {_listed(told)}{stacks}"

@@ -1,7 +1,7 @@
 """Prepares what is told for display: grouped by component, with equal changes of several resources and stacks merged."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from stackgraph.diff.contents import Contents, Told
@@ -90,9 +90,19 @@ def _entry(stack: str, told: Told) -> _Keyed:
     return key, Entry(told.kind, told.type, (place,), told.lines, told.notes)
 
 
-def without_stack(name: str, stack: str) -> str:
-    """The name without that of its stack: ``nodes core`` for ``nodes demo-core`` in stack ``demo``."""
-    return name.removesuffix(f" {stack}").replace(f"{stack}-", "")
+def shared(said: Iterable[tuple[str, tuple[str, ...]]]) -> Iterator[tuple[list[str], tuple[str, ...]]]:
+    """Yields texts with the stacks that say the same. Names of several stacks are without that of their stack.
+
+    So ``nodes demo-core`` is ``nodes core``. What only one stack says keeps its names whole, as does what ends in ``of demo``.
+    """
+    told = grouped((tuple(_without_stack(text, stack) for text in texts), (stack, texts)) for stack, texts in said)
+    for short, same in told.items():
+        yield [stack for stack, _ in same], short if len(same) > 1 else same[0][1]
+
+
+def _without_stack(name: str, stack: str) -> str:
+    head = name.removesuffix(f" {stack}")
+    return (name if head.endswith(" of") else head).replace(f"{stack}-", "")
 
 
 def hidden(contents: Contents) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Renders the report as one HTML page without scripts."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import astuple
 from urllib.parse import quote
 
 from stackgraph.diff import merging
@@ -48,10 +49,18 @@ def _failures(report: Contents) -> Iterator[Markup]:
         yield element("pre", problem)
 
 
+_HEADS = ("what", "before", "after")
+
+
 def _danger(report: Contents) -> Iterator[Markup]:
-    items = [element("li", element("b", text(stack.stack)), f": {danger}") for stack in report.stacks for danger in stack.dangers]
-    if items:
-        yield element("div", element("ul", *items), class_="danger")
+    told, avoid = (
+        [element("li", element("b", text(stack.stack)), f": {what}") for stack in report.stacks for what in getattr(stack, key)]
+        for key in ("dangers", "avoid")
+    )
+    if told:
+        yield element("div", element("ul", *told), class_="danger")
+    if avoid:
+        yield element("details", element("summary", "What avoids it"), element("ul", *avoid))
 
 
 def _table(report: Contents) -> Markup:
@@ -59,8 +68,9 @@ def _table(report: Contents) -> Markup:
     heads = [element("th", title, scope="col") for title in titles]
     rows = []
     for stack in report.stacks:
-        cells = [element("td", number) for number in stack.figures]
-        cells += [element("td", text(stack.measures.get(title, "")) or "·", class_="measure") for title in report.measures]
+        cells = [element("td", number.strip("·"), data_label=title) for number, title in zip(stack.figures, titles, strict=False)]
+        measures = ((title, text(stack.measures.get(title, ""))) for title in report.measures)
+        cells += [element("td", what, class_="measure", data_label=title) for title, what in measures]
         side = f" ({stack.side})" if stack.side else ""
         rows.append(element("tr", element("th", text(stack.stack) + side, scope="row"), *cells))
     head = element("thead", element("tr", element("th", "stack", scope="col"), *heads))
@@ -73,15 +83,15 @@ def _facts(report: Contents) -> Iterator[Markup]:
         element(
             "tr",
             element("th", text(stack.stack), scope="row"),
-            *(element("td", value) for value in (row.about, row.before, row.after)),
+            *(element("td", cell, data_label=title) for cell, title in zip(astuple(row), _HEADS, strict=True)),
         )
         for stack in report.stacks
         for row in stack.facts
     ]
     if rows:
-        heads = [element("th", title, scope="col") for title in ("stack", "what", "before", "after")]
+        heads = [element("th", title, scope="col") for title in ("stack", *_HEADS)]
         table = element("table", element("thead", element("tr", *heads)), element("tbody", *rows))
-        yield element("div", table, class_="wide")
+        yield element("div", table, class_="wide facts")
 
 
 def _findings(report: Contents) -> Iterator[Markup]:

@@ -5,15 +5,15 @@ as what it is shown (project, tool, link) are the caller's, never the document's
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stackgraph import strict_json
-from stackgraph.diff.contents import Contents, FactRow, FindingText, Revision, StackContents, Told
+from stackgraph.diff.contents import Contents, FactRow, FindingText, Revision, StackContents, Told, by_subject
 from stackgraph.diff.document import SCHEMA
 from stackgraph.diff.graphs import KINDS
 from stackgraph.diff.titles import Titles
-from stackgraph.graph.values import grouped
+from stackgraph.graph.values import grouped, unique
 from stackgraph.problems import Problem, ProblemsFound
 from stackgraph.strict_json import ANY, OrNull, Text
 
@@ -62,6 +62,11 @@ _STACK = {
     "keys": [_KEY],
     "resources": [_RESOURCE],
 }
+_DANGER = {
+    **dict.fromkeys(("stack", "kind", "what", "urn", "subject", "avoid"), str),
+    "effects": [("outage", "loss")],
+    "seconds": int,
+}
 _DOCUMENT = {
     "schema": int,
     "marker": str,
@@ -71,7 +76,7 @@ _DOCUMENT = {
     "headline": str,
     "changed": bool,
     "summary": _SUMMARY,
-    "danger": [{"stack": str, "kind": str, "what": str, "urn": str}],
+    "danger": [_DANGER],
     "failed": [str],
     "notes": [str],
     "onlyStackFiles": bool,
@@ -102,7 +107,7 @@ def read_contents(written: bytes, *, shown: str, project: str, tool: str, link: 
         problems.append(Problem("not what belongs here", shown, key="stacks", given=str(len(stacks)), allowed=allowed))
     if problems:
         raise ProblemsFound(problems)
-    dangers = grouped((danger["stack"], danger["what"]) for danger in found["danger"])
+    dangers = grouped((danger["stack"], danger) for danger in found["danger"])
     return Contents(
         project=project,
         base=_revision(found["base"]),
@@ -120,7 +125,7 @@ def _revision(found: Mapping[str, Any]) -> Revision:
     return Revision(found["revision"], found["commit"], found["dirty"])
 
 
-def _stack(found: Mapping[str, Any], dangers: Iterable[str], titles: Titles) -> StackContents:
+def _stack(found: Mapping[str, Any], dangers: Sequence[Mapping[str, str]], titles: Titles) -> StackContents:
     """What is told of a stack. Its figures are counted here, so that table, headline and list say the same."""
     resources = found["resources"]
     figures = Counter(resource["kind"] for resource in resources if resource["counts"])
@@ -131,7 +136,8 @@ def _stack(found: Mapping[str, Any], dangers: Iterable[str], titles: Titles) -> 
         or any(found[key] for key in ("outputs", "outputLines", "rotatedConfig", "newFindings", "curedFindings")),
         counts={kind: figures[kind] for kind in KINDS if figures[kind]},
         problems={side: tuple(found["problems"][side]) for side in ("base", "head")},
-        dangers=tuple(dangers),
+        dangers=by_subject((one["subject"], one["what"]) for one in dangers),
+        avoid=unique(one["avoid"] for one in dangers),
         facts=tuple(FactRow(**row) for row in found["facts"]),
         new_findings=tuple(FindingText(**finding) for finding in found["newFindings"]),
         cured_findings=tuple(FindingText(**finding) for finding in found["curedFindings"]),

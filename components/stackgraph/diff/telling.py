@@ -7,14 +7,14 @@ from typing import Any
 
 from stackgraph.diff import replacements
 from stackgraph.diff.comparing import ABSENT, JsonText, PropertyChange
-from stackgraph.diff.contents import Contents, StackContents, Told
+from stackgraph.diff.contents import Contents, StackContents, Told, by_subject
 from stackgraph.diff.graphs import KINDS, Kind, ResourceChange, StackDiff
 from stackgraph.diff.report import Recorded, Report, StackReport
 from stackgraph.diff.stack_files import changed_keys, key_text
 from stackgraph.graph.describe import describe, identity, kind, short_component_type, short_type
 from stackgraph.graph.document import is_component, is_opaque
 from stackgraph.graph.tokens import Sealed
-from stackgraph.graph.values import plain, text
+from stackgraph.graph.values import plain, text, unique
 from stackgraph.graph.wording import shorten
 
 NO_COMPONENT = "Outside of components"
@@ -46,7 +46,8 @@ def _stack(stack: StackReport) -> StackContents:
         changed=stack.changed,
         counts={kind: counts[kind] for kind in KINDS if counts.get(kind) and kind != "same"},
         problems={name: _problems(side) for name, side in (("base", stack.base), ("head", stack.head))},
-        dangers=tuple(danger.what for danger in stack.dangers),
+        dangers=by_subject((danger.subject, danger.what) for danger in stack.dangers),
+        avoid=unique(danger.avoid for danger in stack.dangers),
         facts=stack.facts,
         new_findings=stack.new_findings,
         cured_findings=stack.cured_findings,

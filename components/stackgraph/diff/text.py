@@ -7,15 +7,15 @@ from rich.text import Text
 
 from stackgraph.diff import merging
 from stackgraph.diff.contents import COLUMNS, ROTATED, SIGNS, Contents
-from stackgraph.presentation.terminal import Columns, drawn, words
+from stackgraph.presentation.terminal import WIDTH, Columns, Paragraph, drawn, words
 
 _STYLES = {"+": "green", "-": "red", "−": "red", "~": "yellow", "±": "magenta", "→": "cyan", "!": "bold red", "#": "bold"}
 _MOST_NAMES = 6
 
 
-def render_text(report: Contents, *, colour: bool = False) -> str:
+def render_text(report: Contents, *, width: int = WIDTH, colour: bool = False) -> str:
     """The whole report. It contains no control characters of the programs' values."""
-    return drawn(_lines(report), colour=colour)
+    return drawn(_lines(report), width=width, colour=colour)
 
 
 def _line(sign: str, line: str) -> Text:
@@ -28,8 +28,9 @@ def _lines(report: Contents) -> Iterator[RenderableType]:
     yield from (f"note: {note}" for note in report.notes)
     for name, side, problem in report.failures:
         yield from (_line("!", line) for line in f"{name}: {side} failed: {problem}".splitlines())
-    found = [_line("!", f"  {stack.stack}: {danger}") for stack in report.stacks for danger in stack.dangers]
-    yield from _titled("Look at this first", found)
+    for title, key, sign in (("Look at this first", "dangers", "!"), ("What avoids it", "avoid", "")):
+        said = [(stack.stack, what) for stack in report.stacks for what in getattr(stack, key)]
+        yield from _titled(title, [Paragraph(_line(sign, f"{stack}: {what}"), "  ", "    ") for stack, what in said])
     yield from _titled("Stacks", list(_table(report)))
     yield from _titled(report.titles.facts, list(_facts(report)))
     yield from _titled(report.titles.findings, list(_findings(report)))
@@ -70,9 +71,9 @@ def _facts(report: Contents) -> Iterator[RenderableType]:
         for row in stack.facts:
             yield f"  {stack.stack}: {row.about}"
             if row.before:
-                yield _line("-", f"    - {row.before}")
+                yield Paragraph(_line("-", row.before), "    - ", "      ")
             if row.after:
-                yield _line("+", f"    + {row.after}")
+                yield Paragraph(_line("+", row.after), "    + ", "      ")
 
 
 def _findings(report: Contents) -> Iterator[RenderableType]:
