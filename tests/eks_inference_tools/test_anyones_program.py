@@ -124,7 +124,7 @@ def test_every_fault_of_an_answers_file_is_told_at_once(program, capsys):
     assert preview(folder, "--answers", str(folder / "answers.yaml")) == 2
     said = capsys.readouterr().err
     for line, message in {
-        1: "row 1: a row has either `function` or `stack`",
+        1: "row 1: a row has one of `function`, `stack` and `config`",
         2: "row 2: `result` must be a mapping, not 3",
         3: "row 3: unknown key `regoin`",
         4: "row 4: `outputs` is missing",

@@ -81,11 +81,11 @@ def run(options: argparse.Namespace) -> int:
         from stackgraph.views.engine import render_engine_json
 
         # The engine knows no outputs of a stack that is not deployed.
-        graph = refuse(stack, stack.record(strict=True))
+        graph = refuse(stack, stack.record(strict=True, needs_files=True))
         notes = notes_of(graph, prices)
         write(render_engine_json(graph, stack.config.values, stack.config.secret_keys, notes), options.output)
         return 0
-    graph = refuse(stack, stack.record(strict=options.strict))
+    graph = refuse(stack, stack.record(strict=options.strict, needs_files=True))
     if options.format == "json":
         write(_json(graph, prices, measured, with_timeline=options.timeline), options.output)
     elif options.timeline:

@@ -6,7 +6,6 @@ and packages that are installed from folders of the repository, including this l
 """
 
 import contextlib
-import dataclasses
 import hashlib
 import hmac
 import json
@@ -24,7 +23,6 @@ from eks_inference_tools.side_by_side import Ended, can_fork, side_by_side
 from stackgraph.diff.stack_files import ENCRYPTED
 from stackgraph.graph.saved import sealed
 from stackgraph.problems import Problem, ProblemsFound
-from stackgraph.recorder.answers import Answers
 from stackgraph.recorder.yaml_file import Document
 
 
@@ -45,7 +43,7 @@ def record_all(asked: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any
 
     ``asked`` has ``root``, the repository; ``tree``, the folder with the revision's files; ``folder``, the project's path in it;
     ``stacks``; ``own``, whether --program was left out; ``debug``, whether to print tracebacks to standard error; ``answers``,
-    the rows of an answers file; and ``key``, the hexadecimal HMAC key of secrets.
+    rows of answers; and ``key``, the hexadecimal HMAC key of secrets.
 
     The first stack is recorded here, and the others in processes that start with the modules that it loaded. Where there can be
     no such processes, the answer has the first stack only.
@@ -68,7 +66,7 @@ def record(asked: Mapping[str, Any], name: str) -> dict[str, Any]:
     tree = Path(asked["tree"])
     folder = tree / asked["folder"]
     try:
-        stack = dataclasses.replace(_stack(asked, name, folder), answers=Answers(asked["answers"]))
+        stack = _stack(asked, name, folder)
         encrypted = _encrypted(stack)
         digest = _digest(bytes.fromhex(asked["key"]), encrypted)
         graph = stack.record(digest=digest)
@@ -105,9 +103,9 @@ def _use_revision(root: Path, tree: Path) -> None:
 def _stack(asked: Mapping[str, Any], name: str, folder: Path) -> StackProgram:
     """Loads the stack with the revision's library, or as any other project when that library has another layout."""
     try:
-        return program(name, None if asked["own"] else folder, debug=asked["debug"])
+        return program(name, None if asked["own"] else folder, debug=asked["debug"], answers=asked["answers"])
     except ImportError:
-        return program(name, folder, debug=asked["debug"])
+        return program(name, folder, debug=asked["debug"], answers=asked["answers"])
 
 
 def _is_ignored(root: Path, path: Path) -> bool:

@@ -6,7 +6,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 from pulumi import _types
-from pulumi.output import Output, _OutputData
+from pulumi.output import Output
+
+from stackgraph.recorder.early import unknown
 
 _SOURCES = "_stackgraph_sources"
 
@@ -38,7 +40,7 @@ def forgiving(made_up: Callable[[str], bool], warn: Callable[[BaseException, boo
         if not from_placeholder(output):
             raise error
         warn(error, output._data.result().is_secret)
-        return Output._from_data(_unknown())
+        return Output._from_data(unknown())
 
     def applied(self: Any, func: Callable[[Any], Any], run_with_unknowns: bool = False) -> Any:
         async def awaited(later: Awaitable[Any]) -> Any:
@@ -68,10 +70,6 @@ def forgiving(made_up: Callable[[str], bool], warn: Callable[[BaseException, boo
         yield
     finally:
         Output.apply, Output.all = apply, staticmethod(gather)  # type: ignore[method-assign, assignment]
-
-
-async def _unknown() -> _OutputData[Any]:
-    return _OutputData(resources=set(), value=None, is_known=False, is_secret=False)
 
 
 def _texts(value: Any) -> Iterator[str]:

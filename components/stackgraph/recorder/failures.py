@@ -7,6 +7,7 @@ import traceback
 from pathlib import Path
 
 import pulumi
+from pulumi.config import ConfigTypeError
 
 from stackgraph.problems import Problem
 from stackgraph.recorder.functions import FunctionError
@@ -48,6 +49,11 @@ def _hint(error: BaseException, recorder: Recorder) -> str:
         )
     if isinstance(error, FileNotFoundError) and error.filename == "pulumi":
         return "a program of the Automation API runs the pulumi command itself: record the function that it passes as `program`"
+    if isinstance(error, ConfigTypeError) and recorder.is_made_up(error.value):
+        return f"the value is encrypted, and read in plain: -c '{error.key}=VALUE' gives one"
+    if missed := recorder.missed():
+        rows = (f"{{stack: {stack}, outputs: {{{', '.join(f'{one}: …' for one in names)}}}}}" for stack, names in missed.items())
+        return f"--answers FILE gives outputs of other stacks that the program takes at once, as rows: - {'; - '.join(rows)}"
     asked = {called.token for called in recorder.graph().functions if called.answer == "placeholder"}
     misspelt = isinstance(error, NameError | SyntaxError | ImportError)
     misspelt |= isinstance(error, TypeError) and "argument" in str(error)

@@ -65,8 +65,6 @@ def _raising(name: str, really: Callable[..., Any], ends: Callable[..., bool], h
     def call(*arguments: Any, **named: Any) -> Any:
         if os.getpid() != here or not ends(*arguments, **named):
             return really(*arguments, **named)
-        if name == "_exit":
-            raise SystemExit(*arguments)
         shown = ", ".join(repr(one) for one in arguments if isinstance(one, str | int))
         raise Ended(f"{'signal' if name == 'raise_signal' else 'os'}.{name}({shown})")
 

@@ -64,7 +64,7 @@ def record(
         raise RuntimeError("record runs an event loop of its own; in a coroutine: await asyncio.to_thread(record, …)")
     project = _project(program)
     document = project.stack_file(stack) if stack else Document(project.root, "config", {}, {})
-    read = project.config(_with(document, project.name, config or {}))
+    read = project.config(document, told=config)
     given = {_full(key, project.name): _text(value) for key, value in (secrets or {}).items()}
     target = program if callable(program) else project.main
     with _loop_kept(), _modules_of_its_own(project.root, target), _quiet_sdks(), lazy_sdks():
@@ -100,14 +100,6 @@ def _project(program: Callable[[], Any] | Path | str) -> Project:
 
 def _bare(root: Path) -> Project:
     return Project(root, Document(root, "config", {}, {}), "project", root, root, {})
-
-
-def _with(document: Document, project: str, config: Mapping[str, Any]) -> Document:
-    """The stack file with the values of a test."""
-    data = document.data if isinstance(document.data, dict) else {}
-    values = {_full(str(key), project): value for key, value in (data.get("config") or {}).items()}
-    values |= {_full(key, project): value for key, value in config.items()}
-    return replace(document, data={**data, "config": values})
 
 
 def _text(value: Any) -> str:
