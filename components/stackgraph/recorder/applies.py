@@ -2,7 +2,7 @@
 
 import contextlib
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from pulumi import _types
@@ -14,9 +14,10 @@ _SOURCES = "_stackgraph_sources"
 
 
 @contextlib.contextmanager
-def forgiving(made_up: Callable[[str], bool], warn: Callable[[BaseException, bool], None]) -> Iterator[None]:
+def forgiving(made_up: Callable[[str], bool], warn: Callable[[BaseException, bool], None], computed: set[str]) -> Iterator[None]:
     """Makes the result of a failing ``apply`` unknown where a placeholder went in. ``made_up`` recognizes one inside a text;
-    ``warn`` is told of the failure, and whether a secret went in.
+    ``warn`` is told of the failure, and whether a secret went in. Adds to ``computed`` the texts that an ``apply`` makes of a
+    placeholder without one inside.
 
     An ``apply`` that fails on other values still fails, and so does one that ends the program.
     """
@@ -36,6 +37,12 @@ def forgiving(made_up: Callable[[str], bool], warn: Callable[[BaseException, boo
                 return True
         return False
 
+    def noted(value: Any, result: Any) -> Any:
+        given = set(_texts(value))
+        if any(one in computed or made_up(one) for one in given):
+            computed.update(one for one in _texts(result) if one not in given and not made_up(one))
+        return result
+
     def forgiven(output: Any, error: Exception) -> Any:
         if not from_placeholder(output):
             raise error
@@ -43,9 +50,9 @@ def forgiving(made_up: Callable[[str], bool], warn: Callable[[BaseException, boo
         return Output._from_data(unknown())
 
     def applied(self: Any, func: Callable[[Any], Any], run_with_unknowns: bool = False) -> Any:
-        async def awaited(later: Awaitable[Any]) -> Any:
+        async def awaited(value: Any, later: Awaitable[Any]) -> Any:
             try:
-                return await later
+                return noted(value, await later)
             except Exception as error:
                 return forgiven(self, error)
 
@@ -54,7 +61,9 @@ def forgiving(made_up: Callable[[str], bool], warn: Callable[[BaseException, boo
                 result = func(value)
             except Exception as error:
                 return forgiven(self, error)
-            return awaited(result) if inspect.isawaitable(result) and not isinstance(result, Output) else result
+            if isinstance(result, Output):
+                return result
+            return awaited(value, result) if inspect.isawaitable(result) else noted(value, result)
 
         made = apply(self, called, run_with_unknowns)
         made.__dict__[_SOURCES] = (self,)
@@ -76,9 +85,9 @@ def _texts(value: Any) -> Iterator[str]:
     """The texts inside a value, also in the results of functions, which are objects."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, Mapping):
-        for item in (*value.keys(), *value.values()):
-            yield from _texts(item)
+    elif isinstance(value, dict):
+        for pair in dict.items(value):  # results of functions may have properties called so
+            yield from _texts(pair)
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _texts(item)

@@ -17,6 +17,7 @@ from pulumi.runtime.proto import provider_pb2, resource_pb2
 
 from stackgraph.graph.describe import short_type
 from stackgraph.graph.document import PROVIDER_PREFIX, STACK_REFERENCE, STACK_TYPE, Graph, Resource, build_urn
+from stackgraph.graph.values import leaves
 from stackgraph.recorder import options, symbols, wire
 from stackgraph.recorder.answers import NO_ANSWERS, Answers
 from stackgraph.recorder.calls import current_call
@@ -75,6 +76,8 @@ class Recorder(Protocol):
         self._unconfigured: set[str] = set()
         self._outputs: dict[str, Any] = {}
         self._functions = Functions(answers, strict=strict)
+        self.computed: set[str] = set()
+        """Texts that the program makes of placeholders, without one inside."""
         self._taken: dict[str, dict[str, None]] = {}
         self._placeholders = {f"secret {key}" for key in secret_keys}
         """What placeholders begin with: names of resources and functions."""
@@ -141,6 +144,7 @@ class Recorder(Protocol):
                     request.providers[package] = reference
 
         urn = self._urn(request.parent, request.type, request.name)
+        inputs = wire.canonical(properties, self.secrets, request.type, request.name)
         resource = Resource(
             urn=urn,
             type=request.type,
@@ -149,11 +153,12 @@ class Recorder(Protocol):
             custom=request.custom,
             remote=request.remote,
             provider=provider,
-            inputs=wire.canonical(properties, self.secrets, request.type, request.name),
+            inputs=inputs,
             dependencies=self._visible(dependencies),
             property_dependencies={key: self._visible(urns) for key, urns in property_dependencies.items() if urns},
             options=options.recorded(request, self.secrets),
             source=self._source(request),
+            computed=tuple(sorted(self.computed.intersection(filter(_is_text, leaves(inputs))))) if self.computed else (),
         )
         for path in wire.missing_files(properties):
             what = f"{resource.source}: {short_type(resource.type)} {resource.name} takes the file {path}, which does not exist"
@@ -350,6 +355,10 @@ class Recorder(Protocol):
         """Answers a method of a remote component, whose result is unknown offline."""
         self._functions.method(request.tok, "")
         return _returning(provider_pb2.CallResponse(), {"result": wire.UNKNOWN})
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _returning(response: Any, value: Mapping[str, Any]) -> Any:

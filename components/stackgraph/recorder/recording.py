@@ -163,7 +163,7 @@ def _forgiving(recorder: Recorder, root: Path) -> contextlib.AbstractContextMana
     def warn(error: BaseException, secret: bool) -> None:
         recorder.warn(failed_apply(error, recorder, root, secret=secret))
 
-    return forgiving(recorder.is_made_up, warn)
+    return forgiving(recorder.is_made_up, warn, recorder.computed)
 
 
 def _observed(recorder: Recorder) -> contextlib.AbstractContextManager[None]:
