@@ -15,6 +15,8 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from eks_inference_tools.side_by_side import Ended, can_fork, side_by_side
 from stackgraph.diff.stack_files import ENCRYPTED
 from stackgraph.graph.saved import sealed
 from stackgraph.problems import Problem, ProblemsFound
+from stackgraph.recorder.project import encrypted, without_secrets
 from stackgraph.recorder.yaml_file import Document
 
 
@@ -115,33 +118,27 @@ def _is_ignored(root: Path, path: Path) -> bool:
 
 def _encrypted(stack: StackProgram) -> dict[str, str]:
     """The encrypted values of the stack file by configuration key."""
-
-    def texts(value: Any) -> list[str]:
-        if isinstance(value, dict):
-            if set(value) == {"secure"}:
-                return [str(value["secure"])]
-            return [text for item in value.values() for text in texts(item)]
-        return [text for item in value for text in texts(item)] if isinstance(value, list) else []
-
     config = (stack.document.data or {}).get("config") or {}
     name = stack.project.name
-    found = {key if ":" in str(key) else f"{name}:{key}": texts(value) for key, value in config.items()}
-    return {str(key): "\n".join(found[key]) for key in found if found[key]}
+    found = {key if ":" in str(key) else f"{name}:{key}": [*encrypted(config, key)] for key in config}
+    return {
+        str(key): "\n".join(str(reduce(getitem, path, config)["secure"]) for path in paths)
+        for key, paths in found.items()
+        if paths
+    }
 
 
 def _stack_file(document: Document, tree: Path) -> dict[str, Any] | None:
     """The configuration of the stack file, with the line of every key. Encrypted values are left to ``sealedConfig``."""
-
-    def opened(value: Any) -> Any:
-        if isinstance(value, dict):
-            return ENCRYPTED if set(value) == {"secure"} else {key: opened(item) for key, item in value.items()}
-        return [opened(item) for item in value] if isinstance(value, list) else value
-
     path = document.path.resolve()
     if not path.is_relative_to(tree) or not path.is_file():
         return None
     lines = [(list(steps[1:]), line) for steps, line in document.lines.items() if steps[:1] == ("config",)]
-    return {"path": str(path.relative_to(tree)), "config": opened((document.data or {}).get("config") or {}), "lines": lines}
+    return {
+        "path": str(path.relative_to(tree)),
+        "config": without_secrets((document.data or {}).get("config") or {}, ENCRYPTED),
+        "lines": lines,
+    }
 
 
 def _digest(key: bytes, encrypted: Mapping[str, str]) -> Callable[[Any], str]:

@@ -130,7 +130,7 @@ class Project:
             places[full] = key
             declaration = self.declared.get(full, {})
             placeholder = f"<secret {full}>"
-            value = _without_secrets(value, placeholder)
+            value = without_secrets(value, placeholder)
             message, details = "", {}
             if any(encrypted(given, key)) or (full in first and full in sealed):
                 secret_keys.add(full)
@@ -250,13 +250,13 @@ def encrypted(value: Any, *path: str | int) -> Iterator[tuple[str | int, ...]]:
             yield from ((*path, step, *found) for found in encrypted(item))
 
 
-def _without_secrets(value: Any, placeholder: str) -> Any:
+def without_secrets(value: Any, placeholder: str) -> Any:
     """The value with a placeholder for each ``{secure: …}``."""
     if isinstance(value, dict):
         return (
-            placeholder if set(value) == {"secure"} else {key: _without_secrets(item, placeholder) for key, item in value.items()}
+            placeholder if set(value) == {"secure"} else {key: without_secrets(item, placeholder) for key, item in value.items()}
         )
-    return [_without_secrets(item, placeholder) for item in value] if isinstance(value, list) else value
+    return [without_secrets(item, placeholder) for item in value] if isinstance(value, list) else value
 
 
 def _text(value: Any) -> str:
