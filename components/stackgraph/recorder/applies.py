@@ -9,12 +9,14 @@ from pulumi import _types
 from pulumi.output import Output
 
 from stackgraph.recorder.early import unknown
+from stackgraph.recorder.replaced import replaced
 
 _SOURCES = "_stackgraph_sources"
 
 
-@contextlib.contextmanager
-def forgiving(made_up: Callable[[str], bool], warn: Callable[[BaseException, bool], None], computed: set[str]) -> Iterator[None]:
+def forgiving(
+    made_up: Callable[[str], bool], warn: Callable[[BaseException, bool], None], computed: set[str]
+) -> contextlib.AbstractContextManager[None]:
     """Makes the result of a failing ``apply`` unknown where a placeholder went in. ``made_up`` recognizes one inside a text;
     ``warn`` is told of the failure, and whether a secret went in. Adds to ``computed`` the texts that an ``apply`` makes of a
     placeholder without one inside.
@@ -74,11 +76,7 @@ def forgiving(made_up: Callable[[str], bool], warn: Callable[[BaseException, boo
         made.__dict__[_SOURCES] = [value for value in (*given, *named.values()) if isinstance(value, Output)]
         return made
 
-    Output.apply, Output.all = applied, staticmethod(gathered)  # type: ignore[method-assign, assignment]
-    try:
-        yield
-    finally:
-        Output.apply, Output.all = apply, staticmethod(gather)  # type: ignore[method-assign, assignment]
+    return replaced([(Output, "apply", applied), (Output, "all", staticmethod(gathered))])
 
 
 def _texts(value: Any) -> Iterator[str]:

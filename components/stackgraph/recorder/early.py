@@ -2,12 +2,14 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pulumi
 from pulumi.config import ConfigTypeError
 from pulumi.output import Output, _OutputData
+
+from stackgraph.recorder.replaced import replaced
 
 _SECRETS = [f"{how}_secret_{kind}" for how in ("get", "require") for kind in ("bool", "int", "float", "object")]
 
@@ -17,8 +19,7 @@ async def unknown(*, secret: bool = False) -> _OutputData[Any]:
     return _OutputData(resources=set(), value=None, is_known=False, is_secret=secret)
 
 
-@contextlib.contextmanager
-def taken_early(made_up: Callable[[str], bool], taken: Callable[[str, str], None]) -> Iterator[None]:
+def taken_early(made_up: Callable[[str], bool], taken: Callable[[str, str], None]) -> contextlib.AbstractContextManager[None]:
     """Makes what a program reads of a placeholder for a secret unknown.
 
     ``made_up`` recognizes one. ``taken`` learns which outputs of a ``StackReference``, by its name, the program takes at once.
@@ -41,13 +42,5 @@ def taken_early(made_up: Callable[[str], bool], taken: Callable[[str, str], None
         return get_output_details(self, name)
 
     get_output_details = pulumi.StackReference.get_output_details
-    before = {name: getattr(pulumi.Config, name) for name in _SECRETS}
-    pulumi.StackReference.get_output_details = details  # type: ignore[method-assign]
-    for name, read in before.items():
-        setattr(pulumi.Config, name, reading(read))
-    try:
-        yield
-    finally:
-        pulumi.StackReference.get_output_details = get_output_details  # type: ignore[method-assign]
-        for name, read in before.items():
-            setattr(pulumi.Config, name, read)
+    secrets = [(pulumi.Config, name, reading(getattr(pulumi.Config, name))) for name in _SECRETS]
+    return replaced([*secrets, (pulumi.StackReference, "get_output_details", details)])

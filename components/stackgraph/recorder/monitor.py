@@ -158,7 +158,7 @@ class Recorder(Protocol):
             property_dependencies={key: self._visible(urns) for key, urns in property_dependencies.items() if urns},
             options=options.recorded(request, self.secrets),
             source=self._source(request),
-            computed=tuple(sorted(self.computed.intersection(filter(_is_text, leaves(inputs))))) if self.computed else (),
+            computed=tuple(sorted(self.computed.intersection(leaves(inputs)))) if self.computed else (),
         )
         for path in wire.missing_files(properties):
             what = f"{resource.source}: {short_type(resource.type)} {resource.name} takes the file {path}, which does not exist"
@@ -355,10 +355,6 @@ class Recorder(Protocol):
         """Answers a method of a remote component, whose result is unknown offline."""
         self._functions.method(request.tok, "")
         return _returning(provider_pb2.CallResponse(), {"result": wire.UNKNOWN})
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
 
 
 def _returning(response: Any, value: Mapping[str, Any]) -> Any:

@@ -9,7 +9,7 @@ import logging
 import os
 import runpy
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
@@ -34,6 +34,7 @@ from stackgraph.recorder.garbage_collection import garbage_collection_off
 from stackgraph.recorder.monitor import SDK_FILE, Recorder
 from stackgraph.recorder.process import Ended, process_kept
 from stackgraph.recorder.repeated import repetition_spared
+from stackgraph.recorder.replaced import replaced
 
 _OURS = str(Path(__file__).parents[1])
 
@@ -146,15 +147,9 @@ async def _settled(program: Callable[[], Any]) -> None:
     await pulumi.runtime.run_in_stack(run)
 
 
-@contextlib.contextmanager
-def _short_traces() -> Iterator[None]:
+def _short_traces() -> contextlib.AbstractContextManager[None]:
     """Registers resources with the one frame that graphs show. The SDK would read every file on the stack and send all frames."""
-    whole = sdk_resource._get_stack_trace
-    sdk_resource._get_stack_trace = _program_frame
-    try:
-        yield
-    finally:
-        sdk_resource._get_stack_trace = whole
+    return replaced([(sdk_resource, "_get_stack_trace", _program_frame)])
 
 
 def _forgiving(recorder: Recorder, root: Path) -> contextlib.AbstractContextManager[None]:

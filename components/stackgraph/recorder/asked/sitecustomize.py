@@ -30,6 +30,7 @@ def _function(request, response):
         named = {"provider": provider} if provider and not provider.startswith("default") else {}
         args = {key: value for key, value in wire.decode(request.args).items() if value is not None}
         _write({"function": request.tok, "args": args, **named, "result": _plain(wire.decode(getattr(response, "return")))})
+    return response
 
 
 def _stack(request, response):
@@ -37,15 +38,7 @@ def _stack(request, response):
         state = wire.decode(response.properties)
         outputs = state["outputs"].get("value", {}) if wire.SIGNATURE in state["outputs"] else state["outputs"]
         _write({"stack": request.id, "outputs": _plain(outputs, state.get("secretOutputNames") or ())})
-
-
-def _noting(call, note):
-    def answered(request, *given, **named):
-        response = call(request, *given, **named)
-        note(request, response)
-        return response
-
-    return answered
+    return response
 
 
 def _unwrapped(struct):
@@ -57,7 +50,12 @@ def _unwrapped(struct):
 
 def _made(self, *given, **named):
     _make(self, *given, **named)
-    self.Invoke, self.ReadResource = _noting(self.Invoke, _function), _noting(self.ReadResource, _stack)
+    for name, note in (("Invoke", _function), ("ReadResource", _stack)):
+        setattr(self, name, _noting(getattr(self, name), note))
+
+
+def _noting(call, note):
+    return lambda request, *given, **named: note(request, call(request, *given, **named))
 
 
 _unwrap, rpc._unwrap_rpc_secret_struct_properties = rpc._unwrap_rpc_secret_struct_properties, _unwrapped
