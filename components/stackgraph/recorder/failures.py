@@ -67,6 +67,8 @@ def _hint(error: BaseException, recorder: Recorder) -> str:
 
 def _place(error: BaseException, root: Path) -> tuple[str, int]:
     """The innermost line of the program's own code in an error's traceback."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return shown(error.filename, root), error.lineno or 0
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if of_program(frame.filename)]
     return (shown(frames[-1].filename, root), frames[-1].lineno or 0) if frames else ("", 0)
 
