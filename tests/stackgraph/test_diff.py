@@ -195,7 +195,7 @@ def test_a_default_provider_of_another_version_changes_nothing_of_its_resources(
 def test_a_type_that_is_not_in_the_table_may_be_replaced():
     one = resource("one", OTHER, inputs={"byteLength": 8})
     change = change_of(one, replace(one, inputs={"byteLength": 9}))
-    assert (change.kind, change.certain, change.unsure) == ("update", False, ("byteLength",))
+    assert (change.kind, change.unsure) == ("update", ("byteLength",))
     assert kinds_of_danger(one, replace(one, inputs={"byteLength": 9})) == ["may-be-replaced"]
 
 
@@ -203,10 +203,10 @@ def test_what_depends_on_values_may_be_replaced_and_says_what_it_holds():
     one = resource("search", "aws:opensearch/domain:Domain", inputs={"engineVersion": "OpenSearch_2.11"})
     diff = compare(graph(one), graph(replace(one, inputs={"engineVersion": "OpenSearch_1.0"})))
     assert [danger.what for danger in dangers(diff)] == [
-        "opensearch.Domain search may be replaced, and lose its indices (engineVersion)"
+        "opensearch.Domain search may be replaced, and lose its indices (engineVersion: the provider decides by the values)"
     ]
     lustre = resource("cache", "aws:fsx/lustreFileSystem:LustreFileSystem", inputs={"storageCapacity": 1200})
-    assert change_of(lustre, replace(lustre, inputs={"storageCapacity": 2400})).certain
+    assert not change_of(lustre, replace(lustre, inputs={"storageCapacity": 2400})).unsure
 
 
 def test_who_uses_a_replaced_resource_may_be_replaced_where_the_tables_do_not_know_its_type():
@@ -277,6 +277,21 @@ def test_an_unknown_that_another_resource_may_have_given_is_in_doubt(other, kind
         ingress("x", name=given)
 
     assert consequences(build)["door"][0] == kind
+
+
+def test_every_doubt_has_its_reason():
+    def build(text: str):
+        topic = aws.sns.Topic("topic", name=text)
+        ingress("x", name=topic.arn.apply(lambda arn: arn[-2:]))
+        pulumi.CustomResource(OTHER, "other", {"keepers": {"is": text}})
+        aws.opensearch.Domain("search", engine_version=text)
+
+    diff = compare(*(record(lambda text=text: build(text)) for text in ("a", "b")))
+    assert [danger.what for danger in dangers(diff) if "may be" in danger.what] == [
+        "opensearch.Domain search may be replaced, and lose its indices (engineVersion: the provider decides by the values)",
+        "Ingress web/n> may be replaced: the values are known only during the update",
+        "random.RandomId other may be replaced: no table knows the type",
+    ]
 
 
 def test_a_saved_graph_keeps_what_was_computed():

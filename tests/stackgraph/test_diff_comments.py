@@ -46,7 +46,7 @@ def test_what_cannot_be_told_is_said():
     before, after = graph(1), graph(2)
     report = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(before), Recorded(after))])
     for shown in (render_text(contents(report)), render_markdown(contents(report), LIMIT), render_html(contents(report))):
-        assert shown.count("this type is not in the tables") == 2
+        assert shown.count("no table knows the type") == 3
         assert shown.count("a remote component") == 1
         assert "the contents of 1 chart or remote component" in shown
 

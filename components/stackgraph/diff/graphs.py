@@ -46,9 +46,14 @@ class ResourceChange:
     unsure: tuple[str, ...] = ()
 
     @property
-    def certain(self) -> bool:
-        """Whether the tables say that the resource is replaced, or that it is not."""
-        return not self.unsure
+    def doubt(self) -> str:
+        """Why nobody can say whether the resource is replaced, in words; empty where that is certain."""
+        if not self.unsure:
+            return ""
+        if not replacements.is_known(self.resource.type):
+            return "no table knows the type"
+        later = any(" of " in path for path in self.unsure)
+        return "the values are known only during the update" if later else "the provider decides by the values"
 
     @property
     def resource(self) -> Resource:

@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stackgraph.diff import replacements
 from stackgraph.diff.comparing import ABSENT, JsonText, PropertyChange
 from stackgraph.diff.contents import Contents, StackContents, Told
 from stackgraph.diff.graphs import KINDS, Kind, ResourceChange, StackDiff
@@ -111,9 +110,7 @@ def _notes(change: ResourceChange) -> Iterator[str]:
     if change.refused:
         yield f"the service refuses to change {', '.join(change.refused)}"
     if change.unsure:
-        known = replacements.is_known(change.resource.type)
-        why = "the provider decides by the values" if known else "this type is not in the tables"
-        yield f"may be replaced because of {', '.join(change.unsure[:5])}: {why}"
+        yield f"may be replaced because of {', '.join(change.unsure[:5])}: {change.doubt}"
     if change.kind == "update" and is_opaque(change.resource):
         yield "a remote component: only its plugin knows what this changes inside"
     if change.ignored:
