@@ -173,7 +173,7 @@ def readable(
 
 
 def _reader(
-    stacks: Sequence[str], folder: Path | None, debug: bool, answers: Path | None
+    stacks: Sequence[str], folder: Path | None, debug: bool, answers: Sequence[Given]
 ) -> tuple[Sequence[str], Callable[[str], StackProgram]]:
     """The names of the stacks, and what loads one."""
     project = project_in(folder)

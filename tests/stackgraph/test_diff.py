@@ -224,8 +224,8 @@ def consequences(build: Any) -> dict[str, tuple[str, tuple[str, ...], tuple[str,
 
 
 def ingress(annotation: Any, **metadata: Any) -> None:
-    metadata = {"name": "door", "namespace": "web", "annotations": {"arn": annotation}, **metadata}
-    k8s.networking.v1.Ingress("door", metadata=metadata, spec={"ingress_class_name": "alb"})
+    of: Any = {"name": "door", "namespace": "web", "annotations": {"arn": annotation}, **metadata}
+    k8s.networking.v1.Ingress("door", metadata=of, spec={"ingress_class_name": "alb"})
 
 
 def test_a_constant_beside_an_output_that_is_made_anew_stays_known():
@@ -277,6 +277,35 @@ def test_an_unknown_that_another_resource_may_have_given_is_in_doubt(other, kind
         ingress("x", name=given)
 
     assert consequences(build)["door"][0] == kind
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        ("text", "other", "replace"),
+        ("<one.id>", "<two.id>", "replace"),
+        ("<one.id>", "<one.arn>", "update"),
+        ({"resource": resource("one").urn}, "<one.name>", "update"),
+        ("text", "<one.id>", "update"),
+        ("<one.id>", "text", "update"),
+        ("text", "<new.id>", "replace"),
+        ("eu-west-1a", "<getRegion.name>a", "update"),
+        ("<unknown>", "text", "update"),
+        ("text", "<unknown>", "update"),
+        (None, "<one.id>", "replace"),
+    ],
+)
+def test_a_value_that_a_deployment_may_find_unchanged_is_in_doubt(before, after, kind):
+    others = (resource("one"), resource("two"))
+    user = resource("user", "aws:sqs/queue:Queue", inputs={"name": before})
+    diff = compare(graph(user, *others), graph(replace(user, inputs={"name": after}), *others, resource("new")))
+    change = diff.by_urn[user.urn]
+    assert change.kind == kind
+    assert (change.unsure, change.doubt) == ((), "") or kind == "update"
+    if kind == "update":
+        assert (change.unsure, change.doubt) == (("name",), "the values are known only during the update")
+    sure = compare(graph(user), graph(replace(user, inputs={"name": after, "fifoQueue": True}))).by_urn[user.urn]
+    assert sure.kind == "replace", "another property replaces it in any case"
 
 
 def test_every_doubt_has_its_reason():

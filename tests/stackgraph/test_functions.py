@@ -284,7 +284,9 @@ def test_a_function_is_asked_what_the_transforms_of_the_stack_make_of_it(ask):
 
 def test_secrets_that_no_transform_changes_stay_hidden():
     def build():
-        pulumi.runtime.register_invoke_transform(lambda asked: pulumi.InvokeTransformResult({**asked.args, "vpcId": "v"}, None))
+        pulumi.runtime.register_invoke_transform(
+            lambda asked: pulumi.InvokeTransformResult({**asked.args, "vpcId": "v"}, asked.opts)
+        )
         pulumi.export("id", aws.ec2.get_security_group_output(name=pulumi.Output.secret("very-secret")).id)
 
     (called,) = recorded(build).functions

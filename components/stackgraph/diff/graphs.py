@@ -10,6 +10,7 @@ from typing import Any, Literal
 from stackgraph.diff import replacements
 from stackgraph.diff.causes import because, replacing, unsure
 from stackgraph.diff.comparing import PropertyChange, differences, identical, opened, path_text
+from stackgraph.diff.doubts import may_stay
 from stackgraph.diff.moves import Pairing, pairing
 from stackgraph.diff.regions import in_regions
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_component, is_read
@@ -52,7 +53,11 @@ class ResourceChange:
             return ""
         if not replacements.is_known(self.resource.type):
             return "no table knows the type"
-        later = any(" of " in path for path in self.unsure)
+        decides = [pattern for row in replacements.rows(self.resource.type) for pattern in row.may]
+        direct = [
+            path for path in map(replacements.pattern_of, self.unsure) if any(replacements.covers(one, path) for one in decides)
+        ]
+        later = len(direct) < len(self.unsure)
         return "the values are known only during the update" if later else "the provider decides by the values"
 
     @property
@@ -141,7 +146,7 @@ def compare(base: Graph | None, head: Graph | None) -> StackDiff:
     after = head or Graph(present.project, present.stack, ())
     pairs = pairing(before, after)
     changes = [
-        compared(before.by_urn[pairs.old_of[resource.urn]], resource, before, after, pairs)
+        _doubted(compared(before.by_urn[pairs.old_of[resource.urn]], resource, before, after, pairs), before, after)
         if resource.urn in pairs.old_of
         else ResourceChange("create", None, resource)
         for resource in after.resources
@@ -150,6 +155,15 @@ def compare(base: Graph | None, head: Graph | None) -> StackDiff:
     outputs = differences(opened(pairs.translated(before.outputs)), opened(after.outputs)) if base and head else ()
     order = sorted(_with_consequences(changes, after), key=lambda change: change.urn)
     return StackDiff(after.stack, base, head, tuple(order), tuple(outputs))
+
+
+def _doubted(change: ResourceChange, base: Graph, head: Graph) -> ResourceChange:
+    """The change as one that may replace, where every property that forces a replacement may stay as it is."""
+    forcing = [one for one in change.properties if change.forces(one)]
+    named = {path_text(path) for one in forcing for path in (one.path[:end] for end in range(1, len(one.path) + 1))}
+    if not forcing or not named.issuperset(change.because) or not all(may_stay(one, base, head) for one in forcing):
+        return change
+    return replace(change, kind="update", because=(), unsure=change.because)
 
 
 def _within(change: PropertyChange, paths: Sequence[str]) -> bool:
