@@ -37,6 +37,13 @@ def test_new_and_cured_findings():
     assert "it does not fit" in page
 
 
+def test_a_chart_is_no_remote_component():
+    urn = "urn:pulumi:s::p::kubernetes:helm.sh/v3:Release::web"
+    graphs = [Graph("p", "s", (Resource(urn, "kubernetes:helm.sh/v3:Release", "web", inputs={"version": one}),)) for one in "12"]
+    report = Report("p", Revision("a"), Revision("b"), [StackReport("s", *map(Recorded, graphs))])
+    assert "remote component: only its plugin" not in render_text(contents(report))
+
+
 def test_what_cannot_be_told_is_said():
     def graph(length: int) -> Graph:
         odd = Resource("urn:pulumi:s::p::random:index:Id::one", "random:index:Id", "one", inputs={"length": length})

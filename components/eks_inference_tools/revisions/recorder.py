@@ -25,7 +25,7 @@ from eks_inference_tools.side_by_side import Ended, can_fork, side_by_side
 from stackgraph.diff.stack_files import ENCRYPTED
 from stackgraph.graph.saved import sealed
 from stackgraph.problems import Problem, ProblemsFound
-from stackgraph.recorder.project import encrypted, without_secrets
+from stackgraph.recorder.project import encrypted, full_key, without_secrets
 from stackgraph.recorder.yaml_file import Document
 
 
@@ -119,8 +119,7 @@ def _is_ignored(root: Path, path: Path) -> bool:
 def _encrypted(stack: StackProgram) -> dict[str, str]:
     """The encrypted values of the stack file by configuration key."""
     config = (stack.document.data or {}).get("config") or {}
-    name = stack.project.name
-    found = {key if ":" in str(key) else f"{name}:{key}": [*encrypted(config, key)] for key in config}
+    found = {full_key(str(key), stack.project.name): [*encrypted(config, key)] for key in config}
     return {
         str(key): "\n".join(str(reduce(getitem, path, config)["secure"]) for path in paths)
         for key, paths in found.items()

@@ -11,7 +11,7 @@ from stackgraph.diff.graphs import KINDS, Kind, ResourceChange, StackDiff
 from stackgraph.diff.report import Recorded, Report, StackReport
 from stackgraph.diff.stack_files import changed_keys, key_text
 from stackgraph.graph.describe import describe, identity, kind, short_component_type, short_type
-from stackgraph.graph.document import is_component, is_opaque
+from stackgraph.graph.document import is_component
 from stackgraph.graph.tokens import Sealed
 from stackgraph.graph.values import plain, text
 from stackgraph.graph.wording import shorten
@@ -111,7 +111,7 @@ def _notes(change: ResourceChange) -> Iterator[str]:
         yield f"the service refuses to change {', '.join(change.refused)}"
     if change.unsure:
         yield f"may be replaced because of {', '.join(change.unsure[:5])}: {change.doubt}"
-    if change.kind == "update" and is_opaque(change.resource):
+    if change.kind == "update" and change.resource.remote:
         yield "a remote component: only its plugin knows what this changes inside"
     if change.ignored:
         yield f"ignored by ignoreChanges: {', '.join(one.name for one in change.ignored[:5])}"

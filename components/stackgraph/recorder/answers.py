@@ -16,9 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stackgraph.problems import Problem, ProblemsFound
+
+if TYPE_CHECKING:
+    from stackgraph.recorder.yaml_file import Document
 
 _FUNCTION = {"function": str, "args": dict, "region": str, "provider": str, "result": dict}
 _STACK = {"stack": str, "outputs": dict}
@@ -61,13 +64,13 @@ Given = Path | Mapping[str, Any]
 
 def read_answers(*given: Given) -> Answers:
     """The rows, and those of the files. Raises ``ProblemsFound`` with everything that is wrong in a file."""
-    return Answers(tuple(row for one in given for row in (_rows(one) if isinstance(one, Path) else [one])))
-
-
-def _rows(path: Path) -> list[Mapping[str, Any]]:
     from stackgraph.recorder.yaml_file import read_document
 
-    document = read_document(path)
+    return Answers(tuple(row for one in given for row in (rows_of(read_document(one)) if isinstance(one, Path) else [one])))
+
+
+def rows_of(document: "Document") -> list[Mapping[str, Any]]:
+    """The rows of a document. Raises ``ProblemsFound`` with everything that is wrong in them."""
     rows = document.data or []
     if not isinstance(rows, list):
         allowed = "rows of `function` and `result`, of `stack` and `outputs`, or of `config`"
@@ -75,14 +78,14 @@ def _rows(path: Path) -> list[Mapping[str, Any]]:
     problems = [
         Problem(message, document.shown, document.line((number, *key)), f"row {number + 1}", hint=hint)
         for number, row in enumerate(rows)
-        for message, key, hint in row_faults(row)
+        for message, key, hint in _faults(row)
     ]
     if problems:
         raise ProblemsFound(problems)
     return rows
 
 
-def row_faults(row: Any) -> Iterator[tuple[str, tuple[str, ...], str]]:
+def _faults(row: Any) -> Iterator[tuple[str, tuple[str, ...], str]]:
     """What is wrong with a row, each with its key and a hint."""
     kinds = [kind for kind in (_FUNCTION, _STACK, _CONFIG) if isinstance(row, dict) and next(iter(kind)) in row]
     if len(kinds) != 1:

@@ -85,7 +85,7 @@ class Project:
         stacks = self.stacks()
         path = self.stack_dir / f"Pulumi.{stack}.yaml"
         hint = _did_you_mean(stack, stacks, cutoff=0.6)
-        known = {_full_key(key, self.name) for key in told}
+        known = {full_key(key, self.name) for key in told}
         required = any(item.get("value", item.get("default")) is None for key, item in self.declared.items() if key not in known)
         if _STACK_NAME.fullmatch(stack) and not (hint or (stacks and required)):
             return Document(path, shown_path(path, self.root), None, {})
@@ -113,16 +113,16 @@ class Project:
         if not isinstance(given, dict):
             problems.append(document.problem("config must be a mapping", "config", given=_given(given)))
             given = {}
-        first = {_full_key(str(key), self.name): value for key, value in (told or {}).items()}
-        sealed = {_full_key(str(key), self.name) for key in given if any(encrypted(given, key))}
+        first = {full_key(str(key), self.name): value for key, value in (told or {}).items()}
+        sealed = {full_key(str(key), self.name) for key in given if any(encrypted(given, key))}
         sealed |= {*optional_secrets} | {key for key, declaration in self.declared.items() if declaration.get("secret")}
-        given = {key: value for key, value in given.items() if _full_key(str(key), self.name) not in first} | first
+        given = {key: value for key, value in given.items() if full_key(str(key), self.name) not in first} | first
         known = [*self.declared, *optional_secrets]
         values: dict[str, str] = {}
         secret_keys: set[str] = set()
         places: dict[str, Any] = {}
         for key, value in given.items():
-            full = _full_key(str(key), self.name)
+            full = full_key(str(key), self.name)
             if full in places:
                 first, second = (f"'{one}' in line {document.line(('config', one))}" for one in (places[full], key))
                 message = f"this key stands here twice: as {first} and as {second}"
@@ -206,12 +206,12 @@ def _read_project(path: Path) -> Project:
         stack_dir=root / str(data.get("stackConfigDir") or (config if isinstance(config, str) else "") or "."),
         # `key: text` is short for a default. `aws:region: {value: …}` sets a key of another project.
         declared={
-            _full_key(key, str(name)): item if isinstance(item, dict) else {"default": item} for key, item in declared.items()
+            full_key(key, str(name)): item if isinstance(item, dict) else {"default": item} for key, item in declared.items()
         },
     )
 
 
-def _full_key(key: str, project: str) -> str:
+def full_key(key: str, project: str) -> str:
     return key if ":" in key else f"{project}:{key}"
 
 
