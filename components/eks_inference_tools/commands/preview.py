@@ -118,7 +118,7 @@ def _ask(stack: "StackProgram", file: Path) -> int:
 
     file.write_text("", encoding="utf-8")
     recorder = Path(stackgraph.recorder.__file__).parent
-    path = os.pathsep.join(filter(None, (f"{recorder / 'asked'}", f"{recorder.parents[1]}", os.environ.get("PYTHONPATH"))))
+    path = os.pathsep.join(filter(None, (f"{recorder / 'assets'}", f"{recorder.parents[1]}", os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path, "STACKGRAPH_ANSWERS": str(file)}
     try:
         return subprocess.run(["pulumi", "preview", "-s", stack.stack], cwd=stack.project.root, env=environment).returncode
