@@ -342,6 +342,11 @@ def test_answers_cannot_be_written_without_the_engine(program, capsys, monkeypat
     assert "there is no `pulumi` command on PATH" in capsys.readouterr().err
 
 
+def test_a_syntax_error_has_its_line(program, capsys):
+    assert preview(program("aws.sqs.Queue('q'\n")) == 2
+    assert "error: __main__.py:4: SyntaxError: '(' was never closed" in capsys.readouterr().err
+
+
 # -- stacks and environments -----------------------------------------------------------------------------------------------------
 
 
