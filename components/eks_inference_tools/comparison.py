@@ -1,6 +1,7 @@
 """The EKS domain of stackgraph's comparisons: facts, dangers, and what a change does to cost and time."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 
 from eks_inference_tools.cost import compared as cost
 from eks_inference_tools.cost.price_book import OwnPrices
@@ -8,7 +9,7 @@ from eks_inference_tools.domain import Figures
 from eks_inference_tools.reading.dangers import dangers
 from eks_inference_tools.reading.open_keys import resolved_otherwise
 from eks_inference_tools.reading.overview import overview_of
-from eks_inference_tools.reading.titles import COST, TIME, TITLES
+from eks_inference_tools.reading.titles import COST, TIME, TITLES, UPDATE
 from eks_inference_tools.reading.words import WORDS, cluster_version, node_traits, nodes
 from eks_inference_tools.reading.workloads import requested
 from eks_inference_tools.timeline.beside import room
@@ -27,8 +28,9 @@ def eks_compared(prices: OwnPrices | None = None) -> ComparedDomain:
     def cost_change(before: Graph | None, after: Graph | None) -> str:
         return cost.change(*(figures.cost(graph) if graph else None for graph in (before, after)))
 
-    def time_change(before: Graph | None, after: Graph | None) -> str:
-        return change(*(figures.time(graph) if graph else None for graph in (before, after)))
+    def time_change(before: Graph | None, after: Graph | None, *, answering: bool) -> str:
+        times = [figures.time(graph) if graph else None for graph in (before, after)]
+        return change(*times) if any(one and one.answers for one in times) == answering else ""
 
     def dangerous(diff: StackDiff) -> Iterable[Danger]:
         if diff.base and diff.head and diff.changed:
@@ -43,7 +45,7 @@ def eks_compared(prices: OwnPrices | None = None) -> ComparedDomain:
         titles=TITLES,
         facts=facts,
         dangers=dangerous,
-        measures={COST: cost_change, TIME: time_change},
+        measures={COST: cost_change, TIME: partial(time_change, answering=True), UPDATE: partial(time_change, answering=False)},
     )
 
 

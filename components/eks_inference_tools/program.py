@@ -17,7 +17,7 @@ from eks_inference_tools.presentation.progress import Progress
 from eks_inference_tools.program_faults import problems_of_program
 from stackgraph.plain_text import printable
 from stackgraph.problems import Problem, ProblemsFound, ProgramError
-from stackgraph.recorder.answers import NO_ANSWERS, Answers, read_answers
+from stackgraph.recorder.answers import NO_ANSWERS, Answers, Given, read_answers
 from stackgraph.recorder.bounded_yaml import compose
 from stackgraph.recorder.garbage_collection import garbage_collection_off
 from stackgraph.recorder.project import DEFAULT_STACK, Document, Project, StackConfig, encrypted, find_project
@@ -83,11 +83,12 @@ class StackProgram:
         """Where the stack file silences rules."""
         return ("config", STACK_KEY, "silenced") if spec else ("config", SILENCED_KEY)
 
-    def record(self, *, strict: bool = False, digest: Callable[[Any], str] | None = None) -> "Graph":
+    def record(self, *, strict: bool = False, digest: Callable[[Any], str] | None = None, needs_files: bool = False) -> "Graph":
         """Runs the program against the recorder and returns its graph.
 
         Secrets read ``[secret]``; with ``digest`` each also carries the digest that the function returns for its value. With
-        ``strict`` outputs stay unknown, as in the engine. Raises ``ProblemsFound``; faults of the stack object have their line.
+        ``strict`` outputs stay unknown, as in the engine; with ``needs_files``, files of assets must exist. Raises
+        ``ProblemsFound``; faults of the stack object have their line.
         """
         from stackgraph.recorder.lazy_sdk import lazy_sdks
 
@@ -109,6 +110,7 @@ class StackProgram:
                         progress=lambda count: progress.show(f"recording {self.stack}: {count} resources"),
                         digest=digest,
                         answers=self.answers,
+                        needs_files=needs_files,
                     )
                 # Modules and graph live until the command ends. Collecting garbage among them would take a third of a preview.
                 gc.freeze()
@@ -148,19 +150,19 @@ class StackProgram:
 
 
 def programs(
-    stacks: Sequence[str], folder: Path | None = None, *, debug: bool = False, answers: Path | None = None
+    stacks: Sequence[str], folder: Path | None = None, *, debug: bool = False, answers: Sequence[Given] = ()
 ) -> Iterator[StackProgram]:
     """Loads the named stacks, or all stacks, of the project in or above ``folder`` (default: the working directory).
 
-    ``answers`` is a file with results of provider functions. Raises ``ProblemsFound`` when the project or a stack does not exist,
-    or a file cannot be read.
+    ``answers`` are results of provider functions and values of the configuration. Raises ``ProblemsFound`` when the project or a
+    stack does not exist, or a file cannot be read.
     """
     names, read = _reader(stacks, folder, debug, answers)
     return map(read, names)
 
 
 def readable(
-    stacks: Sequence[str], folder: Path | None = None, *, debug: bool = False, answers: Path | None = None
+    stacks: Sequence[str], folder: Path | None = None, *, debug: bool = False, answers: Sequence[Given] = ()
 ) -> tuple[list[StackProgram], list[Problem]]:
     """Loads stacks like ``programs``, and returns the problems of those that cannot be loaded."""
     names, read = _reader(stacks, folder, debug, answers)
@@ -174,16 +176,16 @@ def readable(
 
 
 def _reader(
-    stacks: Sequence[str], folder: Path | None, debug: bool, answers: Path | None
+    stacks: Sequence[str], folder: Path | None, debug: bool, answers: Sequence[Given]
 ) -> tuple[Sequence[str], Callable[[str], StackProgram]]:
     """The names of the stacks, and what loads one."""
     project = project_in(folder)
-    known = read_answers(answers) if answers else NO_ANSWERS
+    known = read_answers(*answers)
     names = [project.stack_named(one) for one in stacks] or project.stacks() or [DEFAULT_STACK]
     return names, lambda name: _read(project, folder is None, name, debug, known)
 
 
-def program(stack: str | None, folder: Path | None = None, *, debug: bool = False, answers: Path | None = None) -> StackProgram:
+def program(stack: str | None, folder: Path | None = None, *, debug: bool = False, answers: Sequence[Given] = ()) -> StackProgram:
     """Loads one stack. ``stack`` may be None when the project has at most one."""
     if stack is None:
         names = project_in(folder).stacks()
@@ -213,7 +215,7 @@ def unwritten(project: Project, stack: str, text: str, secrets: Collection[str] 
 
 
 def _read(project: Project, own: bool, stack: str, debug: bool, answers: Answers) -> StackProgram:
-    return _loaded(project, own, project.stack_file(stack), debug, answers)
+    return _loaded(project, own, project.stack_file(stack, answers.config), debug, answers)
 
 
 def _loaded(project: Project, own: bool, document: Document, debug: bool = False, answers: Answers = NO_ANSWERS) -> StackProgram:
@@ -222,7 +224,7 @@ def _loaded(project: Project, own: bool, document: Document, debug: bool = False
         from eks_inference.kubernetes.secrets import CONFIG_SECRETS
 
         optional_secrets = [f"{project.name}:{name}" for name in CONFIG_SECRETS]
-    config = project.config(document, optional_secrets)
+    config = project.config(document, optional_secrets, answers.config)
     if STACK_KEY in config.secret_keys:
         given = document.data["config"]
         keys = given.keys() & {STACK_KEY, STACK_KEY.removeprefix(f"{project.name}:")}

@@ -124,7 +124,7 @@ def test_every_fault_of_an_answers_file_is_told_at_once(program, capsys):
     assert preview(folder, "--answers", str(folder / "answers.yaml")) == 2
     said = capsys.readouterr().err
     for line, message in {
-        1: "row 1: a row has either `function` or `stack`",
+        1: "row 1: a row has one of `function`, `stack` and `config`",
         2: "row 2: `result` must be a mapping, not 3",
         3: "row 3: unknown key `regoin`",
         4: "row 4: `outputs` is missing",
@@ -173,10 +173,178 @@ def test_a_program_that_fails_on_a_placeholder_is_told_so(program, capsys):
     assert "hint: placeholders stand for the results of aws:ec2/getVpc:getVpc" in said
 
 
-@pytest.mark.parametrize("line", ["aws.s3.Bucket('b', buckett='x')", "undefined", "import nothing_like_it"])
+@pytest.mark.parametrize(
+    "line",
+    ["aws.s3.Bucket('b', buckett='x')", "undefined", "import nothing_like_it", "open('no-such-file')", "aws.ec2.no_such_name"],
+)
 def test_a_misspelt_name_is_not_blamed_on_a_placeholder(program, capsys, line):
     assert preview(program(f"aws.ec2.get_vpc(default=True)\n{line}\n", **DEV)) == 2
     assert "placeholders" not in capsys.readouterr().err
+
+
+# -- what the program needs at once ----------------------------------------------------------------------------------------------
+
+SEALED = {"Pulumi.dev": "encryptionsalt: v1:x\nconfig:\n  theirs:login: {secure: v1:a:b}\n  theirs:size: 1\n"}
+LOGIN = "pulumi.export('user', pulumi.Config().require_secret_object('login').apply(lambda login: login['user']))\n"
+
+
+def test_an_encrypted_value_that_is_read_as_json_is_unknown_unless_told(program, capsys):
+    folder = program(LOGIN + "aws.sqs.Queue('q', name=pulumi.Config().require_secret_object('login')['user'])\n", **SEALED)
+    assert preview(folder, "--format", "json") == 0
+    told = capsys.readouterr()
+    (queue,) = [item for item in json.loads(told.out)["resources"] if item["name"] == "q"]
+    assert queue["inputs"] == {"name": "[secret]"}
+    assert preview(folder, "-c", 'login={"user": "hidden-user"}', "--format", "json") == 0
+    assert "hidden-user" not in capsys.readouterr().out
+    assert preview(folder, "-c", 'login={"name": "x"}') == 2, "what is told is no placeholder"
+
+
+@pytest.mark.parametrize("read", ["require_object", "get_int", "require_bool"])
+def test_an_encrypted_value_that_is_read_in_plain_has_to_be_told(program, capsys, read):
+    assert preview(program(f"pulumi.Config().{read}('login')\n", **SEALED)) == 2
+    assert "hint: the value is encrypted, and read in plain: -c 'theirs:login=VALUE' gives one" in capsys.readouterr().err
+
+
+def test_values_of_the_command_line_go_before_the_stacks_file(program, capsys):
+    source = "for key in ('size', 'name'):\n    pulumi.export(key, pulumi.Config().require(key))\n"
+    folder = program(source, **SEALED)
+    (folder / "Pulumi.yaml").write_text("name: theirs\nruntime: python\nconfig: {name: {type: string}}\n")
+    assert preview(folder) == 2
+    assert "hint: -c theirs:name=VALUE gives it" in capsys.readouterr().err
+    assert preview(folder, "-c", "size=7", "-c", "theirs:name=a=b", "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)["outputs"] == {"size": "7", "name": "a=b"}
+    (folder / "answers.yaml").write_text("- config: {name: from the file}\n")
+    rows = ("--answers", str(folder / "answers.yaml"))
+    assert main(["preview", "other", "--program", str(folder), "-c", "size=7", *rows, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["outputs"] == {"size": "7", "name": "from the file"}
+    with pytest.raises(SystemExit):
+        preview(folder, "-c", "size")
+    assert "'size' is no KEY=VALUE" in capsys.readouterr().err
+
+
+AT_ONCE = """\
+from pulumi.runtime import sync_await
+network = pulumi.StackReference("network", stack_name="acme/network/prod")
+found = sync_await._sync_await(network.get_output_details("vpc"))
+"""
+
+
+def test_outputs_of_other_stacks_that_are_needed_at_once_are_named(program, capsys):
+    folder = program(AT_ONCE + "if found.value is None:\n    raise ValueError('no vpc')\n", answers=ANSWERED)
+    assert preview(folder) == 2
+    hint = "--answers FILE gives outputs of other stacks that the program takes at once, as rows: "
+    assert f"hint: {hint}- {{stack: acme/network/prod, outputs: {{vpc: …}}}}" in capsys.readouterr().err
+    assert preview(folder, "--answers", str(folder / "answers.yaml")) == 0
+
+
+ANSWERED = "- {stack: acme/network/prod, outputs: {vpc: vpc-1}}\n"
+
+
+def test_a_program_that_goes_on_without_such_an_output_is_told_so(program, capsys):
+    folder = program(AT_ONCE, answers=ANSWERED)
+    assert preview(folder) == 0
+    assert "the program takes vpc of stack acme/network/prod at once: nobody knows" in " ".join(capsys.readouterr().out.split())
+    assert preview(folder, "--answers", str(folder / "answers.yaml")) == 0
+    assert "at once" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "pulumi.FileArchive('./built')",
+        "pulumi.AssetArchive({'lib': pulumi.FileArchive('./built')})",
+        "pulumi.FileAsset('./built')",
+    ],
+)
+def test_a_file_that_does_not_exist_stops_what_the_engine_would_stop(program, capsys, code):
+    arguments = "role='arn:aws:iam::123456789012:role/r', runtime='python3.12', handler='h.h'"
+    folder = program(f"aws.lambda_.Function('f', {arguments}, code=pulumi.AssetArchive({{'a': {code}}}))\n")
+    assert preview(folder) == 2
+    assert "__main__.py:4: lambda.Function f takes the file ./built, which does not exist" in capsys.readouterr().err
+    assert main(["check", "dev", "--program", str(folder)]) == 2
+    capsys.readouterr()
+    (folder / "built").mkdir()
+    assert preview(folder) == 0
+
+
+@pytest.mark.parametrize("ending", ["sys.exit(0)", "sys.exit()", "raise SystemExit(0)"])
+def test_a_program_may_end_itself_without_a_failure(program, capsys, ending):
+    assert preview(program(f"import sys\naws.sqs.Queue('q')\n{ending}\naws.sqs.Queue('never')\n"), "--format", "json") == 0
+    assert {"q"} == {item["name"] for item in json.loads(capsys.readouterr().out)["resources"] if item["type"].startswith("aws")}
+
+
+ENGINE = """\
+import asyncio, json, os, runpy
+from concurrent.futures import ThreadPoolExecutor
+import grpc, pulumi
+from pulumi.runtime.proto import engine_pb2_grpc, resource_pb2_grpc
+from stackgraph.recorder.answers import Answers
+from stackgraph.recorder.monitor import Recorder
+
+rows = json.loads(os.environ["ROWS"])
+engine = Recorder("theirs", "dev", {}, secret_keys=(), strict=True, locate=str, answers=Answers(rows))
+server = grpc.server(ThreadPoolExecutor(4))
+port = server.add_insecure_port("127.0.0.1:0")
+for module, name in ((resource_pb2_grpc, "ResourceMonitor"), (engine_pb2_grpc, "Engine")):
+    servicer = getattr(module, f"{name}Servicer")
+    names = [each for each in vars(servicer) if each[0] != "_"]
+    calls = {each: (lambda self, asked, context, each=each: getattr(engine, each)(asked)) for each in names}
+    getattr(module, f"add_{name}Servicer_to_server")(type("Served", (servicer,), calls)(), server)
+server.start()
+address = f"127.0.0.1:{port}"
+pulumi.runtime.configure(pulumi.runtime.Settings("theirs", "dev", monitor=address, engine=address, dry_run=True))
+loop = asyncio.new_event_loop()
+asyncio.set_event_loop(loop)
+loop.run_until_complete(pulumi.runtime.run_in_stack(lambda: runpy.run_path("__main__.py") and None))
+"""
+
+
+def test_answers_are_written_by_the_engines_own_preview(program, capsys, monkeypatch, tmp_path):
+    """The engine is a recorder with answers behind the SDK's own gRPC. A program of ours asks it as it would ask AWS."""
+    folder = program(
+        ASKING.replace("account = ", "aws.ec2.get_vpc(id=pulumi.Output.secret('vpc-secret'))\naccount = ", 1).replace(
+            "aws.ec2.get_vpc(", "aws.ec2.get_vpc_output("
+        ),
+        engine=ENGINE,
+    )
+    rows = [
+        {"function": "aws:ec2/getAmi:getAmi", "args": {"owners": ["amazon"]}, "result": {"id": "ami-1", "name": "image"}},
+        {"function": "aws:ec2/getVpc:getVpc", "result": {"id": "vpc-secret"}},
+        {"function": "aws:index/getCallerIdentity:getCallerIdentity", "result": {"accountId": "123456789012", "id": "x"}},
+        {"function": "aws:index/getAvailabilityZones:getAvailabilityZones", "result": {"names": ["a", "b"]}},
+        {"stack": "acme/network/prod", "outputs": {"subnetId": "subnet-1"}},
+    ]
+    (tmp_path / "bin").mkdir()
+    command = tmp_path / "bin" / "pulumi"
+    command.write_text(f"#!/bin/sh\nexec {sys.executable} {folder / 'engine.yaml'}\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(command.parent), prepend=":")
+    monkeypatch.setenv("ROWS", json.dumps(rows))
+    written = tmp_path / "written.yaml"
+    assert preview(folder, "--write-answers", str(written)) == 0
+    assert "vpc-secret" not in written.read_text()
+    assert preview(folder, "--answers", str(written), "--format", "json") == 0
+    graph = json.loads(capsys.readouterr().out)
+    (instance,) = [item for item in graph["resources"] if item["name"] == "i"]
+    assert instance["inputs"] == {"ami": "ami-1", "availabilityZone": "b", "subnetId": "subnet-1"}
+    assert {called["token"].rpartition(":")[2]: called["answer"] for called in graph["functions"]} == {
+        "getAmi": "file",
+        "getAvailabilityZones": "file",
+        "getCallerIdentity": "file",
+        "getVpc": "placeholder",
+        "StackReference": "file",
+    }
+
+
+def test_answers_cannot_be_written_without_the_engine(program, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert preview(program(""), "--write-answers", str(tmp_path / "answers")) == 2
+    assert "there is no `pulumi` command on PATH" in capsys.readouterr().err
+
+
+def test_a_syntax_error_has_its_line(program, capsys):
+    assert preview(program("aws.sqs.Queue('q'\n")) == 2
+    assert "error: __main__.py:4: SyntaxError: '(' was never closed" in capsys.readouterr().err
 
 
 # -- stacks and environments -----------------------------------------------------------------------------------------------------

@@ -676,3 +676,35 @@ def test_a_value_that_the_stack_file_leaves_open_is_named_where_it_resolves_othe
         'the stack file leaves servers.m.engine open: it resolves to "ours" instead of "cuda-vllm-0.30" '
         "(row ours of engines.toml: the newest supported that serves qwen3 on g6 and passes the rules)"
     )
+
+
+def test_a_project_that_the_base_lacks_is_new(repo, capsys):
+    program = "import pulumi, pulumi_aws as aws\naws.sqs.Queue(pulumi.Config().require('name'))\n"
+    repo.write("Pulumi.yaml", "name: outer\nruntime: python\nconfig: {never: {type: string}}\n")
+    repo.commit("another project above")
+    repo.write("inner/Pulumi.yaml", "name: inner\nruntime: python\n")
+    repo.write("inner/__main__.py", program)
+    repo.commit("inner")
+    given = ("--base", "HEAD~1", "--program", "inner", "-c", "name=jobs")
+    found = as_json(capsys, *given)
+    assert found["summary"]["create"] == 1
+    assert "stack dev is new: the base has no such project" in found["notes"]
+    assert diff(capsys, *given)[0] == 0
+
+
+def test_new_warnings_of_a_program_are_told_and_files_that_are_built_later_stop_nothing(repo, capsys):
+    repo.write("__main__.py", "import pulumi_aws as aws\n")
+    repo.commit("nothing")
+    repo.write(
+        "__main__.py", "import pulumi, pulumi_aws as aws\naws.s3.BucketObject('o', bucket='b', source=pulumi.FileAsset('x'))\n"
+    )
+    code, out, _ = diff(capsys, "--base", "HEAD", "one")
+    assert code == 0
+    assert "the program of stack one newly warns: __main__.py:2: s3.BucketObject o takes the file x, which does not exist" in out
+
+
+def test_a_stack_without_servers_has_no_first_answer(repo, capsys):
+    repo.write("__main__.py", "import pulumi_aws as aws\naws.ec2.NatGateway('n', subnet_id='s', allocation_id='a')\n")
+    measures = as_json(capsys, "--base", "HEAD", "one")["stacks"][0]["measures"]
+    assert {one["title"]: bool(one["what"]) for one in measures} == {"cost": True, "first answer": False, "pulumi up": True}
+    assert "first answer" not in diff(capsys, "--base", "HEAD", "one")[1]

@@ -64,3 +64,12 @@ def test_a_preview_in_the_form_of_the_engine(capsys: pytest.CaptureFixture[str])
     shown = json.loads(capsys.readouterr().out)
     assert shown["changeSummary"] == {"create": 11}
     assert {step["op"] for step in shown["steps"]} == {"create"}
+
+
+def test_the_program_gets_values_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("Pulumi.yaml", "__main__.py"):
+        text = (SHOP / name).read_text(encoding="utf-8")
+        (tmp_path / name).write_text(text + "\npulumi.Config().require('told')\n" * (name == "__main__.py"), encoding="utf-8")
+    given = ("diff", "--program", str(tmp_path), "--state", str(SHOP / "export.json"))
+    assert main([*given]) == 2
+    assert main([*given, "-c", "told=x"]) == 0

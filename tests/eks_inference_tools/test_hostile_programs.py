@@ -24,10 +24,10 @@ print("printed past the redirection", file=sys.__stdout__)
 atexit.register(os.write, 1, b"printed at the end")
 """
 FAILING = {
-    "os._exit(0)": "ended itself with exit code 0",
-    "sys.exit(0)": "ended itself with exit code 0",
-    "pulumi.Output.from_input(1).apply(lambda _: os._exit(0))": "ended itself with exit code 0",
-    "posix._exit(3)": "ended itself with exit code 3",
+    "os._exit(0)": "ended the process: os._exit(0)",
+    "sys.exit(1)": "ended itself with exit code 1",
+    "pulumi.Output.from_input(1).apply(lambda _: os._exit(0))": "ended the process: os._exit(0)",
+    "posix._exit(3)": "ended the process: os._exit(3)",
     "os.execlp('true', 'true')": "the program ended the process: os.execv",
     "os.kill(os.getpid(), 9)": "the program ended the process: os.kill",
     "os.killpg(0, 15)": "the program ended the process: os.killpg(0, 15)",

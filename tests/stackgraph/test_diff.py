@@ -1,6 +1,7 @@
 """What changes between two graphs: kinds of change, what is the same however it is written, moves, replacements, dangers."""
 
 import importlib
+import json
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,6 +25,7 @@ from stackgraph.diff.replacements import replacing, rows
 from stackgraph.diff.stack_files import StackFile
 from stackgraph.diff.telling import property_lines
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource
+from stackgraph.graph.saved import read_graph
 from stackgraph.recorder.recording import record
 from variants import recorded_with
 
@@ -193,7 +195,7 @@ def test_a_default_provider_of_another_version_changes_nothing_of_its_resources(
 def test_a_type_that_is_not_in_the_table_may_be_replaced():
     one = resource("one", OTHER, inputs={"byteLength": 8})
     change = change_of(one, replace(one, inputs={"byteLength": 9}))
-    assert (change.kind, change.certain, change.unsure) == ("update", False, ("byteLength",))
+    assert (change.kind, change.unsure) == ("update", ("byteLength",))
     assert kinds_of_danger(one, replace(one, inputs={"byteLength": 9})) == ["may-be-replaced"]
 
 
@@ -201,10 +203,10 @@ def test_what_depends_on_values_may_be_replaced_and_says_what_it_holds():
     one = resource("search", "aws:opensearch/domain:Domain", inputs={"engineVersion": "OpenSearch_2.11"})
     diff = compare(graph(one), graph(replace(one, inputs={"engineVersion": "OpenSearch_1.0"})))
     assert [danger.what for danger in dangers(diff)] == [
-        "opensearch.Domain search may be replaced, and lose its indices (engineVersion)"
+        "opensearch.Domain search may be replaced, and lose its indices (engineVersion: the provider decides by the values)"
     ]
     lustre = resource("cache", "aws:fsx/lustreFileSystem:LustreFileSystem", inputs={"storageCapacity": 1200})
-    assert change_of(lustre, replace(lustre, inputs={"storageCapacity": 2400})).certain
+    assert not change_of(lustre, replace(lustre, inputs={"storageCapacity": 2400})).unsure
 
 
 def test_who_uses_a_replaced_resource_may_be_replaced_where_the_tables_do_not_know_its_type():
@@ -213,6 +215,122 @@ def test_who_uses_a_replaced_resource_may_be_replaced_where_the_tables_do_not_kn
     user = replace(user, property_dependencies={"bucket": (bucket.urn,)})
     change = compare(graph(bucket, user), graph(replace(bucket, inputs={"bucket": "b"}), user)).by_urn[user.urn]
     assert (change.kind, change.unsure) == ("update", ("bucket of one",))
+
+
+def consequences(build: Any) -> dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    """By name, what becomes of resources: ``build`` makes them, once of ``"a"`` and once of ``"b"``."""
+    diff = compare(*(record(lambda text=text: build(text)) for text in ("a", "b")))
+    return {one.resource.name: (one.kind, one.because, one.unsure) for one in diff.changes if one.counts and one.kind != "same"}
+
+
+def ingress(annotation: Any, **metadata: Any) -> None:
+    of: Any = {"name": "door", "namespace": "web", "annotations": {"arn": annotation}, **metadata}
+    k8s.networking.v1.Ingress("door", metadata=of, spec={"ingress_class_name": "alb"})
+
+
+def test_a_constant_beside_an_output_that_is_made_anew_stays_known():
+    def build(host: str):
+        proof = aws.acm.CertificateValidation("proof", certificate_arn="arn", validation_record_fqdns=[host])
+        ingress(proof.certificate_arn)
+
+    assert set(consequences(build)) == {"proof"}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "because", "unsure"),
+    [
+        (lambda arn: "door", None, (), ()),
+        (lambda arn: arn.apply(lambda text: f"{text}-door"), "replace", ("metadata.name of topic",), ()),
+        (lambda arn: arn.apply(lambda text: text[-2:]), "update", (), ("metadata.name of topic",)),
+        (lambda arn: arn.apply(lambda text: text[-2:]).apply(str.upper), "update", (), ("metadata.name of topic",)),
+        (lambda arn: pulumi.Output.all(arn, "door").apply(lambda both: both[1]), None, (), ()),
+    ],
+    ids=["constant", "with it inside", "computed from it", "computed from that", "picked beside it"],
+)
+def test_what_the_program_computes_from_an_output_may_replace_and_constants_do_not(name, kind, because, unsure):
+    def build(text: str):
+        topic = aws.sns.Topic("topic", name=text)
+        ingress(topic.arn, name=name(topic.arn))
+
+    found = consequences(build)
+    assert found.pop("topic")[0] == "replace"
+    assert found == ({"door": (kind, because, unsure)} if kind else {})
+
+
+def test_what_a_resource_was_given_it_gives_on():
+    def build(text: str):
+        bucket = aws.s3.Bucket("files", bucket_prefix=text)
+        history = aws.s3.BucketVersioning("history", bucket=bucket.id, versioning_configuration={"status": "Enabled"})
+        aws.s3.BucketPolicy("policy", bucket=history.bucket, policy="{}")
+        aws.s3.BucketOwnershipControls("rules", bucket="another", rule={"object_ownership": history.id})
+
+    found = consequences(build)
+    assert found["policy"] == ("replace", ("bucket of history",), ())
+    assert set(found) == {"files", "history", "policy"}
+
+
+@pytest.mark.parametrize(("other", "kind"), [(True, "update"), (False, "replace")])
+def test_an_unknown_that_another_resource_may_have_given_is_in_doubt(other, kind):
+    def build(text: str):
+        topic, queue = aws.sns.Topic("topic", name=text), aws.sqs.Queue("queue", name="constant")
+        given = pulumi.Output.all(topic.arn, *[queue.arn] * other).apply(lambda arns: arns[0].split(":")[5])
+        ingress("x", name=given)
+
+    assert consequences(build)["door"][0] == kind
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        ("text", "other", "replace"),
+        ("<one.id>", "<two.id>", "replace"),
+        ("<one.id>", "<one.arn>", "update"),
+        ({"resource": resource("one").urn}, "<one.name>", "update"),
+        ("text", "<one.id>", "update"),
+        ("<one.id>", "text", "update"),
+        ("text", "<new.id>", "replace"),
+        ("eu-west-1a", "<getRegion.name>a", "update"),
+        ("<unknown>", "text", "update"),
+        ("text", "<unknown>", "update"),
+        (None, "<one.id>", "replace"),
+    ],
+)
+def test_a_value_that_a_deployment_may_find_unchanged_is_in_doubt(before, after, kind):
+    others = (resource("one"), resource("two"))
+    user = resource("user", "aws:sqs/queue:Queue", inputs={"name": before})
+    diff = compare(graph(user, *others), graph(replace(user, inputs={"name": after}), *others, resource("new")))
+    change = diff.by_urn[user.urn]
+    assert change.kind == kind
+    assert (change.unsure, change.doubt) == ((), "") or kind == "update"
+    if kind == "update":
+        assert (change.unsure, change.doubt) == (("name",), "the values are known only during the update")
+    sure = compare(graph(user), graph(replace(user, inputs={"name": after, "fifoQueue": True}))).by_urn[user.urn]
+    assert sure.kind == "replace", "another property replaces it in any case"
+
+
+def test_every_doubt_has_its_reason():
+    def build(text: str):
+        topic = aws.sns.Topic("topic", name=text)
+        ingress("x", name=topic.arn.apply(lambda arn: arn[-2:]))
+        pulumi.CustomResource(OTHER, "other", {"keepers": {"is": text}})
+        aws.opensearch.Domain("search", engine_version=text)
+
+    diff = compare(*(record(lambda text=text: build(text)) for text in ("a", "b")))
+    assert [danger.what for danger in dangers(diff) if "may be" in danger.what] == [
+        "opensearch.Domain search may be replaced, and lose its indices (engineVersion: the provider decides by the values)",
+        "Ingress web/n> may be replaced: the values are known only during the update",
+        "random.RandomId other may be replaced: no table knows the type",
+    ]
+
+
+def test_a_saved_graph_keeps_what_was_computed():
+    def build(text: str):
+        aws.sqs.Queue("queue", name=aws.sns.Topic("topic", name=text).arn.apply(lambda arn: arn[-2:]))
+
+    (queue,) = (one for one in record(lambda: build("a")).resources if one.name == "queue")
+    assert queue.computed == ("n>",)
+    base, head = (read_graph(json.loads(record(lambda text=text: build(text)).to_json()), "") for text in ("a", "b"))
+    assert [change.unsure for change in compare(base, head).unsure] == [("name of topic",)]
 
 
 def test_a_kept_store_is_said_to_be_kept():

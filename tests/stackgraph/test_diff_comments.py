@@ -37,6 +37,15 @@ def test_new_and_cured_findings():
     assert "it does not fit" in page
 
 
+def test_a_chart_is_no_remote_component():
+    urn = "urn:pulumi:s::p::kubernetes:helm.sh/v3:Release::web"
+    chart = Resource(urn, "kubernetes:helm.sh/v3:Release", "web", inputs={"version": "1"})
+    before, after = (Recorded(Graph("p", "s", (one,))) for one in (chart, replace(chart, inputs={"version": "2"})))
+    report = Report("p", Revision("a"), Revision("b"), [StackReport("s", before, after)])
+    assert "version" in render_text(contents(report))
+    assert "remote component: only its plugin" not in render_text(contents(report))
+
+
 def test_what_cannot_be_told_is_said():
     def graph(length: int) -> Graph:
         odd = Resource("urn:pulumi:s::p::random:index:Id::one", "random:index:Id", "one", inputs={"length": length})
@@ -46,7 +55,7 @@ def test_what_cannot_be_told_is_said():
     before, after = graph(1), graph(2)
     report = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(before), Recorded(after))])
     for shown in (render_text(contents(report)), render_markdown(contents(report), LIMIT), render_html(contents(report))):
-        assert shown.count("this type is not in the tables") == 2
+        assert shown.count("no table knows the type") == 3
         assert shown.count("a remote component") == 1
         assert "the contents of 1 chart or remote component" in shown
 

@@ -260,3 +260,51 @@ def test_texts_that_an_sdk_has_read_are_no_question():
     graph = recorded(lambda: ConfigGroup("g", yaml=[text]))
     assert graph.of_type("kubernetes:core/v1:Secret")
     assert graph.functions == ()
+
+
+# -- transforms of functions, and providers whose settings are unknown -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("ask", [aws.ec2.get_security_group, aws.ec2.get_security_group_output])
+def test_a_function_is_asked_what_the_transforms_of_the_stack_make_of_it(ask):
+    def other(asked):
+        return pulumi.InvokeTransformResult({**asked.args, "name": f"{asked.args['name']}-other"}, asked.opts)
+
+    def build():
+        pulumi.runtime.register_invoke_transform(other)
+        pulumi.runtime.register_invoke_transform(other)
+        pulumi.export("id", ask(name="mine").id)
+
+    token = "aws:ec2/getSecurityGroup:getSecurityGroup"
+    rows = [{"function": token, "args": {"name": "mine-other-other"}, "result": {"id": "sg-1"}}]
+    graph = recorded(build, rows)
+    assert graph.outputs == {"id": "sg-1"}
+    assert [called.args["name"] for called in graph.functions] == ["mine-other-other"]
+
+
+def test_secrets_that_no_transform_changes_stay_hidden():
+    def build():
+        pulumi.runtime.register_invoke_transform(
+            lambda asked: pulumi.InvokeTransformResult({**asked.args, "vpcId": "v"}, asked.opts)
+        )
+        pulumi.export("id", aws.ec2.get_security_group_output(name=pulumi.Output.secret("very-secret")).id)
+
+    (called,) = recorded(build).functions
+    assert called.args == {"name": "[secret]", "vpcId": "v"}
+
+
+@pytest.mark.parametrize(("strict", "children"), [(True, []), (False, ["a"])])
+def test_a_provider_whose_settings_are_unknown_is_asked_nothing_in_the_engine(strict, children, tmp_path):
+    (tmp_path / "m.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n")
+
+    def build():
+        from pulumi_kubernetes import Provider
+        from pulumi_kubernetes.yaml import ConfigFile
+
+        provider = Provider("p", kubeconfig=aws.iam.Role("r", assume_role_policy="{}").arn)
+        ConfigFile("c", file=str(tmp_path / "m.yaml"), opts=pulumi.ResourceOptions(provider=provider))
+
+    graph = recorded(build, strict=strict)
+    assert [one.name for one in graph.resources if one.type == "kubernetes:core/v1:ConfigMap"] == children
+    assert {one.source for one in graph.resources if one.name in ("c", "a")} == {graph.named("c").source}
+    assert graph.named("c").source.startswith("tests/stackgraph/test_functions.py:")

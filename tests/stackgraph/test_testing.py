@@ -218,7 +218,7 @@ def test_answers_of_a_test_go_before_placeholders():
     assert dict(given.outputs) == {"ami": "ami-1", "vpc": "vpc-1"}
     assert {one.answer for one in given.functions} == {"file"}
     assert record(program).outputs["ami"] != "ami-1"
-    with pytest.raises(ProblemsFound, match=r"row 1\.agrs: unknown key `agrs`\n    hint: did you mean 'args'"):
+    with pytest.raises(ProblemsFound, match=r"answers:1: row 1: unknown key `agrs`\n    hint: did you mean 'args'"):
         record(program, answers=[{"function": "a", "agrs": {}, "result": {}}])
 
 

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource
-from stackgraph.graph.tokens import SECRET, UNKNOWN
+from stackgraph.graph.tokens import REFERENCE, SECRET, UNKNOWN, references
 from stackgraph.graph.values import leaves, mapped
 from stackgraph.state.exported import ASSET_MARK, RESOURCE_MARK, SECRET_MARK, SIGNATURE
-from stackgraph.state.known import _TOKEN, references
 from stackgraph.state.normalized import normalized
 
 CIPHERTEXT = {SIGNATURE: SECRET_MARK, "ciphertext": "v1:c2VjcmV0"}
@@ -72,4 +71,4 @@ def _stored(value: Any) -> Any:
         return CIPHERTEXT
     if value == UNKNOWN:
         return "computed at the time"
-    return mapped(value, lambda leaf: _TOKEN.sub(lambda found: f"known-{found[1]}", leaf) if isinstance(leaf, str) else leaf)
+    return mapped(value, lambda leaf: REFERENCE.sub(lambda found: f"known-{found[1]}", leaf) if isinstance(leaf, str) else leaf)

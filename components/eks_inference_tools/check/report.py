@@ -89,7 +89,7 @@ def judge(program: StackProgram) -> StackReport:
     if verdict.faults or unknown:
         return StackReport(program, verdict, unknown, spec)
     try:
-        graph = program.record()
+        graph = program.record(needs_files=True)
     except ProblemsFound as error:
         return StackReport(program, verdict, error.problems, spec)
     return StackReport(program, verdict + check_graph(graph, silenced), spec=spec, graph=graph)

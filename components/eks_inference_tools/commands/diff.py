@@ -132,6 +132,7 @@ def _of_state(options: argparse.Namespace) -> "Report":
         domain=eks_compared(own_prices(options)),
         link=options.link or "",
         debug=options.debug,
+        answers=options.answers,
     )
 
 

@@ -30,10 +30,22 @@ def add_program(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: the one around here)"
     )
+    told = {"dest": "answers", "action": "append", "default": []}
     parser.add_argument(
-        "--answers", metavar="FILE", type=Path, help="what data sources and stack references give (docs/programs.md)"
+        "--answers", metavar="FILE", type=Path, help="what data sources and stack references give (docs/programs.md)", **told
+    )
+    parser.add_argument(
+        "-c", metavar="KEY=VALUE", type=_config, help="a value of the configuration, before what the stack's file says", **told
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of a program that fails")
+
+
+def _config(given: str) -> dict[str, dict[str, str]]:
+    """A row of answers."""
+    key, equals, value = given.partition("=")
+    if not (key and equals):
+        raise argparse.ArgumentTypeError(f"'{given}' is no KEY=VALUE, such as aws:region=eu-west-1")
+    return {"config": {key: value}}
 
 
 def add_prices(parser: argparse.ArgumentParser) -> None:

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eks_inference_tools.commands.options import add_document, add_prices, add_program, add_stack, own_prices
+from eks_inference_tools.commands.options import add_document, add_prices, add_program, add_stack, output_file, own_prices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,6 +58,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="how long it takes until the stack is up and its models answer, by typical times; with --format tree or json",
     )
+    parser.add_argument(
+        "--write-answers",
+        metavar="FILE",
+        type=output_file,
+        help="run `pulumi preview`, with your credentials, and write what data sources and other stacks give, for --answers",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -73,6 +79,8 @@ def run(options: argparse.Namespace) -> int:
             raise ProblemsFound([Problem("has no such format", key=key, given=options.format, allowed=allowed, hint=hint)])
     prices, measured = own_prices(options), _rates(options.load_test)
     stack = program(options.stack, options.program, debug=options.debug, answers=options.answers)
+    if options.write_answers:
+        return _ask(stack, options.write_answers.resolve())
     if options.format == "stack":
         write(_stack_file(stack, defaults=not options.without_defaults), options.output)
         return 0
@@ -81,11 +89,11 @@ def run(options: argparse.Namespace) -> int:
         from stackgraph.views.engine import render_engine_json
 
         # The engine knows no outputs of a stack that is not deployed.
-        graph = refuse(stack, stack.record(strict=True))
+        graph = refuse(stack, stack.record(strict=True, needs_files=True))
         notes = notes_of(graph, prices)
         write(render_engine_json(graph, stack.config.values, stack.config.secret_keys, notes), options.output)
         return 0
-    graph = refuse(stack, stack.record(strict=options.strict))
+    graph = refuse(stack, stack.record(strict=options.strict, needs_files=True))
     if options.format == "json":
         write(_json(graph, prices, measured, with_timeline=options.timeline), options.output)
     elif options.timeline:
@@ -98,6 +106,25 @@ def run(options: argparse.Namespace) -> int:
     else:
         write(_drawn(graph, options.format, prices, measured, colour=colour(options.output)), options.output)
     return 0
+
+
+def _ask(stack: "StackProgram", file: Path) -> int:
+    """Lets the engine run the program and writes the answers that it gets. Returns the engine's exit code."""
+    import os
+    import subprocess
+
+    import stackgraph.recorder
+    from stackgraph.problems import Problem, ProblemsFound
+
+    file.write_text("", encoding="utf-8")
+    recorder = Path(stackgraph.recorder.__file__).parent
+    path = os.pathsep.join(filter(None, (f"{recorder / 'assets'}", f"{recorder.parents[1]}", os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path, "STACKGRAPH_ANSWERS": str(file)}
+    try:
+        return subprocess.run(["pulumi", "preview", "-s", stack.stack], cwd=stack.project.root, env=environment).returncode
+    except FileNotFoundError as error:
+        hint = "https://www.pulumi.com/docs/install"
+        raise ProblemsFound([Problem("there is no `pulumi` command on PATH", key="--write-answers", hint=hint)]) from error
 
 
 def _stack_file(stack: "StackProgram", *, defaults: bool) -> str:

@@ -14,7 +14,8 @@ from stackgraph.diff.report import Report, StackReport
 from stackgraph.diff.revisions import Repository, repository
 from stackgraph.graph.document import UNANSWERED
 from stackgraph.problems import Problem, ProblemsFound
-from stackgraph.recorder.project import DEFAULT_STACK, find_project
+from stackgraph.recorder.answers import Given
+from stackgraph.recorder.project import DEFAULT_STACK, PROJECT_FILES, find_project
 
 
 def compare(
@@ -25,7 +26,7 @@ def compare(
     program: Path | None = None,
     link: str | None = None,
     debug: bool = False,
-    answers: Path | None = None,
+    answers: Sequence[Given] = (),
     domain: ComparedDomain = NO_DOMAIN,
     told: Callable[[int, int], None] = lambda done, total: None,
 ) -> Report:
@@ -33,7 +34,7 @@ def compare(
 
     ``base`` defaults to the merge base with the main branch, ``head`` to the working tree, ``program`` to the project in or
     above the working directory. ``link`` is the URL prefix of source files. ``debug`` prints the tracebacks of failing programs.
-    ``answers`` is a file with results of provider functions, for both revisions. ``domain`` knows about the resources.
+    ``answers`` are results of provider functions and values of the configuration, for both. ``domain`` knows about the resources.
     ``told`` learns after each recording how many are done, and of how many.
     Raises ``ProblemsFound`` when there is nothing to compare. A failing program fails only its own stack.
     """
@@ -49,7 +50,7 @@ def compare(
             tree = repo.root if here else cleanup.enter_context(repo.checked_out(revision.commit))
             sides.append(_side(revision, tree, folder, here=here))
         if not any(side.stacks for side in sides):
-            sides = [replace(side, stacks=(DEFAULT_STACK,)) for side in sides]
+            sides = [replace(side, stacks=(DEFAULT_STACK,)) if _project_in(side.tree / folder) else side for side in sides]
         named = [project.stack_named(one) for one in stacks]
         wanted = _wanted(named, sorted({*sides[0].stacks, *sides[1].stacks}), folder)
         recorded = record_all(sides, wanted, repo, folder, own=program is None, debug=debug, given=answers, told=told)
@@ -80,10 +81,16 @@ def _default_base(repo: Repository, head: Revision) -> Revision:
 
 
 def _side(revision: Revision, tree: Path, folder: Path, *, here: bool) -> Side:
+    if not _project_in(tree / folder):
+        return Side(revision, tree, (), here=here)
     try:
         return Side(revision, tree, tuple(find_project(tree / folder).stacks()), here=here)
     except ProblemsFound as error:
         return Side(revision, tree, (), error.problems, here)
+
+
+def _project_in(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in PROJECT_FILES)
 
 
 def _wanted(named: Sequence[str], known: Sequence[str], folder: Path) -> list[str]:
@@ -108,14 +115,24 @@ def _notes(repo: Repository, sides: Sequence[Side], stacks: Sequence[StackReport
         yield "submodules of a revision are not checked out: a program that reads one fails"
     for stack in stacks:
         if stack.base is None:
-            yield f"stack {stack.stack} is new: the base has no file for it"
+            yield f"stack {stack.stack} is new: the base has no {'file for it' if sides[0].stacks else 'such project'}"
         elif stack.head is None:
             yield f"stack {stack.stack} no longer has a file; its resources stay until `pulumi destroy`"
     for stack in stacks:
         yield from _made_up(stack)
+        yield from _newly_warns(stack)
     for side, recorded in (("base", [stack.base for stack in stacks]), ("head", [stack.head for stack in stacks])):
         if any(one and one.graph and one.findings is None for one in recorded):
             yield f"findings of check are not compared: the rules of the {side} cannot be run from here"
+
+
+def _newly_warns(stack: StackReport) -> Iterator[str]:
+    """What the program warns of on the head alone. Findings have a part of their own."""
+    before, after = ({*side.graph.warnings} if side and side.graph else set() for side in (stack.base, stack.head))
+    told = [finding.message for finding in (stack.head and stack.head.findings) or ()]
+    for warning in sorted(after - before):
+        if not any(message in warning for message in told):
+            yield f"the program of stack {stack.stack} newly warns: {warning}"
 
 
 def _made_up(stack: StackReport) -> Iterator[str]:

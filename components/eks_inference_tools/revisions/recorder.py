@@ -6,7 +6,6 @@ and packages that are installed from folders of the repository, including this l
 """
 
 import contextlib
-import dataclasses
 import hashlib
 import hmac
 import json
@@ -16,6 +15,8 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from eks_inference_tools.side_by_side import Ended, can_fork, side_by_side
 from stackgraph.diff.stack_files import ENCRYPTED
 from stackgraph.graph.saved import sealed
 from stackgraph.problems import Problem, ProblemsFound
-from stackgraph.recorder.answers import Answers
+from stackgraph.recorder.project import encrypted, full_key, without_secrets
 from stackgraph.recorder.yaml_file import Document
 
 
@@ -45,7 +46,7 @@ def record_all(asked: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any
 
     ``asked`` has ``root``, the repository; ``tree``, the folder with the revision's files; ``folder``, the project's path in it;
     ``stacks``; ``own``, whether --program was left out; ``debug``, whether to print tracebacks to standard error; ``answers``,
-    the rows of an answers file; and ``key``, the hexadecimal HMAC key of secrets.
+    rows of answers; and ``key``, the hexadecimal HMAC key of secrets.
 
     The first stack is recorded here, and the others in processes that start with the modules that it loaded. Where there can be
     no such processes, the answer has the first stack only.
@@ -68,7 +69,7 @@ def record(asked: Mapping[str, Any], name: str) -> dict[str, Any]:
     tree = Path(asked["tree"])
     folder = tree / asked["folder"]
     try:
-        stack = dataclasses.replace(_stack(asked, name, folder), answers=Answers(asked["answers"]))
+        stack = _stack(asked, name, folder)
         encrypted = _encrypted(stack)
         digest = _digest(bytes.fromhex(asked["key"]), encrypted)
         graph = stack.record(digest=digest)
@@ -105,9 +106,9 @@ def _use_revision(root: Path, tree: Path) -> None:
 def _stack(asked: Mapping[str, Any], name: str, folder: Path) -> StackProgram:
     """Loads the stack with the revision's library, or as any other project when that library has another layout."""
     try:
-        return program(name, None if asked["own"] else folder, debug=asked["debug"])
+        return program(name, None if asked["own"] else folder, debug=asked["debug"], answers=asked["answers"])
     except ImportError:
-        return program(name, folder, debug=asked["debug"])
+        return program(name, folder, debug=asked["debug"], answers=asked["answers"])
 
 
 def _is_ignored(root: Path, path: Path) -> bool:
@@ -117,33 +118,26 @@ def _is_ignored(root: Path, path: Path) -> bool:
 
 def _encrypted(stack: StackProgram) -> dict[str, str]:
     """The encrypted values of the stack file by configuration key."""
-
-    def texts(value: Any) -> list[str]:
-        if isinstance(value, dict):
-            if set(value) == {"secure"}:
-                return [str(value["secure"])]
-            return [text for item in value.values() for text in texts(item)]
-        return [text for item in value for text in texts(item)] if isinstance(value, list) else []
-
     config = (stack.document.data or {}).get("config") or {}
-    name = stack.project.name
-    found = {key if ":" in str(key) else f"{name}:{key}": texts(value) for key, value in config.items()}
-    return {str(key): "\n".join(found[key]) for key in found if found[key]}
+    found = {full_key(str(key), stack.project.name): [*encrypted(config, key)] for key in config}
+    return {
+        str(key): "\n".join(str(reduce(getitem, path, config)["secure"]) for path in paths)
+        for key, paths in found.items()
+        if paths
+    }
 
 
 def _stack_file(document: Document, tree: Path) -> dict[str, Any] | None:
     """The configuration of the stack file, with the line of every key. Encrypted values are left to ``sealedConfig``."""
-
-    def opened(value: Any) -> Any:
-        if isinstance(value, dict):
-            return ENCRYPTED if set(value) == {"secure"} else {key: opened(item) for key, item in value.items()}
-        return [opened(item) for item in value] if isinstance(value, list) else value
-
     path = document.path.resolve()
     if not path.is_relative_to(tree) or not path.is_file():
         return None
     lines = [(list(steps[1:]), line) for steps, line in document.lines.items() if steps[:1] == ("config",)]
-    return {"path": str(path.relative_to(tree)), "config": opened((document.data or {}).get("config") or {}), "lines": lines}
+    return {
+        "path": str(path.relative_to(tree)),
+        "config": without_secrets((document.data or {}).get("config") or {}, ENCRYPTED),
+        "lines": lines,
+    }
 
 
 def _digest(key: bytes, encrypted: Mapping[str, str]) -> Callable[[Any], str]:

@@ -23,7 +23,7 @@ from stackgraph.diff.report import Recorded
 from stackgraph.diff.revisions import Repository
 from stackgraph.plain_text import printable
 from stackgraph.problems import Problem
-from stackgraph.recorder.answers import read_answers
+from stackgraph.recorder.answers import Given, read_answers
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _RECORDING = (Path(__file__).with_name("recorder.py"), _PACKAGE / "program.py")
@@ -50,14 +50,14 @@ def record_all(
     *,
     own: bool,
     debug: bool,
-    given: Path | None,
+    given: Sequence[Given],
     told: Callable[[int, int], None],
 ) -> list[dict[str, Recorded]]:
-    """Returns for each side the recorded stacks by name. ``given`` is a file with results of provider functions.
+    """Returns for each side the recorded stacks by name. ``given`` are rows of answers, or files of them.
 
-    Tells after each recording how many are done, and of how many. Raises ``ProblemsFound`` when that file cannot be read.
+    Tells after each recording how many are done, and of how many. Raises ``ProblemsFound`` when a file of them cannot be read.
     """
-    rows = list(read_answers(given).rows) if given else []
+    rows = list(read_answers(*given).rows)
     kept, recorders = None if in_ci() else Store(user_cache("diff")), _Recorders(debug)
     common = {
         "root": str(repo.root),

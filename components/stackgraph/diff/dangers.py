@@ -66,16 +66,16 @@ def _lost(diff: StackDiff, kind: Kind, weight: Weight, found: Iterable[Danger]) 
 
 
 def _unsure(diff: StackDiff) -> Iterator[Danger]:
-    """One danger for each data store that may be replaced, and one for all other resources."""
-    others = []
+    """One danger for each data store that may be replaced, and one for all others with one reason for the doubt."""
+    others: dict[str, list[ResourceChange]] = {}
     for change in diff.unsure:
         if holds := replacements.held(change.resource.type):
-            what = f"{_named(change)} may be replaced, and lose {holds} ({', '.join(change.unsure[:3])})"
+            what = f"{_named(change)} may be replaced, and lose {holds} ({', '.join(change.unsure[:3])}: {change.doubt})"
             yield Danger("data-may-be-replaced", what, change.urn, Weight.UNSURE)
         else:
-            others.append(change)
-    if others:
-        yield Danger("may-be-replaced", f"{_several(others)} may be replaced", weight=Weight.UNSURE)
+            others.setdefault(change.doubt, []).append(change)
+    for doubt, changes in others.items():
+        yield Danger("may-be-replaced", f"{_several(changes)} may be replaced: {doubt}", weight=Weight.UNSURE)
 
 
 def _several(changes: Sequence[ResourceChange]) -> str:

@@ -93,7 +93,7 @@ def _change(change: ResourceChange, stack: StackReport, told: Told | None) -> di
         "file": places.get(resource.source.rpartition(":")[0]),
         "because": list(change.because),
         "refused": list(change.refused),
-        "replacementKnown": change.certain,
+        "replacementKnown": not change.unsure,
         "mayReplace": list(change.unsure),
         "dependencies": change.dependencies,
         "remote": resource.remote,

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -10,12 +10,13 @@ from typing import Any, Literal
 from stackgraph.diff import replacements
 from stackgraph.diff.causes import because, replacing, unsure
 from stackgraph.diff.comparing import PropertyChange, differences, identical, opened, path_text
+from stackgraph.diff.doubts import may_stay
 from stackgraph.diff.moves import Pairing, pairing
 from stackgraph.diff.regions import in_regions
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_component, is_read
 from stackgraph.graph.structure import Structure
 from stackgraph.graph.tokens import SECRET, UNKNOWN, Sealed, redacted
-from stackgraph.graph.values import leaves, mapped, plain, text
+from stackgraph.graph.values import leaves, mapped, plain
 
 Kind = Literal["create", "update", "replace", "delete", "move", "dependencies", "same"]
 KINDS: tuple[Kind, ...] = ("create", "update", "replace", "delete", "move", "dependencies", "same")
@@ -46,9 +47,18 @@ class ResourceChange:
     unsure: tuple[str, ...] = ()
 
     @property
-    def certain(self) -> bool:
-        """Whether the tables say that the resource is replaced, or that it is not."""
-        return not self.unsure
+    def doubt(self) -> str:
+        """Why nobody can say whether the resource is replaced, in words; empty where that is certain."""
+        if not self.unsure:
+            return ""
+        if not replacements.is_known(self.resource.type):
+            return "no table knows the type"
+        decides = [pattern for row in replacements.rows(self.resource.type) for pattern in row.may]
+        direct = [
+            path for path in map(replacements.pattern_of, self.unsure) if any(replacements.covers(one, path) for one in decides)
+        ]
+        later = len(direct) < len(self.unsure)
+        return "the values are known only during the update" if later else "the provider decides by the values"
 
     @property
     def resource(self) -> Resource:
@@ -136,7 +146,7 @@ def compare(base: Graph | None, head: Graph | None) -> StackDiff:
     after = head or Graph(present.project, present.stack, ())
     pairs = pairing(before, after)
     changes = [
-        compared(before.by_urn[pairs.old_of[resource.urn]], resource, before, after, pairs)
+        _doubted(compared(before.by_urn[pairs.old_of[resource.urn]], resource, before, after, pairs), before, after)
         if resource.urn in pairs.old_of
         else ResourceChange("create", None, resource)
         for resource in after.resources
@@ -145,6 +155,15 @@ def compare(base: Graph | None, head: Graph | None) -> StackDiff:
     outputs = differences(opened(pairs.translated(before.outputs)), opened(after.outputs)) if base and head else ()
     order = sorted(_with_consequences(changes, after), key=lambda change: change.urn)
     return StackDiff(after.stack, base, head, tuple(order), tuple(outputs))
+
+
+def _doubted(change: ResourceChange, base: Graph, head: Graph) -> ResourceChange:
+    """The change as one that may replace, where every property that forces a replacement may stay as it is."""
+    forcing = [one for one in change.properties if change.forces(one)]
+    named = {path_text(path) for one in forcing for path in (one.path[:end] for end in range(1, len(one.path) + 1))}
+    if not forcing or not named.issuperset(change.because) or not all(may_stay(one, base, head) for one in forcing):
+        return change
+    return replace(change, kind="update", because=(), unsure=change.because)
 
 
 def _within(change: PropertyChange, paths: Sequence[str]) -> bool:
@@ -236,6 +255,7 @@ def _with_consequences(changes: Sequence[ResourceChange], head: Graph) -> list[R
     """
     found = {change.urn: change for change in changes}
     waiting = [urn for urn, change in found.items() if change.kind == "replace"]
+    replaced = {*waiting}
     users: dict[str, set[str]] = {}
     for resource in head.resources:
         for urn in {resource.provider}.union(*resource.property_dependencies.values()):
@@ -246,10 +266,11 @@ def _with_consequences(changes: Sequence[ResourceChange], head: Graph) -> list[R
             change = found[urn]
             if origin is None or change.before is None or change.kind == "replace" or is_read(change.resource):
                 continue
-            sure, maybe = _reasons(change.resource, origin, head)
+            sure, maybe = _reasons(change.resource, origin, head, replaced)
             if sure:
                 found[urn] = replace(change, kind="replace", because=sure, unsure=())
                 waiting.append(urn)
+                replaced.add(urn)
             elif maybe:
                 # The engine shows an update of inputs that are unknown until then.
                 kind = "update" if change.kind in ("same", "dependencies") else change.kind
@@ -257,24 +278,38 @@ def _with_consequences(changes: Sequence[ResourceChange], head: Graph) -> list[R
     return list(found.values())
 
 
-def _reasons(resource: Resource, origin: Resource, head: Graph) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Why replacing ``origin`` replaces a resource that uses it, and why it may replace it."""
+def _reasons(
+    resource: Resource, origin: Resource, head: Graph, replaced: Collection[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Why replacing ``origin`` replaces a resource that uses it, and why it may replace it. What is known stays known: only what
+    the program made of an output changes with it.
+    """
     if resource.provider == origin.urn:
         return ((f"provider {origin.name}",), ())
+    # What ``origin`` was given, it also gives on.
+    passed = [leaf for leaf in leaves(origin.inputs) if isinstance(leaf, str) and "<" in leaf]
+    anew = {head.by_urn[urn].name for urn in replaced if urn in head.by_urn}
+    names = {origin.name}.union(name for name in anew if any(f"<{name}." in leaf for leaf in passed))
 
-    def outdated(leaf: Any) -> Any:
-        # Nobody sees whether a secret of such an input was made from the output.
-        refers = isinstance(leaf, str) and (f"<{origin.name}." in leaf or leaf in (UNKNOWN, SECRET))
-        return f"{leaf} anew" if refers else leaf
+    def made(key: str, *, sure: bool) -> Any:
+        """A property with other texts in place of those that are made of an output of ``origin``, or may be."""
+        kept = [
+            head.by_urn[urn].name for urn in resource.property_dependencies[key] if urn not in replaced and urn in head.by_urn
+        ]
+
+        def other(leaf: Any) -> Any:
+            refers = isinstance(leaf, str) and any(f"<{name}." in leaf for name in names if not (sure and name in kept))
+            # Nobody sees whether a secret of such an input was made from the output.
+            hidden = leaf in (UNKNOWN, SECRET) and not (sure and kept)
+            return f"{leaf} anew" if refers or hidden else leaf
+
+        computed = () if sure else resource.computed
+        return mapped(opened(mapped(resource.inputs[key], lambda leaf: f"{leaf} anew" if leaf in computed else leaf)), other)
 
     inputs = opened(resource.inputs)
     uses = [key for key, urns in resource.property_dependencies.items() if origin.urn in urns and key in inputs]
-    anew = inputs | {key: mapped(inputs[key], outdated) for key in uses}
-    sure = [path_text(path) for path in replacing(resource, inputs, anew, head)]
-    # An ``apply`` may have made another value of the output than a text with it inside.
-    given = {text(leaf) for leaf in leaves(origin.inputs)}
-    made = {key: mapped(inputs[key], lambda leaf: leaf if text(leaf) in given else f"{leaf} anew") for key in uses}
-    anew |= {key: value for key, value in made.items() if anew[key] == inputs[key]}
-    maybe = unsure(resource, inputs, anew, list(differences(inputs, anew)))
-    maybe += tuple(path for path in map(path_text, replacing(resource, inputs, anew, head)) if path not in sure)
+    certain, possible = ({**inputs, **{key: made(key, sure=sure) for key in uses}} for sure in (True, False))
+    sure = [path_text(path) for path in replacing(resource, inputs, certain, head)]
+    maybe = unsure(resource, inputs, possible, list(differences(inputs, possible)))
+    maybe += tuple(path for path in map(path_text, replacing(resource, inputs, possible, head)) if path not in sure)
     return tuple(f"{path} of {origin.name}" for path in sure), tuple(f"{path} of {origin.name}" for path in maybe)

@@ -5,14 +5,13 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stackgraph.diff import replacements
 from stackgraph.diff.comparing import ABSENT, JsonText, PropertyChange
 from stackgraph.diff.contents import Contents, StackContents, Told, by_subject
 from stackgraph.diff.graphs import KINDS, Kind, ResourceChange, StackDiff
 from stackgraph.diff.report import Recorded, Report, StackReport
 from stackgraph.diff.stack_files import changed_keys, key_text
 from stackgraph.graph.describe import describe, identity, kind, short_component_type, short_type
-from stackgraph.graph.document import is_component, is_opaque
+from stackgraph.graph.document import is_component
 from stackgraph.graph.tokens import Sealed
 from stackgraph.graph.values import plain, text, unique
 from stackgraph.graph.wording import shorten
@@ -112,10 +111,8 @@ def _notes(change: ResourceChange) -> Iterator[str]:
     if change.refused:
         yield f"the service refuses to change {', '.join(change.refused)}"
     if change.unsure:
-        known = replacements.is_known(change.resource.type)
-        why = "the provider decides by the values" if known else "this type is not in the tables"
-        yield f"may be replaced because of {', '.join(change.unsure[:5])}: {why}"
-    if change.kind == "update" and is_opaque(change.resource):
+        yield f"may be replaced because of {', '.join(change.unsure[:5])}: {change.doubt}"
+    if change.kind == "update" and change.resource.remote:
         yield "a remote component: only its plugin knows what this changes inside"
     if change.ignored:
         yield f"ignored by ignoreChanges: {', '.join(one.name for one in change.ignored[:5])}"

@@ -24,6 +24,7 @@ class Resource:
     ``inputs`` have wire names (camelCase). ``"[secret]"`` stands for a secret, ``"<unknown>"`` for a value that only a deployment
     knows, ``"<name.property>"`` for the output of another resource. ``dependencies``, ``parent`` and ``provider`` are URNs.
     ``options`` holds only values that differ from the default. ``source`` is ``file:line`` of the call that made the resource.
+    ``computed`` has the texts of inputs that the program made of outputs and that show none: a hash, the branch that it took.
     """
 
     urn: str
@@ -38,6 +39,7 @@ class Resource:
     property_dependencies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
+    computed: tuple[str, ...] = ()
 
     @property
     def is_provider(self) -> bool:
@@ -65,6 +67,7 @@ class Resource:
             "propertyDependencies": {key: list(urns) for key, urns in sorted(self.property_dependencies.items())},
             "options": self.options,
             "source": self.source,
+            **({"computed": list(self.computed)} if self.computed else {}),
         }
 
 

@@ -56,7 +56,7 @@ _TYPES = {
     **dict.fromkeys(("urn", "type", "name", "parent", "provider", "source"), str),
     **dict.fromkeys(("custom", "remote"), bool),
     **dict.fromkeys(("inputs", "options", "propertyDependencies"), dict),
-    "dependencies": list,
+    **dict.fromkeys(("dependencies", "computed"), list),
 }
 
 
@@ -77,4 +77,5 @@ def _resource(item: Mapping[str, Any]) -> Resource:
         property_dependencies={key: tuple(urns) for key, urns in item.get("propertyDependencies", {}).items()},
         options=unsealed(item.get("options", {})),
         source=item.get("source", ""),
+        computed=tuple(item.get("computed", ())),
     )

@@ -1,10 +1,13 @@
 """Placeholders in a graph: for secrets, and for values that only a deployment knows."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 SECRET = "[secret]"
 UNKNOWN = "<unknown>"
+REFERENCE = re.compile(r"<([^<>\s]+\.[^<>\s]+)>")
+"""``<net-vpc.id>``: names may hold dots."""
 
 
 class Sealed(str):
@@ -21,6 +24,11 @@ class Sealed(str):
 def is_token(value: Any) -> bool:
     """Whether the value is a placeholder: ``[secret]``, ``<unknown>``, ``<net-vpc.id>``."""
     return isinstance(value, str) and (value == SECRET or (value.startswith("<") and value.endswith(">") and len(value) > 2))
+
+
+def references(text: str) -> list[str]:
+    """The references to outputs that a text has inside: ``net-vpc.id``."""
+    return REFERENCE.findall(text)
 
 
 def redacted(type_: str, inputs: Mapping[str, Any], hide: Callable[[Any], str] = lambda value: SECRET) -> dict[str, Any]:

@@ -9,18 +9,23 @@ A YAML list of rows. The first row that fits a call answers it::
       result: {id: ami-12345678}           # what is left out gets placeholders
     - stack: acme/network/prod             # a StackReference
       outputs: {vpcId: vpc-1}
+    - config: {region: eu-west-1}          # of the program, before what its stack's file says
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stackgraph.problems import Problem, ProblemsFound
 
+if TYPE_CHECKING:
+    from stackgraph.recorder.yaml_file import Document
+
 _FUNCTION = {"function": str, "args": dict, "region": str, "provider": str, "result": dict}
 _STACK = {"stack": str, "outputs": dict}
+_CONFIG = {"config": dict}
 _REQUIRED = ("function", "result", "stack", "outputs")
 
 
@@ -44,35 +49,49 @@ class Answers:
         """The outputs of a stack; None without a row."""
         return next((row["outputs"] for row in self.rows if row.get("stack") == name), None)
 
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """Values of the program's configuration, by key."""
+        return {key: value for row in reversed(self.rows) for key, value in row.get("config", {}).items()}
+
 
 NO_ANSWERS = Answers()
 
 
-def read_answers(path: Path) -> Answers:
-    """The rows of a file. Raises ``ProblemsFound`` with everything that is wrong in it."""
+Given = Path | Mapping[str, Any]
+"""A file of answers, or a row."""
+
+
+def read_answers(*given: Given) -> Answers:
+    """The rows, and those of the files. Raises ``ProblemsFound`` with everything that is wrong in a file."""
     from stackgraph.recorder.yaml_file import read_document
 
-    document = read_document(path)
+    return Answers(tuple(row for one in given for row in (rows_of(read_document(one)) if isinstance(one, Path) else [one])))
+
+
+def rows_of(document: "Document") -> list[Mapping[str, Any]]:
+    """The rows of a document. Raises ``ProblemsFound`` with everything that is wrong in them."""
     rows = document.data or []
     if not isinstance(rows, list):
-        allowed = "rows of `function` and `result`, or of `stack` and `outputs`"
+        allowed = "rows of `function` and `result`, of `stack` and `outputs`, or of `config`"
         raise ProblemsFound([Problem("answers must be a list", document.shown, 1, given=type(rows).__name__, allowed=allowed)])
     problems = [
         Problem(message, document.shown, document.line((number, *key)), f"row {number + 1}", hint=hint)
         for number, row in enumerate(rows)
-        for message, key, hint in row_faults(row)
+        for message, key, hint in _faults(row)
     ]
     if problems:
         raise ProblemsFound(problems)
-    return Answers(tuple(rows))
+    return rows
 
 
-def row_faults(row: Any) -> Iterator[tuple[str, tuple[str, ...], str]]:
+def _faults(row: Any) -> Iterator[tuple[str, tuple[str, ...], str]]:
     """What is wrong with a row, each with its key and a hint."""
-    if not isinstance(row, dict) or ("function" in row) == ("stack" in row):
-        yield "a row has either `function` or `stack`", (), ""
+    kinds = [kind for kind in (_FUNCTION, _STACK, _CONFIG) if isinstance(row, dict) and next(iter(kind)) in row]
+    if len(kinds) != 1:
+        yield "a row has one of `function`, `stack` and `config`", (), ""
         return
-    allowed = _FUNCTION if "function" in row else _STACK
+    (allowed,) = kinds
     for key, value in row.items():
         if key not in allowed:
             nearest = get_close_matches(str(key), allowed, n=1)

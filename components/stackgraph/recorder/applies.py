@@ -2,19 +2,24 @@
 
 import contextlib
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from pulumi import _types
-from pulumi.output import Output, _OutputData
+from pulumi.output import Output
+
+from stackgraph.recorder.early import unknown
+from stackgraph.recorder.replaced import replaced
 
 _SOURCES = "_stackgraph_sources"
 
 
-@contextlib.contextmanager
-def forgiving(made_up: Callable[[str], bool], warn: Callable[[BaseException, bool], None]) -> Iterator[None]:
+def forgiving(
+    made_up: Callable[[str], bool], warn: Callable[[BaseException, bool], None], computed: set[str]
+) -> contextlib.AbstractContextManager[None]:
     """Makes the result of a failing ``apply`` unknown where a placeholder went in. ``made_up`` recognizes one inside a text;
-    ``warn`` is told of the failure, and whether a secret went in.
+    ``warn`` is told of the failure, and whether a secret went in. Adds to ``computed`` the texts that an ``apply`` makes of a
+    placeholder without one inside.
 
     An ``apply`` that fails on other values still fails, and so does one that ends the program.
     """
@@ -34,16 +39,22 @@ def forgiving(made_up: Callable[[str], bool], warn: Callable[[BaseException, boo
                 return True
         return False
 
+    def noted(value: Any, result: Any) -> Any:
+        given = set(_texts(value))
+        if any(one in computed or made_up(one) for one in given):
+            computed.update(one for one in _texts(result) if one not in given and not made_up(one))
+        return result
+
     def forgiven(output: Any, error: Exception) -> Any:
         if not from_placeholder(output):
             raise error
         warn(error, output._data.result().is_secret)
-        return Output._from_data(_unknown())
+        return Output._from_data(unknown())
 
     def applied(self: Any, func: Callable[[Any], Any], run_with_unknowns: bool = False) -> Any:
-        async def awaited(later: Awaitable[Any]) -> Any:
+        async def awaited(value: Any, later: Awaitable[Any]) -> Any:
             try:
-                return await later
+                return noted(value, await later)
             except Exception as error:
                 return forgiven(self, error)
 
@@ -52,7 +63,9 @@ def forgiving(made_up: Callable[[str], bool], warn: Callable[[BaseException, boo
                 result = func(value)
             except Exception as error:
                 return forgiven(self, error)
-            return awaited(result) if inspect.isawaitable(result) and not isinstance(result, Output) else result
+            if isinstance(result, Output):
+                return result
+            return awaited(value, result) if inspect.isawaitable(result) else noted(value, result)
 
         made = apply(self, called, run_with_unknowns)
         made.__dict__[_SOURCES] = (self,)
@@ -63,24 +76,16 @@ def forgiving(made_up: Callable[[str], bool], warn: Callable[[BaseException, boo
         made.__dict__[_SOURCES] = [value for value in (*given, *named.values()) if isinstance(value, Output)]
         return made
 
-    Output.apply, Output.all = applied, staticmethod(gathered)  # type: ignore[method-assign, assignment]
-    try:
-        yield
-    finally:
-        Output.apply, Output.all = apply, staticmethod(gather)  # type: ignore[method-assign, assignment]
-
-
-async def _unknown() -> _OutputData[Any]:
-    return _OutputData(resources=set(), value=None, is_known=False, is_secret=False)
+    return replaced([(Output, "apply", applied), (Output, "all", staticmethod(gathered))])
 
 
 def _texts(value: Any) -> Iterator[str]:
     """The texts inside a value, also in the results of functions, which are objects."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, Mapping):
-        for item in (*value.keys(), *value.values()):
-            yield from _texts(item)
+    elif isinstance(value, dict):
+        for pair in dict.items(value):  # results of functions may have properties called so
+            yield from _texts(pair)
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _texts(item)

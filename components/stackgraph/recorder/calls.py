@@ -4,7 +4,7 @@ import contextlib
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +14,7 @@ from pulumi.output import UNKNOWN, Unknown
 from pulumi.runtime import rpc
 
 from stackgraph.graph.values import mapped
+from stackgraph.recorder.replaced import replaced
 
 _MODULE = sys.modules["pulumi.runtime.invoke"]  # the package exports a function of the same name
 
@@ -63,8 +64,9 @@ def current_call() -> Call:
     return _CALL.get(Call())
 
 
-@contextlib.contextmanager
-def observed(redact: Callable[[Any], dict[str, Any]], place: Callable[[], tuple[str, int] | None]) -> Iterator[None]:
+def observed(
+    redact: Callable[[Any], dict[str, Any]], place: Callable[[], tuple[str, int] | None]
+) -> contextlib.AbstractContextManager[None]:
     """Notes calls inside the context. ``redact`` takes arguments as they go over the wire; ``place`` is of the caller."""
 
     def unwrapped(struct: Any) -> Any:
@@ -93,19 +95,13 @@ def observed(redact: Callable[[Any], dict[str, Any]], place: Callable[[], tuple[
         return functools.wraps(function)(call_later if inspect.iscoroutinefunction(function) else call)
 
     unwrap, deserialize = rpc._unwrap_rpc_secret_struct_properties, rpc.deserialize_properties_unwrap_secrets
-    whole = {name: getattr(_MODULE, name) for name in ("invoke", "invoke_output", "invoke_async")}
-    noted = {name: noting(function, prompt=name == "invoke") for name, function in whole.items()}
-    _replace(noted)
-    rpc._unwrap_rpc_secret_struct_properties, rpc.deserialize_properties_unwrap_secrets = unwrapped, read
-    try:
-        yield
-    finally:
-        rpc._unwrap_rpc_secret_struct_properties, rpc.deserialize_properties_unwrap_secrets = unwrap, deserialize
-        _replace(whole)
-
-
-def _replace(functions: Mapping[str, Callable[..., Any]]) -> None:
-    for name, function in functions.items():
-        for place in (_MODULE, pulumi.runtime):
-            if hasattr(place, name):
-                setattr(place, name, function)
+    noted = {
+        name: noting(getattr(_MODULE, name), prompt=name == "invoke") for name in ("invoke", "invoke_output", "invoke_async")
+    }
+    return replaced(
+        [
+            (rpc, "_unwrap_rpc_secret_struct_properties", unwrapped),
+            (rpc, "deserialize_properties_unwrap_secrets", read),
+            *((place, name, noted[name]) for place in (_MODULE, pulumi.runtime) for name in noted if hasattr(place, name)),
+        ]
+    )

@@ -1,16 +1,18 @@
 """Turns what a program raises into a problem: its words, its line, a hint."""
 
 import os
+import re
 import sys
 import sysconfig
 import traceback
 from pathlib import Path
 
 import pulumi
+from pulumi.config import ConfigTypeError
 
 from stackgraph.problems import Problem
 from stackgraph.recorder.functions import FunctionError
-from stackgraph.recorder.monitor import Recorder
+from stackgraph.recorder.monitor import Recorder, RegistrationError
 from stackgraph.recorder.process import Ended
 
 _LONGEST_MESSAGE = 4000
@@ -19,7 +21,7 @@ _INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"),
 
 def problem(error: BaseException, recorder: Recorder, root: Path) -> Problem:
     """The failure as a problem, located at the innermost line of the program's own code."""
-    told = isinstance(error, pulumi.RunError | FunctionError)
+    told = isinstance(error, pulumi.RunError | FunctionError | RegistrationError)
     message = _said(error) if told else f"{type(error).__name__}: {_said(error)}"
     if isinstance(error, Ended):
         message = f"the program ended the process: {_said(error)}"
@@ -48,9 +50,16 @@ def _hint(error: BaseException, recorder: Recorder) -> str:
         )
     if isinstance(error, FileNotFoundError) and error.filename == "pulumi":
         return "a program of the Automation API runs the pulumi command itself: record the function that it passes as `program`"
+    if isinstance(error, ConfigTypeError) and recorder.is_made_up(error.value):
+        return f"the value is encrypted, and read in plain: -c '{error.key}=VALUE' gives one"
+    if missed := recorder.missed():
+        rows = (f"{{stack: {stack}, outputs: {{{', '.join(f'{one}: …' for one in names)}}}}}" for stack, names in missed.items())
+        return f"--answers FILE gives outputs of other stacks that the program takes at once, as rows: - {'; - '.join(rows)}"
     asked = {called.token for called in recorder.graph().functions if called.answer == "placeholder"}
-    misspelt = isinstance(error, NameError | SyntaxError | ImportError)
-    misspelt |= isinstance(error, TypeError) and "argument" in str(error)
+    misspelt = isinstance(error, NameError | SyntaxError | ImportError | OSError | RegistrationError)
+    misspelt |= isinstance(error, TypeError | AttributeError) and bool(
+        re.search("argument|required property|^module", str(error))
+    )
     if asked and not misspelt and not isinstance(error, FunctionError):
         return f"placeholders stand for the results of {', '.join(sorted(asked))}: an answers file gives them (--answers FILE)"
     return ""
@@ -58,6 +67,8 @@ def _hint(error: BaseException, recorder: Recorder) -> str:
 
 def _place(error: BaseException, root: Path) -> tuple[str, int]:
     """The innermost line of the program's own code in an error's traceback."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return shown(error.filename, root), error.lineno or 0
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if of_program(frame.filename)]
     return (shown(frames[-1].filename, root), frames[-1].lineno or 0) if frames else ("", 0)
 

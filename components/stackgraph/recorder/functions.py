@@ -87,7 +87,7 @@ class Functions:
         names = {str(name): answer for name, answer in named}
         unanswered = [name for name, answer in names.items() if answer in ("placeholder", "unknown")]
         for row in self._answers.rows:
-            given = row.get("function") or row["stack"]
+            given = row.get("function") or row.get("stack", "")
             if given not in names and (nearest := get_close_matches(given, unanswered, n=1, cutoff=0.85)):
                 yield f"the row of the answers file for '{given}' fits no call: did you mean '{nearest[0]}'?"
 

@@ -15,7 +15,9 @@ from urllib.parse import unquote, urlparse
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import provider_pb2, resource_pb2
 
+from stackgraph.graph.describe import short_type
 from stackgraph.graph.document import PROVIDER_PREFIX, STACK_REFERENCE, STACK_TYPE, Graph, Resource, build_urn
+from stackgraph.graph.values import leaves
 from stackgraph.recorder import options, symbols, wire
 from stackgraph.recorder.answers import NO_ANSWERS, Answers
 from stackgraph.recorder.calls import current_call
@@ -53,6 +55,7 @@ class Recorder(Protocol):
         progress: Callable[[int], None] | None = None,
         digest: Callable[[Any], str] | None = None,
         answers: Answers = NO_ANSWERS,
+        needs_files: bool = False,
     ) -> None:
         super().__init__(digest)
         self.project = project
@@ -60,6 +63,7 @@ class Recorder(Protocol):
         self.config = config
         self.secret_keys = secret_keys
         self._strict = strict
+        self._needs_files = needs_files
         self._locate = locate
         self._progress = progress
         self._lock = threading.Lock()
@@ -72,6 +76,9 @@ class Recorder(Protocol):
         self._unconfigured: set[str] = set()
         self._outputs: dict[str, Any] = {}
         self._functions = Functions(answers, strict=strict)
+        self.computed: set[str] = set()
+        """Texts that the program makes of placeholders, without one inside."""
+        self._taken: dict[str, dict[str, None]] = {}
         self._placeholders = {f"secret {key}" for key in secret_keys}
         """What placeholders begin with: names of resources and functions."""
 
@@ -79,12 +86,26 @@ class Recorder(Protocol):
         """The graph of everything registered so far."""
         with self._lock:
             resources = tuple(self._resources[urn] for urn in sorted(self._resources))
-            warnings = (*self._warnings, *self._functions.misspelt())
+            taken = (f"the program takes {', '.join(names)} of stack {stack} at once" for stack, names in self.missed().items())
+            without = "nobody knows what it is, and the program goes on without (--answers FILE gives it)"
+            warnings = (*self._warnings, *self._functions.misspelt(), *(f"{what}: {without}" for what in taken))
             return Graph(self.project, self.stack, resources, self._outputs, warnings, self._functions.called())
 
     def is_made_up(self, text: str) -> bool:
         """Whether a placeholder of this recording is inside the text."""
         return "<" in text and symbols.is_made_up(text, self._placeholders)
+
+    def take(self, reference: str, output: str) -> None:
+        """Notes that the program takes an output of a stack reference at once."""
+        self._taken.setdefault(reference, {})[output] = None
+
+    def missed(self) -> Mapping[str, Iterable[str]]:
+        """By stack, the outputs that the program takes at once and nobody knows."""
+        unknown = {
+            one.args["name"] for one in self._functions.called() if one.token == STACK_REFERENCE and one.answer == "unknown"
+        }
+        stacks = {one.name: one.options["read"] for one in self._resources.values() if one.type == STACK_REFERENCE}
+        return {stacks[name]: outputs for name, outputs in self._taken.items() if stacks.get(name) in unknown}
 
     # -- registration ---------------------------------------------------------------------------------------------------------
 
@@ -123,6 +144,7 @@ class Recorder(Protocol):
                     request.providers[package] = reference
 
         urn = self._urn(request.parent, request.type, request.name)
+        inputs = wire.canonical(properties, self.secrets, request.type, request.name)
         resource = Resource(
             urn=urn,
             type=request.type,
@@ -131,12 +153,18 @@ class Recorder(Protocol):
             custom=request.custom,
             remote=request.remote,
             provider=provider,
-            inputs=wire.canonical(properties, self.secrets, request.type, request.name),
+            inputs=inputs,
             dependencies=self._visible(dependencies),
             property_dependencies={key: self._visible(urns) for key, urns in property_dependencies.items() if urns},
             options=options.recorded(request, self.secrets),
             source=self._source(request),
+            computed=tuple(sorted(self.computed.intersection(leaves(inputs)))) if self.computed else (),
         )
+        for path in wire.missing_files(properties):
+            what = f"{resource.source}: {short_type(resource.type)} {resource.name} takes the file {path}, which does not exist"
+            if self._needs_files:
+                raise RegistrationError(f"{what}: the engine refuses that. Build the file first.")
+            self.warn(what)
         self._add(resource, request)
         if is_provider and wire.has_unknown(properties):
             self._unconfigured.add(urn)
@@ -284,30 +312,41 @@ class Recorder(Protocol):
         return urn
 
     def _source(self, request: Any) -> str:
-        """The place in the program that made the resource: the innermost frame outside the SDKs."""
+        """The place in the program that made the resource: the innermost frame outside the SDKs; of what an SDK makes of a file,
+        that of the parent.
+        """
         if request.type == STACK_TYPE:
             return ""
         for frame in request.stackTrace.frames:
             path = unquote(urlparse(frame.pc.uri).path)
             if path and not SDK_FILE.search(path):
                 return f"{self._locate(path)}:{frame.pc.line}"
-        return ""
+        return parent.source if (parent := self._resources.get(request.parent)) else ""
 
     # -- functions and methods ------------------------------------------------------------------------------------------------
 
     def Invoke(self, request: resource_pb2.ResourceInvokeRequest) -> resource_pb2.ResourceInvokeResponse:
+        given = wire.decode(request.args)
+        self._transforms.run_on_function(request)
         args = wire.decode(request.args)
         if request.tok == "pulumi:pulumi:getResource":
             answer = self._states.get(args["urn"])
             if answer is None:
                 raise RegistrationError(f"the program looks up {args['urn']}, which it has not registered")
         else:
-            provider = self._resources.get(request.provider.rpartition("::")[0] or self._default_provider(request, request.tok))
+            urn = request.provider.rpartition("::")[0] or self._default_provider(request, request.tok)
             call = current_call()
+            if args != given:
+                kept = {key: value for key, value in (call.shown or {}).items() if args.get(key) == given.get(key)}
+                call.shown = wire.canonical(args, self.secrets) | kept
             source = f"{self._locate(call.frame[0])}:{call.frame[1]}" if call.frame else ""
             self._placeholders.add(request.tok.rpartition(":")[2])
+            provider = self._resources.get(urn)
             name, inputs = (provider.name, provider.inputs) if provider else ("", {})
-            answer = self._functions.result(request.tok, args, call, source, name, inputs)
+            if self._strict and urn in self._unconfigured:  # like the engine, which asks no such provider
+                answer = self._functions.method(request.tok, source)
+            else:
+                answer = self._functions.result(request.tok, args, call, source, name, inputs)
         if answer is None:
             return resource_pb2.ResourceInvokeResponse(unknown=True)
         return _returning(resource_pb2.ResourceInvokeResponse(), answer)

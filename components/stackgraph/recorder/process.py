@@ -5,17 +5,18 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
+
+from stackgraph.recorder.replaced import replaced
 
 
 class Ended(SystemExit):
     """The program did something that ends the process or replaces it. Its text says what."""
 
 
-@contextlib.contextmanager
-def process_kept() -> Iterator[None]:
+def process_kept() -> contextlib.AbstractContextManager[None]:
     """Makes functions that end this process raise ``SystemExit`` or ``Ended``, and leaves open the files that are open now.
 
     Child processes of the program, such as those of ``multiprocessing``, end as always. Other threads than the calling one close
@@ -41,22 +42,11 @@ def process_kept() -> Iterator[None]:
             if last + 1 < following:  # an empty range would be a range without end
                 closerange(last + 1, following)
 
-    replaced: dict[str, Callable[..., Any]] = {"close": kept, "closerange": kept_range}
-    for name, ends in _ENDS.items():
-        if hasattr(os, name):
-            replaced[name] = _raising(name, getattr(os, name), ends, here)
+    ends = {name: _raising(name, getattr(os, name), ends, here) for name, ends in _ENDS.items() if hasattr(os, name)}
+    changed: dict[str, Callable[..., Any]] = {"close": kept, "closerange": kept_range, **ends}
     # os takes its functions from a module of the platform, which programs may call too.
-    places = [(module, name) for module in (os, sys.modules.get("posix", os)) for name in replaced]
-    replaced["raise_signal"] = _raising("raise_signal", signal.raise_signal, lambda *_: True, here)
-    places.append((signal, "raise_signal"))
-    originals = [getattr(module, name) for module, name in places]
-    for module, name in places:
-        setattr(module, name, replaced[name])
-    try:
-        yield
-    finally:
-        for (module, name), original in zip(places, originals, strict=True):
-            setattr(module, name, original)
+    places = [(module, name, made) for module in (os, sys.modules.get("posix", os)) for name, made in changed.items()]
+    return replaced([*places, (signal, "raise_signal", _raising("raise_signal", signal.raise_signal, lambda *_: True, here))])
 
 
 def _raising(name: str, really: Callable[..., Any], ends: Callable[..., bool], here: int) -> Callable[..., Any]:
@@ -65,8 +55,6 @@ def _raising(name: str, really: Callable[..., Any], ends: Callable[..., bool], h
     def call(*arguments: Any, **named: Any) -> Any:
         if os.getpid() != here or not ends(*arguments, **named):
             return really(*arguments, **named)
-        if name == "_exit":
-            raise SystemExit(*arguments)
         shown = ", ".join(repr(one) for one in arguments if isinstance(one, str | int))
         raise Ended(f"{'signal' if name == 'raise_signal' else 'os'}.{name}({shown})")
 

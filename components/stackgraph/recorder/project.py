@@ -20,6 +20,8 @@ from stackgraph.recorder.yaml_file import Document, read_document, shown_path
 # The keys of a stack file (pulumi/sdk/go/common/workspace/project.go, ProjectStack).
 _STACK_FILE_KEYS = ("config", "encryptedkey", "encryptionsalt", "environment", "secretsprovider")
 
+PROJECT_FILES = ("Pulumi.yaml", "Pulumi.yml")
+
 DEFAULT_STACK = "dev"
 """The stack that is meant where no stack has a file and none is named: what ``pulumi new`` proposes."""
 
@@ -70,8 +72,8 @@ class Project:
             raise ProblemsFound([Problem("this is no stack file of the project", given=given, allowed=allowed, hint=hint)])
         return found[1]
 
-    def stack_file(self, stack: str) -> Document:
-        """The file of a stack; empty if there is none, as for the CLI.
+    def stack_file(self, stack: str, told: Collection[str] = ()) -> Document:
+        """The file of a stack; empty if there is none, as for the CLI. ``told`` are keys whose values are given otherwise.
 
         Raises ``ProblemsFound`` for what is no name, and in a project with stack files for a name that must be wrong: it is like
         one of theirs, or the project requires configuration.
@@ -83,7 +85,8 @@ class Project:
         stacks = self.stacks()
         path = self.stack_dir / f"Pulumi.{stack}.yaml"
         hint = _did_you_mean(stack, stacks, cutoff=0.6)
-        required = any(item.get("value", item.get("default")) is None for item in self.declared.values())
+        known = {full_key(key, self.name) for key in told}
+        required = any(item.get("value", item.get("default")) is None for key, item in self.declared.items() if key not in known)
         if _STACK_NAME.fullmatch(stack) and not (hint or (stacks and required)):
             return Document(path, shown_path(path, self.root), None, {})
         allowed = ", ".join(stacks) or "letters, digits, '-', '_' and '.', at most 100"
@@ -91,8 +94,12 @@ class Project:
             [Problem(f"there is no stack '{stack}'", file=shown_path(path, self.root), allowed=allowed, hint=hint)]
         )
 
-    def config(self, document: Document, optional_secrets: Collection[str] = ()) -> StackConfig:
+    def config(
+        self, document: Document, optional_secrets: Collection[str] = (), told: Mapping[str, Any] | None = None
+    ) -> StackConfig:
         """The configuration in a stack file, with defaults of ``Pulumi.yaml``. Raises ``ProblemsFound`` with all problems.
+
+        ``told`` are values that go before the file's, in plain also those of secrets: by key, or for the project's own by name.
 
         ``optional_secrets`` are full keys that the program reads if they are set. They cannot be declared in ``Pulumi.yaml``,
         because the CLI requires every declared key without a default. If any are given, all other undeclared keys of the project
@@ -106,12 +113,16 @@ class Project:
         if not isinstance(given, dict):
             problems.append(document.problem("config must be a mapping", "config", given=_given(given)))
             given = {}
+        first = {full_key(str(key), self.name): value for key, value in (told or {}).items()}
+        sealed = {full_key(str(key), self.name) for key in given if any(encrypted(given, key))}
+        sealed |= {*optional_secrets} | {key for key, declaration in self.declared.items() if declaration.get("secret")}
+        given = {key: value for key, value in given.items() if full_key(str(key), self.name) not in first} | first
         known = [*self.declared, *optional_secrets]
         values: dict[str, str] = {}
         secret_keys: set[str] = set()
         places: dict[str, Any] = {}
         for key, value in given.items():
-            full = _full_key(str(key), self.name)
+            full = full_key(str(key), self.name)
             if full in places:
                 first, second = (f"'{one}' in line {document.line(('config', one))}" for one in (places[full], key))
                 message = f"this key stands here twice: as {first} and as {second}"
@@ -119,11 +130,11 @@ class Project:
             places[full] = key
             declaration = self.declared.get(full, {})
             placeholder = f"<secret {full}>"
-            value = _without_secrets(value, placeholder)
+            value = without_secrets(value, placeholder)
             message, details = "", {}
-            if any(encrypted(given, key)):
+            if any(encrypted(given, key)) or (full in first and full in sealed):
                 secret_keys.add(full)
-            elif declaration.get("secret") or full in optional_secrets:
+            elif full in sealed:
                 message = "a secret must be encrypted"
                 details = {"given": "plain text", "hint": f"remove the line, then: pulumi config set --secret {full}"}
             elif (expected := declaration.get("type")) and not _has_type(value, expected):
@@ -138,9 +149,11 @@ class Project:
             if full not in values and default is not None:
                 values[full] = _text(default)
             elif full not in values and full.startswith(f"{self.name}:"):
-                allowed, hint = str(declaration.get("type", "string")), str(declaration.get("description", ""))
+                allowed, hint = str(declaration.get("type", "string")), declaration.get("description")
                 message = "this key is required and missing"
-                problems.append(document.problem(message, "config", key=full, allowed=allowed, hint=hint))
+                problems.append(
+                    document.problem(message, "config", key=full, allowed=allowed, hint=str(hint or f"-c {full}=VALUE gives it"))
+                )
         if problems:
             raise ProblemsFound(problems)
         warnings = []
@@ -155,7 +168,7 @@ def find_project(start: Path) -> Project:
     """The project of a folder: the nearest ``Pulumi.yaml`` there or above."""
     start = real(start)
     for folder in (start, *start.parents):
-        for name in ("Pulumi.yaml", "Pulumi.yml"):
+        for name in PROJECT_FILES:
             if (folder / name).is_file():
                 return _read_project(folder / name)
     hint = "run this in a Pulumi project, or name one: --program DIR"
@@ -193,12 +206,12 @@ def _read_project(path: Path) -> Project:
         stack_dir=root / str(data.get("stackConfigDir") or (config if isinstance(config, str) else "") or "."),
         # `key: text` is short for a default. `aws:region: {value: …}` sets a key of another project.
         declared={
-            _full_key(key, str(name)): item if isinstance(item, dict) else {"default": item} for key, item in declared.items()
+            full_key(key, str(name)): item if isinstance(item, dict) else {"default": item} for key, item in declared.items()
         },
     )
 
 
-def _full_key(key: str, project: str) -> str:
+def full_key(key: str, project: str) -> str:
     return key if ":" in key else f"{project}:{key}"
 
 
@@ -237,13 +250,13 @@ def encrypted(value: Any, *path: str | int) -> Iterator[tuple[str | int, ...]]:
             yield from ((*path, step, *found) for found in encrypted(item))
 
 
-def _without_secrets(value: Any, placeholder: str) -> Any:
+def without_secrets(value: Any, placeholder: str) -> Any:
     """The value with a placeholder for each ``{secure: …}``."""
     if isinstance(value, dict):
         return (
-            placeholder if set(value) == {"secure"} else {key: _without_secrets(item, placeholder) for key, item in value.items()}
+            placeholder if set(value) == {"secure"} else {key: without_secrets(item, placeholder) for key, item in value.items()}
         )
-    return [_without_secrets(item, placeholder) for item in value] if isinstance(value, list) else value
+    return [without_secrets(item, placeholder) for item in value] if isinstance(value, list) else value
 
 
 def _text(value: Any) -> str:

@@ -48,6 +48,10 @@ class Protocol:
         self._transforms.add_stack_transform(callback)
         return empty_pb2.Empty()
 
+    def RegisterStackInvokeTransform(self, callback: Any) -> empty_pb2.Empty:
+        self._transforms.add_invoke_transform(callback)
+        return empty_pb2.Empty()
+
     def RegisterResourceHook(self, request: resource_pb2.RegisterResourceHookRequest) -> empty_pb2.Empty:
         self._hooks.add(request)
         return empty_pb2.Empty()
@@ -56,7 +60,7 @@ class Protocol:
         """Accepts what has no effect on the graph."""
         return empty_pb2.Empty()
 
-    RegisterStackInvokeTransform = RegisterErrorHook = _accept
+    RegisterErrorHook = _accept
 
     def RegisterPackage(self, request: resource_pb2.RegisterPackageRequest) -> resource_pb2.RegisterPackageResponse:
         return resource_pb2.RegisterPackageResponse(ref=f"{request.name}@{request.version}")

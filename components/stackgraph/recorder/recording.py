@@ -10,7 +10,7 @@ import os
 import runpy
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
@@ -29,11 +29,15 @@ from stackgraph.recorder import wire
 from stackgraph.recorder.answers import NO_ANSWERS, Answers
 from stackgraph.recorder.applies import forgiving
 from stackgraph.recorder.calls import observed
+from stackgraph.recorder.early import taken_early
 from stackgraph.recorder.failures import failed_apply, of_program, problem, shown
 from stackgraph.recorder.garbage_collection import garbage_collection_off
 from stackgraph.recorder.monitor import SDK_FILE, Recorder
-from stackgraph.recorder.process import process_kept
+from stackgraph.recorder.process import Ended, process_kept
 from stackgraph.recorder.repeated import repetition_spared
+from stackgraph.recorder.replaced import replaced
+
+_OURS = str(Path(__file__).parents[1])
 
 
 def record(
@@ -48,14 +52,16 @@ def record(
     progress: Callable[[int], None] | None = None,
     digest: Callable[[Any], str] | None = None,
     answers: Answers = NO_ANSWERS,
+    needs_files: bool = False,
 ) -> Graph:
     """The graph that a program registers, as ``pulumi preview`` of a new stack would.
 
     ``program`` is a function that creates resources, or the folder or file of a program. ``config`` maps full keys
     (``aws:region``) to texts, as the CLI passes them; ``secret_keys`` are the secret ones. With ``strict``, outputs that only a
     deployment knows stay unknown, as in the engine; otherwise, strings among them read ``<name.property>``. With ``digest``,
-    secrets carry the digest that it returns. ``answers`` are results of provider functions (``answers.py``). Source files are
-    recorded relative to ``root``.
+    secrets carry the digest that it returns. ``answers`` are results of provider functions (``answers.py``). With
+    ``needs_files``, a file of an asset or archive that does not exist is an error, as for the engine; otherwise a warning. Source
+    files are recorded relative to ``root``.
 
     Raises ``ProgramError`` if the program fails or makes a registration that the engine would refuse.
     """
@@ -70,6 +76,7 @@ def record(
         progress=progress,
         digest=digest,
         answers=answers,
+        needs_files=needs_files,
     )
     contextvars.copy_context().run(_run, program, recorder, root)
     return recorder.graph()
@@ -103,7 +110,7 @@ def _run(program: Callable[[], Any] | Path, recorder: Recorder, root: Path) -> N
         with contextlib.ExitStack() as around:
             for one in (garbage_collection_off(), _short_traces(), repetition_spared(), process_kept()):
                 around.enter_context(one)
-            with _forgiving(recorder, root), _observed(recorder):
+            with _forgiving(recorder, root), _observed(recorder), taken_early(recorder.is_made_up, recorder.take):
                 loop.run_until_complete(_settled(program))
     except BaseException as error:
         sys.setrecursionlimit(deepest)
@@ -125,9 +132,13 @@ async def _settled(program: Callable[[], Any]) -> None:
     """
 
     async def run() -> None:
-        result = program()
-        if inspect.isawaitable(result):
-            await result
+        try:
+            result = program()
+            if inspect.isawaitable(result):
+                await result
+        except SystemExit as error:
+            if isinstance(error, Ended) or error.code:  # else it ends as it does for the engine
+                raise
         # pyright does not understand how the SDK declares its settings.
         while pending := [output for output in SETTINGS.outputs if not output.done()]:  # pyright: ignore[reportAttributeAccessIssue]
             done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
@@ -151,15 +162,9 @@ def _is_idle() -> bool:
     return not (loop._ready or loop._scheduled or len(loop._selector.get_map()) > 1)
 
 
-@contextlib.contextmanager
-def _short_traces() -> Iterator[None]:
+def _short_traces() -> contextlib.AbstractContextManager[None]:
     """Registers resources with the one frame that graphs show. The SDK would read every file on the stack and send all frames."""
-    whole = sdk_resource._get_stack_trace
-    sdk_resource._get_stack_trace = _program_frame
-    try:
-        yield
-    finally:
-        sdk_resource._get_stack_trace = whole
+    return replaced([(sdk_resource, "_get_stack_trace", _program_frame)])
 
 
 def _forgiving(recorder: Recorder, root: Path) -> contextlib.AbstractContextManager[None]:
@@ -168,7 +173,7 @@ def _forgiving(recorder: Recorder, root: Path) -> contextlib.AbstractContextMana
     def warn(error: BaseException, secret: bool) -> None:
         recorder.warn(failed_apply(error, recorder, root, secret=secret))
 
-    return forgiving(recorder.is_made_up, warn)
+    return forgiving(recorder.is_made_up, warn, recorder.computed)
 
 
 def _observed(recorder: Recorder) -> contextlib.AbstractContextManager[None]:
@@ -198,12 +203,17 @@ def _program_frame() -> source_pb2.StackTrace:
             constructors += 1
             made = made or frame.f_locals["self"]
         frame = frame.f_back
-    while frame is not None and (SDK_FILE.search(frame.f_code.co_filename) or not os.path.isabs(frame.f_code.co_filename)):
+    while frame is not None and _between(frame.f_code.co_filename):
         frame = frame.f_back
-    if frame is None:
+    if frame is None or frame.f_globals.get("__name__", "").startswith("asyncio."):  # an SDK goes on with what it waited for
         return source_pb2.StackTrace()
     position = source_pb2.SourcePosition(uri=Path(frame.f_code.co_filename).as_uri(), line=frame.f_lineno)
     return source_pb2.StackTrace(frames=[source_pb2.StackFrame(pc=position)])
+
+
+def _between(file: str) -> bool:
+    """Whether a source file is an SDK's, ours or none."""
+    return file.startswith(_OURS) or not os.path.isabs(file) or SDK_FILE.search(file) is not None
 
 
 def _knows(frame: FrameType, made: object) -> bool:

@@ -4,12 +4,14 @@ It asks the same types again and again what they hold, and looks for unknowns in
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from pulumi import _types, output
 from pulumi.runtime import rpc
+
+from stackgraph.recorder.replaced import replaced
 
 _OF_TYPES = ("_is_optional_type", "_is_union_type", "unwrap_optional_type", "unwrap_type")
 """Functions of ``pulumi._types`` whose results depend on nothing but the type they are given."""
@@ -20,24 +22,17 @@ _PLAIN = (str, int, float, type(None))
 _known: dict[str, dict[int, tuple[Any, Any]]] = {name: {} for name in _OF_TYPES}
 
 
-@contextlib.contextmanager
-def repetition_spared() -> Iterator[None]:
+def repetition_spared() -> contextlib.AbstractContextManager[None]:
     """Makes those functions remember their results, and others return at once."""
-    functions = {name: getattr(_types, name) for name in _OF_TYPES}
     look = rpc.contains_unknowns
 
     def contains_unknowns(value: Any) -> bool:
         return not isinstance(value, _PLAIN) and look(value)
 
-    for name, function in functions.items():
-        setattr(_types, name, partial(_remembered, _known[name], function))
-    rpc.contains_unknowns = output.contains_unknowns = contains_unknowns
-    try:
-        yield
-    finally:
-        for name, function in functions.items():
-            setattr(_types, name, function)
-        rpc.contains_unknowns = output.contains_unknowns = look
+    remembering = [(_types, name, partial(_remembered, _known[name], getattr(_types, name))) for name in _OF_TYPES]
+    return replaced(
+        [*remembering, (rpc, "contains_unknowns", contains_unknowns), (output, "contains_unknowns", contains_unknowns)]
+    )
 
 
 def _remembered(known: dict[int, tuple[Any, Any]], function: Callable[[Any], Any], type_: Any) -> Any:

@@ -29,6 +29,9 @@ _FIELDS = {
     "version": "version",
 }
 
+_FUNCTION_FIELDS = {"provider": "provider", "version": "version", "pluginDownloadURL": "plugin_download_url"}
+"""Fields of a call of a function, and their names in the options that transforms get."""
+
 
 class Transforms:
     """Finds the transforms of a resource and runs them in the engine's order: its own, its parents', the stack's."""
@@ -36,10 +39,27 @@ class Transforms:
     def __init__(self, callbacks: Callbacks) -> None:
         self._callbacks = callbacks
         self._stack: list[callback_pb2.Callback] = []
+        self._of_functions: list[callback_pb2.Callback] = []
         self._by_parent: dict[str, list[callback_pb2.Callback]] = {}
 
     def add_stack_transform(self, callback: callback_pb2.Callback) -> None:
         self._stack.append(callback)
+
+    def add_invoke_transform(self, callback: callback_pb2.Callback) -> None:
+        self._of_functions.append(callback)
+
+    def run_on_function(self, request: resource_pb2.ResourceInvokeRequest) -> None:
+        """Writes arguments and options of a call as the stack's transforms of functions change them, in the engine's order."""
+        options = resource_pb2.TransformInvokeOptions()
+        _copy(request, options, _FUNCTION_FIELDS)
+        for callback in self._of_functions:
+            asked = resource_pb2.TransformInvokeRequest(token=request.tok, args=request.args, options=options)
+            response = resource_pb2.TransformInvokeResponse.FromString(self._callbacks.call(callback, asked))
+            if response.HasField("args"):
+                request.args.CopyFrom(response.args)
+            if response.HasField("options"):
+                options = response.options
+        _copy(options, request, {option: field for field, option in _FUNCTION_FIELDS.items()})
 
     def remember(self, urn: str, callbacks: Iterable[callback_pb2.Callback]) -> None:
         """Keeps the transforms of a resource for its descendants, to which they also apply."""

@@ -5,6 +5,7 @@ installed SDK. ``decode`` and ``encode`` preserve them. ``canonical`` makes the 
 """
 
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -133,6 +134,15 @@ def revealed(value: Any) -> Any:
 def has_unknown(value: Any) -> bool:
     """Whether a value without output values contains an unknown."""
     return UNKNOWN in leaves(value)
+
+
+def missing_files(value: Any) -> Iterator[str]:
+    """The files that assets and archives inside the value name and that do not exist."""
+    if isinstance(value, dict) and value.get(SIGNATURE) in (ASSET, ARCHIVE) and (path := value.get("path")):
+        yield from () if os.path.exists(path) else (path,)
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from missing_files(item)
 
 
 def no_json(value: Any, *path: str | int) -> Iterator[str]:

@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.tokens import SECRET, UNKNOWN
+from stackgraph.graph.tokens import SECRET, UNKNOWN, references
 from stackgraph.graph.values import leaves
-from stackgraph.state.known import references
 
 
 def without_computed(graph: Graph, strict: Graph) -> Graph:

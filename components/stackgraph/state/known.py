@@ -5,10 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from stackgraph.diff.comparing import Path
-from stackgraph.graph.tokens import SECRET, UNKNOWN
-
-# ``<net-vpc.id>``: names may hold dots, so both ends are tried at each.
-_TOKEN = re.compile(r"<([^<>\s]+\.[^<>\s]+)>")
+from stackgraph.graph.tokens import REFERENCE, SECRET, UNKNOWN, references
 
 Outputs = Callable[[str], Iterator[Mapping[str, Any]]]
 """By the name of a resource, the outputs that the update will find for the resources of that name."""
@@ -26,24 +23,19 @@ def settled(value: Any, outputs: Outputs) -> Any:
     found = {reference: _found(reference, outputs) for reference in references(value)}
     if any(len(values) > 1 for values in found.values()):
         return UNKNOWN
-    if (whole := _TOKEN.fullmatch(value)) and found[whole[1]]:
+    if (whole := REFERENCE.fullmatch(value)) and found[whole[1]]:
         return found[whole[1]][0]
 
     def inside(match: re.Match[str]) -> str:
         (known,) = found[match[1]] or (None,)
         return str(known) if isinstance(known, str | int | float) else match[0]
 
-    return _TOKEN.sub(inside, value)
-
-
-def references(text: str) -> list[str]:
-    """The references to outputs that a text has inside: ``net-vpc.id``."""
-    return _TOKEN.findall(text)
+    return REFERENCE.sub(inside, value)
 
 
 def unknown(leaf: Any) -> bool:
     """Whether a value, after ``settled``, is one that only the update will know."""
-    return leaf == UNKNOWN or (isinstance(leaf, str) and bool(_TOKEN.search(leaf)))
+    return leaf == UNKNOWN or (isinstance(leaf, str) and bool(REFERENCE.search(leaf)))
 
 
 def _found(reference: str, outputs: Outputs) -> list[Any]:

@@ -1,7 +1,6 @@
 """Records what a test names: a project, the file of a program, or a function that makes resources."""
 
 import asyncio
-import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from stackgraph.files import real
-from stackgraph.problems import Problem, ProblemsFound
-from stackgraph.recorder.answers import Answers, read_answers, row_faults
+from stackgraph.problems import ProblemsFound
+from stackgraph.recorder.answers import Answers, read_answers, rows_of
 from stackgraph.recorder.lazy_sdk import lazy_sdks
-from stackgraph.recorder.project import Project, find_project
+from stackgraph.recorder.project import Project, find_project, full_key
 from stackgraph.recorder.recording import record as record_program
 from stackgraph.recorder.yaml_file import Document
 from stackgraph.testing.graph import RecordedStack
@@ -27,14 +26,7 @@ def answers_of(given: GivenAnswers) -> Answers:
     """The rows, read and checked. Raises ``ProblemsFound`` with everything that is wrong in them."""
     if isinstance(given, Path | str):
         return read_answers(Path(given))
-    problems = [
-        Problem(message, "answers", key=".".join((f"row {number}", *key)), hint=hint)
-        for number, row in enumerate(given, 1)
-        for message, key, hint in row_faults(row)
-    ]
-    if problems:
-        raise ProblemsFound(problems)
-    return Answers(tuple(given))
+    return Answers(tuple(rows_of(Document(Path(), "answers", list(given), {}))))
 
 
 def record(
@@ -64,16 +56,15 @@ def record(
         raise RuntimeError("record runs an event loop of its own; in a coroutine: await asyncio.to_thread(record, …)")
     project = _project(program)
     document = project.stack_file(stack) if stack else Document(project.root, "config", {}, {})
-    read = project.config(_with(document, project.name, config or {}))
-    given = {_full(key, project.name): _text(value) for key, value in (secrets or {}).items()}
+    read = project.config(document, told={**(config or {}), **(secrets or {})})
     target = program if callable(program) else project.main
     with _loop_kept(), _modules_of_its_own(project.root, target), _quiet_sdks(), lazy_sdks():
         graph = record_program(
             target,
             project=project.name,
             stack=stack or "test",
-            config={**read.values, **given},
-            secret_keys={*read.secret_keys, *given},
+            config=read.values,
+            secret_keys=read.secret_keys | {full_key(key, project.name) for key in secrets or ()},
             strict=strict,
             root=project.root,
             answers=answers_of(answers),
@@ -100,23 +91,6 @@ def _project(program: Callable[[], Any] | Path | str) -> Project:
 
 def _bare(root: Path) -> Project:
     return Project(root, Document(root, "config", {}, {}), "project", root, root, {})
-
-
-def _with(document: Document, project: str, config: Mapping[str, Any]) -> Document:
-    """The stack file with the values of a test."""
-    data = document.data if isinstance(document.data, dict) else {}
-    values = {_full(str(key), project): value for key, value in (data.get("config") or {}).items()}
-    values |= {_full(key, project): value for key, value in config.items()}
-    return replace(document, data={**data, "config": values})
-
-
-def _text(value: Any) -> str:
-    """A value as the configuration has it."""
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _full(key: str, project: str) -> str:
-    return key if ":" in key else f"{project}:{key}"
 
 
 @contextmanager
