@@ -27,7 +27,7 @@ from eks_inference.endpoints.proxy import (
     seconds,
 )
 from eks_inference.endpoints.refusals import error
-from eks_inference.serving.paths import ASKING_PATHS, MODELS_PATH
+from eks_inference.serving.paths import ASKING_PATHS, MESSAGES_PATH, MODELS_PATH
 
 _LEAST_REQUESTS = {
     "name": "envoy.load_balancing_policies.least_request",
@@ -101,10 +101,11 @@ def routes(proxy: Proxy) -> Iterator[dict[str, Any]]:
     for path in ASKING_PATHS if models else ():
         told = f"the field model of the request names no model that is served here; served: {', '.join(models)}"
         named = {"match": {"path": path, "dynamic_metadata": _says("model", {"present_match": True})}}
-        yield {**named, **_answer(404, error(told, "model_not_found"))}
+        yield {**named, **_answer(404, error(path, told, "model_not_found"))}
         told = "the body is no JSON object with a text in the field model, or Content-Type is not application/json"
-        yield {"match": {"path": path}, **_answer(400, error(told, "invalid_request")), **_whole(proxy)}
-    yield {"match": {"prefix": "/"}, **_answer(404, error("there is nothing at this path", "not_found"))}
+        yield {"match": {"path": path}, **_answer(400, error(path, told, "invalid_request")), **_whole(proxy)}
+    for path in (MESSAGES_PATH, "/"):
+        yield {"match": {"prefix": path}, **_answer(404, error(path, "there is nothing at this path", "not_found"))}
 
 
 def _says(key: str, value: Mapping[str, Any]) -> list[dict[str, Any]]:
