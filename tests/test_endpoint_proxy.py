@@ -182,6 +182,27 @@ async def test_errors_are_of_the_api_that_is_asked() -> None:
 
 
 @in_loop
+async def test_requests_that_their_client_resets_at_once_cost_nothing() -> None:
+    """HTTP/2 by hand: as many requests in one packet, each with a key and taken back (CVE-2023-44487)."""
+
+    def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+        return len(payload).to_bytes(3) + bytes((kind, flags)) + stream.to_bytes(4) + payload
+
+    told = {":method": "POST", ":path": CHAT, ":scheme": "http", ":authority": "x", "authorization": f"Bearer {KEYS['team-a']}"}
+    literal = b"".join(b"\0%c%b%c%b" % (len(name), name.encode(), len(value), value.encode()) for name, value in told.items())
+    streams = range(1, 401, 2)
+    resets = (frame(1, 4, stream, literal) + frame(3, 0, stream, (8).to_bytes(4)) for stream in streams)
+    async with endpoint() as there:
+        _, writer = await asyncio.open_connection("127.0.0.1", there.envoy.port)
+        writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0) + b"".join(resets))
+        reset = "envoy_http_downstream_rq_rx_reset{"
+        await eventually(lambda: there.envoy.values(reset), lambda found: max(found) == len(streams))
+        (begun,) = await there.envoy.values("envoy_http_api_key_auth_allowed{")
+        assert begun < 10
+        writer.close()
+
+
+@in_loop
 async def test_no_client_orders_what_pickers_engines_and_envoy_obey() -> None:
     orders = (
         "x-llm-d-model-name-rewrite",

@@ -91,6 +91,9 @@ def configuration(proxy: Proxy) -> dict[str, Any]:
             # Nothing more is read over HTTP/1 then, so answers flow on. The rest is for bodies that are passed on.
             "loadshed_points": [_from_heap("load_shed_points.http1_server_abort_dispatch", _READING)],
         },
+        # Of each connection one request in a turn. Over HTTP/2, hundreds that come at once kept a thread from all others for a
+        # second; those that their client resets meanwhile now cost nothing.
+        "layered_runtime": {"layers": [{"name": "static", "static_layer": {"http": {"max_requests_per_io_cycle": 1}}}]},
         "static_resources": {"listeners": [_api(proxy), _health(proxy)], "clusters": [*clusters(proxy), _admin(proxy)]},
     }
 

@@ -86,6 +86,11 @@ def routes(proxy: Proxy) -> Iterator[dict[str, Any]]:
         # Clients demand a time; nobody knows when a model was made.
         listed = [{"id": model, "object": "model", "created": 0, "owned_by": "endpoint"} for model in models]
         yield {"match": {"path": MODELS_PATH}, **_answer(200, {"object": "list", "data": listed})}
+        # Also what a later release answers there by other methods stays closed.
+        method = {"name": ":method", "string_match": {"exact": "POST"}, "invert_match": True}
+        for path in ASKING_PATHS:
+            told = error(path, "a model is asked by POST", "method_not_allowed")
+            yield {"match": {"path": path, "headers": [method]}, **_answer(405, told)}
     for model, group in models.items():
         named, there = _says("model", {"string_match": {"exact": model}}), _to(_name(group), proxy)
         ways = [(named, there)]

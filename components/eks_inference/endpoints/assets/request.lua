@@ -146,7 +146,7 @@ end
 
 function envoy_on_request(request)
   local headers = request:headers()
-  if not headers:get(":path"):find("^/v1/") or not (headers:get("content-type") or ""):lower():find("^application/json") then
+  if not (headers:get(":path") or ""):find("^/v1/") or not (headers:get("content-type") or ""):lower():find("^application/json") then
     return
   end
   local body = setmetatable({ text = "", at = 1, bytes = 0, chunks = request:bodyChunks() }, Body)
