@@ -5,10 +5,10 @@ import dataclasses
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pulumi
 import pytest
@@ -24,6 +24,8 @@ from eks_inference.images import dockerfile, plan
 from eks_inference.images.component import ImageBuild
 from eks_inference.images.spec import InClusterImage, ServerImage
 from eks_inference.placement import Placement, Taint
+from eks_inference.spec import Spec
+from eks_inference.stack.spec import StackSpec
 from golden import assert_golden
 from graphs import stands_on
 from handles import existing_cluster, placement, stack_settings
@@ -624,3 +626,19 @@ def test_settings_of_another_partition_reach_the_permissions():
         "arn:aws-cn:ecr:cn-north-1:111122223333:repository/x", base, stack_settings(region="cn-north-1").partition
     )
     assert document["Statement"][-1]["Resource"] == ["arn:aws-cn:ecr:cn-north-1:111122223333:repository/r"]
+
+
+def _specs(of: type[Spec]) -> Iterator[type[Spec]]:
+    for each in of.__subclasses__():
+        yield each
+        yield from _specs(each)
+
+
+@pytest.mark.parametrize("spec", [one for one in {*_specs(Spec)} if "image" in one.model_fields], ids=lambda one: one.__name__)
+def test_every_image_may_be_pinned_by_a_digest_beside_its_tag(spec: type[Spec]) -> None:
+    field = spec.model_fields["image"]
+    image: TypeAdapter[Any] = TypeAdapter(Annotated[field.annotation, field, *field.metadata])
+    for tagged in ("host.test/a/b:1.0", "host.test:5000/b:v2"):
+        assert image.validate_python(f"{tagged}@sha256:{'0a' * 32}") == f"{tagged}@sha256:{'0a' * 32}"
+        with pytest.raises(ValidationError):
+            image.validate_python(f"{tagged}@sha256:{'0a' * 31}")
