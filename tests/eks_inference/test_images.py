@@ -640,7 +640,8 @@ assert stack_spec.StackSpec, "whose module imports every spec"
 @pytest.mark.parametrize("spec", sorted({*_with_an_image(Spec)}, key=lambda one: one.__name__), ids=lambda one: one.__name__)
 def test_every_image_may_be_pinned_by_a_digest_beside_its_tag(spec: type[Spec]) -> None:
     field = spec.model_fields["image"]
-    one = create_model("One", image=(field.annotation, field))
+    definition: Any = (field.annotation, field)
+    one = create_model("One", image=definition)
     for tagged in ("host.test/a/b:1.0", "host.test:5000/b:v2"):
         assert one.model_validate({"image": f"{tagged}@sha256:{'0a' * 32}"})
         with pytest.raises(ValidationError):
