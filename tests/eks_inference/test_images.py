@@ -637,7 +637,7 @@ def _with_an_image(of: type[Spec]) -> Iterator[type[Spec]]:
 assert stack_spec.StackSpec, "whose module imports every spec"
 
 
-@pytest.mark.parametrize("spec", sorted({*_with_an_image(Spec)}, key=lambda one: one.__name__), ids=lambda one: one.__name__)
+@pytest.mark.parametrize("spec", sorted({*_with_an_image(Spec)}, key=str), ids=str)
 def test_every_image_may_be_pinned_by_a_digest_beside_its_tag(spec: type[Spec]) -> None:
     field = spec.model_fields["image"]
     definition: Any = (field.annotation, field)
