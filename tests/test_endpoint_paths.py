@@ -1,9 +1,11 @@
 """Every path of vLLM's route tables, by the load balancer's rules and the real Envoy: what reaches the server, and for whom."""
 
 import json
+import os
 import re
 import tomllib
 from itertools import product
+from pathlib import Path
 
 import grpc
 import grpc.aio
@@ -23,6 +25,8 @@ if not COMMAND:
     pytest.skip("Envoy is not installed: make envoy", allow_module_level=True)
 
 KEY = "key-of-team-a-0001"
+SERVER_KEY = "server-key-12345678"
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "QUERY")
 PATHS = sorted({path for one in tomllib.loads(FILE.read_text("utf-8"))["releases"].values() for path in one["paths"]})
 SPELLINGS = (
     *("{0}", "/{0}", "/.{0}", "{0}/", "{0}?x=1", "/v1/..{0}", "/v1/../{0}", "/v1/..;{0}", "/v1;x/..{0}", "/v1/%2e%2e{0}"),
@@ -69,8 +73,39 @@ async def test_only_the_list_reaches_the_server_and_only_with_a_key(route) -> No
                     status = (await client_asks).status
                 if key != KEY and path != HEALTH_PATH:  # which the proxy answers itself
                     assert status in (400, 401), (method, asked, status)
-    assert {path.rstrip("/") for _, path in seen} == {*ASKING_PATHS}
+    assert {(method, path.rstrip("/")) for method, path in seen} == {("POST", path) for path in ASKING_PATHS}
     assert through("/llama3", "/pause") is None
+
+
+@pytest.mark.skipif("VLLM_LOG" not in os.environ, reason="VLLM_LOG names no log of a vLLM that listens at VLLM_PORT (by hand)")
+@in_loop
+async def test_of_a_real_server_answers_only_the_list() -> None:
+    """Every route of vLLM's own table, which it writes into its log, by every method.
+
+    It serves a model as ``tiny``, with SERVER_KEY: `vllm serve … --served-model-name tiny --api-key …`, of the wheel for CPUs,
+    with VLLM_SERVER_DEV_MODE=1.
+    """
+    own = set(re.findall(r"Route: (/\S*),", Path(os.environ["VLLM_LOG"]).read_text("utf-8")))
+    assert len(own) > 40
+    answered: set[tuple[str, str, str]] = set()
+    upstream = Upstream("s", "127.0.0.1", int(os.environ["VLLM_PORT"]), "tiny")
+    async with Envoy([upstream], keys={"team-a": KEY}, server_key=SERVER_KEY) as envoy:
+        for path, key, method in product(sorted({*own, *PATHS}), (KEY, SERVER_KEY, ""), METHODS):
+            asked = through("/", re.sub(r"\{\w+\}", "x", path))
+            body = {
+                "model": "tiny",
+                "max_tokens": 1,
+                "prompt": "hi",
+                "input": "hi",
+                "messages": [{"role": "user", "content": "hi"}],
+            }
+            async with Connection(envoy.port, 100, {"authorization": f"Bearer {key}"} if key else {}) as client:
+                answer = await client.ask(method, asked or "/", json.dumps(body).encode())
+            if "x-envoy-upstream-service-time" in answer.headers:
+                answered.add((method, path, key))
+            elif key != KEY and path != HEALTH_PATH:
+                assert answer.status in (400, 401), (method, path)
+    assert answered == {("POST", path, KEY) for path in ASKING_PATHS}
 
 
 @in_loop

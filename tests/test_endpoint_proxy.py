@@ -1,6 +1,7 @@
 """The proxy of an endpoint: the real Envoy, configured as its pods are, between clients and slow servers."""
 
 import asyncio
+import json
 import re
 import socket
 import subprocess
@@ -9,13 +10,14 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, get_args
 
 import grpc
 import grpc.aio
 import pytest
 
-from asking import Answer, Connection, in_loop
+from asking import Answer, Connection, Exchange, Site, in_loop
 from conftest import ROOT
 from eks_inference.catalog import versions
 from eks_inference.endpoints import plan
@@ -50,7 +52,9 @@ class Endpoint:
     def seen(self, model: str) -> list[Any]:
         return [asked for pod in self.pods[model] for asked in pod.seen]
 
-    async def ask(self, model: str = "a", key: str = KEYS["team-a"], path: str = CHAT, session: str = "", **body: Any) -> Answer:
+    async def ask(
+        self, model: str | None = "a", key: str = KEYS["team-a"], path: str = CHAT, session: str = "", **body: Any
+    ) -> Answer:
         headers = {"authorization": f"Bearer {key}"} if key else {}
         async with Connection(self.envoy.port, 100, headers | ({SESSION_HEADER: session} if session else {})) as client:
             return await client.post(path, {"model": model, **body})
@@ -151,11 +155,51 @@ async def test_a_key_comes_in_the_forms_that_clients_send_and_no_server_sees_it(
                 answer = await client.post(path, {"model": "a"})
             assert answer.status == status, headers
             if status == 401:
-                assert (answer.headers["content-type"], answer.body["error"]["code"]) == ("application/json", "invalid_api_key")
+                assert answer.headers["content-type"] == "application/json"
+                assert answer.body["error"]["type"] == "authentication_error"
         for asked in there.seen("a"):
             assert not [value for value in asked.headers.values() if KEYS["team-a"] in value]
         async with Connection(there.envoy.port) as client:
             assert (await client.get("/v1/models")).body["error"]["type"] == "authentication_error"
+
+
+@in_loop
+async def test_errors_are_of_the_api_that_is_asked() -> None:
+    asked = {
+        "/v1/messages": ("a", 429, "rate_limit_error"),
+        "/v1/messages/count_tokens": ("c", 404, "not_found_error"),
+        "/v1/messages?beta=true": (None, 400, "invalid_request_error"),
+        "/v1/messages/batches": ("a", 404, "not_found_error"),
+    }
+    async with endpoint(Proxy((), requests_per_model={"a": 1}), token_s=0) as there:
+        assert (await there.ask(path="/v1/messages")).status == 200
+        assert (await there.ask(path=CHAT)).body["error"].keys() == {"message", "type", "param", "code"}
+        for path, (model, status, type_) in asked.items():
+            for key, wanted in ((KEYS["team-a"], (status, type_)), ("", (401, "authentication_error"))):
+                answer = await there.ask(model, path=path, key=key)
+                assert (answer.status, answer.body["error"]["type"]) == wanted, path
+                assert (answer.body["type"], answer.body["error"].keys()) == ("error", {"type", "message"})
+
+
+@in_loop
+async def test_requests_that_their_client_resets_at_once_cost_nothing() -> None:
+    """HTTP/2 by hand: as many requests in one packet, each with a key and taken back (CVE-2023-44487)."""
+
+    def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+        return len(payload).to_bytes(3) + bytes((kind, flags)) + stream.to_bytes(4) + payload
+
+    told = {":method": "POST", ":path": CHAT, ":scheme": "http", ":authority": "x", "authorization": f"Bearer {KEYS['team-a']}"}
+    literal = b"".join(b"\0%c%b%c%b" % (len(name), name.encode(), len(value), value.encode()) for name, value in told.items())
+    streams = range(1, 401, 2)
+    resets = (frame(1, 4, stream, literal) + frame(3, 0, stream, (8).to_bytes(4)) for stream in streams)
+    async with endpoint() as there:
+        _, writer = await asyncio.open_connection("127.0.0.1", there.envoy.port)
+        writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0) + b"".join(resets))
+        reset = "envoy_http_downstream_rq_rx_reset{"
+        await eventually(lambda: there.envoy.values(reset), lambda found: max(found) == len(streams))
+        (begun,) = await there.envoy.values("envoy_http_api_key_auth_allowed{")
+        assert begun < 10
+        writer.close()
 
 
 @in_loop
@@ -890,6 +934,49 @@ async def test_the_log_tells_who_asked_and_nothing_of_prompts() -> None:
         assert told == {("team-a", "a", CHAT, 200), ("team-a", "c" * 200, CHAT, 404), (None, None, CHAT, 401)}
         assert "secret" not in there.envoy.log()
         assert KEYS["team-a"] not in there.envoy.log()
+
+
+def _said(**usage: Any) -> str:
+    return json.dumps({"usage": usage, "prompt_logprobs": None})
+
+
+_FAKE = json.dumps({"tools": [{"usage": {"prompt_tokens": 7, "completion_tokens": 7}}], "text": '"usage":{"prompt_tokens":9}'})
+ANSWERS: dict[str, tuple[list[str], tuple[int, int]]] = {
+    "chat": ([_FAKE[:-1] + ", " + _said(prompt_tokens=18, total_tokens=22, completion_tokens=4)[1:]], (18, 4)),
+    "embeddings": ([_said(prompt_tokens=5, completion_tokens=0)], (5, 0)),
+    "rerank": ([_said(prompt_tokens=5)], (5, 0)),
+    "responses": ([_said(input_tokens=3, input_tokens_details={"cached_tokens": 1}, output_tokens=2)], (3, 2)),
+    "stream": ([f"data: {_said(prompt_tokens=6, completion_tokens=count)}\n\n" for count in range(9)], (6, 8)),
+    "halves": ([*_said(input_tokens=11, output_tokens=12)], (11, 12)),
+    "no usage": (["data: {}\n\n", "data: [DONE]\n\n"], (0, 0)),
+    "null": (['{"usage":null}'], (0, 0)),
+    "only texts": ([json.dumps({"text": _said(prompt_tokens=9, completion_tokens=9)})], (0, 0)),
+}
+
+
+@in_loop
+async def test_tokens_are_counted_by_client_and_model() -> None:
+    async def serve(exchange: Exchange) -> None:
+        exchange.begin()
+        for part in ANSWERS[exchange.body["prompt"]][0]:
+            exchange.chunk(part)
+            await asyncio.sleep(0.005)
+        exchange.end()
+
+    port = await Site(serve).start()
+    async with Envoy([Upstream("s", "127.0.0.1", port, "m")], keys=KEYS) as envoy:
+        for answer, (client, key) in product(ANSWERS, KEYS.items()):
+            async with Connection(envoy.port, headers={"authorization": f"Bearer {key}"}) as asking:
+                for _ in range(1 + (client == "team-b")):
+                    assert (await asking.post(CHAT, {"model": "m", "prompt": answer})).status == 200
+        lines = await until_in_loop(envoy.answered, lambda lines: len(lines) == 3 * len(ANSWERS))
+        told = [(int(one["prompt_tokens"] or 0), int(one["generation_tokens"] or 0)) for one in lines]
+        assert sorted(told) == sorted(3 * [counts for _, counts in ANSWERS.values()])
+        for kind, name in enumerate(("prompt", "generation")):
+            once = sum(counts[kind] for _, counts in ANSWERS.values())
+            for client, times in (("team-a", 1), ("team-b", 2)):
+                assert await envoy.values(f'envoy_endpoint_{name}_tokens{{client="{client}",model="m"}}') == [times * once]
+        assert not [line for line in envoy.log().splitlines() if "script log" in line or "access logger" in line]
 
 
 @in_loop

@@ -5,7 +5,7 @@ import dataclasses
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError, create_model
 
 from eks_inference.catalog import versions
 from eks_inference.catalog.engines import engine, engines
@@ -24,6 +24,8 @@ from eks_inference.images import dockerfile, plan
 from eks_inference.images.component import ImageBuild
 from eks_inference.images.spec import InClusterImage, ServerImage
 from eks_inference.placement import Placement, Taint
+from eks_inference.spec import Spec
+from eks_inference.stack import spec as stack_spec
 from golden import assert_golden
 from graphs import stands_on
 from handles import existing_cluster, placement, stack_settings
@@ -624,3 +626,23 @@ def test_settings_of_another_partition_reach_the_permissions():
         "arn:aws-cn:ecr:cn-north-1:111122223333:repository/x", base, stack_settings(region="cn-north-1").partition
     )
     assert document["Statement"][-1]["Resource"] == ["arn:aws-cn:ecr:cn-north-1:111122223333:repository/r"]
+
+
+def _with_an_image(of: type[Spec]) -> Iterator[type[Spec]]:
+    for each in of.__subclasses__():
+        yield from (each,) if "image" in each.model_fields else ()
+        yield from _with_an_image(each)
+
+
+assert stack_spec.StackSpec, "whose module imports every spec"
+
+
+@pytest.mark.parametrize("spec", sorted({*_with_an_image(Spec)}, key=str), ids=str)
+def test_every_image_may_be_pinned_by_a_digest_beside_its_tag(spec: type[Spec]) -> None:
+    field = spec.model_fields["image"]
+    definition: Any = (field.annotation, field)
+    one = create_model("One", image=definition)
+    for tagged in ("host.test/a/b:1.0", "host.test:5000/b:v2"):
+        assert one.model_validate({"image": f"{tagged}@sha256:{'0a' * 32}"})
+        with pytest.raises(ValidationError):
+            one.model_validate({"image": f"{tagged}@sha256:{'0a' * 31}"})

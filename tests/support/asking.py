@@ -199,12 +199,12 @@ class Connection:
         return asyncio.get_running_loop().call_later(seconds, self.leave)
 
     async def get(self, path: str) -> Answer:
-        return await self._ask("GET", path, b"")
+        return await self.ask("GET", path, b"")
 
     async def post(self, path: str, body: Any) -> Answer:
-        return await self._ask("POST", path, json.dumps(body).encode())
+        return await self.ask("POST", path, json.dumps(body).encode())
 
-    async def _ask(self, method: str, path: str, data: bytes) -> Answer:
+    async def ask(self, method: str, path: str, data: bytes) -> Answer:
         """Raises OSError when there is nobody, or nothing came before the end of the connection or of time."""
         async with asyncio.timeout(self.timeout_s):
             reader, writer = self._streams or await asyncio.open_connection("127.0.0.1", self.port)

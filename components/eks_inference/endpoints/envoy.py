@@ -30,6 +30,7 @@ from eks_inference.endpoints.proxy import (
     PREFIX,
     SERVER_KEY,
     STATS,
+    TOKENS,
     Proxy,
     address,
     http_filter,
@@ -90,6 +91,9 @@ def configuration(proxy: Proxy) -> dict[str, Any]:
             # Nothing more is read over HTTP/1 then, so answers flow on. The rest is for bodies that are passed on.
             "loadshed_points": [_from_heap("load_shed_points.http1_server_abort_dispatch", _READING)],
         },
+        # Of each connection one request in a turn. Over HTTP/2, hundreds that come at once kept a thread from all others for a
+        # second; those that their client resets meanwhile now cost nothing.
+        "layered_runtime": {"layers": [{"name": "static", "static_layer": {"http": {"max_requests_per_io_cycle": 1}}}]},
         "static_resources": {"listeners": [_api(proxy), _health(proxy)], "clusters": [*clusters(proxy), _admin(proxy)]},
     }
 
@@ -135,7 +139,7 @@ def _api(proxy: Proxy) -> dict[str, Any]:
                 # The address of the client as the load balancer saw it.
                 use_remote_address=True,
                 xff_num_trusted_hops=1,
-                access_log=[_access_log()],
+                access_log=[_access_log(), _token_counts()],
                 local_reply_config=replies(),
             )
         ],
@@ -273,6 +277,7 @@ def _access_log() -> dict[str, Any]:
         "milliseconds": "%DURATION%",
         "first_byte_milliseconds": "%RESPONSE_DURATION%",
         "bytes": "%BYTES_SENT%",
+        **{name: f"%DYNAMIC_METADATA({METADATA}:{name})%" for name in TOKENS},
         "request": f"%REQ(X-REQUEST-ID):{_LONGEST_LOGGED}%",
     }
     return {
@@ -282,6 +287,21 @@ def _access_log() -> dict[str, Any]:
             "log_format": {"json_format": fields},
         },
     }
+
+
+def _token_counts() -> dict[str, Any]:
+    """Counts the tokens that answers tell, by client and model. Both are few: others get no answer that tells any."""
+    tags = [
+        {"name": "client", "value_format": f"%REQ({CLIENT_HEADER})%"},
+        {"name": "model", "value_format": f"%DYNAMIC_METADATA({METADATA}:model)%"},
+    ]
+    counters = [
+        {"stat": {"name": name, "tags": tags}, "value_format": f"%DYNAMIC_METADATA({METADATA}:{name})%"} for name in TOKENS
+    ]
+    config = {"@type": f"{EXTENSIONS}.access_loggers.stats.v3.Config", "stats_scope": {"prefix": STATS}, "counters": counters}
+    told = {"filter": METADATA, "path": [{"key": TOKENS[0]}], "value": {"present_match": True}}
+    only = {"metadata_filter": {"matcher": told, "match_if_key_not_found": False}}
+    return {"name": "envoy.access_loggers.stats", "filter": only, "typed_config": config}
 
 
 # -- what Kubernetes and Prometheus ask ------------------------------------------------------------------------------------------

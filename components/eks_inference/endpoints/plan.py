@@ -22,6 +22,7 @@ from eks_inference.endpoints.proxy import (
     HEALTH_PATH,
     HEALTH_PORT,
     METRICS_PATH,
+    STATS,
     WORKERS,
     Proxy,
     Upstream,
@@ -238,7 +239,7 @@ def metrics_endpoint() -> dict[str, Any]:
         "path": METRICS_PATH,
         "relabelings": [ENDPOINT_NAME],
         "metricRelabelings": [
-            {"action": "keep", "sourceLabels": ["__name__"], "regex": "envoy_(http|cluster_upstream)_.*"},
+            {"action": "keep", "sourceLabels": ["__name__"], "regex": f"envoy_(http|cluster_upstream|{STATS})_.*"},
             {"action": "drop", "sourceLabels": ["__name__"], "regex": "envoy_.*_(cx_length_ms|rq_per_cx|cx_connect_ms)_.*"},
         ],
     }

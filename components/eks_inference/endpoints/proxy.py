@@ -83,8 +83,10 @@ STATS = "endpoint"
 EXTENSIONS = "type.googleapis.com/envoy.extensions"
 KEYS_TYPE = f"{EXTENSIONS}.filters.http.api_key_auth.v3.ApiKeyAuth"
 METADATA = "openai"
-"""Where filters leave the name of the model, by which routes are chosen, and under ``PREFIX`` how a conversation begins."""
+"""Where filters leave the name of the model, by which routes are chosen, how a conversation begins, and what an answer took."""
 PREFIX = "prefix"
+TOKENS = ("prompt_tokens", "generation_tokens")
+"""What is counted of answers, as metrics, and said in the log."""
 CONNECT_SECONDS = 5
 ADMIN_CLUSTER = "envoy/admin"
 """A name that no server can have."""

@@ -1,12 +1,14 @@
 """Plans what the proxy of an endpoint refuses by itself, and what it says then. Pure functions; no pulumi.
 
-Sources: Envoy 1.40.0, API reference v3 (local rate limit, local reply modification); OpenAI API reference, error object.
+Sources: Envoy 1.40.0, API reference v3 (local rate limit, local reply modification); OpenAI API reference, error object;
+Anthropic API reference, errors.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eks_inference.endpoints.proxy import CLIENT_HEADER, METADATA, STATS, http_filter
+from eks_inference.serving.paths import MESSAGES_PATH
 
 _MOST_CLIENTS = 100_000
 """More than a Secret has keys of."""
@@ -50,16 +52,27 @@ def by_model(limits: Mapping[str, int]) -> dict[str, Any]:
     return _limit([_CLIENT, _MODEL], each)
 
 
-def error(message: str, code: str, type_: str = "invalid_request_error") -> dict[str, Any]:
-    """An error as clients of the OpenAI API read it."""
+def error(path: str, message: str, code: str, type_: str = "invalid_request_error") -> dict[str, Any]:
+    """An error as clients of the API at this path read it."""
+    if path.startswith(MESSAGES_PATH):
+        return {"type": "error", "error": {"type": _OF_ANTHROPIC.get(code, type_), "message": message}}
     return {"error": {"message": message, "type": type_, "param": None, "code": code}}
 
 
 def replies() -> dict[str, Any]:
-    """Has the proxy's own refusals be errors of the OpenAI API. Those of gRPC stay what they are."""
-    return {"mappers": [_reply(*one) for one in _REPLIES]}
+    """Has the proxy's own refusals be errors of the API that is asked. Those of gRPC stay what they are."""
+    return {"mappers": [_reply(path, *one) for path in (MESSAGES_PATH, "/") for one in _REPLIES]}
 
 
+_OF_ANTHROPIC = {
+    "model_not_found": "not_found_error",
+    "not_found": "not_found_error",
+    "overloaded": "overloaded_error",
+    "request_too_large": "request_too_large",
+    "timeout": "timeout_error",
+    "unavailable": "overloaded_error",
+}
+"""Types of the Messages API where they differ, by the code of the OpenAI API."""
 _REPLIES = (
     (401, "no valid key in the header Authorization: Bearer …", "invalid_api_key", "authentication_error"),
     (413, "the request is larger than the endpoint takes (largest_request_mib)", "request_too_large", "invalid_request_error"),
@@ -70,8 +83,10 @@ _REPLIES = (
 )
 
 
-def _reply(status: int, message: str, code: str, type_: str) -> dict[str, Any]:
+def _reply(path: str, status: int, message: str, code: str, type_: str) -> dict[str, Any]:
     refused = {"comparison": {"op": "EQ", "value": {"default_value": status, "runtime_key": f"endpoint.{status}"}}}
     grpc = {"name": "content-type", "string_match": {"prefix": "application/grpc"}, "treat_missing_header_as_empty": True}
-    filters = [{"status_code_filter": refused}, {"header_filter": {"header": {**grpc, "invert_match": True}}}]
-    return {"filter": {"and_filter": {"filters": filters}}, "body_format_override": {"json_format": error(message, code, type_)}}
+    headers = ({**grpc, "invert_match": True}, {"name": ":path", "string_match": {"prefix": path}})
+    filters = [{"status_code_filter": refused}, *({"header_filter": {"header": header}} for header in headers)]
+    told = error(path, message, code, type_)
+    return {"filter": {"and_filter": {"filters": filters}}, "body_format_override": {"json_format": told}}

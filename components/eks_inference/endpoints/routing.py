@@ -27,7 +27,7 @@ from eks_inference.endpoints.proxy import (
     seconds,
 )
 from eks_inference.endpoints.refusals import error
-from eks_inference.serving.paths import ASKING_PATHS, MODELS_PATH
+from eks_inference.serving.paths import ASKING_PATHS, MESSAGES_PATH, MODELS_PATH
 
 _LEAST_REQUESTS = {
     "name": "envoy.load_balancing_policies.least_request",
@@ -86,6 +86,11 @@ def routes(proxy: Proxy) -> Iterator[dict[str, Any]]:
         # Clients demand a time; nobody knows when a model was made.
         listed = [{"id": model, "object": "model", "created": 0, "owned_by": "endpoint"} for model in models]
         yield {"match": {"path": MODELS_PATH}, **_answer(200, {"object": "list", "data": listed})}
+        # Also what a later release answers there by other methods stays closed.
+        method = {"name": ":method", "string_match": {"exact": "POST"}, "invert_match": True}
+        for path in ASKING_PATHS:
+            told = error(path, "a model is asked by POST", "method_not_allowed")
+            yield {"match": {"path": path, "headers": [method]}, **_answer(405, told)}
     for model, group in models.items():
         named, there = _says("model", {"string_match": {"exact": model}}), _to(_name(group), proxy)
         ways = [(named, there)]
@@ -101,10 +106,11 @@ def routes(proxy: Proxy) -> Iterator[dict[str, Any]]:
     for path in ASKING_PATHS if models else ():
         told = f"the field model of the request names no model that is served here; served: {', '.join(models)}"
         named = {"match": {"path": path, "dynamic_metadata": _says("model", {"present_match": True})}}
-        yield {**named, **_answer(404, error(told, "model_not_found"))}
+        yield {**named, **_answer(404, error(path, told, "model_not_found"))}
         told = "the body is no JSON object with a text in the field model, or Content-Type is not application/json"
-        yield {"match": {"path": path}, **_answer(400, error(told, "invalid_request")), **_whole(proxy)}
-    yield {"match": {"prefix": "/"}, **_answer(404, error("there is nothing at this path", "not_found"))}
+        yield {"match": {"path": path}, **_answer(400, error(path, told, "invalid_request")), **_whole(proxy)}
+    for path in (MESSAGES_PATH, "/"):
+        yield {"match": {"prefix": path}, **_answer(404, error(path, "there is nothing at this path", "not_found"))}
 
 
 def _says(key: str, value: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -127,5 +127,7 @@ HTTPS: Rule = allow_to(addresses("0.0.0.0/0"), tcp=[443])
 API_SERVER: Rule = allow_to(*map(addresses, PRIVATE_RANGES), tcp=[443])
 """Egress to the Kubernetes API server, whose Service and whose interfaces in the VPC have private addresses.
 
-Other private addresses answer at this port, too.
+Other private addresses answer at this port, too, and no rule can name those alone: EKS puts the interfaces into the cluster's
+subnets at addresses of its choice and replaces them with each update of the control plane (EKS user guide, networking
+requirements). The address of the Service is known, but plugins that apply rules behind its translation never see it.
 """

@@ -8,12 +8,14 @@ Sources: vLLM 0.30.0, entrypoints/serve/middleware/authenticate.py (GUARDED_PREF
 allow paths at a proxy; Open Inference Protocol v2 (KServe).
 """
 
+MESSAGES_PATH = "/v1/messages"
+"""Begins the paths of Anthropic's API."""
 ASKING_PATHS = (
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/responses",
-    "/v1/messages",
-    "/v1/messages/count_tokens",
+    MESSAGES_PATH,
+    f"{MESSAGES_PATH}/count_tokens",
     "/v1/embeddings",
     "/v1/score",
     "/v1/rerank",

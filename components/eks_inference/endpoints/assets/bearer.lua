@@ -4,7 +4,7 @@ function envoy_on_request(request)
   local headers = request:headers()
   local given = headers:get("authorization")
   local key = given and given:match("^[Bb][Ee][Aa][Rr][Ee][Rr] +(%S+)$")
-  if not given and headers:get(":path"):find("^/v1/messages") then
+  if not given and (headers:get(":path") or ""):find("^/v1/messages") then
     key = headers:get("x-api-key")
   end
   headers:remove("authorization")

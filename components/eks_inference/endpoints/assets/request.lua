@@ -5,7 +5,7 @@ local ffi = require("ffi")
 local byte, char, find, match, sub = string.byte, string.char, string.find, string.match, string.sub
 
 -- Bounds of the work: no API has more keys at the top, longer ones, or any with escapes. Of these values, so many bytes are looked at.
-local MOST_KEYS, LONGEST_KEY, MOST_MESSAGES = 1000, 256, 100
+local MOST_KEYS, LONGEST_KEY, MOST_MESSAGES, LONGEST_USAGE = 1000, 256, 100, 1024
 local LENGTHS = { model = 1024, messages = 131072, input = 131072, prompt = 256 }
 
 -- By state (outside texts; in one; behind a backslash in one) and byte: the next state, and whether it goes deeper. Arrays of C are
@@ -146,7 +146,7 @@ end
 
 function envoy_on_request(request)
   local headers = request:headers()
-  if not headers:get(":path"):find("^/v1/") or not (headers:get("content-type") or ""):lower():find("^application/json") then
+  if not (headers:get(":path") or ""):find("^/v1/") or not (headers:get("content-type") or ""):lower():find("^application/json") then
     return
   end
   local body = setmetatable({ text = "", at = 1, bytes = 0, chunks = request:bodyChunks() }, Body)
@@ -161,5 +161,31 @@ function envoy_on_request(request)
   end
   if prefix then
     metadata:set("openai", "prefix", request:base64Escape(prefix))
+  end
+end
+
+local function tokens(usage, kind)
+  return match(usage, '"' .. kind .. '_tokens"%s*:%s*(%d+)')
+end
+
+-- How many tokens an answer says that it took, as it flows on; in a stream what it says last counts. Objects that servers repeat from
+-- requests come before it, and quotes in texts are escaped.
+function envoy_on_response(response)
+  local asked = response:streamInfo():dynamicMetadata():get("openai")
+  if not (asked and asked.model) then
+    return
+  end
+  local rest = ""
+  for chunk in response:bodyChunks() do
+    local text = rest .. chunk:getBytes(0, chunk:length())
+    local at = find(text, '"usage"', 1, true) and match(text, '^.*()"usage"%s*:%s*{')
+    local usage = at and sub(text, at, at + LONGEST_USAGE - 1)
+    local prompt = usage and (tokens(usage, "prompt") or tokens(usage, "input"))
+    if prompt then
+      local metadata = response:streamInfo():dynamicMetadata()
+      metadata:set("openai", "prompt_tokens", prompt)
+      metadata:set("openai", "generation_tokens", tokens(usage, "completion") or tokens(usage, "output") or "0")
+    end
+    rest = usage and #usage < LONGEST_USAGE and usage or sub(text, -16)
   end
 end
