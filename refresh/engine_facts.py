@@ -16,6 +16,7 @@ from typing import Any
 from eks_inference.catalog.engine_facts import TABLES, whole
 from eks_inference.catalog.tables import version_numbers
 from refresh import ROOT
+from refresh.engine.groups import unaligned
 
 FILE = ROOT / "components" / "eks_inference" / "catalog" / "engine_facts"
 
@@ -72,7 +73,7 @@ def _known(row: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
 def rendered(said: dict[str, Any], by_hand: Collection[str] = ()) -> str:
     """Returns what the engine says as TOML, except back ends that are written by hand."""
     lines = [_line(name, value) for name, value in said.items() if isinstance(value, list)]
-    for part in ("fp8_kernels", "quantization"):
+    for part in TABLES[:-1]:
         lines += ["", f"[{part}]", *(_line(f'"{name}"' if "." in name else name, value) for name, value in said[part].items())]
     for name, given in sorted(said.get("attention", {}).items()):
         if name not in by_hand:
@@ -84,7 +85,9 @@ def rendered(said: dict[str, Any], by_hand: Collection[str] = ()) -> str:
     return "\n".join([*lines, "", ""])
 
 
-def _line(name: str, value: list[Any] | str) -> str:
+def _line(name: str, value: Any) -> str:
+    if isinstance(value, dict) and value:
+        return "\n".join(f'{name}."{key}" = {one}' for key, one in value.items())
     whole = f"{name} = {json.dumps(value)}"
     if len(whole) <= _WIDTH:
         return whole
@@ -100,4 +103,4 @@ def _line(name: str, value: list[Any] | str) -> str:
 def _said(python: str) -> dict[str, Any]:
     asked = [python, "-m", "refresh.engine.facts", Path(python).parents[1] / "libcuda.so.1"]
     answer = subprocess.run(asked, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
-    return json.loads(answer.stdout.splitlines()[-1])
+    return json.loads(answer.stdout.splitlines()[-1]) | unaligned(Path(python))

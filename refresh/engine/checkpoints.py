@@ -1,4 +1,4 @@
-"""What the config.json of quantized checkpoints says, as published ones do."""
+"""What the engine is asked about: GPUs, and what the config.json of quantized checkpoints says, as published ones do."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,6 +30,9 @@ def _tensor(bits: int, kind: str, strategy: str, *, dynamic: object = False, gro
         "block_structure": None,
     }
 
+
+GPUS = ((7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (10, 3), (12, 0))
+"""Compute capabilities of the GPUs of EC2."""
 
 _QUANTIZED = ["_proj", "fc1", "fc2"]
 """Parts of the names of quantized layers; without such a list the engine looks for it in the headers of the weights."""

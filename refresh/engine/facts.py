@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from refresh.engine import stand_ins
+from refresh.engine.checkpoints import GPUS
 
 stand_ins.load(Path(sys.argv[1]))
 
@@ -30,8 +31,6 @@ from vllm.model_executor.model_loader.weight_utils import get_quant_config  # no
 from vllm.platforms.interface import DeviceCapability  # noqa: E402
 from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: E402
 
-GPUS = ((7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (10, 3), (12, 0))
-"""Compute capabilities of the GPUs of EC2."""
 HEADS = (64, 72, 80, 96, 112, 120, 128, 192, 256, 512)
 LATENT = 576
 """Width of what models with latent attention keep."""

@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 from eks_inference.catalog.kernels import Capability
 from eks_inference.catalog.models import Model
-from eks_inference.catalog.tables import FOLDER, Row, arguments, table
+from eks_inference.catalog.tables import FOLDER, Row, arguments, table, version_numbers
 
 Need = Literal["sinks", "images", "prefill_context", "decode_context"]
 _ALIKE = {"half": "float16", "float": "float32"}
-TABLES = ("fp8_kernels", "quantization", "attention")
+TABLES = ("fp8_kernels", "unaligned", "unaligned_experts", "quantization", "attention")
 """Of which a release has what differs."""
 _BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
@@ -62,10 +62,12 @@ class EngineFacts(Row):
     offloads_to_shared_memory: bool
     """Whether a KV cache that is offloaded to the host is a file in /dev/shm."""
     reasoning_parsers: tuple[str, ...]
-    unaligned: tuple[str, ...]
-    """Quantizations that refuse a shard of a dense layer that ends inside a group of weights."""
-    unaligned_experts: Mapping[str, int]
-    """Those that refuse such a shard of an expert → the smallest group that the engine makes of theirs; 0: it makes none."""
+    unaligned: Mapping[str, int]
+    """Quantizations that refuse inputs of a dense layer that end inside a group of weights → when split into so many parts or
+    more; 1: also when they are whole; 0: never."""
+    unaligned_experts: Mapping[str, dict[str, int]]
+    """Those that refuse such inputs of an expert → from a compute capability on, the smallest group that the engine makes of
+    theirs; 0: it makes none."""
     of_checkpoints: tuple[str, ...]
     """Quantizations that the engine reads from a checkpoint and does not make."""
     needs_downloads: tuple[str, ...]
@@ -81,6 +83,11 @@ class EngineFacts(Row):
     fp8_kernels: Mapping[str, str]
     """Compute capabilities → the kernel that is selected for weights in FP8 with one scale a tensor."""
     attention: Mapping[str, AttentionBackend] = field(default_factory=dict)
+
+    def expert_group(self, method: str, capability: Capability) -> int | None:
+        """The smallest group of experts on a GPU, as ``unaligned_experts`` has it; None: any inputs are taken."""
+        sizes = self.unaligned_experts.get(method, dict[str, int]())
+        return next((sizes[gpu] for gpu in reversed(sizes) if version_numbers(gpu) <= capability), None)
 
     def step_tokens(self, memory_gib: int, chip: str) -> int:
         """Tokens of a step on GPUs of so much memory."""
