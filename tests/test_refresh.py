@@ -56,7 +56,7 @@ def test_the_file_of_a_new_release_has_what_differs(monkeypatch: pytest.MonkeyPa
     like = facts.whole(newest)
     said = {name: like[name] for name in ("no_float16", "of_checkpoints", "reasoning_parsers")}
     said |= {"release": "99.0.0", "quantization": {**like["quantization"], "new": ["float16"]}}
-    said["fp8_kernels"] = {**like["fp8_kernels"], "7.5": "New"}
+    said["kernels"] = {"fp8": {"7.5": "New"}}
     said["unaligned"] = {name: parts for name, parts in like["unaligned"].items() if name != "awq"}
     said["unaligned_experts"] = {**like["unaligned_experts"], "fp8": {"7.5": 32}}
     said["attention"] = {name: engine_facts.OPTIONAL | row for name, row in like["attention"].items()}
@@ -66,7 +66,7 @@ def test_the_file_of_a_new_release_has_what_differs(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(engine_facts, "_said", lambda python: said)
     made = tomllib.loads(engine_facts.table("python"))
     assert made.keys() == {"like", "source", "read", "reasoning_parsers", *facts.TABLES}
-    assert made["fp8_kernels"] == {"7.5": "New"}
+    assert made["kernels"] == {"fp8": {"7.5": "New"}}
     assert (made["unaligned"], made["unaligned_experts"]) == ({"awq": 0}, {"fp8": {"7.5": 32}})
     assert made["quantization"] == {"awq": [], "new": ["float16"]}
     assert made["attention"].keys() == {"FLEX_ATTENTION", "TRITON_ATTN"}

@@ -49,7 +49,7 @@ def main() -> None:
                 "no_float16": sorted(sys.modules["vllm.config.model"]._FLOAT16_NOT_SUPPORTED_MODELS),
                 "of_checkpoints": sorted(name for name, (_, read) in methods.items() if read),
                 "reasoning_parsers": sorted(vllm.reasoning._REASONING_PARSERS_TO_REGISTER),
-                "fp8_kernels": {f"{gpu[0]}.{gpu[1]}": _fp8_kernel(gpu) for gpu in GPUS},
+                "kernels": {"fp8": {f"{gpu[0]}.{gpu[1]}": _fp8_kernel(gpu) for gpu in GPUS}},
                 "quantization": {name: dtypes for name, (dtypes, _) in sorted(methods.items()) if dtypes},
                 "attention": {name: row for one in AttentionBackendEnum if (row := _back_end(one)) for name in (one.name,)},
             }
@@ -133,6 +133,7 @@ def _back_end(one: AttentionBackendEnum) -> dict[str, Any] | None:
 
         sizes = [head for head in heads if says(head, half, "auto")]
         if not sizes:
+            kv |= {here: []} if kv else {}
             continue
         taken.update(sizes)
         head = 128 if 128 in sizes else sizes[0]

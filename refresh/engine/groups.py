@@ -41,12 +41,12 @@ def unaligned(python: Path) -> dict[str, dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         starts = {one["id"]: one["verdict"] == "starts" for one in answers(list(_cases(Path(folder))), python)}
     dense = {name: next((parts for parts in (1, 2) if not starts[f"{name} dense {parts}"]), 0) for name in _GROUPED}
-    experts: dict[str, dict[str, int]] = {name: {} for name in _GROUPED}
-    for name, found in experts.items():
-        for gpu in GPUS:
-            smallest = next((size for size in SMALLER if starts[f"{name} experts {size} {gpu}"]), 0)
-            if smallest != next(reversed(found.values()), None):
-                found[f"{gpu[0]}.{gpu[1]}"] = smallest
+    experts = {
+        name: {
+            f"{gpu[0]}.{gpu[1]}": next((size for size in SMALLER if starts[f"{name} experts {size} {gpu}"]), 0) for gpu in GPUS
+        }
+        for name in _GROUPED
+    }
     return {"unaligned": {name: parts for name, parts in dense.items() if parts}, "unaligned_experts": experts}
 
 
