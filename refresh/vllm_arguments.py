@@ -23,12 +23,11 @@ from eks_inference.catalog.tables import PROVENANCE, version_numbers
 from eks_inference.catalog.vllm_arguments import BY_FLAG, Takes, left, whole_rows
 from refresh import ROOT
 from refresh._stand_ins import stand_ins
+from refresh.engine.moved import PARSERS, moved
 
 FILE = ROOT / "components" / "eks_inference" / "catalog" / "vllm_arguments.toml"
 
 _WIDTH = 125
-_PARSERS = ("vllm.entrypoints.common.cli_args", "vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args")
-"""Where the parser of ``vllm serve`` is: the newest release first."""
 _TYPES = {
     "human_readable_int": "size",
     "human_readable_int_or_auto": "size_or_auto",
@@ -79,11 +78,11 @@ def derived(release: str) -> dict[str, Any]:
     """Returns the row of the importable vLLM."""
     import_module("vllm.platforms").current_platform.device_type = "cuda"
     arguments: Any = import_module("vllm.engine.arg_utils")
-    serve = _first(_PARSERS)
+    make_arg_parser = moved("make_arg_parser", *PARSERS) or sys.exit(f"the parser of vllm serve is in none of {PARSERS}")
     configurations: list[type] = []
     of_class: Callable[[type], Any] = arguments.get_kwargs
     arguments.get_kwargs = lambda one: configurations.append(one) or of_class(one)
-    row = described(serve.make_arg_parser(arguments.FlexibleArgumentParser(prog="vllm serve")))
+    row = described(make_arg_parser(arguments.FlexibleArgumentParser(prog="vllm serve")))
     if "kv-cache-dtype" not in row["choices"]:  # since 0.33 the configuration refuses others, not the parser
         row["choices"]["kv-cache-dtype"] = sorted(import_module("vllm.config.cache").KV_CACHE_DTYPES)
     row["choices"] = dict(sorted(row["choices"].items()))
@@ -165,16 +164,6 @@ def _bounds(configurations: Sequence[type]) -> dict[str, dict[str, float]]:
             if bounds := {key: bound for key, bound in limits if bound is not None}:
                 found.setdefault(name.replace("_", "-"), bounds)
     return found
-
-
-def _first(modules: Sequence[str]) -> Any:
-    for name in modules:
-        try:
-            return import_module(name)
-        except ModuleNotFoundError as error:
-            if not name.startswith(error.name or "?"):
-                raise
-    sys.exit(f"the parser of vllm serve is in none of {', '.join(modules)}")
 
 
 def rendered(release: str, row: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from refresh.engine import stand_ins
-from refresh.engine.stand_ins import PARSERS, moved
+from refresh.engine.moved import PARSERS, moved
 
 stand_ins.load(Path(sys.argv[1]))
 

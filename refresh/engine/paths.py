@@ -14,6 +14,7 @@ from typing import Any, get_args
 from unittest import mock
 
 from refresh.engine import stand_ins
+from refresh.engine.moved import PARSERS, moved
 from refresh.engine.paths_in_text import paths_in
 
 os.environ |= {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
@@ -28,7 +29,7 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser  # noqa: E402
 
 
 def main() -> None:
-    make_arg_parser = stand_ins.moved("make_arg_parser", *stand_ins.PARSERS)
+    make_arg_parser = moved("make_arg_parser", *PARSERS)
     args = make_arg_parser(FlexibleArgumentParser()).parse_args([])
     for switch in ("enable_fault_tolerance", "tokens_only", "enable_tokenizer_info_endpoint"):
         setattr(args, switch, True)

@@ -7,16 +7,13 @@
 """
 
 import ctypes
-import importlib
 import importlib.util
 import os
 import sys
 import types
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -48,18 +45,6 @@ def load(libcuda: Path) -> None:
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", VLLM_NO_USAGE_STATS="1", VLLM_LOGGING_LEVEL="WARNING")
     _cuda()
     _nvml()
-
-
-PARSERS = tuple(f"vllm.entrypoints.{place}.cli_args" for place in ("common", "launchers", "openai"))
-"""Where the parser of `vllm serve` is."""
-
-
-def moved(name: str, *modules: str) -> Any:
-    """What is in different modules of different releases: that of the first that has it; None where none does."""
-    for module in modules:
-        with suppress(ImportError, AttributeError):
-            return getattr(importlib.import_module(module), name)
-    return None
 
 
 def _properties(device: object = None) -> types.SimpleNamespace:
