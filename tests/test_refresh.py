@@ -1,8 +1,10 @@
 """``make refresh``: what it lists, and what it says of a change."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from eks_inference.catalog.tables import version_numbers
 from model_configs import differences
 from refresh import __main__ as command
 from refresh import changes, engine_facts
+from refresh.engine import groups
 
 
 def test_the_tables_are_listed_and_documented(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,6 +74,28 @@ def test_the_file_of_a_new_release_has_what_differs(monkeypatch: pytest.MonkeyPa
     assert made["quantization"] == {"awq": [], "new": ["float16"]}
     assert made["attention"].keys() == {"FLEX_ATTENTION", "TRITON_ATTN"}
     assert not made["attention"]["FLEX_ATTENTION"]
+
+
+def test_groups_are_found_out_by_asking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an engine with kernels for experts from 8.0 on, which makes smaller groups of GPTQ from 9.0 on."""
+
+    def starts(case: dict[str, Any]) -> bool:
+        config = json.loads((Path(case["args"][0]) / "config.json").read_text("utf-8"))
+        method, gpu, parts = config["quantization_config"]["quant_method"], case["gpu"]["capability"], int(case["args"][2])
+        width = config.get("moe_intermediate_size", config.get("intermediate_size")) // parts
+        smallest = 64 if method == "gptq" and gpu >= (9, 0) else 128
+        if "num_experts" in config:
+            return gpu >= (8, 0) and width % smallest == 0
+        return width % 128 == 0 or method == "gptq" or (method == "fp8" and parts == 1)
+
+    def answers(cases: list[dict[str, Any]], python: Path) -> list[dict[str, str]]:
+        return [{"id": one["id"], "verdict": "starts" if starts(one) else "refuses"} for one in cases]
+
+    monkeypatch.setattr(groups, "answers", answers)
+    said = groups.unaligned(Path("python"))
+    assert said["unaligned"] == {"fp8": 2, "awq": 1, "compressed-tensors": 1}
+    assert engine_facts._changes(said["unaligned_experts"]["gptq"]) == {"8.0": 0, "9.0": 64}
+    assert engine_facts._changes(said["unaligned_experts"]["awq"]) == {"8.0": 0}
 
 
 @pytest.mark.parametrize("model", models().values(), ids=lambda one: one.name)

@@ -1,5 +1,6 @@
 """Whether a shard may end inside a group of weights that share a scale: asks the engine about models of one layer."""
 
+import itertools
 import json
 import tempfile
 from collections.abc import Iterator
@@ -18,8 +19,6 @@ _GROUPED = {
     found.method: how for how in CHECKPOINTS.values() if (found := quantization(how)) and found.unit == GROUP and found.scale_bits
 }
 _MODEL = {
-    "architectures": ["Qwen3MoeForCausalLM"],
-    "model_type": "qwen3_moe",
     "torch_dtype": "float16",
     "hidden_act": "silu",
     "hidden_size": _ALL,
@@ -27,23 +26,24 @@ _MODEL = {
     "num_attention_heads": 8,
     "num_key_value_heads": 8,
     "head_dim": GROUP,
-    "num_experts": 8,
-    "num_experts_per_tok": 2,
-    "norm_topk_prob": True,
     "tie_word_embeddings": False,
     "vocab_size": _ALL,
     "max_position_embeddings": _ALL,
 }
+_DENSE = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}
+_SPARSE = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 2}
 
 
 def unaligned(python: Path) -> dict[str, dict[str, Any]]:
     """Returns the columns ``unaligned`` and ``unaligned_experts`` of ``catalog/engine_facts.py``."""
     with tempfile.TemporaryDirectory() as folder:
         starts = {one["id"]: one["verdict"] == "starts" for one in answers(list(_cases(Path(folder))), python)}
-    dense = {name: next((parts for parts in (1, 2) if not starts[f"{name} dense {parts}"]), 0) for name in _GROUPED}
+    dense = {name: next((parts for parts in (1, 2) if not starts[f"{name} {parts}"]), 0) for name in _GROUPED}
     experts = {
         name: {
-            f"{gpu[0]}.{gpu[1]}": next((size for size in SMALLER if starts[f"{name} experts {size} {gpu}"]), 0) for gpu in GPUS
+            f"{gpu[0]}.{gpu[1]}": next((size for size in SMALLER if starts[f"{name} {size} {gpu}"]), 0)
+            for gpu in GPUS
+            if starts[f"{name} {GROUP} {gpu}"]
         }
         for name in _GROUPED
     }
@@ -53,16 +53,15 @@ def unaligned(python: Path) -> dict[str, dict[str, Any]]:
 def _cases(folder: Path) -> Iterator[dict[str, Any]]:
     for name in _GROUPED:
         for parts in (1, 2):
-            yield _case(folder, f"{name} dense {parts}", name, GPUS[1], (_ALL + GROUP // 2) * parts, parts)
-        for gpu in GPUS:
-            for size in SMALLER:
-                yield _case(folder, f"{name} experts {size} {gpu}", name, gpu, _ALL + size, 0)
+            widths = {**_DENSE, "intermediate_size": (_ALL + GROUP // 2) * parts}
+            yield _case(folder, f"{name} {parts}", name, GPUS[1], widths, parts)
+        for gpu, size in itertools.product(GPUS, (GROUP, *SMALLER)):
+            yield _case(folder, f"{name} {size} {gpu}", name, gpu, {**_SPARSE, "moe_intermediate_size": _ALL + size}, 1)
 
 
-def _case(folder: Path, asked: str, method: str, gpu: tuple[int, int], width: int, dense: int) -> dict[str, Any]:
-    widths = {"intermediate_size": width, "moe_intermediate_size": width, "mlp_only_layers": [0] if dense else []}
-    place = folder / asked.replace(" ", "-")
+def _case(folder: Path, asked: str, method: str, gpu: tuple[int, int], model: dict[str, Any], parts: int) -> dict[str, Any]:
+    place = folder / asked
     place.mkdir()
-    (place / "config.json").write_text(json.dumps({**_MODEL, **widths, "quantization_config": _GROUPED[method]}))
-    arguments = [str(place), "--tensor-parallel-size", str(max(dense, 1)), "--enforce-eager"]
+    (place / "config.json").write_text(json.dumps({**_MODEL, **model, "quantization_config": _GROUPED[method]}))
+    arguments = [str(place), "--tensor-parallel-size", str(parts), "--enforce-eager"]
     return {"id": asked, "gpu": {"name": "NVIDIA", "capability": gpu, "mib": 1 << 15, "count": 2}, "args": arguments}
