@@ -15,9 +15,6 @@ GROUP = 128
 SMALLER = (32, 64)
 """Parts of a group that an engine may make of it."""
 _ALL = 1024
-_GROUPED = {
-    found.method: how for how in CHECKPOINTS.values() if (found := quantization(how)) and found.unit == GROUP and found.scale_bits
-}
 _MODEL = {
     "torch_dtype": "float16",
     "hidden_act": "silu",
@@ -34,6 +31,19 @@ _DENSE = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}
 _SPARSE = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 2}
 
 
+def _grouped() -> dict[str, Any]:
+    """Checkpoints with groups, by their method; a second one of a method also by its bits."""
+    found: dict[str, Any] = {}
+    for how in CHECKPOINTS.values():
+        one = quantization(how)
+        if one and one.unit == GROUP and one.scale_bits:
+            found[f"{one.method}-{one.bits}" if one.method in found else one.method] = how
+    return found
+
+
+_GROUPED = _grouped()
+
+
 def unaligned(python: Path) -> dict[str, dict[str, Any]]:
     """Returns the columns ``unaligned`` and ``unaligned_experts`` of ``catalog/engine_facts.py``."""
     with tempfile.TemporaryDirectory() as folder:
@@ -47,7 +57,10 @@ def unaligned(python: Path) -> dict[str, dict[str, Any]]:
         }
         for name in _GROUPED
     }
-    return {"unaligned": {name: parts for name, parts in dense.items() if parts}, "unaligned_experts": experts}
+    return {
+        "unaligned": {name: parts for name, parts in dense.items() if parts},
+        "unaligned_experts": {name: rows for name, rows in experts.items() if rows != experts.get(name.rpartition("-")[0])},
+    }
 
 
 def _cases(folder: Path) -> Iterator[dict[str, Any]]:

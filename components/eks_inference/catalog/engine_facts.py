@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from eks_inference.catalog.kernels import Capability
 from eks_inference.catalog.models import Model
+from eks_inference.catalog.quantization import Quantization
 from eks_inference.catalog.tables import FOLDER, Row, arguments, table, version_numbers
 
 Need = Literal["sinks", "images", "prefill_context", "decode_context"]
@@ -73,8 +74,8 @@ class EngineFacts(Row):
     """Quantizations that refuse inputs of a dense layer that end inside a group of weights → when split into so many parts or
     more; 1: also when they are whole; 0: never."""
     unaligned_experts: Mapping[str, Mapping[str, int]]
-    """Those that refuse such inputs of an expert → from a compute capability on, the smallest group that the engine makes of
-    theirs; 0: it makes none."""
+    """Those that refuse such inputs of an expert, or those of so many bits (``gptq-8``) → from a compute capability on, the
+    smallest group that the engine makes of theirs; 0: it makes none."""
     of_checkpoints: tuple[str, ...]
     """Quantizations that the engine reads from a checkpoint and does not make."""
     needs_downloads: tuple[str, ...]
@@ -91,9 +92,10 @@ class EngineFacts(Row):
     """Quantizations with one scale a tensor → from a compute capability on, the kernel that is selected."""
     attention: Mapping[str, AttentionBackend] = field(default_factory=dict)
 
-    def expert_group(self, method: str, capability: Capability) -> int | None:
+    def expert_group(self, how: Quantization, capability: Capability) -> int | None:
         """The smallest group of experts on a GPU, as ``unaligned_experts`` has it; None: any inputs are taken."""
-        return since(self.unaligned_experts.get(method, {}), capability)
+        rows = self.unaligned_experts
+        return since(rows.get(f"{how.method}-{how.bits}") or rows.get(how.method, {}), capability)
 
     def step_tokens(self, memory_gib: int, chip: str) -> int:
         """Tokens of a step on GPUs of so much memory."""

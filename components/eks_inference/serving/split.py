@@ -208,7 +208,7 @@ def inputs_in_groups(
     ):
         if width and refused_from and parts >= refused_from:
             yield what, width, parts, unit
-    smallest = facts.expert_group(found.method, capability)
+    smallest = facts.expert_group(found, capability)
     if model.experts and smallest is not None:
         parts = 1 if split.expert else split.sharing_experts
         yield "inputs of an expert's output", model.expert_mlp or model.mlp, parts, min(smallest or unit, unit)
