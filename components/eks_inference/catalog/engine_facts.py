@@ -84,6 +84,8 @@ class EngineFacts(Row):
     """Quantizations of checkpoints beside which the KV cache is not fp8_e5m2."""
     ignores_flag: tuple[str, ...]
     """Quantizations of checkpoints that stay what they are, whatever ``--quantization`` says."""
+    experts_in_stages: tuple[str, ...]
+    """Architectures that refuse a pipeline stage without experts."""
     images: tuple[str, ...]
     """Architectures whose prompts attend to a whole image at once."""
     quantization: Mapping[str, tuple[str, ...]]
