@@ -16,6 +16,7 @@ from typing import Any
 from eks_inference.catalog.engine_facts import TABLES, whole
 from eks_inference.catalog.tables import version_numbers
 from refresh import ROOT
+from refresh.engine.groups import unaligned
 
 FILE = ROOT / "components" / "eks_inference" / "catalog" / "engine_facts"
 
@@ -72,19 +73,21 @@ def _known(row: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
 def rendered(said: dict[str, Any], by_hand: Collection[str] = ()) -> str:
     """Returns what the engine says as TOML, except back ends that are written by hand."""
     lines = [_line(name, value) for name, value in said.items() if isinstance(value, list)]
-    for part in ("fp8_kernels", "quantization"):
-        lines += ["", f"[{part}]", *(_line(f'"{name}"' if "." in name else name, value) for name, value in said[part].items())]
+    for part in TABLES[:-1]:
+        lines += ["", f"[{part}]", *(_line(name, value) for name, value in said[part].items())]
     for name, given in sorted(said.get("attention", {}).items()):
         if name not in by_hand:
             row = OPTIONAL | given
             lines += ["", f"[attention.{name}]", *(["latent = true"] if row["latent"] else [])]
             lines += [_line(column, row[column]) for column in ("dtypes", "head_sizes") if row.get(column)]
             lines += [_line(f"also.{need}", gpus) for need, gpus in row["also"].items() if gpus]
-            lines += [_line(f'kv."{gpu}"', types) for gpu, types in row.get("kv", {}).items()]
+            lines += [_line("kv", row["kv"])] if row.get("kv") else []
     return "\n".join([*lines, "", ""])
 
 
-def _line(name: str, value: list[Any] | str) -> str:
+def _line(name: str, value: Any) -> str:
+    if isinstance(value, dict) and value:
+        return "\n".join(_line(f'{name}."{key}"', one) for key, one in value.items())
     whole = f"{name} = {json.dumps(value)}"
     if len(whole) <= _WIDTH:
         return whole
@@ -100,4 +103,15 @@ def _line(name: str, value: list[Any] | str) -> str:
 def _said(python: str) -> dict[str, Any]:
     asked = [python, "-m", "refresh.engine.facts", Path(python).parents[1] / "libcuda.so.1"]
     answer = subprocess.run(asked, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
-    return json.loads(answer.stdout.splitlines()[-1])
+    said = json.loads(answer.stdout.splitlines()[-1]) | unaligned(Path(python))
+    for part in ("kernels", "unaligned_experts"):
+        said[part] = {name: _changes(rows) for name, rows in said[part].items()}
+    for row in said["attention"].values():
+        row["kv"] = _changes(row["kv"])
+    return said
+
+
+def _changes(rows: dict[str, Any]) -> dict[str, Any]:
+    """Rows by compute capability, without those that say what the one before says."""
+    before = [None, *rows.values()]
+    return {gpu: value for (gpu, value), last in zip(rows.items(), before, strict=False) if value != last}

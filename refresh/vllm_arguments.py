@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import textwrap
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
@@ -18,16 +19,15 @@ from pathlib import Path
 from typing import Any, get_args
 from unittest import mock
 
-from eks_inference.catalog.tables import version_numbers
-from eks_inference.catalog.vllm_arguments import Takes
+from eks_inference.catalog.tables import PROVENANCE, version_numbers
+from eks_inference.catalog.vllm_arguments import BY_FLAG, Takes, left, whole_rows
 from refresh import ROOT
 from refresh._stand_ins import stand_ins
+from refresh.engine.moved import PARSERS, moved
 
 FILE = ROOT / "components" / "eks_inference" / "catalog" / "vllm_arguments.toml"
 
 _WIDTH = 125
-_PARSERS = ("vllm.entrypoints.common.cli_args", "vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args")
-"""Where the parser of ``vllm serve`` is: the newest release first."""
 _TYPES = {
     "human_readable_int": "size",
     "human_readable_int_or_auto": "size_or_auto",
@@ -44,18 +44,45 @@ def table(folder: str) -> str:
     release = info.name.removesuffix(".dist-info").partition("-")[2]
     # vllm.ir registers kernels with PyTorch. With this variable, no import looks for a device; ``derived`` says which it is.
     with mock.patch.dict(os.environ, VLLM_TARGET_DEVICE="cpu"), stand_ins(folder, "vllm", without="vllm.ir"):
-        return placed(FILE.read_text("utf-8"), release, rendered(release, derived(release)))
+        return with_release(FILE.read_text("utf-8"), release, derived(release))
+
+
+def with_release(text: str, release: str, row: Mapping[str, Any]) -> str:
+    """Returns the file's text with a release. Of those that take flags, each has what differs from the one before it."""
+    rows = whole_rows(tomllib.loads(text)["releases"]) | {release: row}
+    before = ""
+    for name in sorted((one for one in rows if "flags" in rows[one]), key=version_numbers):
+        found = {"like": before, **differing(rows[name], rows[before])} if before else rows[name]
+        text, before = placed(text, name, rendered(name, found)), name
+    return text
+
+
+def differing(row: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
+    """What one release has otherwise than another. What it has no more is ``gone``, or empty."""
+    kinds, before = (left(one["flags"], {}) for one in (row, like))
+    gone = sorted(before.keys() - kinds)
+    found: dict[str, Any] = {name: row[name] for name in PROVENANCE}
+    found |= {name: value for name, value in row.items() if not isinstance(value, dict) and value != like.get(name)}
+    if gone:
+        found["gone"] = gone
+    new = {kind: [one for one in names if before.get(one) != kind] for kind, names in row["flags"].items()}
+    found["flags"] = {kind: names for kind, names in new.items() if names}
+    for part in BY_FLAG:
+        now, kept = row.get(part, {}), {name: value for name, value in like.get(part, {}).items() if name not in gone}
+        none = {name: type(value)() for name, value in kept.items() if name not in now}
+        found[part] = dict(sorted({**none, **{name: value for name, value in now.items() if value != kept.get(name)}}.items()))
+    return found
 
 
 def derived(release: str) -> dict[str, Any]:
     """Returns the row of the importable vLLM."""
     import_module("vllm.platforms").current_platform.device_type = "cuda"
     arguments: Any = import_module("vllm.engine.arg_utils")
-    serve = _first(_PARSERS)
+    make_arg_parser = moved("make_arg_parser", *PARSERS) or sys.exit(f"the parser of vllm serve is in none of {PARSERS}")
     configurations: list[type] = []
     of_class: Callable[[type], Any] = arguments.get_kwargs
     arguments.get_kwargs = lambda one: configurations.append(one) or of_class(one)
-    row = described(serve.make_arg_parser(arguments.FlexibleArgumentParser(prog="vllm serve")))
+    row = described(make_arg_parser(arguments.FlexibleArgumentParser(prog="vllm serve")))
     if "kv-cache-dtype" not in row["choices"]:  # since 0.33 the configuration refuses others, not the parser
         row["choices"]["kv-cache-dtype"] = sorted(import_module("vllm.config.cache").KV_CACHE_DTYPES)
     row["choices"] = dict(sorted(row["choices"].items()))
@@ -137,16 +164,6 @@ def _bounds(configurations: Sequence[type]) -> dict[str, dict[str, float]]:
             if bounds := {key: bound for key, bound in limits if bound is not None}:
                 found.setdefault(name.replace("_", "-"), bounds)
     return found
-
-
-def _first(modules: Sequence[str]) -> Any:
-    for name in modules:
-        try:
-            return import_module(name)
-        except ModuleNotFoundError as error:
-            if not name.startswith(error.name or "?"):
-                raise
-    sys.exit(f"the parser of vllm serve is in none of {', '.join(modules)}")
 
 
 def rendered(release: str, row: Mapping[str, Any]) -> str:

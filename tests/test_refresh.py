@@ -1,8 +1,10 @@
 """``make refresh``: what it lists, and what it says of a change."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from eks_inference.catalog.tables import version_numbers
 from model_configs import differences
 from refresh import __main__ as command
 from refresh import changes, engine_facts
+from refresh.engine import groups
 
 
 def test_the_tables_are_listed_and_documented(capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,7 +59,9 @@ def test_the_file_of_a_new_release_has_what_differs(monkeypatch: pytest.MonkeyPa
     like = facts.whole(newest)
     said = {name: like[name] for name in ("no_float16", "of_checkpoints", "reasoning_parsers")}
     said |= {"release": "99.0.0", "quantization": {**like["quantization"], "new": ["float16"]}}
-    said["fp8_kernels"] = {**like["fp8_kernels"], "7.5": "New"}
+    said["kernels"] = {"fp8": {"7.5": "New"}}
+    said["unaligned"] = {name: parts for name, parts in like["unaligned"].items() if name != "awq"}
+    said["unaligned_experts"] = {**like["unaligned_experts"], "fp8": {"7.5": 32}}
     said["attention"] = {name: engine_facts.OPTIONAL | row for name, row in like["attention"].items()}
     del said["quantization"]["awq"], said["attention"]["FLEX_ATTENTION"]
     said["attention"]["TRITON_ATTN"] |= {"head_sizes": [64]}
@@ -64,10 +69,33 @@ def test_the_file_of_a_new_release_has_what_differs(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(engine_facts, "_said", lambda python: said)
     made = tomllib.loads(engine_facts.table("python"))
     assert made.keys() == {"like", "source", "read", "reasoning_parsers", *facts.TABLES}
-    assert made["fp8_kernels"] == {"7.5": "New"}
+    assert made["kernels"] == {"fp8": {"7.5": "New"}}
+    assert (made["unaligned"], made["unaligned_experts"]) == ({"awq": 0}, {"fp8": {"7.5": 32}})
     assert made["quantization"] == {"awq": [], "new": ["float16"]}
     assert made["attention"].keys() == {"FLEX_ATTENTION", "TRITON_ATTN"}
     assert not made["attention"]["FLEX_ATTENTION"]
+
+
+def test_groups_are_found_out_by_asking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an engine with kernels for experts from 8.0 on, which makes smaller groups of GPTQ from 9.0 on."""
+
+    def starts(case: dict[str, Any]) -> bool:
+        config = json.loads((Path(case["args"][0]) / "config.json").read_text("utf-8"))
+        method, gpu, parts = config["quantization_config"]["quant_method"], case["gpu"]["capability"], int(case["args"][2])
+        width = config.get("moe_intermediate_size", config.get("intermediate_size")) // parts
+        smallest = 64 if method == "gptq" and gpu >= (9, 0) else 128
+        if "num_experts" in config:
+            return gpu >= (8, 0) and width % smallest == 0
+        return width % 128 == 0 or method == "gptq" or (method == "fp8" and parts == 1)
+
+    def answers(cases: list[dict[str, Any]], python: Path) -> list[dict[str, str]]:
+        return [{"id": one["id"], "verdict": "starts" if starts(one) else "refuses"} for one in cases]
+
+    monkeypatch.setattr(groups, "answers", answers)
+    said = groups.unaligned(Path("python"))
+    assert said["unaligned"] == {"fp8": 2, "awq": 1, "compressed-tensors": 1}
+    assert engine_facts._changes(said["unaligned_experts"]["gptq"]) == {"8.0": 0, "9.0": 64}
+    assert engine_facts._changes(said["unaligned_experts"]["awq"]) == {"8.0": 0}
 
 
 @pytest.mark.parametrize("model", models().values(), ids=lambda one: one.name)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eks_inference.catalog.vllm_arguments import vllm_releases
+from eks_inference.catalog.vllm_arguments import vllm_releases, whole_rows
 from refresh import vllm_arguments as made
 
 PACKAGE = {
@@ -83,7 +83,7 @@ def test_a_release_is_read_without_what_it_requires(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(textwrap.dedent(text))
     releases = tomllib.loads(made.table(str(tmp_path)))["releases"]
-    row = releases["9.8.7"]
+    row = whole_rows(releases)["9.8.7"]
     assert row["flags"] == {
         "switch": ["enable-lora"],
         "on": ["headless"],
@@ -105,6 +105,15 @@ def test_a_release_is_read_without_what_it_requires(tmp_path: Path) -> None:
         "vllm 9.8.7 (wheel)",
     )
     assert list(releases) == [*vllm_releases(), "9.8.7"], "the others stay"
+
+
+def test_a_release_that_is_read_again_changes_no_other() -> None:
+    text = made.FILE.read_text("utf-8")
+    rows = whole_rows(tomllib.loads(text)["releases"])
+    assert made.with_release(text, "0.29.0", rows["0.29.0"]) == text
+    changed = {**rows["0.29.0"], "flags": {"switch": ["new"], "text": ["host"]}, "choices": {"host": ["a"]}, "bounds": {}}
+    again = whole_rows(tomllib.loads(made.with_release(text, "0.29.0", changed))["releases"])
+    assert again == {**rows, "0.29.0": {**changed, "spellings": {}}}
 
 
 def test_a_release_between_others_stands_between_them() -> None:

@@ -1,4 +1,4 @@
-"""What the config.json of quantized checkpoints says, as published ones do."""
+"""What the engine is asked about: GPUs, and what the config.json of quantized checkpoints says, as published ones do."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,29 +31,24 @@ def _tensor(bits: int, kind: str, strategy: str, *, dynamic: object = False, gro
     }
 
 
+GPUS = ((7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (10, 3), (12, 0))
+"""Compute capabilities of the GPUs of EC2."""
+
 _QUANTIZED = ["_proj", "fc1", "fc2"]
 """Parts of the names of quantized layers; without such a list the engine looks for it in the headers of the weights."""
+
+
+def _gptq(bits: int) -> dict[str, Any]:
+    said = {"quant_method": "gptq", "bits": bits, "group_size": 128, "desc_act": False, "sym": True}
+    return {**said, "modules_in_block_to_quantize": _QUANTIZED}
+
 
 CHECKPOINTS: Mapping[str, Mapping[str, Any]] = {
     "fp8": {"quant_method": "fp8", "activation_scheme": "dynamic"},
     "fp8-blocks": {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": [128, 128]},
     "awq": {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm", "zero_point": True},
-    "gptq": {
-        "quant_method": "gptq",
-        "bits": 4,
-        "group_size": 128,
-        "desc_act": False,
-        "sym": True,
-        "modules_in_block_to_quantize": _QUANTIZED,
-    },
-    "gptq-int8": {
-        "quant_method": "gptq",
-        "bits": 8,
-        "group_size": 128,
-        "desc_act": False,
-        "sym": True,
-        "modules_in_block_to_quantize": _QUANTIZED,
-    },
+    "gptq": _gptq(4),
+    "gptq-int8": _gptq(8),
     "compressed-tensors-fp8": _compressed(
         "float-quantized", _tensor(8, "float", "channel"), _tensor(8, "float", "token", dynamic=True)
     ),

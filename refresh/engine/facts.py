@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from refresh.engine import stand_ins
+from refresh.engine.checkpoints import GPUS
 
 stand_ins.load(Path(sys.argv[1]))
 
@@ -30,8 +31,6 @@ from vllm.model_executor.model_loader.weight_utils import get_quant_config  # no
 from vllm.platforms.interface import DeviceCapability  # noqa: E402
 from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: E402
 
-GPUS = ((7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (10, 3), (12, 0))
-"""Compute capabilities of the GPUs of EC2."""
 HEADS = (64, 72, 80, 96, 112, 120, 128, 192, 256, 512)
 LATENT = 576
 """Width of what models with latent attention keep."""
@@ -50,7 +49,7 @@ def main() -> None:
                 "no_float16": sorted(sys.modules["vllm.config.model"]._FLOAT16_NOT_SUPPORTED_MODELS),
                 "of_checkpoints": sorted(name for name, (_, read) in methods.items() if read),
                 "reasoning_parsers": sorted(vllm.reasoning._REASONING_PARSERS_TO_REGISTER),
-                "fp8_kernels": {f"{gpu[0]}.{gpu[1]}": _fp8_kernel(gpu) for gpu in GPUS},
+                "kernels": {"fp8": {f"{gpu[0]}.{gpu[1]}": _fp8_kernel(gpu) for gpu in GPUS}},
                 "quantization": {name: dtypes for name, (dtypes, _) in sorted(methods.items()) if dtypes},
                 "attention": {name: row for one in AttentionBackendEnum if (row := _back_end(one)) for name in (one.name,)},
             }
@@ -134,6 +133,7 @@ def _back_end(one: AttentionBackendEnum) -> dict[str, Any] | None:
 
         sizes = [head for head in heads if says(head, half, "auto")]
         if not sizes:
+            kv |= {here: []} if kv else {}
             continue
         taken.update(sizes)
         head = 128 if 128 in sizes else sizes[0]

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from refresh.engine import stand_ins
+from refresh.engine.moved import PARSERS, moved
 
 stand_ins.load(Path(sys.argv[1]))
 
@@ -44,21 +45,22 @@ from vllm.usage.usage_lib import UsageContext  # noqa: E402
 from vllm.utils.argparse_utils import FlexibleArgumentParser  # noqa: E402
 from vllm.utils.torch_utils import set_default_torch_dtype  # noqa: E402
 from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: E402
-from vllm.v1.attention.backends.utils import get_supported_kv_cache_layouts, resolve_kv_cache_layout  # noqa: E402
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs  # noqa: E402
 from vllm.v1.worker.gpu.attn_utils import get_kv_cache_spec  # noqa: E402
 
-try:  # from 0.33 on
-    from vllm.v1.core.kv_cache_planning import get_global_kv_cache_groups, get_kv_cache_configs
-except ImportError:
-    from vllm.v1.core.kv_cache_utils import get_kv_cache_configs
-
-    get_global_kv_cache_groups = None
-try:
-    from vllm.entrypoints.common.cli_args import make_arg_parser, validate_api_server_args, validate_parsed_serve_args
-except ImportError:
-    from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
-    from vllm.entrypoints.launchers.launcher import validate_api_server_args
+make_arg_parser, validate_parsed_serve_args = (
+    moved(name, *PARSERS) for name in ("make_arg_parser", "validate_parsed_serve_args")
+)
+validate_api_server_args = moved(
+    "validate_api_server_args", *PARSERS, "vllm.entrypoints.launchers.launcher", "vllm.entrypoints.openai.api_server"
+)
+_planning = ("vllm.v1.core.kv_cache_planning", "vllm.v1.core.kv_cache_utils")
+get_kv_cache_configs, get_global_kv_cache_groups = (
+    moved(name, *_planning) for name in ("get_kv_cache_configs", "get_global_kv_cache_groups")
+)
+get_supported_kv_cache_layouts, resolve_kv_cache_layout = (
+    moved(name, "vllm.v1.attention.backends.utils") for name in ("get_supported_kv_cache_layouts", "resolve_kv_cache_layout")
+)
 
 MOST_SECONDS = 300
 """After which a case is ended: DeepSeek-V3 takes 15 s."""
@@ -113,8 +115,9 @@ def _cache(config: VllmConfig, weights: int, found: dict[str, Any]) -> None:
         whole = sum(one.max_memory_usage_bytes(config) for one in specs.values())
         found.update(kv_one=whole, block=config.cache_config.block_size)
         left = int((stand_ins.HERE.mib << 20) * config.cache_config.gpu_memory_utilization) - weights
-        layouts = [one.name for one in get_supported_kv_cache_layouts(get_current_attn_backends(config))]
-        resolve_kv_cache_layout(config, [layouts], list(specs.values()))
+        if resolve_kv_cache_layout:  # since 0.30
+            layouts = [one.name for one in get_supported_kv_cache_layouts(get_current_attn_backends(config))]
+            resolve_kv_cache_layout(config, [layouts], list(specs.values()))
         if not config.cache_config.kv_cache_memory_bytes:
             groups = [get_global_kv_cache_groups(config, [specs])] if get_global_kv_cache_groups else []
             (made,) = get_kv_cache_configs(config, [specs], [left], *groups)

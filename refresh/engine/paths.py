@@ -9,13 +9,12 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 from unittest import mock
 
 from refresh.engine import stand_ins
+from refresh.engine.moved import PARSERS, moved
 from refresh.engine.paths_in_text import paths_in
 
 os.environ |= {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
@@ -30,7 +29,8 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser  # noqa: E402
 
 
 def main() -> None:
-    args = _parser().make_arg_parser(FlexibleArgumentParser()).parse_args([])
+    make_arg_parser = moved("make_arg_parser", *PARSERS)
+    args = make_arg_parser(FlexibleArgumentParser()).parse_args([])
     for switch in ("enable_fault_tolerance", "tokens_only", "enable_tokenizer_info_endpoint"):
         setattr(args, switch, True)
     args.profiler_config = ProfilerConfig(profiler="cuda")
@@ -39,14 +39,6 @@ def main() -> None:
     paths = {*_routes(app.routes)}.union(*map(paths_in, texts))
     release = importlib.metadata.version("vllm")
     print(json.dumps({"release": release, "guarded": sorted(GUARDED_PREFIX), "paths": sorted(paths)}))
-
-
-def _parser() -> Any:
-    """The module with the parser of ``vllm serve``, which moves."""
-    for place in ("common", "launchers", "openai"):
-        with suppress(ModuleNotFoundError):
-            return import_module(f"vllm.entrypoints.{place}.cli_args")
-    sys.exit("nobody knows where the parser of vllm serve is")
 
 
 def _routes(routes: Any) -> Iterator[str]:

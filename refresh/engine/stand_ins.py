@@ -6,6 +6,7 @@
 - tensors on the meta device where code asks for the GPU.
 """
 
+import array
 import ctypes
 import importlib.util
 import os
@@ -43,6 +44,8 @@ def load(libcuda: Path) -> None:
     """Has to come before any import of vLLM."""
     ctypes.CDLL(str(libcuda), ctypes.RTLD_GLOBAL)
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", VLLM_NO_USAGE_STATS="1", VLLM_LOGGING_LEVEL="WARNING")
+    if sys.version_info < (3, 12):  # since when the type has parameters, which FlashInfer of vLLM 0.27 gives it
+        array.array = type("array", (array.array,), {"__class_getitem__": classmethod(lambda cls, of: cls)})
     _cuda()
     _nvml()
 

@@ -96,6 +96,14 @@ def test_the_first_pod_downloads_wherever_the_model_is_kept(changes: dict[str, A
     assert start.download_s == 2724
 
 
+def test_a_streamed_model_is_waited_for_and_written_to_no_disk():
+    streamed = large(model={"kind": "s3", "uri": "s3://models/llama", "id": LARGE["model"]["id"], "streamed": True})
+    start = cold_start(streamed, replace(placement("g6e.48xlarge"), disk_mib_s=125), devices=8)
+    assert start.startup.download_s == 2724, "and not three times the 1077 s of the disk"
+    (stream,) = [phase for phase in start.phases if "stream" in phase.what]
+    assert (stream.limit_s, stream.disk_s) == (2724, None)
+
+
 def test_a_store_is_read_by_every_pod_of_a_node():
     """Four pods of two GPUs read 141.1 GB each, at the 1500 MiB/s of EFS."""
     spec = large(store={}, tensor_parallel=2, devices=2)

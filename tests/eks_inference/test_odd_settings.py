@@ -101,6 +101,13 @@ def test_shards_of_a_checkpoint_that_spares_layers_are_not_judged(partly: bool) 
     assert bool(found.unjudged) is partly
 
 
+@pytest.mark.parametrize(("name", "layers", "holds"), [("GLM-4.7", 8, False), ("GLM-4.7", 92, True), ("DeepSeek-V3", 8, True)])
+def test_a_stage_without_experts_is_refused_where_the_engine_refuses_it(name: str, layers: int, holds: bool) -> None:
+    shape, flags = replace(model(name), layers=layers, expert_layers=layers - 3), ("--pipeline-parallel-size=4",)
+    server = gpu_server(model=shape, tensor_parallel=1, extra_args={"pipeline-parallel-size": 4}, arguments=flags)
+    assert ("GPU002" not in said(server)) is holds
+
+
 def test_an_empty_object_for_the_plugin_is_read() -> None:
     assert "NEU028" not in said(trn2(arguments=("--additional-config={}",)))
 

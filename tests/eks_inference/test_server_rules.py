@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from eks_inference.catalog.engines import EngineProfile, engine, engines
 from eks_inference.catalog.models import find_model
 from eks_inference.catalog.tables import table
-from eks_inference.catalog.vllm_arguments import Takes, VllmRelease, vllm_releases
+from eks_inference.catalog.vllm_arguments import Takes, VllmRelease, vllm_releases, whole_rows
 from eks_inference.faults import SpecError
 from eks_inference.loadtest import rules as load_test_rules
 from eks_inference.loadtest.facts import LoadTestFacts
@@ -515,7 +515,7 @@ def test_a_wrong_choice_names_the_nearest_and_is_left_open_where_a_plugin_may_ad
 
 @pytest.mark.parametrize("release", vllm_releases().values(), ids=lambda one: one.name)
 def test_every_argument_of_a_release_is_declared_once_and_its_choices_and_bounds_are_of_arguments(release: VllmRelease) -> None:
-    row = table("vllm_arguments.toml")["releases"][release.name]
+    row = whole_rows(table("vllm_arguments.toml")["releases"])[release.name]
     (kinds,) = (row[name] for name in ("keys", "flags") if name in row)
     names = [name for of_kind in kinds.values() for name in of_kind]
     assert len(names) == len(set(names))

@@ -546,6 +546,38 @@ def test_a_model_in_s3_is_copied_first_and_its_disk_is_asked_for() -> None:
     assert statements["ReadModel"]["Resource"] == "arn:aws:s3:::models/llama-2-13b/v1/*"
 
 
+STREAMED = {"kind": "s3", "uri": "s3://models/qwen3-8b/v1", "id": "Qwen/Qwen3-8B", "streamed": True}
+
+
+def test_a_streamed_model_is_read_by_the_engine_and_copied_by_nobody() -> None:
+    graph = served(QWEN3, model=STREAMED, disk_gib=60, tensor_parallel=4, on=placement("g5.12xlarge", pool="gpu"))
+    words = container(pod(graph))["args"]
+    assert words[:3] == [STREAMED["uri"], "--served-model-name", "Qwen/Qwen3-8B"]
+    assert flag(words, "load-format") == "runai_streamer"
+    assert flag(words, "model-loader-extra-config") == '{"distributed": true}'
+    assert "initContainers" not in pod(graph)
+    assert "model" not in {volume["name"] for volume in pod(graph)["volumes"]}
+    assert container(pod(graph))["resources"]["requests"]["ephemeral-storage"] == "60Gi"
+    (policy,) = graph.of_type("aws:iam/rolePolicy:RolePolicy")
+    statements = {statement["Sid"]: statement for statement in json.loads(policy.inputs["policy"])["Statement"]}
+    assert statements["ReadModel"]["Resource"] == "arn:aws:s3:::models/qwen3-8b/v1/*"
+    # The streamer lists with the folder and its slash.
+    assert statements["ListModel"]["Condition"]["StringLike"]["s3:prefix"] == "qwen3-8b/v1/*"
+
+
+@pytest.mark.parametrize(
+    ("base", "keys", "why"),
+    [
+        (LLAMA2, {"model": STREAMED}, "no document says that the image of engine neuron-2.28-vllm-0.13 has the Run:ai"),
+        (QWEN3, {"model": {**STREAMED, "size_gib": 40}}, "no copy of a streamed model is on the disk"),
+        (QWEN3, {"model": STREAMED, "extra_args": {"load-format": "auto"}}, "load-format: keys of the server set this too"),
+    ],
+)
+def test_what_does_not_go_with_streaming_is_refused(base: dict, keys: dict, why: str) -> None:
+    with pytest.raises(SpecError, match=why):
+        spec_of(base, **keys)
+
+
 def cache_of(graph: Graph, variable: str) -> str:
     """As the kubelet fills it in: only variables that stand before are known."""
     known: dict[str, str] = {}

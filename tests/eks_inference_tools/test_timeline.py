@@ -501,6 +501,18 @@ def test_a_faster_loader_is_offered_with_what_it_saves_and_not_to_who_has_it() -
     assert start.time is None, "what is known of such models has a plain load in it"
 
 
+def test_what_the_engine_streams_from_s3_has_no_download() -> None:
+    graph = recorded_with(
+        {"servers": {"qwen3": {"model": {"kind": "s3", "uri": "s3://models/qwen3", "id": "Qwen/Qwen3-8B", "streamed": True}}}},
+        "smoke-gpu",
+    )
+    (start,) = (one for one in Starts(graph).by_urn.values() if one.role == "server")
+    (last,) = (one for one in phases(start) if one.name not in ("node", "pull"))
+    assert last.time
+    assert (last.time.p50, last.time.samples) == (row("start, streamed")["p50"], 1)
+    assert "streams" in last.title
+
+
 def test_a_what_if_is_the_timeline_with_one_fact_changed() -> None:
     found = {one.change.partition(" ")[0]: one for one in what_ifs(of_stack("inf2-llama3"))}
     plain, fast = pull_time(ON_INF2), pull_time(replace(ON_INF2, fast_image_pull=True))
@@ -620,6 +632,10 @@ LARGE = {
     "70B from S3": (
         "g6e.48xlarge",
         {"model": {"kind": "s3", "uri": "s3://models/llama", "id": "unsloth/Llama-3.3-70B-Instruct", "size_gib": 150}},
+    ),
+    "70B streamed": (
+        "g6e.48xlarge",
+        {"model": {"kind": "s3", "uri": "s3://models/llama", "id": "unsloth/Llama-3.3-70B-Instruct", "streamed": True}},
     ),
 }
 """Large models on nodes whose local disks have no known speed."""

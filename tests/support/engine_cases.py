@@ -18,14 +18,16 @@ from eks_inference.catalog.architectures import architectures
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.instances import InstanceType, instance_type
 from eks_inference.catalog.models import find_model, models
+from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.faults import SpecError
 from eks_inference.rules import Judgement, Rule
 from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.kind import Kind
 from eks_inference.serving.memory import MemoryUse, server_memory
 from eks_inference.serving.prefill_decode.roles import as_server
 from eks_inference.serving.prefill_decode.spec import ROLES, PrefillDecodeSpec
-from eks_inference.serving.vllm.kind import KIND
-from eks_inference.serving.vllm.plan import arguments
+from eks_inference.serving.triton.kind import KIND as TRITON
+from eks_inference.serving.vllm.kind import KIND as VLLM
 from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference.stack.spec import StackSpec
 from eks_inference_tools.cost.price_book import PriceBook
@@ -66,12 +68,17 @@ class Asked:
         return instance_type(self.on)
 
     @cached_property
-    def spec(self) -> VllmServerSpec:
+    def spec(self) -> Any:
         if self.given:
             return self.given
         model = {"id": f"acme/{self.id}", "shape": dict(self.config), "gated": False}
-        ours = {"model": model, "engine": self.engine, "pool": ACCELERATED, "disk_gib": 1900}
-        return VllmServerSpec.model_validate({"max_num_seqs": 8, **ours, **self.keys})
+        disk = {"disk_gib": 1900} if self.kind is VLLM else {"cache": {"kind": "ephemeral", "size_gib": 1900}}
+        ours = {"model": model, "engine": self.engine, "pool": ACCELERATED, **disk}
+        return self.kind.spec.model_validate({"max_num_seqs": 8, **ours, **self.keys})
+
+    @property
+    def kind(self) -> Kind:
+        return {one.spec.engine_servers[0]: one for one in (VLLM, TRITON)}[engine(self.engine).server]
 
     @property
     def devices(self) -> int:
@@ -79,7 +86,7 @@ class Asked:
 
     @cached_property
     def _subjects(self) -> tuple[object, ...]:
-        return tuple(KIND.facts("server", self.spec, site_on(self.machine)))
+        return tuple(self.kind.facts("server", self.spec, site_on(self.machine)))
 
     @cached_property
     def ours(self) -> "Ours":
@@ -102,6 +109,7 @@ class Asked:
     def case(self, folder: Path) -> dict[str, Any]:
         """What the engine is asked; its folder of the model is written."""
         place = folder / self.id
+        given = next(one.arguments[1:] for one in self._subjects if isinstance(one, ServingFacts))
         place.mkdir(parents=True, exist_ok=True)
         (place / "config.json").write_text(json.dumps(self.config))
         return {
@@ -112,7 +120,8 @@ class Asked:
                 "mib": int(self.machine.memory_per_core_gib * 1024),
                 "count": self.devices,
             },
-            "args": [str(place), *arguments(self.spec, self.machine)[1:]],
+            # The only key of Triton's that is no flag of `vllm serve`.
+            "args": [str(place), *(one for one in given if one != "--no-disable-log-stats")],
             "env": dict(self.spec.extra_env),
         }
 
@@ -253,10 +262,16 @@ def _keys(draw: random.Random, config: Mapping[str, Any], devices: int) -> dict[
             case "length":
                 keys["max_model_len"] = text.get("max_position_embeddings", 2048) * draw.choice((1, 1, 2))
             case "flag":
-                flag = draw.choice(sorted(FLAGS))
+                flag = draw.choice(sorted(name for name in FLAGS if _has(name)))
                 extra[flag] = draw.choice(FLAGS[flag])
     keys["devices"] = min(ranks, devices)
     return {**keys, **({"extra_args": extra} if extra else {})}
+
+
+def _has(flag: str) -> bool:
+    """Whether the release that is asked is told the flag: Triton gives those of vLLM's engine."""
+    keys = vllm_releases()[engine(RELEASE).vllm].keys
+    return not keys or flag.replace("-", "_") in keys
 
 
 SPLITS = ("pipeline-parallel-size", "data-parallel-size", "decode-context-parallel-size", "prefill-context-parallel-size")

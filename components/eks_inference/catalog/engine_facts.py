@@ -6,17 +6,26 @@ A file with ``like`` has what differs from another release. Of a quantization or
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from eks_inference.catalog.kernels import Capability
 from eks_inference.catalog.models import Model
-from eks_inference.catalog.tables import FOLDER, Row, arguments, table
+from eks_inference.catalog.quantization import Quantization
+from eks_inference.catalog.tables import FOLDER, Row, arguments, table, version_numbers
 
 Need = Literal["sinks", "images", "prefill_context", "decode_context"]
 _ALIKE = {"half": "float16", "float": "float32"}
-TABLES = ("fp8_kernels", "quantization", "attention")
+TABLES = ("kernels", "unaligned", "unaligned_experts", "quantization", "attention")
 """Of which a release has what differs."""
 _BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+
+
+_Value = TypeVar("_Value")
+
+
+def since(rows: Mapping[str, _Value], capability: Capability) -> _Value | None:
+    """What holds on a GPU, of rows that each hold from a compute capability on; None where none does."""
+    return next((value for gpu, value in reversed(list(rows.items())) if version_numbers(gpu) <= capability), None)
 
 
 @dataclass(frozen=True)
@@ -25,7 +34,7 @@ class AttentionBackend:
 
     dtypes: tuple[str, ...] = ()
     kv: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Compute capabilities that it runs on (``"8.9"``) → types of the KV cache that it takes there."""
+    """From a compute capability on (``"8.9"``), the types of the KV cache that it takes; none: it does not run there."""
     latent: bool = False
     """Whether it is for models with latent attention (MLA), and for no others."""
     also: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -35,13 +44,12 @@ class AttentionBackend:
 
     def takes(self, model: Model, capability: Capability, dtype: str, kv: str, needs: Iterable[Need]) -> bool:
         """Whether it serves a model so on a GPU."""
-        here = f"{capability[0]}.{capability[1]}"
         return (
             self.latent == bool(model.kv_rank)
             and dtype in self.dtypes
-            and kv in self.kv.get(here, ())
+            and kv in (since(self.kv, capability) or ())
             and (not self.head_sizes or model.head_dim in self.head_sizes)
-            and all(here in self.also.get(one, ()) for one in needs)
+            and all(f"{capability[0]}.{capability[1]}" in self.also.get(one, ()) for one in needs)
         )
 
 
@@ -62,10 +70,12 @@ class EngineFacts(Row):
     offloads_to_shared_memory: bool
     """Whether a KV cache that is offloaded to the host is a file in /dev/shm."""
     reasoning_parsers: tuple[str, ...]
-    unaligned: tuple[str, ...]
-    """Quantizations that refuse a shard of a dense layer that ends inside a group of weights."""
-    unaligned_experts: Mapping[str, int]
-    """Those that refuse such a shard of an expert → the smallest group that the engine makes of theirs; 0: it makes none."""
+    unaligned: Mapping[str, int]
+    """Quantizations that refuse inputs of a dense layer that end inside a group of weights → when split into so many parts or
+    more; 1: also when they are whole; 0: never."""
+    unaligned_experts: Mapping[str, Mapping[str, int]]
+    """Those that refuse such inputs of an expert, or those of so many bits (``gptq-8``) → from a compute capability on, the
+    smallest group that the engine makes of theirs; 0: it makes none."""
     of_checkpoints: tuple[str, ...]
     """Quantizations that the engine reads from a checkpoint and does not make."""
     needs_downloads: tuple[str, ...]
@@ -74,13 +84,20 @@ class EngineFacts(Row):
     """Quantizations of checkpoints beside which the KV cache is not fp8_e5m2."""
     ignores_flag: tuple[str, ...]
     """Quantizations of checkpoints that stay what they are, whatever ``--quantization`` says."""
+    experts_in_stages: tuple[str, ...]
+    """Architectures that refuse a pipeline stage without experts."""
     images: tuple[str, ...]
     """Architectures whose prompts attend to a whole image at once."""
     quantization: Mapping[str, tuple[str, ...]]
     """Types of the arithmetic that each quantization takes."""
-    fp8_kernels: Mapping[str, str]
-    """Compute capabilities → the kernel that is selected for weights in FP8 with one scale a tensor."""
+    kernels: Mapping[str, Mapping[str, str]]
+    """Quantizations with one scale a tensor → from a compute capability on, the kernel that is selected."""
     attention: Mapping[str, AttentionBackend] = field(default_factory=dict)
+
+    def expert_group(self, how: Quantization, capability: Capability) -> int | None:
+        """The smallest group of experts on a GPU, as ``unaligned_experts`` has it; None: any inputs are taken."""
+        rows = self.unaligned_experts
+        return since(rows.get(f"{how.method}-{how.bits}") or rows.get(how.method, {}), capability)
 
     def step_tokens(self, memory_gib: int, chip: str) -> int:
         """Tokens of a step on GPUs of so much memory."""

@@ -76,6 +76,8 @@ class EngineProfile(ForAccelerator, Row):
     """Metrics with another name in this release: its name → the current name, which dashboards and rules use."""
     fast_load: str = ""
     """A value of ``--load-format`` that loads weights faster and that the image has. Empty: none is known."""
+    streams_s3: bool = False
+    """Whether the image has what ``STREAMER`` needs for S3."""
     port: int = 8000
     """HTTP port of the server."""
     chosen_for: tuple[str, ...] = ()
@@ -130,6 +132,9 @@ def engine(name: str) -> EngineProfile:
     """Returns one engine profile. Raises ``KeyError`` with the nearest names if it is unknown."""
     return find("engine profile", name, engines())
 
+
+STREAMER = "runai_streamer"
+"""Value of ``--load-format`` of the Run:ai Model Streamer, which also reads S3."""
 
 _NO_GPU = (1000, 0)  # higher than the compute capability of any GPU
 

@@ -27,7 +27,7 @@ class LinearBackend:
     """A value of ``--linear-backend`` that is needed where a release selects a kernel that fails."""
 
     fails: str
-    """The kernel, one of ``EngineFacts.fp8_kernels``."""
+    """The kernel, one of ``EngineFacts.kernels``."""
     below: Capability
     """The first GPUs on which it works."""
     backend: str

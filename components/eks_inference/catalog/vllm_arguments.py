@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from eks_inference.catalog.tables import Row, arguments, rows, table
 
@@ -33,6 +33,11 @@ Takes = Literal[
 """
 
 SEVERAL = ("adapters", "texts", "ints", "floats")
+
+
+FILE = "vllm_arguments.toml"
+BY_FLAG = ("choices", "bounds", "spellings")
+"""Tables of a release with an entry for some flags. An empty one says that there is none any more."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,32 @@ class VllmRelease(Row):
 @cache
 def vllm_releases() -> Mapping[str, VllmRelease]:
     """All known releases by version (``"0.27.1"``), oldest first."""
-    return {name: _release(name, arguments(row)) for name, row in table("vllm_arguments.toml")["releases"].items()}
+    return {name: _release(name, arguments(row)) for name, row in whole_rows(table(FILE)["releases"]).items()}
+
+
+def whole_rows(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The rows of all releases, each with what it has from the one that it is ``like``."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, row in rows.items():
+        found[name] = _added(found[row["like"]], row) if "like" in row else dict(row)
+    return found
+
+
+def _added(like: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
+    kinds = left(like["flags"], row)
+    kinds |= {one: kind for kind, names in row.get("flags", {}).items() for one in names}
+    changed: dict[str, dict[str, Any]] = {
+        "flags": {kind: sorted(one for one in kinds if kinds[one] == kind) for kind in get_args(Takes) if kind in kinds.values()}
+    }
+    for part in BY_FLAG:
+        kept = {name: value for name, value in like.get(part, {}).items() if name not in row.get("gone", ())}
+        changed[part] = {name: value for name, value in {**kept, **row.get(part, {})}.items() if value}
+    return {name: value for name, value in {**like, **row, **changed}.items() if name not in ("like", "gone")}
+
+
+def left(flags: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, str]:
+    """The flags of a release that another still has, with what they take."""
+    return {one: kind for kind, names in flags.items() for one in names if one not in row.get("gone", ())}
 
 
 def _release(name: str, row: dict[str, Any]) -> VllmRelease:
@@ -97,4 +127,4 @@ def known_arguments() -> Mapping[str, frozenset[str]]:
 @cache
 def successors() -> Mapping[str, str]:
     """What replaces a removed argument in newer releases: a name, or a sentence that begins with "nothing"."""
-    return rows(table("vllm_arguments.toml")["successors"])
+    return rows(table(FILE)["successors"])

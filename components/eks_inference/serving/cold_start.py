@@ -39,6 +39,20 @@ class Phase:
 
 
 @dataclass(frozen=True)
+class Weights:
+    """Where pods have the weights of the model from."""
+
+    downloads: bool = True
+    """Whether pods download the model; otherwise a volume has it."""
+    stored: bool = False
+    """Whether it is on a file system of all pods, into which one of them downloads it; otherwise each writes it to its node."""
+    streamed: bool = False
+    """Whether the engine reads it from S3, and nothing writes it to a disk."""
+    store_mib_s: int | None = None
+    """What a node reads from that file system in MiB/s; None: unknown."""
+
+
+@dataclass(frozen=True)
 class ColdStart:
     """A cold start of all pods that a node holds. ``model`` is None where its size is unknown."""
 
@@ -47,12 +61,7 @@ class ColdStart:
     placement: Placement
     devices: int
     """Devices of one pod."""
-    downloads: bool = True
-    """Whether pods download the model; otherwise a volume has it."""
-    stored: bool = False
-    """Whether it is on a file system of all pods, into which one of them downloads it; otherwise each writes it to its node."""
-    store_mib_s: int | None = None
-    """What a node reads from that file system in MiB/s; None: unknown."""
+    weights: Weights = Weights()
     draft_bytes: int = 0
     """Weights of a draft model, which pods download beside the model."""
 
@@ -61,16 +70,20 @@ class ColdStart:
         """The phases in their order."""
         startup = self.engine.startup
         pods = max(self.placement.instance_type.devices // max(self.devices, 1), 1)
-        copies = 1 if self.stored else pods
-        weights = (self.model.name, copies, self.weight_bytes / 1e9) if self.model and self.downloads else None
-        place, speed = ("the store", self.store_mib_s) if self.stored else (_LOCAL, self.placement.disk_mib_s)
+        where, action, place, speed = self.weights, "download", _LOCAL, self.placement.disk_mib_s
+        if where.streamed:
+            action, place, speed = "stream", "S3", None
+        elif where.stored:
+            place, speed = "the store", where.store_mib_s
+        copies = 1 if where.stored else pods
+        moving = (self.model.name, copies, self.weight_bytes / 1e9) if self.model and where.downloads else None
         load_s = _waited(startup.load_s, phase_time("load", self.engine.accelerator), self.weight_bytes / 1e9)
-        if self.store_mib_s:
-            load_s = max(load_s, MARGIN * math.ceil(pods * self.weight_bytes / (self.store_mib_s * _MIB)))
+        if where.store_mib_s:
+            load_s = max(load_s, MARGIN * math.ceil(pods * self.weight_bytes / (where.store_mib_s * _MIB)))
         return (
             Phase("a node starts", startup.node_start_s),
             pull(self.engine, self.placement),
-            moved("its pods download the model", startup.download_s, weights, speed, place, phase_time("download")),
+            moved(f"its pods {action} the model", startup.download_s, moving, speed, place, phase_time("download")),
             Phase("the engine compiles", startup.compile_s),
             Phase("it loads", load_s),
         )
@@ -78,7 +91,7 @@ class ColdStart:
     @property
     def reads_at_unknown_speed(self) -> bool:
         """Whether pods load the model from a file system whose speed is unknown."""
-        return self.stored and self.store_mib_s is None
+        return self.weights.stored and self.weights.store_mib_s is None
 
     @property
     def startup(self) -> Startup:
@@ -125,5 +138,9 @@ def _waited(limit_s: int, rate: Typical | None, gigabytes: float) -> int:
 def cold_start(spec: ServerSpec, placement: Placement, devices: int) -> ColdStart:
     """Returns the cold start of a server whose pods have so many devices each."""
     draft = spec.draft_bytes if isinstance(spec, EngineFeatures) else 0
-    source = (spec.downloads, spec.stores_model, spec.store_mib_s)
-    return ColdStart(spec.profile, spec.model.known, placement, devices, *source, draft)
+    return ColdStart(spec.profile, spec.model.known, placement, devices, weights_of(spec), draft)
+
+
+def weights_of(spec: ServerSpec) -> Weights:
+    """Returns where pods of a server have the weights from."""
+    return Weights(spec.downloads, spec.stores_model, spec.streams_model, spec.store_mib_s)

@@ -74,7 +74,7 @@ def claims(spec: ReplicatedServerSpec, placement: Placement, efa_interfaces: int
 
 def model_copy_gib(spec: ReplicatedServerSpec) -> int:
     """Returns the node disk that one pod needs for a copy of a model from S3."""
-    return spec.model.size_gib if isinstance(spec.model, S3Model) else 0
+    return spec.model.copy_gib if isinstance(spec.model, S3Model) else 0
 
 
 def startup(spec: ReplicatedServerSpec, placement: Placement) -> Startup:

@@ -11,7 +11,7 @@ from eks_inference.placement import Placement
 from eks_inference.quantity import cpu_millis, memory_mib
 from eks_inference.rules import Judgement, Path, not_judged
 from eks_inference.scaling.spec import AutoscalerSpec
-from eks_inference.serving.cold_start import ColdStart
+from eks_inference.serving.cold_start import ColdStart, Weights, weights_of
 from eks_inference.serving.deployment import device_count, resources, startup_timeout_seconds
 from eks_inference.serving.features import EngineFeatures
 from eks_inference.serving.shape import ReplicatedServerSpec, ServerSpec
@@ -43,12 +43,7 @@ class ServingFacts:
     """NeuronCores or GPUs that one copy of the model is split over."""
     max_num_seqs: int
     max_model_len: int
-    downloads: bool = True
-    """Whether pods download the model, to their node or into a store."""
-    stored: bool = False
-    """Whether the model is on a file system of the server, and no pod writes it to its node."""
-    store_mib_s: int | None = None
-    """What a node reads from that file system in MiB/s; None: unknown."""
+    weights: Weights = Weights()  # noqa: RUF009 - frozen
     copies: int = 1
     """Copies of the model in one pod. Ray places as many replicas in a worker as its cores can hold."""
     copies_per_request: int = 1
@@ -111,8 +106,7 @@ class ServingFacts:
     def cold_start(self) -> ColdStart:
         """What a start from nothing takes."""
         draft = self.features.draft_bytes if self.features else 0
-        source = (self.downloads, self.stored, self.store_mib_s)
-        return ColdStart(self.engine, self.model, self.placement, self.devices, *source, draft)
+        return ColdStart(self.engine, self.model, self.placement, self.devices, self.weights, draft)
 
     @property
     def instance(self) -> InstanceType:
@@ -182,9 +176,7 @@ def server_facts(spec: ServerSpec, placement: Placement, *, path: Path, schedule
         no_formula=spec.model.no_formula,
         placement=placement,
         scheduler=scheduler,
-        downloads=spec.downloads,
-        stored=spec.stores_model,
-        store_mib_s=spec.store_mib_s,
+        weights=weights_of(spec),
         image=image if isinstance(image, str) else "",
         features=spec if isinstance(spec, EngineFeatures) else None,
         extra_args=spec.extra_args,

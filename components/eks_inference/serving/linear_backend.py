@@ -6,7 +6,7 @@ Source: vLLM 0.30.0, ``_get_linear_backend`` in ``model_executor/kernels/linear`
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eks_inference.catalog.engine_facts import engine_facts
+from eks_inference.catalog.engine_facts import engine_facts, since
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.kernels import LinearBackend, kernel
 from eks_inference.catalog.models import Model, find_model
@@ -36,7 +36,7 @@ def needed(vllm: str, shape: InstanceType, quantization: Quantization | None) ->
     known, facts, has = kernel(quantization, vllm) if quantization else None, engine_facts(vllm), shape.compute_capability
     if not (known and known.linear and facts and has and has < known.linear.below):
         return None
-    return known.linear if facts.fp8_kernels[f"{has[0]}.{has[1]}"] == known.linear.fails else None
+    return known.linear if since(facts.kernels["fp8"], has) == known.linear.fails else None
 
 
 def chosen(arguments: Sequence[str]) -> str:

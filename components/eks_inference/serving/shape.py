@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
 
-from eks_inference.catalog.engines import EngineProfile, engine, engines
+from eks_inference.catalog.engines import STREAMER, EngineProfile, engine, engines
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import chat_template
 from eks_inference.catalog.recipes import recipe_settings
@@ -31,6 +31,7 @@ from eks_inference.serving.spec import (
     ModelSource,
     NoCompileCache,
     S3CompileCache,
+    S3Model,
     VolumeCompileCache,
     VolumeModel,
 )
@@ -156,6 +157,21 @@ class ServerSpec(Spec):
         """Whether pods download the model, to their node or into a store of the server."""
         return not isinstance(self.model, VolumeModel)
 
+    @property
+    def streams_model(self) -> bool:
+        """Whether the engine reads the model from S3 itself."""
+        return isinstance(self.model, S3Model) and self.model.streamed
+
+    @model_validator(mode="after")
+    def _engine_can_stream(self) -> Self:
+        if self.streams_model and not self.profile.streams_s3:
+            able = ", ".join(sorted(one.name for one in engines().values() if one.streams_s3))
+            raise ValueError(
+                f"model.streamed: no document says that the image of engine {self.engine} has the Run:ai Model Streamer; leave "
+                f"it out, or choose an engine that has it on GPUs: {able}"
+            )
+        return self
+
     @model_validator(mode="after")
     def _reaches_its_model(self) -> Self:
         if self.egress == () and self.downloads and not self.stores_model:
@@ -273,7 +289,12 @@ class CompilingServerSpec(ServerSpec, OpenAiFeatures):
 
     @property
     def _feature_settings(self) -> dict[str, Any]:
-        return self.feature_settings(self.engine, max_model_len=self.max_model_len, max_num_seqs=self.max_num_seqs)
+        found = self.feature_settings(self.engine, max_model_len=self.max_model_len, max_num_seqs=self.max_num_seqs)
+        if self.streams_model:
+            found["load-format"] = STREAMER
+            if self.tensor_parallel > 1:  # otherwise the process of each GPU reads the whole model
+                found["model-loader-extra-config"] = {"distributed": True}
+        return found
 
     @model_validator(mode="after")
     def _features_are_set_once(self) -> Self:

@@ -1,10 +1,11 @@
 """Parts of the specs of all model servers: engine, source of the model, and place of compiled artifacts."""
 
+import operator
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from eks_inference.catalog.config_json import LONGEST, NoFormulaError, model_of_config, parse, shape_keys
@@ -151,7 +152,7 @@ class HubModel(ModelBase):
 
 
 class S3Model(ModelBase):
-    """A model folder (configuration, tokenizer, safetensors) in S3. Every start copies it to the node's disk.
+    """A model folder (configuration, tokenizer, safetensors) in S3. Every start copies it to the node's disk, or streams it.
 
     EKS Pod Identity allows the server's pods to read exactly what is below ``uri``. The bucket may be in another region. A bucket
     of another account must grant access itself. The folder must not change under the same name: put a version into its name.
@@ -165,6 +166,12 @@ class S3Model(ModelBase):
     )
     id: Annotated[str, _SERVED_NAME]
     size_gib: int = Field(default=100, ge=1, description="Node disk reserved for the copy; a pod that uses more is evicted.")
+    streamed: bool = Field(
+        default=False,
+        exclude_if=operator.not_,
+        description="Whether the engine reads the weights from S3 into the GPUs itself, and keeps no copy on the node's disk. "
+        "For engines whose image has the Run:ai Model Streamer, and buckets in the region of the stack.",
+    )
 
     @property
     def bucket(self) -> str:
@@ -173,6 +180,21 @@ class S3Model(ModelBase):
     @property
     def prefix(self) -> str:
         return self.uri.removeprefix("s3://").partition("/")[2]
+
+    @property
+    def without_effect(self) -> frozenset[str]:
+        return frozenset({"size_gib"} if self.streamed else ())
+
+    @property
+    def copy_gib(self) -> int:
+        """Node disk for the copy; 0: there is none."""
+        return 0 if self.streamed else self.size_gib
+
+    @model_validator(mode="after")
+    def _only_copies_have_a_size(self) -> Self:
+        if self.streamed and "size_gib" in self.model_fields_set:
+            raise ValueError("size_gib: no copy of a streamed model is on the disk; leave out size_gib or streamed")
+        return self
 
 
 class VolumeModel(ModelBase):

@@ -12,7 +12,7 @@ from itertools import accumulate
 from eks_inference.catalog import weights
 from eks_inference.catalog.architectures import architectures
 from eks_inference.catalog.engine_facts import EngineFacts
-from eks_inference.catalog.kernels import Pads
+from eks_inference.catalog.kernels import Capability, Pads
 from eks_inference.catalog.models import Model
 from eks_inference.catalog.quantization import Quantization
 from eks_inference.serving.flags import flag, number, switched
@@ -187,22 +187,28 @@ def _grown(model: Model, split: Parallel, widths: Widths, part: weights.Part) ->
     return widths.pads.grown(model.hidden, _expert_width(model, split)) if widths.pads and part.linear else 1
 
 
-def inputs_in_groups(model: Model, split: Parallel, facts: EngineFacts | None) -> Iterator[tuple[str, int, int, int]]:
-    """Yields the layers that are split by their inputs, and refused if a part ends inside a group of weights that share a scale.
+def inputs_in_groups(
+    model: Model, split: Parallel, facts: EngineFacts, capability: Capability
+) -> Iterator[tuple[str, int, int, int]]:
+    """Yields the layers that are refused if a part of their inputs ends inside a group of weights that share a scale.
 
     What, its width, its parts, and the weights of a group.
     """
     found, unit = model.quantization, model.quantization.unit if model.quantization else 0
-    if facts is None or found is None or not unit:
+    if found is None or not unit:
         return
-    layers, experts = [], facts.unaligned_experts.get(found.method)
-    if found.method in facts.unaligned:
-        layers = [
-            ("inputs of the attention's output", model.heads * (model.value_dim or model.head_dim), split.tensor, unit),
-            ("inputs of the MLP's output", model.mlp if model.expert_layers < model.layers else 0, split.tensor, unit),
-            ("inputs of the shared experts' output", model.shared_mlp, split.tensor, unit),
-        ]
-    if model.experts and experts is not None:
+    refused_from = facts.unaligned.get(found.method)
+    for what, width, parts in (
+        ("inputs of the layers", model.hidden, 1),
+        ("compressed queries", model.q_rank, 1),
+        ("compressed keys", model.kv_rank, 1),
+        ("inputs of the attention's output", model.heads * (model.value_dim or model.head_dim), split.tensor),
+        ("inputs of the MLP's output", model.mlp if model.expert_layers < model.layers else 0, split.tensor),
+        ("inputs of the shared experts' output", model.shared_mlp, split.tensor),
+    ):
+        if width and refused_from and parts >= refused_from:
+            yield what, width, parts, unit
+    smallest = facts.expert_group(found, capability)
+    if model.experts and smallest is not None:
         parts = 1 if split.expert else split.sharing_experts
-        layers.append(("inputs of an expert's output", model.expert_mlp or model.mlp, parts, min(experts or unit, unit)))
-    yield from (one for one in layers if one[1] and one[2] > 1)
+        yield "inputs of an expert's output", model.expert_mlp or model.mlp, parts, min(smallest or unit, unit)

@@ -75,12 +75,12 @@ def content_key(spec: CompilingServerSpec, family: str, environment: Mapping[str
 
 
 def model_folder(spec: ServerSpec, downloads: str = "/tmp/models") -> str | None:
-    """Returns the folder where a pod finds the model, or None where the engine downloads it.
+    """Returns the folder where a pod finds the model, also in S3; None where the engine downloads it.
 
     ``downloads`` is where pods keep what they download before the engine starts.
     """
     if not isinstance(spec.model, HubModel):
-        return _MODEL_FOLDER
+        return spec.model.uri if isinstance(spec.model, S3Model) and spec.model.streamed else _MODEL_FOLDER
     return f"{downloads}/{spec.model.id}/{revision(spec.model).replace('/', '--')}" if spec.downloads_first else None
 
 
@@ -121,7 +121,7 @@ def pod_storage(
     if isinstance(model, VolumeModel):
         pod.volumes.append({"name": "model", "persistentVolumeClaim": {"claimName": model.claim, "readOnly": True}})
         pod.mounts.append(model_mount | ({"subPath": model.path} if model.path else {}))
-    if isinstance(model, S3Model):
+    if isinstance(model, S3Model) and not model.streamed:
         pod.volumes.append({"name": "model", "emptyDir": {"sizeLimit": f"{model.size_gib}Gi"}})
         pod.mounts.append(model_mount)
         # The disk is requested here so that the scheduler and Karpenter count it. CPU and memory are below the server's.

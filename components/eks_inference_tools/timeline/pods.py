@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from eks_inference.catalog.accelerators import Accelerator, ForAccelerator
+from eks_inference.catalog.engines import STREAMER
 from eks_inference.catalog.models import Model
 from eks_inference.catalog.times import Typical, phase_time
 
@@ -104,6 +105,10 @@ def _of_server(start: PodStart) -> Iterator[Phase]:
     whole = phase_time("download and start", start.accelerator, start.billions, start.instance_type)
     if whole and start.from_hub and not start.weights_stored and not start.compiled:
         yield Phase("start", f"the server downloads, compiles and loads {model}", whole)
+        return
+    if start.load_format == STREAMER and not start.from_hub and not start.weights_stored:
+        whole = phase_time("start, streamed", start.accelerator, start.billions)
+        yield Phase("start", f"the server streams {model} from S3, compiles and starts", whole)
         return
     if not start.weights_stored:
         yield _download(start)

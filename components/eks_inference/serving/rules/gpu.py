@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from eks_inference.catalog.engine_facts import engine_facts
 from eks_inference.catalog.tables import version_numbers
 from eks_inference.rules import Judgement, rule
 from eks_inference.serving.facts import ServingFacts
@@ -54,6 +55,17 @@ def gpus_suffice(server: ServingFacts) -> Iterator[Judgement]:
             message=f"the parts of the model take {_gpus(split.devices)}, and a pod has {server.devices}: vLLM does not start",
             given=f"--{given[0]}={server.extra_args[given[0]]}",
             allowed=f"{_gpus(server.devices)} together",
+        )
+    facts, model = engine_facts(server.engine.vllm), server.model
+    if facts and model and split.stages > 1 and model.architecture in facts.experts_in_stages:
+        dense, first = model.layers - model.expert_layers, split.layers(model.layers)[0]
+        yield Judgement(
+            holds=first.stop > dense,
+            path=server.under("extra_args", FLAGS[0]),
+            working=(f"layers of the first of {split.stages} stages: {first.stop}; layers without experts: {dense}",),
+            message=f"the first stage has no layer with experts, without which vLLM {facts.name} does not start {model.name}",
+            given=str(split.stages),
+            allowed=f"stages of more than {dense} layers",
         )
 
 

@@ -158,27 +158,27 @@ def _selected(server: ServingFacts, method: str, needed: LinearBackend, path: Pa
 
 @gpu_rule(
     "GPU011",
-    "Each GPU gets whole groups of the weights that share a scale.",
-    fix="split the model over fewer GPUs, or choose a checkpoint that is not quantized, or otherwise",
+    "Each GPU gets whole groups of the weights that share a scale, or the engine makes smaller ones for it.",
+    fix="split the model over fewer GPUs, take a newer GPU, or choose a checkpoint that is not quantized, or otherwise",
     source="vLLM, create_weights of each method (vllm-project/vllm#52997, #5675), as catalog/engine_facts keeps them",
 )
 def shards_are_whole_groups(server: ServingFacts) -> Iterator[Judgement]:
-    facts, model = engine_facts(server.engine.vllm), server.model
-    if facts is None or model is None or model.quantization is None:
+    facts, model, has = engine_facts(server.engine.vllm), server.model, server.instance.compute_capability
+    if facts is None or model is None or model.quantization is None or has is None:
         return
-    found = list(inputs_in_groups(model, parallel(server.arguments, server.tensor_parallel), facts))
+    found = list(inputs_in_groups(model, parallel(server.arguments, server.tensor_parallel), facts, has))
     if model.quantization.partly and any(whole % (parts * unit) for _, whole, parts, unit in found):
         why = "the checkpoint leaves some layers as they are"
         path = server.at("tensor_parallel")
         yield not_judged("shards", model.name, path, why=why, fix="look at the log of vLLM when it starts")
         return
     for what, whole, parts, unit in found:
-        width = whole / parts
+        width, over = whole / parts, f" over {parts} GPUs" if parts > 1 else ""
         yield Judgement(
             holds=width % unit == 0,
             path=server.at("tensor_parallel"),
-            working=(f"{what} of {model.name}: {whole} / {parts} GPUs = {width:g}; mod {unit} = {width % unit:g}",),
-            message=f"{what} of {model.name} over {parts} GPUs are {width:g} wide, no multiple of the {unit} weights that share "
+            working=(f"{what} of {model.name}: {whole} / {parts} = {width:g}; mod {unit} = {width % unit:g}",),
+            message=f"{what} of {model.name}{over} are {width:g} wide, no multiple of the {unit} weights that share "
             "a scale: vLLM does not start",
             given=str(parts),
         )

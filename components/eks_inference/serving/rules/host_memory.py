@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eks_inference.catalog.engine_facts import engine_facts
+from eks_inference.catalog.engines import STREAMER
 from eks_inference.rules import Judgement
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag, number, object_flag, switched
@@ -67,7 +68,7 @@ def terms(server: ServingFacts) -> Iterator[Term]:
         yield Term("weights offloaded", round(min(weights, most), 2), gpus, flag="cpu-offload-gb")
     if vllm_release(server.engine) < _SWAPS_BEFORE:
         yield Term("swap space", number(flag(arguments, "swap-space"), _SWAP_GIB), gpus, flag="swap-space")
-    if flag(arguments, "load-format") == "runai_streamer":
+    if flag(arguments, "load-format") == STREAMER:
         limit = object_flag(arguments, "model-loader-extra-config").get("memory_limit")
         limit = str(limit) if limit is not None else server.environment.get("RUNAI_STREAMER_MEMORY_LIMIT")
         size = number(limit, _STREAMER_GIB * GIB) / GIB
