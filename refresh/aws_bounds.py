@@ -19,8 +19,7 @@ from botocore.loaders import Loader
 
 from refresh import ROOT
 from stackgraph.graph.document import Graph
-from stackgraph.graph.tokens import UNKNOWN, is_token
-from stackgraph.graph.values import text
+from stackgraph.graph.values import UNKNOWN, is_token, text
 
 FILE = ROOT / "components" / "eks_inference_tools" / "check" / "aws_bounds.json"
 

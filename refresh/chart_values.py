@@ -15,7 +15,7 @@ import yaml
 
 from eks_inference.catalog import tables
 from eks_inference.catalog.versions import chart
-from eks_inference.merge import merged
+from eks_inference.kubernetes.merge import merged
 from refresh import ROOT
 
 FILE = ROOT / "components" / "eks_inference" / "catalog" / "chart_values.json"

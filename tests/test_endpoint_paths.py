@@ -15,8 +15,7 @@ from asking import Connection, Exchange, Site, in_loop
 from eks_inference.endpoints.plan import doors
 from eks_inference.endpoints.proxy import HEALTH_PATH, Upstream
 from eks_inference.endpoints.spec import ModelEndpointSpec
-from eks_inference.gateway.plan import ingress
-from eks_inference.gateway.routes import Route
+from eks_inference.gateway.plan import Route, ingress
 from eks_inference.serving.paths import ASKING_PATHS
 from envoy import COMMAND, Envoy
 from refresh.vllm_paths import FILE

@@ -24,39 +24,37 @@ PACKAGES: Mapping[str, frozenset[str]] = {
 
 # The domains of eks_inference, from the ground up. Each may import those before it. docs/architecture.md has the same list.
 DOMAINS = (
-    *("faults", "catalog", "quantity", "nodes", "late", "validation", "spec", "merge", "rules"),
-    *("program_config", "project_files", "settings", "wiring", "placement", "claims", "component"),
-    *(
-        "outputs",
-        "aws",
-        "kubernetes",
-        "network",
-        "cluster",
-        "pools",
-        "storage",
-        "images",
-        "accelerators",
-        "observability",
-        "scaling",
-        "serving",
-    ),
-    *(
-        "loadtest",
-        "clients",
-        "endpoints",
-        "gateway",
-        "stack",
-        "server_assembly",
-        "front_assembly",
-        "platform",
-        "plugin",
-        "__main__",
-    ),
+    "faults",
+    "catalog",
+    "specs",
+    "rules",
+    "place",
+    "component",
+    "aws",
+    "kubernetes",
+    "network",
+    "cluster",
+    "pools",
+    "storage",
+    "images",
+    "accelerators",
+    "observability",
+    "scaling",
+    "serving",
+    "loadtest",
+    "clients",
+    "endpoints",
+    "gateway",
+    "stack",
+    "assembly",
+    "platform",
+    "plugin",
+    "__main__",
 )
 
 # Modules that decide and compute: they never import pulumi. Others of the library may.
 PURE = re.compile(
-    r"eks_inference\.(catalog\b.*|faults|merge|rules|settings|spec|validation|stack\.(?!outputs).*"
+    r"eks_inference\.(catalog\b.*|faults|rules|specs\.(base|settings|validation)|stack\.(?!outputs).*"
     r"|.*\.(\w+_)?(spec|plan|rules|facts|interfaces|memory|feasibility|judgements|quantity|flags))"
     r"|eks_inference\..*\.rules\..*"
 )
@@ -205,12 +203,12 @@ FORMS = {
     "by name and attribute": "handler = '{name}:anything'",
 }
 PLANTED = [
-    (against_the_packages, "stackgraph.diff.graphs", "eks_inference.placement"),
+    (against_the_packages, "stackgraph.diff.graphs", "eks_inference.place.placement"),
     (against_the_packages, "stackgraph.diff.graphs", "eks_inference_tools.cli"),
     (against_the_packages, "eks_inference.faults", "stackgraph.problems"),
     (against_the_packages, "eks_inference.platform", "eks_inference_tools.cli"),
     (against_the_domains, "eks_inference.network.rules", "eks_inference.pools.spec"),
-    (against_the_domains, "eks_inference.catalog.models", "eks_inference.placement"),
+    (against_the_domains, "eks_inference.catalog.models", "eks_inference.place.placement"),
     (against_the_domains, "eks_inference.serving.pods", "eks_inference.clients.chat"),
     (between_kinds, "eks_inference.serving.vllm.plan", "eks_inference.serving.triton.plan"),
     (between_kinds, "eks_inference.serving.pods", "eks_inference.serving.ray_serve.spec"),

@@ -317,7 +317,7 @@ def test_rows_of_a_recipe_extend_the_catalog(
 
 
 def test_the_rule_of_a_recipe_judges() -> None:
-    from eks_inference.network.facts import NetworkFacts
+    from eks_inference.network.rules import NetworkFacts
     from eks_inference.rules import Rule
     from eks_inference_tools.check.registry import all_rules
 

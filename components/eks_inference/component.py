@@ -30,10 +30,26 @@ from pulumi.runtime import get_root_resource
 from pydantic import TypeAdapter, ValidationError
 
 from eks_inference.faults import Fault, SpecError, did_you_mean
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
+from eks_inference.place.wiring import Home, home_of, joined, strangers
 from eks_inference.rules import Rule, refuse
-from eks_inference.spec import Spec, one_of
-from eks_inference.wiring import Home, home_of, joined, strangers
+from eks_inference.specs.base import Spec, one_of
+
+
+def rendered(render: Callable[[Any], str], document: Any) -> pulumi.Input[str]:
+    """Returns the text of a document: as an Output where it holds one, else plain. ``render`` sees no Outputs."""
+    return pulumi.Output.from_input(document).apply(render) if _holds_output(document) else render(document)
+
+
+def carried(text: str, by: Sequence[pulumi.Resource]) -> pulumi.Output[str]:
+    """Returns a text that a preview knows as an Output: what uses it comes after these resources and goes before them."""
+    return pulumi.Output.all(*(resource.urn for resource in by)).apply(lambda _: text)
+
+
+def _holds_output(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_holds_output, value.values()))
+    return any(map(_holds_output, value)) if isinstance(value, list | tuple) else isinstance(value, pulumi.Output)
 
 
 class Component(pulumi.ComponentResource):

@@ -13,38 +13,35 @@ from eks_inference.accelerators.claims.plan import DeviceKind
 from eks_inference.accelerators.efa.component import EfaPlugin
 from eks_inference.accelerators.neuron.component import NeuronPlugin, NeuronScheduler
 from eks_inference.accelerators.nvidia.component import NvidiaDevicePlugin
+from eks_inference.assembly import OnCorePool, build_endpoints, build_gateway, deploy_server
 from eks_inference.aws import naming
-from eks_inference.clients.component import OpenWebUI, SmokeTest
-from eks_inference.clients.triton_client import TritonClient
+from eks_inference.clients.component import OpenWebUI, SmokeTest, TritonClient
 from eks_inference.cluster.component import ClusterAddons, EksCluster
 from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError, faults_under, format_path
-from eks_inference.front_assembly import OnCorePool, build_endpoints, build_gateway
 from eks_inference.gateway.spec import WEB_UI
 from eks_inference.kubernetes.secrets import CONFIG_SECRETS
 from eks_inference.loadtest.component import MAX_NAME_LENGTH as LOAD_TEST_NAME
 from eks_inference.loadtest.component import LoadTest
 from eks_inference.network.component import Vpc
-from eks_inference.observability.component import CloudWatchObservability
+from eks_inference.observability.cloudwatch import CloudWatchObservability, FluentBit
 from eks_inference.observability.device_exporters import DcgmExporter, NeuronMonitor
-from eks_inference.observability.fluent_bit import FluentBit
 from eks_inference.observability.prometheus import PrometheusStack
 from eks_inference.pools.karpenter import Karpenter
 from eks_inference.pools.karpenter_pool import KarpenterPool
 from eks_inference.pools.managed import ManagedPool
 from eks_inference.pools.node_monitoring import NodeMonitoringAgent
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
-from eks_inference.program_config import project_folder
-from eks_inference.scaling.handle import Backend
+from eks_inference.scaling.component import Backend
 from eks_inference.scaling.keda import Keda
 from eks_inference.scaling.prometheus_adapter import PrometheusAdapter
-from eks_inference.server_assembly import deploy_server
 from eks_inference.serving.handle import Dependencies, Server
 from eks_inference.serving.kuberay.component import KubeRayOperator
 from eks_inference.serving.leader_worker_sets.component import LeaderWorkerSetController
 from eks_inference.serving.triton.component import TritonServer
-from eks_inference.settings import StackSettings
-from eks_inference.spec import Given
+from eks_inference.specs.base import Given
+from eks_inference.specs.program_config import project_folder
+from eks_inference.specs.settings import StackSettings
 from eks_inference.stack.check import check_spec
 from eks_inference.stack.outputs import stack_outputs
 from eks_inference.stack.reading import parse_stack

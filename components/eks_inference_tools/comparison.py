@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
-from eks_inference_tools.cost import compared as cost
+from eks_inference_tools.cost import words as cost
 from eks_inference_tools.cost.price_book import OwnPrices
 from eks_inference_tools.domain import Figures
-from eks_inference_tools.reading.dangers import dangers
-from eks_inference_tools.reading.open_keys import resolved_otherwise
-from eks_inference_tools.reading.overview import overview_of
+from eks_inference_tools.reading.dangers import dangers, resolved_otherwise
+from eks_inference_tools.reading.sections import overview_of
 from eks_inference_tools.reading.titles import COST, TIME, TITLES, UPDATE
 from eks_inference_tools.reading.words import WORDS, cluster_version, node_traits, nodes
 from eks_inference_tools.reading.workloads import requested

@@ -48,7 +48,7 @@ def _completer(metavar: str) -> Any:
 
 def _extended(given: Given) -> None:
     """Takes the rows of files that stand on the line before the cursor."""
-    from eks_inference_tools.commands.named import extended
+    from eks_inference_tools.commands.wishes import extended
 
     if files := getattr(given, "catalog", None):
         extended(files)

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from eks_inference_tools.cost.estimate import Estimate, estimated
-from eks_inference_tools.cost.per_token import Rate
+from eks_inference_tools.cost.estimate import Estimate, Rate, estimated
 from eks_inference_tools.cost.price_book import OwnPrices
 from eks_inference_tools.cost.sections import cost_section
 from eks_inference_tools.notes import notes
@@ -40,7 +39,7 @@ def eks(prices: OwnPrices | None = None, measured: Sequence[Rate] = ()) -> Domai
 
     def chart(graph: Graph) -> Chart | None:
         # Only a page needs it.
-        from eks_inference_tools.timeline.chart import chart
+        from eks_inference_tools.timeline.section import chart
 
         return chart(figures.time(graph))
 

@@ -4,19 +4,20 @@ import faulthandler
 import gc
 import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import eks_inference
 from eks_inference.faults import Fault, SpecError, format_path
 from eks_inference_tools.interrupts import ending_at_once
 from eks_inference_tools.presentation.output import stdout_kept
 from eks_inference_tools.presentation.progress import Progress
-from eks_inference_tools.program_faults import problems_of_program
-from stackgraph.plain_text import printable
-from stackgraph.problems import Problem, ProblemsFound, ProgramError
+from stackgraph.problems import Problem, ProblemsFound, ProgramError, printable
 from stackgraph.recorder.answers import NO_ANSWERS, Answers, Given, read_answers
 from stackgraph.recorder.bounded_yaml import compose
 from stackgraph.recorder.garbage_collection import garbage_collection_off
@@ -26,6 +27,55 @@ from stackgraph.recorder.yaml_file import shown_path
 if TYPE_CHECKING:
     from eks_inference.stack.spec import StackSpec
     from stackgraph.graph.document import Graph
+
+_LIBRARY = str(Path(eks_inference.__file__).parent)
+_INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("stdlib")})
+
+
+def problems_of_program(error: SpecError, root: Path) -> list[Problem]:
+    """The faults of a program, each at the line that called the library and with what it made: ``Vpc 'net': zone_ids``."""
+    file, line, made = "", 0, ""
+    for frame, number in _frames(error):
+        path = frame.f_code.co_filename
+        if path.startswith(_LIBRARY):
+            made = made or _made(frame)
+        elif not path.startswith((*_INSTALLED, "<")):
+            file, line, made = shown_path(Path(path), root), number, ""
+    return [
+        Problem(
+            fault.message,
+            file=file,
+            line=line,
+            key=": ".join(filter(None, (made, format_path(fault.path) or fault.config_key))),
+            given=fault.given,
+            allowed=fault.allowed,
+            hint=fault.hint,
+            rule=fault.rule,
+            working=fault.working,
+        )
+        for fault in error.faults
+    ]
+
+
+def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
+    """The frames of an error, the outermost first. An error that was raised anew continues with the one it stands for."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and (cause is error or isinstance(cause, SpecError)) and id(cause) not in seen:
+        seen.add(id(cause))
+        yield from traceback.walk_tb(cause.__traceback__)
+        cause = cause.__cause__
+
+
+def _made(frame: FrameType) -> str:
+    """What a call of the library makes: ``ManagedPool 'gpu'`` or ``ManagedPoolSpec``. Empty for a plain function."""
+    known = frame.f_locals
+    cls = known.get("cls", type(known["self"]) if "self" in known else None)
+    if not isinstance(cls, type):
+        return ""
+    name = known.get("name", next(iter(known.get("given", ())), known.get("named", {}).get("name")))
+    return f"{cls.__name__} '{name}'" if isinstance(name, str) else cls.__name__
+
 
 STACK_KEY = "eks-inference:stack"
 """The configuration key of the stack object, a ``StackSpec``."""
@@ -69,7 +119,7 @@ class StackProgram:
         """Returns the rules that the stack silences, with the reasons. Raises ``ProblemsFound`` for another shape."""
         if spec or SILENCED_KEY not in self.config.values:
             return spec.silenced if spec else {}
-        from eks_inference.settings import SharedSettings
+        from eks_inference.specs.settings import SharedSettings
 
         given = self.config.values[SILENCED_KEY]
         try:

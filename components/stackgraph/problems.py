@@ -3,7 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stackgraph.plain_text import printable
+
+def printable(text: str, keep: str = "") -> str:
+    """The text with a space for each letter that is not printable, such as controls and marks of direction, except ``keep``."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() or letter in keep else " " for letter in text)
 
 
 @dataclass(frozen=True)

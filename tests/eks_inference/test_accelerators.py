@@ -6,11 +6,10 @@ from hypothesis import strategies as st
 
 from catalog_rows import VERSIONS
 from eks_inference.accelerators.neuron import plan
-from eks_inference.accelerators.neuron.component import NeuronPlugin, NeuronScheduler
-from eks_inference.accelerators.neuron.handle import DeviceScheduler, ExistingNeuronScheduler
-from eks_inference.accelerators.neuron.spec import NeuronSpec
+from eks_inference.accelerators.neuron.component import DeviceScheduler, ExistingNeuronScheduler, NeuronPlugin, NeuronScheduler
+from eks_inference.accelerators.neuron.plan import NeuronSpec
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
-from eks_inference.placement import Taint
+from eks_inference.place.placement import Taint
 from golden import assert_golden
 from handles import existing_cluster, placement
 from stackgraph.graph.document import Graph, Resource

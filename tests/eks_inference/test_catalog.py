@@ -10,14 +10,20 @@ from typing import Any
 import pytest
 
 from catalog_rows import VERSIONS, catalog_copy, left_out, unknown
-from eks_inference.catalog import connectors, engines, generations, models, tables, versions, zones
-from eks_inference.catalog.amis import AmiType, ami_type, ami_type_for, ami_types
+from eks_inference.catalog import engines, models, nixl, tables, versions, zones
 from eks_inference.catalog.architectures import architectures
-from eks_inference.catalog.connectors import Connector
-from eks_inference.catalog.engines import EngineProfile, engine
-from eks_inference.catalog.generations import Generation
-from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
+from eks_inference.catalog.engines import EngineProfile, Generation, engine
+from eks_inference.catalog.instances import (
+    AmiType,
+    InstanceType,
+    ami_type,
+    ami_type_for,
+    ami_types,
+    instance_type,
+    instance_types,
+)
 from eks_inference.catalog.models import Model, find_model, model
+from eks_inference.catalog.nixl import Connector
 from eks_inference.catalog.tables import PROVENANCE, nearest, rows, table, version_numbers
 from refresh import general_instances
 from refresh.general_instances import moto_resource
@@ -26,8 +32,8 @@ FILES = sorted(path.name for path in tables.FOLDER.glob("*.toml"))
 ALL_TYPES = sorted(instance_types().values(), key=lambda one: one.name)
 ALL_PROFILES = sorted(engines.engines().values(), key=lambda one: one.name)
 ALL_MODELS = sorted(models.models().values(), key=lambda one: one.name)
-ALL_GENERATIONS = sorted(generations.generations().values(), key=lambda one: one.name)
-ALL_CONNECTORS = sorted(connectors.connectors().values(), key=lambda one: one.name)
+ALL_GENERATIONS = sorted(engines.generations().values(), key=lambda one: one.name)
+ALL_CONNECTORS = sorted(nixl.connectors().values(), key=lambda one: one.name)
 ALL_AMIS = sorted(ami_types().values(), key=lambda one: one.name)
 ALL_ROWS = [*ALL_TYPES, *ALL_PROFILES, *ALL_GENERATIONS, *ALL_CONNECTORS, *ALL_MODELS, *ALL_AMIS]
 MINORS = VERSIONS

@@ -6,9 +6,9 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from eks_inference.catalog import chart_values, tables, versions
+from eks_inference.catalog import charts, tables, versions
 from eks_inference.faults import SpecError
-from eks_inference.merge import beside
+from eks_inference.kubernetes.merge import beside
 from eks_inference.rules import Judgement
 from eks_inference.stack.spec import StackSpec
 from eks_inference.stack.values_rules import CHARTS, OTHERS, others_words
@@ -117,12 +117,12 @@ def test_every_chart_with_values_has_its_keys_at_the_pinned_version() -> None:
     relied = tables.table("chart_values.toml")["relied"]
     assert set(relied) == {*CHARTS.values()}
     for chart in relied:
-        assert chart_values.version(chart) == versions.chart(chart).version
-        assert not list(chart_values.misspelt(chart, relied[chart]))
-        for path in chart_values.judged(chart):
+        assert charts.version(chart) == versions.chart(chart).version
+        assert not list(charts.misspelt(chart, relied[chart]))
+        for path in charts.judged(chart):
             *above, last = path.split(".")
             inner: Any = last
-            assert not list(chart_values.misspelt(chart, _nested([*above, inner])))
+            assert not list(charts.misspelt(chart, _nested([*above, inner])))
 
 
 def _nested(path: list[str]) -> dict[str, Any]:

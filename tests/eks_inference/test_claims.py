@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from conftest import ROOT, recorded
 from eks_inference.catalog.claims import drivers, most_devices_per_claim, published
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
-from eks_inference.claims import PCIE_ROOT, DeviceClaims, asked_by, device_claims, groups_of
 from eks_inference.faults import SpecError
-from eks_inference.placement import CLAIMS, DEVICES_LABEL, POOL_LABEL, Placement
+from eks_inference.place.claims import PCIE_ROOT, DeviceClaims, asked_by, device_claims, groups_of
+from eks_inference.place.placement import CLAIMS, DEVICES_LABEL, POOL_LABEL, Placement
 from eks_inference_tools.check.registry import check_graph
 from eks_inference_tools.placing.placed import Placing
-from eks_inference_tools.reading.device_claims import OF_KIND
+from eks_inference_tools.reading.devices import OF_KIND
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.simulate.world.resource_slices import slices
 from graphs import of_kind

@@ -24,7 +24,7 @@ from eks_inference.clients.component import OpenWebUI, SmokeTest
 from eks_inference.clients.spec import ClientsSpec, OpenWebUISpec, SmokeTestSpec
 from eks_inference.faults import SpecError
 from eks_inference.kubernetes.secrets import SecretRef
-from eks_inference.placement import Placement, Taint
+from eks_inference.place.placement import Placement, Taint
 from golden import assert_golden
 from handles import existing_cluster, placement
 from openai_server import Fault, OpenAIServer

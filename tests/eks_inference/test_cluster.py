@@ -23,11 +23,11 @@ from eks_inference.cluster.existing import ExistingCluster
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec, NodeAddon, NodelessAddon, Version
 from eks_inference.faults import SpecError
+from eks_inference.kubernetes.merge import merged
 from eks_inference.kubernetes.secrets import SecretRef, secret_env
-from eks_inference.merge import merged
 from eks_inference.network.handle import ExistingVpc, Subnet
-from eks_inference.placement import Placement, Taint
-from eks_inference.settings import StackSettings
+from eks_inference.place.placement import Placement, Taint
+from eks_inference.specs.settings import StackSettings
 from golden import assert_golden
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.recorder.recording import record

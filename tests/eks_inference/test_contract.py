@@ -14,10 +14,9 @@ import pytest
 import eks_inference
 from conftest import PROJECT, ROOT, recorded
 from eks_inference import InferencePlatform, SpecError, StackSettings
-from eks_inference.component import Component
-from eks_inference.outputs import carried
+from eks_inference.component import Component, carried
 from eks_inference.serving.storage import private_bucket
-from eks_inference.spec import Given, Spec
+from eks_inference.specs.base import Given, Spec
 from eks_inference_tools.check.registry import check_graph
 from graphs import stands_on
 from handles import existing_cluster, existing_vpc

@@ -27,14 +27,13 @@ from hypothesis import strategies as st
 from eks_inference.accelerators.efa.component import ExistingEfaPlugin
 from eks_inference.clients.chat import Chat, Question
 from eks_inference.faults import SpecError
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.rules import Judgement, Rule, judged, left_open
 from eks_inference.serving.disaggregated import artifact, front, jobs, parts, rules, servers, workloads
 from eks_inference.serving.disaggregated.component import DisaggregatedPair
 from eks_inference.serving.disaggregated.facts import hardware, serving_facts
 from eks_inference.serving.disaggregated.spec import CompileOptions, DisaggregatedPairSpec
-from eks_inference.serving.leader_worker_sets.component import LeaderWorkerSetController
-from eks_inference.serving.leader_worker_sets.handle import ExistingLeaderWorkerSets
+from eks_inference.serving.leader_worker_sets.component import ExistingLeaderWorkerSets, LeaderWorkerSetController
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.storage.handle import ExistingStore
 from golden import assert_golden

@@ -8,7 +8,7 @@ from eks_inference.accelerators.efa.component import EfaDevices, EfaPlugin, Exis
 from eks_inference.accelerators.efa.plan import EFA_PLUGIN_NAME, EFA_RESOURCE, daemon_set, efa_instance_types
 from eks_inference.catalog import versions
 from eks_inference.catalog.instances import instance_types
-from eks_inference.placement import INSTANCE_TYPE_LABEL
+from eks_inference.place.placement import INSTANCE_TYPE_LABEL
 from handles import existing_cluster
 from stackgraph.graph.document import Graph
 from stackgraph.recorder.recording import record

@@ -10,7 +10,7 @@ from eks_inference.catalog.features import documented, feature_sets
 from eks_inference.catalog.instances import instance_type
 from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.faults import SpecError
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.rules import Judgement, left_open
 from eks_inference.serving.features import EngineFeatures, NeuronTuning, OpenAiFeatures
 from eks_inference.serving.flag_values import takes

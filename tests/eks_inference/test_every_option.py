@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 import covering
 from covering import Example
 from covering_graphs import covering_graphs, recorded
-from eks_inference.spec import KmsKeyArn, Spec
+from eks_inference.specs.base import KmsKeyArn, Spec
 from eks_inference.stack import reading
 from eks_inference.stack.check import check_spec
 from eks_inference.stack.spec import StackSpec

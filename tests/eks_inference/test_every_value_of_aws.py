@@ -14,8 +14,8 @@ import pytest
 import aws_reach
 from covering_graphs import shipped_and_covering_graphs
 from eks_inference.faults import format_path
-from eks_inference_tools.check.aws_value_rules import documented, stated, values_are_documented, values_are_taken
 from eks_inference_tools.check.limit_rules import limits
+from eks_inference_tools.check.value_rules import documented, stated, values_are_documented, values_are_taken
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from golden import assert_golden
 from refresh import aws_bounds, changes

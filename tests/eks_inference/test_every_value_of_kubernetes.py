@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from covering_graphs import shipped_and_covering_graphs
-from eks_inference_tools.check import kubernetes_value_rules
-from eks_inference_tools.check.bounds import faults
-from eks_inference_tools.check.kubernetes_value_rules import bounds
+from eks_inference_tools.check import value_rules
 from eks_inference_tools.check.registry import all_rules
+from eks_inference_tools.check.value_rules import bounds, faults
 from golden import assert_golden
 from kubernetes_reach import SHARED, Property, in_words, reachable
 from out_of_bounds import planted
@@ -25,7 +24,7 @@ from stackgraph.views.manifests import manifest
 SUPPORT = Path(__file__).parents[1] / "support"
 JUDGED = tomllib.loads((SUPPORT / "kubernetes_reach.toml").read_text("utf-8"))
 REASONS = JUDGED.pop("reasons")
-RAW = json.loads(Path(kubernetes_value_rules.__file__).with_name("kubernetes_bounds.json").read_text("utf-8"))
+RAW = json.loads(Path(value_rules.__file__).with_name("kubernetes_bounds.json").read_text("utf-8"))
 
 INTRODUCTION = """\
 # Bounds of Kubernetes objects

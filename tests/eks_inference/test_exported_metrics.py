@@ -15,7 +15,7 @@ from conftest import ROOT
 from eks_inference.catalog import versions
 from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.observability import device_exporters_plan
-from eks_inference.observability.expectations_plan import expectations
+from eks_inference.observability.alerting_plan import expectations
 from eks_inference.observability.handle import Expected
 from eks_inference.observability.spec import Objectives
 from eks_inference.scaling import plan as scaling

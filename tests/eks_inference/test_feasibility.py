@@ -11,15 +11,15 @@ from eks_inference.accelerators.neuron.plan import cores_of, is_legal
 from eks_inference.catalog.engines import EngineProfile, engine, engines
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
 from eks_inference.catalog.models import Model, model, models
-from eks_inference.nodes import share
-from eks_inference.placement import Placement
+from eks_inference.place.nodes import share
+from eks_inference.place.placement import Placement
 from eks_inference.rules import Finding, findings
 from eks_inference.serving.choosing import engines_for, largest
-from eks_inference.serving.engine_environment import engine_environment
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.feasibility import Fit, Split, feasibility, usual_lengths
 from eks_inference.serving.linear_backend import backend_settings
-from eks_inference.serving.reserved import USUAL_SEQUENCES
+from eks_inference.serving.memory_settings import USUAL_SEQUENCES
+from eks_inference.serving.pods import engine_environment
 from eks_inference.serving.rules.servers import server_rules
 from vectors.neuron import llama3
 from vectors.serving import gpu, on, server

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from eks_inference.catalog.combinations import Combination, Condition, combinations
 from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.catalog.models import find_model
-from eks_inference.catalog.vllm_arguments import vllm_releases
+from eks_inference.catalog.vllm_arguments import Combination, Condition, combinations, vllm_releases
 from eks_inference.rules import Judgement
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flags, spelt_out

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from eks_inference.aws import logs
 from eks_inference.catalog import versions
 from eks_inference.faults import SpecError
-from eks_inference.observability import fluent_bit_plan as plan
-from eks_inference.observability.fluent_bit import FluentBit
+from eks_inference.observability import cloudwatch_plan as plan
+from eks_inference.observability.cloudwatch import FluentBit
 from eks_inference.observability.spec import FluentBitSpec, ObservabilitySpec
 from graphs import stands_on
 from handles import existing_cluster

@@ -20,11 +20,10 @@ from eks_inference.catalog import versions
 from eks_inference.faults import SpecError
 from eks_inference.gateway.component import Gateway
 from eks_inference.gateway.controller import LoadBalancerController
+from eks_inference.gateway.controller_plan import controller_policies
 from eks_inference.gateway.handle import ExistingLoadBalancerController
 from eks_inference.gateway.names import validated_certificate
-from eks_inference.gateway.permissions import controller_policies
-from eks_inference.gateway.plan import ingress
-from eks_inference.gateway.routes import Route, routes
+from eks_inference.gateway.plan import Route, ingress, routes
 from eks_inference.gateway.spec import WEB_UI, GatewaySpec
 from eks_inference.kubernetes.front import GATED, Door, Front
 from eks_inference.kubernetes.secrets import SecretRef

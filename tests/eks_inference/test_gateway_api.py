@@ -9,7 +9,7 @@ import yaml
 
 from conftest import ROOT
 from eks_inference.faults import SpecError
-from eks_inference.gateway.gateway_api import GatewayRoutes
+from eks_inference.gateway.component import GatewayRoutes
 from eks_inference.gateway.spec import WEB_UI
 from golden import assert_golden
 from graphs import children_of, kind, of_kind

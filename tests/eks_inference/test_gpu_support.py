@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from eks_inference.accelerators.nvidia.component import NvidiaDevicePlugin
-from eks_inference.accelerators.nvidia.spec import NvidiaSpec
+from eks_inference.accelerators.nvidia.plan import NvidiaSpec
 from eks_inference.catalog.instances import instance_types
 from eks_inference.observability.device_exporters import DcgmExporter
 from eks_inference.observability.handle import ExistingPrometheus

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from eks_inference.catalog.models import model
-from eks_inference.serving.rules.host_memory import host_memory_suffices, terms
+from eks_inference.serving.rules.gpu import host_memory_suffices, terms
 from vectors.gpu import gpu_server
 
 

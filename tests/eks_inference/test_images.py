@@ -23,8 +23,8 @@ from eks_inference.faults import SpecError
 from eks_inference.images import dockerfile, plan
 from eks_inference.images.component import ImageBuild
 from eks_inference.images.spec import InClusterImage, ServerImage
-from eks_inference.placement import Placement, Taint
-from eks_inference.spec import Spec
+from eks_inference.place.placement import Placement, Taint
+from eks_inference.specs.base import Spec
 from eks_inference.stack import spec as stack_spec
 from golden import assert_golden
 from graphs import stands_on

@@ -12,7 +12,7 @@ import yaml
 from eks_inference.aws import iam
 from eks_inference.catalog import versions
 from eks_inference.faults import SpecError
-from eks_inference.placement import POOL_LABEL, Placement, Taint
+from eks_inference.place.placement import POOL_LABEL, Placement, Taint
 from eks_inference.pools import karpenter_plan as plan
 from eks_inference.pools.karpenter import ExistingKarpenter, Karpenter, NodeAutoscaler
 from eks_inference.pools.karpenter_pool import KarpenterPool

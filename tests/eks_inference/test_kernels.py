@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from eks_inference.catalog.kernels import kernel
+from eks_inference.catalog.engine_facts import kernel
 from eks_inference.catalog.models import model
 from eks_inference.catalog.quantization import METHODS, Quantization, quantization
 from eks_inference.serving.rules.engine_flags import quantization_is_that_of_the_checkpoint

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from eks_inference.catalog.engine_facts import kernel
 from eks_inference.catalog.engines import EngineProfile, engine
 from eks_inference.catalog.instances import instance_type, instance_types
-from eks_inference.catalog.kernels import kernel
 from eks_inference.catalog.models import model
 from eks_inference.catalog.quantization import METHODS, Quantization, quantization
 from eks_inference.catalog.vllm_arguments import vllm_releases
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.rules import Judgement
 from eks_inference.serving import linear_backend, shape
 from eks_inference.serving.facts import ServingFacts

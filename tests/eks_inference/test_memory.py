@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eks_inference.catalog.engines import engine
-from eks_inference.catalog.generations import KvPool
+from eks_inference.catalog.engines import KvPool, engine
 from eks_inference.catalog.instances import instance_type
 from eks_inference.catalog.models import model, models
 from eks_inference.pools.plan import placement_of

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eks_inference.faults import SpecError
-from eks_inference.merge import beside, merged
+from eks_inference.kubernetes.merge import beside, merged
 from stackgraph.problems import ProgramError
 from variants import recorded_with
 

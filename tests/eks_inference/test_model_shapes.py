@@ -12,10 +12,10 @@ import yaml
 from conftest import ROOT
 from eks_inference.catalog.models import model
 from eks_inference.faults import SpecError
-from eks_inference.project_files import files_below, read_file
 from eks_inference.serving.shape import CompilingServerSpec
 from eks_inference.serving.spec import HubModel, S3Model, VolumeModel
 from eks_inference.serving.storage_plan import content_key
+from eks_inference.specs.project_files import files_below, read_file
 from eks_inference.stack.check import Verdict, check_spec
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.spec import StackSpec

@@ -16,7 +16,7 @@ from eks_inference.network.component import Vpc
 from eks_inference.network.handle import Network
 from eks_inference.network.plan import ZonePlan, check_zones, choose_zones, has_room_for_load_balancers, plan_subnets, vpc_range
 from eks_inference.network.spec import FlowLogsSpec, NetworkSpec
-from eks_inference.settings import StackSettings
+from eks_inference.specs.settings import StackSettings
 from graphs import stands_on
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.recorder.recording import record

@@ -4,12 +4,19 @@ from typing import get_args
 
 import pytest
 
-from eks_inference.catalog.accelerators import Accelerator
-from eks_inference.catalog.connectors import connectors
 from eks_inference.catalog.engines import engines
-from eks_inference.catalog.instances import instance_type, instance_types
+from eks_inference.catalog.instances import Accelerator, instance_type, instance_types
 from eks_inference.catalog.models import models
-from eks_inference.catalog.nixl import Mark, leases, nixl_connectors, nixl_metrics, nixl_profile, open_facts, side_channel
+from eks_inference.catalog.nixl import (
+    Mark,
+    connectors,
+    leases,
+    nixl_connectors,
+    nixl_metrics,
+    nixl_profile,
+    open_facts,
+    side_channel,
+)
 
 KINDS = get_args(Accelerator)
 CROSSING = {"p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300", "trn2", "trn2u"}

@@ -12,8 +12,8 @@ from eks_inference.catalog import versions
 from eks_inference.cluster.component import ClusterAddons
 from eks_inference.cluster.spec import ClusterAddonsSpec
 from eks_inference.faults import SpecError
-from eks_inference.observability import plan
-from eks_inference.observability.component import CloudWatchObservability
+from eks_inference.observability import cloudwatch_plan
+from eks_inference.observability.cloudwatch import CloudWatchObservability
 from eks_inference.observability.spec import CloudWatchSpec, ObservabilitySpec
 from eks_inference.pools.plan import pool_taints
 from eks_inference.pools.spec import ManagedPoolSpec
@@ -224,4 +224,4 @@ def test_whoever_stands_on_it_waits_for_the_addon() -> None:
 
 
 def test_the_log_groups_are_named_after_the_cluster() -> None:
-    assert plan.cloudwatch_log_group_prefix("c") + "application" == "/aws/containerinsights/c/application"
+    assert cloudwatch_plan.cloudwatch_log_group_prefix("c") + "application" == "/aws/containerinsights/c/application"

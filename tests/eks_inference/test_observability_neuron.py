@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from eks_inference.accelerators.neuron.component import NeuronPlugin
-from eks_inference.accelerators.neuron.plan import neuron_instance_types
-from eks_inference.accelerators.neuron.spec import NeuronSpec
+from eks_inference.accelerators.neuron.plan import NeuronSpec, neuron_instance_types
 from eks_inference.catalog import versions
 from eks_inference.observability.device_exporters import NeuronMonitor
 from eks_inference.observability.handle import ExistingPrometheus

@@ -12,11 +12,11 @@ from eks_inference.catalog import versions
 from eks_inference.faults import SpecError
 from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.observability import prometheus_plan as plan
-from eks_inference.observability.expectations_plan import expectations
+from eks_inference.observability.alerting_plan import expectations
 from eks_inference.observability.handle import ExistingPrometheus, Expected, Metrics
 from eks_inference.observability.prometheus import PrometheusStack, ServerMetrics
 from eks_inference.observability.spec import Objectives, ObservabilitySpec, PrometheusSpec
-from eks_inference.placement import Taint
+from eks_inference.place.placement import Taint
 from golden import assert_golden
 from handles import existing_cluster, placement, stack_settings
 from stackgraph.graph.document import Graph

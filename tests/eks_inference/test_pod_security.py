@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from conftest import STACKS, recorded
-from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, enforce, restricted_pod
+from eks_inference.kubernetes.workloads import RESTRICTED_CONTAINER, enforce, restricted_pod
 from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
 from pod_standards import CONTROLS, Breach, breaches
 from stackgraph.graph.document import Graph

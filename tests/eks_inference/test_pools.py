@@ -26,13 +26,13 @@ from eks_inference.cluster.plan import control_plane_zones
 from eks_inference.faults import SpecError
 from eks_inference.network.plan import choose_zones
 from eks_inference.network.spec import NetworkSpec
-from eks_inference.nodes import Allocatable, allocatable
-from eks_inference.placement import POOL_LABEL, Placement, Taint
-from eks_inference.pools import disk_rules, plan
+from eks_inference.place.nodes import Allocatable, allocatable
+from eks_inference.place.placement import POOL_LABEL, Placement, Taint
+from eks_inference.pools import node_rules, plan
 from eks_inference.pools.existing import ExistingPool
 from eks_inference.pools.facts import PoolFacts
-from eks_inference.pools.kubelet_spec import KubeletSpec
 from eks_inference.pools.managed import ManagedPool
+from eks_inference.pools.node_spec import KubeletSpec
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec, PoolSpec
 from golden import assert_golden
 from handles import existing_cluster, existing_vpc
@@ -505,7 +505,7 @@ RELEASES = [
 @pytest.mark.parametrize(("instance", "release", "said"), RELEASES)
 def test_parallel_pulls_depend_on_release_size_and_disk(instance: str, release: str, said: list[str]):
     spec = managed(instance, fast_image_pull=True, ami={"kind": "release", "release_version": release})
-    judged = disk_rules.parallel_pulls_help.judge(PoolFacts("p", spec, release[:4], "us-west-2"))
+    judged = node_rules.parallel_pulls_help.judge(PoolFacts("p", spec, release[:4], "us-west-2"))
     broken = [judgement.message for judgement in judged if not judgement.holds]
     assert len(broken) == len(said)
     assert all(message.startswith(start) for message, start in zip(broken, said, strict=True))

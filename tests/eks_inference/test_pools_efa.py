@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
 from eks_inference.faults import SpecError
 from eks_inference.network.handle import ExistingVpc, Subnet
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.pools import plan
-from eks_inference.pools.efa_spec import EfaLayout, EfaSpec, ExistingPlacementGroup
 from eks_inference.pools.existing import ExistingPool
-from eks_inference.pools.interfaces import Interface, efa_count, interfaces
 from eks_inference.pools.managed import ManagedPool
+from eks_inference.pools.node_plan import Interface, efa_count, interfaces
+from eks_inference.pools.node_spec import EfaLayout, EfaSpec, ExistingPlacementGroup
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
 from golden import assert_golden
 from handles import existing_cluster, existing_vpc

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from conftest import ROOT
 from eks_inference.faults import SpecError
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.scaling.plan import keda_queries
 from eks_inference.scaling.spec import KedaSpec
 from eks_inference.serving import deployment

@@ -17,10 +17,9 @@ from eks_inference.catalog import versions
 from eks_inference.observability.handle import ExistingPrometheus
 from eks_inference.observability.prometheus import PrometheusStack
 from eks_inference.observability.spec import PrometheusSpec
-from eks_inference.placement import Taint
+from eks_inference.place.placement import Taint
 from eks_inference.scaling import plan
-from eks_inference.scaling.component import Autoscaler
-from eks_inference.scaling.handle import ExistingKeda, ExistingPrometheusAdapter
+from eks_inference.scaling.component import Autoscaler, ExistingKeda, ExistingPrometheusAdapter
 from eks_inference.scaling.keda import Keda
 from eks_inference.scaling.prometheus_adapter import PrometheusAdapter
 from eks_inference.scaling.spec import (

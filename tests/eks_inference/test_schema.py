@@ -10,10 +10,10 @@ from eks_inference.catalog import described
 from eks_inference.catalog.own import rows_of
 from eks_inference.catalog.tables import Own, use
 from eks_inference.cluster.spec import Version
-from eks_inference.spec import LISTED
+from eks_inference.specs.base import LISTED
+from eks_inference.specs.validation import schema_of
 from eks_inference.stack.schema import ALSO, CLOSED, VALUES, stack_file_schema
 from eks_inference.stack.spec import StackSpec
-from eks_inference.validation import schema_of
 
 OURS = b"""
 [models.Ours]

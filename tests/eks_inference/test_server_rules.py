@@ -13,7 +13,7 @@ from eks_inference.catalog.tables import table
 from eks_inference.catalog.vllm_arguments import Takes, VllmRelease, vllm_releases, whole_rows
 from eks_inference.faults import SpecError
 from eks_inference.loadtest import rules as load_test_rules
-from eks_inference.loadtest.facts import LoadTestFacts
+from eks_inference.loadtest.rules import LoadTestFacts
 from eks_inference.loadtest.spec import LoadTestSpec
 from eks_inference.pools.spec import InstanceTypeName, ManagedPoolSpec
 from eks_inference.rules import Judgement, Unjudged, left_open

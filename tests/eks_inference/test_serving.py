@@ -27,13 +27,11 @@ from eks_inference.catalog.instances import instance_type
 from eks_inference.faults import SpecError
 from eks_inference.images.dockerfile import own_dockerfile
 from eks_inference.kubernetes.secrets import SecretRef
-from eks_inference.nodes import allocatable
+from eks_inference.place.nodes import allocatable
 from eks_inference.serving import ray_serve
-from eks_inference.serving.hardware import Hardware
-from eks_inference.serving.kuberay.component import KubeRayOperator
-from eks_inference.serving.kuberay.handle import ExistingKubeRayOperator
+from eks_inference.serving.kuberay.component import ExistingKubeRayOperator, KubeRayOperator
 from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
-from eks_inference.serving.pods import cold_start_seconds
+from eks_inference.serving.pods import Hardware, cold_start_seconds
 from eks_inference.serving.ray_serve import plan
 from eks_inference.serving.ray_serve.component import RayServeVllm
 from golden import assert_golden

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from eks_inference.faults import SpecError
 from eks_inference.serving import ray_serve
 from eks_inference.serving.handle import ModelServer
-from eks_inference.serving.kuberay.handle import ExistingKubeRayOperator
+from eks_inference.serving.kuberay.component import ExistingKubeRayOperator
 from eks_inference.serving.ray_serve.component import RayServeVllm
 from eks_inference.serving.spec import HubModel, ModelSource, S3Model, VolumeModel
 from golden import assert_golden

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eks_inference.settings import StackSettings
+from eks_inference.specs.settings import StackSettings
 from variants import recorded_with
 
 BOUNDARY = "arn:aws:iam::111122223333:policy/boundary"

@@ -17,11 +17,19 @@ from eks_inference.faults import SpecError
 from eks_inference.network.handle import ExistingVpc, Subnet
 from eks_inference.rules import findings
 from eks_inference.storage import plan, rules
-from eks_inference.storage.capacity import SMALLEST_GIB, STEP_GIB, lustre_size_gib
 from eks_inference.storage.component import FileSystemDriver, SharedStore, shared_store, store_claim
-from eks_inference.storage.facts import StoreFacts, model_contents, store_facts
 from eks_inference.storage.handle import ExistingStore
-from eks_inference.storage.spec import EfsStoreSpec, ExistingStoreSpec, FileSystem, LustreStoreSpec, StoreSpec
+from eks_inference.storage.rules import StoreFacts, model_contents, store_facts
+from eks_inference.storage.spec import (
+    SMALLEST_GIB,
+    STEP_GIB,
+    EfsStoreSpec,
+    ExistingStoreSpec,
+    FileSystem,
+    LustreStoreSpec,
+    StoreSpec,
+    lustre_size_gib,
+)
 from golden import assert_golden
 from graphs import stands_on
 from handles import existing_cluster, existing_vpc

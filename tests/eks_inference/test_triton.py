@@ -20,7 +20,7 @@ from eks_inference.faults import SpecError
 from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.observability.handle import ExistingPrometheus
 from eks_inference.observability.prometheus import VllmMetrics
-from eks_inference.placement import Placement, Taint
+from eks_inference.place.placement import Placement, Taint
 from eks_inference.rules import Finding, findings
 from eks_inference.serving import deployment as equal_pods
 from eks_inference.serving.rules.servers import server_rules

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from eks_inference.clients import triton_client_plan as plan
-from eks_inference.clients.triton_client import TritonClient
-from eks_inference.clients.triton_client_spec import TritonClientSpec
+from eks_inference.clients import plan
+from eks_inference.clients.component import TritonClient
+from eks_inference.clients.spec import TritonClientSpec
 from eks_inference.faults import SpecError
 from eks_inference.serving.triton.component import TritonServer
 from eks_inference.serving.triton.spec import TritonServerSpec

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from conftest import ROOT, recorded
 from eks_inference import serving
-from eks_inference.accelerators.neuron.handle import ExistingNeuronScheduler
+from eks_inference.accelerators.neuron.component import ExistingNeuronScheduler
 from eks_inference.accelerators.neuron.plan import SCHEDULER_NAME
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.instances import instance_type, instance_types
@@ -33,16 +33,14 @@ from eks_inference.faults import SpecError
 from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.loadtest.component import LoadTest
 from eks_inference.loadtest.spec import LoadTestSpec
-from eks_inference.nodes import allocatable
 from eks_inference.observability.handle import ExistingPrometheus
 from eks_inference.observability.prometheus import VllmMetrics
-from eks_inference.placement import Placement, Taint
+from eks_inference.place.nodes import allocatable
+from eks_inference.place.placement import Placement, Taint
 from eks_inference.serving import deployment as equal_pods
 from eks_inference.serving.flags import flag
 from eks_inference.serving.handle import ModelServer
-from eks_inference.serving.hardware import Hardware
-from eks_inference.serving.pods import cold_start_seconds
-from eks_inference.serving.scripts import DRAIN, texts
+from eks_inference.serving.pods import DRAIN, Hardware, cold_start_seconds, texts
 from eks_inference.serving.storage_plan import PodStorage
 from eks_inference.serving.vllm import plan
 from eks_inference.serving.vllm.component import VllmServer

@@ -34,8 +34,8 @@ from eks_inference import (
 from eks_inference.component import Component, Handle
 from eks_inference.faults import Fault, format_path
 from eks_inference.serving.kinds import KINDS
-from eks_inference.spec import Spec
-from eks_inference.validation import RENAMED, _shape_fault
+from eks_inference.specs.base import Spec
+from eks_inference.specs.validation import RENAMED, _shape_fault
 from stackgraph.recorder.recording import record
 
 THEIRS = re.compile(

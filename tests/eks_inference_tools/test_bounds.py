@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from eks_inference_tools.check.bounds import faults
+from eks_inference_tools.check.value_rules import faults
 
 NAME = {"pattern": r"^[\w-]+$", "minLength": 2, "maxLength": 5}
 GROUP = {

@@ -22,8 +22,7 @@ from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.spec import StackSpec
 from eks_inference_tools.check.registry import all_rules, graph_rules
-from eks_inference_tools.check.report import problem
-from eks_inference_tools.check.stack_keys import stack_key
+from eks_inference_tools.check.report import problem, stack_key
 from eks_inference_tools.cli import main
 from eks_inference_tools.program import program as programs_of_stack
 from mutations import cases

@@ -17,7 +17,7 @@ from eks_inference_tools.cli import COMMANDS, FORMER, main, parser
 from eks_inference_tools.presentation.output import write
 from stackgraph.problems import ProblemsFound
 
-SHARED = {"options", "named", "wishes"}
+SHARED = {"options", "wishes"}
 """Modules beside the commands, with what several of them share."""
 
 OWN_WORDS = {

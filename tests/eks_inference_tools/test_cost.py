@@ -14,8 +14,7 @@ from eks_inference_tools.cli import main
 from eks_inference_tools.comparison import eks_compared
 from eks_inference_tools.cost.charges import SCALES
 from eks_inference_tools.cost.document import document
-from eks_inference_tools.cost.estimate import estimate, estimated
-from eks_inference_tools.cost.per_token import Rate
+from eks_inference_tools.cost.estimate import Rate, estimate, estimated
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.cost.quotas import needs
 from eks_inference_tools.cost.sections import cost_section

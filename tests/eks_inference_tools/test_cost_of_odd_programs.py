@@ -12,10 +12,9 @@ from eks_inference.stack.prices import OwnPrice
 from eks_inference_tools.comparison import eks_compared
 from eks_inference_tools.cost.charges import Amounts, Uncounted
 from eks_inference_tools.cost.document import document
-from eks_inference_tools.cost.estimate import Estimate, estimate
+from eks_inference_tools.cost.estimate import Estimate, Rate, estimate, rates
 from eks_inference_tools.cost.nodes import node_charges
 from eks_inference_tools.cost.offers import offer
-from eks_inference_tools.cost.per_token import Rate, rates
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.cost.quotas import needs
 from eks_inference_tools.cost.sections import cost_section

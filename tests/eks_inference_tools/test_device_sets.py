@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from eks_inference.accelerators.neuron.plan import neuron_instance_types
 from eks_inference.catalog.instances import InstanceType, instance_type
-from eks_inference_tools.simulate.world.device_sets import allocate, device_sets, shortage, spans
+from eks_inference_tools.simulate.world.scheduled_pods import allocate, device_sets, shortage, spans
 
 INF2 = instance_type("inf2.48xlarge")
 TRN2 = instance_type("trn2.48xlarge")

@@ -16,7 +16,7 @@ import pytest
 from conftest import ROOT
 from eks_inference_tools.cli import main
 from eks_inference_tools.revisions import recorder, recorders
-from eks_inference_tools.revisions.environment import without_credentials
+from eks_inference_tools.revisions.recorders import without_credentials
 from stackgraph.diff.markdown import render_markdown
 from stackgraph.diff.saved import read_contents
 from stackgraph.diff.titles import NO_TITLES

@@ -13,7 +13,7 @@ from botocore.loaders import Loader
 
 from conftest import ROOT, STACKS, recorded
 from eks_inference_tools.cli import main
-from eks_inference_tools.cost.overrides import read_price_file
+from eks_inference_tools.cost.price_book import read_price_file
 from eks_inference_tools.cost.quotas import Need
 from eks_inference_tools.doctor import account as accounts
 from eks_inference_tools.doctor import text

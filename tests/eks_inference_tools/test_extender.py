@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE
-from eks_inference.placement import INSTANCE_TYPE_LABEL
+from eks_inference.place.placement import INSTANCE_TYPE_LABEL
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
-from eks_inference_tools.simulate.control_plane.loopback import serving
+from eks_inference_tools.simulate.control_plane.processes import serving
 from eks_inference_tools.simulate.schedulers.extender import (
     USAGE_ANNOTATION,
     NeuronExtension,
@@ -22,7 +22,7 @@ from eks_inference_tools.simulate.schedulers.extender import (
     pod_behind,
     service_of,
 )
-from eks_inference_tools.simulate.world.device_sets import DEVICES_ANNOTATION
+from eks_inference_tools.simulate.world.scheduled_pods import DEVICES_ANNOTATION
 
 NODE = "inf2-1"
 SERVICE = ServicePort("kube-system", "k8s-neuron-scheduler", 12345)

@@ -13,7 +13,7 @@ from eks_inference.catalog.models import model
 from eks_inference.catalog.own import rows_of
 from eks_inference.catalog.tables import Own, use
 from eks_inference.serving.choosing import standing
-from eks_inference.serving.usual import USUAL_CONTEXT
+from eks_inference.serving.sketch import USUAL_CONTEXT
 from eks_inference.stack.check import check_spec
 from eks_inference.stack.prices import OwnPrice
 from eks_inference.stack.reading import parse_stack

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import recorded
-from eks_inference.catalog import footprints as catalog
+from eks_inference.catalog import charts as catalog
 from eks_inference.catalog import versions
-from eks_inference.catalog.footprints import Footprint, WorkloadFootprint
+from eks_inference.catalog.charts import Footprint, WorkloadFootprint
 from eks_inference.catalog.tables import rows, table
-from eks_inference.kubernetes.pod_security import enforce
+from eks_inference.kubernetes.workloads import enforce
 from eks_inference_tools.placing.footprint import IMAGE_HOST, STANDS_IN_FOR_LABEL, footprints, without_footprint
 from eks_inference_tools.reading.expected import expected_of
 from eks_inference_tools.reading.kinds import KINDS

@@ -26,9 +26,8 @@ from eks_inference_tools.commands import loadtest as command
 from eks_inference_tools.loadtest_report import plots
 from eks_inference_tools.loadtest_report.comparing import Comparison, Report, compare
 from eks_inference_tools.loadtest_report.page import render_html
-from eks_inference_tools.loadtest_report.published import published
 from eks_inference_tools.loadtest_report.readers.detection import read_all
-from eks_inference_tools.loadtest_report.record import METRICS, STATISTICS, Run
+from eks_inference_tools.loadtest_report.record import METRICS, STATISTICS, Run, published
 from eks_inference_tools.loadtest_report.table import WIDTH, render_table
 from golden import assert_golden
 from stackgraph.problems import ProblemsFound

@@ -7,7 +7,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-from eks_inference_tools.simulate.control_plane.loopback import plain, serving
+from eks_inference_tools.simulate.control_plane.processes import plain, serving
 
 
 def test_a_server_on_loopback_is_gone_with_its_context() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from eks_inference_tools.reading.overview import overview_of
+from eks_inference_tools.reading.sections import overview_of
 from eks_inference_tools.reading.workloads import requested
 from odd_graphs import component, graph_of, kubernetes_object, recorded, urn
 from stackgraph.graph.document import Graph, Resource

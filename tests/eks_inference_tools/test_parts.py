@@ -25,10 +25,10 @@ from eks_inference.platform import InferencePlatform
 from eks_inference.stack.spec import StackSpec
 from eks_inference_tools.check.registry import check_graph
 from eks_inference_tools.cli import main
+from eks_inference_tools.reading.clusters import part_of, parts
 from eks_inference_tools.reading.expected import expected_of
 from eks_inference_tools.reading.graph_facts import GraphFacts
-from eks_inference_tools.reading.overview import overview_of
-from eks_inference_tools.reading.parts import part_of, parts
+from eks_inference_tools.reading.sections import overview_of
 from eks_inference_tools.simulate.control_plane import toolchain
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import mapped

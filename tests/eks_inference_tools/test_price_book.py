@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from eks_inference.catalog.prices import BLOCK, instance_price, service_price, services
 from eks_inference.faults import SpecError
 from eks_inference.stack.prices import CAPACITIES, MOST_USD, OwnPrice, price_faults
-from eks_inference_tools.cost.overrides import prices_of, read_price_file
-from eks_inference_tools.cost.price_book import OWN, Capacity, PriceBook
-from eks_inference_tools.reading.platforms import PLATFORM
+from eks_inference_tools.cost.price_book import OWN, Capacity, PriceBook, prices_of, read_price_file
+from eks_inference_tools.reading.clusters import PLATFORM
 from stackgraph.problems import ProblemsFound
 from variants import recorded_with
 from vectors.graph import graph, resource

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from eks_inference_tools.check.program_servers import left_open
+from eks_inference_tools.check.report import left_open
 from eks_inference_tools.cli import main
 from eks_inference_tools.program import programs
 

@@ -13,16 +13,16 @@ from conftest import recorded
 from eks_inference.accelerators.efa.plan import EFA_RESOURCE
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE
 from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
-from eks_inference.placement import HOSTNAME_LABEL, POOL_LABEL, ZONE_LABEL
-from eks_inference.quantity import amount as quantity
+from eks_inference.place.placement import HOSTNAME_LABEL, POOL_LABEL, ZONE_LABEL
+from eks_inference.place.quantity import amount as quantity
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL, footprints
 from eks_inference_tools.placing.nodes import NodeKind, karpenter_kinds, managed_nodes, manifest
 from eks_inference_tools.placing.provisioning import PodToPlace, Room, Start, choose, counted, exact_shape
-from eks_inference_tools.reading.device_plugins import OFFERED_BY
+from eks_inference_tools.reading.devices import OFFERED_BY
 from eks_inference_tools.reading.kinds import DAEMON_SETS, NODE_CLASSES, NODE_POOLS, NODES, PODS, STORAGE_CLASSES, VOLUME_CLAIMS
 from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.simulate.control_plane.api import Api
-from eks_inference_tools.simulate.stand_ins.device_plugins import DevicePlugins
+from eks_inference_tools.simulate.stand_ins.devices import DevicePlugins
 from eks_inference_tools.simulate.stand_ins.karpenter import Karpenter
 from eks_inference_tools.verify.nodes import karpenter_object
 from stackgraph.graph.document import Graph, Resource

@@ -1,7 +1,7 @@
 """Keys that resolve otherwise in another revision: only where there are two."""
 
-from eks_inference_tools.reading.open_keys import resolved_otherwise
-from eks_inference_tools.reading.platforms import PLATFORM
+from eks_inference_tools.reading.clusters import PLATFORM
+from eks_inference_tools.reading.dangers import resolved_otherwise
 from stackgraph.diff.graphs import compare
 from stackgraph.graph.document import Graph, Resource
 

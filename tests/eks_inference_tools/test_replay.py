@@ -14,20 +14,17 @@ from eks_inference.scaling.plan import QUEUE_COUNTER, RATE_WINDOW_SECONDS
 from eks_inference_tools.cli import main
 from eks_inference_tools.program import StackProgram
 from eks_inference_tools.simulate.control_plane import tool_build
-from eks_inference_tools.simulate.control_plane.loopback import Request
+from eks_inference_tools.simulate.control_plane.processes import Request
 from eks_inference_tools.simulate.control_plane.toolchain import installed
 from eks_inference_tools.simulate.replay import run
-from eks_inference_tools.simulate.replay.adapter_rules import adapter_rule
 from eks_inference_tools.simulate.replay.custom_metrics import CustomMetrics, registration
-from eks_inference_tools.simulate.replay.judge import judge
-from eks_inference_tools.simulate.replay.model import Replica, fitted, predictions, rows, settled, wanted
 from eks_inference_tools.simulate.replay.plot import render_plot
 from eks_inference_tools.simulate.replay.prometheus import configuration
-from eks_inference_tools.simulate.replay.report import Report, reported
+from eks_inference_tools.simulate.replay.report import Report, judge, reported
 from eks_inference_tools.simulate.replay.samples import TIMELINE, Sample, steps
-from eks_inference_tools.simulate.replay.subject import HPA_TYPE, POD_MONITOR_TYPE, Subject, seconds, subject_of
+from eks_inference_tools.simulate.replay.subject import HPA_TYPE, POD_MONITOR_TYPE, Subject, adapter_rule, seconds, subject_of
 from eks_inference_tools.simulate.replay.text import render_text
-from eks_inference_tools.simulate.replay.triton import SUCCESS, Fleet
+from eks_inference_tools.simulate.replay.triton import SUCCESS, Fleet, Replica, fitted, predictions, rows, settled, wanted
 from stackgraph.graph.document import Graph
 from stackgraph.presentation.terminal import WIDTH
 from stackgraph.problems import ProblemsFound

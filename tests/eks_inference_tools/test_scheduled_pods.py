@@ -8,15 +8,14 @@ import pytest
 
 from conftest import recorded
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE
-from eks_inference.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
+from eks_inference.place.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL
 from eks_inference_tools.placing.node_pools import ZONE_LABEL
-from eks_inference_tools.reading.device_claims import RESOURCE_CLAIMS, RESOURCE_SLICES
-from eks_inference_tools.reading.leader_worker_set import GROUP_INDEX_LABEL, NAME_LABEL, WORKER_INDEX_LABEL
+from eks_inference_tools.reading.devices import RESOURCE_CLAIMS, RESOURCE_SLICES
+from eks_inference_tools.reading.kinds import GROUP_INDEX_LABEL, NAME_LABEL, WORKER_INDEX_LABEL
 from eks_inference_tools.simulate.stand_ins.ray_cluster import cluster_pods, wanted_cluster
-from eks_inference_tools.simulate.world.device_sets import DEVICES_ANNOTATION
 from eks_inference_tools.simulate.world.objects import cluster_objects
-from eks_inference_tools.simulate.world.scheduled_pods import READS, ScheduledPods, scheduled_pods
+from eks_inference_tools.simulate.world.scheduled_pods import DEVICES_ANNOTATION, READS, ScheduledPods, scheduled_pods
 
 Object = dict[str, Any]
 

@@ -13,14 +13,14 @@ from conftest import recorded
 from eks_inference.accelerators.efa.plan import EFA_RESOURCE
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE, cores_of
 from eks_inference.catalog.instances import instance_type, instance_types
-from eks_inference.nodes import allocatable
-from eks_inference.placement import INSTANCE_TYPE_LABEL, NODE_GROUP_LABEL, POOL_LABEL, ZONE_ID_LABEL, ZONE_LABEL
+from eks_inference.place.nodes import allocatable
+from eks_inference.place.placement import INSTANCE_TYPE_LABEL, NODE_GROUP_LABEL, POOL_LABEL, ZONE_ID_LABEL, ZONE_LABEL
 from eks_inference.pools import plan
-from eks_inference.pools.kubelet_spec import KubeletSpec
+from eks_inference.pools.node_spec import KubeletSpec
 from eks_inference.pools.spec import ManagedPoolSpec
 from eks_inference_tools.placing.nodes import SimulatedNode, karpenter_kinds, managed_nodes, manifest
+from eks_inference_tools.reading.node_groups import UserData, user_data
 from eks_inference_tools.reading.scalars import quantity
-from eks_inference_tools.reading.user_data import UserData, user_data
 from eks_inference_tools.simulate.world.unsimulated import unsimulated
 from stackgraph.graph.document import Graph, Resource
 from vectors.graph import cluster, graph, node_group, resource, template, trn2_group

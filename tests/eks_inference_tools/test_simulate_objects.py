@@ -20,8 +20,16 @@ from demo_program import program as demo
 from eks_inference.catalog import versions
 from eks_inference.cluster.plan import CREDENTIALS_VARIABLE
 from eks_inference_tools.placing.placeholders import ACCOUNT, SECRET_TEXT
-from eks_inference_tools.simulate.world.objects import SKIP_AWAIT, ClusterObject, Opaque, cluster_objects, left_out, opaque_of
-from eks_inference_tools.simulate.world.pod_identity import associated, with_credentials
+from eks_inference_tools.simulate.world.objects import (
+    SKIP_AWAIT,
+    ClusterObject,
+    Opaque,
+    associated,
+    cluster_objects,
+    left_out,
+    opaque_of,
+    with_credentials,
+)
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProblemsFound

@@ -9,11 +9,10 @@ import pytest
 
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE
 from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
-from eks_inference_tools.simulate.document import render_json
-from eks_inference_tools.simulate.report import Report
+from eks_inference_tools.simulate.report import Report, render_json
 from eks_inference_tools.simulate.text import render_text
 from eks_inference_tools.simulate.world.scheduled_pods import PendingPod, ScheduledPod, ScheduledPods
-from eks_inference_tools.verify.verdicts import Check, failed, unknown, wait
+from eks_inference_tools.verify.observed import Check, failed, unknown, wait
 from golden import assert_golden
 from simulation_reports import CREATE, EVERYTHING, GIB, NODES, PENDING, UNREACHED, UNSCHEDULABLE, UPDATE, WELL, amounts, server
 

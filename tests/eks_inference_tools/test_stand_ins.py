@@ -18,12 +18,12 @@ from eks_inference_tools.reading.kinds import INGRESSES, PODS, SERVICES
 from eks_inference_tools.simulate.control_plane.api import ApiRefusal
 from eks_inference_tools.simulate.stand_ins import ebs
 from eks_inference_tools.simulate.stand_ins import leader_worker_groups as lws
-from eks_inference_tools.simulate.stand_ins.controllers import condition, conditions
 from eks_inference_tools.simulate.stand_ins.helm import DESCRIPTION, helm_records
-from eks_inference_tools.simulate.stand_ins.kuberay import FINALIZER, KubeRay
+from eks_inference_tools.simulate.stand_ins.kuberay import FINALIZER, KubeRay, Observation, applications_of, status_of
 from eks_inference_tools.simulate.stand_ins.leader_worker_groups import Group, Rollout, next_step
 from eks_inference_tools.simulate.stand_ins.leader_worker_set import LeaderWorkerSets
 from eks_inference_tools.simulate.stand_ins.load_balancers import LoadBalancers
+from eks_inference_tools.simulate.stand_ins.loop import condition, conditions
 from eks_inference_tools.simulate.stand_ins.ray_cluster import (
     RayCluster,
     cluster_pods,
@@ -32,10 +32,9 @@ from eks_inference_tools.simulate.stand_ins.ray_cluster import (
     head_service_of,
     wanted_cluster,
 )
-from eks_inference_tools.simulate.stand_ins.ray_status import Observation, applications_of, status_of
 from eks_inference_tools.simulate.world.objects import cluster_objects
+from eks_inference_tools.verify.observed import Finding
 from eks_inference_tools.verify.ray import ray_service as judged
-from eks_inference_tools.verify.verdicts import Finding
 from stackgraph.graph.document import Graph
 from stackgraph.problems import ProblemsFound
 from variants import recorded_with

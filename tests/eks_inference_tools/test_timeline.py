@@ -19,21 +19,20 @@ from eks_inference.catalog.engines import engines
 from eks_inference.catalog.models import find_model
 from eks_inference.catalog.times import INSTANT, PASSES, Pass, Typical, phase_time, resource_time
 from eks_inference_tools.cli import main
-from eks_inference_tools.timeline.chart import chart
 from eks_inference_tools.timeline.comparing import compared
 from eks_inference_tools.timeline.document import document
 from eks_inference_tools.timeline.planner import Step, schedule
 from eks_inference_tools.timeline.pods import PodStart, phases, pull_time
+from eks_inference_tools.timeline.section import chart
 from eks_inference_tools.timeline.starts import Starts
 from eks_inference_tools.timeline.steps import create_time, creation, deletion, what
 from eks_inference_tools.timeline.text import render_text
-from eks_inference_tools.timeline.timeline import Timeline, timeline
-from eks_inference_tools.timeline.whatifs import what_ifs
+from eks_inference_tools.timeline.timeline import Timeline, timeline, what_ifs
 from eks_inference_tools.timeline.wording import duration, summary
 from golden import assert_golden
 from odd_graphs import graph_of, odd_graphs, urn
 from stackgraph.graph.document import Graph, Resource, is_read
-from stackgraph.graph.order import needs
+from stackgraph.graph.structure import needs
 from variants import recorded_with
 
 TIMES = tomllib.loads((ROOT / "components/eks_inference/catalog/times.toml").read_text())

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from conftest import STACKS, recorded
 from eks_inference.catalog.instances import instance_types
-from eks_inference.placement import POOL_LABEL
+from eks_inference.place.placement import POOL_LABEL
 from eks_inference_tools.reading.expected import expected_of
 from eks_inference_tools.verify.checks import judge
-from eks_inference_tools.verify.observed import Unreadable
-from eks_inference_tools.verify.verdicts import Check, overall
+from eks_inference_tools.verify.observed import Check, Unreadable, overall
 from handles import existing_cluster
 from healthy_cluster import SCHEDULER, HealthyCluster, break_scheduler, observed, vector
 from stackgraph.graph.document import Graph

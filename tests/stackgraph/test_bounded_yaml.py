@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from conftest import ROOT, STACKS
 from mutations import cases
 from stackgraph.problems import Problem, ProblemsFound
-from stackgraph.recorder import bounded_yaml, yaml_text
+from stackgraph.recorder import bounded_yaml, yaml_file
 from stackgraph.recorder.bounded_yaml import RefusedText, compose
 from stackgraph.recorder.yaml_file import read_document
 
@@ -35,9 +35,9 @@ TEXT_VALUES = st.recursive(
 
 @given(VALUES | TEXT_VALUES)
 def test_what_we_write_is_read_back(value):
-    assert compose(yaml_text.block([value])).plain() == [value]
-    assert compose(f"[{yaml_text.flow(value)}]").plain() == [value]
-    assert "\n" not in yaml_text.flow(value)
+    assert compose(yaml_file.block([value])).plain() == [value]
+    assert compose(f"[{yaml_file.flow(value)}]").plain() == [value]
+    assert "\n" not in yaml_file.flow(value)
 
 
 @pytest.mark.parametrize("stack", STACKS)

@@ -7,7 +7,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 import pytest
 
-from stackgraph.diff.clusters import another_cluster
+from stackgraph.diff.causes import another_cluster
 from stackgraph.diff.graphs import ResourceChange, compare
 from stackgraph.graph.document import Graph
 from stackgraph.recorder.recording import record

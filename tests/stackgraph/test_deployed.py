@@ -21,14 +21,13 @@ from stackgraph.diff.domain import NO_DOMAIN
 from stackgraph.diff.graphs import compare
 from stackgraph.diff.report import Recorded
 from stackgraph.graph.document import STACK_TYPE, Graph
-from stackgraph.graph.tokens import SECRET
-from stackgraph.graph.values import grouped, leaves
+from stackgraph.graph.values import SECRET, grouped, leaves
 from stackgraph.problems import ProblemsFound
 from stackgraph.recorder import wire
 from stackgraph.recorder.recording import record
 from stackgraph.state import exported
-from stackgraph.state.computed import without_computed
 from stackgraph.state.exported import Deployed, read_export
+from stackgraph.state.inputs import without_computed
 from stackgraph.state.planning import plan
 from stackgraph.state.report import stack_report
 from stackgraph.state.steps import steps

@@ -24,7 +24,7 @@ from conftest import PROJECT, ROOT, STACKS
 from eks_inference.kubernetes.secrets import CONFIG_SECRETS
 from engine import cli
 from engine.echo import ANSWERS
-from stackgraph.graph import tokens
+from stackgraph.graph import values
 from stackgraph.graph.document import PROVIDER_PREFIX, STACK_TYPE, Graph, Resource
 from stackgraph.recorder import wire
 from stackgraph.recorder.answers import read_answers
@@ -200,14 +200,14 @@ def _planned(
 def _plain(value: Any) -> Any:
     """A value of a plan as graphs hold it."""
     if value == wire.UNKNOWN:
-        return tokens.UNKNOWN
+        return values.UNKNOWN
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if not isinstance(value, dict):
         return value
     signature = value.get(wire.SIGNATURE)
     if signature == wire.SECRET:
-        return tokens.SECRET
+        return values.SECRET
     if signature == wire.RESOURCE:
         return {"resource": value["urn"]}
     if signature in (wire.ASSET, wire.ARCHIVE):

@@ -11,8 +11,7 @@ from stackgraph.graph.document import STACK_REFERENCE, Graph
 from stackgraph.graph.saved import read_graph
 from stackgraph.problems import ProgramError
 from stackgraph.recorder.answers import Answers
-from stackgraph.recorder.aws_functions import letters
-from stackgraph.recorder.policy_document import policy_document
+from stackgraph.recorder.aws_functions import letters, policy_document
 from stackgraph.recorder.recording import record
 
 CONFIG = {"aws:region": "us-west-2"}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stackgraph.state.normalized import normalized
+from stackgraph.state.inputs import normalized
 
 POD = "kubernetes:core/v1:Pod"
 

@@ -32,7 +32,7 @@ from stackgraph.views.layers import Layers, division, layers
 from stackgraph.views.manifests import manifest
 from stackgraph.views.page import render_html
 from stackgraph.views.page_diagram import Box, render_diagram
-from stackgraph.views.page_values import render_values
+from stackgraph.views.page_resources import render_values
 
 VIEWS = Path(render_html.__code__.co_filename).parent
 SCRIPT = VIEWS / "assets" / "preview.js"

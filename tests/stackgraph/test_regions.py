@@ -11,7 +11,7 @@ import pulumi
 import pulumi_aws as aws
 import pytest
 
-from stackgraph.diff import regions
+from stackgraph.diff import moves
 from stackgraph.testing import RecordedStack, losses, record
 
 EAST, WEST = "us-east-1", "us-west-2"
@@ -67,7 +67,7 @@ def test_what_has_no_region_is_what_the_sdk_gives_none() -> None:
             signature = text[text.index("def _internal_init") :].partition("):")[0]
             found[token[2]][token[1]] = "region:" in signature
     assert len(found) > 200
-    known = regions._global()
+    known = moves._global()
     assert known["services"] == sorted(name for name, types in found.items() if not any(types.values()))
     left = (type_ for types in found.values() if any(types.values()) for type_, regional in types.items() if not regional)
     assert known["types"] == sorted(left)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pulumi
 from pydantic import Field
 
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.serving import deployment, flags, pods
 from eks_inference.serving.component import ReplicatedServer
 from eks_inference.serving.facts import ServingFacts, replicated_facts

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eks_inference_tools.check.aws_value_rules import documented
+from eks_inference_tools.check.value_rules import documented
 from refresh.aws_bounds import Derived, Schema, steps
 
 REASONS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))

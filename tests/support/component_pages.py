@@ -18,8 +18,8 @@ from typing import Annotated, Any, ForwardRef, Literal, Union, get_args, get_ori
 
 import eks_inference
 from eks_inference.component import Component
-from eks_inference.spec import Spec
-from eks_inference.validation import schema_of
+from eks_inference.specs.base import Spec
+from eks_inference.specs.validation import schema_of
 
 FOLDER = Path(__file__).parents[2] / "docs" / "components"
 PIECES: Mapping[str, Mapping[str, Any]] = tomllib.loads(Path(__file__).with_name("component_programs.toml").read_text("utf-8"))

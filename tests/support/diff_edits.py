@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from stackgraph.diff import lists
+from stackgraph.diff import comparing
 from stackgraph.diff.comparing import ABSENT, Path, PropertyChange, normal, opened
 from stackgraph.diff.graphs import StackDiff, inputs_of
 from stackgraph.diff.moves import Pairing, pairing
@@ -83,9 +83,9 @@ def _with(value: Any, path: Path, after: Any) -> Any:
     if not path:
         return after
     step, rest = path[0], path[1:]
-    if isinstance(step, lists.Key):
+    if isinstance(step, comparing.Key):
         items = list(value) if isinstance(value, list) else []
-        keys = [lists._key(item, step.by) for item in items]
+        keys = [comparing._key(item, step.by) for item in items]
         if step not in keys:
             return [*items, after]
         place = keys.index(step)

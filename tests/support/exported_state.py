@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource
-from stackgraph.graph.tokens import REFERENCE, SECRET, UNKNOWN, references
-from stackgraph.graph.values import leaves, mapped
+from stackgraph.graph.values import REFERENCE, SECRET, UNKNOWN, leaves, mapped, references
 from stackgraph.state.exported import ASSET_MARK, RESOURCE_MARK, SECRET_MARK, SIGNATURE
-from stackgraph.state.normalized import normalized
+from stackgraph.state.inputs import normalized
 
 CIPHERTEXT = {SIGNATURE: SECRET_MARK, "ciphertext": "v1:c2VjcmV0"}
 

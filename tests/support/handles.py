@@ -7,8 +7,8 @@ import pulumi_kubernetes as k8s
 from eks_inference.catalog.instances import instance_type
 from eks_inference.cluster.existing import ExistingCluster
 from eks_inference.network.handle import ExistingVpc, Subnet
-from eks_inference.placement import POOL_LABEL, Placement, Taint
-from eks_inference.settings import StackSettings
+from eks_inference.place.placement import POOL_LABEL, Placement, Taint
+from eks_inference.specs.settings import StackSettings
 
 REGION = "us-west-2"
 

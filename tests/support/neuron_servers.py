@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from eks_inference.catalog.instances import instance_type
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.ray_serve.facts import serving_facts as ray_facts
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec

@@ -6,7 +6,7 @@ from typing import Any
 
 from conftest import PROJECT, record_once
 from eks_inference.stack.spec import StackSpec
-from eks_inference_tools.reading.platforms import PLATFORM
+from eks_inference_tools.reading.clusters import PLATFORM
 from eks_inference_tools.resolution.text import stack_file
 from eks_inference_tools.resolution.values import values_of
 from stackgraph.graph.document import Graph

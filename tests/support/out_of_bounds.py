@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import is_token
 
 Path = tuple[str | int, ...]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import another_kind
 from eks_inference.serving.kinds import KINDS
+from eks_inference.specs.validation import schema_of
 from eks_inference.stack.spec import StackSpec, register_kind
-from eks_inference.validation import schema_of
 
 STACK = "gpu-opt350m"
 

@@ -17,7 +17,7 @@ from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.catalog.models import models
 from eks_inference.serving.kinds import KINDS
 from eks_inference.stack.defaults import CORE_POOL, LARGER_CORE_POOL, completed
-from eks_inference.stack.open_keys import open_keys
+from eks_inference.stack.nested import open_keys
 from open_stacks import minimal
 
 FILE = Path(__file__).parents[1] / "released" / "resolved.txt"

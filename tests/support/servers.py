@@ -6,9 +6,9 @@ from typing import Any
 
 import yaml
 
-from eks_inference.accelerators.neuron.handle import ExistingNeuronScheduler
-from eks_inference.placement import Placement, Taint
-from eks_inference.serving.kuberay.handle import ExistingKubeRayOperator
+from eks_inference.accelerators.neuron.component import ExistingNeuronScheduler
+from eks_inference.place.placement import Placement, Taint
+from eks_inference.serving.kuberay.component import ExistingKubeRayOperator
 from eks_inference.serving.ray_serve import plan
 from eks_inference.serving.ray_serve.component import RayServeVllm
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec

@@ -11,7 +11,7 @@ from eks_inference_tools.simulate.rollout.walk import Outcome, Refusal, Stall, S
 from eks_inference_tools.simulate.world.admit import Admission
 from eks_inference_tools.simulate.world.admit import Refusal as Refused
 from eks_inference_tools.simulate.world.scheduled_pods import NodeWithPods, PendingPod, ScheduledPod, ScheduledPods
-from eks_inference_tools.verify.verdicts import Check, failed, ok, unknown, wait
+from eks_inference_tools.verify.observed import Check, failed, ok, unknown, wait
 
 GIB = 2**30
 

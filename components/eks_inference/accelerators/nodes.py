@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eks_inference.kubernetes import workloads
-from eks_inference.placement import CLAIMS, DEVICES_LABEL, INSTANCE_TYPE_LABEL
+from eks_inference.place.placement import CLAIMS, DEVICES_LABEL, INSTANCE_TYPE_LABEL
 
 NAMESPACE = "kube-system"
 """Namespace of the device plugins, which use the priority class system-node-critical."""

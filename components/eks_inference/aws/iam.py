@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from eks_inference.late import Late
+from eks_inference.specs.late import Late
 
 Document = dict[str, Any]
 Statement = dict[str, Any]

@@ -6,7 +6,7 @@ import pulumi
 import pulumi_aws as aws
 
 from eks_inference.aws.logs import RetentionDays
-from eks_inference.settings import StackSettings
+from eks_inference.specs.settings import StackSettings
 
 
 def log_group(

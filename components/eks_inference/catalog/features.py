@@ -1,11 +1,12 @@
-"""Features that engines document: loads ``features.toml``."""
+"""Features that engines document, and settings of AWS's recipes: loads ``features.toml`` and ``recipes.toml``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from eks_inference.catalog.tables import Row, arguments, rows, table
+from eks_inference.catalog.models import Model
+from eks_inference.catalog.tables import Row, arguments, load, rows, table
 
 
 @dataclass(frozen=True)
@@ -79,3 +80,27 @@ def filled(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, 
         else:
             found[key] = value
     return found
+
+
+@dataclass(frozen=True)
+class Recipe(Row):
+    """What one recipe sets for models with an engine."""
+
+    engines: tuple[str, ...]
+    models: tuple[str, ...]
+    """Rows of models.toml."""
+    flags: Mapping[str, Any]
+    """Engine settings. A text that is one ``{name}`` stands for a value of the server."""
+
+
+@cache
+def recipes() -> tuple[Recipe, ...]:
+    """All known recipes."""
+    return tuple(load(Recipe, "recipes.toml").values())
+
+
+def recipe_settings(engine: str, model: Model | None, max_num_seqs: int) -> dict[str, Any]:
+    """Returns the settings of the recipe for a model with an engine profile; empty where there is none."""
+    name = model.name if model else ""
+    found = (one.flags for one in recipes() if engine in one.engines and name in one.models)
+    return filled(next(found, {}), {"batch": [max_num_seqs]})

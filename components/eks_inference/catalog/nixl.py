@@ -1,12 +1,12 @@
-"""Disaggregated inference over NIXL: loads ``nixl.toml``."""
+"""Disaggregated inference over NIXL, and KV cache connectors: loads ``nixl.toml`` and ``connectors.toml``."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal
 
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.catalog.tables import Row, arguments, find, table
+from eks_inference.catalog.tables import Row, arguments, find, load, table
 
 Mark = Literal["documented", "inferred", "unknown"]
 """How sure a fact is: its maker says it or its code does, it follows from what was read, or nobody has said it."""
@@ -151,3 +151,30 @@ def open_facts() -> dict[str, OpenFact]:
 @cache
 def _profiles() -> dict[str, NixlProfile]:
     return {name: NixlProfile(name=name, **arguments(row)) for name, row in table("nixl.toml")["profiles"].items()}
+
+
+@dataclass(frozen=True)
+class Connector(Row):
+    """Moves a KV cache from one server to another."""
+
+    instance_types: tuple[str, ...]
+    """Instance types on which the library offers a pair of servers with this connector."""
+    elsewhere: str
+    """Why other instance types are not supported."""
+    chips: Mapping[str, str] = field(default_factory=dict)
+    """Why certain chips are not supported, by chip; overrides ``elsewhere``."""
+
+    def reason_against(self, instance: InstanceType) -> str:
+        """Why the connector is not offered on an instance type; empty if it is."""
+        return "" if instance.name in self.instance_types else self.chips.get(instance.chip, self.elsewhere)
+
+
+@cache
+def connectors() -> dict[str, Connector]:
+    """All known connectors by name."""
+    return load(Connector, "connectors.toml")
+
+
+def connector(name: str) -> Connector:
+    """Returns one connector. Raises ``KeyError`` with the nearest names if it is unknown."""
+    return find("connector", name, connectors())

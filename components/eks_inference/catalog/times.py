@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from eks_inference.catalog.accelerators import Accelerator
+from eks_inference.catalog.instances import Accelerator
 from eks_inference.catalog.tables import table
 
 Pass = Literal["low", "p50", "high"]

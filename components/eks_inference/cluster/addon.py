@@ -11,8 +11,8 @@ import pulumi_aws as aws
 
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.plan import Addon
+from eks_inference.component import rendered
 from eks_inference.faults import Fault, SpecError
-from eks_inference.outputs import rendered
 from eks_inference.rules import NotJudged
 
 POD_IDENTITY_AGENT = "eks-pod-identity-agent"

@@ -18,13 +18,12 @@ from eks_inference.cluster.objects import on_cluster
 from eks_inference.cluster.pod_identity import pod_role
 from eks_inference.cluster.provider import kubernetes_provider
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec
-from eks_inference.component import Component
+from eks_inference.component import Component, rendered
 from eks_inference.faults import Fault, SpecError
 from eks_inference.network.handle import Network
-from eks_inference.outputs import rendered
-from eks_inference.placement import Placement
-from eks_inference.settings import StackSettings
-from eks_inference.spec import Given
+from eks_inference.place.placement import Placement
+from eks_inference.specs.base import Given
+from eks_inference.specs.settings import StackSettings
 
 
 class EksCluster(Component):

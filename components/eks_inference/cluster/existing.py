@@ -15,7 +15,7 @@ from eks_inference.cluster.provider import kubernetes_provider
 from eks_inference.component import Handle, comparing
 from eks_inference.faults import Fault, SpecError
 from eks_inference.network.handle import Network
-from eks_inference.settings import StackSettings
+from eks_inference.specs.settings import StackSettings
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Protocol
 import pulumi
 import pulumi_kubernetes as k8s
 
-from eks_inference.settings import StackSettings
+from eks_inference.specs.settings import StackSettings
 
 
 class Cluster(Protocol):

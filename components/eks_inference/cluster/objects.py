@@ -11,7 +11,7 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
-from eks_inference.kubernetes.pod_security import Level, enforce
+from eks_inference.kubernetes.workloads import Level, enforce
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 

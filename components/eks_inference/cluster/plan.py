@@ -11,8 +11,8 @@ from eks_inference.aws import iam
 from eks_inference.catalog import versions, zones
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec, NodeAddon, NodelessAddon
 from eks_inference.faults import Fault, SpecError
-from eks_inference.late import Late
-from eks_inference.merge import beside
+from eks_inference.kubernetes.merge import beside
+from eks_inference.specs.late import Late
 
 EBS_CSI_NAMESPACE = "kube-system"
 EBS_CSI_SERVICE_ACCOUNT = "ebs-csi-controller-sa"

@@ -6,7 +6,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from eks_inference.cluster import plan
-from eks_inference.settings import StackSettings
+from eks_inference.specs.settings import StackSettings
 
 
 def kubernetes_provider(

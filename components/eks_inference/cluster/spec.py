@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from eks_inference.aws.logs import RetentionDays
-from eks_inference.late import Late
-from eks_inference.spec import Form, Spec, listed, repeated
+from eks_inference.specs.base import Form, Spec, listed, repeated
+from eks_inference.specs.late import Late
 
 Version = Literal["1.33", "1.34", "1.35", "1.36"]
 LogType = Literal["api", "audit", "authenticator", "controllerManager", "scheduler"]

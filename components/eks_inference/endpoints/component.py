@@ -12,7 +12,7 @@ import pulumi_kubernetes as k8s
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
-from eks_inference.component import Component
+from eks_inference.component import Component, carried
 from eks_inference.endpoints import keys as key_files
 from eks_inference.endpoints import picker as picking
 from eks_inference.endpoints import plan
@@ -24,11 +24,10 @@ from eks_inference.kubernetes.front import Door
 from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.observability.handle import Metrics
 from eks_inference.observability.prometheus_plan import pod_monitor
-from eks_inference.outputs import carried
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.serving.component import guards, own_namespace
 from eks_inference.serving.handle import Server
-from eks_inference.spec import Given, dns_label_faults
+from eks_inference.specs.base import Given, dns_label_faults
 
 _MAX_NAME_LENGTH = 50
 

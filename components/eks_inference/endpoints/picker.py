@@ -17,9 +17,8 @@ from eks_inference.endpoints.proxy import ENDPOINT_LABEL, ENDPOINT_NAME, PICKED_
 from eks_inference.endpoints.spec import PickerSpec
 from eks_inference.kubernetes.front import Front
 from eks_inference.kubernetes.network_policy import API_SERVER, DNS, allow_from, allow_to, network_policy, pods
-from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
-from eks_inference.kubernetes.workloads import APP_LABEL
-from eks_inference.placement import Placement
+from eks_inference.kubernetes.workloads import APP_LABEL, RESTRICTED_CONTAINER, restricted_pod
+from eks_inference.place.placement import Placement
 from eks_inference.serving.protection import from_prometheus
 
 METRICS_NAME = "metrics"

@@ -30,10 +30,9 @@ from eks_inference.endpoints.proxy import (
 from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.kubernetes.front import Door, Front
 from eks_inference.kubernetes.network_policy import DNS, Rule, allow_from, allow_to, namespace, network_policy, pods
-from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
-from eks_inference.kubernetes.workloads import APP_LABEL, config_annotation
-from eks_inference.placement import HOSTNAME_LABEL, Placement
-from eks_inference.quantity import amount
+from eks_inference.kubernetes.workloads import APP_LABEL, RESTRICTED_CONTAINER, config_annotation, restricted_pod
+from eks_inference.place.placement import HOSTNAME_LABEL, Placement
+from eks_inference.place.quantity import amount
 from eks_inference.serving.paths import KSERVE_SERVICE
 from eks_inference.serving.pods import settle_seconds, spread_over_zones
 from eks_inference.serving.protection import from_clients, from_prometheus

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from eks_inference.endpoints.proxy import Spread
 from eks_inference.images.spec import PinnedImage
 from eks_inference.pools.spec import Distinct, LabelKey, LabelValue
-from eks_inference.spec import Cpu, Memory, Namespace, ResourceName, Spec, follows
+from eks_inference.specs.base import Cpu, Memory, Namespace, ResourceName, Spec, follows
 
 LONGEST_SILENCE_SECONDS = 600
 """What an endpoint allows unless it says otherwise: a long prompt on a busy server takes minutes before its first token."""

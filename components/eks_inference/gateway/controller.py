@@ -13,14 +13,14 @@ from eks_inference.cluster.objects import chart_release, in_namespace, namespace
 from eks_inference.cluster.pod_identity import pod_identity
 from eks_inference.component import Component
 from eks_inference.gateway import controller_plan as plan
+from eks_inference.gateway.controller_plan import controller_policies
 from eks_inference.gateway.handle import SERVICE_ACCOUNT
-from eks_inference.gateway.permissions import controller_policies
 from eks_inference.gateway.spec import LoadBalancerControllerSpec
+from eks_inference.kubernetes.merge import beside
 from eks_inference.kubernetes.network_policy import DNS, HTTPS, POD_IDENTITY, allow_from, network_policy
-from eks_inference.merge import beside
 from eks_inference.network.handle import Network
-from eks_inference.placement import Placement
-from eks_inference.spec import Given
+from eks_inference.place.placement import Placement
+from eks_inference.specs.base import Given
 
 
 class LoadBalancerController(Component):

@@ -6,9 +6,9 @@ import pulumi
 import pulumi_aws as aws
 
 from eks_inference.aws import iam, naming
-from eks_inference.gateway.permissions import log_bucket_policy
+from eks_inference.gateway.controller_plan import log_bucket_policy
 from eks_inference.gateway.spec import AccessLogsSpec
-from eks_inference.settings import StackSettings
+from eks_inference.specs.settings import StackSettings
 
 _BUCKET_NAME = 63
 """Longest name of a bucket."""

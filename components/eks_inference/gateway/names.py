@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import pulumi
 import pulumi_aws as aws
 
-from eks_inference.late import Late
-from eks_inference.settings import StackSettings
+from eks_inference.specs.late import Late
+from eks_inference.specs.settings import StackSettings
 
 _TTL_SECONDS = 60
 

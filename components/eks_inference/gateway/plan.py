@@ -1,4 +1,5 @@
-"""Plans the gateway: Ingresses, NetworkPolicies, security groups. Pure; no pulumi.
+"""Plans the gateway and routes of a Gateway (Gateway API): hosts, paths, Ingresses, HTTPRoutes, NetworkPolicies, security groups.
+Pure; no pulumi.
 
 All Ingresses of a gateway form one group, which shares one load balancer. Settings of the load balancer stand in all of them with
 one value, as the controller demands.
@@ -8,13 +9,89 @@ Load Balancing user guide, "Target groups for your Application Load Balancers" (
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from eks_inference.gateway.routes import Route, path_to
-from eks_inference.gateway.spec import EVERYWHERE, GatewaySpec, LoginSpec
+from eks_inference.faults import Fault, did_you_mean
+from eks_inference.gateway.spec import (
+    EVERYWHERE,
+    AddressSpec,
+    GatewayApiRouteSpec,
+    GatewayApiSpec,
+    GatewaySpec,
+    LoginSpec,
+    RouteSpec,
+)
 from eks_inference.kubernetes.front import Door
-from eks_inference.kubernetes.network_policy import Peer, allow_from, network_policy
+from eks_inference.kubernetes.network_policy import Peer, addresses, allow_from, namespace, network_policy
+from eks_inference.specs.base import dns_label_faults
+
+_MAX_NAME_LENGTH = 50
+
+
+@dataclass(frozen=True)
+class Route:
+    """A route with its host and path: ``<scheme>://<host><path>`` is the ``/`` of what it leads to."""
+
+    target: str
+    """Name of the endpoint, of the server behind one, or of the web UI."""
+    host: str
+    path: str
+    login: bool = False
+    grpc_host: str | None = None
+    """Host name for gRPC alone, which otherwise shares ``host``."""
+    scheme: str = "https"
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://{self.host}{self.path.rstrip('/')}"
+
+
+def routes(spec: GatewaySpec | GatewayApiSpec, targets: Sequence[str]) -> tuple[Route, ...]:
+    """Returns the routes of a gateway, those of its spec or else one to each target."""
+    wanted: Mapping[str, AddressSpec] = spec.routes or {name: AddressSpec() for name in targets}
+    hosts = [route.host or spec.host for route in wanted.values()]
+    return tuple(
+        Route(
+            target,
+            host := route.host or spec.host,
+            path=route.path or ("/" if hosts.count(host) == 1 else f"/{target}"),
+            login=isinstance(route, RouteSpec) and route.login,
+            grpc_host=route.grpc_host if isinstance(route, GatewayApiRouteSpec) else None,
+            scheme=spec.scheme if isinstance(spec, GatewayApiSpec) else "https",
+        )
+        for target, route in wanted.items()
+    )
+
+
+def path_to(route: Route, door: Door) -> str:
+    """Returns the path below which everything is led to a door."""
+    return f"/{door.grpc}" if door.grpc else route.path
+
+
+def hosts(found: Sequence[Route]) -> tuple[str, ...]:
+    """Returns the hosts of routes, each once, in order."""
+    return tuple(dict.fromkeys(route.host for route in found))
+
+
+def name_faults(name: str, why: str) -> list[Fault]:
+    """Returns what is wrong with the name of a gateway, which begins those of its routes."""
+    return dns_label_faults(name, why, max_length=_MAX_NAME_LENGTH)
+
+
+def target_faults(named: Mapping[str, object], found: Sequence[Route], targets: Mapping[str, object]) -> list[Fault]:
+    """Returns the routes of a spec that lead to nothing, and whether there is none."""
+    allowed = ", ".join(targets) or "there is nothing to route to"
+    faults = [
+        Fault(("routes", name), "there is nothing of this name", name, allowed, did_you_mean(name, targets))
+        for name in named
+        if name not in targets
+    ]
+    if not found:
+        faults.append(Fault(("routes",), "a gateway needs a model server or the web UI", allowed="one or more routes"))
+    return faults
+
 
 HTTPS_PORT = 443
 LOGIN_SECRET = "gateway-login"
@@ -175,3 +252,50 @@ def to_pods(spec: GatewaySpec, ports: Sequence[int], pods: Any) -> list[Any]:
 
 def _tcp(port: int) -> dict[str, Any]:
     return {"protocol": "tcp", "from_port": port, "to_port": port}
+
+
+# Sources: kubernetes-sigs/gateway-api v1.6.3, config/crd/standard: a zero timeout is none (HTTPRoute, timeouts); a listener takes
+# either HTTPRoutes or GRPCRoutes for a host (GRPCRoute, hostnames); ReplacePrefixMatch goes with one match, by prefix (HTTPRoute,
+# filters); a route may lead to a Service of its own namespace without a ReferenceGrant (backendRefs).
+
+GROUP = "gateway.networking.k8s.io"
+API_VERSION = f"{GROUP}/v1"
+_NO_LIMIT = "0s"
+
+
+def is_routed(route: Route, door: Door) -> bool:
+    """Whether a door of a target has a route: one with gRPC only where its host is named."""
+    return not door.grpc or bool(route.grpc_host)
+
+
+def route_manifest(name: str, spec: GatewayApiSpec, route: Route, door: Door, *, namespace: str) -> dict[str, Any]:
+    """Returns ``kind``, ``metadata`` and ``spec`` of the route that leads to a door."""
+    parent = {"name": spec.gateway, "namespace": spec.namespace, **({"sectionName": spec.listener} if spec.listener else {})}
+    # GRPCRoute has no timeouts.
+    rule = {"matches": [{"method": {"service": door.grpc}}]} if door.grpc else _http_rule(path_to(route, door))
+    return {
+        "kind": "GRPCRoute" if door.grpc else "HTTPRoute",
+        "metadata": {"name": f"{name}-grpc" if door.grpc else name, "namespace": namespace},
+        "spec": {
+            "parentRefs": [parent],
+            "hostnames": [route.grpc_host if door.grpc else route.host],
+            "rules": [{"backendRefs": [{"name": door.service, "port": door.port}], **rule}],
+        },
+    }
+
+
+def _http_rule(path: str) -> dict[str, Any]:
+    rewrite = {"type": "URLRewrite", "urlRewrite": {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}}}
+    return {
+        "matches": [{"path": {"type": "PathPrefix", "value": path}}],
+        # A stream lasts as long as it flows; some Gateways would end it after 15 seconds.
+        "timeouts": {"request": _NO_LIMIT, "backendRequest": _NO_LIMIT},
+        # What is behind the route knows nothing of its path.
+        **({} if path == "/" else {"filters": [rewrite]}),
+    }
+
+
+def senders(spec: GatewayApiSpec) -> Iterator[Peer]:
+    """Yields who sends the requests of the Gateway, for NetworkPolicies."""
+    yield from map(namespace, spec.from_namespaces)
+    yield from map(addresses, spec.from_cidrs)

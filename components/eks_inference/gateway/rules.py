@@ -1,10 +1,57 @@
-"""Rules about gateways. Ids GWY…"""
+"""Rules about gateways, and about routes of a Gateway that the cluster has. Ids GWY…"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
-from eks_inference.gateway.facts import GatewayFacts
-from eks_inference.gateway.routes import hosts
+from eks_inference.gateway.plan import Route, hosts
+from eks_inference.gateway.spec import GatewayApiSpec, GatewaySpec
 from eks_inference.rules import Judgement, Path, rule
+
+
+@dataclass(frozen=True)
+class RoutedEndpoint:
+    """An endpoint behind the gateway."""
+
+    name: str
+    keys: bool
+    """Whether it asks its clients for keys."""
+    grpc: bool
+    """Whether it answers over gRPC too, whose paths no client can change."""
+    settles: bool
+    """``behind_load_balancer`` of its spec."""
+    limited: bool
+    """Whether only some namespaces may call it."""
+    answer_seconds: int
+    """How long an answer may be silent."""
+
+
+@dataclass(frozen=True)
+class GatewayApiFacts:
+    """Routes of a Gateway that the cluster has. ``endpoints`` has those of its routes, by target."""
+
+    about: ClassVar[str] = "routes of a Gateway (Gateway API)"
+
+    spec: GatewayApiSpec
+    routes: tuple[Route, ...]
+    endpoints: Mapping[str, RoutedEndpoint]
+
+
+@dataclass(frozen=True)
+class GatewayFacts:
+    """A gateway in its stack. ``endpoints`` has those of the routes, by target; the web UI is none of them."""
+
+    about: ClassVar[str] = "gateways"
+
+    spec: GatewaySpec
+    routes: tuple[Route, ...]
+    region: str
+    endpoints: Mapping[str, RoutedEndpoint]
+    public_subnets: bool
+    """Whether the network has public subnets."""
+    own_subnets: bool
+    """Whether an internal load balancer has subnets without pods."""
+
 
 _NAMES_OF_A_CERTIFICATE = 10
 
@@ -182,3 +229,60 @@ def addresses_apart(gateway: GatewayFacts) -> Iterator[Judgement]:
 
 def _route(target: str) -> Path:
     return ("gateway", "routes", target)
+
+
+_SOURCE = "Gateway API v1.6: a listener takes either HTTPRoutes or GRPCRoutes for a host, and of equal matches the oldest route"
+
+
+@rule(
+    "GWY009",
+    "What a Gateway of others leads to asks who it is.",
+    severity="warning",
+    fix="leave keys: false out, or see to it that the Gateway asks",
+    source="an endpoint with keys: false asks nobody; who reaches a Gateway, and whether it asks them, its owner decides",
+)
+def clients_are_asked(gateway: GatewayApiFacts) -> Iterator[Judgement]:
+    name = f"{gateway.spec.namespace}/{gateway.spec.gateway}"
+    for target, endpoint in gateway.endpoints.items():
+        asks = "asks for keys" if endpoint.keys else "asks nobody"
+        yield Judgement(
+            holds=endpoint.keys,
+            path=("endpoints", endpoint.name, "keys"),
+            working=(f"{target} {asks}; who reaches the Gateway {name} is not known here",),
+            message=f"whoever reaches the Gateway {name} may use {target}: endpoint {endpoint.name} has keys: false",
+            given="false",
+            allowed="true",
+        )
+
+
+@rule(
+    "GWY010",
+    "Each address of a Gateway leads to one endpoint, and each host has one kind of route.",
+    fix="give one of them another host or path",
+    source=_SOURCE,
+)
+def api_addresses_differ(gateway: GatewayApiFacts) -> Iterator[Judgement]:
+    hosts = {route.host: route.target for route in reversed(gateway.routes)}
+    taken: dict[str, str] = {}
+    for route in gateway.routes:
+        wanted = [(f"{route.host}{route.path}", "host" if route.path == "/" else "path")]
+        if route.grpc_host:
+            wanted.append((f"{route.grpc_host} for gRPC", "grpc_host"))
+            yield Judgement(
+                holds=route.grpc_host not in hosts,
+                path=("gateway_api", "routes", route.target, "grpc_host"),
+                working=(f"hosts of routes for HTTP: {', '.join(hosts)}",),
+                message=f"{route.grpc_host} has a route for HTTP, to {hosts.get(route.grpc_host)}: the Gateway takes one of both",
+                given=route.grpc_host,
+                allowed="a host of its own",
+            )
+        for address, key in wanted:
+            first = taken.setdefault(address, route.target)
+            yield Judgement(
+                holds=first == route.target,
+                path=("gateway_api", "routes", route.target, key),
+                working=(f"{address}: {first}",),
+                message=f"{address} leads to {first} already",
+                given=address,
+                allowed="a host or path of its own",
+            )

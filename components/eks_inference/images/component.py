@@ -18,8 +18,8 @@ from eks_inference.faults import SpecError
 from eks_inference.images import dockerfile, plan
 from eks_inference.images.spec import InClusterImage
 from eks_inference.kubernetes.network_policy import network_policy
-from eks_inference.placement import Placement
-from eks_inference.spec import Given
+from eks_inference.place.placement import Placement
+from eks_inference.specs.base import Given
 
 
 class ImageBuild(Component):

@@ -17,11 +17,10 @@ from eks_inference.images import dockerfile
 from eks_inference.images.dockerfile import PrivateRepository
 from eks_inference.images.spec import InClusterImage
 from eks_inference.kubernetes.network_policy import DNS, HTTPS, POD_IDENTITY, Rule, addresses, allow_to
-from eks_inference.kubernetes.pod_security import Level
-from eks_inference.kubernetes.workloads import APP_LABEL
-from eks_inference.placement import Placement
-from eks_inference.settings import StackSettings
-from eks_inference.spec import dns_label_faults
+from eks_inference.kubernetes.workloads import APP_LABEL, Level
+from eks_inference.place.placement import Placement
+from eks_inference.specs.base import dns_label_faults
+from eks_inference.specs.settings import StackSettings
 
 SERVICE_ACCOUNT = "image-build"
 SCRIPTS_CONFIG_MAP = "image-build-scripts"

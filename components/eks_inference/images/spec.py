@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from eks_inference.images import dockerfile
-from eks_inference.spec import Cpu, Memory, Namespace, Spec, stated
+from eks_inference.specs.base import Cpu, Memory, Namespace, Spec, stated
 
 
 def _pinned(reference: str) -> str:

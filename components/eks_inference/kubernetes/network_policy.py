@@ -24,7 +24,7 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eks_inference.spec import distinct
+from eks_inference.specs.base import distinct
 
 Peer = dict[str, Any]
 """An element of ``from`` or ``to``."""

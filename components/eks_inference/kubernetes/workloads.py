@@ -1,11 +1,34 @@
-"""Renders the parts that workloads of several domains share. Pure; no pulumi."""
+"""Renders the parts that workloads of several domains share, such as what Pod Security Standards ask for. Pure; no pulumi."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
-from eks_inference.kubernetes.pod_security import restricted_pod
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
+
+Level = Literal["privileged", "baseline", "restricted"]
+"""A level of the Pod Security Standards."""
+
+
+def enforce(level: Level) -> dict[str, str]:
+    """Returns the label with which a namespace refuses pods below a level. Callers justify any level but "restricted"."""
+    return {"pod-security.kubernetes.io/enforce": level}
+
+
+def restricted_pod(user: int) -> dict[str, Any]:
+    """Returns the security context of a pod that runs as ``user``, who also owns its volumes."""
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": user,
+        "runAsGroup": user,
+        "fsGroup": user,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+RESTRICTED_CONTAINER = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+"""The security context of a container in such a pod."""
+
 
 APP_LABEL = "app.kubernetes.io/name"
 """The name of a workload, one of the recommended labels of Kubernetes."""

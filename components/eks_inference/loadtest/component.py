@@ -12,15 +12,14 @@ from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
 from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
-from eks_inference.kubernetes.secret_object import secret_object
-from eks_inference.kubernetes.secrets import SecretRef, secret_env
-from eks_inference.loadtest import client_plan, guidellm_plan, plan
+from eks_inference.kubernetes.secrets import SecretRef, secret_env, secret_object
+from eks_inference.loadtest import guidellm_plan, plan
 from eks_inference.loadtest.spec import HubTokenizer, LoadTestSpec
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.serving.component import Secret, hub_token, own_namespace
 from eks_inference.serving.handle import ModelServer
-from eks_inference.serving.hardware import Hardware
-from eks_inference.spec import Given, dns_label_faults
+from eks_inference.serving.pods import Hardware
+from eks_inference.specs.base import Given, dns_label_faults
 
 MAX_NAME_LENGTH = 40
 
@@ -74,11 +73,11 @@ class LoadTest(Component):
 
         namespace, inside = own_namespace(name, spec.namespace, cluster, self)
         endpoints = {target.endpoint: target.namespace for target in targets.values()}
-        policy = client_plan.client_policy(name, spec.namespace, endpoints, hub=True)
+        policy = plan.client_policy(name, spec.namespace, endpoints, hub=True)
         network = k8s.networking.v1.NetworkPolicy(f"{name}-network", **policy, opts=inside)
         volume = k8s.core.v1.PersistentVolumeClaim(
             f"{name}-results",
-            **client_plan.volume_claim(f"{name}-results", spec.namespace, spec.volume_gib, spec.storage_class),
+            **plan.volume_claim(f"{name}-results", spec.namespace, spec.volume_gib, spec.storage_class),
             opts=on_cluster(cluster, self, namespace, *cluster.ready, protect=settings.protect),
         )
         k8s.batch.v1.CronJob(
@@ -89,7 +88,7 @@ class LoadTest(Component):
         self.ready: Sequence[pulumi.Resource] = (volume,)
         if spec.enabled:
             scripts = {guidellm_plan.SCRIPT_FILE: guidellm_plan.script()}
-            files = client_plan.config_map(name, spec.namespace, scripts, configuration)
+            files = plan.config_map(name, spec.namespace, scripts, configuration)
             script = k8s.core.v1.ConfigMap(f"{name}-script", **files, opts=inside)
             token_env, token_secret = hub_token(name, hugging_face_token, spec.namespace, inside)
             key, key_secret = secret_object(

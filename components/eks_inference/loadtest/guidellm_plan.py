@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from importlib.resources import files
 from typing import Any
 
+from eks_inference.kubernetes.merge import merged
 from eks_inference.loadtest.spec import HubTokenizer, LoadTestSpec, TokenCounts
-from eks_inference.merge import merged
-from eks_inference.serving.hardware import Hardware
+from eks_inference.serving.pods import Hardware
 
 SCHEMA = 1
 """Version of the configuration and of the records in the results (``assets/load_test.py``)."""

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, JsonValue
 
 from eks_inference.images.spec import PinnedImage
-from eks_inference.spec import Cpu, Memory, Namespace, ResourceName, Spec, Variable, VolumeGib
+from eks_inference.specs.base import Cpu, Memory, Namespace, ResourceName, Spec, Variable, VolumeGib
 
 
 def _no_duplicates(values: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -11,12 +11,12 @@ import pulumi_aws as aws
 
 from eks_inference.aws import iam, logs, naming
 from eks_inference.component import Component
-from eks_inference.late import Late
 from eks_inference.network.handle import Subnet
 from eks_inference.network.plan import ZonePlan, network_zones, plan_subnets
 from eks_inference.network.spec import Endpoint, FlowLogsSpec, NetworkSpec
-from eks_inference.settings import StackSettings
-from eks_inference.spec import Given
+from eks_inference.specs.base import Given
+from eks_inference.specs.late import Late
+from eks_inference.specs.settings import StackSettings
 
 _SERVICES: dict[Endpoint, tuple[str, ...]] = {"ecr": ("ecr.api", "ecr.dkr")}
 """The AWS services of endpoints that stand for several; every other endpoint has the name of its service."""

@@ -9,7 +9,7 @@ from typing import Protocol
 import pulumi
 
 from eks_inference.component import Handle
-from eks_inference.spec import ZoneId
+from eks_inference.specs.base import ZoneId
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,25 @@
 """Rules about networks. Ids NET…"""
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
-from eks_inference.network.facts import NetworkFacts
 from eks_inference.network.plan import RESERVED_ADDRESSES, plan_subnets
+from eks_inference.network.spec import NetworkSpec
 from eks_inference.rules import Judgement, rule
+
+
+@dataclass(frozen=True)
+class NetworkFacts:
+    """A network and its load. ``pods`` maps managed pools to the largest number of pods, of one address each, on their nodes."""
+
+    about: ClassVar[str] = "networks"
+
+    spec: NetworkSpec
+    service_cidr: str
+    zone_ids: tuple[str, ...]
+    pods: Mapping[str, int]
 
 
 @rule(

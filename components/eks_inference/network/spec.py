@@ -14,7 +14,7 @@ from eks_inference.network.plan import (
     has_room_for_load_balancers,
     vpc_range,
 )
-from eks_inference.spec import Spec, ZoneId, distinct, follows
+from eks_inference.specs.base import Spec, ZoneId, distinct, follows
 
 Endpoint = Literal[
     "ec2",

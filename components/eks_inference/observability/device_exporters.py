@@ -18,7 +18,7 @@ from eks_inference.observability import device_exporters_plan as plan
 from eks_inference.observability.handle import Metrics
 from eks_inference.observability.prometheus_plan import pod_monitor
 from eks_inference.observability.spec import DcgmExporterSpec, NeuronMonitorSpec
-from eks_inference.spec import Given
+from eks_inference.specs.base import Given
 
 
 class NeuronMonitor(Component):

@@ -13,20 +13,18 @@ from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import chart_release, in_namespace, namespace_object, on_cluster
 from eks_inference.cluster.plan import STORAGE_CLASS
 from eks_inference.cluster.pod_identity import pod_identity
-from eks_inference.component import Component
+from eks_inference.component import Component, carried, rendered
 from eks_inference.faults import SpecError
 from eks_inference.kubernetes.network_policy import allow_from, namespace, network_policy, pods
-from eks_inference.kubernetes.secret_object import secret_object
-from eks_inference.kubernetes.secrets import SecretRef
+from eks_inference.kubernetes.secrets import SecretRef, secret_object
 from eks_inference.kubernetes.workloads import APP_LABEL
-from eks_inference.observability import alertmanager_plan
+from eks_inference.observability import alerting_plan
 from eks_inference.observability import prometheus_plan as plan
-from eks_inference.observability.expectations_plan import expectations
+from eks_inference.observability.alerting_plan import expectations
 from eks_inference.observability.handle import Expected, Metrics, RayPods, VllmPods
 from eks_inference.observability.spec import PrometheusSpec, Receiver, SnsReceiver
-from eks_inference.outputs import carried, rendered
-from eks_inference.placement import Placement
-from eks_inference.spec import Given
+from eks_inference.place.placement import Placement
+from eks_inference.specs.base import Given
 
 
 class PrometheusStack(Component):
@@ -71,7 +69,7 @@ class PrometheusStack(Component):
         dashboards: Sequence[str] = plan.DASHBOARDS,
     ) -> None:
         spec = PrometheusSpec.of(spec)
-        if faults := alertmanager_plan.url_faults(spec, given=alert_receiver_url is not None):
+        if faults := alerting_plan.url_faults(spec, given=alert_receiver_url is not None):
             raise SpecError(faults)
         require_addon(cluster, EBS_CSI_DRIVER, f"a volume of the storage class {STORAGE_CLASS}")
         super().__init__("eks-inference:index:PrometheusStack", name, spec.inputs(), opts)
@@ -104,7 +102,7 @@ class PrometheusStack(Component):
             opts=inside,
         )
         url, url_secret = secret_object(
-            f"{name}-receiver-secret", alert_receiver_url, alertmanager_plan.URL_SECRET, namespace=spec.namespace, opts=inside
+            f"{name}-receiver-secret", alert_receiver_url, alerting_plan.URL_SECRET, namespace=spec.namespace, opts=inside
         )
         boards = [
             k8s.core.v1.ConfigMap(
@@ -126,7 +124,7 @@ class PrometheusStack(Component):
                 cluster.settings,
                 cluster=cluster.name,
                 grafana_password=password,
-                receiver=alertmanager_plan.receiver_values(spec.receiver, region=cluster.settings.region, url=url)
+                receiver=alerting_plan.receiver_values(spec.receiver, region=cluster.settings.region, url=url)
                 if spec.receiver
                 else None,
             ),
@@ -158,9 +156,9 @@ class PrometheusStack(Component):
             f"{name}-alerts",
             cluster=self.cluster,
             namespace=self.namespace,
-            service_account=alertmanager_plan.SERVICE_ACCOUNT,
+            service_account=alerting_plan.SERVICE_ACCOUNT,
             description=f"Alertmanager of the EKS cluster {self.cluster.name}",
-            policies={"publish": rendered(iam.policy_json, alertmanager_plan.publisher(receiver))},
+            policies={"publish": rendered(iam.policy_json, alerting_plan.publisher(receiver))},
             parent=self,
         )
 

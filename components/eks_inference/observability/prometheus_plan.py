@@ -10,12 +10,12 @@ from typing import Any
 
 import yaml
 
-from eks_inference import merge
 from eks_inference.cluster.plan import STORAGE_CLASS
+from eks_inference.kubernetes import merge
 from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.observability.spec import PrometheusSpec
-from eks_inference.placement import Placement
-from eks_inference.settings import StackSettings
+from eks_inference.place.placement import Placement
+from eks_inference.specs.settings import StackSettings
 
 RELEASE = "kube-prometheus-stack"
 GRAFANA_SERVICE = f"{RELEASE}-grafana"

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from eks_inference.aws.logs import RetentionDays
-from eks_inference.catalog.accelerators import Accelerator
+from eks_inference.catalog.instances import Accelerator
 from eks_inference.cluster.spec import AddonVersion
-from eks_inference.late import Late
-from eks_inference.spec import Form, KmsKeyArn, Namespace, Spec, VolumeGib, stated
+from eks_inference.specs.base import Form, KmsKeyArn, Namespace, Spec, VolumeGib, stated
+from eks_inference.specs.late import Late
 
 
 class CloudWatchSpec(Spec):

@@ -12,9 +12,9 @@ from eks_inference.catalog import instances
 from eks_inference.cluster.handle import Cluster
 from eks_inference.component import Handle
 from eks_inference.faults import Fault, SpecError
-from eks_inference.placement import OfferedBy, Placement, Taint, place
-from eks_inference.spec import ZoneId
-from eks_inference.wiring import home_of
+from eks_inference.place.placement import OfferedBy, Placement, Taint, place
+from eks_inference.place.wiring import home_of
+from eks_inference.specs.base import ZoneId
 
 
 @dataclass(frozen=True)

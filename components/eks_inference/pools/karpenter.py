@@ -14,16 +14,15 @@ from eks_inference.aws import iam, naming
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import chart_release, on_cluster
 from eks_inference.cluster.pod_identity import pod_identity
-from eks_inference.component import Component, Handle
+from eks_inference.component import Component, Handle, carried, rendered
 from eks_inference.faults import Fault, SpecError
-from eks_inference.merge import beside
+from eks_inference.kubernetes.merge import beside
 from eks_inference.network.handle import Network
-from eks_inference.outputs import carried, rendered
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.pools import karpenter_plan as plan
 from eks_inference.pools.karpenter_spec import KarpenterSpec
 from eks_inference.pools.node_role import node_role
-from eks_inference.spec import Given
+from eks_inference.specs.base import Given
 
 
 class NodeAutoscaler(Protocol):

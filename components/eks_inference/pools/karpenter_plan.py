@@ -4,19 +4,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from eks_inference.aws import iam
-from eks_inference.late import Late
-from eks_inference.placement import (
+from eks_inference.place.placement import (
     ARCHITECTURE_LABEL,
     CAPACITY_TYPE_LABEL,
     INSTANCE_TYPE_LABEL,
     KARPENTER_POOL_LABEL,
     Placement,
 )
-from eks_inference.pools import disks, plan
-from eks_inference.pools.ami_spec import ReleaseAmi
+from eks_inference.pools import node_plan, plan
 from eks_inference.pools.karpenter_spec import KarpenterSpec
+from eks_inference.pools.node_spec import ReleaseAmi
 from eks_inference.pools.spec import KarpenterPoolSpec
-from eks_inference.settings import StackSettings
+from eks_inference.specs.late import Late
+from eks_inference.specs.settings import StackSettings
 
 NAMESPACE = "kube-system"  # Karpenter's install guide: the API server gives service accounts there a priority of their own
 SERVICE_ACCOUNT = "karpenter"
@@ -265,10 +265,10 @@ def node_class(
     else:
         image = {"id": spec.ami.id}
     volume = {
-        "volumeSize": f"{disks.root_volume_gib(spec)}Gi",
+        "volumeSize": f"{node_plan.root_volume_gib(spec)}Gi",
         "volumeType": "gp3",
-        **({"throughput": throughput} if (throughput := disks.paid_mib_s(spec)) else {}),
-        **({"iops": iops} if (iops := disks.paid_iops(spec)) else {}),
+        **({"throughput": throughput} if (throughput := node_plan.paid_mib_s(spec)) else {}),
+        **({"iops": iops} if (iops := node_plan.paid_iops(spec)) else {}),
         "encrypted": True,
         "deleteOnTermination": True,
         **({"kmsKeyID": settings.kms_key_arn} if settings.kms_key_arn else {}),
@@ -286,9 +286,9 @@ def node_class(
             "httpPutResponseHopLimit": spec.metadata_hop_limit,
         },
         "tags": {**settings.tags, "Name": name_tag},
-        **({"instanceStorePolicy": "RAID0"} if disks.has_local_disks(spec) else {}),
+        **({"instanceStorePolicy": "RAID0"} if node_plan.has_local_disks(spec) else {}),
         # Karpenter adds its own NodeConfig (NodeClasses, "AL2023").
-        **({"userData": plan.node_config(gates)} if (gates := disks.feature_gates(spec)) else {}),
+        **({"userData": plan.node_config(gates)} if (gates := node_plan.feature_gates(spec)) else {}),
         **({"kubelet": kubelet} if (kubelet := spec.kubelet.settings()) else {}),
     }
 

@@ -12,11 +12,11 @@ from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
 from eks_inference.component import Component
 from eks_inference.network.handle import Network
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.pools import karpenter_plan, plan
 from eks_inference.pools.karpenter import NodeAutoscaler
 from eks_inference.pools.spec import KarpenterPoolSpec
-from eks_inference.spec import Given
+from eks_inference.specs.base import Given
 
 
 class KarpenterPool(Component):

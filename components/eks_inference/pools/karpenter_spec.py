@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import Field
 
 from eks_inference.pools.spec import BucketName
-from eks_inference.spec import Spec
+from eks_inference.specs.base import Spec
 
 
 class KarpenterSpec(Spec):

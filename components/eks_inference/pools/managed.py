@@ -13,14 +13,13 @@ from eks_inference.aws import naming
 from eks_inference.cluster.handle import Cluster
 from eks_inference.component import Component
 from eks_inference.network.handle import Network
-from eks_inference.placement import Placement
-from eks_inference.pools import disks, plan
-from eks_inference.pools.ami_spec import ImageIdAmi, ReleaseAmi, SsmParameterAmi
-from eks_inference.pools.efa_spec import ExistingPlacementGroup
-from eks_inference.pools.interfaces import Interface, interfaces
+from eks_inference.place.placement import Placement
+from eks_inference.pools import node_plan, plan
+from eks_inference.pools.node_plan import Interface, interfaces
 from eks_inference.pools.node_role import node_role
+from eks_inference.pools.node_spec import ExistingPlacementGroup, ImageIdAmi, ReleaseAmi, SsmParameterAmi
 from eks_inference.pools.spec import ManagedPoolSpec
-from eks_inference.spec import Given
+from eks_inference.specs.base import Given
 
 
 class ManagedPool(Component):
@@ -143,10 +142,10 @@ class ManagedPool(Component):
                 aws.ec2.LaunchTemplateBlockDeviceMappingArgs(
                     device_name="/dev/xvda",
                     ebs=aws.ec2.LaunchTemplateBlockDeviceMappingEbsArgs(
-                        volume_size=disks.root_volume_gib(spec),
+                        volume_size=node_plan.root_volume_gib(spec),
                         volume_type="gp3",
-                        throughput=disks.paid_mib_s(spec),
-                        iops=disks.paid_iops(spec),
+                        throughput=node_plan.paid_mib_s(spec),
+                        iops=node_plan.paid_iops(spec),
                         encrypted="true",
                         kms_key_id=settings.kms_key_arn,
                         delete_on_termination="true",

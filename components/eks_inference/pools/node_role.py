@@ -8,9 +8,9 @@ import pulumi
 import pulumi_aws as aws
 
 from eks_inference.aws import iam, naming
-from eks_inference.outputs import rendered
+from eks_inference.component import rendered
 from eks_inference.pools import plan
-from eks_inference.settings import StackSettings
+from eks_inference.specs.settings import StackSettings
 
 
 def node_role(

@@ -6,13 +6,13 @@ from typing import Any
 
 import yaml
 
-from eks_inference.catalog import amis, versions, zones
+from eks_inference.catalog import instances, versions, zones
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.faults import Fault, SpecError
-from eks_inference.placement import CLAIMS, DEVICES_LABEL, POOL_LABEL, Placement, Taint, place
-from eks_inference.pools import disks
-from eks_inference.pools.ami_spec import ReleaseAmi
-from eks_inference.pools.interfaces import efa_count
+from eks_inference.place.placement import CLAIMS, DEVICES_LABEL, POOL_LABEL, Placement, Taint, place
+from eks_inference.pools import node_plan
+from eks_inference.pools.node_plan import efa_count
+from eks_inference.pools.node_spec import ReleaseAmi
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec, PoolSpec
 
 # The taints of AWS's own examples (EKS user guide; Neuron documentation, "EKS setup").
@@ -77,7 +77,7 @@ def pool_taints(spec: PoolSpec) -> tuple[Taint, ...]:
 
 def ami_type(instance: InstanceType) -> str:
     """Returns the EKS AMI type for an instance type, e.g. ``AL2023_x86_64_NEURON``."""
-    return amis.ami_type_for(instance).name
+    return instances.ami_type_for(instance).name
 
 
 def release_version(ami: ReleaseAmi, instance: InstanceType, kubernetes_version: str) -> str:
@@ -140,10 +140,10 @@ def user_data(spec: ManagedPoolSpec, *, pool: str, cluster: ClusterFacts | None 
             kubelet["config"] = {"registerWithTaints": taints, **kubelet.get("config", {})}
     if kubelet:
         node["kubelet"] = kubelet
-    if disks.has_local_disks(spec):
+    if node_plan.has_local_disks(spec):
         # Puts containerd, pod logs and emptyDir volumes on the striped local disks.
         node["instance"] = {"localStorage": {"strategy": "RAID0"}}
-    node |= disks.feature_gates(spec)
+    node |= node_plan.feature_gates(spec)
     parts = [("text/x-shellscript", _LOGICAL_CORES_SCRIPT.format(logical_cores=spec.logical_cores))] if spec.logical_cores else []
     if node:
         parts.append(("application/node.eks.aws", node_config(node)))
@@ -226,7 +226,7 @@ def placement_of(
         devices=spec.devices,
         driver=driver,
         kubelet=spec.kubelet.settings(),
-        disk_mib_s=disks.image_disk_mib_s(spec, instance),
+        disk_mib_s=node_plan.image_disk_mib_s(spec, instance),
     )
     if isinstance(spec, KarpenterPoolSpec):
         return replace(placement, spot="spot" in spec.capacity_types)

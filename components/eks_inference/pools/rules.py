@@ -4,13 +4,12 @@ from collections.abc import Iterator
 
 from eks_inference.catalog import zones
 from eks_inference.faults import SpecError
-from eks_inference.nodes import DAEMON_PODS, DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB, allocatable
-from eks_inference.pools.ami_spec import ReleaseAmi
-from eks_inference.pools.efa_spec import ExistingPlacementGroup
+from eks_inference.place.nodes import DAEMON_PODS, DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB, allocatable
+from eks_inference.place.quantity import amount, cpu_millis
 from eks_inference.pools.facts import PoolFacts
+from eks_inference.pools.node_spec import ExistingPlacementGroup, ReleaseAmi
 from eks_inference.pools.plan import pool_zones
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
-from eks_inference.quantity import amount, cpu_millis
 from eks_inference.rules import Judgement, not_judged, rule
 
 

@@ -8,13 +8,19 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
-from eks_inference.late import Late
-from eks_inference.placement import DEVICES_LABEL, POOL_LABEL, OfferedBy, Taint, TaintEffect
-from eks_inference.pools.ami_spec import KarpenterAmi, ManagedAmi, ReleaseAmi
-from eks_inference.pools.disk_spec import RootDiskSpec
-from eks_inference.pools.efa_spec import EfaSpec, PlacementGroupChoice
-from eks_inference.pools.kubelet_spec import KarpenterKubeletSpec, KubeletSpec
-from eks_inference.spec import Cpu, Form, Memory, Spec, ZoneId, distinct, listed, repeated, stated
+from eks_inference.place.placement import DEVICES_LABEL, POOL_LABEL, OfferedBy, Taint, TaintEffect
+from eks_inference.pools.node_spec import (
+    EfaSpec,
+    KarpenterAmi,
+    KarpenterKubeletSpec,
+    KubeletSpec,
+    ManagedAmi,
+    PlacementGroupChoice,
+    ReleaseAmi,
+    RootDiskSpec,
+)
+from eks_inference.specs.base import Cpu, Form, Memory, Spec, ZoneId, distinct, listed, repeated, stated
+from eks_inference.specs.late import Late
 
 _MOST_TAINTS = 50
 _NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"

@@ -11,14 +11,14 @@ import pulumi_kubernetes as k8s
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import chart_release, in_namespace, namespace_object, on_cluster
 from eks_inference.component import Component
+from eks_inference.kubernetes.merge import beside
 from eks_inference.kubernetes.network_policy import allow_from, namespace, network_policy, pods
-from eks_inference.merge import beside
 from eks_inference.observability.prometheus import PrometheusStack
 from eks_inference.observability.prometheus_plan import PROMETHEUS_PORT
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.scaling.spec import KedaOperatorSpec
-from eks_inference.settings import StackSettings
-from eks_inference.spec import Given
+from eks_inference.specs.base import Given
+from eks_inference.specs.settings import StackSettings
 
 RELEASE = "keda"
 

@@ -11,17 +11,16 @@ import pulumi_kubernetes as k8s
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import chart_release, on_cluster
 from eks_inference.component import Component
+from eks_inference.kubernetes.merge import beside
 from eks_inference.kubernetes.network_policy import DNS, HTTPS, allow_from, allow_to, network_policy, pods
 from eks_inference.kubernetes.workloads import APP_LABEL
-from eks_inference.merge import beside
 from eks_inference.observability.prometheus_plan import PROMETHEUS_RULE
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.scaling import plan
-from eks_inference.scaling.component import query_url
-from eks_inference.scaling.handle import QueriedMetrics
+from eks_inference.scaling.component import QueriedMetrics, query_url
 from eks_inference.scaling.spec import PrometheusAdapterSpec
-from eks_inference.settings import StackSettings
-from eks_inference.spec import Given
+from eks_inference.specs.base import Given
+from eks_inference.specs.settings import StackSettings
 
 RELEASE = "prometheus-adapter"
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from eks_inference.spec import MOST_PODS, Namespace, Spec, stated
+from eks_inference.specs.base import MOST_PODS, Namespace, Spec, stated
 
 Seconds = Annotated[int, Field(ge=0, le=3600)]
 """A stabilization window. Kubernetes allows at most an hour."""

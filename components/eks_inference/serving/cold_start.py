@@ -5,7 +5,7 @@ the engine profile says, and longer where its bytes need it: at the slowest rate
 upper end of the timeline, and several times as long as the disk takes with all pods of a node at once.
 
 Sources: image sizes of catalog/engines.toml; weights of catalog/models.toml or of the model's shape; rates of catalog/times.toml;
-throughput of root disks (``pools/disks.py``).
+throughput of root disks (``pools/node_plan.py``).
 """
 
 import math
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from eks_inference.catalog.engines import EngineProfile, Startup
 from eks_inference.catalog.models import Model
 from eks_inference.catalog.times import Typical, phase_time
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.serving.features import EngineFeatures
 from eks_inference.serving.shape import ServerSpec
 

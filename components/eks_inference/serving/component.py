@@ -10,17 +10,15 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import in_namespace, namespace_object, on_cluster
-from eks_inference.component import Component
+from eks_inference.component import Component, carried
 from eks_inference.faults import Fault, SpecError
 from eks_inference.images.spec import InClusterImage
 from eks_inference.kubernetes.front import GATED, Front
-from eks_inference.kubernetes.pod_security import Level
-from eks_inference.kubernetes.secret_object import secret_object
-from eks_inference.kubernetes.secrets import SecretRef, secret_env
+from eks_inference.kubernetes.secrets import SecretRef, secret_env, secret_object
+from eks_inference.kubernetes.workloads import Level
 from eks_inference.observability.handle import Expected, Metrics
 from eks_inference.observability.prometheus import VllmMetrics
-from eks_inference.outputs import carried
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.rules import Rule
 from eks_inference.serving import deployment, protection
 from eks_inference.serving.pods import termination_seconds
@@ -28,7 +26,7 @@ from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.shape import ReplicatedServerSpec, ServerSpec
 from eks_inference.serving.storage import Account
 from eks_inference.serving.storage_plan import PodStorage
-from eks_inference.spec import dns_label_faults
+from eks_inference.specs.base import dns_label_faults
 
 REPORT_SECONDS = 300
 """Pulumi waits this much longer than Kubernetes, because the reason that Kubernetes reports is the better error message."""

@@ -15,14 +15,14 @@ from eks_inference.accelerators.efa.plan import EFA_RESOURCE
 from eks_inference.accelerators.neuron.plan import needs_scheduler
 from eks_inference.catalog.engines import Startup
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.claims import DeviceClaims, claimed_resource, device_claims
 from eks_inference.kubernetes import workloads
-from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
-from eks_inference.nodes import pod_size
-from eks_inference.placement import Placement
+from eks_inference.kubernetes.workloads import RESTRICTED_CONTAINER, restricted_pod
+from eks_inference.place.claims import DeviceClaims, claimed_resource, device_claims
+from eks_inference.place.nodes import pod_size
+from eks_inference.place.placement import Placement
 from eks_inference.serving import pods, protection
 from eks_inference.serving.cold_start import cold_start
-from eks_inference.serving.hardware import Hardware
+from eks_inference.serving.pods import Hardware
 from eks_inference.serving.shape import ReplicatedServerSpec
 from eks_inference.serving.spec import S3Model
 from eks_inference.serving.storage_plan import PodStorage

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from eks_inference.accelerators.neuron.plan import cores_of, devices_for_cores, needs_scheduler
-from eks_inference.catalog.engines import EngineProfile
+from eks_inference.catalog.engines import EngineProfile, reports
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import Model
-from eks_inference.catalog.reported import reports
-from eks_inference.nodes import share
-from eks_inference.placement import Placement
+from eks_inference.place.nodes import share
+from eks_inference.place.placement import Placement
 from eks_inference.rules import Judgement
 from eks_inference.serving.choosing import largest
 from eks_inference.serving.facts import ServingFacts

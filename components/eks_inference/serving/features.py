@@ -7,8 +7,8 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from eks_inference.catalog.features import Choice, documented
 from eks_inference.catalog.models import find_model
-from eks_inference.merge import merged
-from eks_inference.spec import Spec
+from eks_inference.kubernetes.merge import merged
+from eks_inference.specs.base import Spec
 
 Method = Literal["draft_model", "eagle", "eagle3", "ngram"]
 """What proposes the tokens that the model then verifies."""

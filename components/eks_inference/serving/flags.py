@@ -5,6 +5,8 @@ from collections.abc import Container, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from eks_inference.catalog.engines import EngineProfile
+
 _Default = TypeVar("_Default", bool, None)
 
 
@@ -120,3 +122,25 @@ def _put(into: dict[str, Any], path: Sequence[str], value: Any, key: str) -> Non
     if path[-1] in into or not all(path):
         raise ValueError(f"{key} is given twice, or has an empty part")
     into[path[-1]] = value
+
+
+def plugin_settings(engine: EngineProfile, arguments: Sequence[str]) -> Mapping[str, Any] | None:
+    """Returns the settings as the plugin reads them; None where the flag has anything else than such an object."""
+    known = engine.generation.settings
+    text = flag(arguments, known.flag) if known else None
+    if known is None or text is None:
+        return {}
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    found = config.get(known.key, {}) if isinstance(config, dict) else None
+    return found if isinstance(found, dict) else None
+
+
+def with_object(engine: EngineProfile, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns a user's flags with the plugin's object as such where it is JSON text, so that ours can stand beside theirs."""
+    known = engine.generation.settings
+    text = given.get(known.flag) if known else None
+    found = object_flag([f"--{known.flag}={text}"], known.flag) if known and isinstance(text, str) else {}
+    return {**given, known.flag: found} if known and found else given

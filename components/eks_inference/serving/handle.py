@@ -8,18 +8,18 @@ from typing import Protocol
 
 import pulumi
 
-from eks_inference.accelerators.claims.handle import DeviceDriver
+from eks_inference.accelerators.claims.component import DeviceDriver
 from eks_inference.accelerators.efa.component import EfaDevices
-from eks_inference.accelerators.neuron.handle import DeviceScheduler
-from eks_inference.accelerators.nvidia.handle import GpuPlugin
+from eks_inference.accelerators.neuron.component import DeviceScheduler
+from eks_inference.accelerators.nvidia.component import GpuPlugin
 from eks_inference.cluster.handle import Cluster
 from eks_inference.kubernetes.front import Front
 from eks_inference.network.handle import Network
 from eks_inference.observability.handle import Metrics
-from eks_inference.placement import Placement, Pool
-from eks_inference.serving.hardware import Hardware
-from eks_inference.serving.kuberay.handle import RayOperator
-from eks_inference.serving.leader_worker_sets.handle import LeaderWorkerSets
+from eks_inference.place.placement import Placement, Pool
+from eks_inference.serving.kuberay.component import RayOperator
+from eks_inference.serving.leader_worker_sets.component import LeaderWorkerSets
+from eks_inference.serving.pods import Hardware
 from eks_inference.storage.component import FileSystemDriver
 from eks_inference.storage.handle import Store
 from eks_inference.storage.spec import FileSystem

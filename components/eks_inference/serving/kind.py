@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.pools.spec import PoolSpec
 from eks_inference.rules import Path
 from eks_inference.serving.shape import PoolChoice, ServerSpec

@@ -6,9 +6,8 @@ Source: vLLM 0.30.0, ``_get_linear_backend`` in ``model_executor/kernels/linear`
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eks_inference.catalog.engine_facts import engine_facts, since
+from eks_inference.catalog.engine_facts import LinearBackend, engine_facts, kernel, since
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.catalog.kernels import LinearBackend, kernel
 from eks_inference.catalog.models import Model, find_model
 from eks_inference.catalog.quantization import Quantization
 from eks_inference.serving.flags import flag, object_flag

@@ -12,7 +12,7 @@ Engines manage memory in one of three ways, depending on their generation (``cat
 Layers with a sliding window hold every token, except in releases that were asked (``catalog/engine_facts/``).
 On GPUs, ``split.py`` says what a device of each pipeline stage holds of the weights; of stages, the fullest counts.
 
-``reserved.py`` adds what the engine takes beside both: context, sampling, graphs. The sum is sure as far as that is known: on
+``memory_settings.py`` adds what else the engine takes: context, sampling, graphs. The sum is sure as far as that is known: on
 GPUs within a margin from measurements, on Neuron up to a tenth of the memory, as no source tells what compiled graphs take.
 
 Sources: NxD Inference documentation (KV heads, tensor parallel degrees), Neuron documentation 2.33 ("determine_available_memory
@@ -23,19 +23,16 @@ Llama-3-8B over 2 cores with 10 sequences of 4096 tokens it measured 21.3 GB, an
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from eks_inference.catalog.engine_facts import dtype_bytes, engine_facts, resolved_dtype
-from eks_inference.catalog.engines import EngineProfile
-from eks_inference.catalog.generations import KvPool
+from eks_inference.catalog.engine_facts import dtype_bytes, engine_facts, kernel, resolved_dtype
+from eks_inference.catalog.engines import EngineProfile, KvPool
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.catalog.kernels import kernel
 from eks_inference.catalog.models import Model
 from eks_inference.catalog.reserves import reserve_of
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag
 from eks_inference.serving.fp8_kv import kv_in_fp8
 from eks_inference.serving.lengths import positions
-from eks_inference.serving.memory_settings import MemorySettings, memory_settings, with_features
-from eks_inference.serving.reserved import GIB, USUAL_SEQUENCES, Reserved
+from eks_inference.serving.memory_settings import GIB, USUAL_SEQUENCES, MemorySettings, Reserved, memory_settings, with_features
 from eks_inference.serving.split import Held, Parallel, Widths, held
 
 TIGHT = 0.9

@@ -6,9 +6,14 @@ Source: Kubernetes scheduling: a pod takes its devices, CPU and memory from one 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eks_inference.placement import Placement
+from eks_inference.place.nodes import DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB, Allocatable, allocatable, less
+from eks_inference.place.placement import Placement
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.node_share import room
+
+
+def room(placement: Placement) -> Allocatable:
+    """Returns the most that pods can use of a node beside its DaemonSets."""
+    return less(allocatable(placement.instance_type, placement.kubelet), DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB)
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,16 @@
-"""Plans what the pods of all model servers share: label, resources, flags, spread. Pure functions; no pulumi."""
+"""Plans what the pods of all model servers share: labels, resources, flags, environment, scripts, spread, and the hardware under
+them. Pure functions; no pulumi.
+"""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
-from eks_inference.catalog.accelerators import DEVICE_RESOURCES
 from eks_inference.catalog.engines import EngineProfile, Startup
-from eks_inference.catalog.instances import InstanceType
-from eks_inference.placement import ZONE_LABEL
+from eks_inference.catalog.instances import DEVICE_RESOURCES, InstanceType
+from eks_inference.catalog.models import Model
+from eks_inference.place.placement import ZONE_LABEL
 
 SERVER_LABEL = "eks-inference/server"
 """Label of every pod of a model server. Its value is the server's name."""
@@ -79,3 +83,52 @@ def spread_over_zones(labels: Mapping[str, str]) -> list[dict[str, Any]]:
             "labelSelector": {"matchLabels": dict(labels)},
         }
     ]
+
+
+def engine_environment(
+    engine: EngineProfile, instance: InstanceType, model: Model | None, timeout_s: int, *, efa_interfaces: int = 0
+) -> dict[str, str]:
+    """Returns them for an engine that may take ``timeout_s`` to start, in a pod with so many EFA interfaces.
+
+    An engine that fetches pictures follows no redirects: one leads from a domain that is allowed to any other (vLLM 0.30.0,
+    docs/usage/security.md).
+
+    Without the limits, vLLM gives its engine 600 seconds, however long the probes of a pod wait (vllm/envs.py of release 0.30.0,
+    VLLM_ENGINE_READY_TIMEOUT_S).
+    """
+    waits = {name: str(getattr(engine.startup, phase)) for name, phase in engine.generation.waits.items()}
+    affinity = engine.generation.efa_affinity
+    lost = affinity if affinity and not affinity.finds(instance.name, efa_interfaces) else None
+    skipping = {lost.switch: lost.skips} if lost else {}
+    fetching = {"VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0"} if model and model.sees else {}
+    return {"VLLM_ENGINE_READY_TIMEOUT_S": str(timeout_s), **waits, **skipping, **fetching}
+
+
+DOWNLOAD = "download.py"
+"""Downloads a model from the Hub into a folder, once: ``download.py REPOSITORY REVISION FOLDER``."""
+DRAIN = "drain.py"
+KEEP_ARTIFACT = "keep_artifact.py"
+"""Starts a server and keeps the compiled model: ``keep_artifact.py FOLDER PORT COMMAND...``."""
+
+
+def texts(kind: str, *names: str) -> dict[str, str]:
+    """Returns the texts of scripts by file name. ``kind`` is the folder of a kind of server."""
+    serving = files("eks_inference.serving")
+    places = (serving.joinpath(kind, "assets"), serving.joinpath("assets"))
+    found = {name: next(path for place in places if (path := place.joinpath(name)).is_file()) for name in names}
+    return {name: path.read_text("utf-8") for name, path in found.items()}
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """An instance type, the Neuron devices or GPUs of each pod, and the number of pods without those of a rollout."""
+
+    instance_type: str
+    devices_per_pod: int
+    pods_min: int
+    pods_max: int
+
+    @property
+    def devices(self) -> int | None:
+        """Devices of all pods together; None when the number of pods varies with load."""
+        return self.devices_per_pod * self.pods_max if self.pods_min == self.pods_max else None

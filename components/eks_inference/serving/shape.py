@@ -8,21 +8,20 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
 
 from eks_inference.catalog.engines import STREAMER, EngineProfile, engine, engines
+from eks_inference.catalog.features import recipe_settings
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import chat_template
-from eks_inference.catalog.recipes import recipe_settings
 from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.images.spec import InClusterImage, ServerImage
+from eks_inference.kubernetes.merge import merged
 from eks_inference.kubernetes.network_policy import ranges
-from eks_inference.merge import merged
 from eks_inference.observability.spec import Objectives
 from eks_inference.pools.spec import InstanceTypeName, LabelKey, LabelValue
 from eks_inference.scaling.spec import AutoscalerSpec
 from eks_inference.serving.features import OpenAiFeatures, set_twice
-from eks_inference.serving.flags import flag_name, flags
+from eks_inference.serving.flags import flag_name, flags, with_object
 from eks_inference.serving.fp8_kv import fp8_kv_settings, kv_in_fp8
 from eks_inference.serving.linear_backend import backend_settings
-from eks_inference.serving.plugin_settings import with_object
 from eks_inference.serving.spec import (
     CompileCache,
     EngineName,
@@ -35,7 +34,7 @@ from eks_inference.serving.spec import (
     VolumeCompileCache,
     VolumeModel,
 )
-from eks_inference.spec import MOST_PODS, Cpu, Memory, Namespace, ResourceName, Spec, Variable, stated
+from eks_inference.specs.base import MOST_PODS, Cpu, Memory, Namespace, ResourceName, Spec, Variable, stated
 from eks_inference.storage.spec import FileSystem
 
 Operator = Literal["kuberay", "leader_worker_set"]

@@ -13,9 +13,9 @@ from eks_inference.catalog.engines import engine
 from eks_inference.catalog.models import Model, find_model, is_gated
 from eks_inference.faults import SpecError
 from eks_inference.pools.spec import BUCKET, BUCKET_WORDS, BucketName
-from eks_inference.project_files import read_file
 from eks_inference.serving.flags import spelt_out
-from eks_inference.spec import Form, ResourceName, Spec, VolumeGib, listed, stated
+from eks_inference.specs.base import Form, ResourceName, Spec, VolumeGib, listed, stated
+from eks_inference.specs.project_files import read_file
 
 
 def _known_engine(name: str) -> str:

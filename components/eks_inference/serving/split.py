@@ -11,8 +11,7 @@ from itertools import accumulate
 
 from eks_inference.catalog import weights
 from eks_inference.catalog.architectures import architectures
-from eks_inference.catalog.engine_facts import EngineFacts
-from eks_inference.catalog.kernels import Capability, Pads
+from eks_inference.catalog.engine_facts import Capability, EngineFacts, Pads
 from eks_inference.catalog.models import Model
 from eks_inference.catalog.quantization import Quantization
 from eks_inference.serving.flags import flag, number, switched

@@ -13,7 +13,7 @@ from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
 from eks_inference.cluster.pod_identity import pod_identity
-from eks_inference.outputs import rendered
+from eks_inference.component import rendered
 from eks_inference.serving import storage_plan
 from eks_inference.serving.shape import CompilingServerSpec
 from eks_inference.serving.spec import S3CompileCache, VolumeCompileCache, VolumeModel

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eks_inference.aws import iam
-from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER
+from eks_inference.kubernetes.workloads import RESTRICTED_CONTAINER
 from eks_inference.serving.shape import CompilingServerSpec, ServerSpec
 from eks_inference.serving.spec import (
     CompileCache,
@@ -28,7 +28,7 @@ from eks_inference.serving.spec import (
     VolumeCompileCache,
     VolumeModel,
 )
-from eks_inference.settings import StackSettings
+from eks_inference.specs.settings import StackSettings
 
 CACHE_VARIABLE = "COMPILE_CACHE"
 """Environment variable of a pod with the root of the compile cache, where ``NEURON_COMPILE_CACHE_URL`` begins."""

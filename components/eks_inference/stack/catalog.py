@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from eks_inference.catalog.own import LARGEST, count
-from eks_inference.project_files import read_file
+from eks_inference.specs.project_files import read_file
 
 
 def use_catalog(files: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from eks_inference.faults import SpecError
 from eks_inference.rules import Verdict, judged
-from eks_inference.settings import region_fault
+from eks_inference.specs.settings import region_fault
 from eks_inference.stack import registry
 from eks_inference.stack.facts import stack_facts
 from eks_inference.stack.references import reference_faults

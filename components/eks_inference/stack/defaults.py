@@ -12,29 +12,25 @@ from typing import TYPE_CHECKING, Any
 
 from eks_inference.accelerators.neuron.plan import needs_scheduler
 from eks_inference.aws.naming import shortened
-from eks_inference.catalog.accelerators import Accelerator
-from eks_inference.catalog.instances import InstanceType, instance_types
+from eks_inference.catalog.instances import Accelerator, InstanceType, instance_types
 from eks_inference.cluster.spec import ClusterSpec
 from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.faults import Fault, SpecError
-from eks_inference.gateway.gateway_api_spec import GatewayApiSpec
-from eks_inference.gateway.spec import GatewaySpec, RouteSpec
+from eks_inference.gateway.spec import GatewayApiSpec, GatewaySpec, RouteSpec
 from eks_inference.images.plan import smallest_root_volume_gib
 from eks_inference.images.spec import InClusterImage
 from eks_inference.kubernetes.network_policy import NAMESPACE_LABEL
 from eks_inference.network.plan import has_room_for_load_balancers
 from eks_inference.network.spec import NetworkSpec
-from eks_inference.placement import CLAIMS
-from eks_inference.pools.disks import root_volume_gib
+from eks_inference.place.placement import CLAIMS
+from eks_inference.pools.node_plan import root_volume_gib
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec, PoolSpec
 from eks_inference.serving.kind import Kind
 from eks_inference.serving.kinds import KINDS, USUAL
 from eks_inference.serving.shape import ServerSpec
-from eks_inference.spec import Spec, one_of
+from eks_inference.specs.base import Spec, one_of
 from eks_inference.stack.catalog import use_catalog
-from eks_inference.stack.nested import Path, at, put
-from eks_inference.stack.open_keys import open_keys
-from eks_inference.stack.resolved import Resolved
+from eks_inference.stack.nested import Path, Resolved, at, open_keys, put
 
 if TYPE_CHECKING:
     from eks_inference.stack.open_servers import Surroundings

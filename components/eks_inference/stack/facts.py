@@ -4,16 +4,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from eks_inference.endpoints.facts import EndpointFacts, ServerBehind
+from eks_inference.endpoints.rules import EndpointFacts, ServerBehind
 from eks_inference.faults import SpecError
-from eks_inference.gateway.facts import GatewayApiFacts, GatewayFacts, RoutedEndpoint
+from eks_inference.gateway.rules import GatewayApiFacts, GatewayFacts, RoutedEndpoint
 from eks_inference.gateway.spec import GatewaySpec
-from eks_inference.loadtest.facts import LoadTestFacts, RequestFacts
+from eks_inference.loadtest.rules import LoadTestFacts, RequestFacts
 from eks_inference.loadtest.spec import TokenCounts
-from eks_inference.network.facts import NetworkFacts
 from eks_inference.network.plan import network_zones
-from eks_inference.nodes import allocatable
-from eks_inference.placement import Placement
+from eks_inference.network.rules import NetworkFacts
+from eks_inference.place.nodes import allocatable
+from eks_inference.place.placement import Placement
 from eks_inference.pools.facts import PoolFacts
 from eks_inference.pools.plan import placement_of, pool_zones
 from eks_inference.pools.spec import ManagedPoolSpec, PoolSpec

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from eks_inference.images.spec import InClusterImage
 from eks_inference.network.spec import Endpoint
 from eks_inference.observability.spec import SlackReceiver, SnsReceiver
-from eks_inference.pools.ami_spec import ReleaseAmi
+from eks_inference.pools.node_spec import ReleaseAmi
 from eks_inference.pools.spec import KarpenterPoolSpec
 from eks_inference.rules import Judgement, Path, rule
 from eks_inference.serving.spec import HubModel

@@ -14,7 +14,7 @@ from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import Model
 from eks_inference.faults import Fault, SpecError, faults_under
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import PoolSpec
 from eks_inference.serving.choosing import engines_for, standing
@@ -25,16 +25,13 @@ from eks_inference.serving.kind import Kind, Site
 from eks_inference.serving.memory import GIB, MemoryUse
 from eks_inference.serving.memory_settings import memory_settings
 from eks_inference.serving.shape import PoolChoice, ServerSpec
-from eks_inference.serving.sketch import Sketch
+from eks_inference.serving.sketch import USUAL_CONCURRENCY, USUAL_CONTEXT, Sketch, sequences_asked
 from eks_inference.serving.spec import ModelBase, ModelSource
 from eks_inference.serving.split import parallel
-from eks_inference.serving.usual import USUAL_CONCURRENCY, USUAL_CONTEXT, sequences_asked
-from eks_inference.spec import one_of
-from eks_inference.stack.nested import ABSENT, Path, at, put
-from eks_inference.stack.open_keys import open_keys
+from eks_inference.specs.base import one_of
+from eks_inference.stack.nested import ABSENT, Path, Resolved, at, open_keys, put
 from eks_inference.stack.pool_choice import pool_faults
 from eks_inference.stack.registry import spec_rules
-from eks_inference.stack.resolved import Resolved
 
 _LENGTHS = ("tensor_parallel", "max_model_len", "max_num_seqs", "devices")
 _OF_WEIGHTS = ("quantized_weights", "quantized_checkpoint", "extra_args", "dtype", "neuron")

@@ -7,12 +7,10 @@ from typing import Any
 
 import pulumi
 
-from eks_inference.clients.component import OpenWebUI
-from eks_inference.clients.triton_client import TritonClient
+from eks_inference.clients.component import OpenWebUI, TritonClient
 from eks_inference.cluster.component import EksCluster
 from eks_inference.endpoints.component import ModelEndpoint
-from eks_inference.gateway.component import Gateway
-from eks_inference.gateway.gateway_api import GatewayRoutes
+from eks_inference.gateway.component import Gateway, GatewayRoutes
 from eks_inference.loadtest.component import LoadTest
 from eks_inference.serving.handle import Server
 

@@ -10,7 +10,7 @@ from eks_inference.catalog.instances import instance_types
 from eks_inference.catalog.prices import services
 from eks_inference.catalog.tables import nearest
 from eks_inference.faults import Fault
-from eks_inference.spec import Spec, listed
+from eks_inference.specs.base import Spec, listed
 
 MOST_USD = 1000
 """The dearest instance costs 361 USD an hour (u7in-32tb.224xlarge, the list of Karpenter 1.14.1). More has another unit."""

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from eks_inference.faults import SpecError
-from eks_inference.project_files import files_below
+from eks_inference.specs.project_files import files_below
 from eks_inference.stack.references import reference_faults
 from eks_inference.stack.spec import StackSpec
 

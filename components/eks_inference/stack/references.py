@@ -6,13 +6,13 @@ from eks_inference.faults import Fault, did_you_mean, format_path
 from eks_inference.gateway.spec import WEB_UI
 from eks_inference.images import plan as images_plan
 from eks_inference.images.spec import InClusterImage
-from eks_inference.observability.plan import CLOUDWATCH_NAMESPACE
+from eks_inference.observability.cloudwatch_plan import CLOUDWATCH_NAMESPACE
 from eks_inference.observability.prometheus_plan import nodes_namespace
 from eks_inference.observability.spec import MONITORS
-from eks_inference.pools.disks import root_volume_gib
+from eks_inference.pools.node_plan import root_volume_gib
 from eks_inference.pools.spec import ManagedPoolSpec, PoolSpec
 from eks_inference.serving.flag_values import other_names
-from eks_inference.spec import namespace_fault
+from eks_inference.specs.base import namespace_fault
 from eks_inference.stack.pool_choice import no_such_pool, pool_faults
 from eks_inference.stack.prices import price_faults
 from eks_inference.stack.spec import StackSpec

@@ -6,17 +6,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from eks_inference.late import is_output
-from eks_inference.nodes import kept_disk_gib
-from eks_inference.pools.disks import has_local_disks, root_volume_gib
+from eks_inference.place.nodes import kept_disk_gib
+from eks_inference.place.quantity import cpu_millis, memory_mib
+from eks_inference.pools.node_plan import has_local_disks, root_volume_gib
 from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import ManagedPoolSpec
-from eks_inference.quantity import cpu_millis, memory_mib
 from eks_inference.rules import Judgement, Path, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.node_places import EqualPods, equal_pods, left_over
 from eks_inference.serving.shape import ReplicatedServerSpec
 from eks_inference.serving.spec import VolumeCompileCache
+from eks_inference.specs.late import is_output
 from eks_inference.stack.facts import StackFacts, zones_of_pool
 from eks_inference.stack.spec import StackSpec
 

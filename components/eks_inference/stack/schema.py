@@ -12,12 +12,12 @@ from typing import Any, cast
 from eks_inference.catalog import described
 from eks_inference.serving.kind import Kind
 from eks_inference.serving.kinds import KINDS, USUAL
-from eks_inference.settings import REGION
-from eks_inference.spec import LISTED, Spec
+from eks_inference.specs.base import LISTED, Spec
+from eks_inference.specs.settings import REGION
+from eks_inference.specs.validation import Schema, schema_of
 from eks_inference.stack.defaults import POOLS, USUAL_POOL
-from eks_inference.stack.open_keys import open_keys
+from eks_inference.stack.nested import open_keys
 from eks_inference.stack.spec import StackSpec
-from eks_inference.validation import Schema, schema_of
 
 VALUES: Mapping[str, Callable[[], Mapping[str, str]]] = {
     "InstanceType": described.instance_lines,

@@ -5,37 +5,36 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, field_validator
 
-from eks_inference.accelerators.neuron.spec import NeuronSpec
-from eks_inference.accelerators.nvidia.spec import NvidiaSpec
-from eks_inference.catalog.accelerators import Accelerator
+from eks_inference.accelerators.neuron.plan import NeuronSpec
+from eks_inference.accelerators.nvidia.plan import NvidiaSpec
+from eks_inference.catalog.instances import Accelerator
 from eks_inference.catalog.own import LARGEST, rows_of
 from eks_inference.catalog.tables import use
 from eks_inference.clients.spec import ClientsSpec
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec
 from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.faults import Fault, SpecError
-from eks_inference.gateway.gateway_api_spec import GatewayApiSpec
-from eks_inference.gateway.routes import Route, routes
-from eks_inference.gateway.spec import WEB_UI, GatewaySpec, LoadBalancerControllerSpec
+from eks_inference.gateway.plan import Route, routes
+from eks_inference.gateway.spec import WEB_UI, GatewayApiSpec, GatewaySpec, LoadBalancerControllerSpec
 from eks_inference.loadtest.spec import LoadTestSpec
 from eks_inference.network.spec import NetworkSpec
 from eks_inference.observability.spec import ObservabilitySpec
-from eks_inference.placement import OfferedBy
+from eks_inference.place.placement import OfferedBy
 from eks_inference.pools.karpenter_spec import KarpenterSpec
 from eks_inference.pools.spec import ManagedPoolSpec, PoolSpec
-from eks_inference.project_files import read_file
 from eks_inference.scaling.spec import ScalingSpec
 from eks_inference.serving.kind import Kind
 from eks_inference.serving.kinds import KINDS, AnyServerSpec, kind_of
 from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
 from eks_inference.serving.shape import Operator
-from eks_inference.settings import SharedSettings, StackSettings
-from eks_inference.spec import MOST_ENTRIES, ResourceName, Spec, follows
+from eks_inference.specs.base import MOST_ENTRIES, ResourceName, Spec, follows
+from eks_inference.specs.project_files import read_file
+from eks_inference.specs.settings import SharedSettings, StackSettings
+from eks_inference.specs.validation import schema_of
 from eks_inference.stack.catalog import use_catalog
+from eks_inference.stack.nested import Resolved
 from eks_inference.stack.prices import OwnPrice, PricedName
-from eks_inference.stack.resolved import Resolved
 from eks_inference.storage.spec import EfsStoreSpec, FileSystem
-from eks_inference.validation import schema_of
 
 
 class AcceleratorsSpec(Spec):

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from eks_inference.catalog import chart_values, versions
+from eks_inference.catalog import charts, versions
 from eks_inference.catalog.openings import openings
-from eks_inference.late import is_output
 from eks_inference.loadtest.rules import SAMPLING
-from eks_inference.quantity import cpu_millis
+from eks_inference.place.quantity import cpu_millis
 from eks_inference.rules import Judgement, Path, not_judged, rule
 from eks_inference.serving.rules.engine_flags import PROTECTED_VARIABLES
+from eks_inference.specs.late import is_output
 from eks_inference.stack.facts import StackFacts
 
 CHARTS = {
@@ -70,10 +70,10 @@ def others_words(stack: StackFacts) -> Iterator[Judgement]:
     for where, reader in {**CHARTS, **OTHERS}.items():
         chart = CHARTS.get(where, "")
         for start, held in _at(inputs, where):
-            for found in chart_values.misspelt(chart, held) if chart else ():
+            for found in charts.misspelt(chart, held) if chart else ():
                 if not is_output(_value_at(held, found.path)):
                     yield _misspelt(found, chart, held, start)
-            judged = chart_values.judged(chart)
+            judged = charts.judged(chart)
             for path, value in _leaves(held):
                 dotted = ".".join(map(str, path))
                 if dotted in judged and _within(value, judged[dotted]):
@@ -83,7 +83,7 @@ def others_words(stack: StackFacts) -> Iterator[Judgement]:
                 elif (
                     (*start, *path) not in _JUDGED_ELSEWHERE
                     and not (start[-1] == "extra_env" and dotted in _VARIABLES)
-                    and not chart_values.relies_on(chart, path)
+                    and not charts.relies_on(chart, path)
                 ):
                     yield not_judged(
                         dotted or str(start[-1]),
@@ -94,7 +94,7 @@ def others_words(stack: StackFacts) -> Iterator[Judgement]:
                     )
 
 
-def _misspelt(found: chart_values.Misspelt, chart: str, values: Mapping[str, Any], start: Path) -> Judgement:
+def _misspelt(found: charts.Misspelt, chart: str, values: Mapping[str, Any], start: Path) -> Judgement:
     key = found.path[-1]
     return Judgement(
         holds=False,

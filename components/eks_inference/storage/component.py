@@ -16,11 +16,10 @@ from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
 from eks_inference.network.handle import Network
 from eks_inference.rules import refuse
-from eks_inference.spec import Given, one_of
+from eks_inference.specs.base import Given, one_of
 from eks_inference.storage import plan
-from eks_inference.storage.facts import StoreFacts
 from eks_inference.storage.handle import ExistingStore, Store
-from eks_inference.storage.rules import subnets_where_it_is
+from eks_inference.storage.rules import StoreFacts, subnets_where_it_is
 from eks_inference.storage.spec import EfsStoreSpec, ExistingStoreSpec, FileSystem, LustreStoreSpec, NewStoreSpec, StoreSpec
 
 

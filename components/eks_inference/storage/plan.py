@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from eks_inference.catalog import versions
+from eks_inference.catalog.disks import EFS
 from eks_inference.cluster.plan import Addon
-from eks_inference.storage.spec import FileSystem, LustreStoreSpec, StoreSpec
+from eks_inference.storage.spec import EfsStoreSpec, ExistingStoreSpec, FileSystem, LustreStoreSpec, StoreSpec
 
 T = TypeVar("T")
 
@@ -118,3 +119,21 @@ def claim(name: str, namespace: str, *, volume: Any, size_gib: int) -> dict[str,
             "resources": {"requests": {"storage": f"{size_gib}Gi"}},
         },
     }
+
+
+# Source: FSx for Lustre user guide, "Performance characteristics of SSD and HDD storage classes": disk throughput, baseline.
+
+_SCRATCH_MB_PER_TIB = 200
+_MB_PER_MIB = 1e6 / 1024**2
+
+
+def node_mib_s(store: EfsStoreSpec | LustreStoreSpec | ExistingStoreSpec) -> int | None:
+    """Returns the throughput that a node can count on, in MiB/s; None for an existing file system of unknown throughput.
+
+    FSx for Lustre may be faster for a while: smaller ones burst, and servers cache what was read before.
+    """
+    if isinstance(store, LustreStoreSpec):
+        persistent = store.throughput_mb_per_tib or PERSISTENT_MB_PER_TIB
+        per_tib = persistent if store.deployment == "persistent" else _SCRATCH_MB_PER_TIB
+        return int(store.size_gib / 1024 * per_tib * _MB_PER_MIB)
+    return EFS.node_mib_s if store.file_system == "efs" else None

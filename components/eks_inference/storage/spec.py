@@ -1,12 +1,23 @@
 """Spec of a file system that several nodes share."""
 
+import math
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from eks_inference.spec import Spec, ZoneId, stated
-from eks_inference.storage.capacity import SMALLEST_GIB, STEP_GIB, lustre_size_gib
+from eks_inference.specs.base import Spec, ZoneId, stated
+
+# Source: FSx API reference, CreateFileSystem and UpdateFileSystem, StorageCapacity (SSD storage of SCRATCH_2 and PERSISTENT_2).
+
+SMALLEST_GIB = 1200
+STEP_GIB = 2400
+
+
+def lustre_size_gib(needed_gib: float) -> int:
+    """Returns the smallest available size for that much data: ``SMALLEST_GIB`` or a multiple of ``STEP_GIB``."""
+    return SMALLEST_GIB if needed_gib <= SMALLEST_GIB else math.ceil(needed_gib / STEP_GIB) * STEP_GIB
+
 
 FileSystem = Literal["efs", "fsx_lustre"]
 """Amazon EFS, Amazon FSx for Lustre."""

@@ -1,4 +1,6 @@
-"""Rules AWS… about AWS resources: public access, encryption and permissions."""
+"""Rules AWS… about AWS resources: public access, encryption and permissions; and KEP001: what a stack leaves in the account is
+said before it is left.
+"""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -7,15 +9,13 @@ from typing import Any
 from eks_inference.rules import Judgement, rule
 from eks_inference_tools.reading.clusters import public_networks
 from eks_inference_tools.reading.graph_facts import GraphFacts
+from eks_inference_tools.reading.kinds import EBS_DRIVERS, name_of, title_of
 from eks_inference_tools.reading.machines import Machine
-from eks_inference_tools.reading.objects import name_of, title_of
 from eks_inference_tools.reading.scalars import is_true
 from eks_inference_tools.reading.security_groups import EVERYWHERE, GroupRule
-from eks_inference_tools.reading.storage_classes import EBS_DRIVERS
 from stackgraph.graph.describe import short_type
 from stackgraph.graph.document import Resource, is_read
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, items, text, texts, unique
+from stackgraph.graph.values import at, is_token, items, text, texts, unique
 
 
 @rule(
@@ -221,3 +221,29 @@ def _statements(document: Any) -> Iterator[Any]:
 def _allows_everything(statement: Any) -> bool:
     actions, resources = texts(at(statement, "Action")), texts(at(statement, "Resource"))
     return at(statement, "Effect") == "Allow" and bool({"*", "*:*"} & set(actions)) and "*" in resources
+
+
+@rule(
+    "KEP001",
+    "Nothing outlives the stack unnoticed.",
+    severity="warning",
+    fix="note where to find it and who pays for it, or turn retain off and run `pulumi up` before `pulumi destroy`",
+    source="Pulumi, resource option retainOnDelete: the engine forgets the resource and leaves it where it is",
+)
+def kept_is_known(facts: GraphFacts) -> Iterator[Judgement]:
+    for resource in facts.graph.resources:
+        if resource.type in _STORES and not is_read(resource):
+            what = f"{short_type(resource.type)} {resource.name}"
+            retained = bool(resource.options.get("retainOnDelete"))
+            yield Judgement(
+                holds=not retained,
+                path=(),
+                working=(f"{what}: {'retained' if retained else 'goes with the stack'}",),
+                message=f"`pulumi destroy` leaves {what} with what it holds, and it goes on costing",
+                given="retained",
+                resource=resource.urn,
+            )
+
+
+_STORES = ("aws:s3/bucket:Bucket", "aws:s3/bucketV2:BucketV2", "aws:efs/fileSystem:FileSystem")
+"""Stores. What belongs to one, such as its policy, costs nothing."""

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from eks_inference.rules import Judgement, rule
 from eks_inference_tools.reading.graph_facts import GraphFacts, walk
 from eks_inference_tools.reading.scalars import whole
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import text
+from stackgraph.graph.values import is_token, text
 
 # Semantic Versioning 2.0.0. Charts may add a leading v.
 _EXACT = re.compile(r"v?\d+\.\d+\.\d+(?:[-+][0-9A-Za-z.+-]+)?")

@@ -1,22 +1,21 @@
-"""Rules K8S… about how Kubernetes objects fit together."""
+"""Rules K8S… about how Kubernetes objects fit together, and about interfaces that anybody could enter."""
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
+from eks_inference.catalog.openings import Opening, openings
 from eks_inference.rules import Judgement, rule
-from eks_inference.spec import namespace_fault
-from eks_inference_tools.reading.addons import addons
-from eks_inference_tools.reading.graph_facts import GraphFacts
-from eks_inference_tools.reading.objects import group_kind, name_of, namespace_of, title_of
+from eks_inference.specs.base import namespace_fault
+from eks_inference_tools.reading.graph_facts import GraphFacts, walk
+from eks_inference_tools.reading.kinds import group_kind, is_default_class, name_of, namespace_of, title_of
 from eks_inference_tools.reading.pod_templates import PodTemplate
+from eks_inference_tools.reading.releases import addons
 from eks_inference_tools.reading.scalars import is_true, whole
 from eks_inference_tools.reading.security_groups import EVERYWHERE
-from eks_inference_tools.reading.storage_classes import is_default_class
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Resource
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, grouped, items, table, text, texts, unique
+from stackgraph.graph.values import at, grouped, is_token, items, table, text, texts, unique
 
 
 @rule(
@@ -284,3 +283,43 @@ def objects_are_declared_once(facts: GraphFacts) -> Iterator[Judgement]:
 
 def _annotations(resource: Resource) -> Any:
     return at(resource.inputs, "metadata", "annotations")
+
+
+_LOGIN = ("metadata", "annotations", "alb.ingress.kubernetes.io/auth-type")
+
+
+@rule(
+    "K8S017",
+    "Web interfaces ask for a login, and charts open none to the internet.",
+    severity="warning",
+    fix="leave the setting out; reach the interface with kubectl port-forward, or put a login in front",
+    source="catalog/openings.toml; an error where an Ingress without a login leads to the interface",
+)
+def doors_are_closed(facts: GraphFacts) -> Iterator[Judgement]:
+    interfaces, values = openings("interface"), openings("chart")
+    led_out = {namespace_of(one) for one in facts.objects.get("Ingress", ()) if not at(one.inputs, *_LOGIN)}
+    for pod, container, title in facts.containers:
+        variables = dict(container.environment)
+        for name, value in variables.items():
+            if (row := interfaces.get(name)) and (not row.beside or is_true(variables.get(row.beside))):
+                yield _door(title, name, value, row, open_=row.by(value), urn=pod.urn, refused=pod.namespace in led_out)
+    for chart in facts.charts:
+        for path, value in walk(chart.values):
+            where, dotted = f"chart {chart.resource.name}", ".".join(path)
+            for row in (row for end, row in values.items() if f".{dotted}".endswith(f".{end}")):
+                beside = at(chart.values, *path[:-1])
+                limited = text(value) == "LoadBalancer" and (at(beside, "loadBalancerSourceRanges") or at(beside, "annotations"))
+                yield _door(where, dotted, text(value), row, open_=row.by(text(value)) and not limited, urn=chart.resource.urn)
+
+
+def _door(where: str, key: str, value: str, row: Opening, *, open_: bool, urn: str, refused: bool = False) -> Judgement:
+    given = text(f"{key}: {value}")
+    return Judgement(
+        holds=not open_,
+        path=(),
+        working=(f"{where}: {given}; {row.source}",),
+        message=f"{where}: {given}: {row.opens}",
+        given=given,
+        resource=urn,
+        severity="error" if refused else None,
+    )

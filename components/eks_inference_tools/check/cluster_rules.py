@@ -10,19 +10,20 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from eks_inference.catalog import versions
 from eks_inference.catalog.zones import region_of_zone
 from eks_inference.rules import Judgement, not_judged, rule
-from eks_inference_tools.reading.addons import addons
+from eks_inference_tools.reading.calendar import today
 from eks_inference_tools.reading.clusters import REMOTE_CLUSTER_TYPE, is_auto
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.machines import SUBNET_TYPE
 from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
+from eks_inference_tools.reading.releases import addons
 from eks_inference_tools.reading.scalars import is_true
 from stackgraph.graph.describe import short_type
 from stackgraph.graph.document import Resource, is_read
 from stackgraph.graph.structure import Structure
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, grouped, items, table, text, texts
+from stackgraph.graph.values import at, grouped, is_token, items, table, text, texts
 from stackgraph.graph.wording import counted
 
 _AGENT = "eks-pod-identity-agent"
@@ -200,3 +201,32 @@ def _region_of_token(kubeconfig: Any) -> str:
     words = [word for user in users for word in texts(at(user, "user", "exec", "args"))]
     found = {following for word, following in pairwise(words) if word == "--region"}
     return found.pop() if len(found) == 1 else ""
+
+
+_NOTICE_DAYS = 60
+_PER_HOUR = "0.10 USD an hour in standard support, 0.60 in extended support (Amazon EKS, Pricing)"
+
+
+@rule(
+    "EKS004",
+    f"The Kubernetes version is in standard support for the next {_NOTICE_DAYS} days.",
+    severity="warning",
+    fix="update the cluster one minor version at a time; then the node groups, add-ons and schedulers",
+    source="EKS user guide, Kubernetes versions; Amazon EKS pricing",
+)
+def version_is_supported(facts: GraphFacts) -> Iterator[Judgement]:
+    version = facts.kubernetes_version
+    try:
+        support = versions.support(version)
+    except KeyError:
+        return
+    days = (support.standard - today()).days
+    message = f"standard support of Kubernetes {version} {'ended' if days < 0 else 'ends'} on {support.standard}"
+    yield Judgement(
+        holds=days >= _NOTICE_DAYS,
+        path=(),
+        working=(f"{message}, extended support on {support.extended}; the control plane costs {_PER_HOUR}",),
+        message=f"{message}; from then on the control plane costs six times as much",
+        given=version,
+        resource=facts.clusters[0].urn,
+    )

@@ -9,11 +9,10 @@ from typing import Any
 
 from eks_inference.rules import Judgement, Severity, rule
 from eks_inference_tools.reading.graph_facts import GraphFacts
-from eks_inference_tools.reading.objects import group_kind, title_of
+from eks_inference_tools.reading.kinds import group_kind, title_of
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Resource, is_read
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, grouped, items, table, text
+from stackgraph.graph.values import at, grouped, is_token, items, table, text
 
 # Names of roles, bindings and trust bundles are paths: "system:node" is one.
 _PATHS = ("certificates.k8s.io", "rbac.authorization.k8s.io")

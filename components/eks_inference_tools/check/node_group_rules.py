@@ -3,15 +3,13 @@
 from collections.abc import Iterator
 from typing import cast
 
-from eks_inference.catalog.amis import ami_types
-from eks_inference.catalog.instances import instance_types
+from eks_inference.catalog.instances import ami_types, instance_types
 from eks_inference.rules import Judgement, rule
 from eks_inference_tools.reading.graph_facts import GraphFacts
-from eks_inference_tools.reading.objects import title_of
+from eks_inference_tools.reading.kinds import title_of
 from eks_inference_tools.reading.scalars import whole
 from stackgraph.graph.document import Resource
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, text
+from stackgraph.graph.values import at, is_token, text
 
 
 @rule(

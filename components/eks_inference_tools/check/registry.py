@@ -15,25 +15,17 @@ if TYPE_CHECKING:
 
 _MODULES = (
     "eks_inference_tools.check.aws_rules",
-    "eks_inference_tools.check.aws_value_rules",
     "eks_inference_tools.check.chart_rules",
-    "eks_inference_tools.check.claim_rules",
     "eks_inference_tools.check.cluster_object_rules",
     "eks_inference_tools.check.cluster_rules",
-    "eks_inference_tools.check.door_rules",
-    "eks_inference_tools.check.efa_rules",
-    "eks_inference_tools.check.eviction_rules",
-    "eks_inference_tools.check.isolated_rules",
-    "eks_inference_tools.check.kubernetes_value_rules",
+    "eks_inference_tools.check.device_rules",
     "eks_inference_tools.check.limit_rules",
     "eks_inference_tools.check.network_rules",
-    "eks_inference_tools.check.neuron_rules",
     "eks_inference_tools.check.node_group_rules",
     "eks_inference_tools.check.placement_rules",
     "eks_inference_tools.check.pod_rules",
-    "eks_inference_tools.check.retained_rules",
     "eks_inference_tools.check.secret_rules",
-    "eks_inference_tools.check.support_rules",
+    "eks_inference_tools.check.value_rules",
 )
 
 
@@ -55,8 +47,8 @@ def all_rules() -> Mapping[str, Rule[Any] | ReadRule]:
 
 def check_graph(graph: "Graph", silenced: Mapping[str, str]) -> Verdict:
     """Judges each cluster of a graph, as it is after all transforms. What belongs to no cluster is judged once."""
+    from eks_inference_tools.reading.clusters import parts
     from eks_inference_tools.reading.graph_facts import GraphFacts
-    from eks_inference_tools.reading.parts import parts
 
     rules = graph_rules()
     subjects = tuple(GraphFacts(part.graph) for part in parts(graph))

@@ -1,23 +1,111 @@
 """Judges one stack by all rules."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import eks_inference
 from eks_inference.faults import Fault, SpecError, format_path
-from eks_inference.rules import Finding, Judgement, NotJudged, ReadRule, Rule, Verdict
-from eks_inference_tools.check.program_servers import left_open
+from eks_inference.rules import Finding, Judgement, NotJudged, Path, ReadRule, Rule, Verdict
 from eks_inference_tools.check.registry import check_graph, unknown_ids
-from eks_inference_tools.check.stack_keys import stack_key
 from eks_inference_tools.program import REGION_KEY, SILENCED_KEY, StackProgram
-from stackgraph.graph.document import UNANSWERED
+from eks_inference_tools.reading.clusters import PLATFORM, not_judged
+from stackgraph.graph.document import UNANSWERED, Graph, Resource
+from stackgraph.graph.structure import Structure
 from stackgraph.problems import Problem, ProblemsFound
 
 if TYPE_CHECKING:
     from eks_inference.stack.spec import StackSpec
     from stackgraph.graph.document import Graph
+
+_BY_NO_RULE = NotJudged(
+    path=(),
+    what=("memory", "architecture", "disk"),
+    of="the program's servers",
+    why="the program has no stack object, so only rules about resources were applied",
+    fix="components refuse what cannot run; judge servers of your own by hand",
+)
+_GROUPS_WITHOUT_PODS = (
+    "admissionregistration.k8s.io",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+)
+_CORE_KINDS_WITH_PODS = ("List", "Pod", "PodList", "PodTemplate", "ReplicationController")
+
+
+def left_open(graph: Graph) -> Iterator[NotJudged]:
+    """Yields what components of a program could not judge, and that nothing judges servers outside them."""
+    platforms = tuple(not_judged(graph))
+    told = {one.summary for one in platforms}
+    yield from platforms
+    yield from dict.fromkeys(one for text in graph.warnings if text not in told and (one := NotJudged.read(text)))
+    structure = Structure(graph)
+    ours = [one.urn for one in graph.resources if one.package == "eks-inference" and not one.remote]
+    judged = {*ours, *(resource.urn for urn in ours for resource in structure.inside(urn))}
+    if not ours or any(_may_run_servers(resource) and resource.urn not in judged for resource in graph.resources):
+        yield _BY_NO_RULE
+
+
+def _may_run_servers(resource: Resource) -> bool:
+    """Whether a resource may be a server, or make one. Nobody knows what a kind of somebody else's does."""
+    if resource.package != "kubernetes":
+        return resource.remote and resource.package == "eks-inference"
+    _, versioned_group, kind = resource.type.split(":")
+    group = versioned_group.partition("/")[0]
+    return kind in _CORE_KINDS_WITH_PODS if group == "core" else group not in _GROUPS_WITHOUT_PODS
+
+
+_TOKEN = "eks-inference:index:"
+
+_PARTS: dict[str, Path] = {
+    "Vpc": ("network",),
+    "EksCluster": ("cluster",),
+    "ClusterAddons": ("addons",),
+    "Karpenter": ("karpenter",),
+    "KubeRayOperator": ("kuberay",),
+    "CloudWatchObservability": ("observability", "cloudwatch"),
+    "FluentBit": ("observability", "fluent_bit"),
+    "PrometheusStack": ("observability", "prometheus"),
+    "NeuronMonitor": ("observability", "neuron_monitor"),
+    "DcgmExporter": ("observability", "dcgm_exporter"),
+    "NeuronPlugin": ("accelerators", "neuron"),
+    "NeuronScheduler": ("accelerators", "neuron", "scheduler"),
+    "NvidiaDevicePlugin": ("accelerators", "nvidia"),
+    "Keda": ("scaling", "keda"),
+    "PrometheusAdapter": ("scaling", "prometheus_adapter"),
+    "OpenWebUI": ("clients", "open_webui"),
+    "SmokeTest": ("clients", "smoke_test"),
+    "TritonClient": ("clients", "triton"),
+    "LoadTest": ("load_test",),
+}
+"""Components of which a platform has one, with the key that asks for them. Servers and pools have keys of their own."""
+
+
+def stack_key(urn: str, graph: Graph, spec: "StackSpec") -> Path:
+    """Returns the key of the part that made a resource; empty for one that no key asks for, or that a program made itself."""
+    line = list(_line(graph.by_urn.get(urn), graph))
+    platform = next((number for number, one in enumerate(line) if one.type == PLATFORM), 0)
+    if not platform or line[platform].name != spec.name:
+        return ()
+    part = line[platform - 1]
+    if (kind := part.type.removeprefix(_TOKEN)) in _PARTS:
+        return _PARTS[kind]
+    pool = part.name.removeprefix(f"{spec.name}-")
+    if kind in ("ManagedPool", "KarpenterPool") and pool in spec.pools:
+        return ("pools", pool)
+    # A server, or what belongs to it: its store, its image, its cache.
+    servers = [server for server in spec.servers if part.name == server or part.name.startswith(f"{server}-")]
+    return ("servers", max(servers, key=len)) if servers else ()
+
+
+def _line(resource: Resource | None, graph: Graph) -> Iterator[Resource]:
+    """A resource and its ancestors, the nearest first."""
+    while resource is not None:
+        yield resource
+        resource = graph.by_urn.get(resource.parent)
 
 
 @dataclass(frozen=True)

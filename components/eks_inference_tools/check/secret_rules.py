@@ -5,10 +5,9 @@ from collections.abc import Iterator
 
 from eks_inference.rules import Judgement, rule
 from eks_inference_tools.reading.graph_facts import GraphFacts, walk
-from eks_inference_tools.reading.objects import title_of
+from eks_inference_tools.reading.kinds import title_of
 from eks_inference_tools.reading.pods import Container
-from stackgraph.graph.tokens import SECRET
-from stackgraph.graph.values import table
+from stackgraph.graph.values import SECRET, table
 
 # A mark of each kind of credential, its name and its full pattern. Sources: GitHub, "Secret scanning patterns"; AWS IAM, "Unique
 # identifiers" (AKIA, ASIA); Hugging Face, "User access tokens" (hf_); RFC 7468 (PEM); Slack, Discord and Microsoft Teams,

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eks_inference_tools.commands.named import refuse
 from eks_inference_tools.commands.options import add_document, add_prices, add_program, add_stack, own_prices
+from eks_inference_tools.commands.wishes import refuse
 
 if TYPE_CHECKING:
     from eks_inference_tools.cost.price_book import OwnPrices
@@ -68,9 +68,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.stack == REPORT:
         return _report(options)
-    from eks_inference_tools.flight.course import course_of
-    from eks_inference_tools.flight.meter import Caps
-    from eks_inference_tools.flight.text import render_course
+    from eks_inference_tools.flight.journal import Caps
+    from eks_inference_tools.flight.planner import course_of
+    from eks_inference_tools.flight.report import render_course
     from eks_inference_tools.presentation.output import colour, width, write
     from eks_inference_tools.program import program
 
@@ -202,9 +202,8 @@ def _tell(options: argparse.Namespace, ladder: "Ladder", landed: "Landed", folde
 def _report(options: argparse.Namespace) -> int:
     import dataclasses
 
-    from eks_inference_tools.flight.reading import read_bundle
-    from eks_inference_tools.flight.report import as_rows, judged
-    from eks_inference_tools.flight.text import render_report
+    from eks_inference_tools.flight.bundle import read_bundle
+    from eks_inference_tools.flight.report import as_rows, judged, render_report
     from eks_inference_tools.presentation.output import colour, json_text, width, write
 
     if options.bundle is None:

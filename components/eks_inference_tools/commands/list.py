@@ -4,9 +4,17 @@ import argparse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from eks_inference_tools.commands.named import add_catalog, add_region, chosen, extended, known, known_region
 from eks_inference_tools.commands.options import add_document, add_prices, amount_of, number_of, own_prices
-from eks_inference_tools.commands.wishes import add_family, add_under
+from eks_inference_tools.commands.wishes import (
+    add_catalog,
+    add_family,
+    add_region,
+    add_under,
+    chosen,
+    extended,
+    known,
+    known_region,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

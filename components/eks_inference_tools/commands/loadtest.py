@@ -65,8 +65,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _report(options: argparse.Namespace) -> "Report":
     from eks_inference_tools.loadtest_report.comparing import compare
-    from eks_inference_tools.loadtest_report.published import published
     from eks_inference_tools.loadtest_report.readers.detection import read_all
+    from eks_inference_tools.loadtest_report.record import published
     from stackgraph.problems import ProblemsFound
 
     known = published()

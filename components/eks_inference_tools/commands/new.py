@@ -7,9 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from eks_inference_tools.commands.named import accelerated, add_model, add_region, extended, known_region, named_model, refuse
 from eks_inference_tools.commands.options import add_prices, own_prices
-from eks_inference_tools.commands.wishes import add_wishes, wish_of
+from eks_inference_tools.commands.wishes import (
+    accelerated,
+    add_model,
+    add_region,
+    add_wishes,
+    extended,
+    known_region,
+    named_model,
+    refuse,
+    wish_of,
+)
 
 if TYPE_CHECKING:
     from eks_inference_tools.cost.price_book import PriceBook
@@ -53,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.cost.price_book import PriceBook
     from eks_inference_tools.fitting.search import quantized_for_less, search
     from eks_inference_tools.fitting.stack_file import Order, stack_file
-    from eks_inference_tools.fitting.summary import summary
+    from eks_inference_tools.fitting.text import summary
     from eks_inference_tools.presentation.output import write
     from eks_inference_tools.program import project_in, unwritten
     from stackgraph.problems import ProblemsFound
@@ -99,7 +108,7 @@ def _file(project: "Project", name: str) -> Path:
     """Returns the path of a stack file that is not there yet."""
     from pydantic import TypeAdapter, ValidationError
 
-    from eks_inference.spec import ResourceName
+    from eks_inference.specs.base import ResourceName
 
     try:
         TypeAdapter(ResourceName).validate_python(name)

@@ -62,7 +62,7 @@ def own_prices(options: argparse.Namespace) -> "OwnPrices":
     """The prices of the file that ``--prices`` names. Raises ``ProblemsFound`` with everything that is wrong in it."""
     if options.prices is None:
         return {}
-    from eks_inference_tools.cost.overrides import read_price_file
+    from eks_inference_tools.cost.price_book import read_price_file
 
     return read_price_file(options.prices)
 

@@ -4,19 +4,20 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from eks_inference_tools.commands.named import (
+from eks_inference_tools.commands.options import add_document, add_prices, number_of, own_prices
+from eks_inference_tools.commands.wishes import (
     accelerated,
     add_model,
     add_region,
+    add_wishes,
     configured,
     extended,
     known,
     known_region,
     named_model,
     refuse,
+    wish_of,
 )
-from eks_inference_tools.commands.options import add_document, add_prices, number_of, own_prices
-from eks_inference_tools.commands.wishes import add_wishes, wish_of
 
 if TYPE_CHECKING:
     from eks_inference.catalog.models import Model

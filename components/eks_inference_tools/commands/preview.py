@@ -9,7 +9,7 @@ from eks_inference_tools.commands.options import add_document, add_prices, add_p
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from eks_inference_tools.cost.per_token import Rate
+    from eks_inference_tools.cost.estimate import Rate
     from eks_inference_tools.cost.price_book import OwnPrices
     from eks_inference_tools.program import StackProgram
     from stackgraph.graph.document import Graph
@@ -149,7 +149,7 @@ def _stack_file(stack: "StackProgram", *, defaults: bool) -> str:
 def _rates(files: "Sequence[Path]") -> "Sequence[Rate]":
     if not files:
         return ()
-    from eks_inference_tools.cost.per_token import rates
+    from eks_inference_tools.cost.estimate import rates
     from eks_inference_tools.loadtest_report.readers.detection import read_all
 
     return [rate for runs in read_all(files) for rate in rates(runs)]

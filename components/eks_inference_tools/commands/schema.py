@@ -2,8 +2,8 @@
 
 import argparse
 
-from eks_inference_tools.commands.named import add_catalog, extended
 from eks_inference_tools.commands.options import add_document
+from eks_inference_tools.commands.wishes import add_catalog, extended
 
 HELP = "print the JSON schema of stack files, for editors"
 EXAMPLES = ("schema -o stacks/schema.json",)

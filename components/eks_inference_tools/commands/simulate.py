@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eks_inference_tools.commands.named import refuse
 from eks_inference_tools.commands.options import add_cluster, add_document, add_program, add_stack, output_file
+from eks_inference_tools.commands.wishes import refuse
 from eks_inference_tools.interrupts import ending_cleanly
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.program import program
-    from eks_inference_tools.reading.parts import part_of
+    from eks_inference_tools.reading.clusters import part_of
 
     for name in ("scale", "rollout", "keep") if options.load else ("plot",):
         if getattr(options, name):
@@ -76,7 +76,7 @@ def _placed(graph: "Graph", options: argparse.Namespace) -> int:
     from eks_inference_tools.simulate.control_plane.control_plane import TOOLS
     from eks_inference_tools.simulate.control_plane.tool_build import provided
     from eks_inference_tools.simulate.control_plane.toolchain import DEFINITIONS
-    from eks_inference_tools.simulate.document import render_json
+    from eks_inference_tools.simulate.report import render_json
     from eks_inference_tools.simulate.simulation import rolled_out, simulation
     from eks_inference_tools.simulate.text import render_text
 
@@ -99,13 +99,13 @@ def _under_load(graph: "Graph", options: argparse.Namespace) -> int:
     from eks_inference_tools.presentation.output import json_text, write
     from eks_inference_tools.presentation.progress import Progress
     from eks_inference_tools.simulate.control_plane.tool_build import provided
-    from eks_inference_tools.simulate.replay.model import fitted, rows
     from eks_inference_tools.simulate.replay.plot import render_plot
     from eks_inference_tools.simulate.replay.report import reported
     from eks_inference_tools.simulate.replay.run import TOOLS, replay
     from eks_inference_tools.simulate.replay.samples import TIMELINE
     from eks_inference_tools.simulate.replay.subject import subject_of
     from eks_inference_tools.simulate.replay.text import render_text
+    from eks_inference_tools.simulate.replay.triton import fitted, rows
 
     subject = subject_of(graph)
     model = fitted(rows(), subject.limits.target)
@@ -135,7 +135,7 @@ def _replicas(given: str) -> tuple[str, int | None]:
 
 def _wanted(given: Sequence[tuple[str, int | None]], graph: "Graph") -> dict[str, int]:
     """The replicas to set by name. A name that is given goes before ``max``, which covers the workloads of the stack itself."""
-    from eks_inference_tools.simulate.rollout.replicas import most_replicas, scalable
+    from eks_inference_tools.simulate.rollout.changes import most_replicas, scalable
     from eks_inference_tools.simulate.world.objects import cluster_objects
 
     named = {name: count for name, count in given if count is not None}

@@ -13,8 +13,7 @@ from eks_inference_tools.commands.options import add_cluster, add_document, add_
 
 if TYPE_CHECKING:
     from eks_inference_tools.reading.expected import Expected
-    from eks_inference_tools.verify.observed import Observed
-    from eks_inference_tools.verify.verdicts import Check
+    from eks_inference_tools.verify.observed import Check, Observed
 
 HELP = "check with kubectl that a deployed stack is complete and healthy; changes nothing"
 EXAMPLES = (
@@ -50,12 +49,11 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.presentation.output import colour, width, write
     from eks_inference_tools.presentation.progress import Progress
     from eks_inference_tools.program import program
+    from eks_inference_tools.reading.clusters import part_of
     from eks_inference_tools.reading.expected import expected_of
-    from eks_inference_tools.reading.parts import part_of
     from eks_inference_tools.verify.cluster_api import Kubectl
-    from eks_inference_tools.verify.report import render_json
-    from eks_inference_tools.verify.text import render_text
-    from eks_inference_tools.verify.verdicts import overall
+    from eks_inference_tools.verify.observed import overall
+    from eks_inference_tools.verify.report import render_json, render_text
 
     graph = program(options.stack, options.program, debug=options.debug, answers=options.answers).record()
     expected = expected_of(part_of(graph, options.cluster))

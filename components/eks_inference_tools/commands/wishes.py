@@ -1,15 +1,162 @@
-"""Options of commands that search for a place of a model, and what they wish for."""
+"""Options that name models, rows of the catalog and regions, and those of commands that search for a place of a model."""
 
 import argparse
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from eks_inference_tools.commands.named import chosen, configured, known, known_region, named_model, refuse
 from eks_inference_tools.commands.options import amount_of, number_of
 
 if TYPE_CHECKING:
+    from eks_inference.catalog.instances import InstanceType
     from eks_inference.catalog.models import Model
     from eks_inference_tools.fitting.search import Wish
+
+Found = TypeVar("Found")
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Adds ``options.model``, ``options.config`` and ``options.catalog``."""
+    parser.add_argument("--model", metavar="MODEL", help="a model of the catalog, or its Hugging Face repository")
+    parser.add_argument("--config", metavar="FILE", help="the config.json of any model, instead of one of the catalog")
+    add_catalog(parser)
+
+
+def add_catalog(parser: argparse.ArgumentParser) -> None:
+    """Adds ``options.catalog``, the files of ``extended``."""
+    parser.add_argument(
+        "--catalog",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="a TOML file with your models, engines, instances",
+    )
+
+
+_REGION = "us-east-1"
+
+
+def add_region(parser: argparse.ArgumentParser) -> None:
+    """Adds ``options.region``; None where nobody named one."""
+    parser.add_argument("--region", metavar="REGION", help=f"the region of prices and offers (default: {_REGION})")
+
+
+def known_region(name: str | None) -> str:
+    """Returns a region of the catalog, the default for None. Raises ``ProblemsFound`` for any other."""
+    from eks_inference.catalog.zones import regions
+
+    if name is not None and name not in regions():
+        refuse("not a region of the catalog", "--region", name, ", ".join(sorted(regions())))
+    return name or _REGION
+
+
+_BY_CONFIG = "give its config.json with --config"
+
+
+def named_model(name: str | None) -> "Model":
+    """Returns a model of the catalog. Raises ``ProblemsFound`` for a name that is missing or unknown."""
+    from eks_inference.catalog.models import model, models
+
+    if name is None:
+        refuse("name a model", "--model", "", ", ".join(models()), _BY_CONFIG)
+    return known(model, name, "--model", models(), _BY_CONFIG)
+
+
+def extended(files: Sequence[str]) -> None:
+    """Adds rows of a team to the catalog. Raises ``ProblemsFound`` with every fault."""
+    from eks_inference.catalog.own import LARGEST, count
+    from eks_inference.faults import SpecError
+    from stackgraph.problems import Problem, ProblemsFound
+
+    try:
+        count({file: _content(file, LARGEST, "--catalog", "a TOML file") for file in files})
+    except SpecError as error:
+        told = [Problem(one.message, key="--catalog", given=one.given, allowed=one.allowed) for one in error.faults]
+        raise ProblemsFound(told) from None
+
+
+def _content(path: str, limit: int, option: str, allowed: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(limit + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no path"
+        refuse(f"this file cannot be read: {reason}", option, path, allowed)
+
+
+def configured(path: str, name: str | None = None) -> "tuple[Model, Mapping[str, Any]]":
+    """Returns the model of a config.json, and the key ``model`` of a server with it.
+
+    Raises ``ProblemsFound`` for a file that is none, an architecture without formula, or a name that no repository has. ``name``
+    is what the model is called; default: the file's folder, or the file. The file is read once: it may be a pipe.
+    """
+    from eks_inference.catalog.config_json import LONGEST, model_of_config, parse, shape_keys
+    from eks_inference.faults import SpecError, format_path
+    from eks_inference.serving.spec import HubModel
+    from stackgraph.problems import Problem, ProblemsFound
+
+    written = _content(path, LONGEST, "--config", "the config.json of a model")
+    place = Path(path)
+    called = name or (place.resolve().parent.name if place.stem == "config" else place.stem) or path
+    try:
+        config = parse(written)
+        model = model_of_config(called, config, path)
+    except SpecError as error:
+        told = [
+            Problem(one.message, path, key=format_path(one.path), given=one.given, allowed=one.allowed, hint=one.hint)
+            for one in error.faults
+        ]
+        raise ProblemsFound(told) from None
+    source = {"id": name if name and "/" in name else f"local/{name or _plain(called)}", "shape": shape_keys(config)}
+    try:
+        HubModel.model_validate(source)
+    except SpecError:
+        allowed = "owner/name, as of a repository: letters, digits and -_."
+        refuse("the model of --config needs a name", "--model", source["id"], allowed)
+    return model, source
+
+
+def _plain(name: str) -> str:
+    return "".join(one if one.isalnum() or one in "-_." else "-" for one in name)
+
+
+def accelerated(name: str) -> "InstanceType":
+    """Returns an instance type with accelerators. Raises ``ProblemsFound`` for any other name."""
+    from eks_inference.catalog.instances import instance_type, instance_types
+
+    found = known(instance_type, name, "--instance", ())
+    if found.accelerator is None:
+        families = dict.fromkeys(one.family for one in instance_types().values() if one.accelerator)
+        refuse(f"{name} has no accelerator", "--instance", name, f"types of {', '.join(families)}")
+    return found
+
+
+def known(look_up: Callable[[str], Found], name: str, option: str, allowed: Iterable[str], otherwise: str = "") -> Found:
+    try:
+        return look_up(name)
+    except KeyError as error:
+        message, _, nearest = str(error.args[0]).partition("; ")
+        refuse(message, option, name, ", ".join(allowed), ", or ".join(filter(None, (nearest, otherwise))))
+
+
+def chosen(given: Iterable[str] | None, allowed: Iterable[str], option: str) -> frozenset[str]:
+    """Returns the names that were given, in the spelling of the catalog. Raises ``ProblemsFound`` for one that is not allowed."""
+    from eks_inference.catalog.tables import nearest
+
+    spellings = {one.casefold(): one for one in allowed}
+    for one in given or ():
+        if one.casefold() not in spellings:
+            like = nearest(one, spellings.values())
+            hint = f"nearest: {', '.join(like)}" if like else ""
+            refuse("no row of the catalog has this", option, one, ", ".join(spellings.values()), hint)
+    return frozenset(spellings[one.casefold()] for one in given or ())
+
+
+def refuse(message: str, option: str, given: str, allowed: str = "", hint: str = "") -> NoReturn:
+    from stackgraph.problems import Problem, ProblemsFound
+
+    raise ProblemsFound([Problem(message, key=option, given=given, allowed=allowed, hint=hint)])
+
 
 QUANTIZED = ("published", "fp8-kv", "fp8-weights", "fp8")
 """The names in ``fitting.trials.QUANTIZATIONS``, which ``--help`` does not load."""
@@ -57,7 +204,7 @@ def add_under(parser: argparse._ActionsContainer) -> None:
 def wish_of(options: argparse.Namespace, types: tuple[str, ...] = ()) -> "Wish":
     """Returns what the options ask for. Raises ``ProblemsFound`` for names and numbers that cannot be."""
     from eks_inference.catalog.engines import engine, engines
-    from eks_inference.serving.usual import USUAL_CONCURRENCY, USUAL_CONTEXT
+    from eks_inference.serving.sketch import USUAL_CONCURRENCY, USUAL_CONTEXT
     from eks_inference_tools.fitting.search import Wish
 
     model, source = configured(options.config, options.model) if options.config else _of_catalog(options.model)

@@ -1,21 +1,23 @@
-"""What a graph costs: its charges with their prices, and what they come to. Pure."""
+"""What a graph costs: its charges with their prices, what they come to, and what output tokens cost at a measured rate. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from eks_inference.catalog.prices import HOUR, Price, outdated
 from eks_inference_tools.cost.charges import PARTS, SCALES, ByUse, Charge, Part, Uncounted
-from eks_inference_tools.cost.disks import claimed_volumes
-from eks_inference_tools.cost.nodes import node_charges
-from eks_inference_tools.cost.overrides import prices_of
-from eks_inference_tools.cost.price_book import OWN, OwnPrices, PriceBook
+from eks_inference_tools.cost.nodes import claimed_volumes, node_charges
+from eks_inference_tools.cost.price_book import OWN, OwnPrices, PriceBook, prices_of
 from eks_inference_tools.cost.services import load_balancers, service_charges
 from eks_inference_tools.cost.unused import Unused, unused
 from eks_inference_tools.placing.placed import Placing
-from eks_inference_tools.reading.parts import parts
+from eks_inference_tools.reading.clusters import parts
 from stackgraph.graph.document import Graph
-from stackgraph.graph.values import unique
+from stackgraph.graph.values import joined, unique
+
+if TYPE_CHECKING:
+    from eks_inference_tools.loadtest_report.record import Run
 
 HOURS_PER_MONTH = 730
 """Of AWS's price list."""
@@ -148,3 +150,30 @@ def _without_price(charge: Charge) -> str:
     if charge.capacity and (old := outdated(charge.item, charge.region)):
         return f"no price for {charge.item} in {where}: the only one found is {', '.join(old.notes)}"
     return f"no price for {charge.item} in {where}"
+
+
+_SECONDS_PER_HOUR = 3600
+_MILLION = 1_000_000
+
+_SLOWEST = 1 / _SECONDS_PER_HOUR
+"""A token an hour: what is slower is no rate that anything costs at."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Output tokens per second of a whole run. ``run`` says which."""
+
+    run: str
+    tokens_per_s: float
+
+    def usd_per_million(self, deployed: Total) -> float:
+        """What a million output tokens cost while the stack, as deployed, answers at this rate without a pause."""
+        return deployed.usd_per_hour / (self.tokens_per_s * _SECONDS_PER_HOUR) * _MILLION
+
+
+def rates(runs: "Iterable[Run]") -> Iterator[Rate]:
+    """Yields the rates of the runs that tell one."""
+    for run in runs:
+        if run.output_tokens_per_s and run.output_tokens_per_s >= _SLOWEST:
+            users = f"{run.users} users" if run.users else ""
+            yield Rate(joined(run.label or run.tool, users, by=", "), run.output_tokens_per_s)

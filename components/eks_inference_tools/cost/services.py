@@ -8,16 +8,15 @@ from typing import Any
 
 from eks_inference.catalog import versions
 from eks_inference_tools.cost.charges import ByUse, Charge, Found, Part, Uncounted
-from eks_inference_tools.cost.disks import Volume, volume_charges
+from eks_inference_tools.cost.nodes import Volume, volume_charges
 from eks_inference_tools.placing.placeholders import known_region
 from eks_inference_tools.reading.calendar import today
 from eks_inference_tools.reading.clusters import CLUSTER_TYPE, REMOTE_CLUSTER_TYPE
-from eks_inference_tools.reading.objects import group_kind, title_of
+from eks_inference_tools.reading.kinds import group_kind, title_of
 from eks_inference_tools.reading.scalars import whole
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource, is_read
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, items, text
+from stackgraph.graph.values import at, is_token, items, text
 
 _PACKAGES = ("aws", "aws-native", "awsx", "eks")
 """Packages whose resources AWS may bill."""

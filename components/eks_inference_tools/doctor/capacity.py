@@ -6,15 +6,14 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from eks_inference.catalog.instances import instance_types
-from eks_inference.placement import INSTANCE_TYPE_LABEL
+from eks_inference.place.placement import INSTANCE_TYPE_LABEL
 from eks_inference_tools.doctor.findings import Finding, error, ok, unknown, warning
 from eks_inference_tools.doctor.questions import Inquiry, call
 from eks_inference_tools.placing.placeholders import known_region
 from eks_inference_tools.reading.node_groups import node_groups
 from eks_inference_tools.reading.node_pools import FAMILY_LABEL, node_pools
 from stackgraph.graph.document import Graph
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, items, joined, text
+from stackgraph.graph.values import at, is_token, items, joined, text
 
 TOPIC = "reservations"
 

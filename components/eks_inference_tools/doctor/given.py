@@ -15,8 +15,7 @@ from eks_inference_tools.doctor.identity import first_region, who
 from eks_inference_tools.doctor.questions import Call, Inquiry, arn, call
 from eks_inference_tools.reading.node_groups import LAUNCH_TEMPLATE_TYPE
 from stackgraph.graph.document import Graph
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, items, leaves, text, unique
+from stackgraph.graph.values import at, is_token, items, leaves, text, unique
 
 TOPIC = "given by the stack"
 

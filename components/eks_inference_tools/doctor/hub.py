@@ -10,7 +10,7 @@ from eks_inference_tools.doctor.questions import HubFile, Inquiry
 from eks_inference_tools.reading.models import models
 from eks_inference_tools.reading.workloads import workloads
 from stackgraph.graph.document import Graph
-from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import is_token
 
 TOPIC = "models"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from eks_inference_tools.doctor.findings import Finding, error, ok, unknown
 from eks_inference_tools.doctor.questions import Inquiry, Manifest, Question, arn, call
-from eks_inference_tools.reading.charts import charts
 from eks_inference_tools.reading.graph_facts import GraphFacts, walk
+from eks_inference_tools.reading.releases import charts
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, items, text
 

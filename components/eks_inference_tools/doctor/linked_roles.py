@@ -6,7 +6,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from eks_inference.placement import CAPACITY_TYPE_LABEL
+from eks_inference.place.placement import CAPACITY_TYPE_LABEL
 from eks_inference_tools.doctor.findings import Finding, ok, warning
 from eks_inference_tools.doctor.identity import first_region
 from eks_inference_tools.doctor.questions import Call, Inquiry, arn, call

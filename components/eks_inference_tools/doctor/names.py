@@ -11,8 +11,7 @@ from eks_inference_tools.doctor.questions import Call, Inquiry, arn, call
 from eks_inference_tools.placing.placeholders import known_region
 from eks_inference_tools.reading.clusters import CLUSTER_TYPE, REMOTE_CLUSTER_TYPE
 from stackgraph.graph.document import Graph, is_read
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import items, text
+from stackgraph.graph.values import is_token, items, text
 
 TOPIC = "names"
 

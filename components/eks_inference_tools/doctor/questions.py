@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from eks_inference.settings import partition_of
+from eks_inference.specs.settings import partition_of
 from eks_inference_tools.doctor.findings import Finding, unknown
 from stackgraph.graph.values import joined, unique
 

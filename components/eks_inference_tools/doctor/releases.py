@@ -5,18 +5,17 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from eks_inference.catalog import versions
-from eks_inference.catalog.amis import AmiType, ami_type_for, ami_types
+from eks_inference.catalog.instances import AmiType, ami_type_for, ami_types
 from eks_inference_tools.doctor.findings import Finding, error, ok, unknown, warning
 from eks_inference_tools.doctor.questions import Inquiry, arn, call
 from eks_inference_tools.placing.placeholders import known_region
-from eks_inference_tools.reading.addons import addons
 from eks_inference_tools.reading.clusters import cluster_resources
 from eks_inference_tools.reading.node_groups import node_groups
 from eks_inference_tools.reading.node_pools import node_pools
 from eks_inference_tools.reading.node_shapes import shapes_of_node_pool
+from eks_inference_tools.reading.releases import addons
 from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import items, text, unique
+from stackgraph.graph.values import is_token, items, text, unique
 
 TOPIC = "releases"
 

@@ -12,8 +12,7 @@ from eks_inference_tools.reading.machines import SUBNET_TYPE, Subnets, known
 from eks_inference_tools.reading.node_groups import node_groups
 from eks_inference_tools.reading.node_pools import FAMILY_LABEL, node_pools
 from stackgraph.graph.document import Graph, is_read
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import grouped, items, text, unique
+from stackgraph.graph.values import grouped, is_token, items, text, unique
 
 TOPIC = "zones and offerings"
 

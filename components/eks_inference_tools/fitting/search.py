@@ -16,7 +16,7 @@ from eks_inference.catalog.zones import says_zones_of, zone_ids
 from eks_inference.pools.rules import zones_offer_the_family
 from eks_inference.serving.choosing import engines_for, preference, standing
 from eks_inference.serving.rules.neuron_plugin import fp8_caches_are_read
-from eks_inference.serving.usual import USUAL_CONCURRENCY
+from eks_inference.serving.sketch import USUAL_CONCURRENCY
 from eks_inference_tools.cost.offers import Offer, offer
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.fitting.trials import QUANTIZATIONS, VLLM, Trial, trials

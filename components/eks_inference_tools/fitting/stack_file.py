@@ -10,17 +10,17 @@ from eks_inference.catalog.zones import zone_ids
 from eks_inference.cluster.spec import ClusterSpec
 from eks_inference.network.plan import choose_zones
 from eks_inference.observability.spec import MONITORS
-from eks_inference.pools.disks import root_volume_gib
+from eks_inference.pools.node_plan import root_volume_gib
 from eks_inference.pools.spec import ManagedPoolSpec
 from eks_inference.serving.memory import GIB
 from eks_inference.serving.spec import HubModel
-from eks_inference.settings import SharedSettings
+from eks_inference.specs.settings import SharedSettings
 from eks_inference.stack.defaults import CORE_POOL
 from eks_inference.stack.rules import BESIDE_THE_MODEL_GIB
 from eks_inference_tools.fitting.search import Row
 from eks_inference_tools.fitting.trials import ACCELERATED, CORE
 from stackgraph.graph.wording import counted
-from stackgraph.recorder.yaml_text import block, flow
+from stackgraph.recorder.yaml_file import block, flow
 
 _ZONES = 2
 """The fewest that an EKS control plane takes."""

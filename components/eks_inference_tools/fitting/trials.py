@@ -22,8 +22,7 @@ from eks_inference.serving.kind import Kind, Site
 from eks_inference.serving.kinds import KINDS
 from eks_inference.serving.memory import GIB, MemoryUse, server_memory
 from eks_inference.serving.memory_settings import memory_settings
-from eks_inference.serving.sketch import Sketch
-from eks_inference.serving.usual import sequences_asked
+from eks_inference.serving.sketch import Sketch, sequences_asked
 from eks_inference.serving.vllm.kind import KIND as VLLM
 from eks_inference.stack.registry import spec_rules
 

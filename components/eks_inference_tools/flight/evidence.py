@@ -8,10 +8,10 @@ from importlib.resources import files
 from typing import Any
 
 from eks_inference.catalog.tables import table
-from eks_inference.placement import INSTANCE_TYPE_LABEL
-from eks_inference.quantity import amount
+from eks_inference.place.placement import INSTANCE_TYPE_LABEL
+from eks_inference.place.quantity import amount
 from eks_inference_tools.loadtest_report.readers.detection import runs_of_log
-from eks_inference_tools.verify.verdicts import Check
+from eks_inference_tools.verify.observed import Check
 from stackgraph.graph.values import at, items, text
 
 Object = Mapping[str, Any]

@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 from eks_inference_tools.cost.words import money
 from eks_inference_tools.flight.evidence import explained
-from eks_inference_tools.flight.journal import Journal, Passed
-from eks_inference_tools.flight.meter import Caps, Meter, priced, spent
+from eks_inference_tools.flight.journal import Caps, Journal, Meter, Passed, priced, spent
 from eks_inference_tools.flight.planner import Leg
 from eks_inference_tools.flight.ports import Clock, Doctor, Ended, Pilot, Seen, Timed, Verifier, Workspace
 from eks_inference_tools.flight.rungs import RungName

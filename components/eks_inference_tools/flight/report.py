@@ -1,4 +1,4 @@
-"""Compares a bundle with the catalog and with the times of the timeline: confirmed, contradicted, or new. Pure."""
+"""Compares a bundle with the catalog and with the times of the timeline; a course and a report in words."""
 
 import json
 import re
@@ -6,8 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import groupby
 from statistics import median
 from typing import Any, Literal
+
+from rich.console import RenderableType
+from rich.text import Text
 
 from eks_inference.catalog.instances import instance_types
 from eks_inference.catalog.prices import service_price, services
@@ -15,8 +19,14 @@ from eks_inference.catalog.tables import table
 from eks_inference.catalog.times import phase_time, resource_time
 from eks_inference.catalog.versions import kubernetes_versions
 from eks_inference_tools.cost.price_book import PriceBook
+from eks_inference_tools.cost.words import money
 from eks_inference_tools.flight.evidence import public
-from stackgraph.graph.values import grouped
+from eks_inference_tools.flight.journal import Caps
+from eks_inference_tools.flight.planner import Leg, reach
+from eks_inference_tools.timeline.wording import duration, spread
+from stackgraph.graph.values import grouped, text
+from stackgraph.graph.wording import shorten
+from stackgraph.presentation.terminal import WIDTH, Columns, Paragraph, drawn, words
 
 Verdict = Literal["contradicted", "confirmed", "new"]
 VERDICTS: tuple[Verdict, ...] = ("contradicted", "confirmed", "new")
@@ -31,7 +41,7 @@ SLACK_S = 5
 
 _SAME_PRICE = 0.005
 _GUEST_MEMORY = 0.925
-"""The share of an instance's memory that rules count on (eks_inference/nodes.py)."""
+"""The share of an instance's memory that rules count on (place/nodes.py)."""
 
 
 @dataclass(frozen=True)
@@ -243,3 +253,68 @@ def as_rows(bundle: Mapping[str, Any]) -> str:
             )
         )
     return "\n\n".join(found) + ("\n" if found else "")
+
+
+CAVEAT = (
+    "Typical times that others published, and list prices: no promises. Traffic, logs and contents of stores come on top, and so "
+    "do the rests of hours that AWS bills as whole ones, as of NAT gateways. Nothing of this was ever run on AWS."
+)
+
+_LONGEST_SOURCE = 80
+"""Of a source in text. JSON has all of it."""
+
+_STYLES = {"confirmed": "green", "contradicted": "red", "new": "yellow"}
+
+
+def render_course(stack: str, legs: Sequence[Leg], caps: Caps, *, colour: bool = False, width: int = WIDTH) -> str:
+    """Returns the rungs with what they take, one a line: time, price, and the sum up to here with the way back."""
+    return drawn(_course(stack, legs, caps), width=width, colour=colour)
+
+
+def _course(stack: str, legs: Sequence[Leg], caps: Caps) -> Iterator[RenderableType]:
+    yield words(f"{stack}: the first flight", "bold")
+    yield Paragraph(words(CAVEAT, "yellow"))
+    yield ""
+    heads = ("", "RUNG", "", "TYPICALLY", "RANGE", "USD/H", "SO FAR", "AND BACK")
+    rows: list[tuple[Text | str, ...]] = [tuple(words(cell, "dim") for cell in heads)]
+    usd = 0.0
+    for number, leg in enumerate(legs, start=1):
+        usd += leg.usd
+        with_descent = usd + leg.usd_per_hour * leg.descent.p50 / 3600
+        figures = ("", "", "", "", "")
+        if leg.deployments:
+            least = "at least " if leg.climb.untimed else ""
+            known = leg.climb.p50 >= 1
+            times = (f"{least}{duration(leg.climb.p50)}", spread(leg.climb)) if known else ("unknown", "")
+            figures = (*times, f"{leg.usd_per_hour:.2f}", money(usd), money(with_descent))
+        rows.append((str(number), leg.name, leg.rung.title, *figures))
+    yield Columns(rows, indent=2, right=(0, 5, 6, 7))
+    yield ""
+    back = legs[-1].descent
+    yield Paragraph(words(f"  Tearing everything down takes {duration(back.p50)} ({spread(back)})."))
+    if unpriced := [name for leg in legs for name in leg.unpriced]:
+        yield Paragraph(words(f"{'; '.join(dict.fromkeys(unpriced))}", "yellow"), "  Not in these amounts: ")
+    if caps.both:
+        last = reach(legs, caps)
+        far = f"by these times it reaches rung {last.name}" if last else "it reaches no rung"
+        yield words(f"  Caps: {money(caps.usd or 0)} and {caps.minutes:g} minutes, the way back included: {far}.")
+
+
+def render_report(bundle: Mapping[str, Any], found: Sequence[Judged], *, colour: bool = False, width: int = WIDTH) -> str:
+    """Returns the facts of a bundle by verdict."""
+    return drawn(_report(bundle, found), width=width, colour=colour)
+
+
+def _report(bundle: Mapping[str, Any], found: Sequence[Judged]) -> Iterator[RenderableType]:
+    numbers = ", ".join(f"{sum(one.verdict == verdict for one in found)} {verdict}" for verdict in VERDICTS)
+    yield words(f"A first flight of {text(bundle.get('date'))} in {text(bundle.get('region'))}: {numbers}", "bold")
+    yield Paragraph(words("One flight is one sample: look at its source before a row goes into the catalog.", "yellow"))
+    for verdict, members in groupby(found, key=lambda one: one.verdict):
+        yield ""
+        yield words(verdict.capitalize(), f"bold underline {_STYLES[verdict]}")
+        rows = [(one.kind, text(one.what), text(one.measured), _known(one)) for one in members]
+        yield Columns(rows, indent=2)
+
+
+def _known(one: Judged) -> str:
+    return shorten(": ".join(filter(None, (one.known, one.source))), _LONGEST_SOURCE)

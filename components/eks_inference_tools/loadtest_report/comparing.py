@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from eks_inference.catalog.instances import instance_types
-from eks_inference_tools.loadtest_report.published import Published
-from eks_inference_tools.loadtest_report.record import BASES, BETWEEN_TOKENS, METRICS, STATISTICS, Run
+from eks_inference_tools.loadtest_report.record import BASES, BETWEEN_TOKENS, METRICS, STATISTICS, Published, Run
 
 SCHEMA = 1
 """Version of the JSON document."""

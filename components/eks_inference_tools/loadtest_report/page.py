@@ -6,8 +6,7 @@ from operator import attrgetter
 
 from eks_inference_tools.loadtest_report import figures, plots
 from eks_inference_tools.loadtest_report.comparing import Comparison, Report
-from eks_inference_tools.loadtest_report.published import Published
-from eks_inference_tools.loadtest_report.record import BASES, METRICS, STATISTICS, Run
+from eks_inference_tools.loadtest_report.record import BASES, METRICS, STATISTICS, Published, Run
 from stackgraph.graph.wording import counted
 from stackgraph.presentation.markup import Markup, element, together
 from stackgraph.presentation.page import Section, asset, render_page

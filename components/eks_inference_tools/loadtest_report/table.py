@@ -6,8 +6,7 @@ from rich.console import RenderableType
 
 from eks_inference_tools.loadtest_report import figures
 from eks_inference_tools.loadtest_report.comparing import Comparison, Report
-from eks_inference_tools.loadtest_report.published import Published
-from eks_inference_tools.loadtest_report.record import METRICS, STATISTICS, Run
+from eks_inference_tools.loadtest_report.record import METRICS, STATISTICS, Published, Run
 from stackgraph.presentation.terminal import WIDTH, Columns, Paragraph, drawn, words
 
 Lines = Iterator[RenderableType]

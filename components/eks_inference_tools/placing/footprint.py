@@ -10,15 +10,14 @@ from typing import Any
 
 from eks_inference.accelerators.neuron.plan import neuron_instance_types
 from eks_inference.accelerators.nvidia.plan import nvidia_instance_types
-from eks_inference.catalog import footprints as catalog
+from eks_inference.catalog import charts as catalog
 from eks_inference.catalog import versions
-from eks_inference.catalog.footprints import ContainerFootprint, WorkloadFootprint
-from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
-from eks_inference.merge import merged
-from eks_inference.placement import HOSTNAME_LABEL, INSTANCE_TYPE_LABEL, ZONE_LABEL
+from eks_inference.catalog.charts import ContainerFootprint, WorkloadFootprint
+from eks_inference.kubernetes.merge import merged
+from eks_inference.kubernetes.workloads import RESTRICTED_CONTAINER, restricted_pod
+from eks_inference.place.placement import HOSTNAME_LABEL, INSTANCE_TYPE_LABEL, ZONE_LABEL
 from eks_inference_tools.placing.placeholders import Placeholders
-from eks_inference_tools.reading.addons import ADDON_TYPE, Addon
-from eks_inference_tools.reading.charts import CHART_TYPES, chart_of
+from eks_inference_tools.reading.releases import ADDON_TYPE, CHART_TYPES, Addon, chart_of
 from eks_inference_tools.reading.scalars import is_true, whole
 from stackgraph.graph.document import Graph, is_read
 from stackgraph.graph.values import at, items, table, text

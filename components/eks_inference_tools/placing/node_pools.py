@@ -10,18 +10,16 @@ from functools import cached_property
 
 from eks_inference.catalog import zones as catalog_zones
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.placement import ZONE_ID_LABEL, ZONE_LABEL
+from eks_inference.place.placement import ZONE_ID_LABEL, ZONE_LABEL
 from eks_inference_tools.placing.placeholders import region_of
-from eks_inference_tools.reading.addons import addons
 from eks_inference_tools.reading.machines import GIB, Subnets
-from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
+from eks_inference_tools.reading.node_groups import NodeGroup, UserData, node_groups
 from eks_inference_tools.reading.node_pools import NodePool, node_pools
 from eks_inference_tools.reading.node_shapes import shapes_of_group, shapes_of_node_pool
+from eks_inference_tools.reading.releases import addons
 from eks_inference_tools.reading.scalars import whole
-from eks_inference_tools.reading.user_data import UserData
 from stackgraph.graph.document import Graph
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, table, text
+from stackgraph.graph.values import at, is_token, table, text
 
 # EKS's upper bounds of maxPods for its own images in managed node groups: below, and from, this number of vCPUs.
 _FEWER_PODS, _MORE_PODS, _MORE_PODS_FROM_VCPUS = 110, 250, 30

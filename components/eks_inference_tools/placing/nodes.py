@@ -22,10 +22,10 @@ from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURC
 from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.tables import version_numbers
-from eks_inference.nodes import allocatable
-from eks_inference.placement import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, NODE_GROUP_LABEL, Taint
+from eks_inference.place.nodes import allocatable
+from eks_inference.place.placement import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, NODE_GROUP_LABEL, Taint
 from eks_inference_tools.placing.node_pools import KarpenterPool, ManagedGroup, Zone, karpenter_pools, managed_groups
-from eks_inference_tools.reading.device_claims import CLAIMED
+from eks_inference_tools.reading.devices import CLAIMED
 from eks_inference_tools.reading.expressions import Expression, Values
 from eks_inference_tools.reading.machines import GIB
 from eks_inference_tools.reading.node_groups import NodeGroup

@@ -12,13 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from eks_inference_tools.reading.addons import ADDON_TYPE
 from eks_inference_tools.reading.clusters import CLUSTER_TYPE, REMOTE_CLUSTER_TYPE
 from eks_inference_tools.reading.machines import known
 from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
+from eks_inference_tools.reading.releases import ADDON_TYPE
 from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.tokens import SECRET, UNKNOWN, is_token
-from stackgraph.graph.values import plain, text
+from stackgraph.graph.values import SECRET, UNKNOWN, is_token, plain, text
 
 ACCOUNT = "111122223333"
 """The account id in AWS's own examples."""

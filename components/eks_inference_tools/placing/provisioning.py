@@ -20,8 +20,7 @@ from typing import Any
 
 from eks_inference.accelerators.efa.plan import EFA_RESOURCE
 from eks_inference.catalog.prices import instance_price
-from eks_inference.placement import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, KARPENTER_POOL_LABEL, Taint
-from eks_inference_tools.placing.amounts import Amounts, add, covers
+from eks_inference.place.placement import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, KARPENTER_POOL_LABEL, Taint
 from eks_inference_tools.placing.nodes import NodeKind, NodeNames, SimulatedNode, by_preference
 from eks_inference_tools.reading.expressions import Values
 from eks_inference_tools.reading.live_objects import labels_of, name_of
@@ -30,6 +29,20 @@ from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.reading.scalars import quantities, whole
 from eks_inference_tools.reading.scheduling import obstacles
 from stackgraph.graph.values import at, items, table, text
+
+Amounts = Mapping[str, Decimal]
+
+
+def add(total: dict[str, Decimal], amounts: Amounts, sign: int = 1) -> None:
+    """Adds amounts to a total in place; a ``sign`` of -1 subtracts them."""
+    for name, amount in amounts.items():
+        total[name] = total.get(name, Decimal()) + sign * amount
+
+
+def covers(free: Amounts, needs: Amounts) -> bool:
+    """Whether there is enough of everything that is needed."""
+    return all(needed <= free.get(name, Decimal()) for name, needed in needs.items())
+
 
 _HARD = ("NoSchedule", "NoExecute")
 

@@ -13,7 +13,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
-from stackgraph.plain_text import printable
+from stackgraph.problems import printable
 
 
 class _Unclosable:

@@ -7,7 +7,7 @@ from typing import Self
 
 from stackgraph.graph.values import text
 from stackgraph.graph.wording import shorten
-from stackgraph.plain_text import printable
+from stackgraph.problems import printable
 
 _CLEAR = "\r\x1b[K"
 _EVERY_SECONDS = 30.0

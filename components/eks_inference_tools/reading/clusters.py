@@ -1,12 +1,18 @@
-"""Reads EKS clusters from a graph. Pure."""
+"""Reads EKS clusters from a graph, divides it among them, and what each ``InferencePlatform`` recorded about itself. Pure."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
+import yaml
+
+from eks_inference.faults import did_you_mean
+from eks_inference.rules import NotJudged
 from eks_inference_tools.reading.scalars import is_true
 from stackgraph.graph.document import Graph, Resource, is_read
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, text, texts
+from stackgraph.graph.values import at, is_token, items, table, text, texts
+from stackgraph.problems import Problem, ProblemsFound
 
 CLUSTER_TYPE = "aws:eks/cluster:Cluster"
 REMOTE_CLUSTER_TYPE = "eks:index:Cluster"
@@ -62,3 +68,160 @@ def _cluster(resource: Resource) -> Cluster:
         version=text(resource.inputs.get("version")),
         access="endpoint access unknown" if networks is None or is_token(private) else access,
     )
+
+
+# Everything that asks what one cluster has looks at one part, so that two clusters in one program are judged like two programs. A
+# part has what belongs to its cluster and everything that belongs to none, such as networks, roles and buckets.
+
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_PROVIDER = "pulumi:providers:kubernetes"
+_REACHING = ("kubeconfig", "context", "cluster", "clusterIdentifier")
+"""Properties of a Kubernetes provider that say which cluster it reaches."""
+_FROM_OUTSIDE = "the cluster of the environment"
+"""What default providers reach: the cluster of the machine's own kubeconfig."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One cluster of a graph with everything around it. ``cluster`` is its name, else that of its Kubernetes provider."""
+
+    cluster: str
+    graph: Graph
+
+
+def parts(graph: Graph) -> tuple[Part, ...]:
+    """The parts of a graph, one for each cluster: made in the graph, named by its resources, or reached by its providers.
+
+    A graph with at most one cluster is a single part.
+    """
+    homes = _Homes(graph).found
+    clusters = sorted({one for found in homes.values() for one in found})
+    if len(clusters) < 2:
+        return (Part(_shown(clusters[0], graph) if clusters else "", graph),)
+    return tuple(
+        Part(
+            _shown(cluster, graph),
+            replace(graph, resources=tuple(r for r in graph.resources if cluster in homes.get(r.urn, (cluster,)))),
+        )
+        for cluster in clusters
+    )
+
+
+def part_of(graph: Graph, cluster: str | None) -> Graph:
+    """The part of the named cluster, for what looks at one cluster. ``cluster`` may be None when there is only one.
+
+    Raises ``ProblemsFound`` when there are several clusters and none is named, or none has the name.
+    """
+    found = parts(graph)
+    named = [part.graph for part in found if cluster in (None, part.cluster)]
+    if len(named) == 1:
+        return named[0]
+    names = sorted(part.cluster for part in found if part.cluster)
+    message = f"the program has {len(found)} clusters: name one" if cluster is None else "the program has no such cluster"
+    if len(named) > 1 and cluster:
+        message = f"the program has {len(named)} clusters of this name, and they cannot be told apart"
+    hint = did_you_mean(cluster or "", names)
+    raise ProblemsFound([Problem(message, key="--cluster", given=cluster or "", allowed=", ".join(names), hint=hint)])
+
+
+def _shown(cluster: str, graph: Graph) -> str:
+    resource = graph.by_urn.get(cluster)
+    return text(resource.inputs.get("name")) or text(resource.name) if resource else cluster
+
+
+class _Homes:
+    """Finds the clusters of resources: the URN of a cluster or of its provider, or its name when it is made elsewhere."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.made: Mapping[str, Resource] = {one.urn: one for one in cluster_resources(graph)}
+        named = {one.urn: self._named(one) for one in graph.resources if one.package != "kubernetes" and not one.is_provider}
+        named |= {urn: urn for urn in self.made}
+        elsewhere = sorted({one for one in named.values() if one} - self.made.keys())
+        reached = {one.urn: self._reached(one, elsewhere) for one in graph.resources if one.type == _PROVIDER}
+        objects = {one.urn: one.provider for one in graph.resources if one.package == "kubernetes"}
+        reached |= {provider: provider or _FROM_OUTSIDE for provider in objects.values() if provider not in reached}
+        self._join(set(named.values()) - {""}, reached)
+        unknown = sorted(one for one in set(reached.values()) if one not in self.made and one not in elsewhere)
+        self.found: dict[str, tuple[str, ...]] = {urn: (reached[provider],) for urn, provider in objects.items()}
+        self.found |= {urn: (cluster,) for urn, cluster in reached.items() if urn in graph.by_urn}
+        for urn, cluster in named.items():
+            # Any of the providers that nobody can tell may reach a cluster that is made elsewhere.
+            if cluster:
+                lone = cluster in elsewhere and cluster not in reached.values()
+                self.found[urn] = tuple(unknown) if lone and unknown else (cluster,)
+
+    def _named(self, resource: Resource) -> str:
+        """The cluster that an EKS resource names. Empty when it names none, or one that only a deployment knows."""
+        if not resource.type.startswith(("aws:eks/", "eks:")) or resource.urn in self.made:
+            return ""
+        # Remote components of pulumi-eks take the cluster itself.
+        given = (*resource.property_dependencies.get("clusterName", ()), at(resource.inputs, "cluster", "resource"))
+        if urn := next((urn for urn in given if urn in self.made), ""):
+            return urn
+        name = text(resource.inputs.get("clusterName"))
+        candidates = [urn for urn, one in self.made.items() if _shown(urn, self.graph) == name]
+        near = [urn for urn in candidates if self._region(self.made[urn]) == self._region(resource)]
+        return "" if is_token(name) else next(iter((*near, *candidates)), name)
+
+    def _region(self, resource: Resource) -> str:
+        provider = self.graph.by_urn.get(resource.provider)
+        return text(provider.inputs.get("region")) if provider else ""
+
+    def _reached(self, provider: Resource, elsewhere: list[str]) -> str:
+        """The cluster that a provider reaches: made in the graph, named in its settings, else known by these settings."""
+        urns = {urn for key in _REACHING for urn in provider.property_dependencies.get(key, ()) if urn in self.made}
+        if len(urns) == 1:
+            return urns.pop()
+        if provider.is_default_provider:
+            return _FROM_OUTSIDE
+        said = set(_names(provider))
+        names = {**{name: name for name in elsewhere}, **{_shown(urn, self.graph): urn for urn in self.made}}
+        named = [cluster for name, cluster in names.items() if name in said]
+        if len(named) == 1:
+            return named[0]
+        known = any(_settings(provider)) and not any(map(is_token, _settings(provider)))
+        same = (one for one in self.graph.of_type(_PROVIDER) if _settings(one) == _settings(provider))
+        return next(same, provider).urn if known else provider.urn
+
+    @staticmethod
+    def _join(clusters: set[str], reached: dict[str, str]) -> None:
+        """Joins the only cluster without a provider with the only provider without a cluster."""
+        lonely = clusters - set(reached.values())
+        unknown = set(reached.values()) - clusters
+        if len(lonely) == 1 and len(unknown) == 1:
+            (cluster,), (provider,) = lonely, unknown
+            reached |= {urn: cluster for urn, one in reached.items() if one == provider}
+
+
+def _settings(provider: Resource) -> list[str]:
+    return [text(provider.inputs.get(key)) for key in _REACHING]
+
+
+def _names(provider: Resource) -> Iterator[str]:
+    """The names of clusters in the settings of a provider. Contexts of EKS are names or ARNs."""
+    kubeconfig = provider.inputs.get("kubeconfig")
+    try:
+        # JSON is YAML; a path of a file is a text.
+        document = yaml.load(kubeconfig, Loader=_Loader) if isinstance(kubeconfig, str) else None
+    except (yaml.YAMLError, RecursionError, ValueError):
+        document = None
+    words = [word for user in items(at(document, "users")) for word in texts(at(user, "user", "exec", "args"))]
+    given = [
+        *(text(provider.inputs.get(key)) for key in ("clusterIdentifier", "cluster", "context")),
+        text(at(document, "current-context")),
+        *(following for word, following in pairwise(words) if word in ("--cluster-name", "-i")),
+    ]
+    return (one.rpartition(":cluster/")[2] for one in given if one)
+
+
+PLATFORM = "eks-inference:index:InferencePlatform"
+
+
+def not_judged(graph: Graph) -> Iterator[NotJudged]:
+    """Yields what platforms could not judge of their servers, with their URN."""
+    for platform in graph.of_type(PLATFORM):
+        for each in map(table, items(platform.inputs.get("notJudged"))):
+            path = tuple(int(key) if isinstance(key, float) else key for key in items(each.get("path")))
+            what = tuple(map(text, items(each.get("what"))))
+            yield NotJudged(path, what, text(each.get("of")), text(each.get("why")), text(each.get("fix")), platform.urn)

@@ -1,24 +1,24 @@
 """Finds changes to clusters, nodes, models and servers that a reviewer must not miss."""
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from eks_inference_tools.reading.after_update import Then, follows
-from eks_inference_tools.reading.capacity import NodeCapacity
-from eks_inference_tools.reading.clusters import CLUSTER_TYPE, REMOTE_CLUSTER_TYPE, public_networks
+from eks_inference_tools.reading.clusters import CLUSTER_TYPE, PLATFORM, REMOTE_CLUSTER_TYPE, public_networks
 from eks_inference_tools.reading.endpoints import Endpoint
+from eks_inference_tools.reading.kinds import group_kind, title, title_of
 from eks_inference_tools.reading.machines import SUBNET_TYPE
 from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
 from eks_inference_tools.reading.node_pools import NODE_CLASS_TYPE, NODE_POOL_TYPE
-from eks_inference_tools.reading.objects import group_kind, title, title_of
-from eks_inference_tools.reading.overview import Overview, overview_of
 from eks_inference_tools.reading.rolls import nodes_of, rolled
+from eks_inference_tools.reading.sections import Overview, overview_of
+from eks_inference_tools.reading.words import NodeCapacity
 from stackgraph.diff.dangers import is_wide, newly_reached
 from stackgraph.diff.domain import Danger, Weight
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, grouped, table, text, unique
+from stackgraph.graph.values import at, grouped, is_token, table, text, unique
 
 _CLUSTER_TYPES = (CLUSTER_TYPE, REMOTE_CLUSTER_TYPE)
 _NODE_TYPES = (NODE_GROUP_TYPE, NODE_POOL_TYPE, NODE_CLASS_TYPE)
@@ -170,3 +170,23 @@ def _less(one: str, other: str) -> bool:
 
 def _pairs(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
     return [(before[key], after[key]) for key in after if key in before]
+
+
+def resolved_otherwise(diff: StackDiff) -> Iterator[Danger]:
+    """Yields each open key whose value changes, with the row or rule that decides now."""
+    if diff.base is None or diff.head is None:
+        return
+    before = dict(_resolved(diff.base))
+    for urn, after in _resolved(diff.head):
+        for path, now in after.items():
+            was = table(before.get(urn, {})).get(path)
+            if was is not None and table(was).get("value") != table(now).get("value"):
+                values = " instead of ".join(json.dumps(table(one).get("value"), ensure_ascii=False) for one in (now, was))
+                what = f"the stack file leaves {path} open: it resolves to {values} ({text(table(now).get('why'))})"
+                yield Danger("resolved-otherwise", what, urn)
+
+
+def _resolved(graph: Graph) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What the platforms of a program resolved, by URN."""
+    for resource in graph.of_type(PLATFORM):
+        yield resource.urn, table(resource.inputs.get("resolved"))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from eks_inference_tools.reading.objects import name_of, namespace_of
+from eks_inference_tools.reading.kinds import name_of, namespace_of
 from stackgraph.graph.describe import is_kubernetes_object, ports, short_type
 from stackgraph.graph.document import Graph, is_read
 from stackgraph.graph.values import at, items, joined, table, text, unique

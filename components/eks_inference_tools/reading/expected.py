@@ -5,9 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eks_inference.placement import INSTANCE_TYPE_LABEL, KARPENTER_POOL_LABEL, NODE_GROUP_LABEL, POOL_LABEL
-from eks_inference_tools.reading.addons import ADDON_TYPE, Addon
-from eks_inference_tools.reading.charts import chart_of
+from eks_inference.place.placement import INSTANCE_TYPE_LABEL, KARPENTER_POOL_LABEL, NODE_GROUP_LABEL, POOL_LABEL
 from eks_inference_tools.reading.clusters import clusters
 from eks_inference_tools.reading.kinds import (
     CHECKED,
@@ -29,11 +27,11 @@ from eks_inference_tools.reading.kinds import (
 )
 from eks_inference_tools.reading.node_groups import node_groups
 from eks_inference_tools.reading.node_pools import FAMILY_LABEL, node_pools
+from eks_inference_tools.reading.releases import ADDON_TYPE, Addon, chart_of
 from stackgraph.graph.describe import is_kubernetes_object, short_component_type, short_type
 from stackgraph.graph.document import CHART_TYPE, Graph, Resource, is_component, is_read
 from stackgraph.graph.structure import Structure
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, table, text, texts
+from stackgraph.graph.values import at, is_token, table, text, texts
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eks_inference_tools.reading.scalars import whole
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import items, text, texts
+from stackgraph.graph.values import is_token, items, text, texts
 
 Values = frozenset[str] | None
 """The possible values of a label on a node. Empty: the node does not have the label. None: any value, or no label."""

@@ -9,23 +9,22 @@ from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 from eks_inference.catalog.instances import InstanceType, instance_types
-from eks_inference.placement import INSTANCE_TYPE_LABEL
+from eks_inference.place.placement import INSTANCE_TYPE_LABEL
 from eks_inference_tools.reading.autoscalers import autoscalers
-from eks_inference_tools.reading.charts import V4_CHART_TYPE, charts
 from eks_inference_tools.reading.clusters import CLUSTER_TYPE, REMOTE_CLUSTER_TYPE, cluster_resources, is_auto
+from eks_inference_tools.reading.kinds import group_kind, name_of
 from eks_inference_tools.reading.node_groups import launch_templates, node_groups
 from eks_inference_tools.reading.node_pools import node_classes
 from eks_inference_tools.reading.node_shapes import NodeShape, node_shapes
-from eks_inference_tools.reading.objects import group_kind, name_of
 from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
 from eks_inference_tools.reading.pods import Container
+from eks_inference_tools.reading.releases import V4_CHART_TYPE, charts
 from eks_inference_tools.reading.scalars import is_true
 from eks_inference_tools.reading.scheduling import obstacles
 from eks_inference_tools.reading.security_groups import SecurityGroups
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, table, text
+from stackgraph.graph.values import at, is_token, table, text
 
 # Resources that create nodes which the graph does not show. Remote components may do so as well, except these.
 _OTHER_NODES = frozenset(("aws:autoscaling/group:Group", "aws:ec2/instance:Instance", "aws:eks/fargateProfile:FargateProfile"))

@@ -1,6 +1,12 @@
-"""Kinds of Kubernetes objects that the tools read, and the names of their resources in kubectl."""
+"""Kinds of Kubernetes objects that the tools read, and the names, labels and owners by which they are known. Pure."""
 
 from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from stackgraph.graph.document import Resource
+from stackgraph.graph.values import at, items, joined, table, text
 
 DAEMON_SETS = "daemonsets.apps"
 DEPLOYMENTS = "deployments.apps"
@@ -45,3 +51,81 @@ KINDS = {resource: kind for (_, kind), resource in CHECKED.items()}
 def subject_of(resource: str, namespace: str, name: str) -> str:
     """The heading of an object: ``DaemonSet kube-system/neuron-device-plugin``."""
     return f"{KINDS[resource]} {namespace}/{name}" if namespace else f"{KINDS[resource]} {name}"
+
+
+def group_kind(resource: Resource) -> tuple[str, str]:
+    """API group and kind: ``("apps", "Deployment")`` for ``kubernetes:apps/v1:Deployment``."""
+    _, _, rest = resource.type.partition(":")
+    module, _, kind = rest.rpartition(":")
+    return module.partition("/")[0], kind
+
+
+def name_of(resource: Resource) -> str:
+    """The object's name, or the logical name of the resource where the program leaves the name to Pulumi."""
+    return text(at(resource.inputs, "metadata", "name")) or text(resource.name)
+
+
+def namespace_of(resource: Resource) -> str:
+    """The object's namespace. Empty where the program leaves it out."""
+    return text(at(resource.inputs, "metadata", "namespace"))
+
+
+def title(kind: str, namespace: str, name: str, part: str = "") -> str:
+    """``Deployment demo/server`` or ``RayService demo/llama (head)``."""
+    return joined(kind, joined(namespace, name, by="/"), f"({part})" if part else "")
+
+
+def title_of(resource: Resource) -> str:
+    """The title of a resource: ``Service demo/server``."""
+    return title(group_kind(resource)[1], namespace_of(resource), name_of(resource))
+
+
+EBS_DRIVERS = ("ebs.csi.aws.com", "ebs.csi.eks.amazonaws.com")
+"""Provisioners that make EBS volumes: the driver of the add-on, and that of EKS Auto Mode."""
+
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+
+
+def is_default_class(manifest: Mapping[str, Any]) -> bool:
+    """Whether claims without a class get volumes of this one."""
+    return table(at(manifest, "metadata", "annotations")).get(DEFAULT_CLASS) in ("true", True)
+
+
+DOMAIN = "leaderworkerset.sigs.k8s.io"
+NAME_LABEL = f"{DOMAIN}/name"
+GROUP_INDEX_LABEL = f"{DOMAIN}/group-index"
+GROUP_KEY_LABEL = f"{DOMAIN}/group-key"
+WORKER_INDEX_LABEL = f"{DOMAIN}/worker-index"
+REVISION_LABEL = f"{DOMAIN}/template-revision-hash"
+
+
+# Sources: KubeRay 1.7.0 (labels and names it generates); Ray 2.52.1, ``serve.schema``.
+
+CLUSTER_LABEL = "ray.io/cluster"
+GROUP_LABEL = "ray.io/group"
+SERVE_LABEL = "ray.io/serve"
+
+HEAD_GROUP = "headgroup"
+
+
+def generated_services(name: str) -> tuple[str, ...]:
+    """The Services that KubeRay creates for a RayService: for its head, and for the pods that serve."""
+    return f"{name}-head-svc", f"{name}-serve-svc"
+
+
+def serve_applications(ray_service: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The Serve applications of a RayService. Empty when its configuration is unknown or not YAML."""
+    config = at(ray_service, "spec", "serveConfigV2")
+    try:
+        document = yaml.safe_load(config) if isinstance(config, str) else None
+    except yaml.YAMLError:
+        return ()
+    return tuple(items(at(document, "applications")))
+
+
+def serve_deployments(ray_service: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """The deployments of each Serve application of a RayService, as ``serve_applications``."""
+    return {
+        text(at(application, "name")) or "default": tuple(items(at(application, "deployments")))
+        for application in serve_applications(ray_service)
+    }

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from eks_inference.placement import Taint
+from eks_inference.place.placement import Taint
 from stackgraph.graph.values import at, items, table, text
 
 Object = Mapping[str, Any]

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
-from eks_inference.placement import Taint, TaintEffect
+from eks_inference.place.placement import Taint, TaintEffect
 from eks_inference_tools.reading.scalars import quantity, whole
 from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, items, text, unique
+from stackgraph.graph.values import at, is_token, items, text, unique
 
 SUBNET_TYPE = "aws:ec2/subnet:Subnet"
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from eks_inference.placement import Taint
+from eks_inference.place.placement import Taint
 from eks_inference_tools.reading.expressions import Expression, expressions
+from eks_inference_tools.reading.kinds import name_of
 from eks_inference_tools.reading.machines import Machine, Subnets, known, known_taints, subnets_of
-from eks_inference_tools.reading.objects import name_of
 from eks_inference_tools.reading.scalars import whole
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource

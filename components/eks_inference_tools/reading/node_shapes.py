@@ -12,10 +12,9 @@ from typing import Any
 from eks_inference.accelerators.efa.plan import EFA_RESOURCE
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE, cores_of
 from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
-from eks_inference.catalog.accelerators import DEVICE_RESOURCES
-from eks_inference.catalog.instances import InstanceType, instance_types
-from eks_inference.nodes import allocatable
-from eks_inference.placement import (
+from eks_inference.catalog.instances import DEVICE_RESOURCES, InstanceType, instance_types
+from eks_inference.place.nodes import allocatable
+from eks_inference.place.placement import (
     ARCHITECTURE_LABEL,
     CLAIMS,
     DEVICES_LABEL,
@@ -26,14 +25,13 @@ from eks_inference.placement import (
     ZONE_LABEL,
     Taint,
 )
-from eks_inference_tools.reading.device_claims import OF_KIND
+from eks_inference_tools.reading.devices import OF_KIND
 from eks_inference_tools.reading.expressions import Expression, Values
 from eks_inference_tools.reading.machines import Subnets
 from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
 from eks_inference_tools.reading.node_pools import FAMILY_LABEL, NodePool, node_pools
 from stackgraph.graph.document import Graph
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import table, text
+from stackgraph.graph.values import is_token, table, text
 
 _OS_LABEL = "kubernetes.io/os"
 _SIZE_LABEL = "karpenter.k8s.aws/instance-size"

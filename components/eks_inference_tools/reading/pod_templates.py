@@ -6,14 +6,13 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
-from eks_inference_tools.reading.device_claims import claim_templates, claimed
-from eks_inference_tools.reading.objects import group_kind, name_of, namespace_of, title
+from eks_inference_tools.reading.devices import claim_templates, claimed
+from eks_inference_tools.reading.kinds import group_kind, name_of, namespace_of, title
 from eks_inference_tools.reading.pods import Container, PodSpec
 from eks_inference_tools.reading.scalars import span, whole
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, items, joined, table, text
+from stackgraph.graph.values import at, is_token, items, joined, table, text
 
 # Labels that controllers add to the pods of a template.
 _SET_BY_CONTROLLERS = (

@@ -12,8 +12,7 @@ from typing import Any
 
 from eks_inference_tools.reading.expressions import Expression, expressions
 from eks_inference_tools.reading.scalars import quantities, whole
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, items, table, text
+from stackgraph.graph.values import at, is_token, items, table, text
 
 _AFFINITY = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
 
@@ -91,7 +90,7 @@ class Container:
 class PodSpec:
     """The ``spec`` of a pod or of a pod template. ``document`` is as given and may have any type.
 
-    ``claimed`` is what its claims ask for (``device_claims.py``), which the document does not tell.
+    ``claimed`` is what its claims ask for (``devices.py``), which the document does not tell.
     """
 
     document: Any

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from eks_inference_tools.reading.after_update import follows
+from eks_inference_tools.reading.kinds import name_of
 from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
 from eks_inference_tools.reading.node_pools import NodePool, node_pools
-from eks_inference_tools.reading.objects import name_of
 from eks_inference_tools.reading.scalars import whole
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.document import Resource

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any
 
-from eks_inference.placement import Taint
+from eks_inference.place.placement import Taint
 from eks_inference_tools.reading.expressions import Expression
 from eks_inference_tools.reading.node_shapes import NodeShape
 from eks_inference_tools.reading.pods import PodSpec
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, text
+from stackgraph.graph.values import at, is_token, text
 
 _SHOWN = 4
 

@@ -1,18 +1,49 @@
 """Builds the sections that views show beside the resources of a stack: clusters, capacity, workloads, models, endpoints."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from eks_inference_tools.reading.capacity import NodeCapacity
-from eks_inference_tools.reading.clusters import Cluster
-from eks_inference_tools.reading.endpoints import Endpoint
-from eks_inference_tools.reading.models import ModelFact
-from eks_inference_tools.reading.overview import overview_of
-from eks_inference_tools.reading.words import asks, cluster_version, label, node_kind, node_traits, nodes, selected_nodes
-from eks_inference_tools.reading.workloads import Workload, requested
+from eks_inference_tools.reading.clusters import Cluster, clusters, parts
+from eks_inference_tools.reading.endpoints import Endpoint, endpoints
+from eks_inference_tools.reading.models import ModelFact, models
+from eks_inference_tools.reading.words import (
+    NodeCapacity,
+    asks,
+    cluster_version,
+    label,
+    node_capacity,
+    node_kind,
+    node_traits,
+    nodes,
+    selected_nodes,
+)
+from eks_inference_tools.reading.workloads import Workload, requested, workloads
 from stackgraph.domain import Cell, Form, Listing, Part, Section
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import joined
 from stackgraph.views.lines import GAP, Row
+
+
+@dataclass(frozen=True)
+class Overview:
+    clusters: tuple[Cluster, ...]
+    capacity: tuple[NodeCapacity, ...]
+    workloads: tuple[Workload, ...]
+    models: tuple[ModelFact, ...]
+    endpoints: tuple[Endpoint, ...]
+
+
+def overview_of(graph: Graph) -> Overview:
+    """The overview of a graph. Accepts values that are secret, unknown or of an unexpected type."""
+    graphs = [part.graph for part in parts(graph)]
+    running = tuple(one for each in graphs for one in workloads(each))
+    return Overview(
+        clusters=clusters(graph),
+        capacity=tuple({one.urn: one for each in graphs for one in node_capacity(each)}.values()),
+        workloads=running,
+        models=tuple(models(graph, running)),
+        endpoints=tuple({one.urn: one for each in graphs for one in endpoints(each)}.values()),
+    )
 
 
 def sections(graph: Graph) -> Iterator[Section]:

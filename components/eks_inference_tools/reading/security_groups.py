@@ -7,8 +7,7 @@ from typing import Any
 
 from eks_inference_tools.reading.scalars import is_true, whole
 from stackgraph.graph.document import Graph, Resource, is_read
-from stackgraph.graph.tokens import SECRET, UNKNOWN
-from stackgraph.graph.values import items, table, text, texts
+from stackgraph.graph.values import SECRET, UNKNOWN, items, table, text, texts
 
 _GROUP_TYPES = ("aws:ec2/securityGroup:SecurityGroup", "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup")
 _INGRESS_TYPE = "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"

@@ -8,13 +8,12 @@ from decimal import Decimal
 from typing import Any
 
 from eks_inference_tools.reading.autoscalers import autoscalers
-from eks_inference_tools.reading.objects import title
+from eks_inference_tools.reading.kinds import title
 from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
 from eks_inference_tools.reading.pods import Container, PodSpec
 from eks_inference_tools.reading.scalars import quantity
 from stackgraph.graph.document import Graph
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, text, unique
+from stackgraph.graph.values import at, is_token, text, unique
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from eks_inference_tools.resolution.values import Section, Value
-from stackgraph.recorder.yaml_text import block, flow
+from stackgraph.recorder.yaml_file import block, flow
 
 _INDENT = "  "
 _DEFAULT = "default"

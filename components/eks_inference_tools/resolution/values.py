@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from eks_inference.spec import Spec
-from eks_inference.stack.resolved import Resolved
+from eks_inference.specs.base import Spec
+from eks_inference.stack.nested import Resolved
 from eks_inference.stack.spec import StackSpec
 
 Origin = Literal["file", "follows", "schema"]

@@ -11,8 +11,8 @@ from stackgraph.diff.domain import ComparedDomain
 from stackgraph.diff.report import Recorded, Report
 from stackgraph.problems import Problem, ProblemsFound
 from stackgraph.recorder.answers import Given
-from stackgraph.state.computed import without_computed
 from stackgraph.state.exported import read_export
+from stackgraph.state.inputs import without_computed
 from stackgraph.state.report import stack_report
 
 

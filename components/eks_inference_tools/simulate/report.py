@@ -1,12 +1,14 @@
-"""The results of a simulation."""
+"""The results of a simulation, and their JSON."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from eks_inference_tools.presentation.output import json_text
 from eks_inference_tools.simulate.rollout.walk import Outcome
 from eks_inference_tools.simulate.world.admit import Admission
-from eks_inference_tools.simulate.world.scheduled_pods import ScheduledPods
-from eks_inference_tools.verify.verdicts import Check
+from eks_inference_tools.simulate.world.scheduled_pods import Amounts, NodeWithPods, ScheduledPods
+from eks_inference_tools.verify.observed import Check
 
 
 @dataclass(frozen=True)
@@ -68,3 +70,99 @@ class Report:
             "of the rollouts unfinished": sum(not phase.is_complete for phase in self.phases),
             "not as `verify` expects": sum(check.verdict != "ok" for check in self.checks if created),
         }
+
+
+SCHEMA = 1
+
+
+def render_json(report: Report) -> str:
+    """Returns the whole report; quantities are numbers, memory is in bytes, times are in seconds."""
+    admission = report.admission
+    document = {
+        "schema": SCHEMA,
+        "stack": report.stack,
+        "well": report.is_well,
+        "kubernetes": report.kubernetes,
+        "admission": {
+            "objects": admission.objects,
+            "podTemplates": admission.templates,
+            "origins": admission.origins,
+            "unchecked": admission.unchecked,
+            "refusals": [
+                {"object": refusal.title, "source": refusal.source, "reason": refusal.reason, "message": refusal.message}
+                for refusal in admission.refusals
+            ],
+        },
+        "nodes": [_node_document(node) for node in report.scheduled.nodes],
+        "pending": [
+            {
+                "owner": pod.owner,
+                "namespace": pod.namespace,
+                "pod": pod.name,
+                "requests": _amounts(pod.requests),
+                "said": pod.said,
+            }
+            for pod in report.scheduled.pending
+        ],
+        "idleDevices": report.scheduled.idle_devices(),
+        "rollout": [_phase_document(phase) for phase in report.phases],
+        "verify": [
+            {"subject": check.subject, "verdict": check.verdict, "found": check.finding.found, "expected": check.finding.expected}
+            for check in report.checks
+        ],
+        "schedulers": report.schedulers,
+        "complaints": report.complaints,
+        "notReal": report.stands_in,
+        "differs": report.differs,
+        "seconds": report.seconds,
+    }
+    return json_text(document)
+
+
+def _node_document(node: NodeWithPods) -> dict[str, Any]:
+    return {
+        "name": node.name,
+        "pool": node.pool,
+        "instanceType": node.type_name,
+        "zone": node.zone,
+        "allocatable": _amounts(node.allocatable),
+        "taken": _amounts(node.taken),
+        "pods": [
+            {
+                "namespace": pod.namespace,
+                "name": pod.name,
+                "owner": pod.owner,
+                "requests": _amounts(pod.requests),
+                "devices": pod.devices,
+                "standsInFor": pod.stands_in_for,
+            }
+            for pod in node.pods
+        ],
+        "ended": node.ended,
+    }
+
+
+def _phase_document(phase: Phase) -> dict[str, Any]:
+    return {
+        "name": phase.name,
+        "complete": phase.is_complete,
+        "seconds": round(phase.outcome.duration_s, 3),
+        "settledSeconds": round(phase.settled.duration_s, 3) if phase.settled else None,
+        "steps": [
+            {"object": step.title, "action": step.action, "beganSeconds": step.began_s, "tookSeconds": step.took_s}
+            for step in phase.outcome.steps
+        ],
+        "refusals": [
+            {"object": one.title, "reason": one.reason, "message": one.message} for part in phase.parts for one in part.refusals
+        ],
+        "stalls": [
+            {"object": one.title, "waitsFor": one.waits_for, "words": one.words, "behind": one.behind}
+            for part in phase.parts
+            for one in part.stalls
+        ],
+        "unreached": phase.outcome.unreached,
+    }
+
+
+def _amounts(amounts: Amounts) -> dict[str, float | int]:
+    return {name: int(value) if value == value.to_integral_value() else float(value) for name, value in amounts.items()}

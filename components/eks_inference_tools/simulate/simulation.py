@@ -8,20 +8,18 @@ from functools import partial
 
 from eks_inference_tools.placing import nodes
 from eks_inference_tools.placing.footprint import footprints, without_footprint
-from eks_inference_tools.reading.charts import charts
 from eks_inference_tools.reading.expected import expected_of
 from eks_inference_tools.reading.live_objects import Object, Seen
+from eks_inference_tools.reading.releases import charts
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.report import Phase, Report
 from eks_inference_tools.simulate.rollout import rollout
-from eks_inference_tools.simulate.rollout.changes import with_other_images
-from eks_inference_tools.simulate.rollout.replicas import with_replicas
+from eks_inference_tools.simulate.rollout.changes import with_other_images, with_replicas
 from eks_inference_tools.simulate.rollout.walk import Outcome
 from eks_inference_tools.simulate.schedulers.kube_schedulers import Schedulers
 from eks_inference_tools.simulate.schedulers.second_schedulers import SecondScheduler, second_schedulers
-from eks_inference_tools.simulate.stand_ins.device_plugins import DevicePlugins
-from eks_inference_tools.simulate.stand_ins.dra_drivers import DraDrivers
+from eks_inference_tools.simulate.stand_ins.devices import DevicePlugins, DraDrivers
 from eks_inference_tools.simulate.stand_ins.ebs import EbsVolumes
 from eks_inference_tools.simulate.stand_ins.helm import helm_records
 from eks_inference_tools.simulate.stand_ins.karpenter import Karpenter
@@ -36,7 +34,7 @@ from eks_inference_tools.simulate.world.scheduled_pods import READS, scheduled_p
 from eks_inference_tools.simulate.world.unsimulated import Unsimulated, unsimulated
 from eks_inference_tools.verify.checks import judge
 from eks_inference_tools.verify.cluster_api import Kubectl
-from eks_inference_tools.verify.verdicts import Check
+from eks_inference_tools.verify.observed import Check
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import unique
 

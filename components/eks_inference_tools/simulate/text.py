@@ -8,12 +8,18 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
-from eks_inference_tools.reading.device_claims import OF_KIND, shown
+from eks_inference_tools.reading.devices import OF_KIND, shown
 from eks_inference_tools.reading.scalars import number
 from eks_inference_tools.simulate.report import Phase, Report
 from eks_inference_tools.simulate.world.admit import Admission
-from eks_inference_tools.simulate.world.device_sets import spans
-from eks_inference_tools.simulate.world.scheduled_pods import Amounts, NodeWithPods, PendingPod, ScheduledPod, ScheduledPods
+from eks_inference_tools.simulate.world.scheduled_pods import (
+    Amounts,
+    NodeWithPods,
+    PendingPod,
+    ScheduledPod,
+    ScheduledPods,
+    spans,
+)
 from eks_inference_tools.verify.report import counted as verdicts
 from stackgraph.graph.values import joined, unique
 from stackgraph.graph.wording import counted

@@ -10,9 +10,9 @@ from eks_inference.catalog.quotas import quota_of
 from eks_inference_tools.cost.estimate import Estimate
 from eks_inference_tools.cost.words import money
 from eks_inference_tools.placing.placed import PlacedNode, Placing
+from eks_inference_tools.reading.clusters import parts
+from eks_inference_tools.reading.kinds import name_of
 from eks_inference_tools.reading.node_groups import node_groups
-from eks_inference_tools.reading.objects import name_of
-from eks_inference_tools.reading.parts import parts
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import joined, table
 from stackgraph.graph.wording import counted

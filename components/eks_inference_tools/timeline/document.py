@@ -5,8 +5,7 @@ from typing import Any
 
 from eks_inference.catalog.times import Typical
 from eks_inference_tools.timeline.planner import Step
-from eks_inference_tools.timeline.timeline import CAVEAT, Course, End, Timeline
-from eks_inference_tools.timeline.whatifs import what_ifs
+from eks_inference_tools.timeline.timeline import CAVEAT, Course, End, Timeline, what_ifs
 
 
 def document(timeline: Timeline) -> dict[str, Any]:

@@ -15,8 +15,7 @@ from eks_inference.catalog.times import PASSES, Typical
 from eks_inference.serving.storage_plan import CACHE_VARIABLE
 from eks_inference_tools.reading.after_update import follows
 from eks_inference_tools.reading.autoscalers import autoscalers
-from eks_inference_tools.reading.kuberay import serve_applications, serve_deployments
-from eks_inference_tools.reading.objects import group_kind, name_of, namespace_of
+from eks_inference_tools.reading.kinds import group_kind, name_of, namespace_of, serve_applications, serve_deployments
 from eks_inference_tools.reading.rolls import rolled
 from eks_inference_tools.reading.scalars import whole
 from eks_inference_tools.timeline.beside import Room

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from eks_inference.catalog.accelerators import Accelerator, ForAccelerator
 from eks_inference.catalog.engines import STREAMER
+from eks_inference.catalog.instances import Accelerator, ForAccelerator
 from eks_inference.catalog.models import Model
 from eks_inference.catalog.times import Typical, phase_time
 

@@ -11,15 +11,15 @@ before what stands on that alone, and so on (pulumi/pulumi v3.259, pkg/resource/
 from collections.abc import Iterator, Mapping
 
 from eks_inference.catalog.times import INSTANT, Action, Typical, resource_time
-from eks_inference_tools.reading.charts import chart_of
-from eks_inference_tools.reading.objects import group_kind, title_of
+from eks_inference_tools.reading.kinds import group_kind, title_of
+from eks_inference_tools.reading.releases import chart_of
 from eks_inference_tools.simulate.rollout.readiness import WAIT_FOR, is_awaited
 from eks_inference_tools.simulate.world.objects import SKIP_AWAIT
 from eks_inference_tools.timeline.planner import Step
 from eks_inference_tools.timeline.pods import PodStart, phases
 from stackgraph.graph.describe import is_kubernetes_object, short_type
 from stackgraph.graph.document import CHART_TYPE, STACK_TYPE, Graph, Resource, is_component, is_opaque, is_read
-from stackgraph.graph.order import in_order, needs
+from stackgraph.graph.structure import in_order, needs
 from stackgraph.graph.values import at, grouped, text
 
 _POD_OWNERS = (

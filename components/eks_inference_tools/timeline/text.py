@@ -7,8 +7,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from eks_inference_tools.timeline.planner import Step
-from eks_inference_tools.timeline.timeline import CAVEAT, Course, End, Timeline
-from eks_inference_tools.timeline.whatifs import what_ifs
+from eks_inference_tools.timeline.timeline import CAVEAT, Course, End, Timeline, what_ifs
 from eks_inference_tools.timeline.wording import by_kind, dominating, duration, seen, spread, told, total
 from stackgraph.graph.values import joined
 from stackgraph.presentation.terminal import Columns, Paragraph, drawn, listed, words

@@ -16,14 +16,13 @@ from eks_inference_tools.reading.kinds import (
     STORAGE_CLASSES,
     VOLUME_CLAIMS,
     WORKLOADS,
+    generated_services,
+    is_default_class,
     subject_of,
 )
-from eks_inference_tools.reading.kuberay import generated_services
 from eks_inference_tools.reading.live_objects import Object, identity_of, is_leaving
-from eks_inference_tools.reading.storage_classes import is_default_class
 from eks_inference_tools.verify import nodes, ray, releases, services
-from eks_inference_tools.verify.observed import Observed
-from eks_inference_tools.verify.verdicts import Check, Finding, failed, ok, unknown, wait
+from eks_inference_tools.verify.observed import Check, Finding, Observed, failed, ok, unknown, wait
 from eks_inference_tools.verify.workloads import other_pods, pods_of, workload
 from stackgraph.graph.values import text
 

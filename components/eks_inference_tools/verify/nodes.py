@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE, NAMESPACE, PLUGIN_NAME, cores_of
 from eks_inference.catalog.instances import InstanceType, instance_types
-from eks_inference.placement import CLAIMS, DEVICES_LABEL, INSTANCE_TYPE_LABEL
+from eks_inference.place.placement import CLAIMS, DEVICES_LABEL, INSTANCE_TYPE_LABEL
 from eks_inference_tools.reading.expected import ExpectedPool
 from eks_inference_tools.reading.kinds import NODE_CLASSES, NODES
 from eks_inference_tools.reading.live_objects import (
@@ -19,8 +19,7 @@ from eks_inference_tools.reading.live_objects import (
     name_of,
 )
 from eks_inference_tools.reading.scalars import whole
-from eks_inference_tools.verify.observed import Observed
-from eks_inference_tools.verify.verdicts import Finding, failed, ok, wait, worst
+from eks_inference_tools.verify.observed import Finding, Observed, failed, ok, wait, worst
 from eks_inference_tools.verify.workloads import holds
 from stackgraph.graph.values import at, table, text
 from stackgraph.graph.wording import counted

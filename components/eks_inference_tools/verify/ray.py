@@ -7,14 +7,12 @@ deployments).
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from eks_inference.quantity import amount
+from eks_inference.place.quantity import amount
 from eks_inference.serving.ray_serve.plan import NODE_TYPE_LABEL
-from eks_inference_tools.reading.kinds import PODS
-from eks_inference_tools.reading.kuberay import CLUSTER_LABEL, GROUP_LABEL, HEAD_GROUP, serve_deployments
+from eks_inference_tools.reading.kinds import CLUSTER_LABEL, GROUP_LABEL, HEAD_GROUP, PODS, serve_deployments
 from eks_inference_tools.reading.live_objects import Object, condition_of, identity_of, is_leaving, is_ready, is_stale
 from eks_inference_tools.reading.scalars import whole
-from eks_inference_tools.verify.observed import Observed
-from eks_inference_tools.verify.verdicts import Finding, failed, ok, wait, worst
+from eks_inference_tools.verify.observed import Finding, Observed, failed, ok, wait, worst
 from eks_inference_tools.verify.workloads import holds, pods_finding
 from stackgraph.graph.values import at, items, table, text
 from stackgraph.graph.wording import counted

@@ -6,8 +6,7 @@ from dataclasses import replace
 from eks_inference_tools.reading.expected import ExpectedAddon, ExpectedRelease
 from eks_inference_tools.reading.kinds import KINDS, WORKLOADS, subject_of
 from eks_inference_tools.reading.live_objects import Object, annotations_of, labels_of, name_of
-from eks_inference_tools.verify.observed import Observed
-from eks_inference_tools.verify.verdicts import Finding, failed, ok, unknown, wait, worst
+from eks_inference_tools.verify.observed import Finding, Observed, failed, ok, unknown, wait, worst
 from eks_inference_tools.verify.workloads import workload
 from stackgraph.graph.values import text
 

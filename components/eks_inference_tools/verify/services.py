@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from eks_inference_tools.reading.kinds import ENDPOINT_SLICES, PODS, STORAGE_CLASSES
+from eks_inference_tools.reading.kinds import DEFAULT_CLASS, ENDPOINT_SLICES, PODS, STORAGE_CLASSES, is_default_class
 from eks_inference_tools.reading.live_objects import Object, identity_of, is_ready, name_of
 from eks_inference_tools.reading.scalars import whole
-from eks_inference_tools.reading.storage_classes import DEFAULT_CLASS, is_default_class
-from eks_inference_tools.verify.observed import Observed
-from eks_inference_tools.verify.verdicts import Finding, failed, ok, wait
+from eks_inference_tools.verify.observed import Finding, Observed, failed, ok, wait
 from stackgraph.graph.values import at, items, table, text
 from stackgraph.graph.wording import counted
 

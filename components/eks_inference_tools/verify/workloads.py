@@ -4,12 +4,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from eks_inference_tools.reading.kinds import DAEMON_SETS, DEPLOYMENTS, JOBS, KINDS, LEADER_WORKER_SETS, PODS
-from eks_inference_tools.reading.leader_worker_set import NAME_LABEL
+from eks_inference_tools.reading.kinds import DAEMON_SETS, DEPLOYMENTS, JOBS, KINDS, LEADER_WORKER_SETS, NAME_LABEL, PODS
 from eks_inference_tools.reading.live_objects import Object, condition_of, count_of, identity_of, is_leaving, is_ready, is_stale
 from eks_inference_tools.reading.scalars import whole
-from eks_inference_tools.verify.observed import Observed
-from eks_inference_tools.verify.verdicts import Finding, failed, ok, wait
+from eks_inference_tools.verify.observed import Finding, Observed, failed, ok, wait
 from stackgraph.graph.values import at, items, table, text
 from stackgraph.graph.wording import counted
 

@@ -1,19 +1,79 @@
 """Finds the properties that differ between two values. Equivalent spellings of numbers, quantities and lists count as equal."""
 
 import json
-from collections.abc import Iterator, Mapping
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
-from stackgraph.diff import lists
-from stackgraph.graph.tokens import Sealed
-from stackgraph.graph.values import mapped
+from stackgraph.graph.values import Sealed, at, is_token, mapped
+
+
+@dataclass(frozen=True, order=True)
+class Key:
+    """The key of a list item: the names of its key properties, and their values as text."""
+
+    by: tuple[str, ...]
+    values: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, self.values))
+
+
+@cache
+def _data() -> Mapping[str, Any]:
+    return tomllib.loads(files("stackgraph.diff").joinpath("lists.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def _names(section: str, key: str) -> frozenset[str]:
+    return frozenset(_data()[section][key])
+
+
+def is_set(name: str) -> bool:
+    """Whether the order of strings in lists of that name is irrelevant."""
+    return name in _names("order", "sets")
+
+
+def is_ordered(name: str) -> bool:
+    """Whether the order of items with keys matters in lists of that name."""
+    return name in _names("order", "ordered")
+
+
+def holds_quantities(name: str) -> bool:
+    """Whether strings at or below a property of that name are Kubernetes quantities."""
+    return name in _names("quantities", "below")
+
+
+def keyed(name: str, *lists: Sequence[Any]) -> tuple[Mapping[Key, Any], ...] | None:
+    """The items of each list by key; None if no choice of keys is unique within each list."""
+    if not any(lists) or not all(isinstance(item, Mapping) for items in lists for item in items):
+        return None
+    for choice in _data()["keys"].get(name, ()):
+        found = [[_key(item, choice) for item in items] for items in lists]
+        if all(len(set(keys)) == len(keys) and all(any(key.values) for key in keys) for keys in found):
+            return tuple(dict(zip(keys, items, strict=True)) for keys, items in zip(found, lists, strict=True))
+    return None
+
+
+def _key(item: Mapping[str, Any], choice: Sequence[str]) -> Key:
+    values = (at(item, *path.split(".")) for path in choice)
+    return Key(tuple(choice), tuple("" if value is None or is_token(value) else _shown(value) for value in values))
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(sorted(map(str, value)))
+    return str(value)
+
 
 ABSENT: Any = type("Absent", (), {"__repr__": lambda self: "ABSENT", "__bool__": lambda self: False})()
 """Marks a missing property, since ``None`` may be a value."""
 
-Step = str | int | lists.Key
+Step = str | int | Key
 """The name of a property, or the index or key of a list item."""
 
 Path = tuple[Step, ...]
@@ -40,7 +100,7 @@ def path_text(path: Path) -> str:
     """The path as text: ``spec.template.spec.containers[server].image``."""
     shown = ""
     for step in path:
-        if isinstance(step, lists.Key | int):
+        if isinstance(step, Key | int):
             shown += f"[{step}]"
         elif step:
             plain = step.replace("_", "").replace("-", "").isalnum()
@@ -73,9 +133,9 @@ def differences(before: Any, after: Any, path: Path = ()) -> Iterator[PropertyCh
     elif isinstance(before, Mapping) and isinstance(after, Mapping):
         pairs = _paired(before, after)
     elif isinstance(before, list) and isinstance(after, list):
-        if found := lists.keyed(name, before, after):
+        if found := keyed(name, before, after):
             old, new = found
-            if not lists.is_ordered(name) or [key for key in old if key in new] == [key for key in new if key in old]:
+            if not is_ordered(name) or [key for key in old if key in new] == [key for key in new if key in old]:
                 pairs = _paired(old, new)
         elif len(before) == len(after) and all(isinstance(item, Mapping | list) for item in (*before, *after)):
             pairs = dict(enumerate(zip(before, after, strict=True)))
@@ -120,7 +180,7 @@ def normal(value: Any, path: Path = ()) -> Any:
     name = _last_name(path)
     if "" in path:
         return _strict(value, name)
-    return _normal(value, name, any(isinstance(step, str) and lists.holds_quantities(step) for step in path))
+    return _normal(value, name, any(isinstance(step, str) and holds_quantities(step) for step in path))
 
 
 def _normal(value: Any, name: str, quantity: bool) -> Any:
@@ -128,15 +188,13 @@ def _normal(value: Any, name: str, quantity: bool) -> Any:
         # Whoever parses the string tells 1 from "1".
         return ("json", _strict(value[""], name))
     if isinstance(value, Mapping):
-        return {
-            key: _normal(item, key, quantity or lists.holds_quantities(key)) for key, item in value.items() if item is not None
-        }
+        return {key: _normal(item, key, quantity or holds_quantities(key)) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
-        if found := lists.keyed(name, value):
+        if found := keyed(name, value):
             items = {key: _normal(item, name, quantity) for key, item in found[0].items()}
-            return list(items.items()) if lists.is_ordered(name) else items
+            return list(items.items()) if is_ordered(name) else items
         items = [_normal(item, name, quantity) for item in value]
-        return sorted(items, key=repr) if lists.is_set(name) else items
+        return sorted(items, key=repr) if is_set(name) else items
     if isinstance(value, Sealed):
         return (str(value), value.digest)
     if isinstance(value, bool):
@@ -153,10 +211,10 @@ def _strict(value: Any, name: str) -> Any:
     if isinstance(value, Mapping):
         return {key: _strict(item, key) for key, item in value.items()}
     if isinstance(value, list):
-        if found := lists.keyed(name, value):
+        if found := keyed(name, value):
             return {key: _strict(item, name) for key, item in found[0].items()}
         items = [_strict(item, name) for item in value]
-        return sorted(items, key=repr) if lists.is_set(name) else items
+        return sorted(items, key=repr) if is_set(name) else items
     return (type(value).__name__, value)
 
 

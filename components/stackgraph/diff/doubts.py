@@ -5,8 +5,7 @@ from typing import Any
 
 from stackgraph.diff.comparing import ABSENT, PropertyChange
 from stackgraph.graph.document import Graph
-from stackgraph.graph.tokens import UNKNOWN, references
-from stackgraph.graph.values import leaves
+from stackgraph.graph.values import UNKNOWN, leaves, references
 
 
 def may_stay(change: PropertyChange, base: Graph, head: Graph) -> bool:

@@ -11,12 +11,10 @@ from stackgraph.diff import replacements
 from stackgraph.diff.causes import because, replacing, unsure
 from stackgraph.diff.comparing import PropertyChange, differences, identical, opened, path_text
 from stackgraph.diff.doubts import may_stay
-from stackgraph.diff.moves import Pairing, pairing
-from stackgraph.diff.regions import in_regions
+from stackgraph.diff.moves import Pairing, in_regions, pairing
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_component, is_read
 from stackgraph.graph.structure import Structure
-from stackgraph.graph.tokens import SECRET, UNKNOWN, Sealed, redacted
-from stackgraph.graph.values import leaves, mapped, plain
+from stackgraph.graph.values import SECRET, UNKNOWN, Sealed, leaves, mapped, plain, redacted
 
 Kind = Literal["create", "update", "replace", "delete", "move", "dependencies", "same"]
 KINDS: tuple[Kind, ...] = ("create", "update", "replace", "delete", "move", "dependencies", "same")

@@ -9,7 +9,7 @@ from stackgraph.diff import merging
 from stackgraph.diff.contents import COLUMNS, ROTATED, SIGNS, WORDS, Contents
 from stackgraph.graph.values import grouped, text, unique
 from stackgraph.graph.wording import shorten, utf16_length
-from stackgraph.plain_text import printable
+from stackgraph.problems import printable
 
 _MOST_NAMES = 8
 _MOST_DANGERS = 12

@@ -5,13 +5,15 @@ of its parent.
 """
 
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
+from importlib.resources import files
 from typing import Any
 
-from stackgraph.graph.document import Graph, Resource, build_urn
-from stackgraph.graph.values import mapped
+from stackgraph.graph.document import Graph, Resource, build_urn, is_read
+from stackgraph.graph.values import is_token, mapped
 
 
 @dataclass(frozen=True)
@@ -122,3 +124,33 @@ def _renamed(base: Graph, head: Graph, old_of: Mapping[str, str]) -> dict[str, s
     for new, old in old_of.items():
         names.setdefault(base.by_urn[old].name, set()).add(head.by_urn[new].name)
     return {old: new for old, found in names.items() if len(found) == 1 for new in found if new != old}
+
+
+# Source: hashicorp/terraform-provider-aws v6 (pulumi-aws v7), internal/provider (defaultRegion, forceNewIfRegionChanges): a
+# region that the program does not name is the one of the provider.
+
+
+def in_regions(
+    resource: Resource, old: dict[str, Any], new: dict[str, Any], old_provider: Resource | None, new_provider: Resource | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Two inputs of a resource, each with the region of its provider unless it names one. As given where one is not known."""
+    if not resource.custom or is_read(resource) or not _is_regional(resource.type):
+        return old, new
+    before, after = _region(old, old_provider), _region(new, new_provider)
+    return (old, new) if before is None or after is None else ({**old, "region": before}, {**new, "region": after})
+
+
+def _region(inputs: Mapping[str, Any], provider: Resource | None) -> str | None:
+    region = inputs.get("region") or (provider.inputs.get("region") if provider else None)
+    return region if region and isinstance(region, str) and not is_token(region) else None
+
+
+def _is_regional(type_: str) -> bool:
+    package, _, rest = type_.partition(":")
+    known = _global()
+    return package == "aws" and rest.partition("/")[0] not in known["services"] and type_ not in known["types"]
+
+
+@cache
+def _global() -> Mapping[str, Any]:
+    return tomllib.loads(files("stackgraph.diff").joinpath("global_aws.toml").read_text(encoding="utf-8"))

@@ -12,8 +12,7 @@ from stackgraph.diff.report import Recorded, Report, StackReport
 from stackgraph.diff.stack_files import changed_keys, key_text
 from stackgraph.graph.describe import describe, identity, kind, short_component_type, short_type
 from stackgraph.graph.document import is_component
-from stackgraph.graph.tokens import Sealed
-from stackgraph.graph.values import plain, text, unique
+from stackgraph.graph.values import Sealed, plain, text, unique
 from stackgraph.graph.wording import shorten
 
 NO_COMPONENT = "Outside of components"

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from stackgraph.graph.document import CHART_TYPE, PROVIDER_PREFIX, Resource, is_component, is_read
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, items, joined, table, text, texts, unique
+from stackgraph.graph.values import at, is_token, items, joined, table, text, texts, unique
 from stackgraph.graph.wording import counted
 
 Words = Mapping[str, Callable[[Mapping[str, Any]], str]]

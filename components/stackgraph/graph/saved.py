@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stackgraph.graph.document import SCHEMA, FunctionCall, Graph, Resource
-from stackgraph.graph.tokens import Sealed
-from stackgraph.graph.values import mapped
+from stackgraph.graph.values import Sealed, mapped
 from stackgraph.problems import Problem, ProblemsFound
 
 SEAL = "[secret] "

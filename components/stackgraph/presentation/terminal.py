@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
-from stackgraph.plain_text import printable
+from stackgraph.problems import printable
 
 WIDTH = 110
 """Default width in columns."""

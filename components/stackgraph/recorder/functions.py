@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin
 from pulumi import _types
 
 from stackgraph.graph.document import STACK_REFERENCE, Answer, FunctionCall
-from stackgraph.graph.tokens import SECRET
+from stackgraph.graph.values import SECRET
 from stackgraph.recorder import wire
 from stackgraph.recorder.answers import NO_ANSWERS, Answers
 from stackgraph.recorder.calls import Call

@@ -22,8 +22,7 @@ from stackgraph.recorder import options, symbols, wire
 from stackgraph.recorder.answers import NO_ANSWERS, Answers
 from stackgraph.recorder.calls import current_call
 from stackgraph.recorder.functions import Functions
-from stackgraph.recorder.hooks import HookError
-from stackgraph.recorder.protocol import Protocol
+from stackgraph.recorder.protocol import HookError, Protocol
 
 DYNAMIC_PACKAGE = "pulumi-python"
 """The package of resources whose provider is written in the program itself."""

@@ -13,7 +13,7 @@ from google.protobuf import struct_pb2
 from pulumi import RunError
 from pulumi.runtime import rpc
 
-from stackgraph.graph import tokens
+from stackgraph.graph import values
 from stackgraph.graph.values import leaves
 
 UNKNOWN = rpc.UNKNOWN
@@ -36,12 +36,12 @@ class Secrets(set[str]):
         """The placeholder for a secret. Remembers the strings inside."""
         # Shorter strings would blank out ordinary words of messages.
         self.update(leaf for leaf in leaves(value) if isinstance(leaf, str) and len(leaf) >= 4 and leaf != UNKNOWN)
-        return tokens.Sealed(self._digest(value)) if self._digest else tokens.SECRET
+        return values.Sealed(self._digest(value)) if self._digest else values.SECRET
 
     def scrub(self, text: str) -> str:
         """The text with ``[secret]`` in place of everything that was marked secret."""
         for secret in sorted(self, key=len, reverse=True):
-            text = text.replace(secret, tokens.SECRET)
+            text = text.replace(secret, values.SECRET)
         return text
 
 
@@ -171,7 +171,7 @@ class _NoJson(Exception):
 
 def _canonical(value: Any, secrets: Secrets) -> Any:
     if isinstance(value, str):
-        return tokens.UNKNOWN if value == UNKNOWN else value
+        return values.UNKNOWN if value == UNKNOWN else value
     if isinstance(value, dict):
         signature = value.get(SIGNATURE)
         if signature is None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from stackgraph.files import content
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource
-from stackgraph.graph.tokens import SECRET, UNKNOWN
+from stackgraph.graph.values import SECRET, UNKNOWN
 from stackgraph.problems import Problem, ProblemsFound
 
 # The keys and values that mark special values in a state (sdk/go/common/resource/properties.go).

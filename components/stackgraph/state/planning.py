@@ -12,17 +12,13 @@ from typing import Any
 from stackgraph.diff.causes import replacing
 from stackgraph.diff.comparing import PropertyChange, differences, opened, path_text
 from stackgraph.diff.graphs import ResourceChange, StackDiff, compared
-from stackgraph.diff.moves import Pairing, pairing
-from stackgraph.diff.regions import in_regions
+from stackgraph.diff.moves import Pairing, in_regions, pairing
 from stackgraph.graph.describe import short_type
 from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.order import in_order
+from stackgraph.graph.structure import in_order
 from stackgraph.graph.values import leaves
 from stackgraph.state.exported import Deployed, Held
-from stackgraph.state.known import hidden, settled, unknown, unsaid
-from stackgraph.state.normalized import normalized
-from stackgraph.state.provider_inputs import from_provider
-from stackgraph.state.written import given
+from stackgraph.state.inputs import from_provider, given, hidden, normalized, settled, unknown, unsaid
 
 FOLLOWS = ("provider", "deletedWith", "replaceWith")
 """The first words of reasons for a replacement that lie in another resource."""

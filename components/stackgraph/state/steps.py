@@ -11,7 +11,7 @@ from typing import Literal
 from stackgraph.diff.causes import would_replace
 from stackgraph.diff.graphs import ResourceChange, inputs_of
 from stackgraph.graph.document import STACK_TYPE, Resource, is_component, is_read
-from stackgraph.graph.order import in_order
+from stackgraph.graph.structure import in_order
 from stackgraph.graph.values import at
 from stackgraph.state.exported import Deployed
 from stackgraph.state.planning import FOLLOWS, Plan

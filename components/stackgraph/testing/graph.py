@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from stackgraph.graph.document import STACK_TYPE, FunctionCall, Graph, Resource
 from stackgraph.graph.structure import Structure
-from stackgraph.graph.tokens import SECRET, Sealed
+from stackgraph.graph.values import SECRET, Sealed
 
 if TYPE_CHECKING:
     import pulumi

@@ -10,9 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_read
-from stackgraph.graph.order import in_order
-from stackgraph.graph.tokens import SECRET, UNKNOWN
-from stackgraph.graph.values import mapped
+from stackgraph.graph.structure import in_order
+from stackgraph.graph.values import SECRET, UNKNOWN, mapped
 
 UNKNOWN_VALUE = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 """What the engine writes for a value that only a deployment knows (``plugin.UnknownStringValue``)."""

@@ -8,8 +8,7 @@ import yaml
 from stackgraph.graph.describe import is_kubernetes_object, short_component_type
 from stackgraph.graph.document import CHART_TYPE, Graph, Resource, is_opaque, is_read
 from stackgraph.graph.structure import Structure
-from stackgraph.graph.tokens import redacted
-from stackgraph.graph.values import at, plain, text
+from stackgraph.graph.values import at, plain, redacted, text
 
 _WIDTH = 1_000_000  # folding would split strings that people search for
 _FIRST_KEYS = ("apiVersion", "kind", "metadata", "name", "namespace", "type")

@@ -16,10 +16,9 @@ from stackgraph.graph.wording import counted, shorten
 from stackgraph.presentation.markup import Markup, element, together
 from stackgraph.presentation.page import Section, asset, render_page
 from stackgraph.views.layers import division, layers
-from stackgraph.views.page_bars import render_bars
+from stackgraph.views.page_bars import render_bars, render_table
 from stackgraph.views.page_diagram import Box, render_diagram
 from stackgraph.views.page_resources import ResourceList
-from stackgraph.views.page_table import render_table
 from stackgraph.views.summary import ANSWERS, arguments, by_path, counts, opaque, opaque_counts
 
 _MOST_BOXES = 60

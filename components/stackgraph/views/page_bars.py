@@ -9,7 +9,19 @@ from stackgraph.graph.wording import counted, shorten
 from stackgraph.presentation.markup import Markup, element
 from stackgraph.presentation.svg import length
 from stackgraph.views.page_resources import ResourceList
-from stackgraph.views.page_table import render_table
+
+
+def render_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Markup]:
+    """A table. Each cell carries the label of its column, for screens too narrow for columns."""
+    if not rows:
+        return
+    head = element("tr", *(element("th", cell, scope="col") for cell in header))
+    lines = []
+    for first, *others in rows:
+        cells = [element("td", cell, data_label=label) for label, cell in zip(header[1:], others, strict=True)]
+        lines.append(element("tr", element("th", first, scope="row"), *cells))
+    yield element("table", element("thead", head), element("tbody", *lines))
+
 
 _WIDTH, _LABELS, _RIGHT = 1040, 350, 76
 _ROW, _BAR = 24, 14

@@ -18,8 +18,7 @@ from stackgraph.graph.describe import (
 )
 from stackgraph.graph.document import Graph, Resource, is_component, is_opaque, is_read
 from stackgraph.graph.structure import Structure
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import grouped, joined, plain, text, unique
+from stackgraph.graph.values import grouped, is_token, joined, plain, text, unique
 from stackgraph.graph.wording import ELLIPSIS, counted, shorten
 from stackgraph.presentation.terminal import Paragraph, drawn, words
 from stackgraph.views.layers import division, leaves_and_branches

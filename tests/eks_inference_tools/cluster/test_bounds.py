@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from covering_graphs import shipped_and_covering_graphs
-from eks_inference_tools.check.kubernetes_value_rules import bounds
+from eks_inference_tools.check.value_rules import bounds
 from eks_inference_tools.reading.pod_templates import pod_templates
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane

@@ -9,10 +9,10 @@ import yaml
 from cluster.shipped import Asked
 from conftest import PROJECT, ROOT
 from eks_inference.catalog.claims import drivers
-from eks_inference.claims import API_VERSION, device_claims
+from eks_inference.place.claims import API_VERSION, device_claims
 from eks_inference.pools.plan import placement_of
 from eks_inference.stack.spec import StackSpec
-from eks_inference_tools.reading.device_claims import RESOURCE_CLAIMS, RESOURCE_SLICES, allocated
+from eks_inference_tools.reading.devices import RESOURCE_CLAIMS, RESOURCE_SLICES, allocated
 from eks_inference_tools.reading.kinds import PODS
 from eks_inference_tools.reading.live_objects import name_of
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain

@@ -8,7 +8,7 @@ import pytest
 from cluster.running import Running
 from conftest import recorded
 from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
-from eks_inference.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
+from eks_inference.place.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL, footprints
 from eks_inference_tools.placing.nodes import managed_nodes, manifest
 from eks_inference_tools.reading.kinds import DAEMON_SETS, NODE_CLASSES, NODE_POOLS, NODES, PODS
@@ -16,7 +16,7 @@ from eks_inference_tools.reading.live_objects import condition_of, labels_of, na
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
 from eks_inference_tools.simulate.control_plane.control_plane import control_plane
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
-from eks_inference_tools.simulate.stand_ins.device_plugins import DevicePlugins
+from eks_inference_tools.simulate.stand_ins.devices import DevicePlugins
 from eks_inference_tools.simulate.stand_ins.ebs import EbsVolumes
 from eks_inference_tools.simulate.stand_ins.karpenter import Karpenter
 from eks_inference_tools.simulate.stand_ins.loop import StandIns

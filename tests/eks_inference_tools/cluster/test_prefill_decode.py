@@ -10,7 +10,7 @@ import pytest
 from eks_inference.serving.pods import REVISION_LABEL, SERVER_LABEL
 from eks_inference.serving.prefill_decode.plan import ROLE_LABEL
 from eks_inference.serving.prefill_decode.spec import ROLES
-from eks_inference_tools.reading.device_claims import RESOURCE_CLAIMS, allocated
+from eks_inference_tools.reading.devices import RESOURCE_CLAIMS, allocated
 from eks_inference_tools.reading.kinds import PODS
 from eks_inference_tools.reading.live_objects import Seen, is_leaving, is_ready, labels_of
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain

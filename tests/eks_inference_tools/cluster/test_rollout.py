@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
-from eks_inference.placement import HOSTNAME_LABEL, ZONE_LABEL
-from eks_inference_tools.reading.storage_classes import EBS_DRIVERS
+from eks_inference.place.placement import HOSTNAME_LABEL, ZONE_LABEL
+from eks_inference_tools.reading.kinds import EBS_DRIVERS
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
 from eks_inference_tools.simulate.control_plane.processes import ComponentError
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain

@@ -9,7 +9,7 @@ import pytest
 from cluster.running import Running
 from conftest import recorded
 from eks_inference_tools.reading.expected import Expected, expected_of
-from eks_inference_tools.reading.kuberay import generated_services
+from eks_inference_tools.reading.kinds import generated_services
 from eks_inference_tools.reading.live_objects import condition_of
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
 from eks_inference_tools.simulate.control_plane.control_plane import control_plane

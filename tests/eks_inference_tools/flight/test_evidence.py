@@ -23,9 +23,9 @@ from eks_inference_tools.flight.evidence import (
     not_running,
     troubles,
 )
-from eks_inference_tools.flight.meter import spent
+from eks_inference_tools.flight.journal import spent
 from eks_inference_tools.flight.report import as_rows, judged
-from eks_inference_tools.verify.verdicts import Check, failed, ok, wait
+from eks_inference_tools.verify.observed import Check, failed, ok, wait
 from fake_automation import Trouble
 from flights import Flight, course, job_log
 from golden import assert_golden
@@ -288,7 +288,7 @@ def test_a_report_controls_no_terminal(tmp_path: Path, capsys: pytest.CaptureFix
 
 @pytest.mark.thorough
 def test_the_smoke_stacks_have_the_nodes_and_servers_of_the_smoke_test() -> None:
-    from eks_inference_tools.flight.smoke import rows
+    from eks_inference_tools.flight.rungs import rows
     from eks_inference_tools.program import program
 
     for chip, stack in {"Inferentia2": "smoke-inf2", "Trainium2": "smoke-trn2", "nvidia": "smoke-gpu"}.items():

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eks_inference_tools.flight.journal import Caps, spent
 from eks_inference_tools.flight.ladder import DESCENTS
-from eks_inference_tools.flight.meter import Caps, spent
 from eks_inference_tools.flight.ports import Seen
 from fake_automation import FakeEyes, FakeFinding, FakePilot, Killed, Trouble
 from flights import AMPLE, Flight, course

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eks_inference_tools.flight.bundle import bundle_of
+from eks_inference_tools.flight.bundle import bundle_of, redacted, redacted_document
 from eks_inference_tools.flight.journal import Journal, Passed
-from eks_inference_tools.flight.redaction import redacted, redacted_document
 
 PLANTED = {
     "account": "482915736204",

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from eks_inference_tools.flight.meter import Caps
+from eks_inference_tools.flight.journal import Caps
 from eks_inference_tools.flight.planner import reach
 from eks_inference_tools.flight.rungs import RUNGS
 from flights import course

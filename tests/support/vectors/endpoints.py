@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from eks_inference.endpoints.facts import EndpointFacts, ServerBehind
+from eks_inference.endpoints.rules import EndpointFacts, ServerBehind
 from eks_inference.endpoints.spec import ModelEndpointSpec
 from vectors import Vector
 

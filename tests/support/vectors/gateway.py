@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from eks_inference.gateway.facts import GatewayApiFacts, GatewayFacts, RoutedEndpoint
-from eks_inference.gateway.gateway_api_spec import GatewayApiSpec
-from eks_inference.gateway.routes import routes
-from eks_inference.gateway.spec import GatewaySpec
+from eks_inference.gateway.plan import routes
+from eks_inference.gateway.rules import GatewayApiFacts, GatewayFacts, RoutedEndpoint
+from eks_inference.gateway.spec import GatewayApiSpec, GatewaySpec
 from vectors import Vector
 
 LOGIN = {

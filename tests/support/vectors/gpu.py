@@ -7,7 +7,7 @@ from eks_inference.catalog.engines import engine
 from eks_inference.catalog.instances import instance_type
 from eks_inference.catalog.models import Model, model
 from eks_inference.catalog.quantization import Quantization
-from eks_inference.placement import POOL_LABEL, Placement
+from eks_inference.place.placement import POOL_LABEL, Placement
 from eks_inference.serving.facts import ServingFacts
 from vectors import Vector
 

@@ -1,6 +1,6 @@
 """Vectors of the rules about networks."""
 
-from eks_inference.network.facts import NetworkFacts
+from eks_inference.network.rules import NetworkFacts
 from eks_inference.network.spec import NetworkSpec
 from vectors import Vector
 

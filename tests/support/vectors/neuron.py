@@ -6,7 +6,7 @@ from typing import Any
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.models import Model, find_model, model
 from eks_inference.catalog.quantization import Quantization
-from eks_inference.loadtest.facts import LoadTestFacts, RequestFacts
+from eks_inference.loadtest.rules import LoadTestFacts, RequestFacts
 from eks_inference.loadtest.spec import LoadTestSpec, TokenCounts
 from eks_inference.serving.facts import ServingFacts
 from vectors import Vector

@@ -6,7 +6,7 @@ from typing import Any
 
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.models import find_model
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import ManagedPoolSpec
 from eks_inference.serving.facts import ServingFacts

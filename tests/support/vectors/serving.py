@@ -6,7 +6,7 @@ from typing import Any
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.instances import instance_type
 from eks_inference.catalog.models import find_model
-from eks_inference.placement import POOL_LABEL, Placement
+from eks_inference.place.placement import POOL_LABEL, Placement
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.features import OpenAiFeatures
 from vectors import Vector

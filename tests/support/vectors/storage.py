@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from eks_inference.storage.facts import StoreFacts, model_contents, store_facts
+from eks_inference.storage.rules import StoreFacts, model_contents, store_facts
 from eks_inference.storage.spec import LustreStoreSpec
 from vectors import Vector
 

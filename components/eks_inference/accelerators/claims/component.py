@@ -1,9 +1,9 @@
-"""Creates the drivers that offer devices for claims."""
+"""Creates the drivers that offer devices for claims, and the interface through which workloads depend on them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
+from typing import Protocol, get_args
 
 import pulumi
 
@@ -14,6 +14,15 @@ from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import chart_release, namespace_object, on_cluster
 from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
+
+
+class DeviceDriver(Protocol):
+    """Publishes the devices of nodes for claims: ``DraDriver``."""
+
+    @property
+    def ready(self) -> Sequence[pulumi.Resource]:
+        """Resources that must outlive a pod with claims: the kubelet cannot end it without the driver."""
+        ...
 
 
 class DraDriver(Component):

@@ -14,7 +14,7 @@ from eks_inference.accelerators.efa.plan import efa_instance_types
 from eks_inference.accelerators.neuron.plan import neuron_instance_types
 from eks_inference.accelerators.nodes import NODES_OF_OURS, on_every_node
 from eks_inference.accelerators.nvidia.plan import nvidia_instance_types
-from eks_inference.placement import CLAIMS, DEVICES_LABEL
+from eks_inference.place.placement import CLAIMS, DEVICES_LABEL
 
 DeviceKind = Literal["neuron", "nvidia", "efa"]
 

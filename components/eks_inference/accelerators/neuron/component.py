@@ -3,20 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import pulumi
 import pulumi_kubernetes as k8s
 
 from eks_inference.accelerators.neuron import plan
-from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE, EXTENSION_NAME, PLUGIN_NAME, SCHEDULER_NAME
-from eks_inference.accelerators.neuron.spec import NeuronSpec
+from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE, EXTENSION_NAME, PLUGIN_NAME, SCHEDULER_NAME, NeuronSpec
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
-from eks_inference.component import Component
-from eks_inference.placement import Placement
-from eks_inference.spec import Given
+from eks_inference.component import Component, Handle
+from eks_inference.place.placement import Placement
+from eks_inference.specs.base import Given
+
+
+class DeviceScheduler(Protocol):
+    """A scheduler that allocates contiguous Neuron devices: ``NeuronScheduler`` or ``ExistingNeuronScheduler``."""
+
+    @property
+    def scheduler_name(self) -> str:
+        """The value of ``schedulerName`` in pods."""
+        ...
+
+    @property
+    def ready(self) -> Sequence[pulumi.Resource]: ...
+
+
+@dataclass(frozen=True)
+class ExistingNeuronScheduler(Handle):
+    """A scheduler with the Neuron extension that the team already runs, e.g. from AWS's chart."""
+
+    scheduler_name: str = SCHEDULER_NAME
+    ready: Sequence[pulumi.Resource] = ()
+    cluster: Cluster | None = None
+    """The cluster where it is; None: not said, so that it goes with any."""
 
 
 class NeuronPlugin(Component):

@@ -9,13 +9,27 @@ from collections.abc import Mapping
 from typing import Any
 
 import yaml
+from pydantic import Field
 
 from eks_inference.accelerators.nodes import KUBELET_PLUGINS, NAMESPACE, device_plugin
-from eks_inference.catalog.accelerators import DEVICE_RESOURCES
-from eks_inference.catalog.instances import InstanceType, instance_types
+from eks_inference.catalog.instances import DEVICE_RESOURCES, InstanceType, instance_types
 from eks_inference.kubernetes import workloads
 from eks_inference.kubernetes.network_policy import allow_from, network_policy, pods
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
+from eks_inference.specs.base import Spec
+
+
+class NeuronSpec(Spec):
+    """The Neuron device plugin, and the scheduler that allocates several devices of one node."""
+
+    scheduler: bool = Field(
+        default=True,
+        description=(
+            "Install the Neuron scheduler extension and the second scheduler my-scheduler. Pods that request more than one "
+            "but not all Neuron devices of a node need it."
+        ),
+    )
+
 
 DEVICE_RESOURCE = DEVICE_RESOURCES["neuron"]
 """One whole Neuron device (chip): the only Neuron resource that pods of this library request.

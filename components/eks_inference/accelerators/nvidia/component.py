@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import pulumi
 import pulumi_kubernetes as k8s
 
 from eks_inference.accelerators.nvidia import plan
-from eks_inference.accelerators.nvidia.spec import NvidiaSpec
+from eks_inference.accelerators.nvidia.plan import NvidiaSpec
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
 from eks_inference.component import Component
-from eks_inference.spec import Given
+from eks_inference.specs.base import Given
+
+
+class GpuPlugin(Protocol):
+    """Offers the GPUs of nodes: ``NvidiaDevicePlugin``, or ``DraDriver`` where they are claimed."""
+
+    @property
+    def ready(self) -> Sequence[pulumi.Resource]:
+        """Resources that must exist before a pod that requests a GPU."""
+        ...
 
 
 class NvidiaDevicePlugin(Component):

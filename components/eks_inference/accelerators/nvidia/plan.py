@@ -6,8 +6,13 @@ Source: NVIDIA/k8s-device-plugin v0.20.0 (static manifest, chart).
 from typing import Any
 
 from eks_inference.accelerators.nodes import KUBELET_PLUGINS, NODES_OF_OURS, device_plugin, on_every_node
-from eks_inference.catalog.accelerators import DEVICE_RESOURCES
-from eks_inference.catalog.instances import instance_types
+from eks_inference.catalog.instances import DEVICE_RESOURCES, instance_types
+from eks_inference.specs.base import Spec
+
+
+class NvidiaSpec(Spec):
+    """The NVIDIA device plugin. The EKS AL2023 image contains driver and container runtime."""
+
 
 GPU_RESOURCE = DEVICE_RESOURCES["nvidia"]
 """One whole GPU, as pods request it."""

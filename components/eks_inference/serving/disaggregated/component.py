@@ -12,12 +12,11 @@ from eks_inference.accelerators.efa.component import EfaDevices
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import in_namespace, on_cluster
-from eks_inference.component import Component
+from eks_inference.component import Component, carried
 from eks_inference.faults import Fault, SpecError
 from eks_inference.observability.handle import Expected, Metrics
 from eks_inference.observability.prometheus import RouterMetrics, VllmMetrics
-from eks_inference.outputs import carried
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.rules import Rule
 from eks_inference.serving import component
 from eks_inference.serving.component import Secret
@@ -26,9 +25,9 @@ from eks_inference.serving.disaggregated.artifact import artifact
 from eks_inference.serving.disaggregated.facts import disaggregated_facts, hardware, serving_facts
 from eks_inference.serving.disaggregated.servers import API_PORT, servers
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
-from eks_inference.serving.leader_worker_sets.handle import LeaderWorkerSets
+from eks_inference.serving.leader_worker_sets.component import LeaderWorkerSets
 from eks_inference.serving.rules.servers import server_rules
-from eks_inference.spec import Given
+from eks_inference.specs.base import Given
 from eks_inference.storage.component import store_claim
 from eks_inference.storage.handle import Store
 

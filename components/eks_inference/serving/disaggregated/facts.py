@@ -7,16 +7,16 @@ from typing import Any, ClassVar
 
 from eks_inference.accelerators.neuron.plan import cores_of
 from eks_inference.catalog.engines import EngineProfile
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
+from eks_inference.place.quantity import cpu_millis, memory_mib
 from eks_inference.pools.spec import PoolSpec
-from eks_inference.quantity import cpu_millis, memory_mib
 from eks_inference.rules import Path
 from eks_inference.serving.disaggregated.artifact import Artifact, artifact, tensor_parallel
 from eks_inference.serving.disaggregated.servers import Role, role_settings, roles_by_pod, server
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.facts import ServingFacts, server_facts
 from eks_inference.serving.flags import flag, object_flag, switched
-from eks_inference.serving.hardware import Hardware
+from eks_inference.serving.pods import Hardware
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import Any
 from eks_inference.kubernetes import workloads
 from eks_inference.kubernetes.front import Front
 from eks_inference.kubernetes.network_policy import DNS, allow_from, allow_to, network_policy, pods
-from eks_inference.placement import HOSTNAME_LABEL, Placement
+from eks_inference.place.placement import HOSTNAME_LABEL, Placement
 from eks_inference.serving import protection
 from eks_inference.serving.disaggregated import parts
 from eks_inference.serving.disaggregated.parts import labels

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 
 from eks_inference.kubernetes.network_policy import DNS, allow_from, allow_to, network_policy, pods
 from eks_inference.kubernetes.workloads import UNAWAITED
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.serving.disaggregated import parts
 from eks_inference.serving.disaggregated.artifact import artifact, model_folder
 from eks_inference.serving.disaggregated.parts import ROOT_POD, SCRIPTS, labels, root_container
 from eks_inference.serving.disaggregated.servers import API_PORT
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.disaggregated.workloads import cold_start_seconds, server_files
+from eks_inference.serving.pods import DOWNLOAD
 from eks_inference.serving.protection import over_https
-from eks_inference.serving.scripts import DOWNLOAD
 
 _EFA_SECONDS = 1800  # including the other end's node start and image pull
 _ANSWER_SECONDS = 900  # for two answers from a busy server

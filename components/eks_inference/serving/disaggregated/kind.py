@@ -7,7 +7,7 @@ from eks_inference.serving.disaggregated.artifact import tensor_parallel
 from eks_inference.serving.disaggregated.facts import disaggregated_facts, serving_facts
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.kind import Kind, Site
-from eks_inference.storage.facts import model_contents, store_facts
+from eks_inference.storage.rules import model_contents, store_facts
 
 if TYPE_CHECKING:
     import pulumi

@@ -6,12 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from eks_inference.accelerators.efa.plan import EFA_RESOURCE
-from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
-from eks_inference.placement import Placement
+from eks_inference.kubernetes.workloads import RESTRICTED_CONTAINER, restricted_pod
+from eks_inference.place.placement import Placement
 from eks_inference.serving.disaggregated.artifact import STORE
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
-from eks_inference.serving.pods import ROLE_LABEL, SERVER_LABEL, device_resource
-from eks_inference.serving.scripts import texts
+from eks_inference.serving.pods import ROLE_LABEL, SERVER_LABEL, device_resource, texts
 
 SCRIPTS = "/eks-inference"
 PLAN = f"{SCRIPTS}/pair.json"

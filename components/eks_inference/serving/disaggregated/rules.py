@@ -7,14 +7,14 @@ aws-neuron/upstreaming-to-vllm, ``distributed/kv_transfer/neuron``; NxD Inferenc
 import math
 from collections.abc import Iterator
 
-from eks_inference.catalog.connectors import connector
-from eks_inference.pools.efa_spec import ExistingPlacementGroup
+from eks_inference.catalog.nixl import connector
+from eks_inference.pools.node_spec import ExistingPlacementGroup
 from eks_inference.pools.plan import makes_placement_group
 from eks_inference.pools.spec import ManagedPoolSpec
 from eks_inference.rules import Judgement, not_judged, rule
 from eks_inference.serving.cold_start import MARGIN
-from eks_inference.serving.disaggregated.cold_start import compilation, download
 from eks_inference.serving.disaggregated.facts import DisaggregatedFacts
+from eks_inference.serving.disaggregated.servers import compilation, download
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag
 
@@ -321,7 +321,7 @@ def buckets_cover_all_lengths(pair: DisaggregatedFacts) -> Iterator[Judgement]:
     "DI015",
     "The Jobs of a pair may take as long as its store needs.",
     fix="raise the limit, or give the store more throughput",
-    source="EFS and FSx for Lustre user guides, throughput; each Job moves the whole model (storage/throughput.py); "
+    source="EFS and FSx for Lustre user guides, throughput; each Job moves the whole model (storage/plan.py); "
     "catalog/times.toml, download",
 )
 def store_is_waited_for(pair: DisaggregatedFacts) -> Iterator[Judgement]:

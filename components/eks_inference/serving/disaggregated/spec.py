@@ -11,7 +11,7 @@ from eks_inference.images.spec import PinnedImage
 from eks_inference.pools.spec import InstanceTypeName
 from eks_inference.serving.shape import Helper, Operator, PoolChoice, ServerSpec
 from eks_inference.serving.spec import Argument, EngineName, ExtraArgs, HubModel
-from eks_inference.spec import Cpu, Memory, ResourceName, Spec, Variable, stated
+from eks_inference.specs.base import Cpu, Memory, ResourceName, Spec, Variable, stated
 from eks_inference.storage.spec import EfsStoreSpec, FileSystem, StoreSpec
 
 Capability = Literal["IPC_LOCK", "SYS_ADMIN"]

@@ -15,10 +15,9 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any, Literal
 
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.serving.disaggregated import parts
 from eks_inference.serving.disaggregated.artifact import KEY_LENGTH
-from eks_inference.serving.disaggregated.cold_start import load
 from eks_inference.serving.disaggregated.parts import PLAN, SCRIPTS
 from eks_inference.serving.disaggregated.servers import (
     BOOTSTRAP_PORT,
@@ -27,6 +26,7 @@ from eks_inference.serving.disaggregated.servers import (
     SERVER_PORTS,
     Role,
     document,
+    load,
     roles_by_pod,
 )
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec

@@ -1,8 +1,10 @@
-"""The operator that turns Ray resources into pods."""
+"""The operator that turns Ray resources into pods, and what a workload needs to know about it, whoever installed it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -10,12 +12,37 @@ import pulumi_kubernetes as k8s
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import chart_release, in_namespace, namespace_object, on_cluster
-from eks_inference.component import Component
+from eks_inference.component import Component, Handle
+from eks_inference.kubernetes.merge import beside
 from eks_inference.kubernetes.network_policy import EVERY_NAMESPACE, allow_from, network_policy
-from eks_inference.merge import beside
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
-from eks_inference.spec import Given
+from eks_inference.specs.base import Given
+
+
+class RayOperator(Protocol):
+    """A KubeRay operator that watches all namespaces: ``KubeRayOperator`` or ``ExistingKubeRayOperator``."""
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the operator, whose pods call the heads of Ray clusters."""
+        ...
+
+    @property
+    def ready(self) -> Sequence[pulumi.Resource]:
+        """Resources that must exist before a Ray resource and outlive it: the operator finalizes what it created."""
+        ...
+
+
+@dataclass(frozen=True)
+class ExistingKubeRayOperator(Handle):
+    """A KubeRay operator that the team already runs: 1.4 or newer, with the custom resource definitions of its version."""
+
+    namespace: str = "kuberay-operator"
+    ready: Sequence[pulumi.Resource] = ()
+    cluster: Cluster | None = None
+    """The cluster where it is; None: not said, so that it goes with any."""
+
 
 RELEASE = "kuberay-operator"
 METRICS_PORT = 8080

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import Field
 
-from eks_inference.spec import Namespace, Spec
+from eks_inference.specs.base import Namespace, Spec
 
 
 class KubeRayOperatorSpec(Spec):

@@ -1,8 +1,10 @@
-"""The controller that turns LeaderWorkerSets into pods."""
+"""The controller that turns LeaderWorkerSets into pods, and what a server needs to know about it, whoever installed it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -10,9 +12,26 @@ import pulumi_kubernetes as k8s
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import chart_release, in_namespace, namespace_object, on_cluster
-from eks_inference.component import Component
+from eks_inference.component import Component, Handle
 from eks_inference.kubernetes.network_policy import allow_from, network_policy
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
+
+
+class LeaderWorkerSets(Protocol):
+    """Something that turns LeaderWorkerSets into pods: ``LeaderWorkerSetController`` or ``ExistingLeaderWorkerSets``."""
+
+    @property
+    def ready(self) -> Sequence[pulumi.Resource]: ...
+
+
+@dataclass(frozen=True)
+class ExistingLeaderWorkerSets(Handle):
+    """A LeaderWorkerSet controller that the team already runs: v0.9.0 or newer."""
+
+    ready: Sequence[pulumi.Resource] = ()
+    cluster: Cluster | None = None
+    """The cluster where it is; None: not said, so that it goes with any."""
+
 
 RELEASE = "lws"
 NAMESPACE = "lws-system"

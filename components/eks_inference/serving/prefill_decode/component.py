@@ -9,19 +9,18 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from eks_inference.accelerators.claims.handle import DeviceDriver
+from eks_inference.accelerators.claims.component import DeviceDriver
 from eks_inference.accelerators.efa.component import EfaDevices
-from eks_inference.accelerators.neuron.handle import DeviceScheduler
+from eks_inference.accelerators.neuron.component import DeviceScheduler
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
-from eks_inference.component import Component
+from eks_inference.component import Component, carried
 from eks_inference.faults import SpecError
-from eks_inference.kubernetes.pod_security import Level
+from eks_inference.kubernetes.workloads import Level
 from eks_inference.observability.handle import Expected, Metrics
 from eks_inference.observability.prometheus import RouterMetrics, VllmMetrics
-from eks_inference.outputs import carried
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.rules import Rule
 from eks_inference.serving import component, deployment
 from eks_inference.serving.component import REPORT_SECONDS, Secret
@@ -32,7 +31,7 @@ from eks_inference.serving.prefill_decode.spec import PrefillDecodeSpec
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.storage import Account, server_storage
 from eks_inference.serving.vllm import plan as vllm
-from eks_inference.spec import Given
+from eks_inference.specs.base import Given
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from eks_inference.catalog.engines import EngineProfile
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.pools.spec import PoolSpec
 from eks_inference.rules import Path
 from eks_inference.serving.facts import ServingFacts

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.serving.kind import Kind, Site
 from eks_inference.serving.prefill_decode.facts import group_facts
 from eks_inference.serving.prefill_decode.plan import group

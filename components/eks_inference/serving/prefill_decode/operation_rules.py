@@ -7,7 +7,7 @@ Sources: EC2 user guide, Elastic Fabric Adapter and placement groups; vLLM 0.30.
 from collections.abc import Iterator
 
 from eks_inference.catalog.nixl import leases, nixl_connectors, side_channel
-from eks_inference.pools.efa_spec import ExistingPlacementGroup
+from eks_inference.pools.node_spec import ExistingPlacementGroup
 from eks_inference.pools.plan import makes_placement_group
 from eks_inference.pools.spec import ManagedPoolSpec, PoolSpec
 from eks_inference.rules import Judgement, not_judged, rule

@@ -9,13 +9,12 @@ from typing import Any
 
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.nixl import side_channel
-from eks_inference.claims import claimed_resource
 from eks_inference.kubernetes.network_policy import allow_from, allow_to, network_policy, pods
-from eks_inference.placement import Placement
+from eks_inference.place.claims import claimed_resource
+from eks_inference.place.placement import Placement
 from eks_inference.serving import deployment, protection
 from eks_inference.serving.deployment import Engine
-from eks_inference.serving.hardware import Hardware
-from eks_inference.serving.pods import ROLE_LABEL, SERVER_LABEL, TERMINATION_SECONDS, device_resource, quota_devices
+from eks_inference.serving.pods import ROLE_LABEL, SERVER_LABEL, TERMINATION_SECONDS, Hardware, device_resource, quota_devices
 from eks_inference.serving.prefill_decode.roles import as_server, efa_interfaces, revision, server_name
 from eks_inference.serving.prefill_decode.spec import ROLES, PrefillDecodeSpec, Role
 from eks_inference.serving.vllm import plan as vllm

@@ -11,8 +11,8 @@ from typing import Any
 
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.nixl import leases, nixl_profile, side_channel
-from eks_inference.merge import merged
-from eks_inference.placement import Placement
+from eks_inference.kubernetes.merge import merged
+from eks_inference.place.placement import Placement
 from eks_inference.serving.deployment import device_count
 from eks_inference.serving.prefill_decode.spec import ROLES, PrefillDecodeSpec, Role, RoleServersSpec
 from eks_inference.serving.spec import NoCompileCache

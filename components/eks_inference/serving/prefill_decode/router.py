@@ -13,8 +13,8 @@ from typing import Any
 from eks_inference.kubernetes import workloads
 from eks_inference.kubernetes.front import Front
 from eks_inference.kubernetes.network_policy import DNS, HTTPS, allow_to, network_policy, pods
-from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
-from eks_inference.placement import Placement
+from eks_inference.kubernetes.workloads import RESTRICTED_CONTAINER, restricted_pod
+from eks_inference.place.placement import Placement
 from eks_inference.serving import protection
 from eks_inference.serving.pods import DRAIN_SECONDS, REVISION_LABEL, ROLE_LABEL, SERVER_LABEL, settle_seconds, spread_over_zones
 from eks_inference.serving.prefill_decode.plan import Group, port, server_labels

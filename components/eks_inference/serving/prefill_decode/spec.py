@@ -12,7 +12,7 @@ from eks_inference.scaling.spec import AutoscalerSpec, KedaSpec
 from eks_inference.serving.features import OpenAiFeatures, set_twice
 from eks_inference.serving.shape import Helper, PodsSpec, PoolChoice, ServerSpec, unshared
 from eks_inference.serving.spec import ExtraArgs, VolumeCompileCache
-from eks_inference.spec import MOST_PODS, Cpu, Memory, ResourceName, Spec, Variable, stated
+from eks_inference.specs.base import MOST_PODS, Cpu, Memory, ResourceName, Spec, Variable, stated
 
 Role = Literal["prefill", "decode"]
 """What a server does with requests: process prompts, or generate the answers."""

@@ -7,26 +7,25 @@ from collections.abc import Mapping, Sequence
 import pulumi
 import pulumi_kubernetes as k8s
 
-from eks_inference.accelerators.neuron.handle import DeviceScheduler
+from eks_inference.accelerators.neuron.component import DeviceScheduler
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
-from eks_inference.component import Component
+from eks_inference.component import Component, carried
 from eks_inference.faults import SpecError
 from eks_inference.observability.handle import Expected, Metrics
 from eks_inference.observability.prometheus import ServerMetrics
-from eks_inference.outputs import carried
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.serving import component
 from eks_inference.serving.component import REPORT_SECONDS, Secret
 from eks_inference.serving.flag_values import other_names
-from eks_inference.serving.kuberay.handle import RayOperator
+from eks_inference.serving.kuberay.component import RayOperator
 from eks_inference.serving.pods import cold_start_seconds
 from eks_inference.serving.ray_serve import plan, protection
 from eks_inference.serving.ray_serve.facts import serving_facts
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.storage import Account, server_storage
-from eks_inference.spec import Given
+from eks_inference.specs.base import Given
 
 
 class RayServeVllm(Component):

@@ -1,7 +1,7 @@
 """Derives the facts that the rules about servers judge: a worker, with as many replicas as its cores hold. Pure; no pulumi."""
 
-from eks_inference.placement import Placement
-from eks_inference.quantity import cpu_millis, memory_mib
+from eks_inference.place.placement import Placement
+from eks_inference.place.quantity import cpu_millis, memory_mib
 from eks_inference.rules import Path
 from eks_inference.serving.facts import ServingFacts, server_facts
 from eks_inference.serving.ray_serve import plan

@@ -15,17 +15,14 @@ from eks_inference.accelerators.neuron.plan import cores_of, needs_scheduler
 from eks_inference.catalog.engines import Startup
 from eks_inference.kubernetes import workloads
 from eks_inference.kubernetes.front import Front
-from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
-from eks_inference.nodes import pod_size
-from eks_inference.placement import Placement
-from eks_inference.quantity import cpu_millis
+from eks_inference.kubernetes.workloads import RESTRICTED_CONTAINER, restricted_pod
+from eks_inference.place.nodes import pod_size
+from eks_inference.place.placement import Placement
+from eks_inference.place.quantity import cpu_millis
 from eks_inference.serving import pods
 from eks_inference.serving.cold_start import cold_start
-from eks_inference.serving.engine_environment import engine_environment
-from eks_inference.serving.hardware import Hardware
-from eks_inference.serving.pods import SERVER_LABEL
+from eks_inference.serving.pods import DOWNLOAD, DRAIN, SERVER_LABEL, Hardware, engine_environment, texts
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec, RayWorkerSpec
-from eks_inference.serving.scripts import DOWNLOAD, DRAIN, texts
 from eks_inference.serving.spec import HubModel
 from eks_inference.serving.storage_plan import CACHE_VARIABLE, PodStorage, compile_cache_place, model_folder, revision
 

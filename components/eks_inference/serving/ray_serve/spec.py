@@ -11,7 +11,7 @@ from eks_inference.images.spec import PinnedImage, ServerImage
 from eks_inference.pools.spec import InstanceTypeName
 from eks_inference.serving.shape import CompilingServerSpec, Helper, Operator, PoolChoice
 from eks_inference.serving.spec import EngineName
-from eks_inference.spec import MOST_PODS, Cpu, Memory, ResourceName, Spec, stated
+from eks_inference.specs.base import MOST_PODS, Cpu, Memory, ResourceName, Spec, stated
 
 
 class RayHeadSpec(Spec):

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from eks_inference.catalog.accelerators import Accelerator
+from eks_inference.catalog.instances import Accelerator
 from eks_inference.catalog.models import Model, find_model
-from eks_inference.nodes import DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB
+from eks_inference.place.nodes import DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB
 from eks_inference.rules import Judgement, Rule, Severity, not_judged, rule
 from eks_inference.serving.choosing import engines_for, largest
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag, switched
 from eks_inference.serving.lengths import only_lengths
 from eks_inference.serving.memory import GIB, Limit, MemoryUse, gib, percent, server_memory
-from eks_inference.serving.node_share import room
+from eks_inference.serving.node_places import room
 
 ACCELERATORS: dict[Accelerator, str] = {"neuron": "Neuron devices", "nvidia": "NVIDIA GPUs"}
 

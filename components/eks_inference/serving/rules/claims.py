@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from eks_inference.catalog.claims import most_devices_per_claim
-from eks_inference.claims import asked_by, device_claims
 from eks_inference.faults import SpecError
+from eks_inference.place.claims import asked_by, device_claims
 from eks_inference.rules import Judgement, rule
 from eks_inference.serving.facts import ServingFacts
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 from difflib import get_close_matches
 from types import MappingProxyType
 
-from eks_inference.catalog.engine_facts import engine_facts
+from eks_inference.catalog.engine_facts import engine_facts, kernel
 from eks_inference.catalog.engines import EngineProfile, engines
-from eks_inference.catalog.kernels import kernel
 from eks_inference.catalog.models import find_model
 from eks_inference.catalog.tables import nearest
 from eks_inference.catalog.vllm_arguments import VllmArgument, VllmRelease, vllm_releases

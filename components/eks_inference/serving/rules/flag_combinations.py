@@ -4,9 +4,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from eks_inference.catalog.combinations import Condition, combinations_of, default_of
 from eks_inference.catalog.models import Model
-from eks_inference.catalog.vllm_arguments import VllmRelease, vllm_releases
+from eks_inference.catalog.vllm_arguments import Condition, VllmRelease, combinations_of, default_of, vllm_releases
 from eks_inference.rules import Judgement, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flag_values import parsed

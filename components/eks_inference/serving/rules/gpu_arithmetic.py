@@ -6,8 +6,7 @@ What a release has is data: ``catalog/engine_facts/``, ``catalog/kernels.toml``.
 from collections.abc import Iterator
 
 from eks_inference.catalog.architectures import architectures
-from eks_inference.catalog.engine_facts import EngineFacts, Need, engine_facts, resolved_dtype
-from eks_inference.catalog.kernels import Capability, LinearBackend, kernel
+from eks_inference.catalog.engine_facts import Capability, EngineFacts, LinearBackend, Need, engine_facts, kernel, resolved_dtype
 from eks_inference.catalog.models import Model
 from eks_inference.catalog.quantization import Quantization
 from eks_inference.rules import Judgement, Path, not_judged

@@ -4,12 +4,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from eks_inference.catalog.generations import Buckets
+from eks_inference.catalog.engines import Buckets
 from eks_inference.rules import Judgement, Path
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flag_values import size
-from eks_inference.serving.flags import flag, switched
-from eks_inference.serving.plugin_settings import plugin_settings
+from eks_inference.serving.flags import flag, plugin_settings, switched
 
 
 def blocks_agree(server: ServingFacts) -> Iterator[Judgement]:

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from eks_inference.catalog.nixl import NixlProfile
 from eks_inference.rules import Judgement
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.flags import flag, switched
-from eks_inference.serving.plugin_settings import plugin_settings
+from eks_inference.serving.flags import flag, plugin_settings, switched
 from eks_inference.serving.rules.nixl import GUIDE, Transfer, nixl_rule
 
 _HYBRID = "disable-hybrid-kv-cache-manager"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from eks_inference.nodes import allocatable
+from eks_inference.place.nodes import allocatable
 from eks_inference.rules import Judgement, rule
 from eks_inference.scaling.plan import RATE_WINDOW_SECONDS, SCRAPES_IN_A_WINDOW
 from eks_inference.scaling.spec import HpaSpec, KedaSpec

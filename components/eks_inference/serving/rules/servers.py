@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from eks_inference.catalog.engines import reports
 from eks_inference.rules import Judgement, Rule, not_judged, rule
 from eks_inference.serving import lengths
 from eks_inference.serving.facts import ServingFacts
@@ -13,8 +14,8 @@ from eks_inference.serving.rules import (
     engine_features,
     engine_flags,
     flag_combinations,
+    gpu,
     gpu_arithmetic,
-    host_memory,
     neuron_plugin,
     nixl,
     nixl_models,
@@ -210,7 +211,30 @@ def server_rules() -> tuple[Rule[Any], ...]:
     """Returns every rule about a single model server. Server components apply them before they create anything."""
     flags, accelerators = (
         (engine_flags, flag_combinations, engine_features),
-        (neuron_rules, neuron_plugin, gpu_rules, gpu_arithmetic, host_memory),
+        (neuron_rules, neuron_plugin, gpu_rules, gpu_arithmetic, gpu),
     )
     modules = (globals(), *map(vars, (claims, *flags, *accelerators, nixl, nixl_models)))
     return tuple(one for module in modules for one in module.values() if isinstance(one, Rule))
+
+
+@rule(
+    "SRV017",
+    "Nobody reports that the engine fails with the model on such instances.",
+    severity="warning",
+    fix="choose another engine or other instances, or try it and see",
+    source="reports of users, each with its place: catalog/reported.toml",
+)
+def nobody_reports_a_failure(server: ServingFacts) -> Iterator[Judgement]:
+    found = [one for one in reports() if one.about(server.engine, server.instance, server.model_id, server.model)]
+    if not found:
+        model = server.model.name if server.model else server.model_id
+        where = f"{server.engine.name} with {model} on {server.instance.family}: none of {len(reports())} reports"
+        yield Judgement(True, server.at("engine"), (where,))
+    for one in found:
+        yield Judgement(
+            holds=False,
+            path=server.at("engine"),
+            working=(f"{one.source}: {one.says}",),
+            message=f"{one.who} report: {one.says}",
+            given=server.engine.name,
+        )

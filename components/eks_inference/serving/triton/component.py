@@ -8,14 +8,14 @@ import pulumi
 import pulumi_aws as aws
 import pulumi_kubernetes as k8s
 
-from eks_inference.accelerators.nvidia.handle import GpuPlugin
+from eks_inference.accelerators.nvidia.component import GpuPlugin
 from eks_inference.aws import iam
 from eks_inference.catalog import versions
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
-from eks_inference.outputs import carried, rendered
-from eks_inference.placement import Placement
+from eks_inference.component import carried, rendered
+from eks_inference.place.placement import Placement
 from eks_inference.serving.component import ReplicatedServer, Secret
 from eks_inference.serving.spec import NoCompileCache
 from eks_inference.serving.storage import account_role, private_bucket
@@ -24,7 +24,7 @@ from eks_inference.serving.triton import plan
 from eks_inference.serving.triton.facts import further_facts, triton_facts
 from eks_inference.serving.triton.rules import triton_rules
 from eks_inference.serving.triton.spec import ConfigMapRepository, HostPathCache, TritonServerSpec
-from eks_inference.spec import Given
+from eks_inference.specs.base import Given
 
 
 class TritonServer(ReplicatedServer):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.rules import Path
 from eks_inference.serving.facts import ServingFacts, replicated_facts
 from eks_inference.serving.flags import flags

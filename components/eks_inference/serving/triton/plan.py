@@ -13,9 +13,9 @@ from typing import Any
 from eks_inference.aws import iam
 from eks_inference.catalog.engines import EngineProfile
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.kubernetes.pod_security import restricted_pod
-from eks_inference.merge import merged
-from eks_inference.placement import Placement
+from eks_inference.kubernetes.merge import merged
+from eks_inference.kubernetes.workloads import restricted_pod
+from eks_inference.place.placement import Placement
 from eks_inference.serving import pods, storage_plan
 from eks_inference.serving.deployment import CONTAINER_SECURITY, USER, Engine, device_count, model_copy_gib, with_tmp
 from eks_inference.serving.flags import flags
@@ -24,7 +24,7 @@ from eks_inference.serving.pods import ROLE_LABEL, SERVER_LABEL
 from eks_inference.serving.spec import HubModel, NoCompileCache
 from eks_inference.serving.storage_plan import model_folder, read_folder, s3_copy
 from eks_inference.serving.triton.spec import ConfigMapRepository, HostPathCache, S3Repository, TritonServerSpec
-from eks_inference.settings import StackSettings
+from eks_inference.specs.settings import StackSettings
 
 PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
 """Ports of Triton, by their names in container and Service."""

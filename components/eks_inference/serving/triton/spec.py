@@ -11,7 +11,7 @@ from eks_inference.pools.spec import BucketName
 from eks_inference.serving.features import EngineFeatures, set_twice
 from eks_inference.serving.shape import ReplicatedServerSpec
 from eks_inference.serving.spec import EngineName, ExtraArgs, HubModel, ModelSource, S3Model
-from eks_inference.spec import Form, Spec, stated
+from eks_inference.specs.base import Form, Spec, stated
 
 DEFAULT_ENGINE = "triton-26.08-vllm-0.27"
 """The newest Triton whose vLLM release is in the catalog."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pulumi
 import pulumi_kubernetes as k8s
 
-from eks_inference.accelerators.claims.handle import DeviceDriver
-from eks_inference.accelerators.neuron.handle import DeviceScheduler
+from eks_inference.accelerators.claims.component import DeviceDriver
+from eks_inference.accelerators.neuron.component import DeviceScheduler
 from eks_inference.cluster.handle import Cluster
 from eks_inference.faults import Fault, SpecError
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.serving.component import ReplicatedServer, Secret, vllm_api_key
 from eks_inference.serving.flag_values import other_names
 from eks_inference.serving.storage import server_storage
 from eks_inference.serving.vllm import plan
 from eks_inference.serving.vllm.facts import serving_facts
 from eks_inference.serving.vllm.spec import VllmServerSpec
-from eks_inference.spec import Given
+from eks_inference.specs.base import Given
 from eks_inference.storage.component import store_claim
 from eks_inference.storage.handle import Store
 

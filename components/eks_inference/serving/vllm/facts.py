@@ -1,6 +1,6 @@
 """The facts about a plain vLLM server, whose pods hold one copy of the model each."""
 
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.rules import Path
 from eks_inference.serving.facts import ServingFacts, replicated_facts
 from eks_inference.serving.spec import HubModel, NoCompileCache

@@ -7,7 +7,7 @@ from eks_inference.serving.kind import Kind, Site
 from eks_inference.serving.sketch import Sketch
 from eks_inference.serving.vllm.facts import serving_facts
 from eks_inference.serving.vllm.spec import VllmServerSpec
-from eks_inference.storage.facts import store_facts
+from eks_inference.storage.rules import store_facts
 
 if TYPE_CHECKING:
     import pulumi

@@ -7,12 +7,10 @@ that receives SIGTERM aborts running requests), Neuron documentation (vLLM on Nx
 import hashlib
 
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.placement import Placement
+from eks_inference.place.placement import Placement
 from eks_inference.serving import pods
 from eks_inference.serving.deployment import Engine, model_copy_gib, startup_timeout_seconds
-from eks_inference.serving.engine_environment import engine_environment
-from eks_inference.serving.pods import SERVER_LABEL
-from eks_inference.serving.scripts import DOWNLOAD, DRAIN, KEEP_ARTIFACT, texts
+from eks_inference.serving.pods import DOWNLOAD, DRAIN, KEEP_ARTIFACT, SERVER_LABEL, engine_environment, texts
 from eks_inference.serving.spec import HubModel
 from eks_inference.serving.storage_plan import CACHE_VARIABLE, compile_cache_place, content_key, model_folder, revision
 from eks_inference.serving.vllm.spec import VllmServerSpec

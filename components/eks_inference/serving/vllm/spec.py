@@ -9,9 +9,9 @@ from eks_inference.images.spec import InClusterImage, ServerImage
 from eks_inference.scaling.spec import KedaSpec
 from eks_inference.serving.shape import CompilingServerSpec, ReplicatedServerSpec
 from eks_inference.serving.spec import HubModel
-from eks_inference.spec import ResourceName, stated
+from eks_inference.specs.base import ResourceName, stated
+from eks_inference.storage.plan import node_mib_s
 from eks_inference.storage.spec import EfsStoreSpec, FileSystem
-from eks_inference.storage.throughput import node_mib_s
 
 _DOCKERFILE = "ARG ENGINE_IMAGE\nFROM ${ENGINE_IMAGE}\n"
 

@@ -1,4 +1,6 @@
-"""Starts the processes of a simulation, watches them, and kills them however the simulation ends."""
+"""Starts the processes of a simulation and small HTTP servers beside them, watches them, and ends them however the simulation
+ends.
+"""
 
 import contextlib
 import json
@@ -6,14 +8,17 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from eks_inference_tools.simulate.control_plane import supervisor
 from stackgraph.problems import Problem, ProblemsFound
@@ -153,3 +158,81 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+class Request(NamedTuple):
+    """A ``GET`` or ``POST``. ``target`` is as the client sent it: a path, or a URL if the client uses a proxy."""
+
+    method: str
+    target: str
+    body: bytes = b""
+
+
+class Answer(NamedTuple):
+    status: int
+    kind: str
+    body: bytes
+
+
+def plain(status: int, text: str) -> Answer:
+    return Answer(status, "text/plain; version=0.0.4", text.encode())
+
+
+def document(status: int, content: Any) -> Answer:
+    return Answer(status, "application/json", json.dumps(content).encode())
+
+
+@contextmanager
+def serving(answer: Callable[[Request], Answer], *, certificate: Path | None = None) -> Iterator[int]:
+    """Answers every GET and POST with ``answer``, which threads call concurrently, and yields the port.
+
+    Serves TLS if there is a ``certificate``, whose key lies beside it as ``.key``.
+    """
+    try:
+        server = _Server(("127.0.0.1", 0), _handler(answer))
+    except OSError as error:
+        raise ComponentError([Problem(f"cannot listen on a loopback port: {error.strerror}")]) from error
+    if certificate:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, certificate.with_suffix(".key"))
+        # The thread of each connection does its handshake.
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Ignores clients that disconnect: the programs of a simulation are killed without notice."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+def _handler(answer: Callable[[Request], Answer]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        timeout = 60
+
+        def do_GET(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            found = answer(Request(self.command, self.path, body))
+            self.send_response(found.status)
+            self.send_header("Content-Type", found.kind)
+            self.send_header("Content-Length", str(len(found.body)))
+            self.end_headers()
+            self.wfile.write(found.body)
+
+        do_POST = do_GET
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Prints nothing: the client reports what went wrong."""
+
+    return Handler

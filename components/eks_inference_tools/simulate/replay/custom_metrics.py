@@ -23,10 +23,9 @@ from eks_inference.scaling.prometheus_adapter import RELEASE
 from eks_inference_tools.reading.live_objects import name_of
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
-from eks_inference_tools.simulate.control_plane.loopback import Answer, Request, document, serving
-from eks_inference_tools.simulate.replay.adapter_rules import AdapterRule
+from eks_inference_tools.simulate.control_plane.processes import Answer, Request, document, serving
 from eks_inference_tools.simulate.replay.prometheus import Prometheus
-from eks_inference_tools.simulate.replay.subject import Subject
+from eks_inference_tools.simulate.replay.subject import AdapterRule, Subject
 
 GROUP = "custom.metrics.k8s.io"
 VERSION = "v1beta1"

@@ -1,13 +1,187 @@
-"""The report of a replay and its JSON document: samples, findings, and the published table beside the model."""
+"""Judges an autoscaler by the samples of a replay; the report and its JSON document. Pure."""
 
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
-from eks_inference_tools.loadtest_report.published import published
-from eks_inference_tools.simulate.replay.judge import Finding, judge
-from eks_inference_tools.simulate.replay.model import FIGURES, FITTED, Prediction, Replica, predictions, rows
-from eks_inference_tools.simulate.replay.samples import Sample
-from eks_inference_tools.simulate.replay.subject import Subject
+from eks_inference_tools.loadtest_report.record import published
+from eks_inference_tools.simulate.replay.samples import Sample, Step, steps
+from eks_inference_tools.simulate.replay.subject import SYNC_SECONDS, Limits, Subject
+from eks_inference_tools.simulate.replay.triton import FIGURES, FITTED, TOLERANCE, Prediction, Replica, predictions, rows
+from stackgraph.graph.wording import counted
+
+_SLACK_SECONDS = 10
+
+_NOTHING = 0.01  # queueing below this counts as none
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A requirement on an autoscaler, whether it holds, and the evidence."""
+
+    name: str
+    holds: bool
+    seen: str
+
+
+_Verdict = tuple[bool, str]
+"""Whether a requirement holds, and the evidence."""
+
+
+def judge(samples: Sequence[Sample], limits: Limits) -> tuple[Finding, ...]:
+    """Returns every finding. A requirement that the replay did not put to the test does not hold."""
+    verdicts = {
+        "scales out under queueing": _scales_out(samples, limits),
+        f"never more than {limits.most} pods, nor fewer than {limits.least}": _stays_within_bounds(samples, limits),
+        "scales in after the load": _scales_in(samples, limits),
+        f"waits {limits.scale_in_seconds} s before it scales in": _waits_before_scaling_in(samples, limits),
+        "every value is a number": _has_no_nan(samples),
+        "does not flap": _does_not_flap(samples, limits),
+        "missing pods do not freeze it": _sees_past_missing_pods(samples, limits),
+        "idle pods do not freeze it": _counts_idle_pods(samples, limits),
+    }
+    return tuple(Finding(name, *verdict) for name, verdict in verdicts.items())
+
+
+def longest_pause(samples: Sequence[Sample]) -> float:
+    """Returns the most seconds between two samples. A busy machine that kept them waiting kept all others waiting, too."""
+    return max((later.at - earlier.at for earlier, later in pairwise(samples)), default=0.0)
+
+
+def _slack(samples: Sequence[Sample]) -> float:
+    """Returns the seconds allowed between a decision of the controller and the sample that shows it."""
+    return _SLACK_SECONDS + longest_pause(samples)
+
+
+def _scales_out(samples: Sequence[Sample], limits: Limits) -> _Verdict:
+    """The autoscaler must add pods at the controller's first sync after the average exceeds the target and its tolerance."""
+    most_queueing = limits.target * (1 + TOLERANCE)
+    above = next((s for s in samples if (s.queueing or 0) > most_queueing), None)
+    if above is None:
+        return False, f"the average was never above {most_queueing:g} ms"
+    step = next((step for step in steps(samples, "replicas") if step.up and step.at >= above.at - SYNC_SECONDS), None)
+    if step is None or step.at > above.at + SYNC_SECONDS + _slack(samples):
+        end = step.at if step else samples[-1].at
+        return False, f"{above.queueing:.1f} ms at {above.at:.0f} s, but no further pod for {end - above.at:.0f} s"
+    most = max(sample.replicas for sample in samples)
+    return True, f"from {step.before} at {step.at:.0f} s, with {above.queueing:.1f} ms, to {most}"
+
+
+def _stays_within_bounds(samples: Sequence[Sample], limits: Limits) -> _Verdict:
+    for sample in samples:
+        for count, what in ((sample.replicas, "replicas"), (len(sample.ready), "pods"), (sample.desired, "desired")):
+            if count > limits.most:
+                return False, f"{count} {what} at {sample.at:.0f} s"
+        if sample.replicas < limits.least:
+            return False, f"{sample.replicas} replicas at {sample.at:.0f} s"
+    capped = sum(sample.limited == "TooManyReplicas" for sample in samples)
+    return capped > 0, f"it wanted more than {limits.most} in {capped} of {len(samples)} samples"
+
+
+def _scales_in(samples: Sequence[Sample], limits: Limits) -> _Verdict:
+    fall = next((step for step in reversed(steps(samples, "users")) if not step.up), None)
+    most = max(sample.replicas for sample in samples)
+    if fall is None or most == limits.least:
+        return False, "there was nothing to scale in from"
+    # The controller assumes a missing pod to be at the target, which keeps one more pod until a window after it is seen again.
+    missing = any(_missing(step.last) for step in _scale_ins(samples))
+    windows = (limits.scale_in_seconds + limits.blind_seconds) * missing + limits.scale_in_seconds
+    allowed = windows + limits.window_seconds + 2 * SYNC_SECONDS + _slack(samples)
+    there = next((s for s in samples if s.at >= fall.at and s.replicas == limits.least), None)
+    if there is None:
+        left, took = samples[-1].replicas, samples[-1].at - fall.at
+        return False, f"still {left} replicas {took:.0f} s after the drop to {fall.after} users"
+    took = there.at - fall.at
+    return took <= allowed, f"down to {limits.least} {took:.0f} s after the drop to {fall.after} users; at most {allowed:.0f} s"
+
+
+def _waits_before_scaling_in(samples: Sequence[Sample], limits: Limits) -> _Verdict:
+    first = next(iter(_scale_ins(samples)), None)
+    if first is None:
+        return False, "it never scaled in"
+    fall = next((step for step in reversed(steps(samples, "users")) if not step.up and step.at <= first.at), None)
+    if fall is None:
+        return False, f"from {first.before} to {first.after} at {first.at:.0f} s without a drop in users"
+    waited = first.at - fall.at
+    return waited >= limits.scale_in_seconds, f"the first pod went {waited:.0f} s after the users"
+
+
+def _has_no_nan(samples: Sequence[Sample]) -> _Verdict:
+    values = [(sample, pod, value) for sample in samples for pod, value in (sample.values or {}).items()]
+    for sample, pod, value in values:
+        if not math.isfinite(value):
+            return False, f"{value} of {pod} at {sample.at:.0f} s"
+    return bool(values), f"{len(values)} values"
+
+
+def _does_not_flap(samples: Sequence[Sample], limits: Limits) -> _Verdict:
+    """Every step must follow a change of load in its direction, made since the last step in the opposite direction."""
+    users, taken = steps(samples, "users"), steps(samples, "replicas")
+    for number, step in enumerate(taken):
+        other = next((earlier for earlier in reversed(taken[:number]) if earlier.up != step.up), None)
+        # Load that the metric still covers counts, too.
+        since = other.at - limits.window_seconds if other else samples[0].at
+        if not any(change.up == step.up and since <= change.at <= step.at for change in users):
+            more = "more" if step.up else "fewer"
+            return False, f"from {step.before} to {step.after} at {step.at:.0f} s, but no {more} users since {since:.0f} s"
+    turns = sum(first.up != second.up for first, second in pairwise(taken))
+    return bool(taken), f"{len(taken)} steps, {counted(turns, 'turn')}"
+
+
+def _sees_past_missing_pods(samples: Sequence[Sample], limits: Limits) -> _Verdict:
+    """The autoscaler must see its metric once any pod has answered long enough, and must scale in while another is missing."""
+    enough = limits.blind_seconds + _slack(samples)
+    for sample, answering in zip(samples, _seconds_of(samples, _answering), strict=True):
+        if max(answering.values(), default=0) > enough and not sample.active:
+            return False, f"at {sample.at:.0f} s it saw no metric: {sample.message}"
+    missing = [step for step in _scale_ins(samples) if _missing(step.last)]
+    if not missing:
+        return False, "no pod was missing when it scaled in"
+    return True, f"from {missing[0].before} to {missing[0].after} at {missing[0].at:.0f} s, with a pod missing"
+
+
+def _counts_idle_pods(samples: Sequence[Sample], limits: Limits) -> _Verdict:
+    """A pod must have the value 0 once it has been idle for the metric's window, and a step in must happen with such pods."""
+    enough = max(limits.window_seconds, limits.blind_seconds) + _slack(samples)
+    zeros = 0
+    for sample, idle in zip(samples, _seconds_of(samples, _idle), strict=True):
+        for pod in (pod for pod, seconds in idle.items() if seconds > enough):
+            value = (sample.values or {}).get(pod)
+            if value is None or value > _NOTHING:
+                shown = "no value" if value is None else f"{value:g} ms"
+                return False, f"{pod} has been idle for {enough:.0f} s, and has {shown} at {sample.at:.0f} s"
+            zeros += 1
+    if not any(step.last.idle for step in _scale_ins(samples)):
+        return False, "no pod was idle when it scaled in"
+    return zeros > 0, f"{zeros} values of idle pods, each 0"
+
+
+def _scale_ins(samples: Sequence[Sample]) -> list[Step]:
+    return [step for step in steps(samples, "replicas") if not step.up]
+
+
+def _missing(sample: Sample) -> bool:
+    """Returns whether a Ready pod has no value."""
+    return any(pod not in (sample.values or {}) for pod in sample.ready)
+
+
+def _answering(sample: Sample) -> Iterator[str]:
+    return (pod for pod in sample.ready if pod not in sample.silent)
+
+
+def _idle(sample: Sample) -> Iterator[str]:
+    return (pod for pod in _answering(sample) if pod in sample.idle)
+
+
+def _seconds_of(samples: Sequence[Sample], pods: Callable[[Sample], Iterable[str]]) -> Iterator[dict[str, float]]:
+    """Yields for each sample the seconds for which each pod that ``pods`` selects has been selected without a break."""
+    since: dict[str, float] = {}
+    for sample in samples:
+        since = {pod: since.get(pod, sample.at) for pod in pods(sample)}
+        yield {pod: sample.at - start for pod, start in since.items()}
+
 
 SCHEMA = 1
 """Version of the JSON document."""

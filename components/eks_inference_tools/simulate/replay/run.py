@@ -8,20 +8,18 @@ from typing import Any
 
 import requests
 
-from eks_inference.quantity import amount
+from eks_inference.place.quantity import amount
 from eks_inference_tools.placing.nodes import SimulatedNode, managed_nodes, manifest
 from eks_inference_tools.reading.live_objects import condition_of, is_ready, name_of
 from eks_inference_tools.simulate.control_plane.control_plane import TOOLS as CONTROL_PLANE_TOOLS
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
-from eks_inference_tools.simulate.control_plane.loopback import serving
-from eks_inference_tools.simulate.control_plane.processes import ComponentError
+from eks_inference_tools.simulate.control_plane.processes import ComponentError, serving
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.replay import custom_metrics, prometheus
 from eks_inference_tools.simulate.replay.custom_metrics import CustomMetrics
-from eks_inference_tools.simulate.replay.model import FIGURES, Replica
 from eks_inference_tools.simulate.replay.samples import TIMELINE, Phase, Sample
 from eks_inference_tools.simulate.replay.subject import HPA_TYPE, POD_MONITOR_TYPE, RULE_TYPE, Subject
-from eks_inference_tools.simulate.replay.triton import Fleet
+from eks_inference_tools.simulate.replay.triton import FIGURES, Fleet, Replica
 from eks_inference_tools.simulate.world.objects import cluster_objects
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at

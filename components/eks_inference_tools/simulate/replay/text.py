@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 
 from eks_inference_tools.loadtest_report.figures import NONE
-from eks_inference_tools.loadtest_report.published import published
-from eks_inference_tools.simulate.replay.model import FIGURES, FITTED, Prediction, deviation
+from eks_inference_tools.loadtest_report.record import published
 from eks_inference_tools.simulate.replay.report import REAL, STACKS_OWN, STAND_INS, Report
 from eks_inference_tools.simulate.replay.samples import Sample
 from eks_inference_tools.simulate.replay.subject import Subject
+from eks_inference_tools.simulate.replay.triton import FIGURES, FITTED, Prediction, deviation
 from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
 
 Lines = Iterator[RenderableType]

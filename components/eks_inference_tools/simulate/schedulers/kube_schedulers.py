@@ -16,8 +16,7 @@ from eks_inference_tools.reading.live_objects import controller_of, identity_of,
 from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.simulate.control_plane.api import Api, Object
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
-from eks_inference_tools.simulate.control_plane.loopback import serving
-from eks_inference_tools.simulate.control_plane.processes import ComponentError, free_port
+from eks_inference_tools.simulate.control_plane.processes import ComponentError, free_port, serving
 from eks_inference_tools.simulate.schedulers.extender import NeuronExtension, ServicePort, pod_behind, service_of
 from eks_inference_tools.simulate.schedulers.second_schedulers import (
     CONFIG_FLAG,

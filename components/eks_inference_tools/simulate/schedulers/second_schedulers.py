@@ -11,15 +11,14 @@ from typing import Any
 
 import yaml
 
+from eks_inference_tools.reading.kinds import group_kind
 from eks_inference_tools.reading.live_objects import identity_of
-from eks_inference_tools.reading.objects import group_kind
 from eks_inference_tools.reading.pod_templates import pod_templates
 from eks_inference_tools.reading.pods import Container, PodSpec
 from eks_inference_tools.simulate.world.unsimulated import Unsimulated
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, items, table, text, texts, unique
+from stackgraph.graph.values import at, is_token, items, table, text, texts, unique
 
 PROGRAM = "kube-scheduler"
 _DEFAULT = "default-scheduler"

@@ -12,14 +12,12 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from math import ceil
 
-from eks_inference.placement import ZONE_LABEL
-from eks_inference.quantity import memory_mib
-from eks_inference_tools.reading.kinds import NODES, STORAGE_CLASSES, VOLUME_CLAIMS
+from eks_inference.place.placement import ZONE_LABEL
+from eks_inference.place.quantity import memory_mib
+from eks_inference_tools.reading.kinds import EBS_DRIVERS, NODES, STORAGE_CLASSES, VOLUME_CLAIMS
 from eks_inference_tools.reading.live_objects import annotations_of, identity_of, is_leaving, labels_of, name_of
-from eks_inference_tools.reading.storage_classes import EBS_DRIVERS
 from eks_inference_tools.simulate.control_plane.api import Api, Object
-from eks_inference_tools.simulate.stand_ins.controllers import tell
-from eks_inference_tools.simulate.stand_ins.loop import Seen
+from eks_inference_tools.simulate.stand_ins.loop import Seen, tell
 from stackgraph.graph.values import at, items, table, text
 
 """Provisioners of EBS volumes: the driver itself, and EKS Auto Mode."""

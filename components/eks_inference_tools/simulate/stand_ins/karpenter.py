@@ -11,20 +11,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from eks_inference.placement import INSTANCE_TYPE_LABEL, KARPENTER_POOL_LABEL
-from eks_inference_tools.placing.amounts import add
+from eks_inference.place.placement import INSTANCE_TYPE_LABEL, KARPENTER_POOL_LABEL
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL
 from eks_inference_tools.placing.nodes import NodeKind, hardware_of, karpenter_kinds, manifest
 from eks_inference_tools.placing.provisioning import (
     PodToPlace,
     Room,
+    add,
     choose,
     counted,
     exact_shape,
     fixed,
     overhead,
 )
-from eks_inference_tools.reading.charts import charts
 from eks_inference_tools.reading.kinds import (
     DAEMON_SETS,
     NODE_CLASSES,
@@ -47,10 +46,10 @@ from eks_inference_tools.reading.live_objects import (
     taints_of,
 )
 from eks_inference_tools.reading.pods import PodSpec
+from eks_inference_tools.reading.releases import charts
 from eks_inference_tools.reading.scalars import quantities, whole
 from eks_inference_tools.simulate.control_plane.api import Api, Object
-from eks_inference_tools.simulate.stand_ins.controllers import condition, conditions, set_status
-from eks_inference_tools.simulate.stand_ins.loop import Seen
+from eks_inference_tools.simulate.stand_ins.loop import Seen, condition, conditions, set_status
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, table, text
 

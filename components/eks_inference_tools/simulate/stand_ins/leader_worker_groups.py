@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eks_inference_tools.reading.leader_worker_set import (
+from eks_inference_tools.reading.kinds import (
     DOMAIN,
     GROUP_INDEX_LABEL,
     GROUP_KEY_LABEL,
@@ -25,7 +25,7 @@ from eks_inference_tools.reading.leader_worker_set import (
 )
 from eks_inference_tools.reading.live_objects import condition_of, identity_of, labels_of, name_of
 from eks_inference_tools.simulate.control_plane.api import Object
-from eks_inference_tools.simulate.stand_ins.controllers import condition, conditions, owned
+from eks_inference_tools.simulate.stand_ins.loop import condition, conditions, owned
 from stackgraph.graph.values import at, table, text
 from stackgraph.problems import Problem, ProblemsFound
 

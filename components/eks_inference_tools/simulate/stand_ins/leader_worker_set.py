@@ -9,8 +9,15 @@ Sources: LeaderWorkerSet v0.10.0 (controllers), Kubernetes 1.35 (StatefulSet con
 
 from collections.abc import Sequence
 
-from eks_inference_tools.reading.kinds import LEADER_WORKER_SETS, PODS, SERVICES, STATEFUL_SETS
-from eks_inference_tools.reading.leader_worker_set import NAME_LABEL, REVISION_LABEL, WORKER_INDEX_LABEL
+from eks_inference_tools.reading.kinds import (
+    LEADER_WORKER_SETS,
+    NAME_LABEL,
+    PODS,
+    REVISION_LABEL,
+    SERVICES,
+    STATEFUL_SETS,
+    WORKER_INDEX_LABEL,
+)
 from eks_inference_tools.reading.live_objects import (
     count_of,
     identity_of,
@@ -21,7 +28,6 @@ from eks_inference_tools.reading.live_objects import (
     name_of,
 )
 from eks_inference_tools.simulate.control_plane.api import Api, Object
-from eks_inference_tools.simulate.stand_ins.controllers import controller_revision, set_status, telling
 from eks_inference_tools.simulate.stand_ins.leader_worker_groups import (
     REPLICAS_ANNOTATION,
     Group,
@@ -37,7 +43,7 @@ from eks_inference_tools.simulate.stand_ins.leader_worker_groups import (
     template_of,
     workers_of,
 )
-from eks_inference_tools.simulate.stand_ins.loop import Seen
+from eks_inference_tools.simulate.stand_ins.loop import Seen, controller_revision, set_status, telling
 from stackgraph.graph.values import at, items
 
 _MANAGER = "lws"

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from eks_inference.serving.ray_serve.plan import HEAD_PORTS, NODE_TYPE_LABEL
-from eks_inference_tools.reading.kuberay import CLUSTER_LABEL, GROUP_LABEL, HEAD_GROUP, SERVE_LABEL, generated_services
+from eks_inference_tools.reading.kinds import CLUSTER_LABEL, GROUP_LABEL, HEAD_GROUP, SERVE_LABEL, generated_services
 from eks_inference_tools.reading.live_objects import name_of
 from eks_inference_tools.simulate.control_plane.api import Object
-from eks_inference_tools.simulate.stand_ins.controllers import owned, suffix
+from eks_inference_tools.simulate.stand_ins.loop import owned, suffix
 from eks_inference_tools.simulate.stand_ins.ray_serve import Growth, applications_in, placement, room_of
 from stackgraph.graph.values import at, items, table, text
 

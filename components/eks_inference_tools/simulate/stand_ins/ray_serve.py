@@ -13,9 +13,9 @@ from decimal import Decimal
 from math import ceil
 from typing import Any
 
-from eks_inference.quantity import amount
-from eks_inference_tools.placing.amounts import Amounts, add, covers
-from eks_inference_tools.reading.kuberay import serve_deployments
+from eks_inference.place.quantity import amount
+from eks_inference_tools.placing.provisioning import Amounts, add, covers
+from eks_inference_tools.reading.kinds import serve_deployments
 from stackgraph.graph.values import at, items, table, text
 
 

@@ -14,11 +14,11 @@ from functools import cached_property
 from typing import Any
 
 from eks_inference.catalog import versions
-from eks_inference_tools.reading.charts import chart_of
 from eks_inference_tools.reading.clusters import REMOTE_CLUSTER_TYPE
 from eks_inference_tools.reading.expected import expected_of
 from eks_inference_tools.reading.live_objects import condition_of, name_of
 from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
+from eks_inference_tools.reading.releases import chart_of
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal, UnknownKind
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
 from eks_inference_tools.simulate.world.objects import ClusterObject, cluster_objects, opaque_of

@@ -5,21 +5,51 @@ modules of this package stand in for what it brings.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from typing import Any
 
+from eks_inference.cluster.plan import CREDENTIALS_VARIABLE
 from eks_inference_tools.placing.placeholders import Placeholders, object_name, secret_data
-from eks_inference_tools.reading.addons import ADDON_TYPE
+from eks_inference_tools.reading.kinds import group_kind
 from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
-from eks_inference_tools.reading.objects import group_kind
-from eks_inference_tools.simulate.world.pod_identity import Account, associated, with_credentials
+from eks_inference_tools.reading.pod_templates import pod_templates
+from eks_inference_tools.reading.releases import ADDON_TYPE
 from stackgraph.graph.describe import is_kubernetes_object, short_component_type
 from stackgraph.graph.document import CHART_TYPE, Graph, Resource, is_opaque, is_read
-from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, joined, table, text
+from stackgraph.graph.values import at, is_token, items, joined, table, text
 from stackgraph.problems import Problem, ProblemsFound
 from stackgraph.views.manifests import manifest
+
+ASSOCIATION_TYPE = "aws:eks/podIdentityAssociation:PodIdentityAssociation"
+
+# EKS user guide, "How EKS Pod Identity works": the address of the agent on every node.
+_VARIABLE = {"name": CREDENTIALS_VARIABLE, "value": "http://169.254.170.23/v1/credentials"}
+
+
+Account = tuple[str, str]
+"""Namespace and name of a service account."""
+
+
+def associated(graph: Graph) -> frozenset[Account]:
+    """Returns the service accounts to which the graph gives roles."""
+    return frozenset(
+        (text(one.inputs.get("namespace")), text(one.inputs.get("serviceAccount"))) for one in graph.of_type(ASSOCIATION_TYPE)
+    )
+
+
+def with_credentials(manifest: Mapping[str, Any], owner: Resource, accounts: frozenset[Account]) -> dict[str, Any]:
+    """Returns the manifest of ``owner`` with the variable that EKS adds to pods of these service accounts, in their templates."""
+    if not accounts:
+        return dict(manifest)
+    given = deepcopy(dict(manifest))
+    for template in pod_templates(Graph("", "", (replace(owner, inputs=given),))):
+        if (template.namespace, template.spec.service_account) in accounts:
+            for container in items(at(template.template, "spec", "containers")):
+                container["env"] = [*items(container.get("env")), _VARIABLE]
+    return given
+
 
 SKIP_AWAIT = "pulumi.com/skipAwait"
 

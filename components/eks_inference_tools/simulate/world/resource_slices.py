@@ -11,8 +11,8 @@ from typing import Any
 
 from eks_inference.catalog.claims import Driver, driver, drivers, published
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.claims import API_VERSION, PCIE_ROOT, group_attribute, groups_of
-from eks_inference_tools.reading.device_claims import OF_KIND
+from eks_inference.place.claims import API_VERSION, PCIE_ROOT, group_attribute, groups_of
+from eks_inference_tools.reading.devices import OF_KIND
 
 Object = dict[str, Any]
 

@@ -1,22 +1,29 @@
 """Reads where pods were scheduled: what nodes offer, what pods take, what is left, and why a pod is pending. Pure."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
-from eks_inference.accelerators.neuron.plan import CORE_RESOURCE
+from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, is_legal
 from eks_inference.catalog.claims import drivers
-from eks_inference.placement import INSTANCE_TYPE_LABEL, POOL_LABEL, ZONE_LABEL
+from eks_inference.catalog.instances import InstanceType
+from eks_inference.place.placement import INSTANCE_TYPE_LABEL, POOL_LABEL, ZONE_LABEL
 from eks_inference.serving.ray_serve.plan import NODE_TYPE_LABEL
-from eks_inference_tools.placing.amounts import Amounts, add
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL
-from eks_inference_tools.reading.device_claims import CLAIMED, RESOURCE_CLAIMS, RESOURCE_SLICES, allocated, asked
-from eks_inference_tools.reading.kinds import NODES, PODS, REPLICA_SETS
-from eks_inference_tools.reading.kuberay import GROUP_LABEL
-from eks_inference_tools.reading.leader_worker_set import GROUP_INDEX_LABEL, NAME_LABEL, WORKER_INDEX_LABEL
+from eks_inference_tools.placing.provisioning import Amounts, add
+from eks_inference_tools.reading.devices import CLAIMED, RESOURCE_CLAIMS, RESOURCE_SLICES, allocated, asked
+from eks_inference_tools.reading.kinds import (
+    GROUP_INDEX_LABEL,
+    GROUP_LABEL,
+    NAME_LABEL,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    WORKER_INDEX_LABEL,
+)
 from eks_inference_tools.reading.live_objects import (
     Object,
     Seen,
@@ -32,8 +39,51 @@ from eks_inference_tools.reading.live_objects import (
 )
 from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.reading.scalars import quantities
-from eks_inference_tools.simulate.world.device_sets import DEVICES_ANNOTATION
 from stackgraph.graph.values import at, items, joined, text
+
+# The catalog's ``legal_device_counts`` also tell the topology. Where a pod can have any number of devices they form a ring, and a
+# set is a run of consecutive devices. Elsewhere they form a torus, and a set is an aligned block, which starts at a multiple of
+# its size.
+#
+# Source: aws-neuron-sdk, "Neuron scheduler extension" (device allocation by instance type). Where it is silent the stricter
+# reading applies: a run does not wrap around from the last device to the first, and a block of a torus is a whole number of rows.
+
+DEVICES_ANNOTATION = "AWS_NEURON_IDS"
+"""On a pod: the devices assigned to it, in the format of AWS's scheduler extension (``0,1,2,3``)."""
+
+
+def allocate(free: frozenset[int], count: int, shape: InstanceType) -> tuple[int, ...] | None:
+    """Returns the first set of ``count`` free devices in ascending order, or None."""
+    if count == 0:
+        return ()
+    return next((found for found in device_sets(count, shape) if free.issuperset(found)), None)
+
+
+def device_sets(count: int, shape: InstanceType) -> tuple[tuple[int, ...], ...]:
+    """Returns all sets of ``count`` devices; empty if the instance type does not give a pod this number."""
+    if not is_legal(count, shape):
+        return ()
+    ring = len(shape.legal_device_counts) == shape.devices
+    starts = range(0, shape.devices - count + 1, 1 if ring else count)
+    return tuple(tuple(range(start, start + count)) for start in starts)
+
+
+def shortage(free: frozenset[int], count: int, shape: InstanceType) -> str:
+    """Explains to the owner of a pod why ``allocate`` found no devices."""
+    if not is_legal(count, shape):
+        return f"{shape.name} gives a pod {', '.join(map(str, shape.legal_device_counts)) or 'no'} Neuron devices, not {count}"
+    return f"no {count} contiguous free Neuron devices of {shape.devices}: free {spans(free)}"
+
+
+def spans(devices: Iterable[int]) -> str:
+    """Returns ``0-3, 8``, or ``none``."""
+    runs: list[list[int]] = []
+    for device in sorted(devices):
+        if runs and runs[-1][-1] == device - 1:
+            runs[-1].append(device)
+        else:
+            runs.append([device])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs) or "none"
 
 
 @dataclass(frozen=True)
