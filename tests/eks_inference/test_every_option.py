@@ -58,7 +58,7 @@ def test_every_option_is_set_by_one_of_few_stacks():
     examples = covering.covering_set()
     schema = covering.schema()
     met = set().union(*(schema.met(example.stack) for example in examples))
-    missing = [str(demand) for demand in schema.demands() if demand not in met]
+    missing = [str(demand) for demand in covering.demands() if demand not in met]
     assert not missing, (
         "no stack has:\n"
         + "\n".join(missing)

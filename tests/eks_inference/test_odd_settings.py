@@ -19,7 +19,7 @@ from eks_inference.serving.rules.servers import server_rules
 from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
 from vectors.gpu import gpu_server
-from vectors.scaling import scaling
+from vectors.scaling import scaling, triton
 from vectors.serving import trn2
 
 
@@ -165,3 +165,9 @@ def test_an_autoscaler_needs_an_engine_that_tells(flags: tuple[str, ...], holds:
     facts = scaling()
     (found,) = metrics_are_collected.judge(replace(facts, server=replace(facts.server, arguments=flags)))
     assert found.holds is holds
+
+
+def test_an_autoscaler_on_tritons_own_queue_needs_none_of_vllms_metrics() -> None:
+    facts = triton(metric="nv_inference_queue_duration_ms")
+    (found,) = metrics_are_collected.judge(replace(facts, server=replace(facts.server, arguments=("--disable-log-stats",))))
+    assert found.holds

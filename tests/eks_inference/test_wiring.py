@@ -105,13 +105,13 @@ def world(name: str, cluster: str, region: str) -> World:
     vllm = VllmServer(
         f"{name}-vllm",
         VllmServerSpec.model_validate(
-            {"kind": "vllm", "model": {"id": "facebook/opt-350m"}, "engine": "cuda-vllm-0.30", "pool": "gpu"}
+            {"kind": "vllm", "model": {"id": "facebook/opt-350m"}, "engine": "cuda-vllm-0.30"}
             | {"tensor_parallel": 1, "max_num_seqs": 32, "max_model_len": 2048}
         ),
         **on,
         placement=gpus.placement(),
     )
-    triton = TritonServer(f"{name}-triton", TritonServerSpec(model=model, pool="gpu"), **on, placement=gpus.placement())
+    triton = TritonServer(f"{name}-triton", TritonServerSpec(model=model), **on, placement=gpus.placement())
     adapter = ExistingPrometheusAdapter(cluster=existing)
     endpoint = ModelEndpoint(f"{name}-endpoint", {"keys": False}, **on_core, servers={"vllm": vllm})
     return {

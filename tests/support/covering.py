@@ -29,7 +29,7 @@ from golden import GOLDEN, ROOT, assert_golden
 from schema_walk import LONGEST, SET, Demand, Place, Schema
 from variants import merge
 
-MOST_STACKS = 62
+MOST_STACKS = 63
 REASON = "a stack of the covering set, which nobody deploys"
 _TABLE = yaml.load(Path(__file__).with_suffix(".yaml").read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 _KEPT = GOLDEN / "covering_set.jsonl"
@@ -49,6 +49,11 @@ class Example:
 @cache
 def schema() -> Schema:
     return Schema(StackSpec.model_json_schema())
+
+
+def demands() -> list[Demand]:
+    """The demands of the schema, without keys that no engine of the kind takes yet."""
+    return [one for one in schema().demands() if str(one).partition(":")[0] not in _TABLE["nowhere"]]
 
 
 @cache
@@ -96,7 +101,7 @@ class _Cover:
 
     def built(self) -> tuple[Example, ...]:
         # Deep keys first, because they bring their sections along.
-        for demand in sorted(schema().demands(), key=lambda demand: -len(demand.path)):
+        for demand in sorted(demands(), key=lambda demand: -len(demand.path)):
             if not self.counts[demand]:
                 self._answer(demand)
         return tuple(self.examples)

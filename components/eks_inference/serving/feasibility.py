@@ -19,6 +19,7 @@ from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flags
 from eks_inference.serving.linear_backend import backend_settings
 from eks_inference.serving.memory import GIB, TIGHT, Limit, MemoryUse, gib, server_memory
+from eks_inference.serving.rules.engine_flags import quantization_is_known
 from eks_inference.serving.rules.gpu_arithmetic import (
     attention_is_served,
     gpu_has_a_kernel,
@@ -167,8 +168,8 @@ def _cautions(model: Model, instance: InstanceType, devices: int, degree: int) -
         yield f"loading may take {weights:.1f} GiB of host memory, and a pod's share is {host:.1f} GiB"
 
 
-_RULES = (gpu_has_the_dtype, gpu_has_a_kernel, shards_are_whole_groups, attention_is_served)
-"""What a GPU and a split may lack, whatever the flags."""
+_RULES = (quantization_is_known, gpu_has_the_dtype, gpu_has_a_kernel, shards_are_whole_groups, attention_is_served)
+"""What an engine, a GPU and a split may lack, whatever the flags."""
 
 
 def _judged(model: Model, instance: InstanceType, engine: EngineProfile, degree: int) -> list[Judgement]:

@@ -17,7 +17,8 @@ from eks_inference.serving.flags import switched
     source="an autoscaler without its metric never scales (Kubernetes documentation, HorizontalPodAutoscaler)",
 )
 def metrics_are_collected(scaling: ScalingFacts) -> Iterator[Judgement]:
-    silent = switched(scaling.server.arguments, "disable-log-stats", False)
+    of_triton = isinstance(scaling.spec, HpaSpec) and scaling.spec.metric != "vllm_time_to_first_token_ms"
+    silent = switched(scaling.server.arguments, "disable-log-stats", False) and not of_triton
     yield Judgement(
         holds=scaling.metrics and not silent,
         path=scaling.path,

@@ -14,7 +14,6 @@ from eks_inference.serving.rules import (
     engine_features,
     engine_flags,
     flag_combinations,
-    gpu,
     gpu_arithmetic,
     neuron_plugin,
     nixl,
@@ -211,7 +210,7 @@ def server_rules() -> tuple[Rule[Any], ...]:
     """Returns every rule about a single model server. Server components apply them before they create anything."""
     flags, accelerators = (
         (engine_flags, flag_combinations, engine_features),
-        (neuron_rules, neuron_plugin, gpu_rules, gpu_arithmetic, gpu),
+        (neuron_rules, neuron_plugin, gpu_rules, gpu_arithmetic),
     )
     modules = (globals(), *map(vars, (claims, *flags, *accelerators, nixl, nixl_models)))
     return tuple(one for module in modules for one in module.values() if isinstance(one, Rule))
