@@ -54,8 +54,8 @@ DOMAINS = (
 
 # Modules that decide and compute: they never import pulumi. Others of the library may.
 PURE = re.compile(
-    r"eks_inference\.(catalog\b.*|faults|rules|specs\.(base|settings|validation)|stack\.(?!outputs).*"
-    r"|.*\.(\w+_)?(spec|plan|rules|facts|interfaces|memory|feasibility|judgements|quantity|flags))"
+    r"eks_inference\.(catalog\b.*|faults|rules|specs\.(base|settings|validation)|kubernetes\.merge|stack\.(?!outputs).*"
+    r"|.*\.(\w+_)?(spec|plan|rules|facts|memory|feasibility|quantity|flags))"
     r"|eks_inference\..*\.rules\..*"
 )
 

@@ -1,4 +1,4 @@
-"""Problems of a project, a stack file or a program, and the exceptions that carry them."""
+"""Problems of a project, a stack file or a program, the exceptions that carry them, and text of others that is safe to print."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

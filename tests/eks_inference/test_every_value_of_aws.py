@@ -15,7 +15,7 @@ import aws_reach
 from covering_graphs import shipped_and_covering_graphs
 from eks_inference.faults import format_path
 from eks_inference_tools.check.limit_rules import limits
-from eks_inference_tools.check.value_rules import documented, stated, values_are_documented, values_are_taken
+from eks_inference_tools.check.value_rules import aws_documented, aws_stated, values_are_documented, values_are_taken
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from golden import assert_golden
 from refresh import aws_bounds, changes
@@ -54,9 +54,9 @@ def test_no_reason_is_left_over(types):
 
 
 def test_documents_say_more_than_the_models():
-    for type_, row in documented().items():
+    for type_, row in aws_documented().items():
         for path, written in bounds_in(row["schema"]):
-            known = aws_reach.node(stated().get(type_, {}).get("schema", {}), path)
+            known = aws_reach.node(aws_stated().get(type_, {}).get("schema", {}), path)
             for keyword in written.keys() & known.keys() - {"properties", "items"}:
                 narrower = keyword == "pattern" or (keyword == "minimum" and written[keyword] > known[keyword])
                 assert narrower, f"{type_}: {path}: the model states {keyword}"
@@ -64,7 +64,7 @@ def test_documents_say_more_than_the_models():
 
 @pytest.mark.thorough
 def test_every_pattern_can_be_compared():
-    for row in (*stated().values(), *documented().values()):
+    for row in (*aws_stated().values(), *aws_documented().values()):
         for _, schema in bounds_in(row.get("schema", {})):
             if "pattern" in schema:
                 re.compile(schema["pattern"])
@@ -107,7 +107,7 @@ def test_tags_are_judged_as_the_services_want_them():
 def test_a_value_outside_of_each_bound_is_found(graphs):
     """In recorded resources that have the property."""
     by_type = grouped((one.type, one) for graph in graphs for one in graph.resources)
-    both = ((values_are_taken, stated()), (values_are_documented, documented()))
+    both = ((values_are_taken, aws_stated()), (values_are_documented, aws_documented()))
     rows = [(rule, type_, row) for rule, table in both for type_, row in table.items()]
     values = [
         (rule, type_, path, value)

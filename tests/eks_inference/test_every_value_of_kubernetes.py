@@ -13,7 +13,7 @@ import pytest
 from covering_graphs import shipped_and_covering_graphs
 from eks_inference_tools.check import value_rules
 from eks_inference_tools.check.registry import all_rules
-from eks_inference_tools.check.value_rules import bounds, faults
+from eks_inference_tools.check.value_rules import faults, kubernetes_bounds
 from golden import assert_golden
 from kubernetes_reach import SHARED, Property, in_words, reachable
 from out_of_bounds import planted
@@ -141,7 +141,7 @@ def objects() -> Iterator[tuple[Mapping[str, Any], dict[str, Any]]]:
         for resource in graph.resources:
             if is_kubernetes_object(resource):
                 item = manifest(resource)
-                kind = bounds().get(f"{item['apiVersion']}/{item['kind']}")
+                kind = kubernetes_bounds().get(f"{item['apiVersion']}/{item['kind']}")
                 yield (kind["schema"] if kind else {}), item
 
 

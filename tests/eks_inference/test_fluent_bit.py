@@ -47,7 +47,7 @@ def pod_of(graph: Graph) -> dict[str, Any]:
 
 
 def configuration(spec: FluentBitSpec | None = None) -> str:
-    return plan.configuration(spec or FluentBitSpec(), cluster="eks-llm", region="us-west-2")
+    return plan.fluent_bit_configuration(spec or FluentBitSpec(), cluster="eks-llm", region="us-west-2")
 
 
 def section(name: str, text: str) -> dict[str, str]:

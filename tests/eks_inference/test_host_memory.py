@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from eks_inference.catalog.models import model
-from eks_inference.serving.rules.gpu import host_memory_suffices, terms
+from eks_inference.serving.rules.gpu import host_memory_suffices, host_terms
 from vectors.gpu import gpu_server
 
 
 def counted(**changes: Any) -> dict[str, float]:
-    return {one.what: one.gib for one in terms(gpu_server(**changes)) if one.each_gib}
+    return {one.what: one.gib for one in host_terms(gpu_server(**changes)) if one.each_gib}
 
 
 PROCESSES = 9.0

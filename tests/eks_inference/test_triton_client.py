@@ -29,7 +29,9 @@ SCRIPT = Path(plan.__file__).parent / "assets" / "triton_client.py"
 CORE = placement("m6i.large", pool="core")
 GPU = placement("g4dn.xlarge", pool="gpu")
 SERVER = {"pool": "gpu", "model": {"id": "facebook/opt-350m"}, "model_name": "opt350m"}
-TARGET = plan.Target("triton-server", "triton-server.triton-server.svc:8001", "opt350m", "facebook/opt-350m", None, "26.08", 1200)
+TARGET = plan.TritonTarget(
+    "triton-server", "triton-server.triton-server.svc:8001", "opt350m", "facebook/opt-350m", None, "26.08", 1200
+)
 
 
 def client(server: dict[str, Any] | None = None, *, token: str | None = None, mirrors: Any = None, **spec: Any) -> Graph:
@@ -58,7 +60,7 @@ def told(graph: Graph) -> dict[str, Any]:
 def test_commands_of_the_measurement_in_both_spellings() -> None:
     spec = TritonClientSpec()
     commands = [
-        " ".join(plan.command(spec, target, users))
+        " ".join(plan.triton_command(spec, target, users))
         for target in (TARGET, replace(TARGET, release="24.07"))
         for users in spec.users
     ]
@@ -67,7 +69,7 @@ def test_commands_of_the_measurement_in_both_spellings() -> None:
 
 def test_the_measurement_is_the_source_systems() -> None:
     """Its log has this command, with addresses and names of its own."""
-    command = plan.command(TritonClientSpec(), replace(TARGET, release="24.07"), 8)
+    command = plan.triton_command(TritonClientSpec(), replace(TARGET, release="24.07"), 8)
     source = (
         "genai-perf --model opt350m --backend vllm --service-kind triton --streaming --url triton-server.triton-server.svc:8001 "
         "--num-prompts 100 --random-seed 1 --synthetic-input-tokens-mean 128 --synthetic-input-tokens-stddev 0 "
@@ -78,17 +80,20 @@ def test_the_measurement_is_the_source_systems() -> None:
 
 
 def test_a_pinned_revision_pins_the_tokenizer() -> None:
-    assert plan.command(TritonClientSpec(), replace(TARGET, tokenizer_revision="abc"), 8)[-2:] == ["--tokenizer-revision", "abc"]
+    assert plan.triton_command(TritonClientSpec(), replace(TARGET, tokenizer_revision="abc"), 8)[-2:] == [
+        "--tokenizer-revision",
+        "abc",
+    ]
 
 
 def test_prompts_are_twenty_or_the_users_own() -> None:
-    assert len(plan.prompts(TritonClientSpec())) == len(set(plan.prompts(TritonClientSpec()))) == 20
-    assert plan.prompts(TritonClientSpec(prompts=("One",))) == ["One"]
+    assert len(plan.triton_prompts(TritonClientSpec())) == len(set(plan.triton_prompts(TritonClientSpec()))) == 20
+    assert plan.triton_prompts(TritonClientSpec(prompts=("One",))) == ["One"]
 
 
 def test_whatever_decides_the_measurement_runs_it_again() -> None:
     def digest(image: str = "i:1", **spec: Any) -> str:
-        return plan.configuration(TritonClientSpec.model_validate(spec), TARGET, image)["digest"]
+        return plan.triton_configuration(TritonClientSpec.model_validate(spec), TARGET, image)["digest"]
 
     assert digest() == digest(cpu="500m")
     assert len({digest(), digest(run=2), digest(users=[8]), digest(prompts=["Hi"]), digest("i:2"), digest(seed=2)}) == 6
@@ -96,7 +101,7 @@ def test_whatever_decides_the_measurement_runs_it_again() -> None:
 
 def test_the_deadline_covers_every_measurement() -> None:
     spec = TritonClientSpec()
-    assert plan.deadline_seconds(spec, TARGET) > TARGET.startup_seconds + len(spec.users) * 3 * 30
+    assert plan.triton_deadline_seconds(spec, TARGET) > TARGET.startup_seconds + len(spec.users) * 3 * 30
 
 
 @pytest.mark.parametrize(
@@ -151,7 +156,7 @@ def test_jobs_on_demand_are_the_first_one_again() -> None:
     cron = graph.named("triton-client-again").inputs["spec"]
     assert cron["suspend"] is True
     assert cron["jobTemplate"]["spec"] == graph.named("triton-client-job").inputs["spec"]
-    outputs = plan.again_command("triton-client", TritonClientSpec())
+    outputs = plan.triton_again_command("triton-client", TritonClientSpec())
     assert outputs == "kubectl -n triton-client create job triton-client-$(date +%s) --from=cronjob/triton-client"
 
 
@@ -261,7 +266,7 @@ def run(tmp_path: Path, role: str, env: dict[str, str] | None = None, **spec: An
     tool.chmod(0o755)
     config = tmp_path / "config.json"
     target = replace(TARGET, startup_seconds=0 if (env or {}).get("NOT_READY") else 60)
-    config.write_text(json.dumps(plan.configuration(TritonClientSpec.model_validate(spec), target, "image:1")))
+    config.write_text(json.dumps(plan.triton_configuration(TritonClientSpec.model_validate(spec), target, "image:1")))
     return subprocess.run(
         [sys.executable, str(SCRIPT), role, str(config)],
         cwd=tmp_path,
@@ -277,7 +282,7 @@ def test_every_prompt_is_asked_and_shown_with_its_answer(tmp_path: Path) -> None
     done = run(tmp_path, "test")
     assert done.returncode == 0, done.stderr
     assert "20 of 20 prompts answered; errors: 0" in done.stdout
-    for prompt in plan.prompts(TritonClientSpec()):
+    for prompt in plan.triton_prompts(TritonClientSpec()):
         assert f"> {prompt}\n{prompt} indeed\n" in done.stdout
     assert "closed" in done.stdout
 
@@ -306,7 +311,7 @@ def test_measurements_are_printed_as_tables_and_as_records(tmp_path: Path) -> No
     records = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert [(one["users"], one["report"]["time_to_first_token"]["avg"]) for one in records] == [(8, 8), (16, 16)]
     assert "Time To First Token (ms),16" in done.stdout
-    assert records[0]["command"] == plan.command(TritonClientSpec(), TARGET, 8)
+    assert records[0]["command"] == plan.triton_command(TritonClientSpec(), TARGET, 8)
 
 
 def test_a_measurement_that_fails_does_not_keep_the_next_from_running(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ from eks_inference.place.placement import Placement, Taint
 from eks_inference.serving import deployment as equal_pods
 from eks_inference.serving.flags import flag
 from eks_inference.serving.handle import ModelServer
-from eks_inference.serving.pods import DRAIN, Hardware, cold_start_seconds, texts
+from eks_inference.serving.pods import DRAIN, Hardware, cold_start_seconds, script_texts
 from eks_inference.serving.storage_plan import PodStorage
 from eks_inference.serving.vllm import plan
 from eks_inference.serving.vllm.component import VllmServer
@@ -867,7 +867,7 @@ def running(tmp_path: Path) -> Iterator[Callable[[str], None]]:
 @pytest.mark.parametrize(("busy", "most"), [(4, 60), (60, 4)])
 def test_a_pod_that_ends_finishes_what_it_has(running: Callable[[str], None], tmp_path: Path, busy: int, most: int) -> None:
     running(str(busy))
-    (tmp_path / DRAIN).write_text(texts("vllm", DRAIN)[DRAIN])
+    (tmp_path / DRAIN).write_text(script_texts("vllm", DRAIN)[DRAIN])
     begun = time.monotonic()
     subprocess.run(
         [sys.executable, str(tmp_path / DRAIN), str(most)],

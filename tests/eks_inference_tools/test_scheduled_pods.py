@@ -12,7 +12,7 @@ from eks_inference.place.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL
 from eks_inference_tools.placing.node_pools import ZONE_LABEL
 from eks_inference_tools.reading.devices import RESOURCE_CLAIMS, RESOURCE_SLICES
-from eks_inference_tools.reading.kinds import GROUP_INDEX_LABEL, NAME_LABEL, WORKER_INDEX_LABEL
+from eks_inference_tools.reading.kinds import LWS_GROUP_INDEX_LABEL, LWS_NAME_LABEL, LWS_WORKER_INDEX_LABEL
 from eks_inference_tools.simulate.stand_ins.ray_cluster import cluster_pods, wanted_cluster
 from eks_inference_tools.simulate.world.objects import cluster_objects
 from eks_inference_tools.simulate.world.scheduled_pods import DEVICES_ANNOTATION, READS, ScheduledPods, scheduled_pods
@@ -132,7 +132,7 @@ def test_pods_of_ray_are_told_apart():
 def test_pods_of_a_leader_worker_set_belong_to_it_and_not_to_its_stateful_sets():
     leader, worker = pod("servers-0", owner=("StatefulSet", "servers")), pod("servers-0-1", owner=("StatefulSet", "servers-0"))
     for index, one in enumerate((leader, worker)):
-        one["metadata"]["labels"] = {NAME_LABEL: "servers", GROUP_INDEX_LABEL: "0", WORKER_INDEX_LABEL: str(index)}
+        one["metadata"]["labels"] = {LWS_NAME_LABEL: "servers", LWS_GROUP_INDEX_LABEL: "0", LWS_WORKER_INDEX_LABEL: str(index)}
     assert [made.owner for made in landed(leader, worker).pending] == [
         "LeaderWorkerSet demo/servers (pod 0 of group 0)",
         "LeaderWorkerSet demo/servers (pod 1 of group 0)",

@@ -463,7 +463,7 @@ class Cluster:
             "metadata": {
                 "name": key,
                 "namespace": pair["metadata"]["namespace"],
-                "labels": {lws.NAME_LABEL: pair["metadata"]["name"], lws.REVISION_LABEL: key},
+                "labels": {lws.LWS_NAME_LABEL: pair["metadata"]["name"], lws.LWS_REVISION_LABEL: key},
                 "ownerReferences": [{"uid": "uid-1", "controller": True}],
             },
             "data": {"spec": template},
@@ -565,7 +565,7 @@ def test_a_changed_template_is_a_new_revision_of_which_nothing_is_made_at_once(p
     api = cluster.step()
     (leaders,) = (item for item in api.made if item["kind"] == "StatefulSet")
     assert leaders["spec"]["updateStrategy"]["rollingUpdate"]["partition"] == 1
-    assert leaders["metadata"]["labels"][lws.REVISION_LABEL] != cluster.leaders["metadata"]["labels"][lws.REVISION_LABEL]
+    assert leaders["metadata"]["labels"][lws.LWS_REVISION_LABEL] != cluster.leaders["metadata"]["labels"][lws.LWS_REVISION_LABEL]
     assert len(api.names("ControllerRevision")) == 1
 
 

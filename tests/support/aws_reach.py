@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eks_inference_tools.check.value_rules import documented
+from eks_inference_tools.check.value_rules import aws_documented
 from refresh.aws_bounds import Derived, Schema, steps
 
 REASONS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
@@ -50,7 +50,7 @@ def rows(types: Mapping[str, Derived]) -> Iterator[Row]:
     for type_, one in sorted(types.items()):
         for path in reached(one):
             stated = node(one.schema, path)
-            written = node(documented().get(type_, {}).get("schema", {}), path)
+            written = node(aws_documented().get(type_, {}).get("schema", {}), path)
             judges = [rule for rule, bound in (("AWS014", stated), ("AWS013", written)) if in_words(bound)]
             bound = "; ".join(filter(None, map(in_words, (stated, written))))
             reason = one.row.get("outside", {}).get(path) or REASONS.get(type_, {}).get(path, "")

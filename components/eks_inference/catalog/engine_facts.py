@@ -100,7 +100,6 @@ TABLES = ("kernels", "unaligned", "unaligned_experts", "quantization", "attentio
 """Of which a release has what differs."""
 _BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
-
 _Value = TypeVar("_Value")
 
 

@@ -22,6 +22,7 @@ from eks_inference.catalog.tables import (
 )
 
 Accelerator = Literal["neuron", "nvidia"]
+"""Kinds of accelerators. Only this module compares their names."""
 
 DEVICE_RESOURCES: Mapping[Accelerator, str] = {"neuron": "aws.amazon.com/neuron", "nvidia": "nvidia.com/gpu"}
 """The extended resource that the device plugin of each kind offers, whole devices (EKS user guide, "Neuron devices", "GPU")."""

@@ -134,8 +134,7 @@ Test = Literal[
     "given", "is_in", "is_not_in", "is_not", "less_than", "no_less_than", "more_than", "no_multiple_of", "no_divisor_of"
 ]
 
-
-_FILE = "vllm_combinations.toml"
+_COMBINATIONS = "vllm_combinations.toml"
 
 
 @dataclass(frozen=True)
@@ -168,7 +167,7 @@ class Combination(Row):
 @cache
 def combinations() -> tuple[Combination, ...]:
     """All known combinations."""
-    return tuple(_combination(name, arguments(row)) for name, row in table(_FILE)["combinations"].items())
+    return tuple(_combination(name, arguments(row)) for name, row in table(_COMBINATIONS)["combinations"].items())
 
 
 @cache
@@ -179,7 +178,7 @@ def combinations_of(release: str) -> tuple[Combination, ...]:
 
 def default_of(setting: str) -> Any:
     """Returns the engine's value of a flag that is not given; None if it has none, or chooses it."""
-    return rows(table(_FILE)["defaults"]).get(setting)
+    return rows(table(_COMBINATIONS)["defaults"]).get(setting)
 
 
 def _combination(name: str, row: dict[str, Any]) -> Combination:
@@ -187,7 +186,7 @@ def _combination(name: str, row: dict[str, Any]) -> Combination:
     first, last = row.pop("since", known[0]), row.pop("until", known[-1])
     row["releases"] = frozenset(known[known.index(first) : known.index(last) + 1])
     row["conditions"] = tuple(map(_condition, row.pop("refused")))
-    return Combination(name=name, read=table(_FILE)["read"], **row)
+    return Combination(name=name, read=table(_COMBINATIONS)["read"], **row)
 
 
 def _condition(row: Mapping[str, Any]) -> Condition:

@@ -206,7 +206,7 @@ class SmokeTest(Component):
         self.register_outputs({"namespace": name, "logsCommand": self.logs_command})
 
 
-MAX_NAME_LENGTH = 40
+_MAX_NAME_LENGTH = 40
 
 
 class TritonClient(Component):
@@ -241,18 +241,18 @@ class TritonClient(Component):
         reference, target = _target(name, spec, server)
         super().__init__("eks-inference:index:TritonClient", name, spec.inputs(), opts)
         image = cluster.settings.image(reference)
-        configuration = plan.configuration(spec, target, image)
+        configuration = plan.triton_configuration(spec, target, image)
         self.namespace = spec.namespace
-        self.log_command = plan.log_command(name, spec, configuration)
-        self.again_command = plan.again_command(name, spec)
+        self.log_command = plan.triton_log_command(name, spec, configuration)
+        self.again_command = plan.triton_again_command(name, spec)
 
         _, inside = own_namespace(name, spec.namespace, cluster, self)
         policy = client_plan.client_policy(name, spec.namespace, {target.grpc: target.namespace}, hub=True)
         network = k8s.networking.v1.NetworkPolicy(f"{name}-network", **policy, opts=inside)
-        files = client_plan.config_map(name, spec.namespace, {plan.SCRIPT_FILE: plan.script()}, configuration)
+        files = client_plan.config_map(name, spec.namespace, {plan.TRITON_SCRIPT: plan.triton_script()}, configuration)
         script = k8s.core.v1.ConfigMap(f"{name}-script", **files, opts=inside)
         token_env, secret = hub_token(name, hugging_face_token, spec.namespace, inside)
-        work = plan.job_spec(name, spec, configuration, target, image=image, placement=placement, token_env=token_env)
+        work = plan.triton_job_spec(name, spec, configuration, target, image=image, placement=placement, token_env=token_env)
         before: list[pulumi.Resource] = [script, network, *secret, *placement.ready]
         k8s.batch.v1.CronJob(
             f"{name}-again",
@@ -269,9 +269,9 @@ class TritonClient(Component):
         self.register_outputs({"namespace": spec.namespace, "log": self.log_command, "again": self.again_command})
 
 
-def _target(name: str, spec: TritonClientSpec, server: TritonServer) -> tuple[str, plan.Target]:
+def _target(name: str, spec: TritonClientSpec, server: TritonServer) -> tuple[str, plan.TritonTarget]:
     """Returns the image, before any mirror, and the server under test. Raises ``SpecError`` with every fault."""
-    faults = dns_label_faults(name, "Kubernetes refuses names that begin with this", max_length=MAX_NAME_LENGTH)
+    faults = dns_label_faults(name, "Kubernetes refuses names that begin with this", max_length=_MAX_NAME_LENGTH)
     model, profile = server.spec.model, server.spec.profile
     tokenizer = spec.tokenizer or (model if isinstance(model, HubModel) else None)
     if tokenizer is None:
@@ -283,7 +283,7 @@ def _target(name: str, spec: TritonClientSpec, server: TritonServer) -> tuple[st
         faults.append(Fault(("image",), f"engine {profile.name} has no client image", hint="name an image"))
     if tokenizer is None or image is None or faults:
         raise SpecError(faults)
-    target = plan.Target(
+    target = plan.TritonTarget(
         namespace=server.namespace,
         grpc=server.grpc_address,
         model=server.model_id,

@@ -14,8 +14,7 @@ from typing import Any
 from eks_inference.clients.spec import OpenWebUISpec, SmokeTestSpec, TritonClientSpec
 from eks_inference.kubernetes.front import Door
 from eks_inference.kubernetes.workloads import APP_LABEL, RESTRICTED_CONTAINER, job_pod, restricted_pod, service
-from eks_inference.loadtest.plan import CONFIG_FILE, CONTAINER_SECURITY, guaranteed, job_name
-from eks_inference.loadtest.plan import job_spec as measuring_job
+from eks_inference.loadtest.plan import CONFIG_FILE, CONTAINER_SECURITY, guaranteed, job_name, job_spec
 from eks_inference.place.placement import Placement
 
 WEB_UI_NAME = "open-webui"
@@ -33,7 +32,6 @@ _MARGIN_SECONDS = 300  # to pull a small image, perhaps on a new node
 
 _DATA = "/data"
 _USER = 1000
-
 
 _WEB_UI_PORT = 8080
 _WEB_UI_HEALTH = "/health"
@@ -188,20 +186,20 @@ def _pod(placement: Placement) -> dict[str, Any]:
     }
 
 
-# Sources: genai-perf 0.0.16 (parser, artifacts), and that of Triton 24.07 as the source system's log shows it; Triton's Python
-# client (``tritonclient.grpc``), both in NVIDIA's images ``<release>-py3-sdk``; the source system's Job (sequence, figures).
+# The client of a Triton server. Sources: genai-perf 0.0.16 (parser, artifacts), and that of Triton 24.07 as the source system's
+# log shows it; Triton's Python client (``tritonclient.grpc``), both in NVIDIA's images ``<release>-py3-sdk``; the source system's
+# Job (sequence, figures).
 
-CLIENT_LABEL = "eks-inference/triton-client"
-SCRIPT_FILE = "triton_client.py"
+TRITON_CLIENT_LABEL = "eks-inference/triton-client"
+TRITON_SCRIPT = "triton_client.py"
 
-_FOLDER = "/client"
 _START_SECONDS = 900  # to pull an image of about 10 GB
 _WINDOWS = 10  # perf_analyzer stops after these, even if its figures have not stabilized
 _TRITON_MARGIN_SECONDS = 300  # tokenizer and prompts before a measurement, answers in flight after it
 
 
 @dataclass(frozen=True)
-class Target:
+class TritonTarget:
     """The server under test. ``grpc`` is ``host:port``."""
 
     namespace: str
@@ -218,17 +216,17 @@ def _asset(name: str) -> str:
     return files("eks_inference.clients").joinpath("assets", name).read_text("utf-8")
 
 
-def script() -> str:
+def triton_script() -> str:
     """Returns the text of the script that runs in the pod."""
-    return _asset(SCRIPT_FILE)
+    return _asset(TRITON_SCRIPT)
 
 
-def prompts(spec: TritonClientSpec) -> list[str]:
+def triton_prompts(spec: TritonClientSpec) -> list[str]:
     """Returns the prompts of the test."""
     return list(spec.prompts) or _asset("prompts.txt").splitlines()
 
 
-def command(spec: TritonClientSpec, target: Target, users: int) -> list[str]:
+def triton_command(spec: TritonClientSpec, target: TritonTarget, users: int) -> list[str]:
     """Returns the command of one measurement. genai-perf of Triton 24.07 and older has no subcommand and other options."""
     older = target.release <= "24.07"
     revision = ["--tokenizer-revision", target.tokenizer_revision] if target.tokenizer_revision and not older else []
@@ -247,31 +245,31 @@ def command(spec: TritonClientSpec, target: Target, users: int) -> list[str]:
     ]
 
 
-def configuration(spec: TritonClientSpec, target: Target, image: str) -> dict[str, Any]:
+def triton_configuration(spec: TritonClientSpec, target: TritonTarget, image: str) -> dict[str, Any]:
     """Returns the configuration of ``assets/triton_client.py``. ``digest`` is a hash of the rest, the image and the script."""
     content = {
         "url": target.grpc,
         "model": target.model,
         "ready_timeout_seconds": target.startup_seconds,
-        "prompts": prompts(spec),
+        "prompts": triton_prompts(spec),
         "sampling": {"temperature": spec.temperature, "top_p": spec.top_p, "max_tokens": spec.max_tokens},
-        "measurements": [{"users": users, "command": command(spec, target, users)} for users in spec.users],
+        "measurements": [{"users": users, "command": triton_command(spec, target, users)} for users in spec.users],
     }
-    hashed = json.dumps([content, str(spec.run), image, script()], sort_keys=True)
+    hashed = json.dumps([content, str(spec.run), image, triton_script()], sort_keys=True)
     return {"digest": hashlib.sha256(hashed.encode()).hexdigest()[:10], **content}
 
 
-def deadline_seconds(spec: TritonClientSpec, target: Target) -> int:
+def triton_deadline_seconds(spec: TritonClientSpec, target: TritonTarget) -> int:
     """Returns the upper bound of the Job: its start, the wait for the model, and every measurement at its longest."""
     measurement = _WINDOWS * spec.measurement_interval_seconds + _TRITON_MARGIN_SECONDS
     return _START_SECONDS + target.startup_seconds + len(spec.users) * measurement
 
 
-def job_spec(
+def triton_job_spec(
     name: str,
     spec: TritonClientSpec,
     configuration: Mapping[str, Any],
-    target: Target,
+    target: TritonTarget,
     *,
     image: str,
     placement: Placement,
@@ -284,13 +282,13 @@ def job_spec(
             "name": role,
             "image": image,
             "imagePullPolicy": "IfNotPresent",
-            "command": ["python3", "-u", f"{_FOLDER}/{SCRIPT_FILE}", role, f"{_FOLDER}/{CONFIG_FILE}"],
+            "command": ["python3", "-u", f"{_SCRIPT_FOLDER}/{TRITON_SCRIPT}", role, f"{_SCRIPT_FOLDER}/{CONFIG_FILE}"],
             "workingDir": "/tmp",
             "env": [*token_env, {"name": "HOME", "value": "/tmp"}, {"name": "HF_HOME", "value": "/tmp/huggingface"}],
             "resources": guaranteed(spec.cpu, spec.memory),
             "securityContext": CONTAINER_SECURITY,
             "volumeMounts": [
-                {"name": "client", "mountPath": _FOLDER, "readOnly": True},
+                {"name": "client", "mountPath": _SCRIPT_FOLDER, "readOnly": True},
                 {"name": "scratch", "mountPath": "/tmp"},
             ],
         }
@@ -304,14 +302,14 @@ def job_spec(
             {"name": "scratch", "emptyDir": {"sizeLimit": "4Gi"}},
         ],
     }
-    return measuring_job({CLIENT_LABEL: name}, deadline_seconds(spec, target), pod)
+    return job_spec({TRITON_CLIENT_LABEL: name}, triton_deadline_seconds(spec, target), pod)
 
 
-def log_command(name: str, spec: TritonClientSpec, configuration: Mapping[str, Any]) -> str:
+def triton_log_command(name: str, spec: TritonClientSpec, configuration: Mapping[str, Any]) -> str:
     """Returns the command that prints the first Job's log: the test, then the measurements."""
     return f"kubectl -n {spec.namespace} logs job/{job_name(name, configuration)} --all-containers"
 
 
-def again_command(name: str, spec: TritonClientSpec) -> str:
+def triton_again_command(name: str, spec: TritonClientSpec) -> str:
     """Returns the command that runs the client again."""
     return f"kubectl -n {spec.namespace} create job {name}-$(date +%s) --from=cronjob/{name}"

@@ -30,7 +30,6 @@ from eks_inference.specs.base import Given
 _BALANCER_SECONDS = 600
 """An application load balancer takes minutes, and the controller tries again where it had no permission yet."""
 
-
 _MIN_ZONES = 2
 """Elastic Load Balancing user guide, "Subnets for your load balancer"."""
 
@@ -299,7 +298,7 @@ class GatewayRoutes(Component):
         return [
             k8s.apiextensions.CustomResource(
                 f"{name}-grpc" if door.grpc else name,
-                api_version=plan.API_VERSION,
+                api_version=plan.GATEWAY_API_VERSION,
                 **plan.route_manifest(self._name, self._spec, route, door, namespace=space),
                 opts=on_cluster(cluster, self, policy, *target.ready),
             )

@@ -258,8 +258,7 @@ def _tcp(port: int) -> dict[str, Any]:
 # either HTTPRoutes or GRPCRoutes for a host (GRPCRoute, hostnames); ReplacePrefixMatch goes with one match, by prefix (HTTPRoute,
 # filters); a route may lead to a Service of its own namespace without a ReferenceGrant (backendRefs).
 
-GROUP = "gateway.networking.k8s.io"
-API_VERSION = f"{GROUP}/v1"
+GATEWAY_API_VERSION = "gateway.networking.k8s.io/v1"
 _NO_LIMIT = "0s"
 
 

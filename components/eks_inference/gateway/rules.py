@@ -231,9 +231,6 @@ def _route(target: str) -> Path:
     return ("gateway", "routes", target)
 
 
-_SOURCE = "Gateway API v1.6: a listener takes either HTTPRoutes or GRPCRoutes for a host, and of equal matches the oldest route"
-
-
 @rule(
     "GWY009",
     "What a Gateway of others leads to asks who it is.",
@@ -259,7 +256,7 @@ def clients_are_asked(gateway: GatewayApiFacts) -> Iterator[Judgement]:
     "GWY010",
     "Each address of a Gateway leads to one endpoint, and each host has one kind of route.",
     fix="give one of them another host or path",
-    source=_SOURCE,
+    source="Gateway API v1.6: a listener takes either HTTPRoutes or GRPCRoutes for a host, and of equal matches the oldest route",
 )
 def api_addresses_differ(gateway: GatewayApiFacts) -> Iterator[Judgement]:
     hosts = {route.host: route.target for route in reversed(gateway.routes)}

@@ -1,6 +1,7 @@
 """Plans the Kubernetes objects of a load test, and what it shares with other clients of model servers. Pure functions; no pulumi.
 
-Source: GuideLLM v0.7.3 (Containerfile: user 1001, /opt/app-root/bin, tar).
+Sources: GuideLLM v0.7.3 (Containerfile: user 1001, /opt/app-root/bin, tar); Kubernetes documentation for Job, CronJob and Pod
+Security "restricted".
 """
 
 import json
@@ -13,8 +14,6 @@ from eks_inference.kubernetes.workloads import RESTRICTED_CONTAINER, job_pod
 from eks_inference.loadtest.guidellm_plan import SCRIPT_FILE, Target, ready_timeout_seconds
 from eks_inference.loadtest.spec import LoadTestSpec
 from eks_inference.place.placement import Placement
-
-# Source: Kubernetes documentation for Job, CronJob and Pod Security "restricted".
 
 CONFIG_FILE = "config.json"
 CONTAINER_SECURITY = {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True}
@@ -67,7 +66,7 @@ def job_spec(labels: Mapping[str, str], deadline_seconds: int, pod: Mapping[str,
 
 
 def client_job(name: str, space: str, configuration: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns ``metadata`` and ``spec`` of the Job."""
+    """Returns ``metadata`` and ``spec`` of the Job of a client."""
     return {
         # A failed test is no failed deployment, and `pulumi up` need not last as long as the measurement.
         "metadata": {

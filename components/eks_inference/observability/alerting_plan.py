@@ -1,5 +1,8 @@
 """Plans where alerts go (Alertmanager's values and permissions), and the numbers of a server's spec that they compare with, as
 series. Pure; no pulumi.
+
+Sources: Alertmanager 0.34 (config/notifiers.go, notify/sns); kube-prometheus-stack 88.5.3 (values, templates/alertmanager); SNS
+developer guide, "Key management" (what a publisher to an encrypted topic needs).
 """
 
 from collections.abc import Sequence
@@ -11,9 +14,6 @@ from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.observability.handle import Expected
 from eks_inference.observability.prometheus_plan import RELEASE
 from eks_inference.observability.spec import PrometheusSpec, Receiver, SlackReceiver, SnsReceiver
-
-# Sources: Alertmanager 0.34 (config/notifiers.go, notify/sns); kube-prometheus-stack 88.5.3 (values, templates/alertmanager); SNS
-# developer guide, "Key management" (what a publisher to an encrypted topic needs).
 
 SERVICE_ACCOUNT = f"{RELEASE}-alertmanager"
 """Name of Alertmanager's service account, the chart's own."""
@@ -79,11 +79,12 @@ def publisher(receiver: SnsReceiver) -> iam.Document:
     return iam.document(*statements)
 
 
-# The alerts themselves (assets/rules.yaml) are the same in every cluster. They join these series by ``namespace`` and ``server``.
-
-
 def expectations(expected: Expected, namespace: str, servers: Sequence[str]) -> dict[str, Any]:
-    """Returns a rule file, and ``spec`` of a PrometheusRule. ``servers`` are the values of the label ``server``."""
+    """Returns a rule file, and ``spec`` of a PrometheusRule. ``servers`` are the values of the label ``server``.
+
+    The alerts themselves (assets/rules.yaml) are the same in every cluster. They join these series by ``namespace`` and
+    ``server``.
+    """
     numbers = {
         "server:pods:min": expected.pods,
         "server:requests_per_pod:limit": expected.requests_per_pod,

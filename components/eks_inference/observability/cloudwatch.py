@@ -16,7 +16,6 @@ from eks_inference.cluster.objects import in_namespace, namespace_object, on_clu
 from eks_inference.cluster.pod_identity import pod_identity, pod_role
 from eks_inference.component import Component
 from eks_inference.kubernetes.network_policy import DNS, HTTPS, POD_IDENTITY, network_policy
-from eks_inference.observability import cloudwatch_plan
 from eks_inference.observability import cloudwatch_plan as plan
 from eks_inference.observability.spec import CloudWatchSpec, FluentBitSpec
 from eks_inference.specs.base import Given
@@ -47,26 +46,26 @@ class CloudWatchObservability(Component):
         role, permissions = pod_role(
             name,
             cluster=cluster,
-            namespace=cloudwatch_plan.CLOUDWATCH_NAMESPACE,
-            service_account=cloudwatch_plan.CLOUDWATCH_SERVICE_ACCOUNT,
+            namespace=plan.CLOUDWATCH_NAMESPACE,
+            service_account=plan.CLOUDWATCH_SERVICE_ACCOUNT,
             description=f"CloudWatch agents of the EKS cluster {cluster.name}",
             parent=self,
             managed_policies={"policy": iam.managed_policy_arn("CloudWatchAgentServerPolicy", settings.partition)},
         )
-        prefix = cloudwatch_plan.cloudwatch_log_group_prefix(cluster.name)
+        prefix = plan.cloudwatch_log_group_prefix(cluster.name)
         groups = [
             log_group(f"{name}-{kind}-logs", f"{prefix}{kind}", spec.log_retention_days, settings=settings, parent=self)
-            for kind in cloudwatch_plan.CLOUDWATCH_LOGS
+            for kind in plan.CLOUDWATCH_LOGS
         ]
         addon = eks_addon(
             f"{name}-addon",
-            cloudwatch_plan.cloudwatch_addon(spec, cluster.version),
+            plan.cloudwatch_addon(spec, cluster.version),
             cluster=cluster,
-            pod_identity_associations=[{"role_arn": role.arn, "service_account": cloudwatch_plan.CLOUDWATCH_SERVICE_ACCOUNT}],
+            pod_identity_associations=[{"role_arn": role.arn, "service_account": plan.CLOUDWATCH_SERVICE_ACCOUNT}],
             opts=pulumi.ResourceOptions(parent=self, depends_on=[*cluster.pods_ready, *permissions, *groups]),
         )
         self.ready: Sequence[pulumi.Resource] = (addon,)
-        self.register_outputs({"namespace": cloudwatch_plan.CLOUDWATCH_NAMESPACE, "logGroupPrefix": prefix})
+        self.register_outputs({"namespace": plan.CLOUDWATCH_NAMESPACE, "logGroupPrefix": prefix})
 
 
 class FluentBit(Component):
@@ -98,14 +97,14 @@ class FluentBit(Component):
         spec = FluentBitSpec.of(spec)
         super().__init__("eks-inference:index:FluentBit", name, spec.inputs(), opts)
         settings = cluster.settings
-        group_name = plan.log_group(spec, cluster.name)
+        group_name = plan.fluent_bit_log_group(spec, cluster.name)
         group = log_group(f"{name}-log-group", group_name, spec.retention_days, settings=settings, parent=self)
         self.log_group_name: pulumi.Output[str] = group.name
         identity = pod_identity(
             name,
             cluster=cluster,
             namespace=spec.namespace,
-            service_account=plan.NAME,
+            service_account=plan.FLUENT_BIT,
             description=f"Fluent Bit of the EKS cluster {cluster.name}",
             policies={"role-policy": group.arn.apply(lambda arn: iam.policy_json(logs.writer(arn)))},
             parent=self,
@@ -115,25 +114,25 @@ class FluentBit(Component):
         inside = in_namespace(cluster, self, namespace)
         closed = k8s.networking.v1.NetworkPolicy(
             f"{name}-network",
-            **network_policy(plan.NAME, spec.namespace, selector={}, ingress=(), egress=[DNS, POD_IDENTITY, HTTPS]),
+            **network_policy(plan.FLUENT_BIT, spec.namespace, selector={}, ingress=(), egress=[DNS, POD_IDENTITY, HTTPS]),
             opts=inside,
         )
         account = k8s.core.v1.ServiceAccount(
             f"{name}-account",
-            metadata={"name": plan.NAME, "namespace": spec.namespace},
+            metadata={"name": plan.FLUENT_BIT, "namespace": spec.namespace},
             automount_service_account_token=False,
             opts=inside,
         )
-        config = plan.configuration(spec, cluster=cluster.name, region=settings.region)
+        config = plan.fluent_bit_configuration(spec, cluster=cluster.name, region=settings.region)
         config_map = k8s.core.v1.ConfigMap(
             f"{name}-config",
-            metadata={"name": plan.NAME, "namespace": spec.namespace},
-            data={plan.CONFIG_FILE: config},
+            metadata={"name": plan.FLUENT_BIT, "namespace": spec.namespace},
+            data={plan.FLUENT_BIT_CONFIG: config},
             opts=inside,
         )
         daemon_set = k8s.apps.v1.DaemonSet(
             f"{name}-daemonset",
-            **plan.daemon_set(spec, config, settings.image(versions.image("aws-for-fluent-bit"))),
+            **plan.fluent_bit_daemon_set(spec, config, settings.image(versions.image("aws-for-fluent-bit"))),
             opts=on_cluster(cluster, self, closed, account, config_map, group, *identity),
         )
         self.ready: Sequence[pulumi.Resource] = (daemon_set,)

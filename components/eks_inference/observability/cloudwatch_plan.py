@@ -59,10 +59,10 @@ CLOUDWATCH_LOGS = ("application", "dataplane", "host", "performance")
 # against a stand-in for CloudWatch); public repositories that run aws-for-fluent-bit 3.4.15 (location of the program in the
 # image); Kubernetes documentation, "Logging Architecture"; the source system's values of the chart aws-for-fluent-bit.
 
-NAME = "fluent-bit"
+FLUENT_BIT = "fluent-bit"
 """Name of DaemonSet, ConfigMap and service account."""
 
-CONFIG_FILE = "fluent-bit.conf"
+FLUENT_BIT_CONFIG = "fluent-bit.conf"
 PORT = 2020
 """Port of Fluent Bit's own HTTP server, for probes."""
 
@@ -77,12 +77,12 @@ _CONFIG_FOLDER = "/etc/eks-inference"
 _FILE = r"^/var/log/containers/(?<pod>[^_]+)_(?<namespace>[^_]+)_(?<container>.+)-[0-9a-f]{64}\.log$"
 
 
-def log_group(spec: FluentBitSpec, cluster: str) -> str:
+def fluent_bit_log_group(spec: FluentBitSpec, cluster: str) -> str:
     """Name of the log group. The default is that of the source system."""
     return spec.log_group or f"/aws/eks/{cluster}/workload"
 
 
-def configuration(spec: FluentBitSpec, *, cluster: str, region: str) -> str:
+def fluent_bit_configuration(spec: FluentBitSpec, *, cluster: str, region: str) -> str:
     """Returns the configuration file.
 
     The name of the log file determines the stream, so Fluent Bit needs no access to the API server.
@@ -134,7 +134,7 @@ def configuration(spec: FluentBitSpec, *, cluster: str, region: str) -> str:
                 "Name": "cloudwatch_logs",
                 "Match": "*",
                 "region": region,
-                "log_group_name": log_group(spec, cluster),
+                "log_group_name": fluent_bit_log_group(spec, cluster),
                 "log_stream_template": "$TAG",
                 # The plugin requires it and falls back to it if the template fails.
                 "log_stream_name": "unnamed",
@@ -152,13 +152,13 @@ def _lines(keys: Mapping[str, str | tuple[str, ...]]) -> Iterator[str]:
             yield f"    {key:<20} {value}\n"
 
 
-def daemon_set(spec: FluentBitSpec, config: str, image: str) -> dict[str, Any]:
+def fluent_bit_daemon_set(spec: FluentBitSpec, config: str, image: str) -> dict[str, Any]:
     """Returns ``metadata`` and ``spec`` of the DaemonSet, which runs on all nodes and tolerates all taints."""
     container = {
-        "name": NAME,
+        "name": FLUENT_BIT,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "command": [_PROGRAM, "--config", f"{_CONFIG_FOLDER}/{CONFIG_FILE}"],
+        "command": [_PROGRAM, "--config", f"{_CONFIG_FOLDER}/{FLUENT_BIT_CONFIG}"],
         "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
         "ports": [{"name": "http", "containerPort": PORT}],
         # Fluent Bit's own health check counts dropped lines, and this configuration drops none.
@@ -179,17 +179,18 @@ def daemon_set(spec: FluentBitSpec, config: str, image: str) -> dict[str, Any]:
         ],
     }
     pod = {
-        "serviceAccountName": NAME,
+        "serviceAccountName": FLUENT_BIT,
         "automountServiceAccountToken": False,
         "tolerations": [{"operator": "Exists"}],
         "terminationGracePeriodSeconds": 45,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [container],
         "volumes": [
-            {"name": "config", "configMap": {"name": NAME}},
+            {"name": "config", "configMap": {"name": FLUENT_BIT}},
             {"name": "logs", "hostPath": {"path": LOGS, "type": "Directory"}},
             {"name": "state", "hostPath": {"path": STATE, "type": "DirectoryOrCreate"}},
         ],
     }
     # Fluent Bit reads the file only at start, so a changed file must change the pod.
-    return workloads.daemon_set(NAME, spec.namespace, pod, annotations=workloads.config_annotation(config), max_unavailable="20%")
+    annotations = workloads.config_annotation(config)
+    return workloads.daemon_set(FLUENT_BIT, spec.namespace, pod, annotations=annotations, max_unavailable="20%")

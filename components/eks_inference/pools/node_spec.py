@@ -154,10 +154,9 @@ PlacementGroupChoice = Annotated[
     Discriminator(_placement_form),
 ]
 
-
-# Only settings that the library can judge are here. Others are EKS's (credentials, authorization, cgroups, DNS): nodes that
-# change them do not join, or let anyone who reaches them run commands in every pod. Sources: Kubernetes, KubeletConfiguration
-# (v1beta1); Karpenter, "NodeClasses", spec.kubelet.
+# Only settings of the kubelet that the library can judge are here. Others are EKS's (credentials, authorization, cgroups, DNS):
+# nodes that change them do not join, or let anyone who reaches them run commands in every pod. Sources: Kubernetes,
+# KubeletConfiguration (v1beta1); Karpenter, "NodeClasses", spec.kubelet.
 
 Reserved = Literal["cpu", "memory", "ephemeral-storage", "pid"]
 Signal = Literal[
@@ -176,7 +175,6 @@ Threshold = Annotated[
     ),
 ]
 GracePeriod = Annotated[str, Field(pattern=r"^(0|(\d+(\.\d+)?(h|m|s|ms))+)$", description="'90s', '2m30s', '1.5h'.")]
-
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 

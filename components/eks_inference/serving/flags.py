@@ -1,4 +1,4 @@
-"""Reads the flags of an engine as vLLM's parser does: the last occurrence of a flag wins."""
+"""Reads and writes the flags of an engine. Reading follows vLLM's parser: the last occurrence of a flag wins."""
 
 import json
 from collections.abc import Container, Mapping, Sequence
@@ -125,7 +125,10 @@ def _put(into: dict[str, Any], path: Sequence[str], value: Any, key: str) -> Non
 
 
 def plugin_settings(engine: EngineProfile, arguments: Sequence[str]) -> Mapping[str, Any] | None:
-    """Returns the settings as the plugin reads them; None where the flag has anything else than such an object."""
+    """Returns the settings of vLLM's plugin for Neuron as it reads them, from one JSON object below a key of the generation.
+
+    None where the flag has anything else than such an object.
+    """
     known = engine.generation.settings
     text = flag(arguments, known.flag) if known else None
     if known is None or text is None:

@@ -28,7 +28,7 @@ USUAL_SEQUENCES = 256
 
 @dataclass(frozen=True)
 class Term:
-    """One part of the sum."""
+    """One part of what an engine takes."""
 
     what: str
     size: float

@@ -31,7 +31,6 @@ BALANCED_SETTLE_SECONDS = 40
 """The same where a load balancer sends the requests: its controller sees the end of the pod, AWS takes the target out, and each
 part of the load balancer learns of it. AWS publishes no bound."""
 
-
 KEEP_ALIVE_SECONDS = 4010
 """How long a server keeps a connection of a load balancer that is idle: longer than any load balancer does (4000 s), or else a
 request may come just when the server closes, and fails (Elastic Load Balancing user guide, "Connection idle timeout")."""
@@ -88,7 +87,7 @@ def spread_over_zones(labels: Mapping[str, str]) -> list[dict[str, Any]]:
 def engine_environment(
     engine: EngineProfile, instance: InstanceType, model: Model | None, timeout_s: int, *, efa_interfaces: int = 0
 ) -> dict[str, str]:
-    """Returns them for an engine that may take ``timeout_s`` to start, in a pod with so many EFA interfaces.
+    """Returns the variables of an engine that may take ``timeout_s`` to start, in a pod with so many EFA interfaces.
 
     An engine that fetches pictures follows no redirects: one leads from a domain that is allowed to any other (vLLM 0.30.0,
     docs/usage/security.md).
@@ -107,11 +106,12 @@ def engine_environment(
 DOWNLOAD = "download.py"
 """Downloads a model from the Hub into a folder, once: ``download.py REPOSITORY REVISION FOLDER``."""
 DRAIN = "drain.py"
+"""Gives running requests time before a pod ends: ``drain.py SECONDS``."""
 KEEP_ARTIFACT = "keep_artifact.py"
 """Starts a server and keeps the compiled model: ``keep_artifact.py FOLDER PORT COMMAND...``."""
 
 
-def texts(kind: str, *names: str) -> dict[str, str]:
+def script_texts(kind: str, *names: str) -> dict[str, str]:
     """Returns the texts of scripts by file name. ``kind`` is the folder of a kind of server."""
     serving = files("eks_inference.serving")
     places = (serving.joinpath(kind, "assets"), serving.joinpath("assets"))

@@ -1,4 +1,6 @@
-"""A model on an instance type, before a kind of server is chosen: what each kind makes a server of. Pure; no pulumi."""
+"""A model on an instance type, before a kind of server is chosen: what each kind makes a server of, and what a search assumes of
+a server of which nobody says it. Pure; no pulumi.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Rules about claimed devices and about pools that Karpenter fills, beside the rest of a stack. Ids DRA…, POO… and KAR…"""
+"""Rules about pools beside the rest of a stack: devices of nodes, and nodes that Karpenter starts. Ids DRA…, POO… and KAR…"""
 
 from collections.abc import Iterator
 

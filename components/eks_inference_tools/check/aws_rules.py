@@ -223,6 +223,10 @@ def _allows_everything(statement: Any) -> bool:
     return at(statement, "Effect") == "Allow" and bool({"*", "*:*"} & set(actions)) and "*" in resources
 
 
+_STORES = ("aws:s3/bucket:Bucket", "aws:s3/bucketV2:BucketV2", "aws:efs/fileSystem:FileSystem")
+"""Stores. What belongs to one, such as its policy, costs nothing."""
+
+
 @rule(
     "KEP001",
     "Nothing outlives the stack unnoticed.",
@@ -243,7 +247,3 @@ def kept_is_known(facts: GraphFacts) -> Iterator[Judgement]:
                 given="retained",
                 resource=resource.urn,
             )
-
-
-_STORES = ("aws:s3/bucket:Bucket", "aws:s3/bucketV2:BucketV2", "aws:efs/fileSystem:FileSystem")
-"""Stores. What belongs to one, such as its policy, costs nothing."""

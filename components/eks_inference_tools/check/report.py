@@ -1,4 +1,4 @@
-"""Judges one stack by all rules."""
+"""Judges one stack by all rules; says what no rule judged, and which key of the stack file a finding is about."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,6 @@ from stackgraph.problems import Problem, ProblemsFound
 
 if TYPE_CHECKING:
     from eks_inference.stack.spec import StackSpec
-    from stackgraph.graph.document import Graph
 
 _BY_NO_RULE = NotJudged(
     path=(),
@@ -117,7 +116,7 @@ class StackReport:
     refusals: tuple[Problem, ...] = ()
     spec: "StackSpec | None" = None
     """None: the program has no stack object, or it cannot be read."""
-    graph: "Graph | None" = None
+    graph: Graph | None = None
     """What was recorded; None of a stack that was refused before."""
 
     @property
@@ -188,7 +187,7 @@ def unknown_silences(program: StackProgram, spec: "StackSpec | None", silenced: 
     return program.problems(unknown_ids(silenced, config_key="" if spec else SILENCED_KEY))
 
 
-def problem(program: StackProgram, finding: Finding, graph: "Graph | None") -> Problem:
+def problem(program: StackProgram, finding: Finding, graph: Graph | None) -> Problem:
     """A finding as a problem with its place: a line of the stack file, or a resource and the line of a program that makes it.
 
     Of a resource that a key of the stack file asks for, the place is that key.
@@ -205,7 +204,7 @@ def problem(program: StackProgram, finding: Finding, graph: "Graph | None") -> P
     return replace(found, file=file, line=int(line or 0), key=short_name(urn))
 
 
-def _source(urn: str, graph: "Graph | None") -> str:
+def _source(urn: str, graph: Graph | None) -> str:
     """``file:line`` of the program that made a resource, by itself or by a component of ours. Empty when the library did."""
     resource = graph.by_urn.get(urn) if graph else None
     while graph and resource and (not resource.source or resource.source.startswith(_LIBRARY)):

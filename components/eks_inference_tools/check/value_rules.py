@@ -139,7 +139,7 @@ _LONGEST = 60
 
 
 @cache
-def bounds() -> Mapping[str, Any]:
+def kubernetes_bounds() -> Mapping[str, Any]:
     """By API version and kind (``apps/v1/Deployment``): the ``schema`` of its objects, and where that comes from (``source``)."""
     references = []
 
@@ -163,7 +163,7 @@ def bounds() -> Mapping[str, Any]:
 )
 def objects_are_taken(facts: GraphFacts) -> Iterator[Judgement]:
     for resource in facts.graph.resources:
-        kind = bounds().get(resource.type.removeprefix("kubernetes:").removeprefix("core/").replace(":", "/"))
+        kind = kubernetes_bounds().get(resource.type.removeprefix("kubernetes:").removeprefix("core/").replace(":", "/"))
         if kind is None or not is_kubernetes_object(resource):
             continue
         found = list(faults(redacted(resource.type, resource.inputs), kind["schema"]))
@@ -193,7 +193,7 @@ _SUFFIX = "-1234567"
 
 
 @cache
-def stated() -> Mapping[str, Any]:
+def aws_stated() -> Mapping[str, Any]:
     """By type of resource: ``api``, its operations; ``schema``, what they take; ``named``, the property that Pulumi names.
 
     ``named`` maps to what the provider puts between the resource's name and Pulumi's suffix. A test derives it all from botocore.
@@ -202,7 +202,7 @@ def stated() -> Mapping[str, Any]:
 
 
 @cache
-def documented() -> Mapping[str, Any]:
+def aws_documented() -> Mapping[str, Any]:
     """By type of resource: ``schema`` and ``source``."""
     return _read("aws_documented.toml", tomllib.loads)
 
@@ -219,7 +219,7 @@ def _read(name: str, loads: Callable[[str], Any]) -> Mapping[str, Any]:
     source="check/aws_documented.toml, with the source of each row",
 )
 def values_are_documented(facts: GraphFacts) -> Iterator[Judgement]:
-    yield from _judgements(facts, documented(), "source")
+    yield from _judgements(facts, aws_documented(), "source")
 
 
 @rule(
@@ -230,7 +230,7 @@ def values_are_documented(facts: GraphFacts) -> Iterator[Judgement]:
     source="AWS's API models as botocore has them (check/aws_bounds.json)",
 )
 def values_are_taken(facts: GraphFacts) -> Iterator[Judgement]:
-    yield from _judgements(facts, stated(), "api")
+    yield from _judgements(facts, aws_stated(), "api")
 
 
 def _judgements(facts: GraphFacts, rows: Mapping[str, Any], source: str) -> Iterator[Judgement]:
@@ -261,7 +261,7 @@ def _judgements(facts: GraphFacts, rows: Mapping[str, Any], source: str) -> Iter
 def _named(resource: Resource) -> Mapping[str, Any]:
     """The inputs of a resource, with the name that Pulumi makes of the resource's where the program gives none."""
     inputs = resource.inputs
-    for key, middle in stated().get(resource.type, {}).get("named", {}).items():
+    for key, middle in aws_stated().get(resource.type, {}).get("named", {}).items():
         if inputs.get(key) is None and inputs.get(f"{key}Prefix") is None:
             return {**inputs, key: f"{resource.name}{middle}{_SUFFIX}"}
     return inputs
@@ -270,6 +270,9 @@ def _named(resource: Resource) -> Mapping[str, Any]:
 def _short(given: Any) -> str:
     shown = text(given)
     return shown if len(shown) <= 60 else f"{shown[:57]}... ({len(str(given))} characters)"
+
+
+_MOST_INLINE = 10_240
 
 
 @rule(
@@ -295,6 +298,3 @@ def inline_policies_fit(facts: GraphFacts) -> Iterator[Judgement]:
             allowed=f"at most {_MOST_INLINE}",
             resource=inline[0].urn,
         )
-
-
-_MOST_INLINE = 10_240

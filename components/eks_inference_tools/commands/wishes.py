@@ -161,7 +161,6 @@ def refuse(message: str, option: str, given: str, allowed: str = "", hint: str =
 QUANTIZED = ("published", "fp8-kv", "fp8-weights", "fp8")
 """The names in ``fitting.trials.QUANTIZATIONS``, which ``--help`` does not load."""
 
-
 _TOKENS, _SEQUENCES = number_of("tokens"), number_of("sequences")
 _dollars = amount_of("price in USD an hour")
 

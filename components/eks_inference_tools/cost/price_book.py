@@ -65,7 +65,7 @@ _COUNTED = {
 }
 
 
-# A file has them by region, otherwise as a stack file has them::
+# A user's own prices are those of a recorded stack and of a file, which has them by region, otherwise as a stack file does::
 #
 #     us-west-2:
 #       trn2.48xlarge: {reserved: 35.76, source: "capacity block of 14 days, invoice of 2026-10"}

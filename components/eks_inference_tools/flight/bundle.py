@@ -21,9 +21,9 @@ from eks_inference_tools.flight.planner import Leg
 from stackgraph.files import content
 from stackgraph.problems import Problem, ProblemsFound
 
-# It takes out too much rather than too little: what looks like a secret is one. Formats: AWS General Reference ("ARN format"),
-# IAM user guide ("Unique identifiers"), EC2 user guide ("Resource IDs"), Hugging Face Hub and Pulumi access tokens, RFC 7519
-# (JWT).
+# What is taken out is rather too much than too little: what looks like a secret is one. Formats: AWS General Reference ("ARN
+# format"), IAM user guide ("Unique identifiers"), EC2 user guide ("Resource IDs"), Hugging Face Hub and Pulumi access tokens,
+# RFC 7519 (JWT).
 
 ACCOUNT, ADDRESS, HOST, ID, SECRET, MAIL, NAME = "[account]", "[address]", "[host]", "[id]", "[secret]", "[mail]", "[name]"
 

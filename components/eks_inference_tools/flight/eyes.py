@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from eks_inference.clients.plan import CLIENT_LABEL
+from eks_inference.clients.plan import TRITON_CLIENT_LABEL
 from eks_inference.loadtest.plan import TEST_LABEL
 from eks_inference_tools.flight.evidence import answer_rows, facts, load_rows, metric_rows, not_running, troubles
 from eks_inference_tools.flight.planner import Deployment, Leg
@@ -29,7 +29,7 @@ FAILED_FOR_S = 180.0
 
 _EVENTS = "events"
 _OF_PODS = frozenset((*WORKLOADS, RAY_SERVICES))
-_MEASURING = (TEST_LABEL, CLIENT_LABEL)
+_MEASURING = (TEST_LABEL, TRITON_CLIENT_LABEL)
 _ACCESS_S = 120
 _METRICS = "import urllib.request,sys;sys.stdout.write(urllib.request.urlopen('http://127.0.0.1:{port}/metrics',timeout=10).read().decode())"
 

@@ -70,8 +70,9 @@ def _cluster(resource: Resource) -> Cluster:
     )
 
 
-# Everything that asks what one cluster has looks at one part, so that two clusters in one program are judged like two programs. A
-# part has what belongs to its cluster and everything that belongs to none, such as networks, roles and buckets.
+# How a graph is divided. Everything that asks what one cluster has looks at one part, so that two clusters in one program are
+# judged like two programs. A part has what belongs to its cluster and everything that belongs to none, such as networks, roles
+# and buckets.
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _PROVIDER = "pulumi:providers:kubernetes"

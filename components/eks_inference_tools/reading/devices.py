@@ -1,4 +1,4 @@
-"""Reads claims of devices (dynamic resource allocation), and images and charts of the device plugins that offer them. Pure."""
+"""Reads claims of devices (dynamic resource allocation), and which images and charts offer devices: plugins and drivers. Pure."""
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal

@@ -91,21 +91,21 @@ def is_default_class(manifest: Mapping[str, Any]) -> bool:
     return table(at(manifest, "metadata", "annotations")).get(DEFAULT_CLASS) in ("true", True)
 
 
-DOMAIN = "leaderworkerset.sigs.k8s.io"
-NAME_LABEL = f"{DOMAIN}/name"
-GROUP_INDEX_LABEL = f"{DOMAIN}/group-index"
-GROUP_KEY_LABEL = f"{DOMAIN}/group-key"
-WORKER_INDEX_LABEL = f"{DOMAIN}/worker-index"
-REVISION_LABEL = f"{DOMAIN}/template-revision-hash"
+# Labels that the LeaderWorkerSet controller sets on pods. Source: LeaderWorkerSet v0.10.0 (API).
 
+LWS_DOMAIN = "leaderworkerset.sigs.k8s.io"
+LWS_NAME_LABEL = f"{LWS_DOMAIN}/name"
+LWS_GROUP_INDEX_LABEL = f"{LWS_DOMAIN}/group-index"
+LWS_GROUP_KEY_LABEL = f"{LWS_DOMAIN}/group-key"
+LWS_WORKER_INDEX_LABEL = f"{LWS_DOMAIN}/worker-index"
+LWS_REVISION_LABEL = f"{LWS_DOMAIN}/template-revision-hash"
 
-# Sources: KubeRay 1.7.0 (labels and names it generates); Ray 2.52.1, ``serve.schema``.
+# What KubeRay generates, and what a RayService says of Serve. Sources: KubeRay 1.7.0; Ray 2.52.1, ``serve.schema``.
 
-CLUSTER_LABEL = "ray.io/cluster"
-GROUP_LABEL = "ray.io/group"
-SERVE_LABEL = "ray.io/serve"
-
-HEAD_GROUP = "headgroup"
+RAY_CLUSTER_LABEL = "ray.io/cluster"
+RAY_GROUP_LABEL = "ray.io/group"
+RAY_SERVE_LABEL = "ray.io/serve"
+RAY_HEAD_GROUP = "headgroup"
 
 
 def generated_services(name: str) -> tuple[str, ...]:

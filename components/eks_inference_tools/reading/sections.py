@@ -26,6 +26,8 @@ from stackgraph.views.lines import GAP, Row
 
 @dataclass(frozen=True)
 class Overview:
+    """What a platform engineer looks for in a graph."""
+
     clusters: tuple[Cluster, ...]
     capacity: tuple[NodeCapacity, ...]
     workloads: tuple[Workload, ...]

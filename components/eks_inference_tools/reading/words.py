@@ -16,8 +16,6 @@ from stackgraph.graph.describe import Words, efa_interfaces
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, is_token, joined, table, text, texts, unique
 
-# It leaves out the devices of instance types, because the pods show what they request.
-
 
 @dataclass(frozen=True)
 class NodeCapacity:
@@ -25,6 +23,7 @@ class NodeCapacity:
 
     ``size`` is the number of nodes, with bounds where they differ (``2 (1–4)``); ``nodes`` is that number when it is known. A
     NodePool that follows its pods has ``limits`` instead. NodePools have ``requirements`` other than instance and capacity types.
+    The devices of instance types are left out, because the pods show what they request.
     """
 
     urn: str

@@ -9,7 +9,7 @@ from typing import Any
 
 from eks_inference.place.quantity import amount
 from eks_inference.serving.ray_serve.plan import NODE_TYPE_LABEL
-from eks_inference_tools.reading.kinds import CLUSTER_LABEL, GROUP_LABEL, HEAD_GROUP, PODS, serve_deployments
+from eks_inference_tools.reading.kinds import PODS, RAY_CLUSTER_LABEL, RAY_GROUP_LABEL, RAY_HEAD_GROUP, serve_deployments
 from eks_inference_tools.reading.live_objects import Object, condition_of, identity_of, is_leaving, is_ready, is_stale
 from eks_inference_tools.reading.scalars import whole
 from eks_inference_tools.verify.observed import Finding, Observed, failed, ok, wait, worst
@@ -88,7 +88,7 @@ def ray_pods(item: Object, observed: Observed) -> list[Object]:
         pod
         for status in ("activeServiceStatus", "pendingServiceStatus")
         if (cluster := at(item, "status", status, "rayClusterName"))
-        for pod in observed.selected(PODS, namespace, {CLUSTER_LABEL: cluster})
+        for pod in observed.selected(PODS, namespace, {RAY_CLUSTER_LABEL: cluster})
     ]
 
 
@@ -97,7 +97,7 @@ def ray_groups(wanted: Mapping[str, Any], item: Object, observed: Observed) -> I
     pods = ray_pods(item, observed)
     namespace, _ = identity_of(item)
     cluster = at(wanted, "spec", "rayClusterConfig")
-    groups = [(HEAD_GROUP, "head", 1)]
+    groups = [(RAY_HEAD_GROUP, "head", 1)]
     for group in items(at(cluster, "workerGroupSpecs")):
         # The autoscaler may shrink a group to its minimum, below the initial size.
         scaled = at(cluster, "enableInTreeAutoscaling") is True
@@ -105,8 +105,8 @@ def ray_groups(wanted: Mapping[str, Any], item: Object, observed: Observed) -> I
         name = text(at(group, "groupName"))
         groups.append((name, f"workers of {name}", 1 if least is None else least))
     for group, subject, least in groups:
-        mine = [pod for pod in pods if at(pod, "metadata", "labels", GROUP_LABEL) == group and not is_leaving(pod)]
-        listing = f"kubectl -n {namespace} get pods -l {GROUP_LABEL}={group}"
+        mine = [pod for pod in pods if at(pod, "metadata", "labels", RAY_GROUP_LABEL) == group and not is_leaving(pod)]
+        listing = f"kubectl -n {namespace} get pods -l {RAY_GROUP_LABEL}={group}"
         finding = observed.gap(PODS) or _group(mine, max(least, len(mine)), listing)
         yield subject, worst([finding, *_drift(item, group, mine)])
 
@@ -118,7 +118,7 @@ def _drift(item: Object, group: str, pods: list[Object]) -> Iterator[Finding]:
     namespace, name = identity_of(item)
     cluster = at(item, "spec", "rayClusterConfig")
     workers = {text(at(one, "groupName")): one for one in items(at(cluster, "workerGroupSpecs"))}
-    template = at(at(cluster, "headGroupSpec") if group == HEAD_GROUP else workers.get(group), "template", "spec")
+    template = at(at(cluster, "headGroupSpec") if group == RAY_HEAD_GROUP else workers.get(group), "template", "spec")
     for pod in pods:
         if differing := sorted(set(_differences(template, at(pod, "spec")))):
             _, pod_name = identity_of(pod)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from eks_inference_tools.reading.kinds import DAEMON_SETS, DEPLOYMENTS, JOBS, KINDS, LEADER_WORKER_SETS, NAME_LABEL, PODS
+from eks_inference_tools.reading.kinds import DAEMON_SETS, DEPLOYMENTS, JOBS, KINDS, LEADER_WORKER_SETS, LWS_NAME_LABEL, PODS
 from eks_inference_tools.reading.live_objects import Object, condition_of, count_of, identity_of, is_leaving, is_ready, is_stale
 from eks_inference_tools.reading.scalars import whole
 from eks_inference_tools.verify.observed import Finding, Observed, failed, ok, wait
@@ -43,7 +43,7 @@ def pods_of(resource: str, item: Object, observed: Observed) -> list[Object]:
     if resource == JOBS and not selector:
         selector = {"batch.kubernetes.io/job-name": name}
     if resource == LEADER_WORKER_SETS:
-        selector = {NAME_LABEL: name}
+        selector = {LWS_NAME_LABEL: name}
     return observed.selected(PODS, namespace, table(selector))
 
 

@@ -8,16 +8,15 @@ from stackgraph.diff.comparing import Path, PropertyChange, alike, differences, 
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_component, is_read
 from stackgraph.graph.values import is_token
 
-# Source: pulumi-kubernetes v4 ``provider/pkg/provider/provider.go`` (DiffConfig, getActiveClusterFromConfig).
-
-PROVIDER = "pulumi:providers:kubernetes"
+_PROVIDER = "pulumi:providers:kubernetes"
 _SETTINGS = ("kubeconfig", "context", "cluster")
 
 
 def another_cluster(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Path]:
     """The settings that turn to another cluster: its entry in the kubeconfig differs, or nobody knows it before the update.
 
-    A ``clusterIdentifier`` that stays says that it is the same.
+    Another cluster replaces the provider and every object of the old one. A ``clusterIdentifier`` that stays says that it is the
+    same. Source: pulumi-kubernetes v4 ``provider/pkg/provider/provider.go`` (DiffConfig, getActiveClusterFromConfig).
     """
     if new.get("clusterIdentifier") and old.get("clusterIdentifier") == new["clusterIdentifier"]:
         return
@@ -97,5 +96,5 @@ def because(
 def replacing(resource: Resource, old: Any, new: Any, head: Graph) -> Iterator[Path]:
     provider = head.by_urn.get(resource.provider)
     yield from replacements.replacing(resource.type, old, new, provider.inputs if provider else {})
-    if resource.type == PROVIDER:
+    if resource.type == _PROVIDER:
         yield from another_cluster(old, new)

@@ -1,4 +1,7 @@
-"""Finds the properties that differ between two values. Equivalent spellings of numbers, quantities and lists count as equal."""
+"""Finds the properties that differ between two values. Equivalent spellings of numbers, quantities and lists count as equal.
+
+How to compare lists is data (``lists.toml``): by key, as sets, or position by position.
+"""
 
 import json
 import tomllib

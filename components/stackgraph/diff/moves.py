@@ -1,4 +1,5 @@
-"""Pairs the resources of two graphs: by URN, or by alias where a resource was moved or renamed.
+"""Pairs the resources of two graphs: by URN, or by alias where a resource was moved or renamed; and gives both the region of AWS
+that they are in.
 
 Follows ``generateAliases`` of the engine (``pkg/resource/deploy/step_generator.go``): a resource also inherits aliases from those
 of its parent.
@@ -126,14 +127,13 @@ def _renamed(base: Graph, head: Graph, old_of: Mapping[str, str]) -> dict[str, s
     return {old: new for old, found in names.items() if len(found) == 1 for new in found if new != old}
 
 
-# Source: hashicorp/terraform-provider-aws v6 (pulumi-aws v7), internal/provider (defaultRegion, forceNewIfRegionChanges): a
-# region that the program does not name is the one of the provider.
-
-
 def in_regions(
     resource: Resource, old: dict[str, Any], new: dict[str, Any], old_provider: Resource | None, new_provider: Resource | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Two inputs of a resource, each with the region of its provider unless it names one. As given where one is not known."""
+    """Two inputs of a resource, each with the region of its provider unless it names one. As given where one is not known.
+
+    Source: hashicorp/terraform-provider-aws v6 (pulumi-aws v7), internal/provider (defaultRegion, forceNewIfRegionChanges).
+    """
     if not resource.custom or is_read(resource) or not _is_regional(resource.type):
         return old, new
     before, after = _region(old, old_provider), _region(new, new_provider)

@@ -1,4 +1,6 @@
-"""Helpers to read recorded inputs. A placeholder may stand in for a list or a mapping, so none of them fails on any value."""
+"""Placeholders in a graph, for secrets and for values that only a deployment knows; and helpers to read recorded inputs. A
+placeholder may stand in for a list or a mapping, so no helper fails on any value.
+"""
 
 import json
 import re

@@ -9,9 +9,6 @@ from typing import Any
 
 from stackgraph.graph.values import is_token
 
-# Source: internal/service/iam/policy_document_data_source.go and policy_model.go of hashicorp/terraform-provider-aws, read
-# 2026-11.
-
 _LISTS = {
     "actions": "Action",
     "notActions": "NotAction",
@@ -21,7 +18,11 @@ _LISTS = {
 
 
 def policy_document(args: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The documents of the arguments; None if a document to merge is not known yet, or no JSON."""
+    """The documents of the arguments; None if a document to merge is not known yet, or no JSON.
+
+    Source: internal/service/iam/policy_document_data_source.go and policy_model.go of hashicorp/terraform-provider-aws, read
+    2026-11.
+    """
     try:
         sources, overrides = (
             [json.loads(text) for text in args.get(key) or () if text]

@@ -87,14 +87,12 @@ def unsaid(value: Any, deployed: Any, path: Path = ()) -> Iterator[Path]:
             yield from unsaid(item, other, (*path, number))
 
 
-# A preview gives an ``apply`` a placeholder, and such a result looks like any text of the program, which differs from what was
-# deployed. A recording in which outputs are unknown tells it.
-
-
 def without_computed(graph: Graph, strict: Graph) -> Graph:
     """The graph with what is computed as unknown. ``strict`` is a recording of the same program with outputs unknown.
 
-    A text with a whole output inside stays: the state knows that output.
+    A preview gives an ``apply`` a placeholder, and such a result looks like any text of the program, which differs from what was
+    deployed. A recording in which outputs are unknown tells it. A text with a whole output inside stays: the state knows that
+    output.
     """
     names = {one.name for one in graph.resources}
 
@@ -131,14 +129,15 @@ def _prefixes(reference: str) -> Iterator[str]:
     return (".".join(steps[:end]) for end in range(1, len(steps)))
 
 
-# Only where the state has them: older versions of the provider wrote neither. A region that nobody knows here, such as that of
-# the environment, stays. Sources: pulumi-aws ``provider/region.go`` (applyRegion) and ``provider/tags.go`` (applyTags).
-
-
 def from_provider(
     type_: str, inputs: Mapping[str, Any], deployed: Mapping[str, Any], provider: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The inputs of a program with what its provider adds. ``deployed`` are those of the state, ``provider`` the provider's."""
+    """The inputs of a program with what the provider of AWS adds: the region, and all tags. ``deployed`` are those of the state,
+    ``provider`` the provider's.
+
+    Only where the state has them: older versions of the provider wrote neither. A region that nobody knows here, such as that of
+    the environment, stays. Sources: pulumi-aws ``provider/region.go`` (applyRegion) and ``provider/tags.go`` (applyTags).
+    """
     made = dict(inputs)
     if not type_.startswith("aws:"):
         return made
@@ -163,9 +162,9 @@ def _plain(setting: Any) -> Any:
     return setting[""] if isinstance(setting, Mapping) and setting.keys() == {""} else setting
 
 
-# Sources: ``__defaults`` and ``__internal``, pulumi-terraform-bridge ``pkg/tfbridge/schema.go`` and pulumi
-# ``providers/config.go``; Kubernetes, pulumi-kubernetes v4 ``provider/pkg/provider/provider.go`` (Check) and
-# ``metadata/naming.go``, ``metadata/labels.go``.
+# What providers wrote themselves, beside what the program gave. Sources: ``__defaults`` and ``__internal``,
+# pulumi-terraform-bridge ``pkg/tfbridge/schema.go`` and pulumi ``providers/config.go``; Kubernetes, pulumi-kubernetes v4
+# ``provider/pkg/provider/provider.go`` (Check) and ``metadata/naming.go``, ``metadata/labels.go``.
 
 _AUTONAMED = "pulumi.com/autonamed"
 _MANAGED_BY = "app.kubernetes.io/managed-by"

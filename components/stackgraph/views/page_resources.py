@@ -1,4 +1,6 @@
-"""Renders the resources of a graph for a page: a nested list to search and walk through, with links between resources."""
+"""Renders the resources of a graph for a page: a nested list to search and walk through, with values as YAML, and links between
+resources.
+"""
 
 import json
 import re

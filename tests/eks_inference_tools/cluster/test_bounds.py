@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from covering_graphs import shipped_and_covering_graphs
-from eks_inference_tools.check.value_rules import bounds
+from eks_inference_tools.check.value_rules import kubernetes_bounds
 from eks_inference_tools.reading.pod_templates import pod_templates
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
@@ -65,7 +65,7 @@ def test_what_is_within_the_bounds_is_taken(plane: ControlPlane, objects: tuple[
 
 
 def test_what_is_out_of_bounds_is_refused(plane: ControlPlane, objects: tuple[ClusterObject, ...]) -> None:
-    known = ((bounds()[f"{one.manifest['apiVersion']}/{one.kind}"]["schema"], one.manifest) for one in objects)
+    known = ((kubernetes_bounds()[f"{one.manifest['apiVersion']}/{one.kind}"]["schema"], one.manifest) for one in objects)
     taken = [
         f"{one.item['kind']}: {'.'.join(map(str, one.path))}: {one.value!r}"
         for one in planted(known)

@@ -10,7 +10,7 @@ from eks_inference.kubernetes.workloads import RESTRICTED_CONTAINER, restricted_
 from eks_inference.place.placement import Placement
 from eks_inference.serving.disaggregated.artifact import STORE
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
-from eks_inference.serving.pods import ROLE_LABEL, SERVER_LABEL, device_resource, texts
+from eks_inference.serving.pods import ROLE_LABEL, SERVER_LABEL, device_resource, script_texts
 
 SCRIPTS = "/eks-inference"
 PLAN = f"{SCRIPTS}/pair.json"
@@ -60,7 +60,7 @@ def digest(content: Any) -> str:
 
 def scripts(*names: str) -> dict[str, str]:
     """Returns the texts of scripts by file name."""
-    return texts("disaggregated", *names)
+    return script_texts("disaggregated", *names)
 
 
 def whole_node(spec: DisaggregatedPairSpec) -> dict[str, str]:

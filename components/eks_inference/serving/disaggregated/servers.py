@@ -1,4 +1,5 @@
-"""Plans the processes of a pair: their commands, environment, ports and cores. Pure functions; no pulumi.
+"""Plans the processes of a pair: their commands, environment, ports and cores, and how long they take to start. Pure functions;
+no pulumi.
 
 Commands and environment contain the placeholders ``PREFILL_ADDRESS`` and ``DECODE_ADDRESS`` for addresses that only the pods
 know. ``assets/start.py`` replaces them.
@@ -170,12 +171,12 @@ def _addresses(spec: DisaggregatedPairSpec) -> tuple[str, str]:
     return (_LOOPBACK, _LOOPBACK) if spec.instances == 1 else (PREFILL_ADDRESS, DECODE_ADDRESS)
 
 
-# One Job writes the model into the store. Another reads it and writes it once more, split up by core. Each server reads all
-# parts.
-
-
 def cold_start(spec: DisaggregatedPairSpec, placement: Placement) -> tuple[Phase, ...]:
-    """Returns the phases in their order. Downloading and compiling end at the limits of their Jobs, whatever the store needs."""
+    """Returns the phases from nothing to the first answer, in their order.
+
+    One Job writes the model into the store. Another reads it and writes it once more, split up by core. Each server reads all
+    parts. Downloading and compiling end at the limits of their Jobs, whatever the store needs.
+    """
     startup = spec.profile.startup
     return (
         Phase("a node starts", startup.node_start_s),

@@ -21,7 +21,7 @@ from eks_inference.place.placement import Placement
 from eks_inference.place.quantity import cpu_millis
 from eks_inference.serving import pods
 from eks_inference.serving.cold_start import cold_start
-from eks_inference.serving.pods import DOWNLOAD, DRAIN, SERVER_LABEL, Hardware, engine_environment, texts
+from eks_inference.serving.pods import DOWNLOAD, DRAIN, SERVER_LABEL, Hardware, engine_environment, script_texts
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec, RayWorkerSpec
 from eks_inference.serving.spec import HubModel
 from eks_inference.serving.storage_plan import CACHE_VARIABLE, PodStorage, compile_cache_place, model_folder, revision
@@ -51,7 +51,7 @@ _NO_STORAGE = PodStorage()
 
 def scripts() -> dict[str, str]:
     """Returns the files of the Serve application by name."""
-    return texts("ray_serve", *SCRIPT_FILES)
+    return script_texts("ray_serve", *SCRIPT_FILES)
 
 
 def fronts(name: str) -> tuple[Front, ...]:

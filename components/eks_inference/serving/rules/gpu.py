@@ -134,7 +134,6 @@ pod_fits = gpu_rule(
     source="Kubernetes node allocatable as AL2023 reserves it; DaemonSets' requests inferred",
 )(any_accelerator.pod)
 
-
 engine_knows_the_model = gpu_rule(
     "GPU008",
     "The engine knows the model's architecture.",
@@ -191,8 +190,8 @@ _MULTIMODAL_GIB = 4
 
 
 @dataclass(frozen=True)
-class Term:
-    """One part of the sum."""
+class HostTerm:
+    """One part of what an engine takes on the host."""
 
     what: str
     each_gib: float
@@ -210,7 +209,7 @@ class Term:
         return f"{self.what} {self.each_gib:g}" + (f" x {self.count}" if self.count != 1 else "")
 
 
-def terms(server: ServingFacts) -> Iterator[Term]:
+def host_terms(server: ServingFacts) -> Iterator[HostTerm]:
     """What the engine pins or maps on the host."""
     split, arguments = parallel(server.arguments, server.tensor_parallel), server.arguments
     gpus, ranks = split.devices * server.copies, split.ranks * server.copies
@@ -221,27 +220,27 @@ def terms(server: ServingFacts) -> Iterator[Term]:
         if connector.endswith(("OffloadingConnector", "CPUOffloadConnector"))
     )
     if offloaded and flag(arguments, "kv-offloading-backend") != "lmcache":
-        yield Term("KV cache offloaded", offloaded, ranks, flag="kv-offloading-size")
+        yield HostTerm("KV cache offloaded", offloaded, ranks, flag="kv-offloading-size")
     lmcache = any(connector.startswith("LMCacheConnector") for connector, _ in transfers)
     if lmcache and server.environment.get("LMCACHE_LOCAL_CPU", "true").lower() != "false":
         size = number(server.environment.get("LMCACHE_MAX_LOCAL_CPU_SIZE"), _LMCACHE_GIB)
-        yield Term("LMCache", size, gpus, flag="kv-transfer-config")
+        yield HostTerm("LMCache", size, gpus, flag="kv-transfer-config")
     memory = server_memory(server)
     if weights := number(flag(arguments, "cpu-offload-gb"), 0):
         most = memory.weights / GIB if memory else weights
-        yield Term("weights offloaded", round(min(weights, most), 2), gpus, flag="cpu-offload-gb")
+        yield HostTerm("weights offloaded", round(min(weights, most), 2), gpus, flag="cpu-offload-gb")
     if vllm_release(server.engine) < _SWAPS_BEFORE:
-        yield Term("swap space", number(flag(arguments, "swap-space"), _SWAP_GIB), gpus, flag="swap-space")
+        yield HostTerm("swap space", number(flag(arguments, "swap-space"), _SWAP_GIB), gpus, flag="swap-space")
     if flag(arguments, "load-format") == STREAMER:
         limit = object_flag(arguments, "model-loader-extra-config").get("memory_limit")
         limit = str(limit) if limit is not None else server.environment.get("RUNAI_STREAMER_MEMORY_LIMIT")
         size = number(limit, _STREAMER_GIB * GIB) / GIB
         most = memory.model.weight_bytes() / GIB if memory else size
-        yield Term("buffer of the streamer", round(min(size, most), 2), gpus, sure=False, flag="load-format")
+        yield HostTerm("buffer of the streamer", round(min(size, most), 2), gpus, sure=False, flag="load-format")
     if server.model and server.model.uncounted and not switched(arguments, "language-model-only", False):
         cache = number(flag(arguments, "mm-processor-cache-gb"), _MULTIMODAL_GIB)
-        yield Term("cache of images", cache, server.copies + ranks, sure=False, flag="mm-processor-cache-gb")
-    yield Term("processes", _PROCESS_GIB, server.copies + ranks + (gpus if gpus > ranks else 0), sure=False)
+        yield HostTerm("cache of images", cache, server.copies + ranks, sure=False, flag="mm-processor-cache-gb")
+    yield HostTerm("processes", _PROCESS_GIB, server.copies + ranks + (gpus if gpus > ranks else 0), sure=False)
 
 
 def _transfers(config: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -265,7 +264,7 @@ def _transfers(config: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def host_memory_suffices(server: ServingFacts) -> Iterator[Judgement]:
     if not server.memory_mib or server.beside:
         return
-    found = [one for one in terms(server) if one.each_gib]
+    found = [one for one in host_terms(server) if one.each_gib]
     sure = sum(one.gib for one in found if one.sure)
     whole, has = sum(one.gib for one in found), server.memory_mib / 1024
     names = " with ".join(one.what for one in found if one.sure)

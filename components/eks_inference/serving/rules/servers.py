@@ -201,21 +201,6 @@ def flags_follow_the_spec(server: ServingFacts) -> Iterator[Judgement]:
             )
 
 
-def _release(tag: re.Pattern[str], reference: str) -> str:
-    found = tag.search(reference)
-    return next(filter(None, found.groups()), "") if found else ""
-
-
-def server_rules() -> tuple[Rule[Any], ...]:
-    """Returns every rule about a single model server. Server components apply them before they create anything."""
-    flags, accelerators = (
-        (engine_flags, flag_combinations, engine_features),
-        (neuron_rules, neuron_plugin, gpu_rules, gpu_arithmetic),
-    )
-    modules = (globals(), *map(vars, (claims, *flags, *accelerators, nixl, nixl_models)))
-    return tuple(one for module in modules for one in module.values() if isinstance(one, Rule))
-
-
 @rule(
     "SRV017",
     "Nobody reports that the engine fails with the model on such instances.",
@@ -237,3 +222,18 @@ def nobody_reports_a_failure(server: ServingFacts) -> Iterator[Judgement]:
             message=f"{one.who} report: {one.says}",
             given=server.engine.name,
         )
+
+
+def _release(tag: re.Pattern[str], reference: str) -> str:
+    found = tag.search(reference)
+    return next(filter(None, found.groups()), "") if found else ""
+
+
+def server_rules() -> tuple[Rule[Any], ...]:
+    """Returns every rule about a single model server. Server components apply them before they create anything."""
+    flags, accelerators = (
+        (engine_flags, flag_combinations, engine_features),
+        (neuron_rules, neuron_plugin, gpu_rules, gpu_arithmetic),
+    )
+    modules = (globals(), *map(vars, (claims, *flags, *accelerators, nixl, nixl_models)))
+    return tuple(one for module in modules for one in module.values() if isinstance(one, Rule))

@@ -10,7 +10,7 @@ from eks_inference.catalog.instances import InstanceType
 from eks_inference.place.placement import Placement
 from eks_inference.serving import pods
 from eks_inference.serving.deployment import Engine, model_copy_gib, startup_timeout_seconds
-from eks_inference.serving.pods import DOWNLOAD, DRAIN, KEEP_ARTIFACT, SERVER_LABEL, engine_environment, texts
+from eks_inference.serving.pods import DOWNLOAD, DRAIN, KEEP_ARTIFACT, SERVER_LABEL, engine_environment, script_texts
 from eks_inference.serving.spec import HubModel
 from eks_inference.serving.storage_plan import CACHE_VARIABLE, compile_cache_place, content_key, model_folder, revision
 from eks_inference.serving.vllm.spec import VllmServerSpec
@@ -95,7 +95,7 @@ def labels(name: str) -> dict[str, str]:
 def scripts(spec: VllmServerSpec) -> dict[str, str]:
     """Returns the scripts of a pod by file name."""
     download, keep = [DOWNLOAD] if spec.downloads_first else [], [KEEP_ARTIFACT] if spec.sharding else []
-    return texts("vllm", DRAIN, *download, *keep)
+    return script_texts("vllm", DRAIN, *download, *keep)
 
 
 def download(spec: VllmServerSpec) -> list[str]:

@@ -16,16 +16,19 @@ from stackgraph.graph.values import at, items, text
 from stackgraph.problems import Problem, ProblemsFound
 from stackgraph.views.manifests import manifest
 
-# Supports what a rule about pods may contain: ``seriesQuery``, ``seriesFilters``, ``resources``, ``name`` and ``metricsQuery``
-# with the three usual placeholders. Source: kubernetes-sigs/prometheus-adapter, docs/config.md and pkg/naming.
-
 _PLACEHOLDER = re.compile(r"<<\s*\.?(\w+)\s*>>")
 _GO_GROUP = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
 @dataclass(frozen=True)
 class AdapterRule:
-    """One rule. ``labels`` maps ``pod`` and ``namespace`` to the labels of series that hold their names."""
+    """One rule of prometheus-adapter, which exposes series of Prometheus as metrics of pods.
+
+    A rule about pods may contain ``seriesQuery``, ``seriesFilters``, ``resources``, ``name`` and ``metricsQuery`` with the three
+    usual placeholders. ``labels`` maps ``pod`` and ``namespace`` to the labels of series that hold their names.
+
+    Source: kubernetes-sigs/prometheus-adapter, docs/config.md and pkg/naming.
+    """
 
     series_query: str
     filters: tuple[tuple[re.Pattern[str], bool], ...]

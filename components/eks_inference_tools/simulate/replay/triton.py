@@ -20,9 +20,10 @@ from eks_inference.serving.triton.plan import PORTS
 from eks_inference_tools.loadtest_report.record import Run, published
 from eks_inference_tools.simulate.control_plane.processes import Answer, Request, plain
 
-# A request takes a base time, plus a little for every request in the batch; a user sends the next request as soon as the answer
-# is complete. Both times are fitted to the source's rows for 8 and 16 users, with one pod each. The rows for 32, 64 and 128 users
-# serve as a comparison. vLLM takes 256 sequences at once here, so nothing waits inside it.
+# The model of one pod is an illustration, not a forecast. A request takes a base time, plus a little for every request in the
+# batch; a user sends the next request as soon as the answer is complete. Both times are fitted to the source's rows for 8 and 16
+# users, with one pod each. The rows for 32, 64 and 128 users serve as a comparison. vLLM takes 256 sequences at once here, so
+# nothing waits inside it.
 #
 # No row contains the time in Triton's queue. The source did not scale out with 16 users, so their queueing was not above the
 # target; the model assumes that it was exactly at the target. This is the only assumption.

@@ -19,13 +19,14 @@ from eks_inference_tools.simulate.world.resource_slices import device_class, kin
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, items, text
 
-# Like the preflight rule, it recognizes plugins by the images of running pods: a plugin that does not tolerate a taint, or is not
-# installed, leaves the node without devices. Charts of plugins, whose pods are unknown, offer devices on every node whose taints
-# they tolerate. Devices stay once offered, though a kubelet would withdraw them after its plugin is gone for good.
-
 
 class DevicePlugins:
-    """The device plugins of a graph."""
+    """The device plugins of a graph, for Neuron, NVIDIA and EFA.
+
+    Like the preflight rule, it recognizes plugins by the images of running pods: a plugin that does not tolerate a taint, or is
+    not installed, leaves the node without devices. Charts of plugins, whose pods are unknown, offer devices on every node whose
+    taints they tolerate. Devices stay once offered, though a kubelet would withdraw them after its plugin is gone for good.
+    """
 
     title = "the stand-in of the device plugins"
     reads = (NODES, PODS)
@@ -67,14 +68,15 @@ class DevicePlugins:
         )
 
 
-# The real scheduler allocates from the ResourceSlices. A driver's DeviceClass, which its chart installs, is created with the
-# first slice. No kubelet asks a driver to prepare an allocated device.
-
 DEVICE_CLASSES = "deviceclasses.resource.k8s.io"
 
 
 class DraDrivers:
-    """The drivers of a graph's charts."""
+    """The drivers of a graph's charts, which publish the devices of a node.
+
+    The real scheduler allocates from the ResourceSlices. A driver's DeviceClass, which its chart installs, is created with the
+    first slice. No kubelet asks a driver to prepare an allocated device.
+    """
 
     title = "the stand-in of the DRA drivers"
     reads = (NODES, PODS, RESOURCE_SLICES, DEVICE_CLASSES)

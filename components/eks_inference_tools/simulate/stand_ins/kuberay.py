@@ -7,7 +7,7 @@ Differences: there is no RayCluster object. A ControllerRevision of its name kee
 pods. The old cluster is deleted at once, not a minute after the new one took over. The autoscaler's Role is not created. A worker
 without a replica is ready, while KubeRay's probe would fail.
 
-Sources: KubeRay 1.7.0 (RayService and RayCluster controllers), Ray 2.52.1 (``serve.schema``).
+Sources: KubeRay 1.7.0 (RayService and RayCluster controllers, ``RayServiceStatuses``), Ray 2.52.1 (``serve.schema``).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 from eks_inference.serving.ray_serve.plan import NODE_TYPE_LABEL
 from eks_inference_tools.reading.kinds import (
-    CLUSTER_LABEL,
     ENDPOINT_SLICES,
-    GROUP_LABEL,
-    HEAD_GROUP,
     PODS,
+    RAY_CLUSTER_LABEL,
+    RAY_GROUP_LABEL,
+    RAY_HEAD_GROUP,
+    RAY_SERVE_LABEL,
     RAY_SERVICES,
-    SERVE_LABEL,
     SERVICES,
     generated_services,
 )
@@ -59,8 +59,6 @@ from eks_inference_tools.simulate.stand_ins.ray_cluster import (
 from eks_inference_tools.simulate.stand_ins.ray_serve import Deployment, applications_in, placement, room_of
 from stackgraph.graph.values import at, items, table, text
 
-# Sources: KubeRay 1.7.0 (``RayServiceStatuses``, RayService controller), Ray 2.52.1 (``serve.schema``).
-
 
 def applications_of(cluster: RayCluster, pods: Sequence[Object]) -> dict[str, Object]:
     """Returns the application statuses that Ray Serve reports with these pods; empty until the head is ready.
@@ -71,9 +69,9 @@ def applications_of(cluster: RayCluster, pods: Sequence[Object]) -> dict[str, Ob
     if not any(labels.get(NODE_TYPE_LABEL) == "head" for labels in ready):
         return {}
     groups = {text(group.get("groupName")): group for group in cluster.groups}
-    groups[HEAD_GROUP] = cluster.head
+    groups[RAY_HEAD_GROUP] = cluster.head
     applications = applications_in(cluster.service)
-    rooms = [room_of(groups[group]) for labels in ready if (group := labels.get(GROUP_LABEL)) in groups]
+    rooms = [room_of(groups[group]) for labels in ready if (group := labels.get(RAY_GROUP_LABEL)) in groups]
     counts, _ = placement([one for deployments in applications.values() for one in deployments], rooms)
     return {
         name: {
@@ -215,11 +213,11 @@ class _Reconciler:
     def _made(self, cluster: RayCluster) -> Observation:
         """Creates what is missing of a cluster and observes it."""
         self._note(cluster)
-        account, labels = own_account(cluster), {CLUSTER_LABEL: cluster.name, **MADE_BY}
+        account, labels = own_account(cluster), {RAY_CLUSTER_LABEL: cluster.name, **MADE_BY}
         if cluster.scales and head_account(cluster) == account:
             self._create_missing(self._accounts, owned(self._service, "v1", "ServiceAccount", account, labels))
         self._create_missing(self._services, head_service_of(cluster))
-        pods = [pod for pod in self._pods if labels_of(pod).get(CLUSTER_LABEL) == cluster.name]
+        pods = [pod for pod in self._pods if labels_of(pod).get(RAY_CLUSTER_LABEL) == cluster.name]
         there = {name_of(pod) for pod in pods}
         for pod in pods:
             # KubeRay replaces pods that ended.
@@ -240,7 +238,7 @@ class _Reconciler:
             return
         if noted:
             self._api.delete(_REVISIONS, cluster.name, self._namespace)
-        labels = {CLUSTER_LABEL: cluster.name, **MADE_BY}
+        labels = {RAY_CLUSTER_LABEL: cluster.name, **MADE_BY}
         number = self._service["metadata"].get("generation", 1)
         self._api.create(controller_revision(self._service, cluster.name, labels, number, cluster.config))
 
@@ -261,8 +259,8 @@ class _Reconciler:
         wanted = "false" if at(self._service, "spec", "excludeHeadPodFromServeSvc") is True else "true"
         for pod in pods:
             labels = labels_of(pod)
-            if labels.get(NODE_TYPE_LABEL) == "head" and labels.get(SERVE_LABEL) != wanted and not is_leaving(pod):
-                self._api.patch(pod, {"metadata": {"labels": {SERVE_LABEL: wanted}}})
+            if labels.get(NODE_TYPE_LABEL) == "head" and labels.get(RAY_SERVE_LABEL) != wanted and not is_leaving(pod):
+                self._api.patch(pod, {"metadata": {"labels": {RAY_SERVE_LABEL: wanted}}})
 
     def _point_services_at(self, cluster: RayCluster) -> None:
         """Creates the Services, and changes existing ones only when another cluster takes over."""
@@ -270,7 +268,7 @@ class _Reconciler:
             there = next((one for one in self._services if name_of(one) == name_of(service)), None)
             if there is None:
                 self._api.create(service)
-            elif at(there, "spec", "selector", CLUSTER_LABEL) != cluster.name:
+            elif at(there, "spec", "selector", RAY_CLUSTER_LABEL) != cluster.name:
                 self._api.patch(there, {"spec": {"selector": service["spec"]["selector"], "ports": service["spec"]["ports"]}})
 
     def _endpoints(self) -> int:
@@ -282,7 +280,7 @@ class _Reconciler:
     def _remove_all_but(self, kept: Sequence[str]) -> None:
         """Deletes clusters and what belongs to them. The garbage collector deletes what belongs to the RayService itself."""
         for pod in self._pods:
-            if labels_of(pod).get(CLUSTER_LABEL) not in kept and not is_leaving(pod):
+            if labels_of(pod).get(RAY_CLUSTER_LABEL) not in kept and not is_leaving(pod):
                 self._api.delete(PODS, name_of(pod), self._namespace)
         for name, cluster in self._clusters.items():
             if name not in kept:

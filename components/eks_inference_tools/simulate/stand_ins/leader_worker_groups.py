@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from eks_inference_tools.reading.kinds import (
-    DOMAIN,
-    GROUP_INDEX_LABEL,
-    GROUP_KEY_LABEL,
-    NAME_LABEL,
-    REVISION_LABEL,
-    WORKER_INDEX_LABEL,
+    LWS_DOMAIN,
+    LWS_GROUP_INDEX_LABEL,
+    LWS_GROUP_KEY_LABEL,
+    LWS_NAME_LABEL,
+    LWS_REVISION_LABEL,
+    LWS_WORKER_INDEX_LABEL,
 )
 from eks_inference_tools.reading.live_objects import condition_of, identity_of, labels_of, name_of
 from eks_inference_tools.simulate.control_plane.api import Object
@@ -29,10 +29,10 @@ from eks_inference_tools.simulate.stand_ins.loop import condition, conditions, o
 from stackgraph.graph.values import at, table, text
 from stackgraph.problems import Problem, ProblemsFound
 
-_SIZE_ANNOTATION = f"{DOMAIN}/size"
-REPLICAS_ANNOTATION = f"{DOMAIN}/replicas"
-_LEADER_ANNOTATION = f"{DOMAIN}/leader-name"
-_TOPOLOGY_ANNOTATION = f"{DOMAIN}/exclusive-topology"
+_SIZE_ANNOTATION = f"{LWS_DOMAIN}/size"
+REPLICAS_ANNOTATION = f"{LWS_DOMAIN}/replicas"
+_LEADER_ANNOTATION = f"{LWS_DOMAIN}/leader-name"
+_TOPOLOGY_ANNOTATION = f"{LWS_DOMAIN}/exclusive-topology"
 
 _SHARED = "Shared"
 
@@ -123,7 +123,7 @@ def ensure_known(lws: Object) -> None:
 def leaders_of(lws: Object, revision: str, *, replicas: int, partition: int) -> Object:
     """Returns the StatefulSet of the leaders, one per group. Groups from ``partition`` on get the latest template."""
     rollout, template = rollout_of(lws), at(lws, "spec", "leaderWorkerTemplate")
-    labels = {NAME_LABEL: name_of(lws), WORKER_INDEX_LABEL: "0"}
+    labels = {LWS_NAME_LABEL: name_of(lws), LWS_WORKER_INDEX_LABEL: "0"}
     found = _stateful_set(lws, lws, template.get("leaderTemplate") or template["workerTemplate"], revision, labels, replicas)
     found["metadata"]["annotations"] = {REPLICAS_ANNOTATION: str(_replicas(lws))}
     found["spec"]["updateStrategy"] = {
@@ -135,8 +135,8 @@ def leaders_of(lws: Object, revision: str, *, replicas: int, partition: int) -> 
 
 def workers_of(lws: Object, leader: Object, template: Mapping[str, Any]) -> Object:
     """Returns the StatefulSet of one group's workers. ``template`` is the worker template of the leader's own revision."""
-    labels = {NAME_LABEL: name_of(lws), **group_labels(leader)}
-    found = _stateful_set(lws, leader, template, labels_of(leader)[REVISION_LABEL], labels, size_of(lws) - 1)
+    labels = {LWS_NAME_LABEL: name_of(lws), **group_labels(leader)}
+    found = _stateful_set(lws, leader, template, labels_of(leader)[LWS_REVISION_LABEL], labels, size_of(lws) - 1)
     found["spec"]["template"]["metadata"]["annotations"][_LEADER_ANNOTATION] = name_of(leader)
     found["spec"]["ordinals"] = {"start": 1}
     return found
@@ -144,7 +144,7 @@ def workers_of(lws: Object, leader: Object, template: Mapping[str, Any]) -> Obje
 
 def service_of(lws: Object) -> Object:
     """Returns the headless Service that gives the pods their DNS names."""
-    labels = {NAME_LABEL: name_of(lws)}
+    labels = {LWS_NAME_LABEL: name_of(lws)}
     spec = {"clusterIP": "None", "selector": labels, "publishNotReadyAddresses": True}
     return owned(lws, "v1", "Service", name_of(lws), labels, spec=spec)
 
@@ -153,7 +153,7 @@ def group_labels(leader: Object) -> dict[str, str]:
     """Returns the labels of a group's pods, which depend on the name of its leader."""
     namespace, name = identity_of(leader)
     key = hashlib.sha1(f"{namespace}/{name}".encode(), usedforsecurity=False).hexdigest()
-    return {GROUP_INDEX_LABEL: str(_ordinal(name)), GROUP_KEY_LABEL: key}
+    return {LWS_GROUP_INDEX_LABEL: str(_ordinal(name)), LWS_GROUP_KEY_LABEL: key}
 
 
 def _stateful_set(
@@ -161,7 +161,7 @@ def _stateful_set(
 ) -> Object:
     """Returns the StatefulSet of the leaders, which the LeaderWorkerSet owns, or of the workers that a leader owns."""
     namespace, service = identity_of(lws)
-    pod_labels = {**labels, REVISION_LABEL: revision}
+    pod_labels = {**labels, LWS_REVISION_LABEL: revision}
     pod = copy.deepcopy(dict(template["spec"]))
     of_leaders = owner is lws
     leader = "$(LWS_LEADER_NAME)" if of_leaders else name_of(owner)
@@ -169,7 +169,7 @@ def _stateful_set(
         *([_field("LWS_LEADER_NAME", "metadata.name")] if of_leaders else []),
         {"name": "LWS_LEADER_ADDRESS", "value": f"{leader}.{service}.{namespace}"},
         {"name": "LWS_GROUP_SIZE", "value": str(size_of(lws))},
-        _field("LWS_WORKER_INDEX", f"metadata.labels['{WORKER_INDEX_LABEL}']"),
+        _field("LWS_WORKER_INDEX", f"metadata.labels['{LWS_WORKER_INDEX_LABEL}']"),
     ]
     taken = {variable["name"] for variable in added}
     for container in (*(pod.get("initContainers") or ()), *pod["containers"]):
@@ -188,7 +188,7 @@ def _stateful_set(
         },
         **{key: given[key] for key in kept if given.get(key)},
     }
-    own_labels = {key: value for key, value in pod_labels.items() if key != WORKER_INDEX_LABEL}
+    own_labels = {key: value for key, value in pod_labels.items() if key != LWS_WORKER_INDEX_LABEL}
     return owned(owner, "apps/v1", "StatefulSet", name_of(owner), own_labels, spec=spec)
 
 
@@ -198,9 +198,9 @@ def _field(name: str, path: str) -> Object:
 
 def late_labels(pod: Object) -> dict[str, str]:
     """Returns the labels that the webhook would have added to a new pod beyond the template of its StatefulSet."""
-    if labels_of(pod).get(WORKER_INDEX_LABEL) == "0":
+    if labels_of(pod).get(LWS_WORKER_INDEX_LABEL) == "0":
         return group_labels(pod)
-    return {WORKER_INDEX_LABEL: str(_ordinal(name_of(pod)))}
+    return {LWS_WORKER_INDEX_LABEL: str(_ordinal(name_of(pod)))}
 
 
 def _ordinal(name: str) -> int:
@@ -271,7 +271,7 @@ def status_of(lws: Object, groups: Sequence[Group], made: int) -> Object:
     return {
         **{key: count for key, count in counts.items() if count},
         "observedGeneration": lws["metadata"].get("generation", 1),
-        "hpaPodSelector": f"{NAME_LABEL}={name_of(lws)},{WORKER_INDEX_LABEL}=0",
+        "hpaPodSelector": f"{LWS_NAME_LABEL}={name_of(lws)},{LWS_WORKER_INDEX_LABEL}=0",
         "conditions": conditions(lws, _conditions(lws, groups)),
     }
 

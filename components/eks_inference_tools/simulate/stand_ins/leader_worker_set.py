@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 from eks_inference_tools.reading.kinds import (
     LEADER_WORKER_SETS,
-    NAME_LABEL,
+    LWS_NAME_LABEL,
+    LWS_REVISION_LABEL,
+    LWS_WORKER_INDEX_LABEL,
     PODS,
-    REVISION_LABEL,
     SERVICES,
     STATEFUL_SETS,
-    WORKER_INDEX_LABEL,
 )
 from eks_inference_tools.reading.live_objects import (
     count_of,
@@ -48,7 +48,7 @@ from stackgraph.graph.values import at, items
 
 _MANAGER = "lws"
 # What decides whether the leaders' StatefulSet is up to date.
-_REVISION = ("metadata", "labels", REVISION_LABEL)
+_REVISION = ("metadata", "labels", LWS_REVISION_LABEL)
 _REPLICAS = ("metadata", "annotations", REPLICAS_ANNOTATION)
 _PARTITION = ("spec", "updateStrategy", "rollingUpdate", "partition")
 _REVISIONS = "controllerrevisions.apps"
@@ -85,15 +85,15 @@ class _Reconciler:
             resource: {
                 name_of(item): item
                 for item in seen[resource]
-                if identity_of(item)[0] == self._namespace and labels_of(item).get(NAME_LABEL) == self._name
+                if identity_of(item)[0] == self._namespace and labels_of(item).get(LWS_NAME_LABEL) == self._name
             }
             for resource in (STATEFUL_SETS, PODS, _REVISIONS)
         }
         self._sets, self._pods = mine[STATEFUL_SETS], mine[PODS]
         # The revisions of StatefulSets have the labels of their pods, too.
         revisions = [item for item in mine[_REVISIONS].values() if is_controlled_by(item, lws)]
-        self._templates = {labels_of(item).get(REVISION_LABEL, ""): item for item in revisions}
-        self._leaders = [pod for pod in self._pods.values() if labels_of(pod).get(WORKER_INDEX_LABEL) == "0"]
+        self._templates = {labels_of(item).get(LWS_REVISION_LABEL, ""): item for item in revisions}
+        self._leaders = [pod for pod in self._pods.values() if labels_of(pod).get(LWS_WORKER_INDEX_LABEL) == "0"]
 
     def run(self) -> None:
         leaders = self._sets.get(self._name)
@@ -125,7 +125,7 @@ class _Reconciler:
         key = revision_of(template)
         if key not in self._templates:
             number = max((count_of(one, "revision") for one in self._templates.values()), default=0) + 1
-            name, labels = f"{self._name}-{key}-{number}", {NAME_LABEL: self._name, REVISION_LABEL: key}
+            name, labels = f"{self._name}-{key}-{number}", {LWS_NAME_LABEL: self._name, LWS_REVISION_LABEL: key}
             revision = controller_revision(self._lws, name, labels, number, {"spec": template})
             self._templates[key] = self._api.create(revision)
         return key
@@ -138,14 +138,14 @@ class _Reconciler:
         parts = [leader] if workers is None or alone else [leader, workers]
         return Group(
             ready=is_ready(leader) and (alone or _is_set_ready(workers or {})),
-            updated=all(labels_of(part).get(REVISION_LABEL) == revision for part in parts),
+            updated=all(labels_of(part).get(LWS_REVISION_LABEL) == revision for part in parts),
         )
 
     def _apply_leaders(self, leaders: Object | None, revision: str, groups: Sequence[Group]) -> None:
         rollout = rollout_of(self._lws)
         partition, replicas = rollout.partition, rollout.replicas
         if leaders:
-            changed = labels_of(leaders).get(REVISION_LABEL) != revision
+            changed = labels_of(leaders).get(LWS_REVISION_LABEL) != revision
             rescaled = at(leaders, *_REPLICAS) != str(rollout.replicas)
             partition, replicas = next_step(rollout, groups, count_of(leaders, *_PARTITION), changed=changed, rescaled=rescaled)
         wanted = leaders_of(self._lws, revision, replicas=replicas, partition=partition)
@@ -174,7 +174,7 @@ class _Reconciler:
 
     def _make_workers(self, leader: Object) -> None:
         waits = at(self._lws, "spec", "startupPolicy") == "LeaderReady" and not is_ready(leader)
-        template = self._templates.get(labels_of(leader).get(REVISION_LABEL, ""))
+        template = self._templates.get(labels_of(leader).get(LWS_REVISION_LABEL, ""))
         # The workers of an earlier leader must be gone.
         if size_of(self._lws) > 1 and name_of(leader) not in self._sets and template is not None and not waits:
             of_workers = at(template, "data", "spec", "leaderWorkerTemplate", "workerTemplate")

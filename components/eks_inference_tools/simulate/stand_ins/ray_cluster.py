@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from eks_inference.serving.ray_serve.plan import HEAD_PORTS, NODE_TYPE_LABEL
-from eks_inference_tools.reading.kinds import CLUSTER_LABEL, GROUP_LABEL, HEAD_GROUP, SERVE_LABEL, generated_services
+from eks_inference_tools.reading.kinds import (
+    RAY_CLUSTER_LABEL,
+    RAY_GROUP_LABEL,
+    RAY_HEAD_GROUP,
+    RAY_SERVE_LABEL,
+    generated_services,
+)
 from eks_inference_tools.reading.live_objects import name_of
 from eks_inference_tools.simulate.control_plane.api import Object
 from eks_inference_tools.simulate.stand_ins.loop import owned, suffix
@@ -107,7 +113,7 @@ def _name(group: Mapping[str, Any]) -> str:
 
 
 def _head(cluster: RayCluster) -> Object:
-    pod = _pod(cluster, cluster.head, "head", HEAD_GROUP, 0)
+    pod = _pod(cluster, cluster.head, "head", RAY_HEAD_GROUP, 0)
     if cluster.scales:
         pod["spec"]["serviceAccountName"] = head_account(cluster)
         pod["spec"]["containers"].append(_autoscaler(cluster, pod["spec"]["containers"][0]))
@@ -134,11 +140,11 @@ def _pod(cluster: RayCluster, group: Mapping[str, Any], node_type: str, group_na
         **MADE_BY,
         **table(at(template, "metadata", "labels")),
         **table(group.get("labels")),
-        CLUSTER_LABEL: cluster.name,
+        RAY_CLUSTER_LABEL: cluster.name,
         NODE_TYPE_LABEL: node_type,
-        GROUP_LABEL: group_name,
+        RAY_GROUP_LABEL: group_name,
         # KubeRay sets the head's label once the head answers.
-        SERVE_LABEL: str(node_type == "worker").lower(),
+        RAY_SERVE_LABEL: str(node_type == "worker").lower(),
     }
     name = f"{prefix[:_NAME_LENGTH]}-{node_type}-{suffix(cluster.name, group_name, ordinal)}".lower()
     pod = owned(cluster.service, "v1", "Pod", name, labels, spec=template["spec"])
@@ -193,19 +199,19 @@ def generated_services_of(cluster: RayCluster) -> list[Object]:
     origin = {_SERVICE_NAME_LABEL: service, _SERVICE_KIND_LABEL: "RayService"}
     head_labels = {**origin, NODE_TYPE_LABEL: "head", _IDENTIFIER_LABEL: f"{service}-head"}
     serve_spec = {
-        "selector": {CLUSTER_LABEL: cluster.name, SERVE_LABEL: "true"},
+        "selector": {RAY_CLUSTER_LABEL: cluster.name, RAY_SERVE_LABEL: "true"},
         "ports": [port for port in _head_ports(cluster) if port["name"] == "serve" or port["name"].startswith("serve-")],
         **_service_type(cluster),
     }
     head_spec = _head_service_spec(cluster, _head_selector(cluster))
     return [
         owned(cluster.service, "v1", "Service", head, head_labels, spec=head_spec),
-        owned(cluster.service, "v1", "Service", serve, {**origin, SERVE_LABEL: f"{service}-serve"}, spec=serve_spec),
+        owned(cluster.service, "v1", "Service", serve, {**origin, RAY_SERVE_LABEL: f"{service}-serve"}, spec=serve_spec),
     ]
 
 
 def _head_selector(cluster: RayCluster) -> dict[str, str]:
-    return {CLUSTER_LABEL: cluster.name, NODE_TYPE_LABEL: "head", _IDENTIFIER_LABEL: f"{cluster.name}-head", **MADE_BY}
+    return {RAY_CLUSTER_LABEL: cluster.name, NODE_TYPE_LABEL: "head", _IDENTIFIER_LABEL: f"{cluster.name}-head", **MADE_BY}
 
 
 def _service_type(cluster: RayCluster) -> dict[str, str]:

@@ -27,7 +27,6 @@ ASSOCIATION_TYPE = "aws:eks/podIdentityAssociation:PodIdentityAssociation"
 # EKS user guide, "How EKS Pod Identity works": the address of the agent on every node.
 _VARIABLE = {"name": CREDENTIALS_VARIABLE, "value": "http://169.254.170.23/v1/credentials"}
 
-
 Account = tuple[str, str]
 """Namespace and name of a service account."""
 

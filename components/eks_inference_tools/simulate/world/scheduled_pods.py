@@ -16,13 +16,13 @@ from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL
 from eks_inference_tools.placing.provisioning import Amounts, add
 from eks_inference_tools.reading.devices import CLAIMED, RESOURCE_CLAIMS, RESOURCE_SLICES, allocated, asked
 from eks_inference_tools.reading.kinds import (
-    GROUP_INDEX_LABEL,
-    GROUP_LABEL,
-    NAME_LABEL,
+    LWS_GROUP_INDEX_LABEL,
+    LWS_NAME_LABEL,
+    LWS_WORKER_INDEX_LABEL,
     NODES,
     PODS,
+    RAY_GROUP_LABEL,
     REPLICA_SETS,
-    WORKER_INDEX_LABEL,
 )
 from eks_inference_tools.reading.live_objects import (
     Object,
@@ -41,6 +41,8 @@ from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.reading.scalars import quantities
 from stackgraph.graph.values import at, items, joined, text
 
+# Which Neuron devices of a node a pod may get together: sets of neighbours on the chip interconnect.
+#
 # The catalog's ``legal_device_counts`` also tell the topology. Where a pod can have any number of devices they form a ring, and a
 # set is a run of consecutive devices. Elsewhere they form a torus, and a set is an aligned block, which starts at a multiple of
 # its size.
@@ -297,9 +299,9 @@ def _owner(pod: Object, makers: Mapping[tuple[str, str], str]) -> str:
     made_by = _maker(pod)
     namespace, labels = identity_of(pod)[0], labels_of(pod)
     if role := text(labels.get(NODE_TYPE_LABEL)):
-        return f"{made_by} ({role if role == 'head' else joined(role, labels.get(GROUP_LABEL))})"
-    if name := text(labels.get(NAME_LABEL)):
-        role = f"pod {labels.get(WORKER_INDEX_LABEL)} of group {labels.get(GROUP_INDEX_LABEL)}"
+        return f"{made_by} ({role if role == 'head' else joined(role, labels.get(RAY_GROUP_LABEL))})"
+    if name := text(labels.get(LWS_NAME_LABEL)):
+        role = f"pod {labels.get(LWS_WORKER_INDEX_LABEL)} of group {labels.get(LWS_GROUP_INDEX_LABEL)}"
         return f"LeaderWorkerSet {namespace}/{name} ({role})"
     match = re.fullmatch(r"ReplicaSet ([^/]*)/(.*)", made_by)
     return makers.get((match[1], match[2]), made_by) if match else made_by
