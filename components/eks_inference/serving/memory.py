@@ -176,7 +176,8 @@ class MemoryUse:
         facts, memory = engine_facts(self.engine.vllm), self.instance.device_memory_gib
         if self.settings.step_tokens or facts is None or not self.instance.nvidia:
             return self.settings.step_tokens or _STEP_TOKENS
-        return facts.step_tokens(memory, self.instance.chip)
+        tokens = facts.step_tokens(memory, self.instance.chip)
+        return max(tokens, self.max_model_len) if self.settings.whole_prompts else tokens
 
     @property
     def beyond(self) -> int | None:
