@@ -184,6 +184,15 @@ def test_a_step_without_chunked_prefill_is_as_long_as_a_prompt() -> None:
     assert replace(whole, settings=replace(whole.settings, step_tokens=40000)).step_tokens == 40000
 
 
+def test_a_stage_takes_as_much_of_every_group_as_of_the_one_with_most_layers_in_it() -> None:
+    """Stages of three layers of GPT-OSS-20B: two of one kind and one of the other, in two groups."""
+    one = use("GPT-OSS-20B", "p5.48xlarge", 1, 1, 131072, CUDA)
+    eight = replace(one, settings=MemorySettings(parallel=Parallel(stages=8)))
+    layer = 2 * 8 * 64 * 2
+    assert one.kv == 12 * layer * (131072 + 128 + 2 * 8192)
+    assert eight.kv == 2 * layer * (131072 + 128 + 9 * 8192)
+
+
 def test_stages_of_a_pipeline_hold_a_part_of_the_layers_each() -> None:
     one = use("Llama-3-8B", "g5.12xlarge", 1, 1, 8192, CUDA)
     two = replace(one, settings=MemorySettings(parallel=Parallel(stages=2)))
