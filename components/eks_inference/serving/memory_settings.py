@@ -12,6 +12,7 @@ from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import Model, find_model
 from eks_inference.catalog.reserves import Reserve
 from eks_inference.serving.features import EngineFeatures
+from eks_inference.serving.flag_values import size
 from eks_inference.serving.flags import flag, number, object_flag, plugin_settings, switched
 from eks_inference.serving.split import Parallel, parallel
 
@@ -185,7 +186,7 @@ def memory_settings(
         utilization=min(utilization, 1.0),
         parallel=parallel(arguments, 1),
         eager=bool(switched(arguments, "enforce-eager", False)),
-        step_tokens=int(min(number(flag(arguments, "max-num-batched-tokens"), 0), _MOST_TOKENS)) or None,
+        step_tokens=int(min(max(size(flag(arguments, "max-num-batched-tokens") or "") or 0, 0), _MOST_TOKENS)) or None,
         whole_prompts=not switched(arguments, "enable-chunked-prefill", True),
         overlaps=switched(arguments, "async-scheduling", drafts not in _WITHOUT_OVERLAP),
         whole_windows=any(flag(arguments, name) is not None for name in _KEPT_WHOLE),

@@ -211,7 +211,7 @@ class VolumeModel(ModelBase):
     kind: Literal["volume"] = Field(default="volume", json_schema_extra=stated, description="From a volume.")
     claim: ResourceName = Field(description="PersistentVolumeClaim in the server's namespace.")
     path: str | None = Field(
-        default=None, pattern=r"^\w[\w.-]*(/\w[\w.-]*)*$", description="Folder on the volume. Default: the root of the volume."
+        default=None, pattern=rf"^{_PART}(/{_PART})*$", description="Folder on the volume. Default: the root of the volume."
     )
     id: Annotated[str, _SERVED_NAME]
 
