@@ -159,6 +159,8 @@ def test_logical_cores_of_a_pool_halve_the_memory_of_each(logical_cores: int | N
         (("--max-num-batched-tokens=-1",), {}, {}),
         (("--max-num-batched-tokens=many",), {}, {}),
         (("--no-enable-chunked-prefill",), {}, {"whole_prompts": True}),
+        (("--performance-mode=throughput",), {}, {"longer_steps": True}),
+        (("--performance-mode=interactivity",), {}, {}),
         (("--no-async-scheduling",), {}, {"overlaps": False}),
         (('--speculative-config={"method": "ngram"}',), {}, {"overlaps": False}),
         (('--speculative-config={"method": "ngram"}', "--async-scheduling"), {}, {}),
@@ -185,6 +187,7 @@ def test_a_step_without_chunked_prefill_is_as_long_as_a_prompt() -> None:
     assert chunked.kv / 2**20 == pytest.approx(1155, abs=1)
     assert whole.kv / 2**20 == pytest.approx(1536, abs=1)
     assert whole.of(1, 2048).step_tokens == 8192
+    assert replace(chunked, settings=replace(chunked.settings, longer_steps=True)).step_tokens == 16384
     assert replace(whole, settings=replace(whole.settings, step_tokens=40000)).step_tokens == 40000
 
 

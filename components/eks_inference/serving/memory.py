@@ -179,7 +179,7 @@ class MemoryUse:
         facts, memory = engine_facts(self.engine.vllm), self.instance.device_memory_gib
         if self.settings.step_tokens or facts is None or not self.instance.nvidia:
             return self.settings.step_tokens or _STEP_TOKENS
-        tokens = facts.step_tokens(memory, self.instance.chip)
+        tokens = facts.step_tokens(memory, self.instance.chip) * (2 if self.settings.longer_steps else 1)
         return max(tokens, self.max_model_len) if self.settings.whole_prompts else tokens
 
     @property
