@@ -55,8 +55,14 @@ validate_api_server_args = moved(
     "validate_api_server_args", *PARSERS, "vllm.entrypoints.launchers.launcher", "vllm.entrypoints.openai.api_server"
 )
 _planning = ("vllm.v1.core.kv_cache_planning", "vllm.v1.core.kv_cache_utils")
-get_kv_cache_configs, get_global_kv_cache_groups = (
-    moved(name, *_planning) for name in ("get_kv_cache_configs", "get_global_kv_cache_groups")
+get_kv_cache_configs, get_global_kv_cache_groups, get_kv_cache_groups, taken_by = (
+    moved(name, *_planning)
+    for name in (
+        "get_kv_cache_configs",
+        "get_global_kv_cache_groups",
+        "get_kv_cache_groups",
+        "_max_memory_usage_bytes_from_groups",
+    )
 )
 get_supported_kv_cache_layouts, resolve_kv_cache_layout = (
     moved(name, "vllm.v1.attention.backends.utils") for name in ("get_supported_kv_cache_layouts", "resolve_kv_cache_layout")
@@ -112,12 +118,15 @@ def _cache(config: VllmConfig, weights: int, found: dict[str, Any]) -> None:
         specs = get_kv_cache_spec(config)
         if not specs:
             return
-        whole = sum(one.max_memory_usage_bytes(config) for one in specs.values())
-        found.update(kv_one=whole, block=config.cache_config.block_size)
+        found["block"] = config.cache_config.block_size
         left = int((stand_ins.HERE.mib << 20) * config.cache_config.gpu_memory_utilization) - weights
         if resolve_kv_cache_layout:  # since 0.30
             layouts = [one.name for one in get_supported_kv_cache_layouts(get_current_attn_backends(config))]
             resolve_kv_cache_layout(config, [layouts], list(specs.values()))
+        if config.parallel_config.pipeline_parallel_size == 1:
+            found["kv_one"] = taken_by(config, get_kv_cache_groups(config, dict(specs)))
+        elif len(set(specs.values())) == 1:  # otherwise groups follow from the layers of all stages
+            found["kv_one"] = sum(one.max_memory_usage_bytes(config) for one in specs.values())
         if not config.cache_config.kv_cache_memory_bytes:
             groups = [get_global_kv_cache_groups(config, [specs])] if get_global_kv_cache_groups else []
             (made,) = get_kv_cache_configs(config, [specs], [left], *groups)

@@ -16,6 +16,7 @@ from handles import existing_cluster, placement
 from stackgraph.graph.document import Graph
 from stackgraph.problems import ProgramError
 from stackgraph.recorder.recording import record
+from vectors.stack import isolated
 from vectors.stack import spec as stack_facts
 
 TOPIC = "arn:aws:sns:us-west-2:123456789012:alerts"
@@ -163,3 +164,18 @@ def test_a_topic_is_reached_through_its_endpoint(endpoints: tuple[str, ...], hol
 def test_slack_is_out_of_reach() -> None:
     (judgement,) = what_is_wanted_is_in_reach.judge(without_internet({"kind": "slack"}))
     assert (judgement.holds, judgement.path) == (False, ("observability", "prometheus", "receiver"))
+
+
+@pytest.mark.parametrize(
+    ("draft", "keys", "wanted"),
+    [
+        ("facebook/opt-125m", {}, [False]),
+        ("facebook/opt-125m", {"extra_env": {"HF_ENDPOINT": "https://mirror.example"}}, [True]),
+        ("/drafts/opt", {}, []),
+    ],
+)
+def test_a_draft_of_the_hub_is_out_of_reach_even_beside_a_model_in_s3(draft: str, keys: dict, wanted: list[bool]) -> None:
+    facts = isolated(speculation={"method": "draft_model", "draft": draft, "tokens": 3}, **keys)
+    found = [one for one in what_is_wanted_is_in_reach.judge(facts) if one.path[-1] == "draft"]
+    assert [one.holds for one in found] == wanted
+    assert all("the draft facebook/opt-125m is on the Hub" in one.message for one in found)

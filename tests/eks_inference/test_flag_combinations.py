@@ -199,6 +199,15 @@ def test_what_a_combination_needs_to_know_and_does_not_is_left_open() -> None:
     assert left.unjudged
 
 
+def test_prefill_is_chunked_where_a_decoder_generates() -> None:
+    given = {"max-num-batched-tokens": 1024}
+    for subject, known in ((on(CUDA, given), True), (on(CUDA, {**given, "runner": "pooling"}), False)):
+        found = list(flags_go_together.judge(subject))
+        assert all(one.holds or one.unjudged for one in found)
+        assert any(one.unjudged for one in found) is not known
+    assert any(one.unjudged for one in flags_go_together.judge(replace(on(CUDA, given), model=None)))
+
+
 def test_what_a_generation_does_by_default_is_known() -> None:
     given = {"max-num-batched-tokens": 1024}
     found = list(flags_go_together.judge(on(TRN2, given)))

@@ -154,6 +154,13 @@ def test_logical_cores_of_a_pool_halve_the_memory_of_each(logical_cores: int | N
         (("--additional-config=[]",), {}, {}),
         (("--pipeline-parallel-size=2",), {}, {"parallel": Parallel(stages=2)}),
         (("--max-num-batched-tokens=512",), {}, {"step_tokens": 512}),
+        (("--max-num-batched-tokens=1M",), {}, {"step_tokens": 1 << 20}),
+        (("--max-num-batched-tokens=2.5k",), {}, {"step_tokens": 2500}),
+        (("--max-num-batched-tokens=-1",), {}, {}),
+        (("--max-num-batched-tokens=many",), {}, {}),
+        (("--no-enable-chunked-prefill",), {}, {"whole_prompts": True}),
+        (("--performance-mode=throughput",), {}, {"longer_steps": True}),
+        (("--performance-mode=interactivity",), {}, {}),
         (("--no-async-scheduling",), {}, {"overlaps": False}),
         (('--speculative-config={"method": "ngram"}',), {}, {"overlaps": False}),
         (('--speculative-config={"method": "ngram"}', "--async-scheduling"), {}, {}),
@@ -171,6 +178,26 @@ def test_flags_and_variables_change_the_arithmetic(arguments: tuple[str, ...], e
 def test_settings_of_nxd_inference_change_the_arithmetic(setting: str, bytes_of: str) -> None:
     arguments = (f'--additional-config={{"override_neuron_config": {{"{setting}": true}}}}',)
     assert memory_settings(engine("neuron-2.31-vllm-0.16"), arguments, {}) == replace(MemorySettings(), **{bytes_of: 1})
+
+
+def test_a_step_without_chunked_prefill_is_as_long_as_a_prompt() -> None:
+    """GPT-OSS-20B on an H100: vLLM 0.30.0 itself counts 1155.4 and 1536.4 MiB for 32768 tokens."""
+    chunked, whole = (use("GPT-OSS-20B", "p5.48xlarge", 1, 1, 32768, CUDA, whole_prompts=one) for one in (False, True))
+    assert (chunked.step_tokens, whole.step_tokens) == (8192, 32768)
+    assert chunked.kv / 2**20 == pytest.approx(1155, abs=1)
+    assert whole.kv / 2**20 == pytest.approx(1536, abs=1)
+    assert whole.of(1, 2048).step_tokens == 8192
+    assert replace(chunked, settings=replace(chunked.settings, longer_steps=True)).step_tokens == 16384
+    assert replace(whole, settings=replace(whole.settings, step_tokens=40000)).step_tokens == 40000
+
+
+def test_a_stage_takes_as_much_of_every_group_as_of_the_one_with_most_layers_in_it() -> None:
+    """Stages of three layers of GPT-OSS-20B: two of one kind and one of the other, in two groups."""
+    one = use("GPT-OSS-20B", "p5.48xlarge", 1, 1, 131072, CUDA)
+    eight = replace(one, settings=MemorySettings(parallel=Parallel(stages=8)))
+    layer = 2 * 8 * 64 * 2
+    assert one.kv == 12 * layer * (131072 + 128 + 2 * 8192)
+    assert eight.kv == 2 * layer * (131072 + 128 + 9 * 8192)
 
 
 def test_stages_of_a_pipeline_hold_a_part_of_the_layers_each() -> None:

@@ -237,6 +237,10 @@ def test_a_model_without_a_kind_is_of_the_hub() -> None:
     assert source.validate_json('{"kind": "hugging_face", "id": "a/b"}', strict=True) == HubModel(id="a/b")
     assert isinstance(source.validate_python(S3), S3Model)
     assert isinstance(source.validate_python(VOLUME), VolumeModel)
+    assert source.validate_python({**VOLUME, "path": ".cache/hub/models--a--b"}).path == ".cache/hub/models--a--b"
+    for path in ("..", "a/../b", "/a", "a//b"):
+        with pytest.raises(ValueError, match="path"):
+            source.validate_python({**VOLUME, "path": path})
 
 
 @pytest.mark.parametrize(

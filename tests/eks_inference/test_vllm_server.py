@@ -569,6 +569,8 @@ def test_a_streamed_model_is_read_by_the_engine_and_copied_by_nobody() -> None:
         (LLAMA2, {"model": STREAMED}, "no document says that the image of engine neuron-2.28-vllm-0.13 has the Run:ai"),
         (QWEN3, {"model": {**STREAMED, "size_gib": 40}}, "no copy of a streamed model is on the disk"),
         (QWEN3, {"model": STREAMED, "extra_args": {"load-format": "auto"}}, "load-format: keys of the server set this too"),
+        (QWEN3, {"model": {**STREAMED, "uri": "s3://models/../v1"}}, "whose parts are neither . nor .., and a bucket of 3 to 63"),
+        (QWEN3, {"model": {**STREAMED, "uri": "s3://models/v1/."}}, "whose parts are neither . nor .."),
     ],
 )
 def test_what_does_not_go_with_streaming_is_refused(base: dict, keys: dict, why: str) -> None:

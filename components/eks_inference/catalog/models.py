@@ -130,10 +130,26 @@ class Model(weights.Layers, Row):
         Layers with a window hold its tokens and ``beyond`` more. None: they hold every token. Latent attention counts as one KV
         head, which every core holds (vLLM, ``MLAAttentionSpec``). ``scale`` are bytes beside a head's key or value.
         """
-        kept = tokens if beyond is None or not self.window else min(tokens, self.window + beyond)
-        layers = (self.layers - self.window_layers) * tokens + self.window_layers * kept
+        held = self.layers * tokens
+        if beyond is not None and self.window:
+            kept = min(tokens, self.window + beyond)
+            held = sum(
+                self.group * -(-count // self.group) * of_each for count, of_each in zip(self._kinds, (tokens, kept), strict=True)
+            )
         head = int(self.kv_width * bytes_per_element) + (1 if self.kv_rank else 2) * scale
-        return layers * self.kv_heads_at(tensor_parallel) * head
+        return held * self.kv_heads_at(tensor_parallel) * head
+
+    @property
+    def _kinds(self) -> tuple[int, int]:
+        """Layers that hold every token, and those with a window."""
+        return self.layers - self.window_layers, self.window_layers
+
+    @property
+    def group(self) -> int:
+        """Layers of a group of the KV cache: all groups hold as many, of one kind, where need be with layers that are not there
+        (vLLM, ``_get_kv_cache_groups_uniform_page_size``)."""
+        fewest, most = sorted(self._kinds)
+        return most if most < 1.5 * fewest or not fewest else fewest
 
     def splits_over(self, tensor_parallel: int) -> bool:
         """Whether the attention heads divide evenly among the cores, as vLLM requires and NxD Inference prefers."""

@@ -143,7 +143,10 @@ class MemoryUse:
             return [(-(-own // self.parts), -(-self.kv_sequence // self.parts))]
         layers, kv_parts = self.split.layers(self.model.layers), self.split.tensor * self.split.decode_context
         of_model, *of_draft = self._kv_sequences
-        kv = [-(-of_model * len(one) // (kv_parts * self.model.layers)) for one in layers]
+        # Every group has a part of its layers in a stage, and takes as much of it as the group with the most.
+        group = self.model.layers if self.beyond is None else self.model.group
+        in_stage = [-(-group * len(one) // self.model.layers) for one in layers]
+        kv = [-(-of_model * part // (kv_parts * group)) for part in in_stage]
         found = [(one.size, taken) for one, taken in zip(self.held, kv, strict=True)]
         last, taken = found.pop()  # which alone has the draft (vLLM, GPUModelRunner.__init__)
         return [*found, (last - -draft // self.split.tensor, taken - -sum(of_draft) // kv_parts)]
@@ -176,7 +179,8 @@ class MemoryUse:
         facts, memory = engine_facts(self.engine.vllm), self.instance.device_memory_gib
         if self.settings.step_tokens or facts is None or not self.instance.nvidia:
             return self.settings.step_tokens or _STEP_TOKENS
-        return facts.step_tokens(memory, self.instance.chip)
+        tokens = facts.step_tokens(memory, self.instance.chip) * (2 if self.settings.longer_steps else 1)
+        return max(tokens, self.max_model_len) if self.settings.whole_prompts else tokens
 
     @property
     def beyond(self) -> int | None:
@@ -267,7 +271,8 @@ class MemoryUse:
         token = f"{self.kv_token / 1024:g} KiB"
         window = self.beyond is not None and model.window and self.max_model_len > model.window + self.beyond
         if window:
-            token += f" ({model.window_layers} of {model.layers} layers at most {model.window} + {self.beyond} tokens)"
+            groups = "" if model.group in (model.layers, model.window_layers) else f", in whole groups of {model.group} layers"
+            token += f" ({model.window_layers} of {model.layers} layers at most {model.window} + {self.beyond} tokens{groups})"
         lines = [
             f"weights: {self._weights_working} = {gib(self.weights)} GiB",
             f"KV cache of a token: {self._kv_working} x {self.element_bytes:g} bytes{draft} = {self.kv_token / 1024:g} KiB",

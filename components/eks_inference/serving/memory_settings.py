@@ -12,6 +12,7 @@ from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import Model, find_model
 from eks_inference.catalog.reserves import Reserve
 from eks_inference.serving.features import EngineFeatures
+from eks_inference.serving.flag_values import size
 from eks_inference.serving.flags import flag, number, object_flag, plugin_settings, switched
 from eks_inference.serving.split import Parallel, parallel
 
@@ -147,6 +148,10 @@ class MemorySettings:
     """Bounds of the KV pool; None: those of the engine's generation, if it has any."""
     step_tokens: int | None = None
     """Tokens that one step of the engine computes (``--max-num-batched-tokens``); None: as many as the engine's default is."""
+    longer_steps: bool = False
+    """Whether that default is twice as long (``--performance-mode=throughput``)."""
+    whole_prompts: bool = False
+    """Whether a step computes a prompt as a whole (``--no-enable-chunked-prefill``): the default is then no shorter than one."""
     max_num_seqs: int = USUAL_SEQUENCES
     """Sequences at once, which the engine samples together."""
     eager: bool = False
@@ -183,7 +188,9 @@ def memory_settings(
         utilization=min(utilization, 1.0),
         parallel=parallel(arguments, 1),
         eager=bool(switched(arguments, "enforce-eager", False)),
-        step_tokens=int(min(number(flag(arguments, "max-num-batched-tokens"), 0), _MOST_TOKENS)) or None,
+        step_tokens=int(min(max(size(flag(arguments, "max-num-batched-tokens") or "") or 0, 0), _MOST_TOKENS)) or None,
+        longer_steps=flag(arguments, "performance-mode") == "throughput",
+        whole_prompts=not switched(arguments, "enable-chunked-prefill", True),
         overlaps=switched(arguments, "async-scheduling", drafts not in _WITHOUT_OVERLAP),
         whole_windows=any(flag(arguments, name) is not None for name in _KEPT_WHOLE),
         kv_pool=bounds

@@ -42,7 +42,8 @@ _SERVED_NAME = Field(pattern=r"^[\w.-]+(/[\w.-]+)*$", description="Name of the m
 
 
 # huggingface_hub, validate_repo_id; the Hub's own names are ASCII.
-_REPOSITORY = r"(?!.*(--|\.\.|\.git$))[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}"
+_REPOSITORY = r"(?!.*(--|\.\.|\.git$))W(P{0,94}W)?/W(P{0,94}W)?".replace("W", "[A-Za-z0-9_]").replace("P", "[A-Za-z0-9_.-]")
+_REPOSITORY_WORDS = "OWNER/NAME, each of up to 96 of A-Z a-z 0-9 _ and, inside, single . and -, and without .git at the end"
 _PART = r"[\w.-]*[\w-][\w.-]*"
 """Part of a path that is more than dots: folders of the store have such names."""
 
@@ -128,9 +129,7 @@ class HubModel(ModelBase):
     """A model on the Hugging Face Hub. Every start downloads it."""
 
     kind: Literal["hugging_face"] = Field(default="hugging_face", description="From the Hugging Face Hub.")
-    id: Annotated[
-        str, Form(_REPOSITORY, "a repository of the Hugging Face Hub: OWNER/NAME, each of up to 96 of A-Z a-z 0-9 . _ -")
-    ] = Field(
+    id: Annotated[str, Form(_REPOSITORY, f"a repository of the Hugging Face Hub: {_REPOSITORY_WORDS}")] = Field(
         description="Repository on the Hugging Face Hub, e.g. NousResearch/Meta-Llama-3-8B-Instruct.",
         json_schema_extra=listed("Repository"),
     )
@@ -160,7 +159,12 @@ class S3Model(ModelBase):
 
     kind: Literal["s3"] = Field(default="s3", json_schema_extra=stated, description="From S3.")
     uri: Annotated[
-        str, Form(rf"s3://{BUCKET}(/[A-Za-z0-9!_.'()-]+)+", f"s3://<bucket>/<folder>, with a bucket of {BUCKET_WORDS}")
+        str,
+        Form(
+            rf"s3://{BUCKET}(/(?!\.\.?(/|$))[A-Za-z0-9!_.'()-]+)+",
+            "s3://<bucket>/<folder>, with a folder of A-Z a-z 0-9 ! _ . ' ( ) - whose parts are neither . nor .., and a bucket "
+            f"of {BUCKET_WORDS}",
+        ),
     ] = Field(
         description="Folder with the files, without a trailing slash, e.g. s3://models/llama-3-8b-instruct/v1.",
     )
@@ -207,7 +211,7 @@ class VolumeModel(ModelBase):
     kind: Literal["volume"] = Field(default="volume", json_schema_extra=stated, description="From a volume.")
     claim: ResourceName = Field(description="PersistentVolumeClaim in the server's namespace.")
     path: str | None = Field(
-        default=None, pattern=r"^\w[\w.-]*(/\w[\w.-]*)*$", description="Folder on the volume. Default: the root of the volume."
+        default=None, pattern=rf"^{_PART}(/{_PART})*$", description="Folder on the volume. Default: the root of the volume."
     )
     id: Annotated[str, _SERVED_NAME]
 

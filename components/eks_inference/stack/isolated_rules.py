@@ -8,6 +8,7 @@ from eks_inference.observability.spec import SlackReceiver, SnsReceiver
 from eks_inference.pools.node_spec import ReleaseAmi
 from eks_inference.pools.spec import KarpenterPoolSpec
 from eks_inference.rules import Judgement, Path, rule
+from eks_inference.serving.features import EngineFeatures
 from eks_inference.serving.spec import HubModel
 from eks_inference.stack.facts import StackFacts
 from eks_inference.stack.spec import StackSpec
@@ -86,6 +87,10 @@ def _wanted_outside(spec: StackSpec) -> Iterator[tuple[Path, str, bool]]:
         source = "is on the Hub" if hub else f"comes from {server.model.kind}"
         reached = not hub or "HF_ENDPOINT" in server.extra_env
         yield ("servers", name, "model"), f"{server.model.id} {source}", reached
+        draft = server.draft if isinstance(server, EngineFeatures) else None
+        if draft and not draft.startswith(("/", ".")):  # of the pod's own folders
+            key = ("servers", name, "speculation", "draft")
+            yield key, f"the draft {draft} is on the Hub", "HF_ENDPOINT" in server.extra_env
         if isinstance(server.image_reference, InClusterImage):
             yield ("servers", name, "image"), "the build installs packages from the internet", False
     if spec.load_test and spec.tested:

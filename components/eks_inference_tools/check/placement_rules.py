@@ -144,7 +144,7 @@ def _arithmetic(pod: PodTemplate, shape: NodeShape, rooms: Mapping[str, Decimal]
 
 
 def _shown(name: str, amount: Decimal) -> str:
-    return f"{amount / 2**30:.2f} GiB" if name == "memory" else number(amount)
+    return f"{amount / 2**30:.2f} GiB" if name in ("memory", "ephemeral-storage") else number(amount)
 
 
 @rule(

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from eks_inference.catalog.engine_facts import engine_facts
 from eks_inference.catalog.models import Model
 from eks_inference.catalog.vllm_arguments import Condition, VllmRelease, combinations_of, default_of, vllm_releases
 from eks_inference.rules import Judgement, not_judged, rule
@@ -21,6 +22,9 @@ _TESTS: Mapping[str, Callable[[Any, Any], bool]] = {
     "no_multiple_of": lambda value, other: value % other != 0,
     "no_divisor_of": lambda value, other: other % value != 0,
 }
+
+_POOLING = {"runner", "convert", "task", "pooler-config", "override-pooler-config"}
+"""Flags of models that generate nothing."""
 
 
 @rule(
@@ -91,7 +95,14 @@ def _facts(server: ServingFacts) -> dict[str, Any]:
         "max-num-seqs": server.max_num_seqs or None,
         "tensor-parallel-size": server.tensor_parallel or None,
         **({} if model is None else _of_model(model, server.tensor_parallel)),
+        **({"enable-chunked-prefill": True} if _chunks(server) else {}),
     }
+
+
+def _chunks(server: ServingFacts) -> bool:
+    """Whether prefill is chunked by default: where a decoder generates (``ModelConfig.is_chunked_prefill_supported``)."""
+    generates = server.model is not None and _POOLING.isdisjoint(flag_names(server.arguments))
+    return generates and server.instance.nvidia and engine_facts(server.engine.vllm) is not None
 
 
 def _of_model(model: Model, degree: int) -> dict[str, Any]:
