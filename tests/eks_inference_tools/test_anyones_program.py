@@ -263,8 +263,23 @@ def test_a_file_that_does_not_exist_stops_what_the_engine_would_stop(program, ca
     assert "__main__.py:4: lambda.Function f takes the file ./built, which does not exist" in capsys.readouterr().err
     assert main(["check", "dev", "--program", str(folder)]) == 2
     capsys.readouterr()
-    (folder / "built").mkdir()
+    (folder / "built").touch() if "FileAsset" in code else (folder / "built").mkdir()
     assert preview(folder) == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("pulumi.FileAsset('built')", "built, which is a folder: only an archive may be one; the engine refuses that"),
+        ("pulumi.FileArchive('lib.ZIP')", "lib.ZIP, which is no archive: that is a folder or ends in .zip, .tar, .tar.gz,"),
+    ],
+)
+def test_an_asset_that_is_a_folder_and_an_archive_of_no_known_kind_are_refused_as_by_the_engine(program, capsys, code, why):
+    folder = program(f"aws.s3.BucketObject('o', bucket='b', source={code})\n")
+    (folder / "built").mkdir()
+    (folder / "lib.ZIP").touch()
+    assert preview(folder) == 2
+    assert f"__main__.py:4: s3.BucketObject o takes the file {why}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("ending", ["sys.exit(0)", "sys.exit()", "raise SystemExit(0)"])
