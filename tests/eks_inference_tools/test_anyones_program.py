@@ -351,10 +351,42 @@ def test_answers_are_written_by_the_engines_own_preview(program, capsys, monkeyp
     }
 
 
-def test_answers_cannot_be_written_without_the_engine(program, capsys, monkeypatch, tmp_path):
+ZONES = """
+east = aws.Provider("east", region="us-east-1")
+for name, given in {"all": {}, "up": {"state": "available"}, "east": {"opts": pulumi.InvokeOptions(provider=east)}}.items():
+    pulumi.export(name, aws.get_availability_zones(**given).names)
+"""
+
+
+def test_every_written_answer_is_found_whatever_was_asked_first(program, capsys, monkeypatch, tmp_path):
+    function = "aws:index/getAvailabilityZones:getAvailabilityZones"
+    given = {"all": {"args": {}}, "up": {"args": {"state": "available"}}, "east": {"args": {}, "provider": "east"}}
+    rows = [json.dumps({"function": function, **row, "result": {"names": [name]}}) for name, row in given.items()]
+    command = tmp_path / "pulumi"
+    command.write_text("#!/bin/sh\ncat >> $STACKGRAPH_ANSWERS <<'END'\n" + "".join(f"- {row}\n" for row in rows) + "END\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    folder, written = program(ZONES), str(tmp_path / "written.yaml")
+    assert preview(folder, "--write-answers", written) == 0
+    assert preview(folder, "--answers", written, "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)["outputs"] == {name: [name] for name in given}
+
+
+def test_answers_cannot_be_written_without_the_engine_or_with_values_that_it_does_not_get(program, capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "answers").write_text("by hand")
     assert preview(program(""), "--write-answers", str(tmp_path / "answers")) == 2
     assert "there is no `pulumi` command on PATH" in capsys.readouterr().err
+    assert preview(program(""), "-c", "size=3", "--write-answers", str(tmp_path / "answers")) == 2
+    assert "--write-answers: the engine takes no values of -c or --answers" in capsys.readouterr().err
+    assert (tmp_path / "answers").read_text() == "by hand"
+
+
+def test_the_last_value_of_the_command_line_goes_before_others_and_those_of_files(program, capsys, tmp_path):
+    (tmp_path / "answers").write_text("- config: {a: 1, b: 1, c: 1}\n")
+    folder = program("pulumi.export('all', [pulumi.Config().require(key) for key in 'abc'])\n")
+    assert preview(folder, "-c", "a=2", "--answers", str(tmp_path / "answers"), "-c", "b=2", "-c", "b=3", "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)["outputs"] == {"all": ["2", "3", "1"]}
 
 
 def test_a_syntax_error_has_its_line(program, capsys):
