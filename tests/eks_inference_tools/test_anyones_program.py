@@ -263,8 +263,23 @@ def test_a_file_that_does_not_exist_stops_what_the_engine_would_stop(program, ca
     assert "__main__.py:4: lambda.Function f takes the file ./built, which does not exist" in capsys.readouterr().err
     assert main(["check", "dev", "--program", str(folder)]) == 2
     capsys.readouterr()
-    (folder / "built").mkdir()
+    (folder / "built").touch() if "FileAsset" in code else (folder / "built").mkdir()
     assert preview(folder) == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("pulumi.FileAsset('built')", "built, which is a folder: only an archive may be one; the engine refuses that"),
+        ("pulumi.FileArchive('lib.ZIP')", "lib.ZIP, which is no archive: that is a folder or ends in .zip, .tar, .tar.gz,"),
+    ],
+)
+def test_an_asset_that_is_a_folder_and_an_archive_of_no_known_kind_are_refused_as_by_the_engine(program, capsys, code, why):
+    folder = program(f"aws.s3.BucketObject('o', bucket='b', source={code})\n")
+    (folder / "built").mkdir()
+    (folder / "lib.ZIP").touch()
+    assert preview(folder) == 2
+    assert f"__main__.py:4: s3.BucketObject o takes the file {why}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("ending", ["sys.exit(0)", "sys.exit()", "raise SystemExit(0)"])
@@ -336,10 +351,42 @@ def test_answers_are_written_by_the_engines_own_preview(program, capsys, monkeyp
     }
 
 
-def test_answers_cannot_be_written_without_the_engine(program, capsys, monkeypatch, tmp_path):
+ZONES = """
+east = aws.Provider("east", region="us-east-1")
+for name, given in {"all": {}, "up": {"state": "available"}, "east": {"opts": pulumi.InvokeOptions(provider=east)}}.items():
+    pulumi.export(name, aws.get_availability_zones(**given).names)
+"""
+
+
+def test_every_written_answer_is_found_whatever_was_asked_first(program, capsys, monkeypatch, tmp_path):
+    function = "aws:index/getAvailabilityZones:getAvailabilityZones"
+    given = {"all": {"args": {}}, "up": {"args": {"state": "available"}}, "east": {"args": {}, "provider": "east"}}
+    rows = [json.dumps({"function": function, **row, "result": {"names": [name]}}) for name, row in given.items()]
+    command = tmp_path / "pulumi"
+    command.write_text("#!/bin/sh\ncat >> $STACKGRAPH_ANSWERS <<'END'\n" + "".join(f"- {row}\n" for row in rows) + "END\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    folder, written = program(ZONES), str(tmp_path / "written.yaml")
+    assert preview(folder, "--write-answers", written) == 0
+    assert preview(folder, "--answers", written, "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)["outputs"] == {name: [name] for name in given}
+
+
+def test_answers_cannot_be_written_without_the_engine_or_with_values_that_it_does_not_get(program, capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "answers").write_text("by hand")
     assert preview(program(""), "--write-answers", str(tmp_path / "answers")) == 2
     assert "there is no `pulumi` command on PATH" in capsys.readouterr().err
+    assert preview(program(""), "-c", "size=3", "--write-answers", str(tmp_path / "answers")) == 2
+    assert "--write-answers: the engine takes no values of -c or --answers" in capsys.readouterr().err
+    assert (tmp_path / "answers").read_text() == "by hand"
+
+
+def test_the_last_value_of_the_command_line_goes_before_others_and_those_of_files(program, capsys, tmp_path):
+    (tmp_path / "answers").write_text("- config: {a: 1, b: 1, c: 1}\n")
+    folder = program("pulumi.export('all', [pulumi.Config().require(key) for key in 'abc'])\n")
+    assert preview(folder, "-c", "a=2", "--answers", str(tmp_path / "answers"), "-c", "b=2", "-c", "b=3", "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)["outputs"] == {"all": ["2", "3", "1"]}
 
 
 def test_a_syntax_error_has_its_line(program, capsys):

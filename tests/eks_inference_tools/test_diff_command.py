@@ -703,6 +703,19 @@ def test_new_warnings_of_a_program_are_told_and_files_that_are_built_later_stop_
     assert "the program of stack one newly warns: __main__.py:2: s3.BucketObject o takes the file x, which does not exist" in out
 
 
+def test_a_function_that_is_asked_otherwise_is_told(repo, capsys):
+    program = "import pulumi_aws as aws\naws.ec2.Instance('i', ami=aws.ec2.get_ami(owners=['amazon']).id)\n"
+    repo.write("__main__.py", program)
+    repo.commit("amazon")
+    for change, told in (
+        ("aws.ec2.get_ami(owners=['self'])", True),
+        ("(aws.ec2.get_ami(), aws.ec2.get_ami(owners=['amazon']))[1]", False),
+    ):
+        repo.write("__main__.py", program.replace("aws.ec2.get_ami(owners=['amazon'])", change))
+        notes = as_json(capsys, "--base", "HEAD", "one")["notes"]
+        assert any("stack one asks aws:ec2/getAmi:getAmi otherwise than before" in note for note in notes) is told
+
+
 def test_a_stack_without_servers_has_no_first_answer(repo, capsys):
     repo.write("__main__.py", "import pulumi_aws as aws\naws.ec2.NatGateway('n', subnet_id='s', allocation_id='a')\n")
     measures = as_json(capsys, "--base", "HEAD", "one")["stacks"][0]["measures"]

@@ -86,12 +86,34 @@ def test_what_a_program_raises_is_an_error_of_the_program(program, said, project
     assert captured.err.replace("\n", "").isprintable()
 
 
-def test_a_program_that_still_waits_for_something_is_waited_for(project, capsys):
-    (project / "__main__.py").write_text(
-        IMPORTS + "async def later():\n    await asyncio.sleep(2.5)\n    return 'in the end'\npulumi.export('a', later())"
-    )
+WAITS = {
+    "a timer": "loop.call_later(2.5, told.set)",
+    "a thread": "_thread.start_new_thread(lambda: (time.sleep(2.5), loop.call_soon_threadsafe(told.set)), ())",
+    "a signal": "loop.add_signal_handler(10, told.set); subprocess.Popen(['sh', '-c', 'sleep 2.5; kill -10 $PPID'])",
+    "two threads of the loop": "both = threading.Barrier(2); [loop.run_in_executor(None, both.wait) for _ in 'ab']; told.set()",
+}
+LATER = """
+import _thread, asyncio, subprocess, threading, time, pulumi
+async def later():
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    {}
+    await told.wait()
+    return 'in the end'
+pulumi.export('a', later())
+"""
+
+
+@pytest.mark.parametrize("wait", WAITS.values(), ids=[*WAITS])
+def test_a_program_that_still_waits_for_something_is_waited_for(wait: str, project, capsys):
+    (project / "__main__.py").write_text(LATER.format(wait))
     assert main(["preview", "dev", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["outputs"] == {"a": "in the end"}
+
+
+def test_a_program_whose_threads_have_nothing_to_do_is_not_waited_for(project, capsys):
+    (project / "__main__.py").write_text(LATER.format("await asyncio.to_thread(time.sleep, 0)"))
+    assert main(["preview", "dev"]) == 2
+    assert "nothing resolves any more" in capsys.readouterr().err
 
 
 @pytest.mark.thorough

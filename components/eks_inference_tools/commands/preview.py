@@ -112,19 +112,38 @@ def _ask(stack: "StackProgram", file: Path) -> int:
     """Lets the engine run the program and writes the answers that it gets. Returns the engine's exit code."""
     import os
     import subprocess
+    import tempfile
 
     import stackgraph.recorder
     from stackgraph.problems import Problem, ProblemsFound
 
-    file.write_text("", encoding="utf-8")
+    if given := ", ".join(stack.answers.config):
+        hint = "write them into the stack's file: pulumi config set KEY VALUE"
+        raise ProblemsFound(
+            [Problem("the engine takes no values of -c or --answers", key="--write-answers", given=given, hint=hint)]
+        )
     recorder = Path(stackgraph.recorder.__file__).parent
     path = os.pathsep.join(filter(None, (f"{recorder / 'assets'}", f"{recorder.parents[1]}", os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "PYTHONPATH": path, "STACKGRAPH_ANSWERS": str(file)}
     try:
-        return subprocess.run(["pulumi", "preview", "-s", stack.stack], cwd=stack.project.root, env=environment).returncode
+        with tempfile.TemporaryDirectory() as folder:
+            (rows := Path(folder, "rows")).touch()
+            environment = {**os.environ, "PYTHONPATH": path, "STACKGRAPH_ANSWERS": str(rows)}
+            code = subprocess.run(["pulumi", "preview", "-s", stack.stack], cwd=stack.project.root, env=environment).returncode
+            told = sorted(rows.read_text(encoding="utf-8").splitlines(keepends=True), key=_particular)
+        if told or code == 0:
+            file.write_text("".join(told), encoding="utf-8")
+        return code
     except FileNotFoundError as error:
         hint = "https://www.pulumi.com/docs/install"
         raise ProblemsFound([Problem("there is no `pulumi` command on PATH", key="--write-answers", hint=hint)]) from error
+
+
+def _particular(line: str) -> tuple[bool, int]:
+    """Sorts rows of answers so that no row comes before one that fits fewer calls: with a provider, with more arguments."""
+    import json
+
+    row = json.loads(line.removeprefix("- "))
+    return "provider" not in row, -len(json.dumps(row.get("args")))
 
 
 def _stack_file(stack: "StackProgram", *, defaults: bool) -> str:

@@ -1,6 +1,7 @@
 """Compares the stacks of two revisions: checks them out, records every stack of each and reports the differences."""
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -144,3 +145,8 @@ def _made_up(stack: StackReport) -> Iterator[str]:
             f"stack {stack.stack} asks what only a provider or another stack knows ({', '.join(sorted(tokens))}): "
             "placeholders stand for the answers on both sides (--answers FILE gives them)"
         )
+    if len(graphs) < 2:
+        return
+    before, after = ({(one.token, json.dumps(one.args, sort_keys=True)) for one in graph.functions} for graph in graphs)
+    if other := sorted({token for token, _ in before - after} & {token for token, _ in after - before} & tokens):
+        yield f"stack {stack.stack} asks {', '.join(other)} otherwise than before: what uses the answers may change, unseen here"

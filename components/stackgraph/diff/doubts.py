@@ -10,7 +10,8 @@ from stackgraph.graph.values import UNKNOWN, leaves, references
 
 def may_stay(change: PropertyChange, base: Graph, head: Graph) -> bool:
     """Whether the values of a changed property may be equal in a deployment: unknown ones, results of functions, two outputs of
-    one resource, an output of a resource that exists and a text. Another resource's output is another value.
+    one resource, an output of a resource that exists and a text. Another resource's output is another value, and so is
+    another text around the same outputs.
     """
     if ABSENT in (change.before, change.after):
         return False
@@ -18,6 +19,9 @@ def may_stay(change: PropertyChange, base: Graph, head: Graph) -> bool:
     known = {one.name for one in base.resources}
     if UNKNOWN in before | after or not (before | after) <= known | {one.name for one in head.resources}:
         return True
+    inside = [[one for leaf in leaves(value) for one in references(str(leaf))] for value in (change.before, change.after)]
+    if inside[0] and inside[0] == inside[1]:
+        return False
     return bool(before | after) and after <= known and (before == after or not before or not after)
 
 

@@ -63,10 +63,11 @@ Given = Path | Mapping[str, Any]
 
 
 def read_answers(*given: Given) -> Answers:
-    """The rows, and those of the files. Raises ``ProblemsFound`` with everything that is wrong in a file."""
+    """The rows, the last one first, and then those of the files. Raises ``ProblemsFound`` with all that is wrong in a file."""
     from stackgraph.recorder.yaml_file import read_document
 
-    return Answers(tuple(row for one in given for row in (rows_of(read_document(one)) if isinstance(one, Path) else [one])))
+    rows = [one for one in reversed(given) if not isinstance(one, Path)]
+    return Answers((*rows, *(row for one in given if isinstance(one, Path) for row in rows_of(read_document(one)))))
 
 
 def rows_of(document: "Document") -> list[Mapping[str, Any]]:

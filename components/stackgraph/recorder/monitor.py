@@ -159,10 +159,10 @@ class Recorder(Protocol):
             source=self._source(request),
             computed=tuple(sorted(self.computed.intersection(leaves(inputs)))) if self.computed else (),
         )
-        for path in wire.missing_files(properties):
-            what = f"{resource.source}: {short_type(resource.type)} {resource.name} takes the file {path}, which does not exist"
+        for file in wire.refused_files(properties):
+            what = f"{resource.source}: {short_type(resource.type)} {resource.name} takes the file {file}"
             if self._needs_files:
-                raise RegistrationError(f"{what}: the engine refuses that. Build the file first.")
+                raise RegistrationError(f"{what}; the engine refuses that")
             self.warn(what)
         self._add(resource, request)
         if is_provider and wire.has_unknown(properties):

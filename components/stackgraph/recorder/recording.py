@@ -9,7 +9,6 @@ import logging
 import os
 import runpy
 import sys
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -145,10 +144,11 @@ async def _settled(program: Callable[[], Any]) -> None:
             if any(output.cancelled() or output.exception() for output in done):
                 return
 
-    threads = threading.active_count()
+    loop: Any = asyncio.get_running_loop()
+    threads = _busy_threads(loop._default_executor)
     running = asyncio.ensure_future(pulumi.runtime.run_in_stack(run))
     while not (await asyncio.wait([running], timeout=_IDLE_S))[0]:
-        if _is_idle() and threading.active_count() <= threads:
+        if _busy_threads(loop._default_executor) <= threads and _is_idle(loop):  # in this order: a thread leaves a step
             raise pulumi.RunError("the program waits for an Output that nothing resolves any more")
     await running
 
@@ -156,10 +156,14 @@ async def _settled(program: Callable[[], Any]) -> None:
 _IDLE_S = 2
 
 
-def _is_idle() -> bool:
-    """Whether the event loop has no step, timer, socket or child process left, by which something could happen."""
-    loop: Any = asyncio.get_running_loop()
-    return not (loop._ready or loop._scheduled or len(loop._selector.get_map()) > 1)
+def _is_idle(loop: Any) -> bool:
+    """Whether an event loop has no step, timer, socket, child process or signal left, by which something could happen."""
+    return not (loop._ready or loop._scheduled or loop._signal_handlers or len(loop._selector.get_map()) > 1)
+
+
+def _busy_threads(executor: Any) -> int:
+    """How many threads there are, also those that ``threading`` did not start, but for those that wait for work."""
+    return len(sys._current_frames()) - executor._idle_semaphore._value
 
 
 def _short_traces() -> contextlib.AbstractContextManager[None]:
@@ -222,14 +226,15 @@ def _knows(frame: FrameType, made: object) -> bool:
 
 
 class _Executor(ThreadPoolExecutor):
-    """Runs registrations in the calling thread: the recorder answers at once, so another thread would only cost time.
+    """Runs registrations in the calling thread: the recorder answers at once, so another thread would only cost time. What the
+    program itself gives to threads (``asyncio.to_thread``) may wait for other parts of it, and gets one.
 
     Programs with transforms are the exception: transforms run on the program's event loop, which a registration must not block.
     The SDK starts its callback server before it registers the first resource that needs it.
     """
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        if _CallbackServicer._servicers:
+        if _CallbackServicer._servicers or not getattr(fn, "__module__", "").startswith("pulumi."):
             return super().submit(fn, *args, **kwargs)
         future: Future[Any] = Future()
         try:

@@ -136,13 +136,22 @@ def has_unknown(value: Any) -> bool:
     return UNKNOWN in leaves(value)
 
 
-def missing_files(value: Any) -> Iterator[str]:
-    """The files that assets and archives inside the value name and that do not exist."""
+def refused_files(value: Any) -> Iterator[str]:
+    """The files that assets and archives inside the value name and that the engine refuses, each with the reason."""
     if isinstance(value, dict) and value.get(SIGNATURE) in (ASSET, ARCHIVE) and (path := value.get("path")):
-        yield from () if os.path.exists(path) else (path,)
+        if not os.path.exists(path):
+            yield f"{path}, which does not exist (it may have to be built first)"
+        elif value[SIGNATURE] == ASSET and os.path.isdir(path):
+            yield f"{path}, which is a folder: only an archive may be one"
+        elif value[SIGNATURE] == ARCHIVE and not (os.path.isdir(path) or path.endswith(_PACKED)):
+            yield f"{path}, which is no archive: that is a folder or ends in {', '.join(_PACKED)}"
     elif isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from missing_files(item)
+            yield from refused_files(item)
+
+
+_PACKED = (".zip", ".tar", ".tar.gz", ".tgz", ".jar")
+"""What the names of packed archives end in (``detectArchiveFormat`` of the engine)."""
 
 
 def no_json(value: Any, *path: str | int) -> Iterator[str]:
