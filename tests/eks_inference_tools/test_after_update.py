@@ -173,6 +173,17 @@ EDITS: Sequence[tuple[str, Mapping[str, Any], Mapping[str, Any], Sequence[str]]]
         {"cluster": {"version": "1.36"}},
         [".* answers nothing .* with its node", "cluster .* 1.36 for good", "nodes of smoke-inf2-.*", "nodes of smoke-inf2-.*"],
     ),
+    (
+        "inf2-llama3",
+        {},
+        {"cluster": {"version": "1.36"}},
+        [
+            f"{RAY} answers nothing .* with its node of {NEURON}",
+            "cluster .* 1.36 for good",
+            "nodes of inf2-llama3-core-nodes",
+            *(f"nodes of {name} drift.*AMI of the cluster's new version" for name in ("default", NEURON, "trainium-trn1")),
+        ],
+    ),
 ]
 """Stack, what it has before, an edit, and what a reviewer has to see of it, worst first: written before ``diff`` was asked."""
 _FIRST = (9, 11, 25)

@@ -152,6 +152,7 @@ def test_a_server_that_stops_before_its_successor_starts_is_a_danger(stack: str,
     assert {role for role in ("decode", "prefill", "router") for one in found if f"({role})" in one.what} == stops
     assert all(re.search(r"answers nothing for .* ends \(.*\) before its successor has", one.what) for one in found)
     assert all("`rollout: second_group`: the nodes that stand have room" in one.avoid for one in found)
+    assert len({one.avoid for one in found}) == bool(stops)  # one group for both
 
 
 AT_LEAST_TWO = {"replicas": {"min": 2}}

@@ -19,6 +19,7 @@ from stackgraph.diff.domain import Danger, Weight
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, grouped, is_token, table, text, unique
+from stackgraph.graph.wording import counted
 
 _CLUSTER_TYPES = (CLUSTER_TYPE, REMOTE_CLUSTER_TYPE)
 _NODE_TYPES = (NODE_GROUP_TYPE, NODE_POOL_TYPE, NODE_CLASS_TYPE)
@@ -141,9 +142,9 @@ def _of_facts(before: Overview, after: Overview) -> Iterator[Danger]:
         yield from _of_nodes(old, new)
     workloads = ({(w.urn, w.part): w for w in facts.workloads} for facts in (before, after))
     for old, new in _pairs(*workloads):
-        if old.pods is not None and new.pods is not None and new.pods < old.pods:
+        if new.kind != "Job" and old.pods is not None and new.pods is not None and new.pods < old.pods:
             ends = ("outage",) if new.accelerators and not new.pods else ()
-            yield Danger("capacity-down", f"{new.title}: {new.pods} pods instead of {old.pods}", new.urn, effects=ends)
+            yield Danger("capacity-down", f"{new.title}: {counted(new.pods, 'pod')} instead of {old.pods}", new.urn, effects=ends)
 
 
 def _is_open(endpoint: Endpoint) -> bool:

@@ -60,7 +60,8 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, room: Room) -> I
         end = "its only pod ends" if pods == 1 else "its pods end"
         if change.kind == "replace" and deletes_first(change):
             end, group = f"{end} ({', '.join(change.because[:3])})", _group(after, change.after)
-            way = f"{name}: {room(group, '`rollout: second_group`', False)}" if group else ""
+            names = ", ".join(after.servers[one] for one in group)
+            way = f"{names}: {room(group, '`rollout: second_group`', False)}" if group else ""
         elif pool and pool.kind == "replace":
             end += f" with the nodes of {nodes}"
             more = f"; for good where AWS has no {start.instance_type or 'such node'} then" if deletes_first(pool) else ""
