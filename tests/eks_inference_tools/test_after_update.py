@@ -173,6 +173,25 @@ EDITS: Sequence[tuple[str, Mapping[str, Any], Mapping[str, Any], Sequence[str]]]
         {"cluster": {"version": "1.36"}},
         [".* answers nothing .* with its node", "cluster .* 1.36 for good", "nodes of smoke-inf2-.*", "nodes of smoke-inf2-.*"],
     ),
+    # The Ray head is on the core pool.
+    *(
+        (
+            "inf2-llama3",
+            {"servers": {RAY: has}},
+            {"pools": {"core": edit}},
+            [f"{RAY} .* with the Ray head", said, *more],
+        )
+        for has, edit, said, more in (
+            ({}, {"root_volume_gib": 200}, "nodes of inf2-llama3-core-nodes are replaced, 1", []),
+            ({"replicas": {"min": 2}}, {"root_volume_gib": 200}, "nodes of inf2-llama3-core-nodes are replaced, 1", []),
+            (
+                {},
+                {"instance_types": ["m5.4xlarge"]},
+                "nodes of inf2-llama3-core-nodes are replaced",
+                ["pool core"],
+            ),
+        )
+    ),
     (
         "inf2-llama3",
         {},

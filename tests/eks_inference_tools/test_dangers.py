@@ -288,6 +288,14 @@ def test_a_server_that_goes_is_told_and_its_new_name_is_pointed_to():
     assert gone.effects == ("outage",)
 
 
+@pytest.mark.thorough
+def test_a_server_that_becomes_another_kind_of_object_is_told():
+    before, after = recorded("trn2-di-pair"), recorded_with({"servers": {"llama3-70b": {"instances": 1}}}, "trn2-di-pair")
+    (found,) = stopped(before, after)
+    assert re.search("llama3-70b is made anew.*: Deployment .* in place of LeaderWorkerSet .*, which .* deletes last", found.what)
+    assert found.effects == ("outage",)
+
+
 def test_a_server_that_loses_its_nodes_answers_nothing_any_more():
     before = recorded("smoke-gpu")
     none = {"minSize": 0, "desiredSize": 0, "maxSize": 1}
