@@ -373,6 +373,23 @@ def test_without_the_alias_it_is_a_new_one_and_one_less():
     assert {change.kind for change in diff.changes} == {"create", "delete"}
 
 
+@pytest.mark.parametrize(
+    ("name", "provider", "taken"), [("models", "p", True), ("models", "q", False), ("others", "p", False), ("", "p", False)]
+)
+def test_a_name_that_the_deleted_object_still_has_is_told(name: str, provider: str, taken: bool):
+    providers = {one: resource(one, "pulumi:providers:kubernetes") for one in "pq"}
+
+    def namespace(of: str, name: str, within: str) -> Resource:
+        metadata = {"name": name} if name else {}
+        return resource(of, "kubernetes:core/v1:Namespace", inputs={"metadata": metadata}, provider=providers[within].urn)
+
+    before, after = (
+        graph(*providers.values(), one) for one in (namespace("old", name and "models", "p"), namespace("new", name, provider))
+    )
+    found = [one.what for one in dangers(compare(before, after)) if one.kind == "refused"]
+    assert [one.partition(":")[0] for one in found] == ["Namespace models is both created and deleted"] * taken
+
+
 def _program(name: str, alias: str = "") -> Any:
     class Part(pulumi.ComponentResource):
         def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
