@@ -79,6 +79,8 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, room: Room) -> I
             end += f" with the nodes of {nodes}"
             more = f"; for good where AWS has no {start.instance_type or 'such node'} then" if deletes_first(pool) else ""
         elif change.kind == "update" and _restarts(change) and _at_once(change.after, pods) >= pods:
+            if group_kind(change.after)[1] == "RayService":
+                end = end.replace("pod", "replica")  # Ray's workers stay
             way = f"{name}: {room((urn,), _way(change), False)}"
         elif roll and _ends(roll, at(spec, "template")) and _is_alone(after.graph, urn):
             alone = tuple(one for one in after.servers if after.starts[one].pool == start.pool and _is_alone(after.graph, one))
