@@ -390,6 +390,18 @@ def test_a_name_that_the_deleted_object_still_has_is_told(name: str, provider: s
     assert [one.partition(":")[0] for one in found] == ["Namespace models is both created and deleted"] * taken
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "lost"), [(30, 1, True), (None, 30, True), (1, 30, False), (30, 0, False), (30, None, False)]
+)
+def test_logs_that_are_kept_for_fewer_days_are_lost(before: int | None, after: int | None, lost: bool):
+    old, new = (
+        resource("logs", "aws:cloudwatch/logGroup:LogGroup", inputs={"retentionInDays": days}) for days in (before, after)
+    )
+    found = dangers(compare(graph(old), graph(new)))
+    assert [one.effects for one in found] == [("loss",)] * lost
+    assert all(f"keeps logs for {after} day" in one.what for one in found)
+
+
 def _program(name: str, alias: str = "") -> Any:
     class Part(pulumi.ComponentResource):
         def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:

@@ -34,6 +34,7 @@ def dangers(diff: StackDiff, domain: ComparedDomain = NO_DOMAIN) -> tuple[Danger
     found += [
         *_lost(diff, "replace", Weight.REPLACED, found),
         *_lost(diff, "delete", Weight.DELETED, found),
+        *_shortened(diff),
         *_unsure(diff),
         *_refused(diff),
         *_taken(diff),
@@ -64,6 +65,17 @@ def _lost(diff: StackDiff, kind: Kind, weight: Weight, found: Iterable[Danger]) 
     if others:
         word = "replaced" if kind == "replace" else "deleted"
         yield Danger(word, f"{_several(others)} {'is' if len(others) == 1 else 'are'} {word}", weight=weight)
+
+
+def _shortened(diff: StackDiff) -> Iterator[Danger]:
+    """Log groups that keep logs for fewer days than before; 0 is for ever (CloudWatch Logs, PutRetentionPolicy)."""
+    for change in diff.of_kind("update"):
+        if change.resource.type != "aws:cloudwatch/logGroup:LogGroup" or change.before is None:
+            continue
+        before, after = (side.inputs.get("retentionInDays") or 0 for side in (change.before, change.resource))
+        if isinstance(after, int | float) and isinstance(before, int | float) and 0 < after < (before or after + 1):
+            what = f"{_named(change)} keeps logs for {counted(int(after), 'day')}: older ones are deleted"
+            yield Danger("data-deleted", what, change.urn, Weight.DELETED, effects=("loss",))
 
 
 def _unsure(diff: StackDiff) -> Iterator[Danger]:
