@@ -116,6 +116,17 @@ def test_a_cluster_does_not_move_to_another_network():
     assert "cluster inf2-llama2-control-plane: EKS moves no cluster to another VPC, and its own is replaced" in refused
 
 
+def test_a_remote_cluster_goes_with_its_network_to_another_region():
+    def within(region: str) -> Graph:
+        network = resource("net", "aws:ec2/vpc:Vpc", inputs={"region": region})
+        inputs, refers = {"vpcId": "<net.id>", "endpointPublicAccess": False}, {"vpcId": (network.urn,)}
+        return graph(network, resource("c", "eks:index:Cluster", inputs=inputs, remote=True, property_dependencies=refers))
+
+    found = dangers(compare(within("us-west-2"), within("us-east-2")), eks_compared())
+    assert [one.what for one in found if "cluster" in one.kind] == ["cluster c is replaced, with all that runs in it (region)"]
+    assert "refused" not in {one.kind for one in found}
+
+
 def test_a_control_plane_keeps_its_zones():
     def subnet(zone: str) -> Resource:
         return resource(f"net-{zone}", "aws:ec2/subnet:Subnet", inputs={"availabilityZoneId": zone})

@@ -83,7 +83,11 @@ def _moved(diff: StackDiff) -> Iterator[Danger]:
             continue
         sides = ((diff.base, change.before), (diff.head, change.after))
         (old, vpcs), (new, _) = (_surroundings(graph, cluster) for graph, cluster in sides if graph is not None)
-        if any(diff.by_urn[urn].kind == "replace" for urn in vpcs):
+        anew = [diff.by_urn[urn] for urn in vpcs if diff.by_urn[urn].kind == "replace"]
+        if any("region" in one.because for one in anew):
+            what = f"cluster {change.resource.name} is replaced, with all that runs in it (region)"
+            yield Danger("cluster-replaced", what, change.urn, Weight.REPLACED, effects=("outage", "loss"))
+        elif anew:
             what = f"cluster {change.resource.name}: EKS moves no cluster to another VPC, and its own is replaced"
             yield Danger("refused", what, change.urn, Weight.REFUSED)
         elif old and new and old != new:
