@@ -18,6 +18,7 @@ from diff_edits import applied, edited, meaning
 from mutations import cases
 from stackgraph.diff import replacements
 from stackgraph.diff.comparing import ABSENT, differences, opened
+from stackgraph.diff.contents import by_subject
 from stackgraph.diff.dangers import dangers, is_wide
 from stackgraph.diff.domain import ComparedDomain, Danger, Weight
 from stackgraph.diff.graphs import ResourceChange, StackDiff, compare
@@ -400,6 +401,22 @@ def test_logs_that_are_kept_for_fewer_days_are_lost(before: int | None, after: i
     found = dangers(compare(graph(old), graph(new)))
     assert [one.effects for one in found] == [("loss",)] * lost
     assert all(f"keeps logs for {after} day" in one.what for one in found)
+
+
+def test_a_store_is_called_as_what_is_lost():
+    old, new = (resource("n", "kubernetes:core/v1:Namespace", inputs={"metadata": {"name": name}}) for name in ("old", "new"))
+    (found,) = dangers(compare(graph(old), graph(new)))
+    assert found.what == "Namespace old is replaced and loses every object in it (metadata.name)"
+
+
+def test_what_two_objects_of_one_subject_say_alike_is_said_once():
+    said = [
+        ("nodes of a", "nodes of a are deleted"),
+        ("", "b"),
+        ("nodes of a", "nodes of a are deleted"),
+        ("nodes of a", "nodes of a: 1"),
+    ]
+    assert by_subject(said) == ("nodes of a are deleted; 1", "b")
 
 
 def _program(name: str, alias: str = "") -> Any:

@@ -57,7 +57,8 @@ def _lost(diff: StackDiff, kind: Kind, weight: Weight, found: Iterable[Danger]) 
         elif kind == "replace":
             because = ", ".join(change.because[:3])
             ending = f"by an empty one; the old one is kept, with {holds}" if kept else f"and loses {holds}"
-            what = f"{_named(change)} is replaced {ending} ({because})"
+            old = change.before or change.resource  # the one that goes, where its name changes
+            what = f"{short_type(old.type)} {identity(old)} is replaced {ending} ({because})"
             yield Danger("data-replaced", what, change.urn, weight, effects=() if kept else ("loss",))
         else:
             ending = f"leaves the stack but is kept, with {holds}" if kept else f"is deleted with {holds}"
