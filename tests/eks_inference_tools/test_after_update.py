@@ -119,7 +119,7 @@ EDITS: Sequence[tuple[str, Mapping[str, Any], Mapping[str, Any], Sequence[str]]]
     ("inf2-llama3", {}, {"pools": {"default": {"instance_families": ["c5", "m5", "r5", "m6i"]}}}, []),
     ("inf2-llama3", {}, {"pools": {"default": {"instance_families": ["c5", "m5"]}}}, ["nodes of default drift.*requirements"]),
     # Ray: in place, beside, or not at all.
-    ("inf2-llama3", {}, {"servers": {RAY: {"max_num_seqs": 16}}}, [f"{RAY} answers nothing"]),
+    ("inf2-llama3", {}, {"servers": {RAY: {"max_num_seqs": 16}}}, [f"{RAY} answers nothing .* its only replica ends"]),
     ("inf2-llama3", {}, {"servers": {RAY: {"worker": {"memory": "100G"}}}}, ["RayService vllm/.*: upgrade none: pods keep"]),
     (
         "inf2-llama3",
@@ -172,6 +172,36 @@ EDITS: Sequence[tuple[str, Mapping[str, Any], Mapping[str, Any], Sequence[str]]]
         {},
         {"cluster": {"version": "1.36"}},
         [".* answers nothing .* with its node", "cluster .* 1.36 for good", "nodes of smoke-inf2-.*", "nodes of smoke-inf2-.*"],
+    ),
+    # The Ray head is on the core pool.
+    *(
+        (
+            "inf2-llama3",
+            {"servers": {RAY: has}},
+            {"pools": {"core": edit}},
+            [f"{RAY} .* with the Ray head", said, *more],
+        )
+        for has, edit, said, more in (
+            ({}, {"root_volume_gib": 200}, "nodes of inf2-llama3-core-nodes are replaced, 1", []),
+            ({"replicas": {"min": 2}}, {"root_volume_gib": 200}, "nodes of inf2-llama3-core-nodes are replaced, 1", []),
+            (
+                {},
+                {"instance_types": ["m5.4xlarge"]},
+                "nodes of inf2-llama3-core-nodes are replaced",
+                ["pool core"],
+            ),
+        )
+    ),
+    (
+        "inf2-llama3",
+        {},
+        {"cluster": {"version": "1.36"}},
+        [
+            f"{RAY} answers nothing .* with its node of {NEURON}",
+            "cluster .* 1.36 for good",
+            "nodes of inf2-llama3-core-nodes",
+            *(f"nodes of {name} drift.*AMI of the cluster's new version" for name in ("default", NEURON, "trainium-trn1")),
+        ],
     ),
 ]
 """Stack, what it has before, an edit, and what a reviewer has to see of it, worst first: written before ``diff`` was asked."""

@@ -116,6 +116,17 @@ def test_a_cluster_does_not_move_to_another_network():
     assert "cluster inf2-llama2-control-plane: EKS moves no cluster to another VPC, and its own is replaced" in refused
 
 
+def test_a_remote_cluster_goes_with_its_network_to_another_region():
+    def within(region: str) -> Graph:
+        network = resource("net", "aws:ec2/vpc:Vpc", inputs={"region": region})
+        inputs, refers = {"vpcId": "<net.id>", "endpointPublicAccess": False}, {"vpcId": (network.urn,)}
+        return graph(network, resource("c", "eks:index:Cluster", inputs=inputs, remote=True, property_dependencies=refers))
+
+    found = dangers(compare(within("us-west-2"), within("us-east-2")), eks_compared())
+    assert [one.what for one in found if "cluster" in one.kind] == ["cluster c is replaced, with all that runs in it (region)"]
+    assert "refused" not in {one.kind for one in found}
+
+
 def test_a_control_plane_keeps_its_zones():
     def subnet(zone: str) -> Resource:
         return resource(f"net-{zone}", "aws:ec2/subnet:Subnet", inputs={"availabilityZoneId": zone})
@@ -152,6 +163,7 @@ def test_a_server_that_stops_before_its_successor_starts_is_a_danger(stack: str,
     assert {role for role in ("decode", "prefill", "router") for one in found if f"({role})" in one.what} == stops
     assert all(re.search(r"answers nothing for .* ends \(.*\) before its successor has", one.what) for one in found)
     assert all("`rollout: second_group`: the nodes that stand have room" in one.avoid for one in found)
+    assert len({one.avoid for one in found}) == bool(stops)  # one group for both
 
 
 AT_LEAST_TWO = {"replicas": {"min": 2}}
@@ -285,6 +297,14 @@ def test_a_server_that_goes_is_told_and_its_new_name_is_pointed_to():
     assert gone.what.startswith("qwen3 is removed")
     assert "`renamed_from: qwen3` makes chat replace it" in gone.avoid
     assert gone.effects == ("outage",)
+
+
+@pytest.mark.thorough
+def test_a_server_that_becomes_another_kind_of_object_is_told():
+    before, after = recorded("trn2-di-pair"), recorded_with({"servers": {"llama3-70b": {"instances": 1}}}, "trn2-di-pair")
+    (found,) = stopped(before, after)
+    assert re.search("llama3-70b is made anew.*: Deployment .* in place of LeaderWorkerSet .*, which .* deletes last", found.what)
+    assert found.effects == ("outage",)
 
 
 def test_a_server_that_loses_its_nodes_answers_nothing_any_more():

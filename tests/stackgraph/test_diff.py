@@ -18,6 +18,7 @@ from diff_edits import applied, edited, meaning
 from mutations import cases
 from stackgraph.diff import replacements
 from stackgraph.diff.comparing import ABSENT, differences, opened
+from stackgraph.diff.contents import by_subject
 from stackgraph.diff.dangers import dangers, is_wide
 from stackgraph.diff.domain import ComparedDomain, Danger, Weight
 from stackgraph.diff.graphs import ResourceChange, StackDiff, compare
@@ -374,6 +375,51 @@ def test_a_rename_with_an_alias_is_a_move_and_those_who_refer_to_it_do_not_chang
 def test_without_the_alias_it_is_a_new_one_and_one_less():
     diff = compare(graph(resource("old")), graph(resource("new")))
     assert {change.kind for change in diff.changes} == {"create", "delete"}
+
+
+@pytest.mark.parametrize(
+    ("name", "provider", "taken"), [("models", "p", True), ("models", "q", False), ("others", "p", False), ("", "p", False)]
+)
+def test_a_name_that_the_deleted_object_still_has_is_told(name: str, provider: str, taken: bool):
+    providers = {one: resource(one, "pulumi:providers:kubernetes") for one in "pq"}
+
+    def namespace(of: str, name: str, within: str) -> Resource:
+        metadata = {"name": name} if name else {}
+        return resource(of, "kubernetes:core/v1:Namespace", inputs={"metadata": metadata}, provider=providers[within].urn)
+
+    before, after = (
+        graph(*providers.values(), one) for one in (namespace("old", name and "models", "p"), namespace("new", name, provider))
+    )
+    found = [one.what for one in dangers(compare(before, after)) if one.kind == "refused"]
+    assert [one.partition(":")[0] for one in found] == ["Namespace models is both created and deleted"] * taken
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lost"), [(30, 1, True), (None, 30, True), (1, 30, False), (30, 0, False), (30, None, False)]
+)
+def test_logs_that_are_kept_for_fewer_days_are_lost(before: int | None, after: int | None, lost: bool):
+    old, new = (
+        resource("logs", "aws:cloudwatch/logGroup:LogGroup", inputs={"retentionInDays": days}) for days in (before, after)
+    )
+    found = dangers(compare(graph(old), graph(new)))
+    assert [one.effects for one in found] == [("loss",)] * lost
+    assert all(f"keeps logs for {after} day" in one.what for one in found)
+
+
+def test_a_store_is_called_as_what_is_lost():
+    old, new = (resource("n", "kubernetes:core/v1:Namespace", inputs={"metadata": {"name": name}}) for name in ("old", "new"))
+    (found,) = dangers(compare(graph(old), graph(new)))
+    assert found.what == "Namespace old is replaced and loses every object in it (metadata.name)"
+
+
+def test_what_two_objects_of_one_subject_say_alike_is_said_once():
+    said = [
+        ("nodes of a", "nodes of a are deleted"),
+        ("", "b"),
+        ("nodes of a", "nodes of a are deleted"),
+        ("nodes of a", "nodes of a: 1"),
+    ]
+    assert by_subject(said) == ("nodes of a are deleted; 1", "b")
 
 
 def _program(name: str, alias: str = "") -> Any:

@@ -19,6 +19,7 @@ from stackgraph.diff.domain import Danger, Weight
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, grouped, is_token, table, text, unique
+from stackgraph.graph.wording import counted
 
 _CLUSTER_TYPES = (CLUSTER_TYPE, REMOTE_CLUSTER_TYPE)
 _NODE_TYPES = (NODE_GROUP_TYPE, NODE_POOL_TYPE, NODE_CLASS_TYPE)
@@ -82,7 +83,11 @@ def _moved(diff: StackDiff) -> Iterator[Danger]:
             continue
         sides = ((diff.base, change.before), (diff.head, change.after))
         (old, vpcs), (new, _) = (_surroundings(graph, cluster) for graph, cluster in sides if graph is not None)
-        if any(diff.by_urn[urn].kind == "replace" for urn in vpcs):
+        anew = [diff.by_urn[urn] for urn in vpcs if diff.by_urn[urn].kind == "replace"]
+        if any("region" in one.because for one in anew):
+            what = f"cluster {change.resource.name} is replaced, with all that runs in it (region)"
+            yield Danger("cluster-replaced", what, change.urn, Weight.REPLACED, effects=("outage", "loss"))
+        elif anew:
             what = f"cluster {change.resource.name}: EKS moves no cluster to another VPC, and its own is replaced"
             yield Danger("refused", what, change.urn, Weight.REFUSED)
         elif old and new and old != new:
@@ -141,9 +146,9 @@ def _of_facts(before: Overview, after: Overview) -> Iterator[Danger]:
         yield from _of_nodes(old, new)
     workloads = ({(w.urn, w.part): w for w in facts.workloads} for facts in (before, after))
     for old, new in _pairs(*workloads):
-        if old.pods is not None and new.pods is not None and new.pods < old.pods:
+        if new.kind != "Job" and old.pods is not None and new.pods is not None and new.pods < old.pods:
             ends = ("outage",) if new.accelerators and not new.pods else ()
-            yield Danger("capacity-down", f"{new.title}: {new.pods} pods instead of {old.pods}", new.urn, effects=ends)
+            yield Danger("capacity-down", f"{new.title}: {counted(new.pods, 'pod')} instead of {old.pods}", new.urn, effects=ends)
 
 
 def _is_open(endpoint: Endpoint) -> bool:

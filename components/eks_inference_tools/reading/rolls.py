@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from eks_inference_tools.reading.after_update import follows
+from eks_inference_tools.reading.clusters import CLUSTER_TYPE, REMOTE_CLUSTER_TYPE, parts
 from eks_inference_tools.reading.kinds import name_of
 from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
 from eks_inference_tools.reading.node_pools import NodePool, node_pools
 from eks_inference_tools.reading.scalars import whole
 from stackgraph.diff.graphs import StackDiff
-from stackgraph.graph.document import Resource
+from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, items, text, texts, unique
 
 _MOST_NAMES = 3
@@ -48,11 +49,24 @@ def rolled(diff: StackDiff) -> Mapping[str, Roll]:
         because = [*why[group.urn], *("launch template" for urn in templates if why.get(urn))]
         if because and group.urn in stays and group.sizes[1] != 0:
             found[group.urn] = _by_eks(group, because)
+    upgraded = _with_their_cluster(diff, diff.head)
     for pool in node_pools(diff.head):
         because = [*why[pool.urn], *(why[pool.node_class.resource.urn] if pool.node_class else ())]
+        because += ["AMI of the cluster's new version"] if pool.urn in upgraded else []
         if because and pool.urn in stays and pool.replicas != 0:
             found[pool.urn] = _by_karpenter(pool, because)
     return found
+
+
+def _with_their_cluster(diff: StackDiff, head: Graph) -> frozenset[str]:
+    """NodePools whose AMIs an alias names, also one with a date: the cluster's version decides which those are
+    (aws/karpenter-provider-aws, pkg/providers/amifamily/al2023.go, DescribeImageQuery).
+    """
+    types = (CLUSTER_TYPE, REMOTE_CLUSTER_TYPE)
+    stay = [change for change in diff.changes if change.kind == "update" and change.resource.type in types]
+    newer = {change.urn for change in stay if any(one.path == ("version",) for one in change.properties)}
+    pools = [pool for part in parts(head) if newer & part.graph.by_urn.keys() for pool in node_pools(part.graph)]
+    return frozenset(p.urn for p in pools if p.node_class and any(at(term, "alias") for term in p.node_class.images))
 
 
 def _by_eks(group: NodeGroup, because: Sequence[str]) -> Roll:

@@ -7,7 +7,7 @@ another version).
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,12 +15,22 @@ from eks_inference.catalog.times import PASSES, Typical
 from eks_inference.serving.storage_plan import CACHE_VARIABLE
 from eks_inference_tools.reading.after_update import follows
 from eks_inference_tools.reading.autoscalers import autoscalers
-from eks_inference_tools.reading.kinds import group_kind, name_of, namespace_of, serve_applications, serve_deployments
-from eks_inference_tools.reading.rolls import rolled
+from eks_inference_tools.reading.clusters import parts
+from eks_inference_tools.reading.kinds import (
+    group_kind,
+    name_of,
+    namespace_of,
+    serve_applications,
+    serve_deployments,
+    title_of,
+)
+from eks_inference_tools.reading.pod_templates import pod_templates
+from eks_inference_tools.reading.rolls import Roll, rolled
 from eks_inference_tools.reading.scalars import whole
 from eks_inference_tools.timeline.beside import Room
 from eks_inference_tools.timeline.planner import Step
-from eks_inference_tools.timeline.pods import PodStart, phases
+from eks_inference_tools.timeline.pods import PodStart, phases, pull_time
+from eks_inference_tools.timeline.starts import Homes
 from eks_inference_tools.timeline.steps import create_time
 from eks_inference_tools.timeline.timeline import End, Timeline
 from eks_inference_tools.timeline.wording import spread, total
@@ -45,6 +55,7 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, room: Room) -> I
     """
     yield from _gone(diff, before, after)
     rolls = rolled(diff)
+    heads = _heads(after.graph)
     for urn, name in after.servers.items():
         change, start = diff.by_urn[urn], after.starts[urn]
         if change.before is None or change.after is None:
@@ -56,21 +67,28 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, room: Room) -> I
             continue
         pool, roll = diff.by_urn.get(start.pool), rolls.get(start.pool)
         nodes, more, way = name_of(pool.resource) if pool else "", "", ""
-        pods = _pods(after.graph, change.after)
+        made = [create_time(pool.resource)] if pool and pool.kind == "replace" and not start.new_node else []
+        spec, pods = change.after.inputs.get("spec"), _pods(after.graph, change.after)
+        head = at(spec, "rayClusterConfig", "headGroupSpec", "template")
         end = "its only pod ends" if pods == 1 else "its pods end"
         if change.kind == "replace" and deletes_first(change):
             end, group = f"{end} ({', '.join(change.because[:3])})", _group(after, change.after)
-            way = f"{name}: {room(group, '`rollout: second_group`', False)}" if group else ""
+            names = ", ".join(after.servers[one] for one in group)
+            way = f"{names}: {room(group, '`rollout: second_group`', False)}" if group else ""
         elif pool and pool.kind == "replace":
             end += f" with the nodes of {nodes}"
             more = f"; for good where AWS has no {start.instance_type or 'such node'} then" if deletes_first(pool) else ""
         elif change.kind == "update" and _restarts(change) and _at_once(change.after, pods) >= pods:
+            if group_kind(change.after)[1] == "RayService":
+                end = end.replace("pod", "replica")  # Ray's workers stay
             way = f"{name}: {room((urn,), _way(change), False)}"
-        elif roll and not roll.blocked and _is_alone(after.graph, urn) and (roll.forced or not _is_left_alone(change.after)):
+        elif roll and _ends(roll, at(spec, "template")) and _is_alone(after.graph, urn):
             alone = tuple(one for one in after.servers if after.starts[one].pool == start.pool and _is_alone(after.graph, one))
             end, names = f"{end} with its node of {nodes}", ", ".join(after.servers[one] for one in alone)
             each = " of each" if alone[1:] else ""
             way = f"{names}: {room(alone, f'a second replica{each} on another node', True)}"
+        elif (under := diff.by_urn.get(heads.get(urn, ""))) and (under.kind == "replace" or _ends(rolls.get(under.urn), head)):
+            end, made = f"its workers end with the Ray head and its node of {name_of(under.resource)}", [pull_time(start)]
         else:
             continue
         fresh = pool is not None and (pool.kind == "replace" or roll is not None)
@@ -78,7 +96,6 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, room: Room) -> I
         again = _again(start, old if stays else None, change)
         if roll and pool and pool.kind != "replace":
             again = replace(again, new_node="" if roll.successor_first else nodes)
-        made = [create_time(pool.resource)] if pool and pool.kind == "replace" and not start.new_node else []
         when, seconds = _time(again, made)
         done = _listing([done for one in phases(again) for words, done in _DONE.items() if words in one.title])
         has = f"its successor has {done}" if pods == 1 else f"their successors have {done}"
@@ -87,6 +104,20 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, room: Room) -> I
 
 
 _DONE = {"a node": "got a node", "pulls": "pulled its image", "download": "downloaded", "compile": "compiled", " loads": "loaded"}
+
+
+def _heads(graph: Graph) -> Mapping[str, str]:
+    """The pools of Ray heads, by the URN of their RayService. Workers end with a head whose state nothing else keeps
+    (Ray, "GCS fault tolerance in KubeRay"), however many they are.
+    """
+    return {
+        one.urn: home.urn
+        for part in parts(graph)
+        for homes in (Homes(part.graph),)
+        for one in pod_templates(part.graph)
+        if (one.kind, one.part) == ("RayService", "head") and (home := homes.of(one))
+        if not at(one.owner.inputs, "spec", "rayClusterConfig", "gcsFaultToleranceOptions")
+    }
 
 
 def _group(after: Timeline, resource: Resource) -> tuple[str, ...]:
@@ -119,7 +150,15 @@ def _gone(diff: StackDiff, before: Timeline, after: Timeline) -> Iterator[Danger
     fresh = {urn: name for urn, name in after.servers.items() if diff.by_urn[urn].kind == "create"}
     left = {change.before.urn for change in diff.changes if change.before and change.after}
     for urn, name in before.servers.items():
-        if urn in left or name in after.servers.values():
+        if urn in left:
+            continue
+        if anew := [one for one, same in fresh.items() if same == name]:
+            objects = [title_of(graph.by_urn[one]) for graph, one in ((after.graph, anew[0]), (before.graph, urn))]
+            order = "which `pulumi up` deletes last: without nodes for both, the new one waits for those of the old one"
+            what = f"{name} is made anew, and may answer nothing meanwhile: {objects[0]} in place of {objects[1]}, {order}"
+            yield Danger("server-stopped", what, urn, Weight.REPLACED, name, ("outage",))
+            continue
+        if name in after.servers.values():
             continue
         model = before.starts[urn].model_name or "its model"
         same = [new for one, new in fresh.items() if after.starts[one].model_name == before.starts[urn].model_name]
@@ -129,9 +168,10 @@ def _gone(diff: StackDiff, before: Timeline, after: Timeline) -> Iterator[Danger
         yield Danger("server-gone", what, urn, Weight.REPLACED, name, ("outage",), avoid=way)
 
 
-def _is_left_alone(resource: Resource) -> bool:
-    """Whether Karpenter leaves a pod's node alone (Karpenter, "Disruption", pod-level controls)."""
-    return text(at(resource.inputs, "spec", "template", "metadata", "annotations", "karpenter.sh/do-not-disrupt")) == "true"
+def _ends(roll: Roll | None, template: Any) -> bool:
+    """Whether pods end with their nodes. Some Karpenter leaves alone (Karpenter, "Disruption", pod-level controls)."""
+    alone = text(at(template, "metadata", "annotations", "karpenter.sh/do-not-disrupt")) == "true"
+    return roll is not None and not roll.blocked and (roll.forced or not alone)
 
 
 def _time(start: PodStart, before: Sequence[Typical | None]) -> tuple[str, int]:

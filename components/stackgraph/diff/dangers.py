@@ -7,9 +7,9 @@ from typing import Any
 from stackgraph.diff import replacements
 from stackgraph.diff.domain import NO_DOMAIN, ComparedDomain, Danger, Weight
 from stackgraph.diff.graphs import Kind, ResourceChange, StackDiff
-from stackgraph.graph.describe import identity, short_type
+from stackgraph.graph.describe import identity, is_kubernetes_object, short_type
 from stackgraph.graph.document import Resource
-from stackgraph.graph.values import at, items, texts
+from stackgraph.graph.values import at, is_token, items, texts
 from stackgraph.graph.wording import counted
 
 # Prefix lengths up to which a network counts as the whole Internet: as large as one carrier's.
@@ -34,8 +34,10 @@ def dangers(diff: StackDiff, domain: ComparedDomain = NO_DOMAIN) -> tuple[Danger
     found += [
         *_lost(diff, "replace", Weight.REPLACED, found),
         *_lost(diff, "delete", Weight.DELETED, found),
+        *_shortened(diff),
         *_unsure(diff),
         *_refused(diff),
+        *_taken(diff),
         *_unprotected(diff),
         *newly_reached(diff, _who_comes_in),
     ]
@@ -55,7 +57,8 @@ def _lost(diff: StackDiff, kind: Kind, weight: Weight, found: Iterable[Danger]) 
         elif kind == "replace":
             because = ", ".join(change.because[:3])
             ending = f"by an empty one; the old one is kept, with {holds}" if kept else f"and loses {holds}"
-            what = f"{_named(change)} is replaced {ending} ({because})"
+            old = change.before or change.resource  # the one that goes, where its name changes
+            what = f"{short_type(old.type)} {identity(old)} is replaced {ending} ({because})"
             yield Danger("data-replaced", what, change.urn, weight, effects=() if kept else ("loss",))
         else:
             ending = f"leaves the stack but is kept, with {holds}" if kept else f"is deleted with {holds}"
@@ -63,6 +66,17 @@ def _lost(diff: StackDiff, kind: Kind, weight: Weight, found: Iterable[Danger]) 
     if others:
         word = "replaced" if kind == "replace" else "deleted"
         yield Danger(word, f"{_several(others)} {'is' if len(others) == 1 else 'are'} {word}", weight=weight)
+
+
+def _shortened(diff: StackDiff) -> Iterator[Danger]:
+    """Log groups that keep logs for fewer days than before; 0 is for ever (CloudWatch Logs, PutRetentionPolicy)."""
+    for change in diff.of_kind("update"):
+        if change.resource.type != "aws:cloudwatch/logGroup:LogGroup" or change.before is None:
+            continue
+        before, after = (side.inputs.get("retentionInDays") or 0 for side in (change.before, change.resource))
+        if isinstance(after, int | float) and isinstance(before, int | float) and 0 < after < (before or after + 1):
+            what = f"{_named(change)} keeps logs for {counted(int(after), 'day')}: older ones are deleted"
+            yield Danger("data-deleted", what, change.urn, Weight.DELETED, effects=("loss",))
 
 
 def _unsure(diff: StackDiff) -> Iterator[Danger]:
@@ -91,6 +105,32 @@ def _refused(diff: StackDiff) -> Iterator[Danger]:
         if change.refused:
             what = f"{_named(change)}: the service refuses to change {', '.join(change.refused)}"
             yield Danger("refused", what, change.urn, Weight.REFUSED)
+
+
+def _taken(diff: StackDiff) -> Iterator[Danger]:
+    """Kubernetes objects that are created under a name which an object has that is deleted only later.
+
+    The provider refuses that since it creates on the client's side (pulumi/pulumi-kubernetes#4278); before, it took the object
+    over and then deleted it (#2948).
+    """
+    gone = {key for change in diff.of_kind("delete") if (key := _in_cluster(change.resource, change.resource.provider))}
+    found = []
+    for change in diff.of_kind("create"):
+        by = diff.by_urn.get(change.resource.provider)
+        provider = by.before.urn if by and by.before and by.kind != "replace" else ""
+        if _in_cluster(change.resource, provider) in gone:
+            found.append(change)
+    if found:
+        verb = "is" if len(found) == 1 else "are"
+        how = "`pulumi up` finds the names taken and fails, as it deletes last; aliases keep the objects"
+        yield Danger("refused", f"{_several(found)} {verb} both created and deleted: {how}", weight=Weight.REFUSED)
+
+
+def _in_cluster(resource: Resource, provider: str) -> tuple[str, str, str] | None:
+    """What only one object can have, of an object whose name the program chooses."""
+    name = at(resource.inputs, "metadata", "name")
+    given = is_kubernetes_object(resource) and isinstance(name, str) and not is_token(name)
+    return (provider, resource.type, identity(resource)) if given else None
 
 
 def _unprotected(diff: StackDiff) -> Iterator[Danger]:
