@@ -6,7 +6,7 @@ from functools import partial
 from eks_inference_tools.cost import words as cost
 from eks_inference_tools.cost.price_book import OwnPrices
 from eks_inference_tools.domain import Figures
-from eks_inference_tools.reading.dangers import dangers, resolved_otherwise
+from eks_inference_tools.reading.dangers import cluster_is_refused, dangers, resolved_otherwise
 from eks_inference_tools.reading.sections import overview_of
 from eks_inference_tools.reading.titles import COST, TIME, TITLES, UPDATE
 from eks_inference_tools.reading.words import WORDS, cluster_version, node_traits, nodes
@@ -34,7 +34,8 @@ def eks_compared(prices: OwnPrices | None = None) -> ComparedDomain:
     def dangerous(diff: StackDiff) -> Iterable[Danger]:
         if diff.base and diff.head and diff.changed:
             now = figures.cost(diff.head)
-            yield from outages(diff, figures.time(diff.base), figures.time(diff.head), room(diff.head, now))
+            if not cluster_is_refused(diff):
+                yield from outages(diff, figures.time(diff.base), figures.time(diff.head), room(diff.head, now))
             yield from cost.dangers(figures.cost(diff.base), now)
         yield from dangers(diff)
         yield from resolved_otherwise(diff)

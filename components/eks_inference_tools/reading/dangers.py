@@ -27,12 +27,13 @@ _NODE_TYPES = (NODE_GROUP_TYPE, NODE_POOL_TYPE, NODE_CLASS_TYPE)
 
 def dangers(diff: StackDiff) -> Iterator[Danger]:
     """The dangers in the changes of a stack that both sides have, in the order in which they are shown."""
-    yield from _gone(diff)
     yield from _versions(diff)
     yield from _moved(diff)
+    yield from _gone(diff)
     yield from newly_reached(diff, _who_reaches_a_cluster)
-    yield from _rolled(diff)
-    yield from _after_updates(diff)
+    if not cluster_is_refused(diff):
+        yield from _rolled(diff)
+        yield from _after_updates(diff)
     if diff.base is not None and diff.head is not None:
         yield from _of_facts(overview_of(diff.base), overview_of(diff.head))
 
@@ -59,6 +60,14 @@ def _gone(diff: StackDiff) -> Iterator[Danger]:
             yield Danger("nodes-deleted", what, change.urn, Weight.DELETED, nodes_of(change.resource))
 
 
+_FAILS = ": `pulumi up` fails there, and what needs the cluster stays as it is"
+
+
+def cluster_is_refused(diff: StackDiff) -> bool:
+    """Whether EKS refuses the change of a cluster, so that nothing that needs it is updated."""
+    return any(one.kind == "refused" for one in (*_versions(diff), *_moved(diff)))
+
+
 def _versions(diff: StackDiff) -> Iterator[Danger]:
     """Control planes are upgraded one minor version at a time and never downgraded (EKS API, UpdateClusterVersion)."""
     for change in diff.changes:
@@ -68,8 +77,8 @@ def _versions(diff: StackDiff) -> Iterator[Danger]:
         if len(old) == len(new) == 2 and all(part.isdecimal() for part in (*old, *new)):
             step = int(new[1]) - int(old[1])
             if old[0] != new[0] or step < 0 or step > 1:
-                what = f"cluster {change.resource.name}: EKS rejects a change from {'.'.join(old)} to {'.'.join(new)}"
-                yield Danger("refused", what, change.urn, Weight.REFUSED)
+                what = f"cluster {change.resource.name}: EKS rejects a change from {'.'.join(old)} to {'.'.join(new)}{_FAILS}"
+                yield Danger("refused", what, change.urn, Weight.REPLACED)
             elif step:
                 what = f"cluster {change.resource.name} goes to {'.'.join(new)} for good: EKS never goes back to {'.'.join(old)}"
                 yield Danger("no-way-back", what, change.urn)
@@ -88,12 +97,12 @@ def _moved(diff: StackDiff) -> Iterator[Danger]:
             what = f"cluster {change.resource.name} is replaced, with all that runs in it (region)"
             yield Danger("cluster-replaced", what, change.urn, Weight.REPLACED, effects=("outage", "loss"))
         elif anew:
-            what = f"cluster {change.resource.name}: EKS moves no cluster to another VPC, and its own is replaced"
-            yield Danger("refused", what, change.urn, Weight.REFUSED)
+            what = f"cluster {change.resource.name}: EKS moves no cluster to another VPC, and its own is replaced{_FAILS}"
+            yield Danger("refused", what, change.urn, Weight.REPLACED)
         elif old and new and old != new:
             zones = " to ".join(", ".join(sorted(zones)) for zones in (old, new))
-            what = f"cluster {change.resource.name}: EKS rejects a change of the control plane's zones from {zones}"
-            yield Danger("refused", what, change.urn, Weight.REFUSED)
+            what = f"cluster {change.resource.name}: EKS rejects a change of the control plane's zones from {zones}{_FAILS}"
+            yield Danger("refused", what, change.urn, Weight.REPLACED)
 
 
 def _surroundings(graph: Graph, cluster: Resource) -> tuple[frozenset[str], tuple[str, ...]]:

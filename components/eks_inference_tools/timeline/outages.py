@@ -138,7 +138,7 @@ def _way(change: ResourceChange) -> str:
         return f"`upgrade: new_cluster` or {endpoint}"
     if kind != "Deployment" or text(at(change.resource.inputs, "spec", "strategy", "type")) == "Recreate":
         return endpoint
-    return f"`surge: 1`, a second replica or {endpoint}"
+    return f"surge: 1, a second replica or {endpoint}"
 
 
 def _listing(words: Sequence[str]) -> str:
