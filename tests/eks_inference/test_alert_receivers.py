@@ -179,3 +179,23 @@ def test_a_draft_of_the_hub_is_out_of_reach_even_beside_a_model_in_s3(draft: str
     found = [one for one in what_is_wanted_is_in_reach.judge(facts) if one.path[-1] == "draft"]
     assert [one.holds for one in found] == wanted
     assert all("the draft facebook/opt-125m is on the Hub" in one.message for one in found)
+
+
+@pytest.mark.parametrize(
+    ("keys", "wanted"),
+    [
+        ({"egress": ["10.0.0.0/8"]}, [False]),
+        ({"egress": ["10.0.0.0/8"], "model": {"id": "facebook/opt-350m"}}, [False]),
+        (
+            {"egress": ["10.0.0.0/8"], "model": {"id": "facebook/opt-350m"}, "extra_env": {"HF_ENDPOINT": "https://mirror"}},
+            [True],
+        ),
+        ({"egress": ["10.0.0.0/8", "3.5.80.0/21"]}, []),
+        ({"egress": ["10.0.0.0/8"], "model": {"kind": "volume", "claim": "models", "id": "opt"}}, []),
+        ({}, []),
+    ],
+)
+def test_a_model_comes_from_where_egress_leads(keys: dict, wanted: list[bool]) -> None:
+    found = [one for one in what_is_wanted_is_in_reach.judge(isolated(**keys)) if one.path[-1] == "egress"]
+    assert [one.holds for one in found] == wanted
+    assert all("whose addresses are public" in one.message for one in found)

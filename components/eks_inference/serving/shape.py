@@ -111,8 +111,8 @@ class ServerSpec(Spec):
     egress: Annotated[tuple[str, ...], AfterValidator(ranges)] | None = Field(
         default=None,
         max_length=40,
-        description="IPv4 ranges that the pods may reach over HTTPS, such as that of the VPC with its endpoints. [] is "
-        "nowhere: for a model on a volume, or one that a store has already. Absent: everywhere, for the Hub and S3.",
+        description="IPv4 ranges that the pods may reach over HTTPS. The Hub has public addresses, and so has S3, behind a "
+        "gateway endpoint too. [] is nowhere: for a model on a volume, or one that a store has already. Absent: everywhere.",
     )
     behind_load_balancer: bool = Field(
         default=False,

@@ -1,8 +1,10 @@
 """Rules about a stack whose network has no route to the internet (``network.nat: none``). Ids NET…"""
 
 from collections.abc import Iterator, Mapping
+from ipaddress import IPv4Network
 
 from eks_inference.images.spec import InClusterImage
+from eks_inference.kubernetes.network_policy import PRIVATE_RANGES
 from eks_inference.network.spec import Endpoint
 from eks_inference.observability.spec import SlackReceiver, SnsReceiver
 from eks_inference.pools.node_spec import ReleaseAmi
@@ -62,12 +64,14 @@ def _calls(spec: StackSpec) -> dict[str, tuple[Endpoint, ...]]:
 
 @rule(
     "NET005",
-    "In a network without internet, models, tokenizers, packages and receivers of alerts are within its reach.",
+    "Without internet, or with egress to private addresses alone, models, tokenizers, packages and receivers are within reach.",
     fix="take the model from S3 or a volume; set HF_ENDPOINT to a mirror of the Hub in extra_env; name an image that is built; "
     "send alerts to an SNS topic",
-    source="Hugging Face Hub documentation, HF_ENDPOINT; serving/ray_serve/assets/Dockerfile installs packages",
+    source="Hugging Face Hub documentation, HF_ENDPOINT; serving/ray_serve/assets/Dockerfile installs packages; VPC user guide, "
+    "gateway endpoints: S3 keeps its public addresses",
 )
 def what_is_wanted_is_in_reach(stack: StackFacts) -> Iterator[Judgement]:
+    yield from _kept_inside(stack.spec)
     if stack.spec.network.nat != "none":
         return
     for path, source, reached in _wanted_outside(stack.spec):
@@ -78,6 +82,30 @@ def what_is_wanted_is_in_reach(stack: StackFacts) -> Iterator[Judgement]:
             message=f"{source}, which nothing in the network reaches",
             given=source,
         )
+
+
+_PRIVATE_WAYS = {"HF_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "HTTPS_PROXY"}
+
+
+def _kept_inside(spec: StackSpec) -> Iterator[Judgement]:
+    """Models of servers whose pods may reach private addresses alone."""
+    for name, server in spec.servers.items():
+        if not server.egress or not server.downloads or not all(map(_is_private, server.egress)):
+            continue
+        by_proxy = server.extra_env.keys() & _PRIVATE_WAYS
+        ranges, where = ", ".join(server.egress), "the Hub" if isinstance(server.model, HubModel) else "S3"
+        yield Judgement(
+            holds=server.stores_model or bool(by_proxy),
+            path=("servers", name, "egress"),
+            working=(f"the model comes from {where}; egress: {ranges}; by way of: {', '.join(sorted(by_proxy)) or 'nothing'}",),
+            message=f"pods download the model from {where}, whose addresses are public",
+            given=ranges,
+            fix=f"add the ranges of {where}, leave egress out, or set one of {', '.join(sorted(_PRIVATE_WAYS))} in extra_env",
+        )
+
+
+def _is_private(cidr: str) -> bool:
+    return any(IPv4Network(cidr).subnet_of(IPv4Network(one)) for one in PRIVATE_RANGES)
 
 
 def _wanted_outside(spec: StackSpec) -> Iterator[tuple[Path, str, bool]]:
