@@ -9,7 +9,7 @@ from graphs import of_kind
 from stackgraph.problems import ProgramError
 from variants import recorded_with
 
-VPC = "10.8.0.0/16"
+RANGE = "203.0.113.0/24"
 KEYS = {"eks-inference:endpointKeys": '{"team-a": "hush-key-of-team-a"}'}
 
 
@@ -23,7 +23,7 @@ def ways_out(section: dict[str, Any], stack: str, name: str) -> list[Any]:
 
 @pytest.mark.parametrize(
     ("server", "reached"),
-    [({}, ["0.0.0.0/0"]), ({"egress": [VPC]}, [VPC]), ({"egress": [], "store": {}}, [])],
+    [({}, ["0.0.0.0/0"]), ({"egress": [RANGE]}, [RANGE]), ({"egress": [], "store": {}}, [])],
 )
 def test_a_server_reaches_over_https_what_its_egress_says_and_by_default_everything(server: dict[str, Any], reached: list[str]):
     assert ways_out({"servers": {"qwen3": server}}, "smoke-gpu", "qwen3") == reached
@@ -40,7 +40,7 @@ def test_a_server_reaches_over_https_what_its_egress_says_and_by_default_everyth
 )
 def test_servers_of_every_kind_do(stack: str, server: str, name: str, also: list[str]):
     """Ray's head asks the API server for pods."""
-    assert ways_out({"servers": {server: {"egress": [VPC]}}}, stack, name) == [VPC, *also]
+    assert ways_out({"servers": {server: {"egress": [RANGE]}}}, stack, name) == [RANGE, *also]
 
 
 def test_a_server_that_downloads_reaches_something():
