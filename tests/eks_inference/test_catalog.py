@@ -191,6 +191,7 @@ EXCEPTIONS = {
 
 # developer.nvidia.com/cuda-gpus, by the names EC2 gives the GPUs.
 COMPUTE_CAPABILITIES = {
+    "V100": (7, 0),
     "T4": (7, 5),
     "A100": (8, 0),
     "A10G": (8, 6),
@@ -237,7 +238,7 @@ def test_what_is_left_out_is_not_there(name: str):
 
 
 def test_new_types_and_families_are_found():
-    assert unknown(["g6e.xlarge", "g6f.large", "g9.xlarge", "g4dn.32xlarge"]) == {"g9.xlarge", "g4dn.32xlarge"}
+    assert unknown(["g6e.xlarge", "g4ad.large", "g9.xlarge", "g4dn.32xlarge"]) == {"g9.xlarge", "g4dn.32xlarge"}
 
 
 def test_the_families_said_to_have_every_size_have_it():
@@ -253,7 +254,7 @@ def test_every_type_is_offered_where_the_catalog_says_so(region: str):
     offered = moto_resource(f"instance_type_offerings/availability-zone-id/{region}.json.gz")
     pairs = {(one["InstanceType"], one["Location"]) for one in offered}
     sold = {name for name, _ in pairs}
-    claimed = {(one.name, zone_id) for one in ALL_TYPES if one.name in sold for zone_id in zones.zone_ids(region, one.family)}
+    claimed = {(one.name, zone_id) for one in ALL_TYPES if one.name in sold for zone_id in zones.zone_ids(region, one.name)}
     assert claimed - pairs == set()
 
 
@@ -266,6 +267,7 @@ def _as_ec2(one: InstanceType) -> dict[str, Any]:
         "accelerator": one.accelerator,
         "chip": one.chip,
         "devices": one.devices,
+        "partitioned": one.partitioned,
         "cores": one.physical_cores_per_device,
         "memory_gib": one.device_memory_gib,
         "compute_capability": one.compute_capability,
@@ -291,7 +293,8 @@ def _ec2(answer: dict[str, Any]) -> dict[str, Any]:
         "max_pods": default_card["MaximumNetworkInterfaces"] * (network["Ipv4AddressesPerInterface"] - 1) + 2,
         "accelerator": "neuron" if neuron else device["Manufacturer"].lower() if gpus else None,
         "chip": device.get("Name", ""),
-        "devices": device["Count"],
+        "devices": device["Count"] or device.get("LogicalGpuCount", 0),
+        "partitioned": device.get("GpuPartitionSize", 1) < 1,
         "cores": device.get("CoreInfo", {}).get("Count", 0),
         "memory_gib": device["MemoryInfo"]["SizeInMiB"] // 1024,
         "compute_capability": COMPUTE_CAPABILITIES[device["Name"]] if gpus else None,
@@ -738,10 +741,18 @@ def test_a_region_has_two_zones_and_its_families_are_in_them(region: str):
         assert len(where) == len(set(where))
 
 
-def test_every_key_of_a_region_is_a_family_of_the_catalog():
-    families = {one.family for one in ALL_TYPES}
+def test_every_key_of_a_region_is_a_family_or_a_type_of_the_catalog():
+    known = {one.family for one in ALL_TYPES} | {one.name for one in ALL_TYPES}
     for region, offered in rows(table("zones.toml")["regions"]).items():
-        assert set(offered) - {"zones"} <= families, region
+        assert set(offered) - {"zones"} <= known, region
+
+
+def test_a_size_may_have_zones_of_its_own():
+    assert zones.zone_ids("ap-northeast-1", "p5.48xlarge") == zones.zone_ids("ap-northeast-1", "p5") == ("apne1-az1", "apne1-az4")
+    assert zones.zone_ids("ap-northeast-1", "p5.4xlarge") == ("apne1-az1",)
+    assert zones.zone_ids("us-west-1", "p5.4xlarge") == ()
+    assert zones.sold_as([instance_type("p5.4xlarge"), instance_type("m5.large")]) == ["m5", "p5.4xlarge"]
+    assert zones.sold_as([instance_type("p5.4xlarge"), instance_type("p5.48xlarge")]) == ["p5"]
 
 
 def test_an_unknown_region_or_family_is_answered_with_the_known_ones():
@@ -762,17 +773,17 @@ def add_rows(tmp_path: Path) -> Iterator[Callable[..., None]]:
         yield add
 
 
-GR6 = """
-[gr6]
+P3DN = """
+[p3dn]
 source = "EC2 DescribeInstanceTypes (moto 5.2.5)"
 read = "2026-11"
 accelerator = "nvidia"
-chip = "L4"
-compute_capability = [8, 9]
-device_memory_gib = 22
+chip = "V100"
+compute_capability = [7, 0]
+device_memory_gib = 32
 
-[gr6.sizes]
-4xlarge = { vcpus = 16, memory_mib = 131072, ebs_mb_s = 1000, max_pods = 234, devices = 1, nvme_gb = 600 }
+[p3dn.sizes]
+24xlarge = { vcpus = 96, memory_mib = 786432, ebs_mb_s = 2375, max_pods = 737, devices = 8, efa_interfaces = 1, nvme_gb = 1800 }
 """
 
 NEURON_2_99 = """
@@ -809,14 +820,14 @@ tied_embeddings = true
 
 
 def test_an_instance_type_nobody_thought_of_is_a_row(add_rows: Callable[..., None]):
-    add_rows("instances.toml", GR6)
-    one = instance_type("gr6.4xlarge")
+    add_rows("instances.toml", P3DN)
+    one = instance_type("p3dn.24xlarge")
     assert differences(one) == {}
-    assert one.tensor_parallel == (1,)
-    assert one.has_bfloat16
-    assert engine("cuda-vllm-0.30").serves(one)
+    assert one.tensor_parallel == (1, 2, 4, 8)
+    assert not one.has_bfloat16
+    assert not engine("cuda-vllm-0.30").serves(one), "vLLM needs 7.5"
     assert ami_type_for(one).name == "AL2023_x86_64_NVIDIA"
-    assert zones.zone_ids("us-west-2", "gr6") == ()
+    assert zones.zone_ids("us-west-2", "p3dn") == ()
 
 
 def test_an_engine_nobody_thought_of_is_a_row(add_rows: Callable[..., None]):
@@ -835,8 +846,8 @@ def test_a_model_nobody_thought_of_is_a_row(add_rows: Callable[..., None]):
 
 
 def test_a_row_added_in_a_test_is_gone_after_it():
-    with pytest.raises(KeyError, match="gr6"):
-        instance_type("gr6.4xlarge")
+    with pytest.raises(KeyError, match="p3dn"):
+        instance_type("p3dn.24xlarge")
 
 
 def test_the_model_no_source_document_names_has_its_place_on_trn2():

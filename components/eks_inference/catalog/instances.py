@@ -85,6 +85,8 @@ class InstanceType(ForAccelerator, Row):
     the number of devices."""
     unlisted_tensor_parallel: tuple[int, ...] = ()
     """Degrees of Neuron chips that the documents do not list, yet AWS serves with."""
+    partitioned: bool = False
+    """Whether a device is a part of a GPU: EC2 counts no whole one."""
     compute_capability: tuple[int, int] | None = None
     """CUDA compute capability; None for types without GPUs."""
     efa_interfaces: int = 0

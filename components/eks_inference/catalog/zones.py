@@ -3,10 +3,10 @@
 Zones are identified by id (``usw2-az4``): each account maps names such as ``us-west-2a`` to different zones.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 
-from eks_inference.catalog.instances import general, instance_types
+from eks_inference.catalog.instances import InstanceType, general, instance_types
 from eks_inference.catalog.tables import NotInCatalogError, rows, table
 
 
@@ -27,22 +27,32 @@ def region_zone_ids(region: str) -> tuple[str, ...]:
     return tuple(_region(region)["zones"])
 
 
-def zone_ids(region: str, family: str) -> tuple[str, ...]:
-    """The zones of a region that offer every size of a family (``inf2``) in the catalog, preferred zones first.
+def sold_as(instances: Collection[InstanceType]) -> list[str]:
+    """What decides the zones of a pool: families, and a type with zones of its own where no other size of its family is there."""
+    apart = {name for offered in _regions().values() for name in offered}
+    families = {one.family for one in instances if one.name not in apart}
+    return sorted(families | {one.name for one in instances if one.family not in families})
 
-    Empty if the region does not offer the family. Raises ``KeyError`` for an unknown region or family.
+
+def zone_ids(region: str, name: str) -> tuple[str, ...]:
+    """The zones of a region that offer an instance type, or every size of a family (``inf2``), preferred zones first.
+
+    Empty if the region does not offer it. Raises ``KeyError`` for an unknown region or family.
     """
+    family = name.partition(".")[0]
     accelerated = _family_is_accelerated().get(family)
     if accelerated is None:
         raise NotInCatalogError(
             f"instance family '{family}' is not in the catalog; known: {', '.join(sorted(_family_is_accelerated()))}"
         )
     offered = _region(region)
-    return tuple(offered.get(family, [] if accelerated else general()["zones"][region].get(family, offered["zones"])))
+    usual = [] if accelerated else general()["zones"][region].get(family, offered["zones"])
+    return tuple(offered.get(name, offered.get(family, usual)))
 
 
-def says_zones_of(family: str) -> bool:
-    """Whether the catalog says where a family is offered: not of a team's own instance types with accelerators."""
+def says_zones_of(name: str) -> bool:
+    """Whether the catalog says where a type or family is offered: not of a team's own instance types with accelerators."""
+    family = name.partition(".")[0]
     return not _family_is_accelerated().get(family) or any(family in offered for offered in _regions().values())
 
 

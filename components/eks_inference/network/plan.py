@@ -133,7 +133,7 @@ def check_zones(region: str, zone_ids: Sequence[str]) -> tuple[str, ...]:
 
 
 def choose_zones(region: str, families: Sequence[str] = (), count: int | None = None) -> tuple[str, ...]:
-    """Returns zones of a region for nodes of the given instance families (``inf2``, ``m5``), best first.
+    """Returns zones of a region for nodes of the given instance families (``inf2``, ``m5``) or types, best first.
 
     At least one of the zones offers each family. Zones that offer more families come first, then those that the catalog prefers
     for the scarcest family. ``count`` is the number of zones; None means ``DEFAULT_ZONES``, or all zones of a smaller region.

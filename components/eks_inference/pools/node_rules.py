@@ -1,4 +1,4 @@
-"""Rules about claimed devices (DRA…) and about root disks and image pulls onto them (POO009 to POO011)."""
+"""Rules about devices that nodes have or that pods claim (KAR008, DRA…) and about root disks and image pulls onto them (POO009 to POO011)."""
 
 from collections.abc import Iterator
 
@@ -23,6 +23,24 @@ def drivers_of(pool: PoolFacts) -> Iterator[Driver]:
         yield driver(accelerator)
     if isinstance(pool.spec, ManagedPoolSpec) and pool.spec.efa:
         yield driver("efa")
+
+
+@rule(
+    "KAR008",
+    "Karpenter counts the GPUs of a pool's instance types.",
+    fix="use a managed pool, or instance types with whole GPUs",
+    source="aws/karpenter-provider-aws#8368; v1.14.1, pkg/providers/instancetype/types.go: EC2 says 0 GPUs where it sells parts",
+)
+def karpenter_counts_gpus(pool: PoolFacts) -> Iterator[Judgement]:
+    if isinstance(pool.spec, KarpenterPoolSpec):
+        parts = [one.name for one in pool.spec.instances() if one.partitioned]
+        yield Judgement(
+            holds=not parts,
+            path=pool.at("instance_types" if pool.spec.instance_types else "instance_families"),
+            working=(f"of {len(pool.spec.instances())} types, {len(parts)} have a part of a GPU",),
+            message="Karpenter takes these for types without a GPU and starts none for a pod that asks for one",
+            given=", ".join(parts),
+        )
 
 
 @rule(

@@ -179,7 +179,7 @@ def pool_zones(spec: PoolSpec, available: Sequence[str], region: str) -> tuple[s
     if not isinstance(spec, ManagedPoolSpec):
         return found
     instance = spec.instances()[0]
-    known = zones.zone_ids(region, instance.family) if region in zones.regions() else ()
+    known = zones.zone_ids(region, instance.name) if region in zones.regions() else ()
     offering = tuple(zone for zone in found if zone in known)
     if spec.efa:
         return offering[:1] or found[:1]

@@ -41,7 +41,7 @@ def zones_of_the_network(pool: PoolFacts) -> Iterator[Judgement]:
 )
 def zones_offer_the_family(pool: PoolFacts) -> Iterator[Judgement]:
     wanted = pool.spec.zone_ids or pool.network_zone_ids
-    families = sorted({instance.family for instance in pool.spec.instances()})
+    families = zones.sold_as(pool.spec.instances())
     unknown = [one for one in families if pool.region not in zones.regions() or not zones.says_zones_of(one)]
     if unknown:
         yield not_judged(

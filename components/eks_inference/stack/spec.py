@@ -10,6 +10,7 @@ from eks_inference.accelerators.nvidia.plan import NvidiaSpec
 from eks_inference.catalog.instances import Accelerator
 from eks_inference.catalog.own import LARGEST, rows_of
 from eks_inference.catalog.tables import use
+from eks_inference.catalog.zones import sold_as
 from eks_inference.clients.spec import ClientsSpec
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec
 from eks_inference.endpoints.spec import ModelEndpointSpec
@@ -240,8 +241,8 @@ class StackSpec(SharedSettings):
         return any(scaler.kind == kind for server in self.servers.values() for scaler in server.scalers.values())
 
     def families(self) -> list[str]:
-        """Returns the instance families of all pools, which decide the zones of the network."""
-        return sorted({instance.family for pool in self.pools.values() for instance in pool.instances()})
+        """Returns the instance families of all pools, or types with zones of their own, which decide the zones of the network."""
+        return sorted({name for pool in self.pools.values() for name in sold_as(pool.instances())})
 
     def settings(self, region: str | None = None, profile: str | None = None) -> StackSettings:
         """Returns the settings that all components of the stack share. Raises ``SpecError`` when the region is none."""

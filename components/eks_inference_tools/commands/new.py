@@ -211,7 +211,7 @@ def _refuse_all(found: "Found", book: "PriceBook") -> NoReturn:
     )
     asked = f"{wish.concurrency} sequences of {wish.context} tokens at once, {', '.join(wish.quantized)}"
     hint = "; ".join(("`eks-inference plan --model …` says why of each instance type", *_otherwise(found, book)))
-    offering = _regions_with(nearest.instance.family) if nearest and not zone_ids(wish.region, nearest.instance.family) else []
+    offering = _regions_with(nearest.instance.name) if nearest and not zone_ids(wish.region, nearest.instance.name) else []
     if offering:
         hint += f"; --region: {', '.join(offering)}"
     raise ProblemsFound([Problem(f"{wish.model.name} fits nowhere that was asked for: {why}", given=asked, hint=hint)])
@@ -228,10 +228,10 @@ def _otherwise(found: "Found", book: "PriceBook") -> Iterator[str]:
         yield f"with --quantization {saving.trial.quantization} it fits on {saving.trial.instance.name}, {_usd(saving)}"
 
 
-def _regions_with(family: str) -> list[str]:
+def _regions_with(name: str) -> list[str]:
     from eks_inference.catalog.zones import regions, zone_ids
 
-    return [one for one in regions() if zone_ids(one, family)]
+    return [one for one in regions() if zone_ids(one, name)]
 
 
 def _model(found: "Found", config: str | None, project: "Project") -> Mapping[str, Any]:

@@ -182,7 +182,7 @@ def _tried(wish: Wish, on: Offer) -> Iterator[Row | Refusal]:
 
 def _unwanted(wish: Wish, on: Offer) -> str:
     """Why an instance type is out of the question for every engine; empty where it is not."""
-    if says_zones_of(on.instance.family) and not zone_ids(wish.region, on.instance.family):
+    if says_zones_of(on.instance.family) and not zone_ids(wish.region, on.instance.name):
         return f"not known to be offered in {wish.region}"
     if wish.under is None:
         return ""

@@ -123,13 +123,13 @@ def _network(order: Order) -> list[str]:
 
 def _zones(order: Order) -> list[str]:
     """The zones of the network."""
-    core = [name.partition(".")[0] for name in _core_pool(order).get("instance_types", ())[:1]]
-    return list(choose_zones(order.region, [*core, order.row.trial.instance.family], _ZONES))
+    core = _core_pool(order).get("instance_types", ())[:1]
+    return list(choose_zones(order.region, [*core, order.row.trial.instance.name], _ZONES))
 
 
 def _zones_of(order: Order) -> list[str]:
     """Those of them that offer the instance type; empty where nobody told."""
-    offered = zone_ids(order.region, order.row.trial.instance.family)
+    offered = zone_ids(order.region, order.row.trial.instance.name)
     return [zone for zone in _zones(order) if zone in offered]
 
 
@@ -151,7 +151,7 @@ def _core_pool(order: Order) -> Mapping[str, Any]:
     if settings:
         return {key: value for key, value in settings.items() if key != "zone_ids"}
     (usual,) = CORE_POOL["instance_types"]
-    there = (one for one in _as_large(instance_type(usual)) if zone_ids(order.region, one.family))
+    there = (one for one in _as_large(instance_type(usual)) if zone_ids(order.region, one.name))
     return {**CORE_POOL, "instance_types": [next((one.name for one in there), usual)]}
 
 

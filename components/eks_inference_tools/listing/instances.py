@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eks_inference.catalog.instances import InstanceType, instance_types
-from eks_inference.catalog.zones import says_zones_of, zone_ids
+from eks_inference.catalog.zones import says_zones_of, sold_as, zone_ids
 from eks_inference_tools.cost.offers import Offer, offer
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.listing.table import Column, Listing, columns_of
@@ -20,7 +20,7 @@ class InstanceRow:
 
     offer: Offer
     zones: tuple[str, ...]
-    """Zones of the region that offer every size of the family that the catalog has."""
+    """Zones of the region that offer the type, or every size of its family where they differ little."""
 
     @property
     def type(self) -> InstanceType:
@@ -52,7 +52,7 @@ def instances(region: str, book: PriceBook, *, named: bool = True) -> Listing[In
     def notes(rows: Sequence[InstanceRow], left_out: int) -> Iterator[str]:
         if any(row.type.devices for row in rows):
             yield "memory: of all devices; Neuron cores: those that pods can ask for."
-        if unzoned := dict.fromkeys(row.type.family for row in rows if not row.zones):
+        if unzoned := dict.fromkeys(name for row in rows if not row.zones for name in sold_as([row.type])):
             yield f"no zone of {region} is known to offer every size of {', '.join(unzoned)}."
         if scarce := [row.type.name for row in rows if row.type.needs_reservation]:
             yield f"{', '.join(scarce)}: capacity only by reservation or capacity block."
@@ -64,7 +64,7 @@ def instances(region: str, book: PriceBook, *, named: bool = True) -> Listing[In
 
     return Listing(
         "instance type",
-        [InstanceRow(offer(one, region, book), zone_ids(region, one.family)) for one in instance_types().values()],
+        [InstanceRow(offer(one, region, book), zone_ids(region, one.name)) for one in instance_types().values()],
         tells=lambda row: (row.type.name, row.type.chip, row.type.accelerator or "", row.type.architecture),
         filters={
             "accelerator": lambda row, kind: kind == (row.type.accelerator or "none"),
