@@ -166,6 +166,32 @@ NAMES: list[Row] = [
     (GPU, "pools.gpu.extra_labels -> pools.gpu", {f"{'p' * 60}.example/team": "x"}, "at most 63 characters with their prefix"),
 ]
 
+# What Kubernetes, EC2, S3, ECR, ALB and the engines take in forms that were refused once, beside the nearest that they refuse:
+# NodeRestriction; names of objects (apimachinery, validation); botocore's patterns; ELB, security policies.
+S3_MODEL = {"kind": "s3", "uri": "s3://models/date=2026-11-01/v1+cu13", "id": "gpt-oss:20b"}
+GATEWAY_API = {"gateway": "1st.gateway", "namespace": "0gateways", "host": "a.example.com", "from_namespaces": ["kube-system"]}
+LEGAL: list[Row] = [
+    (GPU, "servers.opt", {**OPT, "model": S3_MODEL}, ""),
+    (
+        GPU,
+        "servers.opt -> servers.opt.model.uri",
+        {**OPT, "model": {**S3_MODEL, "uri": "s3://models/a?b"}},
+        "s3://<bucket>/<folder>",
+    ),
+    (GPU, "servers.opt", {**OPT, "model": {"kind": "volume", "claim": "w.v2", "path": "date=2026/x", "id": "org/m:1"}}, ""),
+    (GPU, "pools.gpu.extra_labels", {"team.node.kubernetes.io/a": "x", "a.b.kubelet.kubernetes.io/c": "y"}, ""),
+    (GPU, "pools.gpu.extra_labels -> pools.gpu", {"notnode.kubernetes.io/a": "x"}, "is reserved"),
+    (GPU, "gateway_api", GATEWAY_API, ""),
+    (GPU, "gateway_api.gateway", "up_per", "a name of Kubernetes"),
+    (GPU, "gateway_api.gateway", "a" * 64, "a name of Kubernetes"),
+    (GPU, "load_test.storage_class", "io2.encrypted", ""),
+    (GPU, "load_test.tokenizer -> load_test.tokenizer.id", {"id": "a/é"}, "a repository of the Hugging Face Hub"),
+    (GPU, "gateway.ssl_policy", "ELBSecurityPolicy-TLS13-1-2-Res-PQ-2025-09", ""),
+    (GPU, "gateway.ssl_policy", "ELBSecurityPolicy-TLS13-1-2-Ext2-2021-06", "Input should be"),
+    (GPU, "gateway.login.scope", "profile openid", ""),
+    (GPU, "network.flow_logs", {"traffic": "ACCEPT"}, ""),
+]
+
 # A setting that only another one makes wrong: the change, and the key that is reported.
 IDLE = {"servers": {"opt": {**OPT, "replicas": 0}}}
 ONLY_US = {"private": False, "public_access_cidrs": ["203.0.113.7/32"]}
@@ -192,7 +218,7 @@ TOGETHER: list[Row] = [
     "row",
     [
         pytest.param(row, marks=pytest.mark.thorough if place else ())
-        for rows in (TOGETHER, NAMES, ADDRESSES, ARNS, IDS, SIZES, HOST_PATHS, NAMESPACES, KUBELET)
+        for rows in (TOGETHER, LEGAL, NAMES, ADDRESSES, ARNS, IDS, SIZES, HOST_PATHS, NAMESPACES, KUBELET)
         for place, row in enumerate(rows)
     ],
     ids=shown,

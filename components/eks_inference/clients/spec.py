@@ -7,7 +7,7 @@ from pydantic import Field
 from eks_inference.cluster.plan import STORAGE_CLASS
 from eks_inference.images.spec import PinnedImage
 from eks_inference.loadtest.spec import HubTokenizer, TokenCounts, Users
-from eks_inference.specs.base import Cpu, Memory, Namespace, ResourceName, Spec, Variable, VolumeGib
+from eks_inference.specs.base import Cpu, ExistingName, Memory, Namespace, ResourceName, Spec, Variable, VolumeGib
 
 
 class OpenWebUISpec(Spec):
@@ -21,7 +21,7 @@ class OpenWebUISpec(Spec):
         description="E-mail address that the administrator signs in with. It gets no mail. Open WebUI stores it in lower case.",
     )
     volume_gib: VolumeGib = Field(default=10, ge=1, description="Size of the volume for accounts, chats and uploads, in GiB.")
-    storage_class: ResourceName = Field(default=STORAGE_CLASS, description="Storage class of the volume.")
+    storage_class: ExistingName = Field(default=STORAGE_CLASS, description="Storage class of the volume.")
     cpu: Cpu = Field(default="500m", description="CPU request. There is no limit, because startup takes more.")
     memory: Memory = Field(default="2Gi", description="Memory request and limit. The embedding model takes about 1 GiB.")
     extra_env: dict[Variable, str] = Field(

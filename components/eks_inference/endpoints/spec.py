@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from eks_inference.endpoints.proxy import Spread
 from eks_inference.images.spec import PinnedImage
 from eks_inference.pools.spec import Distinct, LabelKey, LabelValue
-from eks_inference.specs.base import Cpu, Memory, Namespace, ResourceName, Spec, follows
+from eks_inference.specs.base import Cpu, ExistingNamespace, Memory, Namespace, ResourceName, Spec, follows
 
 LONGEST_SILENCE_SECONDS = 600
 """What an endpoint allows unless it says otherwise: a long prompt on a busy server takes minutes before its first token."""
@@ -102,7 +102,7 @@ class ModelEndpointSpec(Spec):
     client_namespaces: dict[LabelKey, LabelValue] = Field(
         default_factory=dict, description="Labels of the namespaces that may connect. Absent: all namespaces of the cluster."
     )
-    metrics_namespaces: tuple[ResourceName, ...] = Field(
+    metrics_namespaces: tuple[ExistingNamespace, ...] = Field(
         default=("monitoring",), description="Namespaces whose pods may read metrics: those of Prometheus."
     )
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from eks_inference.kubernetes.network_policy import PRIVATE_RANGES, ranges
-from eks_inference.specs.base import Form, Namespace, ResourceName, Spec
+from eks_inference.specs.base import ExistingName, ExistingNamespace, Form, Namespace, ResourceName, Spec
 from eks_inference.specs.late import Late
 
 WEB_UI = "open-webui"
@@ -39,8 +39,8 @@ CertificateArn = Annotated[
 WebAclArn = Annotated[
     Late,
     Form(
-        r"arn:aws[a-z-]*:wafv2:[a-z0-9-]+:\d{12}:(regional|global)/webacl/[\w-]+/[0-9a-f-]{36}",
-        "the ARN of a web ACL (arn:aws:wafv2:<region>:<account>:regional/webacl/<name>/<id>)",
+        r"arn:aws[a-z-]*:wafv2:[a-z0-9-]+:\d{12}:regional/webacl/[\w-]+/[0-9a-f-]{36}",
+        "the ARN of a web ACL of the region (arn:aws:wafv2:<region>:<account>:regional/webacl/<name>/<id>)",
     ),
 ]
 HostedZoneId = Annotated[Late, Form(r"Z[A-Z0-9]{1,31}", "the id of a hosted zone of Route 53, such as Z0123456789ABCDEFGHIJ")]
@@ -53,8 +53,16 @@ SslPolicy = Literal[
     "ELBSecurityPolicy-TLS13-1-2-Res-2021-06",
     "ELBSecurityPolicy-TLS13-1-3-2021-06",
     "ELBSecurityPolicy-TLS13-1-2-FIPS-2023-04",
+    "ELBSecurityPolicy-TLS13-1-2-Res-FIPS-2023-04",
+    "ELBSecurityPolicy-TLS13-1-3-FIPS-2023-04",
+    "ELBSecurityPolicy-TLS13-1-2-PQ-2025-09",
+    "ELBSecurityPolicy-TLS13-1-2-Res-PQ-2025-09",
+    "ELBSecurityPolicy-TLS13-1-3-PQ-2025-09",
+    "ELBSecurityPolicy-TLS13-1-2-FIPS-PQ-2025-09",
+    "ELBSecurityPolicy-TLS13-1-2-Res-FIPS-PQ-2025-09",
+    "ELBSecurityPolicy-TLS13-1-3-FIPS-PQ-2025-09",
 ]
-"""TLS 1.2 and 1.3 only (Elastic Load Balancing, "Security policies for your Application Load Balancer")."""
+"""TLS 1.2 and 1.3 only, without weak ciphers (Elastic Load Balancing, "Security policies for your Application Load Balancer")."""
 
 
 class LoadBalancerControllerSpec(Spec):
@@ -106,7 +114,7 @@ class LoginSpec(Spec):
     user_info_endpoint: HttpsUrl = Field(description="Where the load balancer asks who it is.")
     client_id: str = Field(min_length=1, description="Id of the client, whose redirect URI is https://HOST/oauth2/idpresponse.")
     scope: str = Field(
-        default="openid", pattern=r"^openid( \S+)*$", description="Claims that are asked for, beginning with openid."
+        default="openid", pattern=r"^(\S+ )*openid( \S+)*$", description="Claims that are asked for, of which one is openid."
     )
     session_timeout_seconds: int = Field(default=43200, ge=1, le=604800, description="How long a login holds.")
 
@@ -159,7 +167,7 @@ class GatewaySpec(Spec):
     web_acl_arn: WebAclArn | None = Field(default=None, description="AWS WAF web ACL in front. Absent: none.")
     access_logs: AccessLogsSpec | None = Field(default=None, description="Logs of every request. Absent: none.")
     login: LoginSpec | None = Field(default=None, description="Where people log in, for routes with login. Absent: nowhere.")
-    ingress_class: ResourceName | None = Field(
+    ingress_class: ExistingName | None = Field(
         default=None,
         description="Ingress class of an AWS Load Balancer Controller that the cluster has. Absent: the stack installs one.",
     )
@@ -194,11 +202,11 @@ class GatewayApiSpec(Spec):
     The Gateway, its certificate, and who may connect to it are those of whoever made it.
     """
 
-    gateway: ResourceName = Field(description="Name of the Gateway.")
-    namespace: Namespace = Field(
+    gateway: ExistingName = Field(description="Name of the Gateway.")
+    namespace: ExistingNamespace = Field(
         description="Namespace of the Gateway. Its listener must allow routes of the endpoints' namespaces."
     )
-    listener: ResourceName | None = Field(
+    listener: ExistingName | None = Field(
         default=None, description="Listener of the Gateway that the routes are for (sectionName). Absent: all that take them."
     )
     scheme: Literal["https", "http"] = Field(
@@ -211,7 +219,7 @@ class GatewayApiSpec(Spec):
         "one leads to it alone; open-webui is the web UI. Default: every endpoint, or else every server.",
         max_length=50,
     )
-    from_namespaces: tuple[Namespace, ...] = Field(
+    from_namespaces: tuple[ExistingNamespace, ...] = Field(
         default=(), max_length=10, description="Namespaces of the pods that send its requests: those of its proxies."
     )
     from_cidrs: Annotated[tuple[str, ...], AfterValidator(ranges)] = Field(

@@ -30,14 +30,14 @@ PinnedImage = Annotated[
 RepositoryName = Annotated[
     str,
     Field(
-        pattern=r"^[a-z0-9]+([._-][a-z0-9]+)*(/[a-z0-9]+([._-][a-z0-9]+)*)*$",
+        pattern=r"^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$",
         min_length=2,
         max_length=256,
         description="Name of an ECR repository: lower-case words joined by . _ - or /.",
     ),
 ]
 
-ContextFile = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$", max_length=253)]
+ContextFile = Annotated[str, Field(pattern=r"^\.?[A-Za-z0-9_-][A-Za-z0-9._-]*$", max_length=253)]
 """A file name that is also valid as a key of a ConfigMap."""
 
 BuildArgument = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, JsonValue
 
 from eks_inference.images.spec import PinnedImage
-from eks_inference.specs.base import Cpu, Memory, Namespace, ResourceName, Spec, Variable, VolumeGib
+from eks_inference.serving.spec import PATH, HubRepository
+from eks_inference.specs.base import Cpu, ExistingName, Memory, Namespace, ResourceName, Spec, Variable, VolumeGib
 
 
 def _no_duplicates(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -28,8 +29,8 @@ class TokenCounts(Spec):
 class HubTokenizer(Spec):
     """A tokenizer on the Hugging Face Hub."""
 
-    id: str = Field(pattern=r"^[\w.-]+/[\w.-]+$", description="Repository, e.g. NousResearch/Meta-Llama-3-8B-Instruct.")
-    revision: str | None = Field(default=None, pattern=r"^[\w./-]+$", description="Commit, tag or branch. Default: main.")
+    id: HubRepository = Field(description="Repository, e.g. NousResearch/Meta-Llama-3-8B-Instruct.")
+    revision: str | None = Field(default=None, pattern=PATH, description="Commit, tag or branch. Default: main.")
 
 
 class LoadTestSpec(Spec):
@@ -82,7 +83,7 @@ class LoadTestSpec(Spec):
     volume_gib: VolumeGib = Field(
         default=10, ge=1, description="Size of the volume for results. A default run takes about 1 MiB."
     )
-    storage_class: ResourceName | None = Field(default=None, description="Storage class. Default: the cluster's (gp3).")
+    storage_class: ExistingName | None = Field(default=None, description="Storage class. Default: the cluster's (gp3).")
     cpu: Cpu = Field(default="2", description="CPU request and limit. Too little CPU inflates the measured latency.")
     memory: Memory = Field(default="2Gi", description="Memory request and limit. GuideLLM used 1 GiB with 16 users.")
     extra_env: dict[Variable, str] = Field(

@@ -30,7 +30,7 @@ class Vpc(Component):
     carry the tags that load balancer controllers look for (``kubernetes.io/role/elb``, ``kubernetes.io/role/internal-elb``).
     With ``cluster_name``, private subnets also carry ``karpenter.sh/discovery``.
 
-    ``families`` are the instance families (``inf2``, ``m5``) or types of the nodes; they decide the zones when the spec names none.
+    ``families`` are the instance families (``inf2``, ``m5``) or types of the nodes; they decide zones that the spec leaves open.
     ``ready`` holds the resources of a node's route out. NAT gateways depend on the public side, so ``ready`` omits that side.
 
     Raises ``SpecError`` when EKS would refuse a zone, or when no choice of zones offers every family.

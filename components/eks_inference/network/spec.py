@@ -43,8 +43,9 @@ Identity calls EKS Auth (EKS user guide, "Deploy private clusters with limited i
 class FlowLogsSpec(Spec):
     """Flow logs of the VPC in CloudWatch Logs, which bills them by their size."""
 
-    traffic: Literal["ALL", "REJECT"] = Field(
-        default="REJECT", description="What is logged: refused traffic, or all of it, which is much more."
+    traffic: Literal["ACCEPT", "ALL", "REJECT"] = Field(
+        default="REJECT",
+        description="What is logged: refused traffic, or what was let through or all, which is much more.",
     )
     retention_days: RetentionDays = Field(default=30, description="Retention of the log lines.")
 

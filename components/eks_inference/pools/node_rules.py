@@ -1,4 +1,4 @@
-"""Rules about devices that nodes have or that pods claim (KAR008, DRA…) and about root disks and image pulls onto them (POO009 to POO011)."""
+"""Rules about devices (KAR008, DRA…), and about root disks and image pulls onto them (POO009 to POO011)."""
 
 from collections.abc import Iterator
 

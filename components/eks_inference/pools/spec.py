@@ -63,10 +63,14 @@ def _lasts(value: str) -> str:
 
 NodeLifetime = Annotated[Duration, AfterValidator(_lasts)]
 
-# A kubelet may set labels under kubernetes.io only with these two prefixes (Kubernetes, "NodeRestriction"). The reserved prefixes
-# belong to Kubernetes, Karpenter and EKS.
+# A kubelet may set labels under kubernetes.io with these two prefixes and below them (Kubernetes, "NodeRestriction"). The reserved
+# ones belong to Kubernetes, Karpenter and EKS.
 _OWN_PREFIXES = ("node.kubernetes.io", "kubelet.kubernetes.io")
 _RESERVED_PREFIXES = ("kubernetes.io", "k8s.io", "karpenter.sh", "karpenter.k8s.aws", "eks.amazonaws.com")
+
+
+def _is_below(prefix: str, domains: tuple[str, ...]) -> bool:
+    return any(prefix == domain or prefix.endswith(f".{domain}") for domain in domains)
 
 
 def _known_instance_type(name: str) -> str:
@@ -177,8 +181,7 @@ class _PoolBase(RootDiskSpec):
             raise ValueError("devices: claims is for pools with accelerators or EFA interfaces; leave it out")
         for key in self.extra_labels:
             prefix = key.rpartition("/")[0]
-            reserved = any(prefix == taken or prefix.endswith(f".{taken}") for taken in _RESERVED_PREFIXES)
-            if reserved and prefix not in _OWN_PREFIXES:
+            if _is_below(prefix, _RESERVED_PREFIXES) and not _is_below(prefix, _OWN_PREFIXES):
                 raise ValueError(f"label {key} is reserved: nodes may not set labels under {prefix}")
         if len(self.extra_taints) > _MOST_TAINTS:
             raise ValueError(f"extra_taints: {len(self.extra_taints)} given, at most {_MOST_TAINTS} (EKS API, CreateNodegroup)")

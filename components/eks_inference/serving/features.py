@@ -54,7 +54,7 @@ class Speculation(Spec):
     )
     draft: str | None = Field(
         default=None,
-        pattern=r"^[\w./-]+$",
+        pattern=r"^[\w./=+@,-]+$",
         description="The draft: a repository of the Hugging Face Hub, or a folder in the pod. Not for ngram. NxD Inference needs "
         "a head that was converted for it, which contains the output layer of the model.",
     )
@@ -135,7 +135,7 @@ class EngineFeatures(Spec):
     )
     quantized_checkpoint: str | None = Field(
         default=None,
-        pattern=r"^/[\w./-]+$",
+        pattern=r"^/[\w./=+@,-]+$",
         description="Folder or file in the pod with the weights in int8 that NxD Inference saved.",
     )
     quantized_kv: Literal["fp8"] | None = Field(

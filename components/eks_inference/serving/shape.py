@@ -34,7 +34,7 @@ from eks_inference.serving.spec import (
     VolumeCompileCache,
     VolumeModel,
 )
-from eks_inference.specs.base import MOST_PODS, Cpu, Memory, Namespace, ResourceName, Spec, Variable, stated
+from eks_inference.specs.base import MOST_PODS, Cpu, ExistingNamespace, Memory, Namespace, ResourceName, Spec, Variable, stated
 from eks_inference.storage.spec import FileSystem
 
 Operator = Literal["kuberay", "leader_worker_set"]
@@ -105,7 +105,7 @@ class ServerSpec(Spec):
         default_factory=dict,
         description="Labels of the namespaces whose pods may call the API. Default: all namespaces of the cluster.",
     )
-    metrics_namespaces: tuple[ResourceName, ...] = Field(
+    metrics_namespaces: tuple[ExistingNamespace, ...] = Field(
         default=("monitoring",), description="Namespaces whose pods may read metrics: those of Prometheus."
     )
     egress: Annotated[tuple[str, ...], AfterValidator(ranges)] | None = Field(

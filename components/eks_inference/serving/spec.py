@@ -14,7 +14,7 @@ from eks_inference.catalog.models import Model, find_model, is_gated
 from eks_inference.faults import SpecError
 from eks_inference.pools.spec import BUCKET, BUCKET_WORDS, BucketName
 from eks_inference.serving.flags import spelt_out
-from eks_inference.specs.base import Form, ResourceName, Spec, VolumeGib, listed, stated
+from eks_inference.specs.base import ExistingName, Form, Spec, VolumeGib, listed, stated
 from eks_inference.specs.project_files import read_file
 
 
@@ -38,14 +38,16 @@ Argument = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
 ExtraArgs = Annotated[Mapping[Argument, JsonValue], BeforeValidator(spelt_out)]
 """Engine flags of a user with their values, in one spelling. A part of an object may be given as ``flag.key``."""
 
-_SERVED_NAME = Field(pattern=r"^[\w.-]+(/[\w.-]+)*$", description="Name of the model in requests.")
+_SERVED_NAME = Field(pattern=r"^[\w.:@+-]+(/[\w.:@+-]+)*$", description="Name of the model in requests.")
 
 
 # huggingface_hub, validate_repo_id; the Hub's own names are ASCII.
 _REPOSITORY = r"(?!.*(--|\.\.|\.git$))W(P{0,94}W)?/W(P{0,94}W)?".replace("W", "[A-Za-z0-9_]").replace("P", "[A-Za-z0-9_.-]")
 _REPOSITORY_WORDS = "OWNER/NAME, each of up to 96 of A-Z a-z 0-9 _ and, inside, single . and -, and without .git at the end"
-_PART = r"[\w.-]*[\w-][\w.-]*"
+HubRepository = Annotated[str, Form(_REPOSITORY, f"a repository of the Hugging Face Hub: {_REPOSITORY_WORDS}")]
+_PART = r"[\w.=+@,-]*[\w=+@,-][\w.=+@,-]*"
 """Part of a path that is more than dots: folders of the store have such names."""
+PATH = rf"^{_PART}(/{_PART})*$"
 
 
 class ModelBase(Spec):
@@ -129,13 +131,13 @@ class HubModel(ModelBase):
     """A model on the Hugging Face Hub. Every start downloads it."""
 
     kind: Literal["hugging_face"] = Field(default="hugging_face", description="From the Hugging Face Hub.")
-    id: Annotated[str, Form(_REPOSITORY, f"a repository of the Hugging Face Hub: {_REPOSITORY_WORDS}")] = Field(
+    id: HubRepository = Field(
         description="Repository on the Hugging Face Hub, e.g. NousResearch/Meta-Llama-3-8B-Instruct.",
         json_schema_extra=listed("Repository"),
     )
     revision: str | None = Field(
         default=None,
-        pattern=rf"^{_PART}(/{_PART})*$",
+        pattern=PATH,
         description="Commit, tag or branch of the repository. Default: the main branch, which may change between two starts.",
     )
     gated: bool | None = Field(
@@ -161,9 +163,9 @@ class S3Model(ModelBase):
     uri: Annotated[
         str,
         Form(
-            rf"s3://{BUCKET}(/(?!\.\.?(/|$))[A-Za-z0-9!_.'()-]+)+",
-            "s3://<bucket>/<folder>, with a folder of A-Z a-z 0-9 ! _ . ' ( ) - whose parts are neither . nor .., and a bucket "
-            f"of {BUCKET_WORDS}",
+            rf"s3://{BUCKET}(/(?!\.\.?(/|$))[A-Za-z0-9!_.'()=+@,-]+)+",
+            "s3://<bucket>/<folder>, with a folder of A-Z a-z 0-9 ! _ . ' ( ) = + @ , - whose parts are neither . nor .., and a "
+            f"bucket of {BUCKET_WORDS}",
         ),
     ] = Field(
         description="Folder with the files, without a trailing slash, e.g. s3://models/llama-3-8b-instruct/v1.",
@@ -209,10 +211,8 @@ class VolumeModel(ModelBase):
     """
 
     kind: Literal["volume"] = Field(default="volume", json_schema_extra=stated, description="From a volume.")
-    claim: ResourceName = Field(description="PersistentVolumeClaim in the server's namespace.")
-    path: str | None = Field(
-        default=None, pattern=rf"^{_PART}(/{_PART})*$", description="Folder on the volume. Default: the root of the volume."
-    )
+    claim: ExistingName = Field(description="PersistentVolumeClaim in the server's namespace.")
+    path: str | None = Field(default=None, pattern=PATH, description="Folder on the volume. Default: the root of the volume.")
     id: Annotated[str, _SERVED_NAME]
 
 
@@ -244,7 +244,7 @@ class S3CompileCache(Spec):
     )
     prefix: str = Field(
         default="neuron-compile-cache",
-        pattern=r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$",
+        pattern=PATH,
         description="Prefix of all keys. Servers may share it.",
     )
 
@@ -258,7 +258,7 @@ class VolumeCompileCache(Spec):
 
     kind: Literal["volume"] = Field(default="volume", json_schema_extra=stated, description="On a volume.")
     size_gib: VolumeGib = Field(default=50, ge=1, description="Size of the volume.")
-    storage_class: ResourceName | None = Field(default=None, description="Storage class. Default: the cluster's.")
+    storage_class: ExistingName | None = Field(default=None, description="Storage class. Default: the cluster's.")
 
 
 CompileCache = Annotated[NoCompileCache | S3CompileCache | VolumeCompileCache, Field(discriminator="kind")]

@@ -186,6 +186,17 @@ _DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 ResourceName = Annotated[str, Field(pattern=_DNS_LABEL, max_length=40, description="Lower-case letters, digits and hyphens.")]
 """A name that is valid as an EKS cluster name, a Kubernetes DNS label and a prefix of AWS names."""
 
+_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+ExistingName = Annotated[
+    str,
+    Form(
+        rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*",
+        "a name of Kubernetes: up to 253 lower-case letters, digits, hyphens and dots",
+    ),
+]
+"""The name of an object that is there already (Kubernetes, "Object Names and IDs", DNS subdomain names)."""
+ExistingNamespace = Annotated[str, Form(_LABEL, "a namespace: up to 63 lower-case letters, digits and hyphens")]
+
 
 def namespace_fault(name: str) -> str:
     """Returns what speaks against a new namespace of this name, or an empty text.

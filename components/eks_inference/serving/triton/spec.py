@@ -1,6 +1,7 @@
 """What a user decides about a Triton server whose back end is vLLM."""
 
 import operator
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -10,7 +11,7 @@ from eks_inference.images.spec import PinnedImage
 from eks_inference.pools.spec import BucketName
 from eks_inference.serving.features import EngineFeatures, set_twice
 from eks_inference.serving.shape import ReplicatedServerSpec
-from eks_inference.serving.spec import EngineName, ExtraArgs, HubModel, ModelSource, S3Model
+from eks_inference.serving.spec import PATH, EngineName, ExtraArgs, HubModel, ModelSource, S3Model
 from eks_inference.specs.base import Form, Spec, stated
 
 DEFAULT_ENGINE = "triton-26.08-vllm-0.27"
@@ -29,7 +30,8 @@ SETTINGS_OF_THEIR_OWN = {
 }
 """Engine arguments that follow from other keys of the spec, with those keys."""
 
-ModelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]{0,62}$")]
+_MODEL_NAME = r"^[A-Za-z0-9][\w.-]{0,62}$"
+ModelName = Annotated[str, Field(pattern=_MODEL_NAME)]
 
 
 class ConfigMapRepository(Spec):
@@ -52,7 +54,7 @@ class S3Repository(Spec):
     )
     prefix: str = Field(
         default="model_repository",
-        pattern=r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$",
+        pattern=PATH,
         description="Prefix of the keys of all files. Servers that share a bucket need different prefixes.",
     )
 
@@ -250,6 +252,8 @@ class TritonServerSpec(ReplicatedServerSpec, EngineFeatures):
 
     @model_validator(mode="after")
     def _models_have_names(self) -> Self:
+        if not re.match(_MODEL_NAME, self.served_name):
+            raise ValueError(f"model_name: {self.served_name} is no name of a folder that Triton reads; give another")
         if self.served_name in self.further_models:
             raise ValueError(f"further_models: the first model has the name {self.served_name}; give one of them another")
         return self
