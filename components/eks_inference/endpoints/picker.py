@@ -84,7 +84,7 @@ def why_not(model: str, servers: Mapping[str, tuple[str, bool]]) -> Iterator[tup
     """
     for name, (_, tells_load) in servers.items():
         if not tells_load:
-            yield f"a picker reads the load of each pod from vLLM's metrics, and {name} shows clients no such pods", name
+            yield f"a picker reads the load of each pod from vLLM's metrics, and {name} shows clients none", name
     if len({place for place, _ in servers.values()}) > 1:
         given = ", ".join(f"{name} in {place}" for name, (place, _) in servers.items())
         yield f"a picker watches the pods of one namespace, and {model} has several", given

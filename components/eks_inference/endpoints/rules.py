@@ -36,6 +36,8 @@ class EndpointFacts:
     name: str
     spec: ModelEndpointSpec
     servers: Mapping[str, ServerBehind]
+    written: bool = True
+    """Whether the stack has it. One that a route makes guards the way in from outside, and nobody asked for more."""
 
     def at(self, key: str) -> tuple[str, ...]:
         """Returns the path of a key of the endpoint in the stack."""
@@ -94,7 +96,7 @@ def waits_for_answers(endpoint: EndpointFacts) -> Iterator[Judgement]:
     source="Kubernetes, NetworkPolicy; without client_namespaces a server admits every pod of the cluster",
 )
 def nobody_gets_past(endpoint: EndpointFacts) -> Iterator[Judgement]:
-    for name, server in endpoint.servers.items() if endpoint.spec.keys else ():
+    for name, server in endpoint.servers.items() if endpoint.spec.keys and endpoint.written else ():
         yield Judgement(
             holds=server.limited,
             path=("servers", name, "client_namespaces"),
@@ -110,7 +112,8 @@ def nobody_gets_past(endpoint: EndpointFacts) -> Iterator[Judgement]:
 @rule(
     "END004",
     "An endpoint picker can watch the pods of each model.",
-    fix="put servers of kind vllm into one namespace, or choose another spread: prefixes, least_requests or sessions",
+    fix="put servers of kind vllm into one namespace, leave disable-log-stats out, or choose another spread: prefixes, "
+    "least_requests or sessions",
     source="llm-d-router v0.10.0, pkg/epp/server/options.go (--pool-namespace, one; the metrics that it reads); Ray Serve's and "
     "routers' pods show clients none of an engine",
 )

@@ -140,3 +140,23 @@ def sampling_is_taken(test: LoadTestFacts) -> Iterator[Judgement]:
             given=str(value),
             allowed=between,
         )
+
+
+@rule(
+    "LT003",
+    "A load test waits until the server may answer.",
+    severity="warning",
+    fix="leave ready_timeout_seconds out, or start the test when the server is up (load_test.run)",
+    source="the budget of a cold start that the server's startup probe has (SRV001)",
+)
+def test_waits_for_the_server(test: LoadTestFacts) -> Iterator[Judgement]:
+    given, start = test.spec.ready_timeout_seconds, test.server.startup_timeout_s
+    if given and start:
+        yield Judgement(
+            holds=given >= start,
+            path=(*test.path, "ready_timeout_seconds"),
+            working=(f"ready_timeout_seconds: {given}; '{test.name}' may take {start} s to start",),
+            message=f"the test of a new stack gives up after {given} s, and '{test.name}' may take {start} s to answer",
+            given=str(given),
+            allowed=f"at least {start}",
+        )

@@ -51,9 +51,13 @@ ReservationGroupArn = Annotated[
 KeyPairName = Annotated[Late, Form(r"[!-~]([ -~]{0,253}[!-~])?", "the name of an EC2 key pair: 1 to 255 ASCII characters")]
 
 
+def seconds_of(value: str) -> int:
+    """Returns the seconds of a duration such as 1h30m."""
+    return sum(int(count) * {"s": 1, "m": 60, "h": 3600}[unit] for count, unit in re.findall(r"(\d+)([smh])", value))
+
+
 def _lasts(value: str) -> str:
-    seconds = sum(int(count) * {"s": 1, "m": 60, "h": 3600}[unit] for count, unit in re.findall(r"(\d+)([smh])", value))
-    if value != "Never" and seconds < 3600:
+    if value != "Never" and seconds_of(value) < 3600:
         raise ValueError(
             f"nodes would end after {value}, and a model server takes up to an hour until it answers on a new one: Karpenter "
             "would replace nodes without end; give at least 1h, or Never"
@@ -63,8 +67,8 @@ def _lasts(value: str) -> str:
 
 NodeLifetime = Annotated[Duration, AfterValidator(_lasts)]
 
-# A kubelet may set labels under kubernetes.io with these two prefixes and below them (Kubernetes, "NodeRestriction"). The reserved
-# ones belong to Kubernetes, Karpenter and EKS.
+# A kubelet may set labels under kubernetes.io with these two prefixes and below them (Kubernetes, "NodeRestriction"). The
+# reserved ones belong to Kubernetes, Karpenter and EKS.
 _OWN_PREFIXES = ("node.kubernetes.io", "kubelet.kubernetes.io")
 _RESERVED_PREFIXES = ("kubernetes.io", "k8s.io", "karpenter.sh", "karpenter.k8s.aws", "eks.amazonaws.com")
 

@@ -21,6 +21,7 @@ from eks_inference.observability.prometheus import VllmMetrics
 from eks_inference.place.placement import Placement
 from eks_inference.rules import Rule
 from eks_inference.serving import deployment, protection
+from eks_inference.serving.flags import switched
 from eks_inference.serving.pods import termination_seconds
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.shape import ReplicatedServerSpec, ServerSpec
@@ -240,7 +241,7 @@ class ReplicatedServer(Component):
         (metrics_port,) = self.metrics_ports.values()
         http = engine.ports["http"]
         self.fronts = (
-            Front(labels, http, tells_load=metrics_port == http),
+            Front(labels, http, tells_load=metrics_port == http and not switched(engine.arguments, "disable-log-stats", False)),
             *(Front(labels, port, grpc=True) for role, port in engine.ports.items() if role == "grpc"),
         )
         before = guards(

@@ -18,6 +18,7 @@ from eks_inference.pools.facts import PoolFacts
 from eks_inference.pools.plan import placement_of, pool_zones
 from eks_inference.pools.spec import ManagedPoolSpec, PoolSpec
 from eks_inference.serving.facts import ScalingFacts, ServingFacts
+from eks_inference.serving.flags import switched
 from eks_inference.serving.kind import Site
 from eks_inference.serving.kinds import kind_of
 from eks_inference.serving.pods import DRAIN_SECONDS
@@ -155,8 +156,10 @@ def _gateway(spec: StackSpec, gateway: GatewaySpec, region: str) -> GatewayFacts
 
 
 def _endpoints(spec: StackSpec) -> Iterator[EndpointFacts]:
+    made = {one.path for one in spec.resolved}
     for name, endpoint in spec.endpoints.items():
-        yield EndpointFacts(name, endpoint, {server: _behind(server, spec.servers[server]) for server in spec.behind(name)})
+        servers = {server: _behind(server, spec.servers[server]) for server in spec.behind(name)}
+        yield EndpointFacts(name, endpoint, servers, ("endpoints", name) not in made)
 
 
 def _behind(name: str, server: ServerSpec) -> ServerBehind:
@@ -166,7 +169,7 @@ def _behind(name: str, server: ServerSpec) -> ServerBehind:
         answer_seconds=DRAIN_SECONDS,
         model=server.model.id if kind.api == "openai" else "",
         namespace=server.namespace_of(name),
-        tells_load=kind.tells_load,
+        tells_load=kind.tells_load and not switched(getattr(server, "engine_flags", ()), "disable-log-stats", False),
     )
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from eks_inference.accelerators.neuron.plan import needs_scheduler
-from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
+from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec, seconds_of
 from eks_inference.rules import Judgement, rule
+from eks_inference.serving.pods import TERMINATION_SECONDS
 from eks_inference.stack.facts import StackFacts
 
 
@@ -123,3 +124,24 @@ def single_helpers_stay(stack: StackFacts) -> Iterator[Judgement]:
                     message=f"'{name}' answers nothing while its {helper.name} starts anew: {why}",
                     given=helper.place.pool,
                 )
+
+
+@rule(
+    "KAR009",
+    "Karpenter lets model servers end the requests that they have.",
+    severity="warning",
+    fix="raise termination_grace_period, or leave it out",
+    source="Karpenter documentation, Disruption: after terminationGracePeriod a node ends, whatever its pods are granted",
+)
+def servers_drain(stack: StackFacts) -> Iterator[Judgement]:
+    for server in stack.servers.values():
+        pool = stack.spec.pools[server.placement.pool]
+        if isinstance(pool, KarpenterPoolSpec) and (given := pool.termination_grace_period):
+            yield Judgement(
+                holds=seconds_of(given) >= TERMINATION_SECONDS,
+                path=("pools", server.placement.pool, "termination_grace_period"),
+                working=(f"{given} of the pool; '{server.path[-1]}' ends requests for up to {TERMINATION_SECONDS} s",),
+                message=f"requests of '{server.path[-1]}' are cut off {given} after its node begins to end",
+                given=given,
+                allowed=f"at least {TERMINATION_SECONDS}s",
+            )

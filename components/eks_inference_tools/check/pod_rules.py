@@ -9,6 +9,7 @@ from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURC
 from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
 from eks_inference.catalog.claims import most_devices_per_claim
 from eks_inference.rules import Judgement, not_judged, rule
+from eks_inference_tools.check.limit_rules import limits
 from eks_inference_tools.reading.clusters import is_auto
 from eks_inference_tools.reading.devices import GROUP, OF_KIND, asked, shown
 from eks_inference_tools.reading.graph_facts import GraphFacts, makes_other_nodes, walk
@@ -208,6 +209,30 @@ def probes_wait_for_loading(facts: GraphFacts) -> Iterator[Judgement]:
                 allowed=f"{_LEAST_S} s or more",
                 resource=pod.urn,
             )
+
+
+@rule(
+    "K8S023",
+    "A container has the memory without which its program does not come up.",
+    fix="raise memory",
+    source="figures by image in check/limits.toml, with the source of each",
+)
+def programs_come_up(facts: GraphFacts) -> Iterator[Judgement]:
+    for pod, container, title in facts.containers:
+        name = text(container.image).partition("@")[0].rpartition("/")[2].partition(":")[0]
+        limit = quantity(at(container.document, "resources", "limits", "memory"))
+        for one in limits()["memory"] if limit is not None else ():
+            if name in one["images"]:
+                yield Judgement(
+                    holds=limit >= one["mib"] << 20,
+                    path=(),
+                    working=(f"{title}: {limit / 2**20:.0f} MiB of at least {one['mib']}: {one['source']}",),
+                    message=f"{title} {'is' if one.get('certain') else 'may be'} killed for memory before it is up",
+                    given=f"{limit / 2**20:.0f} MiB",
+                    allowed=f"at least {one['mib']} MiB",
+                    severity=None if one.get("certain") else "warning",
+                    resource=pod.urn,
+                )
 
 
 def _patience_s(probe: Any) -> int | None:

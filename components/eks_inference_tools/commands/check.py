@@ -102,7 +102,7 @@ def _notes(report: "StackReport", prices: "OwnPrices") -> "Iterable[str]":
     told = report.graph.warnings if not report.spec else ()
     not_judged = {one.summary for one in report.not_judged}
     warnings = (f"the program warns: {warning}" for warning in told if warning not in not_judged)
-    return *warnings, *_few_sequences(report), *notes_of(report.graph, prices)
+    return *warnings, *_few_sequences(report), *_idle_mirrors(report), *notes_of(report.graph, prices)
 
 
 def _few_sequences(report: "StackReport") -> "Iterator[str]":
@@ -117,6 +117,17 @@ def _few_sequences(report: "StackReport") -> "Iterator[str]":
             if held is not None and held < USUAL_CONCURRENCY:
                 longest = f"{held or 'perhaps 1'} of the longest sequences ({server.max_model_len} tokens)"
                 yield f"a pod of {server.path[-1]} holds {longest} at once: others wait"
+
+
+def _idle_mirrors(report: "StackReport") -> "Iterator[str]":
+    """Which mirrors replaced nothing: no image and no chart of the stack comes from what they name."""
+    from eks_inference_tools.reading.graph_facts import walk
+
+    mirrors = report.spec.mirrors if report.spec and report.graph else {}
+    said = {str(value) for one in report.graph.resources for _, value in walk(one.inputs)} if mirrors and report.graph else ()
+    for name, mirror in mirrors.items():
+        if not any(mirror.rstrip("/").removeprefix("https://") in text for text in said):
+            yield f"the mirror of {name} replaces nothing: no image and no chart comes from there (charts' names begin with https://)"
 
 
 def refuse(stack: "StackProgram", graph: "Graph") -> "Graph":

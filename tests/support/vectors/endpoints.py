@@ -21,6 +21,6 @@ VECTORS = {
     "END001": Vector(endpoint, lambda: endpoint(largest_request_mib=256), "two of the largest requests at once"),
     "END002": Vector(endpoint, lambda: endpoint(longest_silence_seconds=60), "longer than 60 s are cut"),
     "END003": Vector(endpoint, lambda: endpoint(limited=False), "any pod of the cluster reaches a"),
-    "END004": Vector(picked, lambda: picked(tells_load=False), "a shows clients no such pods"),
+    "END004": Vector(picked, lambda: picked(tells_load=False), "a shows clients none"),
     "END005": Vector(picked, lambda: picked(picker={"memory": "256Mi"}, replicas=4), "gets the picker killed"),
 }

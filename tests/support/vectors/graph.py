@@ -444,6 +444,11 @@ VECTORS = {
         lambda: graph(probed(failureThreshold=12)),
         "uses accelerators, and its startupProbe kills it after 120 s",
     ),
+    "K8S023": Vector(
+        lambda: graph(server(image="vllm/vllm-openai:v0.30.0", resources={"limits": {"memory": "2Gi"}})),
+        lambda: graph(server(image="vllm/vllm-openai:v0.30.0", resources={"limits": {"memory": "500M"}})),
+        "is killed for memory before it is up",
+    ),
     "K8S013": Vector(
         lambda: graph(cluster(), trn2_group(), on_trn2({"aws.amazon.com/neuron": 16}), neuron_daemon("neuron-device-plugin")),
         lambda: graph(cluster(), trn2_group(), on_trn2({"aws.amazon.com/neuron": 16})),

@@ -101,6 +101,9 @@ VECTORS = {
         lambda: load_test(sampling={"top_p": 5}),
         "server 'llama' refuses every request",
     ),
+    "LT003": Vector(
+        lambda: load_test(ready_timeout_seconds=7200), lambda: load_test(ready_timeout_seconds=60), "gives up after 60 s"
+    ),
     "NEU020": Vector(load_test, lambda: load_test(users=(22, 96)), "96 users at once on server 'llama', which handles 72"),
     "NEU021": Vector(server, lambda: server(memory_mib=900 * 1024), "no inf2.48xlarge has 900 GiB for a pod"),
     "NEU022": Vector(server, lambda: server(container_port=8080, service_port=8080), "the engine listens on 8000"),

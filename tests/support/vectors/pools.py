@@ -92,7 +92,7 @@ VECTORS = {
     "EFA003": Vector(managed, lambda: managed(efa={"layout": "all_efa"}), "uses 16 addresses before its first pod"),
     "KAR001": Vector(karpenter, lambda: karpenter(cpu_limit="2"), "no node of inf2.48xlarge fits the pool's limit of 2 vCPU"),
     "KAR008": Vector(
-        lambda: karpenter(instance_types=["g6.xlarge"]), lambda: karpenter(instance_types=["g6f.4xlarge"]), "types without a GPU"
+        lambda: karpenter(instance_families=["g6"]), lambda: karpenter(instance_families=["g6f"]), "types without a GPU"
     ),
     "KAR004": Vector(karpenter, lambda: karpenter(termination_grace_period=None), "can hold up the end of an old node for ever"),
     "KAR006": Vector(

@@ -165,6 +165,11 @@ VECTORS = {
     "KAR007": Vector(
         lambda: head_on("WhenEmpty"), lambda: head_on("WhenEmpty", "720h"), "Karpenter replaces its node after 720h"
     ),
+    "KAR009": Vector(
+        lambda: stack({"kind": "karpenter", "instance_types": ["inf2.48xlarge"]}),
+        lambda: stack({"kind": "karpenter", "instance_types": ["inf2.48xlarge"], "termination_grace_period": "1s"}),
+        "are cut off 1s after its node begins to end",
+    ),
     "POO014": Vector(
         lambda: stack(on_one_numa_node(), devices=4), lambda: stack(on_one_numa_node(), devices=12), "is ever admitted"
     ),
