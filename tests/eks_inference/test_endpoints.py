@@ -358,3 +358,13 @@ def test_the_page_says_what_a_stack_file_takes() -> None:
         assert made.outputs["endpoints"]["chat"] == "http://chat.chat.svc.cluster.local/v1"
     page = (ROOT / "docs" / "endpoints.md").read_text()
     assert all(f"`{path.removeprefix('/v1/')}`" in page for path in ASKING_PATHS[1:])
+
+
+def test_only_endpoints_that_the_stack_has_guard_their_servers_from_pods():
+    """One that a route makes is a way in, and no server of it had a key to ask for before."""
+    servers = {"a": {"kind": "vllm", "model": {"id": "Qwen/Qwen3-0.6B"}, "max_model_len": 2048}}
+    stack = {"name": "s", "pools": {"gpu": {"kind": "managed", "instance_types": ["g6.xlarge"], "size": 1}}, "servers": servers}
+    gateway = {"host": "a.example.com", "hosted_zone_id": "Z0123456789ABCDEFGHIJ"}
+    for sections, warned in (({"gateway": gateway}, []), ({"endpoints": {"e": {"servers": ["a"]}}}, ["END003"])):
+        found = check_spec(parse_stack(json.dumps({**stack, **sections})), "us-west-2").findings
+        assert [one.rule.id for one in found if one.rule.id == "END003"] == warned

@@ -195,7 +195,11 @@ LEGAL: list[Row] = [
 # A setting that only another one makes wrong: the change, and the key that is reported.
 IDLE = {"servers": {"opt": {**OPT, "replicas": 0}}}
 ONLY_US = {"private": False, "public_access_cidrs": ["203.0.113.7/32"]}
+PICKED = {"endpoints": {"e": {"servers": ["opt"], "spread": "endpoint_picker", "keys": False}}}
+SILENT = {"servers": {"opt": {**OPT, "extra_args": {"disable-log-stats": True}}}}
 TOGETHER: list[Row] = [
+    (GPU, " -> endpoints.e.spread", {**SILENT, **PICKED}, "END004"),
+    (GPU, " -> endpoints.e.spread", {"servers": {"opt": OPT}, **PICKED}, ""),
     (GPU, "cluster.endpoint -> cluster.endpoint.private", ONLY_US, "NET003"),
     (GPU, "cluster.endpoint -> cluster.endpoint.private", {"private": False}, ""),
     (GPU, "kms_key_arn", KEY.replace("us-west-2", "us-east-1"), "ARN001"),

@@ -186,6 +186,14 @@ def test_how_few_sequences_a_pod_holds_is_noted(clone, capsys):
     assert "others wait" not in capsys.readouterr().out
 
 
+def test_a_mirror_that_replaces_nothing_is_noted(clone, capsys):
+    charts, images = "aws.github.io/eks-charts", "public.ecr.aws"
+    change(clone, mirrors={charts: "registry.corp.example/charts", images: "registry.corp.example/ecr"})
+    _, said = check(capsys, STACK)
+    assert f"the mirror of {charts} replaces nothing" in said
+    assert f"the mirror of {images} replaces" not in said
+
+
 def test_all_faults_of_rules_come_at_once(clone, capsys):
     change(clone, servers={SERVER: {"tensor_parallel": 24}}, cluster={"service_cidr": "10.1.0.0/16"})
     code, said = check(capsys, STACK)

@@ -222,7 +222,7 @@ def programs_come_up(facts: GraphFacts) -> Iterator[Judgement]:
         name = text(container.image).partition("@")[0].rpartition("/")[2].partition(":")[0]
         limit = quantity(at(container.document, "resources", "limits", "memory"))
         for one in limits()["memory"] if limit is not None else ():
-            if name in one["images"]:
+            if name in one.get("images", ()) or container.name in one.get("containers", ()):
                 yield Judgement(
                     holds=limit >= one["mib"] << 20,
                     path=(),

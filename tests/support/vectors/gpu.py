@@ -101,6 +101,11 @@ VECTORS = {
         lambda: gpu_server(arguments=("--kv-offloading-size=128",), shared_memory_mib=160 * 1024),
         "KV cache offloaded takes 128 GiB of host memory, and a pod has 64: it is killed when it starts",
     ),
+    "SRV019": Vector(
+        lambda: gpu_server(shared_memory_mib=16 * 1024),
+        lambda: gpu_server(shared_memory_mib=160 * 1024),
+        "/dev/shm may take 163840 MiB",
+    ),
     "SRV018": Vector(
         lambda: gpu_server(model_name="DeepSeek-V3", arguments=('--speculative-config={"method": "mtp"}',)),
         lambda: gpu_server(arguments=('--speculative-config={"method": "mtp"}',)),

@@ -53,5 +53,4 @@ VECTORS = {
     "TRI006": Vector(scaled, lambda: triton(autoscaling={"kind": "keda", "max": 4}), "Triton exports none of vLLM's gauges"),
     "TRI008": Vector(several, lambda: several(gpu_memory_utilization=0.8), "together would take 1.2 of each GPU"),
     "TRI009": Vector(several, lambda: several(startup_timeout_seconds=1200), "killed before its 2 models are loaded"),
-    "TRI007": Vector(triton, lambda: triton(shared_memory_gib=12), "/dev/shm may take 12288 MiB"),
 }

@@ -202,6 +202,25 @@ def flags_follow_the_spec(server: ServingFacts) -> Iterator[Judgement]:
 
 
 @rule(
+    "SRV019",
+    "Shared memory is a part of a pod's memory.",
+    fix="lower shared_memory_gib, or raise memory",
+    source="Kubernetes documentation, emptyDir: what is written to a memory-backed volume counts against the container's limit",
+)
+def shared_memory_fits(server: ServingFacts) -> Iterator[Judgement]:
+    shared, memory = server.shared_memory_mib, server.memory_mib
+    if shared and memory and not server.beside:
+        yield Judgement(
+            holds=shared < memory,
+            path=server.at("shared_memory_gib"),
+            working=(f"/dev/shm {shared} MiB of the pod's {memory} MiB",),
+            message=f"/dev/shm may take {shared} MiB, but the pod has only {memory} MiB in total",
+            given=f"{shared / 1024:g} GiB",
+            allowed=f"less than {memory / 1024:.1f} GiB",
+        )
+
+
+@rule(
     "SRV017",
     "Nobody reports that the engine fails with the model on such instances.",
     severity="warning",

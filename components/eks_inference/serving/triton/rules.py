@@ -193,24 +193,6 @@ def autoscaler_has_its_metrics(server: TritonFacts) -> Iterator[Judgement]:
 
 
 @rule(
-    "TRI007",
-    "Shared memory is a part of a pod's memory.",
-    fix="lower shared_memory_gib, or raise memory",
-    source="Kubernetes documentation, emptyDir: what is written to a memory-backed volume counts against the container's limit",
-)
-def shared_memory_fits(server: TritonFacts) -> Iterator[Judgement]:
-    shared, memory = server.spec.shared_memory_gib * 1024, server.serving.memory_mib
-    yield Judgement(
-        holds=shared < memory,
-        path=server.at("shared_memory_gib"),
-        working=(f"/dev/shm {shared} MiB of the pod's {memory} MiB",),
-        message=f"/dev/shm may take {shared} MiB, but the pod has only {memory} MiB in total",
-        given=f"{server.spec.shared_memory_gib} GiB",
-        allowed=f"less than {memory / 1024:.1f} GiB",
-    )
-
-
-@rule(
     "TRI008",
     "The models of a server share the memory of its GPUs.",
     fix="lower gpu_memory_utilization of some of them",
