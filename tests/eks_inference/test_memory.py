@@ -11,7 +11,7 @@ from eks_inference.catalog.instances import instance_type
 from eks_inference.catalog.models import model, models
 from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import ManagedPoolSpec
-from eks_inference.serving.memory import GIB, MemoryUse, server_memory
+from eks_inference.serving.memory import GIB, Limit, MemoryUse, server_memory
 from eks_inference.serving.memory_settings import MemorySettings, memory_settings
 from eks_inference.serving.split import Parallel
 from vectors.serving import gpu, server, trn2
@@ -283,3 +283,9 @@ def test_what_fits_is_below_every_limit(taken: MemoryUse) -> None:
         assert taken.kv <= taken.pool
     if taken.surely_fits:
         assert taken.fraction <= 1
+
+
+def test_an_estimate_that_is_too_large_makes_no_room_for_the_weights() -> None:
+    """What is beside them is at least nothing, however far it may be off."""
+    assert Limit("memory", used=60, available=59, margin=2, least=58).kept
+    assert not Limit("memory", used=60, available=57, margin=3, least=58).kept

@@ -512,6 +512,14 @@ def test_what_the_engine_streams_from_s3_has_no_download() -> None:
     assert "streams" in last.title
 
 
+def test_a_large_model_that_the_engine_streams_takes_as_long_as_its_bytes() -> None:
+    (start,) = (one for one in Starts(of_large("70B streamed")).by_urn.values() if one.role == "server")
+    load, rest = (one for one in phases(start) if one.name not in ("node", "pull"))
+    assert load.time
+    assert load.time.p50 == pytest.approx(row("stream")["p50"] * 141.1, rel=0.01)
+    assert rest.time is None
+
+
 def test_a_what_if_is_the_timeline_with_one_fact_changed() -> None:
     found = {one.change.partition(" ")[0]: one for one in what_ifs(of_stack("inf2-llama3"))}
     plain, fast = pull_time(ON_INF2), pull_time(replace(ON_INF2, fast_image_pull=True))

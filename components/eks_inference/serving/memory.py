@@ -51,6 +51,8 @@ class Limit:
     available: int
     margin: int | None = None
     """How far ``used`` may be off, in both directions; None: it may be larger by a tenth of what is available."""
+    least: int = 0
+    """What is used in any case: of what an estimate is added to."""
 
     @property
     def fraction(self) -> float:
@@ -59,7 +61,7 @@ class Limit:
     @property
     def kept(self) -> bool:
         """Whether it is kept as far as anybody can tell: what is kept only within the margin may still be."""
-        return self.used - (self.margin or 0) <= self.available
+        return max(self.used - (self.margin or 0), self.least) <= self.available
 
     @property
     def surely_kept(self) -> bool:
@@ -220,7 +222,7 @@ class MemoryUse:
         """All limits; the first is that of the memory as a whole."""
         beside, margin = (self.reserved.size, self.reserved.margin) if self.reserved else (0, None)
         if self.bounds is None:
-            return (Limit("memory", self.needed + beside, self.capacity, margin),)
+            return (Limit("memory", self.needed + beside, self.capacity, margin, self.needed),)
         smallest = int(self.bounds.smallest_gib * GIB)
         return (
             Limit("memory", self.weights + max(self.kv, smallest) + beside, self.capacity, margin),

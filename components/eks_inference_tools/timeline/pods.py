@@ -107,8 +107,12 @@ def _of_server(start: PodStart) -> Iterator[Phase]:
         yield Phase("start", f"the server downloads, compiles and loads {model}", whole)
         return
     if start.load_format == STREAMER and not start.from_hub and not start.weights_stored:
-        whole = phase_time("start, streamed", start.accelerator, start.billions)
-        yield Phase("start", f"the server streams {model} from S3, compiles and starts", whole)
+        whole, each = phase_time("start, streamed", start.accelerator, start.billions), phase_time("stream", start.accelerator)
+        if whole is None and each and start.weights_gb is not None:
+            yield Phase("load", f"the server streams {model} from S3", each.times(start.weights_gb))
+            yield Phase("start", "it compiles and starts", None)
+        else:
+            yield Phase("start", f"the server streams {model} from S3, compiles and starts", whole)
         return
     if not start.weights_stored:
         yield _download(start)
