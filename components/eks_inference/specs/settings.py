@@ -68,7 +68,8 @@ class SharedSettings(Spec):
     mirrors: dict[str, str] = Field(
         default_factory=dict,
         description="Registry or chart repository → its replacement, e.g. public.ecr.aws: registry.corp.example/ecr-public. "
-        "The longest match wins.",
+        "The longest match wins. Charts from a private registry need `helm registry login` where `pulumi up` runs. Without a "
+        "mirror, nodes behind one NAT gateway share what docker.io grants an address: 100 pulls in six hours.",
     )
     protect: bool = Field(default=False, description="Protect the cluster, the VPC and everything that holds data from deletion.")
     retain: bool = Field(

@@ -1,4 +1,4 @@
-"""Rules about a stack whose network has no route to the internet (``network.nat: none``). Ids NET…"""
+"""Rules about what a stack fetches through NAT, or cannot fetch without (``network.nat: none``). Ids NET…"""
 
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Network
@@ -85,6 +85,32 @@ def what_is_wanted_is_in_reach(stack: StackFacts) -> Iterator[Judgement]:
 
 
 _PRIVATE_WAYS = {"HF_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "HTTPS_PROXY"}
+
+
+_MANY_GB = 1000
+
+
+@rule(
+    "NET008",
+    "Pods do not fetch the same weights from the Hub through NAT again and again.",
+    severity="warning",
+    fix="put the model into a store (shared_store) or into S3, whose endpoint has no price",
+    source="NVIDIA/aicr#1116: the Hub answers 429 to many downloads from one address; VPC pricing: NAT gateways bill each GB",
+)
+def weights_come_once(stack: StackFacts) -> Iterator[Judgement]:
+    nat = stack.spec.network.nat
+    for server in stack.servers.values():
+        start, spec = server.cold_start, stack.spec.servers.get(str(server.path[1]))
+        of_hub = spec is None or isinstance(spec.model, HubModel)
+        if of_hub and nat != "none" and start.weights.downloads and not start.weights.stored and start.model:
+            each = start.weight_bytes / 1e9
+            yield Judgement(
+                holds=server.pods_max == 1 or server.pods_max * each <= _MANY_GB,
+                path=server.at("model"),
+                working=(f"{server.pods_max} pods x {each:.0f} GB of {start.model.name}; NAT: {nat}",),
+                message=f"{server.pods_max} pods fetch {each:.0f} GB each through NAT, at every roll-out",
+                given=f"{server.pods_max * each:.0f} GB",
+            )
 
 
 def _kept_inside(spec: StackSpec) -> Iterator[Judgement]:

@@ -154,6 +154,7 @@ VECTORS = {
         lambda: spec(cluster={"endpoint": {"public": False}}),
         "only the VPC reaches the API",
     ),
+    "NET008": Vector(stack, lambda: stack(pods_max=40), "40 pods fetch 26 GB each through NAT"),
     "CAP001": Vector(stack, lambda: stack(pods_min=4, pods_max=4), "there is no room for 1 pod of 'llama'"),
     "CAP002": Vector(stack, lambda: stack({**NODE, "root_volume_gib": 100}), "on each node"),
     "CAP003": Vector(lambda: with_pools(30), lambda: with_pools(31), "EKS refuses the rest of the managed pools"),
