@@ -178,6 +178,16 @@ def test_a_program_that_only_tidies_up_has_its_graph(program, project):
     assert json.loads(done.stdout)["outputs"] == {"a": 1}
 
 
+def test_what_a_program_puts_in_the_place_of_json_ends_with_it(project, capsys):
+    before = json.loads
+    (project / "__main__.py").write_text(
+        "import json\nfrom pulumi_kubernetes.core.v1 import ConfigMap\njson.loads = lambda *_: {}\nConfigMap('a')\n"
+    )
+    assert main(["check", "dev"]) == 0
+    assert "Traceback" not in capsys.readouterr().out
+    assert json.loads is before
+
+
 @pytest.mark.thorough
 def test_what_a_program_prints_stays_out_of_the_answer_of_a_recorder(project):
     (project / "__main__.py").write_text(PRINTS)

@@ -1,6 +1,7 @@
 """Keeps the process while a program runs: what would end it, or close its files, before a command says anything."""
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -46,7 +47,11 @@ def process_kept() -> contextlib.AbstractContextManager[None]:
     changed: dict[str, Callable[..., Any]] = {"close": kept, "closerange": kept_range, **ends}
     # os takes its functions from a module of the platform, which programs may call too.
     places = [(module, name, made) for module in (os, sys.modules.get("posix", os)) for name, made in changed.items()]
-    return replaced([*places, (signal, "raise_signal", _raising("raise_signal", signal.raise_signal, lambda *_: True, here))])
+    # What a program puts in their place ends with it: a command reads its own data with them.
+    shared = [(json, name, vars(json)[name]) for name in ("dump", "dumps", "load", "loads")]
+    return replaced(
+        [*places, *shared, (signal, "raise_signal", _raising("raise_signal", signal.raise_signal, lambda *_: True, here))]
+    )
 
 
 def _raising(name: str, really: Callable[..., Any], ends: Callable[..., bool], here: int) -> Callable[..., Any]:
