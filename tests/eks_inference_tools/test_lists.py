@@ -155,7 +155,7 @@ def test_a_region_leaves_out_what_the_catalog_does_not_know_there_and_says_so(re
     listing = instances(region, PriceBook())
     there = listing.taken()
     assert {row.type.name for row in there.rows} == {
-        row.type.name for row in listing.every if zone_ids(region, row.type.family) or row.usd is not None
+        row.type.name for row in listing.every if zone_ids(region, row.type.name) or row.usd is not None
     }
     assert there.left_out == len(listing.every) - len(there.rows)
     assert ("left out" in listing.text(there, 200)) == bool(there.left_out)

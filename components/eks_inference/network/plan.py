@@ -152,7 +152,7 @@ def choose_zones(region: str, families: Sequence[str] = (), count: int | None = 
             ("zone_ids",),
             f"{family} is not offered in {region}, according to the catalog",
             allowed=", ".join(other for other in zones.regions() if zones.zone_ids(other, family)),
-            hint="set zone_ids yourself if your account has access to it",
+            hint="if your account has access to it, set zone_ids of the network: a pool takes its zones from those",
         )
         for family, where in offered.items()
         if not where

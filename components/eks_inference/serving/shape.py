@@ -172,6 +172,20 @@ class ServerSpec(Spec):
         return self
 
     @model_validator(mode="after")
+    def _build_has_room(self) -> Self:
+        build, least = self.image_reference, self.profile.image_gb
+        if (
+            isinstance(build, InClusterImage)
+            and not build.dockerfile
+            and least
+            and build.ephemeral_storage_gib < least * 1e9 / 2**30
+        ):
+            raise ValueError(
+                f"image.ephemeral_storage_gib: {build.ephemeral_storage_gib} given, and the engine's image has {least:g} GB"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _reaches_its_model(self) -> Self:
         if self.egress == () and self.downloads and not self.stores_model:
             raise ValueError("egress: pods download the model over HTTPS: name where from, or leave egress out")
