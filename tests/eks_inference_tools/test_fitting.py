@@ -208,7 +208,8 @@ def published() -> Found:
 def test_an_engine_whose_support_ends_loses_to_a_dearer_node() -> None:
     """trn1.2xlarge at $1.34 with the last engine for Trn1, g6e.xlarge at $1.86."""
     found = published()
-    first, cheaper = found.rows[0], [row for row in found.rows if (row.usd_per_hour or 0) < (found.rows[0].usd_per_hour or 0)]
+    first, priced = found.rows[0], [row for row in found.rows if row.usd_per_hour is not None]
+    cheaper = [row for row in priced if (row.usd_per_hour or 0) < (first.usd_per_hour or 0)]
     assert (first.trial.instance.name, first.trial.engine.ends) == ("g6e.xlarge", "")
     assert {row.trial.instance.family for row in cheaper} == {"inf2", "trn1"}
     assert all(row.trial.engine.ends for row in cheaper)

@@ -221,9 +221,9 @@ def programs_come_up(facts: GraphFacts) -> Iterator[Judgement]:
     for pod, container, title in facts.containers:
         name = text(container.image).partition("@")[0].rpartition("/")[2].partition(":")[0]
         limit = quantity(at(container.document, "resources", "limits", "memory"))
+        if limit is None or container.first or pod.kind == "DaemonSet":  # these run something else in the image of a program
+            continue
         for one in limits()["memory"]:
-            if limit is None:
-                break
             if name in one.get("images", ()) or container.name in one.get("containers", ()):
                 yield Judgement(
                     holds=limit >= one["mib"] << 20,
