@@ -24,6 +24,8 @@ class Speed(Row):
     """Memory of a device, where devices of one name differ in it."""
     weights: float = 0.7
     """Share of the bandwidth at which weights are read."""
+    experts: float = 0.5
+    """Share of the bandwidth at which weights of routed experts are read."""
     cache: float = 0.7
     """Share of the bandwidth at which the KV cache is read."""
     compute: float = 0.5
@@ -32,8 +34,12 @@ class Speed(Row):
     """Share of the link that is reached."""
     step_ms: float = 2.0
     """What each step takes beside, however small it is."""
-    layer_us: float = 8.0
+    layer_us: float = 10.0
+    """What each layer takes beside: the start of its kernels."""
+    exchange_us: float = 8.0
     """What the exchange of one layer takes beside its data, for each doubling of the devices."""
+    sequence_us: float = 5.0
+    """What a step takes for each sequence that gets a token: sampling, scheduling."""
     request_ms: float = 10.0
     """What a request takes until its first step, and after it: HTTP, tokens to text."""
     low: float = 0.5

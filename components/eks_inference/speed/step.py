@@ -64,6 +64,8 @@ class StepTimes:
     """Parts of a device with its share of the peaks each: NeuronCores."""
     compiled_batch: int | None = None
     """Sequences that a compiled step always computes. None: as many as there are."""
+    chunk: int = 8192
+    """Tokens of prompts in one step, at most."""
     separate: bool = False
     """Whether prompts are computed in steps of their own."""
 
@@ -88,20 +90,38 @@ class StepTimes:
             return self._seconds(batch, context, 0) + self._seconds(0, 0, prefill_tokens)
         return self._seconds(batch, context, prefill_tokens)
 
+    def between_tokens(self, users: float, prompt: float, answer: float) -> float:
+        """Mean time between tokens while so many users wait for one answer each: their prompts are computed in between."""
+        batch = self.compiled_batch or users
+        context, prompts = batch * (prompt + answer / 2), max(users - 1, 0) / answer
+        step = self._seconds(batch, context, 0)
+        if self.separate:
+            return step + prompts * self._seconds(0, 0, prompt)
+        chunk = min(prompt, self.chunk)
+        return step + prompts * prompt / chunk * (self._seconds(batch, context, chunk) - step)
+
+    def first_token(self, prompt: float, prompts: float = 1) -> float:
+        """Time until the first token of a prompt, or of several at once, where nothing else is computed."""
+        tokens = prompt * prompts
+        chunk = tokens if self.separate else min(tokens, self.chunk)
+        return self.request_seconds + tokens / chunk * self._seconds(0, 0, chunk)
+
     def floor(self, *, decoding: int, context_tokens: int, prefill_tokens: int) -> float:
         """The same at the peaks of the devices and without anything beside: no step is faster."""
-        return max(self._parts(decoding, context_tokens, prefill_tokens)[:3])
+        weights, experts, cache, products, _ = self._parts(decoding, context_tokens, prefill_tokens)
+        return max(weights + experts + cache, products)
 
     def _seconds(self, decoding: float, context: float, prompt: float) -> float:
         own = self.speed
-        weights, cache, products, exchanged = self._parts(decoding, context, prompt)
+        weights, experts, cache, products, exchanged = self._parts(decoding, context, prompt)
         work = self.work
         hops = log2(work.tensor * work.ranks) if work.tensor * work.ranks > 1 else 0.0
-        beside = own.step_ms / 1e3 + own.layer_us / 1e6 * work.layers * hops
-        return max(weights / own.weights, products / own.compute) + cache / own.cache + exchanged / own.link + beside
+        beside = own.step_ms / 1e3 + (own.layer_us + own.exchange_us * hops) / 1e6 * work.layers + own.sequence_us / 1e6 * decoding
+        read = weights / own.weights + experts / own.experts
+        return max(read, products / own.compute) + cache / own.cache + exchanged / own.link + beside
 
-    def _parts(self, decoding: float, context: float, prompt: float) -> tuple[float, float, float, float]:
-        """Seconds for weights, KV cache, products and exchange, at the peaks of a device."""
+    def _parts(self, decoding: float, context: float, prompt: float) -> tuple[float, float, float, float, float]:
+        """Seconds for weights, experts, KV cache, products and exchange, at the peaks of a device."""
         work, own = self.work, self.speed
         decoding, context, prompt = (one / work.ranks / work.stages for one in (decoding, context, prompt))
         bandwidth, tokens = own.bandwidth_gb_s * 1e9 / self.parts, decoding + prompt
@@ -110,7 +130,8 @@ class StepTimes:
         peak = own.tflops.get(work.arithmetic, own.tflops["bf16"]) * 1e12 / self.parts
         attention = work.attention * (prompt * prompt / 2 + context) / (own.tflops["bf16"] * 1e12 / self.parts)
         return (
-            (work.weights + work.experts * reached) / bandwidth,
+            work.weights / bandwidth,
+            work.experts * reached / bandwidth,
             cache / bandwidth,
             (work.products * tokens + work.head * max(decoding, min(prompt, 1))) / peak + attention,
             work.exchanged * tokens / (own.link_gb_s * 1e9 / self.parts),
@@ -131,6 +152,7 @@ def step_times(use: MemoryUse) -> StepTimes | str:
         found,
         parts=use.instance.cores_per_device or 1,
         compiled_batch=use.settings.max_num_seqs if neuron else None,
+        chunk=use.step_tokens,
         separate=neuron,
     )
 
