@@ -8,12 +8,12 @@ On Neuron a step of decoding costs the batch that was compiled, whatever number 
 in steps of their own.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log2
 
 from eks_inference.catalog.engine_facts import dtype_bytes
 from eks_inference.catalog.models import Model
-from eks_inference.catalog.speeds import Speed, speed
+from eks_inference.catalog.speeds import Chip, Constants, speed
 from eks_inference.serving.memory import MemoryUse
 
 _EXCHANGES = 2
@@ -59,7 +59,10 @@ class StepTimes:
     """How long steps of one server take."""
 
     work: Work
-    speed: Speed
+    chip: Chip
+    constants: Constants
+    range: tuple[float, float] = (0.5, 2.0)
+    """Factors on a time, between which nine of ten measurements lie that the constants were not fitted to."""
     parts: int = 1
     """Parts of a device with its share of the peaks each: NeuronCores."""
     compiled_batch: int | None = None
@@ -70,14 +73,9 @@ class StepTimes:
     """Whether prompts are computed in steps of their own."""
 
     @property
-    def range(self) -> tuple[float, float]:
-        """Factors on a time, between which nine of ten measurements lie that the constants were not fitted to."""
-        return self.speed.low, self.speed.high
-
-    @property
     def request_seconds(self) -> float:
         """What a request takes beside its steps until its first token."""
-        return self.speed.request_ms / 1e3
+        return self.constants.request_ms / 1e3
 
     def seconds(self, *, decoding: int, context_tokens: int, prefill_tokens: int) -> float:
         """One step: ``decoding`` sequences get a token each and read ``context_tokens`` of KV cache in all, and
@@ -112,29 +110,29 @@ class StepTimes:
         return max(weights + experts + cache, products)
 
     def _seconds(self, decoding: float, context: float, prompt: float) -> float:
-        own = self.speed
         weights, experts, cache, products, exchanged = self._parts(decoding, context, prompt)
-        work = self.work
+        own, work = self.constants, self.work
         hops = log2(work.tensor * work.ranks) if work.tensor * work.ranks > 1 else 0.0
+        reached = own.compute if work.arithmetic == "bf16" else own.narrow
         beside = own.step_ms / 1e3 + (own.layer_us + own.exchange_us * hops) / 1e6 * work.layers + own.sequence_us / 1e6 * decoding
         read = weights / own.weights + experts / own.experts
-        return max(read, products / own.compute) + cache / own.cache + exchanged / own.link + beside
+        return max(read, products / reached) + cache / own.cache + exchanged / own.link + beside
 
     def _parts(self, decoding: float, context: float, prompt: float) -> tuple[float, float, float, float, float]:
         """Seconds for weights, experts, KV cache, products and exchange, at the peaks of a device."""
-        work, own = self.work, self.speed
+        work, chip = self.work, self.chip
         decoding, context, prompt = (one / work.ranks / work.stages for one in (decoding, context, prompt))
-        bandwidth, tokens = own.bandwidth_gb_s * 1e9 / self.parts, decoding + prompt
+        bandwidth, tokens = chip.bandwidth_gb_s * 1e9 / self.parts, decoding + prompt
         reached = 1 - (1 - work.reached) ** (tokens * work.ranks) if work.experts else 0.0
         cache = work.cache * context + work.windowed * min(context, work.window * decoding)
-        peak = own.tflops.get(work.arithmetic, own.tflops["bf16"]) * 1e12 / self.parts
-        attention = work.attention * (prompt * prompt / 2 + context) / (own.tflops["bf16"] * 1e12 / self.parts)
+        peak = chip.tflops.get(work.arithmetic, chip.tflops["bf16"]) * 1e12 / self.parts
+        attention = work.attention * (prompt * prompt / 2 + context) / (chip.tflops["bf16"] * 1e12 / self.parts)
         return (
             work.weights / bandwidth,
             work.experts * reached / bandwidth,
             cache / bandwidth,
             (work.products * tokens + work.head * max(decoding, min(prompt, 1))) / peak + attention,
-            work.exchanged * tokens / (own.link_gb_s * 1e9 / self.parts),
+            work.exchanged * tokens / (chip.link_gb_s * 1e9 / self.parts),
         )
 
 
@@ -146,10 +144,17 @@ def step_times(use: MemoryUse) -> StepTimes | str:
         return f"nobody measured {use.instance.chip or use.instance.name}"
     if use.model.experts and not use.model.experts_used:
         return f"the catalog does not know how many experts of {use.model.name} a token reaches"
+    errors = found.experts if use.model.experts else found.dense
+    return replace(of_memory(use, found.chip, found.constants), range=(errors.low, errors.high))
+
+
+def of_memory(use: MemoryUse, chip: Chip, constants: Constants) -> StepTimes:
+    """Returns the same with constants of anybody."""
     neuron = use.instance.neuron
     return StepTimes(
         work_of(use),
-        found,
+        chip,
+        constants,
         parts=use.instance.cores_per_device or 1,
         compiled_batch=use.settings.max_num_seqs if neuron else None,
         chunk=use.step_tokens,
