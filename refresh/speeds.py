@@ -32,7 +32,7 @@ _MOST = 240
 """Rows of a fit: more take longer and change nothing."""
 _OF_KIN = 40
 """Rows of each accelerator that its kin is fitted with."""
-_DRAWN = 0.03
+_DRAWN = 3.0
 """Weight of the distance to the kin, for each constant."""
 _NAMES = tuple(one.name for one in fields(Constants))
 _SHARES = _NAMES[: _NAMES.index("step_ms")]
@@ -148,7 +148,7 @@ def table() -> str:
     for neuron in (False, True):
         of_kind = [one for one in cases if one.use.instance.neuron == neuron and one.row.engine != "nxdi-cpu-sampling"]
         guess = kin_of(of_kind)
-        usable = [one for one in of_kind if not one.queues(guess)]
+        usable = [one for one in of_kind if one.possible and not one.queues(guess)]
         kin = kin_of(usable)
         for device in (name for name in chips() if any(one.row.device == name for one in of_kind)):
             written.append(_of_device(device, usable, [one for one in of_kind if one.row.device == device], kin))
@@ -158,20 +158,31 @@ def table() -> str:
 def _of_device(device: str, usable: Sequence[Case], all_: Sequence[Case], kin: Constants) -> str:
     ours = next((one.row.engine for one in all_ if one.row.engine in OURS), "vllm")
     constants = constants_of(device, ours, usable, kin)
+    how, key = set_aside(device, usable)
     by: dict[str, list[float]] = defaultdict(list)
+    groups: dict[str, list[float]] = defaultdict(list)
     for one, without in unseen(device, usable):
         row = one.row
         if row.itl_ms:
-            by["experts" if one.experts else "dense"].append(one.token(without) / (row.itl_ms / 1e3))
+            kind, found = "experts" if one.experts else "dense", one.token(without) / (row.itl_ms / 1e3)
+            by[kind].append(found)
+            groups[f"{key(one)}, {kind}"].append(found)
         if row.ttft_ms and one.alone:
             by["first_token"].append(one.first_token(without) / (row.ttft_ms / 1e3))
-    by["most"] = [one.tokens_a_second(constants) / one.row.tokens_s for one in all_ if one.row.load in ("max", "all") and one.row.tokens_s]
-    how, _ = set_aside(device, usable)
+    for load, name in (("max", "most"), ("all", "burst")):
+        rates = ((one, one.row.tokens_s) for one in all_ if one.row.load == load)
+        by[name] = [rate / one.tokens_a_second(constants) for one, rate in rates if rate]
     found = {key: errors(values) for key, values in by.items()}
-    print(f"{device:<12}", f"{how:<11}", *(f"{key} {_said(one)}" for key, one in found.items()), sep="  ", file=sys.stderr)
-    lines = [f'["{device}"]', 'source = "refresh/speeds.py, from measured.csv"', f'read = "{_newest(all_)}"', f"rows = {len(all_)}", f"sources = {len({one.row.source for one in all_})}", f'held_out = "{how}"']
+    apart = {key: errors(values) for key, values in groups.items() if len(groups) > 1}
+    print(f"{device:<12}", f"{how:<11}", *(f"{key} {_said(one)}" for key, one in found.items() if one), sep="  ", file=sys.stderr)
+    for name, one in apart.items():
+        print(" " * 14, f"without {name:<40}", _said(one), file=sys.stderr)
+    lines = [f'["{device}"]', 'source = "refresh/speeds.py, from measured.csv"', f'read = "{_newest(all_)}"']
+    lines += [f"rows = {len(all_)}", f"sources = {len({one.row.source for one in all_})}", f'held_out = "{how}"']
     lines += [f"constants = {_inline(asdict(constants))}"]
     lines += [f"{key} = {_inline(asdict(one))}" for key, one in found.items() if one]
+    if any(apart.values()):
+        lines += [f'["{device}".without]', *(f'"{name}" = {_inline(asdict(one))}' for name, one in apart.items() if one)]
     return "\n".join(lines) + "\n"
 
 

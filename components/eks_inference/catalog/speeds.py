@@ -3,7 +3,7 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -79,11 +79,28 @@ class Speed(Row):
     sources: int
     held_out: str
     """What was left out in turn to find errors: ``source``, ``model``; ``accelerator``: all of its rows."""
-    dense: Errors
-    experts: Errors
-    """Errors of models without and with experts."""
+    dense: Errors | None = None
+    experts: Errors | None = None
+    """Errors of models without and with experts. None: no row."""
     first_token: Errors | None = None
     """Of the time to the first token of a request that is alone."""
+    most: Errors | None = None
+    """Of the largest throughput in a steady state."""
+    burst: Errors | None = None
+    """Of the throughput of requests that all came at once."""
+    without: Mapping[str, Errors] = field(default_factory=dict)
+    """Of each group that was left out, without and with experts."""
+
+    def range(self, *, experts: bool) -> tuple[float, float]:
+        """Factors on a predicted time: nine of ten measured ones lie between, as far as rows say it."""
+        found = self.experts if experts else self.dense
+        return (found.low, found.high) if found and found.rows >= FEW else UNSURE
+
+
+_ERRORS = ("dense", "experts", "first_token", "most", "burst")
+FEW = 6
+"""Rows below which nobody can say where nine of ten lie."""
+UNSURE = (0.5, 2.0)
 
 
 @cache
@@ -98,7 +115,8 @@ def speeds() -> Mapping[str, Speed]:
     found = {}
     for name, row in table("speeds.toml").items():
         columns: dict[str, Any] = arguments(row)
-        columns |= {key: Errors(**columns[key]) for key in ("dense", "experts", "first_token") if key in columns}
+        columns |= {key: Errors(**columns[key]) for key in _ERRORS if key in columns}
+        columns["without"] = {name: Errors(**one) for name, one in columns.get("without", {}).items()}
         columns["constants"] = Constants(**columns["constants"])
         found[name] = Speed(name=name, chip=chips()[name], **columns)
     return found

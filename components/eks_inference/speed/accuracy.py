@@ -23,8 +23,12 @@ _PRECISIONS: Mapping[str, Quantization] = {
     "mxfp4": Quantization("mxfp4", 4, 32, 8, experts_only=True),
 }
 _ENGINES = {"nvidia": "cuda-vllm-0.30", "neuron": "neuron-2.28-vllm-0.13"}
+_MOST_SEQUENCES = {"trtllm": 2048}
+"""``max_batch_size`` of ``trtllm-bench`` (TensorRT-LLM documentation), whose tables of maxima are; others have vLLM's."""
 _QUEUES = 8
 """Prefills that a first token takes before it counts as queued."""
+_MOST_OF_THE_PEAK = 2 / 3
+"""Share of the peak that no engine was seen to reach in prompts: most reach less than 0.45."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +68,25 @@ class Case:
         if row.load == "batch":
             return row.users * row.answer / (self.first_token(constants) + row.answer * self.token(constants))
         held = use.pool * use.parts * use.split.ranks / (use.kv_sequence / use.max_model_len * (row.prompt + row.answer / 2))
-        batch = max(min(row.users or USUAL_SEQUENCES, USUAL_SEQUENCES, held), 1.0)
+        most = _MOST_SEQUENCES.get(row.engine, USUAL_SEQUENCES)
+        batch = max(min(row.users or most, most, held), 1.0)
         return batch / times.between_tokens(batch, row.prompt, row.answer)
 
     def queues(self, constants: Constants) -> bool:
         """Whether the first token waited so long that requests queued."""
         found = self.row.ttft_ms
         return found is not None and found / 1e3 > _QUEUES * self.first_token(constants)
+
+    @property
+    def possible(self) -> bool:
+        """Whether the prompts can have been computed, all of them, for so many users: else they came from a cache, or the users
+        were fewer than the source says."""
+        row, work = self.row, self._times.work
+        if row.load or self.use.instance.neuron or not row.ttft_ms or not row.itl_ms:
+            return True
+        rate = row.users / (row.ttft_ms + row.itl_ms * (row.answer - 1)) * 1e3
+        peak = self.chip.tflops.get(work.arithmetic, self.chip.tflops["bf16"]) * 1e12
+        return rate * (row.prompt + row.answer) * work.products < _MOST_OF_THE_PEAK * peak
 
     @property
     def alone(self) -> bool:
@@ -86,11 +102,7 @@ def case(row: Measured) -> Case:
     chip, kind = chips()[row.device], model(row.model)
     served = replace(kind, quantization=_quantization(row, kind.quantization))
     instance = max(
-        (
-            one
-            for one in instance_types().values()
-            if one.chip == chip.chip and chip.memory_gib in (None, one.device_memory_gib)
-        ),
+        (one for one in instance_types().values() if one.chip == chip.chip and chip.memory_gib in (None, one.device_memory_gib)),
         key=lambda one: one.devices,
     )
     split = Parallel(row.tensor, row.stages, row.ranks, expert=row.ranks > 1)

@@ -96,29 +96,34 @@ class StepTimes:
         if self.separate:
             return step + prompts * self._seconds(0, 0, prompt)
         chunk = min(prompt, self.chunk)
-        return step + prompts * prompt / chunk * (self._seconds(batch, context, chunk) - step)
+        return step + prompts * prompt / chunk * (self._seconds(batch, context, chunk, (prompt - chunk) / 2) - step)
 
     def first_token(self, prompt: float, prompts: float = 1) -> float:
         """Time until the first token of a prompt, or of several at once, where nothing else is computed."""
         tokens = prompt * prompts
         chunk = tokens if self.separate else min(tokens, self.chunk)
-        return self.request_seconds + tokens / chunk * self._seconds(0, 0, chunk)
+        return self.request_seconds + tokens / chunk * self._seconds(0, 0, chunk, max(prompt - chunk, 0) / 2)
 
     def floor(self, *, decoding: int, context_tokens: int, prefill_tokens: int) -> float:
         """The same at the peaks of the devices and without anything beside: no step is faster."""
         weights, experts, cache, products, _ = self._parts(decoding, context_tokens, prefill_tokens)
         return max(weights + experts + cache, products)
 
-    def _seconds(self, decoding: float, context: float, prompt: float) -> float:
-        weights, experts, cache, products, exchanged = self._parts(decoding, context, prompt)
+    def _seconds(self, decoding: float, context: float, prompt: float, before: float = 0) -> float:
+        """``before`` are tokens of a prompt that earlier steps computed."""
+        weights, experts, cache, products, exchanged = self._parts(decoding, context, prompt, before)
         own, work = self.constants, self.work
         hops = log2(work.tensor * work.ranks) if work.tensor * work.ranks > 1 else 0.0
         reached = own.compute if work.arithmetic == "bf16" else own.narrow
-        beside = own.step_ms / 1e3 + (own.layer_us + own.exchange_us * hops) / 1e6 * work.layers + own.sequence_us / 1e6 * decoding
+        beside = (
+            own.step_ms / 1e3 + (own.layer_us + own.exchange_us * hops) / 1e6 * work.layers + own.sequence_us / 1e6 * decoding
+        )
         read = weights / own.weights + experts / own.experts
         return max(read, products / reached) + cache / own.cache + exchanged / own.link + beside
 
-    def _parts(self, decoding: float, context: float, prompt: float) -> tuple[float, float, float, float, float]:
+    def _parts(
+        self, decoding: float, context: float, prompt: float, before: float = 0
+    ) -> tuple[float, float, float, float, float]:
         """Seconds for weights, experts, KV cache, products and exchange, at the peaks of a device."""
         work, chip = self.work, self.chip
         decoding, context, prompt = (one / work.ranks / work.stages for one in (decoding, context, prompt))
@@ -126,7 +131,7 @@ class StepTimes:
         reached = 1 - (1 - work.reached) ** (tokens * work.ranks) if work.experts else 0.0
         cache = work.cache * context + work.windowed * min(context, work.window * decoding)
         peak = chip.tflops.get(work.arithmetic, chip.tflops["bf16"]) * 1e12 / self.parts
-        attention = work.attention * (prompt * prompt / 2 + context) / (chip.tflops["bf16"] * 1e12 / self.parts)
+        attention = work.attention * (prompt * (prompt / 2 + before) + context) / (chip.tflops["bf16"] * 1e12 / self.parts)
         return (
             work.weights / bandwidth,
             work.experts * reached / bandwidth,
@@ -144,8 +149,7 @@ def step_times(use: MemoryUse) -> StepTimes | str:
         return f"nobody measured {use.instance.chip or use.instance.name}"
     if use.model.experts and not use.model.experts_used:
         return f"the catalog does not know how many experts of {use.model.name} a token reaches"
-    errors = found.experts if use.model.experts else found.dense
-    return replace(of_memory(use, found.chip, found.constants), range=(errors.low, errors.high))
+    return replace(of_memory(use, found.chip, found.constants), range=found.range(experts=use.model.experts > 0))
 
 
 def of_memory(use: MemoryUse, chip: Chip, constants: Constants) -> StepTimes:

@@ -162,7 +162,7 @@ QUANTIZED = ("published", "fp8-kv", "fp8-weights", "fp8")
 """The names in ``fitting.trials.QUANTIZATIONS``, which ``--help`` does not load."""
 
 _TOKENS, _SEQUENCES = number_of("tokens"), number_of("sequences")
-_dollars = amount_of("price in USD an hour")
+_dollars, _rate, _seconds = map(amount_of, ("price in USD an hour", "rate in requests a second", "time in seconds"))
 
 
 def add_wishes(parser: argparse._ActionsContainer) -> None:
@@ -207,7 +207,11 @@ def wish_of(options: argparse.Namespace, types: tuple[str, ...] = ()) -> "Wish":
     from eks_inference_tools.fitting.search import Wish
 
     model, source = configured(options.config, options.model) if options.config else _of_catalog(options.model)
-    context = min(USUAL_CONTEXT, model.max_positions) if options.context is None else options.context
+    traffic = traffic_of(options)
+    usual = max(USUAL_CONTEXT, traffic.input + traffic.output) if traffic else USUAL_CONTEXT
+    context = min(usual, model.max_positions) if options.context is None else options.context
+    if traffic and context < traffic.input + traffic.output:
+        refuse("shorter than a prompt and its answer", "--context", str(context), f"at least {traffic.input + traffic.output}")
     if context > model.max_positions:
         message = f"{model.name} was made for sequences of {model.max_positions} tokens"
         refuse(message, "--context", str(context), f"at most {model.max_positions}")
@@ -218,13 +222,41 @@ def wish_of(options: argparse.Namespace, types: tuple[str, ...] = ()) -> "Wish":
         model=model,
         region=known_region(options.region),
         context=context,
-        concurrency=options.concurrency or USUAL_CONCURRENCY,
+        concurrency=options.concurrency or (1 if traffic else USUAL_CONCURRENCY),
         quantized=tuple(options.quantization or ("published",)),
         families=_families(options.family),
         types=types,
+        traffic=traffic,
         engine=options.engine,
         under=options.under,
     )
+
+
+def add_traffic(parser: argparse._ActionsContainer) -> None:
+    """Adds the options that say what clients ask and are to get."""
+    parser.add_argument("--rate", metavar="REQUESTS", type=_rate, help="requests a second that are to be served")
+    parser.add_argument("--input", metavar="TOKENS", type=_TOKENS, help="tokens of a prompt (default: 1000)")
+    parser.add_argument("--output", metavar="TOKENS", type=_TOKENS, help="tokens of an answer (default: 250)")
+    parser.add_argument("--ttft", metavar="SECONDS", type=_seconds, help="longest time to the first token, of 95 of 100 requests")
+    parser.add_argument("--itl", metavar="SECONDS", type=_seconds, help="longest time between tokens, of 95 of 100")
+    parser.add_argument("--spare", metavar="REPLICAS", type=int, choices=range(100), help="replicas that may be lost (default: 1)")
+
+
+def traffic_of(options: argparse.Namespace) -> "Traffic | None":
+    """Returns the traffic that the options say. Raises ``ProblemsFound`` for a part of one without a rate."""
+    from eks_inference_tools.fitting.pace import Traffic
+
+    given = {
+        field: getattr(options, name)
+        for name, field in (("input", "input"), ("output", "output"), ("ttft", "first_token_s"), ("itl", "token_s"), ("spare", "spare"))
+        if getattr(options, name) is not None
+    }
+    if options.rate is None:
+        for name in ("input", "output", "ttft", "itl", "spare"):
+            if getattr(options, name) is not None:
+                refuse("goes with --rate", f"--{name}", str(getattr(options, name)), hint="give --rate, the requests a second")
+        return None
+    return Traffic(options.rate, **given)
 
 
 def _of_catalog(name: str | None) -> "tuple[Model, Mapping[str, Any]]":
