@@ -14,20 +14,18 @@ import random
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from math import exp, log
 from statistics import median
 
 from eks_inference.catalog.measured import measured, sources
-from eks_inference.catalog.speeds import Constants, Errors, chips
+from eks_inference.catalog.speeds import ENOUGH, Constants, Errors, chips
 from eks_inference.catalog.tables import FOLDER
 from eks_inference.speed.accuracy import Case, case
 
 FILE = FOLDER / "speeds.toml"
 OURS = ("vllm", "nxdi", "transformers-neuronx")
 """Engines that this library serves with."""
-ENOUGH = 30
-"""Rows with a time between tokens, below which an accelerator counts as little measured."""
 _MOST = 240
 """Rows of a fit: more take longer and change nothing."""
 _OF_KIN = 40
@@ -199,6 +197,6 @@ def _inline(values: Mapping[str, float]) -> str:
 
 
 _HEAD = """\
-# What engines make of the peaks of accelerators: `make refresh TABLE=speeds` fits it to measured.csv and says how. speeds.py loads
-# this file and documents the columns.
+# What engines make of the peaks of accelerators: `make refresh TABLE=speeds` fits it to measured.csv. speeds.py loads this file
+# and documents the columns.
 """

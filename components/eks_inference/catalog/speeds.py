@@ -91,6 +91,11 @@ class Speed(Row):
     without: Mapping[str, Errors] = field(default_factory=dict)
     """Of each group that was left out, without and with experts."""
 
+    @property
+    def few(self) -> bool:
+        """Whether there are too few measurements to leave some out and say how far off the others are."""
+        return sum(one.rows for one in (self.dense, self.experts) if one) < ENOUGH
+
     def range(self, *, experts: bool) -> tuple[float, float]:
         """Factors on a predicted time: nine of ten measured ones lie between, as far as rows say it."""
         found = self.experts if experts else self.dense
@@ -98,6 +103,8 @@ class Speed(Row):
 
 
 _ERRORS = ("dense", "experts", "first_token", "most", "burst")
+ENOUGH = 30
+"""Rows with a time between tokens, below which an accelerator counts as little measured."""
 FEW = 6
 """Rows below which nobody can say where nine of ten lie."""
 UNSURE = (0.5, 2.0)

@@ -1,7 +1,7 @@
 """How long requests take on one replica at a rate, without a simulation: for searches that ask of many machines. Pure.
 
-As many sequences decode as come in while one is answered. Prompts are served in turn, as in a queue with one server whose times do
-not vary (M/D/1), and what waits has an exponential tail. ``None``: the replica does not keep up.
+As many sequences decode as come in while one is answered. Prompts are served in turn, as in a queue with one server whose times
+do not vary (M/D/1), and what waits has an exponential tail. ``None``: the replica does not keep up.
 """
 
 from dataclasses import dataclass

@@ -98,7 +98,7 @@ def sized(pace: Pace, traffic: Traffic, pods: int, usd: float) -> Sized | str:
         )
 
     if why := late(_MOST_REPLICAS):
-        return f"{why}, however many replicas"
+        return f"{why}, also with {_MOST_REPLICAS} replicas"
     needed = largest(lambda replicas: bool(late(replicas))) + 1
     found, replicas = share(needed), needed + traffic.spare
     assert found is not None

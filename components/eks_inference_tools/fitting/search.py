@@ -167,8 +167,7 @@ def search(wish: Wish, book: PriceBook) -> Found:
 
 
 def quantized_for_less(found: Found, than: Row | None, book: PriceBook) -> Row | None:
-    """Returns the first row of plain vLLM whose tokens cost less than those of a row, if the engine may quantize what was not asked
-    for.
+    """Returns the first row of plain vLLM whose tokens cost less, if the engine may quantize what was not asked for.
 
     None also where it would only be cheaper with an engine of worse standing, or with a warning.
     """
