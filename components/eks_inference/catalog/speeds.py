@@ -5,6 +5,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from statistics import median
 from typing import Any
 
 from eks_inference.catalog.instances import InstanceType
@@ -97,9 +98,13 @@ class Speed(Row):
         return sum(one.rows for one in (self.dense, self.experts) if one) < ENOUGH
 
     def range(self, *, experts: bool) -> tuple[float, float]:
-        """Factors on a predicted time: nine of ten measured ones lie between, as far as rows say it."""
+        """Factors on a predicted time: nine of ten measured ones lie between. Of few rows no narrower than elsewhere."""
         found = self.experts if experts else self.dense
-        return (found.low, found.high) if found and found.rows >= FEW else UNSURE
+        own = (found.low, found.high) if found and found.rows >= FEW else UNSURE
+        if not self.few:
+            return own
+        others = [one.range(experts=experts) for one in speeds().values() if not one.few]
+        return min(own[0], median(low for low, _ in others)), max(own[1], median(high for _, high in others))
 
 
 _ERRORS = ("dense", "experts", "first_token", "most", "burst")

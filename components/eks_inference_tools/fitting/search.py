@@ -15,6 +15,8 @@ from eks_inference.catalog.models import Model
 from eks_inference.catalog.zones import says_zones_of, zone_ids
 from eks_inference.pools.rules import zones_offer_the_family
 from eks_inference.serving.choosing import engines_for, preference, standing
+from eks_inference.serving.kind import Kind
+from eks_inference.serving.kinds import KINDS
 from eks_inference.serving.rules.neuron_plugin import fp8_caches_are_read
 from eks_inference.serving.sketch import USUAL_CONCURRENCY
 from eks_inference_tools.cost.offers import Offer, offer
@@ -22,7 +24,7 @@ from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.fitting.pace import USUAL_INPUT, USUAL_OUTPUT, Pace, Sized, Traffic, sized
 from eks_inference_tools.fitting.trials import QUANTIZATIONS, VLLM, Trial, trials
 
-COMPILED = (4, 8, 16, 32)
+COMPILED = (8, 32)
 """Batches that are tried on Neuron for a traffic."""
 
 
@@ -44,6 +46,8 @@ class Wish:
     types: tuple[str, ...] = ()
     """Instance types; empty: all."""
     engine: str | None = None
+    kinds: tuple[Kind, ...] = tuple(KINDS.values())
+    """Kinds of servers."""
     under: float | None = None
     """USD that a node may cost in an hour. None: any price, also an unknown one."""
 
@@ -172,8 +176,8 @@ def quantized_for_less(found: Found, than: Row | None, book: PriceBook) -> Row |
     None also where it would only be cheaper with an engine of worse standing, or with a warning.
     """
     others = tuple(one for one in QUANTIZATIONS if one not in found.wish.quantized)
-    rows = search(replace(found.wish, quantized=others), book).rows if others else ()
-    cheaper = (row for row in rows if row.trial.kind is VLLM and (than is None or _is_cheaper(row, than)))
+    rows = search(replace(found.wish, quantized=others, kinds=(VLLM,)), book).rows if others else ()
+    cheaper = (row for row in rows if than is None or _is_cheaper(row, than))
     return next(cheaper, None)
 
 
@@ -196,7 +200,7 @@ def _tried(wish: Wish, on: Offer) -> Iterator[Row | Refusal]:
         batches = COMPILED if wish.traffic and engine.neuron else (wish.concurrency,)
         for batch in batches:
             start = Trial(wish.source, wish.model, engine, instance, wish.context, batch)
-            for trial in trials(start, wish.quantized):
+            for trial in trials(start, wish.quantized, wish.kinds):
                 yield _judged(trial, on, wish.traffic)
 
 

@@ -70,7 +70,7 @@ def render_text(found: Found, every: bool = False, saving: Row | None = None) ->
     if saving:
         parts += [_told(in_less_memory(saving, found.rows[0] if found.rows else None), ""), ""]
     parts += [*_cheaper(found), *_legend(found, shown)]
-    return drawn(parts, width=_WIDTH_OF_EVERY if every else _WIDTH)
+    return drawn(parts, width=_WIDTH_OF_EVERY if every or wish.traffic else _WIDTH)
 
 
 def in_less_memory(saving: Row, than: Row | None) -> str:
@@ -121,8 +121,14 @@ def _known_of(row: Row) -> Iterator[str]:
     few = "few measurements: " if known.few else ""
     yield (
         f"{row.trial.instance.name}: {few}nine of ten measured times are {low:.2f} to {high:.2f} of what is predicted "
-        f"({known.rows} measurements of {known.name})"
+        f"({known.rows} measurements of {known.name}; docs/speed.md)"
     )
+    if row.sized:
+        times = (
+            (what, of[95] * 1e3)
+            for what, of in (("to the first token", row.sized.answered.first_token), ("between", row.sized.answered.token))
+        )
+        yield "p95 " + ", ".join(f"{time:.0f} ms {what} ({time * low:.0f} to {time * high:.0f})" for what, time in times)
     for one in nearest(row.trial.memory, 2):
         yield (
             f"measured: {one.model} {one.precision} on {one.tensor} x {one.device}, {one.users} at once, {one.prompt:g} + "

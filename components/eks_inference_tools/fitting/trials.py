@@ -20,7 +20,6 @@ from eks_inference.rules import Judgement, Rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.feasibility import degrees, room, weights_too_large
 from eks_inference.serving.kind import Kind, Site
-from eks_inference.serving.kinds import KINDS
 from eks_inference.serving.memory import GIB, MemoryUse, server_memory
 from eks_inference.serving.memory_settings import memory_settings
 from eks_inference.serving.sketch import Sketch, sequences_asked
@@ -133,11 +132,11 @@ class Trial:
                     yield one, judgement
 
 
-def trials(start: Trial, quantized: Sequence[str]) -> Iterator[Trial]:
-    """Yields ``start`` as every kind of server, in every split that the instance type has devices for, and quantized so."""
+def trials(start: Trial, quantized: Sequence[str], kinds: Sequence[Kind]) -> Iterator[Trial]:
+    """Yields ``start`` as these kinds of servers, in every split that the instance type has devices for, and quantized so."""
     instance = start.instance
     there = cores_of(instance.devices, instance) if instance.neuron else instance.devices
-    for kind in KINDS.values():
+    for kind in kinds:
         for degree in degrees(start.engine, instance, start.model):
             for quantization in quantized if degree <= there else ():
                 one = replace(start, kind=kind, tensor_parallel=degree, quantization=quantization)
