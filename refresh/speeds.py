@@ -26,9 +26,9 @@ from eks_inference.speed.accuracy import Case, case
 FILE = FOLDER / "speeds.toml"
 OURS = ("vllm", "nxdi", "transformers-neuronx")
 """Engines that this library serves with."""
-_MOST = 240
+_MOST = 600
 """Rows of a fit: more take longer and change nothing."""
-_OF_KIN = 40
+_OF_KIN = 80
 """Rows of each accelerator that its kin is fitted with."""
 _DRAWN = 3.0
 """Weight of the distance to the kin, for each constant."""

@@ -18,28 +18,28 @@ HEAD = """\
 
 `plan` and `new` predict how long a step of an engine takes: the larger of what its weights take to be read and its products to be
 computed, then the KV cache, the exchange between devices, and what every step takes beside (`speed/step.py`). Bytes are those of
-[memory.md](memory.md). Which share of a device's peaks is reached, eleven constants say that a generator fits to published
-measurements (`catalog/measured.csv`): `make refresh TABLE=speeds`, after rows were added. Rows whose first token took more than eight
-prefills had queued, and rows with more prompts than the device can compute had a cache or fewer users: neither counts.
+[memory.md](memory.md). Eleven constants say which share of a device's peaks is reached. A generator fits them to published
+measurements (`catalog/measured.csv`): `make refresh TABLE=speeds`, after rows were added. It drops rows whose first token took more
+than eight prefills, which had queued, and rows with more prompts than the device can compute, which had a cache or fewer users.
 
 Nothing was measured by this project, and nothing of it on AWS. Times are means or medians, as each source has them.
 
 ## Errors
 
-Of rows that the constants were not fitted to: a source is left out in turn, or where only one has rows, a model, or all rows of the
-accelerator. Each figure is the median and the ninth of ten of the distance between predicted and measured, with the number of rows.
-`range`: nine of ten measured times lie between these multiples of what is predicted. Accelerators with fewer than 30 rows have few
-measurements: their range is no narrower than elsewhere.
+Of rows that the constants were not fitted to: a source is left out in turn, or where only one has rows, a model, or all rows of
+the accelerator. Each figure is the median and the 90th percentile of the distance between predicted and measured, with the number
+of rows. `range`: nine of ten measured times lie between these multiples of what is predicted. Accelerators with fewer than 30 rows
+have few measurements: their range is no narrower than elsewhere.
 """
 
 RESISTING = """\
 ## What resists
 
-- **H200, dense**: NVIDIA's file of Llama-3.1-8B in FP8 with vLLM, over 2 to 8 GPUs with up to 128 users, is two to three times as fast
-  as predicted, and as other engines in the same file. At 2 GPUs its prompts alone would take 70 % of the peak: they are probably in the
-  prefix cache. Nothing in the file says so, so the rows count. Without them, the other source is within the figures in the second table.
-- **Mixtures of experts on B200**: TensorRT-LLM serves GPT-OSS and DeepSeek-R1 faster than vLLM and SGLang do, and int4 checkpoints
-  (Kimi-K2) are slower than their bytes. One accelerator has one share for the experts of all.
+- **H200, dense**: NVIDIA's file of Llama-3.1-8B in FP8 with vLLM, over 2 to 8 GPUs with up to 128 users, is two to three times as
+  fast as predicted, and as another engine in the same file. At 2 GPUs its prompts alone would take 70 % of the peak: they are
+  probably in the prefix cache. Nothing in the file says so, so the rows count. The second table has the other sources.
+- **Mixtures of experts on B200**: TensorRT-LLM serves GPT-OSS and DeepSeek-R1 faster than vLLM and SGLang do, and int4
+  checkpoints (Kimi-K2) are slower than their bytes. One accelerator has one share for the experts of all.
 - **Bursts**: a thousand requests at once against a server of gpustack's lab took about twice what a steady state takes.
 - **Models below a billion weights**: the host, not the accelerator, sets the time of a step (T4, Qwen2.5-0.5B everywhere).
 - **Trainium2**: four dense rows of one source, and mixtures of experts with batches of 4 to 16.
@@ -85,7 +85,10 @@ def counted(one: Case) -> bool:
 
 
 def _errors() -> Iterator[str]:
-    yield "| accelerator | rows | left out | between tokens, dense | range | with experts | range | first token, alone | largest throughput |"
+    yield (
+        "| accelerator | rows | left out | between tokens, dense | range | with experts | range | first token, alone | "
+        "largest throughput |"
+    )
     yield "|---|---|---|---|---|---|---|---|---|"
     for one in speeds().values():
         few = ", few" if one.few else ""
@@ -129,8 +132,9 @@ def _worst() -> Iterator[str]:
             row = one.row
             users = f"batch {row.users}" if row.load else f"{row.users} at once"
             if abs(log10(ratio(one))) > near:
+                times = f"{row.itl_ms:g} ms | {(row.itl_ms or 0) * ratio(one):.3g} ms"
                 yield (
-                    f"| {device} | {row.itl_ms:g} ms | {(row.itl_ms or 0) * ratio(one):.3g} ms | {row.model} {row.precision}, {row.engine}, "
+                    f"| {device} | {times} | {row.model} {row.precision}, {row.engine}, "
                     f"over {row.tensor * row.ranks}, {users}, {row.prompt:g} + {row.answer:g} tokens ({row.source}) |"
                 )
 
@@ -157,12 +161,12 @@ def plot() -> str:
     half = round(_SIDE * log10(2) / log10(_HIGHEST / _LOWEST))
     lines = f"M0 {_SIDE}L{_SIDE} 0M{half} {_SIDE}L{_SIDE} {half}M0 {_SIDE - half}L{_SIDE - half} 0"
     marks = "".join(
-        f'<path d="{"".join(sorted(set(found)))}" stroke="{colours[kind]}" stroke-width="4" stroke-linecap="round" opacity="0.6"/>'
+        f'<path d="{"".join(sorted(set(found)))}" stroke="{colours[kind]}" stroke-width="4" stroke-linecap="round"/>'
         for kind, found in sorted(points.items())
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_SIDE} {_SIDE + 20}" font-family="sans-serif" font-size="11">'
-        f"<title>Time between tokens: measured to the right, predicted upwards; the outer lines are a factor of two. Green: GPUs, "
+        f"<title>Time between tokens: measured to the right, predicted upwards; outer lines: a factor of two. Green: GPUs, "
         f'orange: Neuron</title><path d="{lines}" stroke="#888" fill="none"/>{marks}{ticks}</svg>\n'
     )
 
