@@ -19,8 +19,9 @@ HEAD = """\
 `plan` and `new` predict how long a step of an engine takes: the larger of what its weights take to be read and its products to be
 computed, then the KV cache, the exchange between devices, and what every step takes beside (`speed/step.py`). Bytes are those of
 [memory.md](memory.md). Eleven constants say which share of a device's peaks is reached. A generator fits them to published
-measurements (`catalog/measured.csv`): `make refresh TABLE=speeds`, after rows were added. It drops rows whose first token took more
-than eight prefills, which had queued, and rows with more prompts than the device can compute, which had a cache or fewer users.
+measurements (`catalog/measured.csv`): `make refresh TABLE=speeds`, after rows were added. It drops rows whose first token took
+more than eight prefills, which had queued, and rows with more prompts than the device can compute: a cache had them, or the users
+were fewer.
 
 Nothing was measured by this project, and nothing of it on AWS. Times are means or medians, as each source has them.
 
@@ -28,8 +29,8 @@ Nothing was measured by this project, and nothing of it on AWS. Times are means 
 
 Of rows that the constants were not fitted to: a source is left out in turn, or where only one has rows, a model, or all rows of
 the accelerator. Each figure is the median and the 90th percentile of the distance between predicted and measured, with the number
-of rows. `range`: nine of ten measured times lie between these multiples of what is predicted. Accelerators with fewer than 30 rows
-have few measurements: their range is no narrower than elsewhere.
+of rows. `range`: nine of ten measured times lie between these multiples of what is predicted. Accelerators with fewer than 30
+rows have few measurements: their range is no narrower than elsewhere.
 """
 
 RESISTING = """\
@@ -38,6 +39,7 @@ RESISTING = """\
 - **H200, dense**: NVIDIA's file of Llama-3.1-8B in FP8 with vLLM, over 2 to 8 GPUs with up to 128 users, is two to three times as
   fast as predicted, and as another engine in the same file. At 2 GPUs its prompts alone would take 70 % of the peak: they are
   probably in the prefix cache. Nothing in the file says so, so the rows count. The second table has the other sources.
+- **B200, dense**: nearly all rows are of one model and one source. When it is left out, constants come from other accelerators.
 - **Mixtures of experts on B200**: TensorRT-LLM serves GPT-OSS and DeepSeek-R1 faster than vLLM and SGLang do, and int4
   checkpoints (Kimi-K2) are slower than their bytes. One accelerator has one share for the experts of all.
 - **Bursts**: a thousand requests at once against a server of gpustack's lab took about twice what a steady state takes.

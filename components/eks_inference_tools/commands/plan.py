@@ -59,7 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_wishes(search)
     search.add_argument("--all", action="store_true", help="every way, not only the first of each instance type")
     add_prices(parser)
-    add_document(parser, ("text", "json"), long="--to")
+    add_document(parser, ("text", "json"), long="--write-to")
 
 
 def run(options: argparse.Namespace) -> int:
