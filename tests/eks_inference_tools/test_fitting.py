@@ -282,11 +282,13 @@ def test_each_cheaper_instance_type_is_listed_or_refused() -> None:
 # -- traffic --------------------------------------------------------------------------------------------------------------------
 
 
-def loaded(rate: float, families: tuple[str, ...] = ("g5", "g6e", "trn1"), **objectives: Any) -> Found:
+def loaded(rate: float, **objectives: Any) -> Found:
     """What the command finds for Llama-3.1-8B under a traffic."""
     wanted, traffic = model("Llama-3.1-8B"), Traffic(rate, **objectives)
     source = {"id": wanted.repositories[0]}
-    wish = Wish(source, wanted, REGION, 8192, concurrency=1, traffic=traffic, quantized=("published",), families=families)
+    wish = Wish(
+        source, wanted, REGION, 8192, concurrency=1, traffic=traffic, quantized=("published",), families=("g5", "g6e", "trn1")
+    )
     return search_once(wish, PriceBook(({},)))
 
 
@@ -296,7 +298,8 @@ def sized_of(found: Found) -> dict[str, Sized]:
 
 def test_a_traffic_takes_replicas_that_keep_its_objectives_and_the_spare() -> None:
     objectives = {"first_token_s": 1.0, "token_s": 0.05}
-    few, many, none_spare = (sized_of(loaded(5, **objectives, **more)) for more in ({}, {"output": 500}, {"spare": 0}))
+    few, many = sized_of(loaded(5, **objectives)), sized_of(loaded(5, **objectives, output=500))
+    none_spare = sized_of(loaded(5, **objectives, spare=0))
     assert few
     for name, found in few.items():
         assert found.answered.first_token[95] <= 1.0, name

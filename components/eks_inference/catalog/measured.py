@@ -55,14 +55,23 @@ def sources() -> Mapping[str, Row]:
 
 def _row(row: Mapping[str, str]) -> Measured:
     load, _, users = row["users"].rpartition(" ")
-    number = {key: float(row[key]) if row[key] else None for key in ("ttft_ms", "itl_ms", "tokens_s")}
+    ttft_ms, itl_ms, tokens_s = (float(row[key]) if row[key] else None for key in ("ttft_ms", "itl_ms", "tokens_s"))
+    tensor, stages, ranks = (int(row[key] or 1) for key in ("tensor", "stages", "ranks"))
     return Measured(
-        **{key: row[key] for key in ("source", "model", "precision", "device", "engine")},
-        **{key: int(row[key] or 1) for key in ("tensor", "stages", "ranks")},
+        source=row["source"],
+        model=row["model"],
+        precision=row["precision"],
+        device=row["device"],
+        tensor=tensor,
+        stages=stages,
+        ranks=ranks,
+        engine=row["engine"],
         compiled=int(row["compiled"]) if row["compiled"] else None,
         prompt=float(row["prompt"]),
         answer=float(row["answer"]),
         users=0 if users == "max" else int(users),
         load="max" if users == "max" else load,
-        **number,
+        ttft_ms=ttft_ms,
+        itl_ms=itl_ms,
+        tokens_s=tokens_s,
     )

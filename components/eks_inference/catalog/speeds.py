@@ -100,7 +100,9 @@ class Speed(Row):
     def range(self, *, experts: bool) -> tuple[float, float]:
         """Factors on a predicted time: nine of ten measured ones lie between. Of few rows no narrower than elsewhere."""
         found = self.experts if experts else self.dense
-        own = (found.low, found.high) if found and found.rows >= FEW else UNSURE
+        own = (found.low, found.high) if found else UNSURE
+        if found and found.rows < FEW:
+            own = min(own[0], UNSURE[0]), max(own[1], UNSURE[1])
         if not self.few:
             return own
         others = [one.range(experts=experts) for one in speeds().values() if not one.few]

@@ -76,8 +76,8 @@ def render_text(found: Found, every: bool = False, saving: Row | None = None) ->
 def in_less_memory(saving: Row, than: Row | None) -> str:
     """Says what tokens cost where the engine quantizes, and how much less that is than elsewhere."""
     trial, usd = saving.trial, saving.usd_per_million
-    known = than and usd is not None and than.usd_per_million is not None
-    less = f", ${than.usd_per_million - usd:.2f} less" if known else ""
+    other = than.usd_per_million if than else None
+    less = f", ${other - usd:.2f} less" if other is not None and usd is not None else ""
     costs = f" at ${usd:.2f} a million tokens{less}" if usd is not None else ""
     costs += f", ${saving.usd_per_hour:.2f} an hour" if saving.usd_per_hour is not None else ""
     worse = "; answers degrade, as the checkpoint has no scales for it" if saving.degrades else ""
