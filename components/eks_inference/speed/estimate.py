@@ -52,7 +52,7 @@ def answered(times: StepTimes, most: float, rate: float, prompt: float, answer: 
     wait = prefill * own / (2 * (1 - prefill)) + step / 2
     full = (rate / largest) ** max(most**0.5, 1)  # how often all places are taken, as in a queue with so many servers
     wait += full * step * answer / most / (1 - rate / largest)
-    stalled = prefill_share(times, rate, prompt, step)
+    stalled = rate * -(-prompt // times.chunk) * step  # share of the steps that compute a prompt too
     chunk = times.first_token(min(prompt, times.chunk)) - times.request_seconds
     decoding = max(round(users), 1)
     plain = times.seconds(decoding=decoding, context_tokens=round(decoding * (prompt + answer / 2)), prefill_tokens=0)
@@ -62,8 +62,3 @@ def answered(times: StepTimes, most: float, rate: float, prompt: float, answer: 
         users,
         rate / largest,
     )
-
-
-def prefill_share(times: StepTimes, rate: float, prompt: float, step: float) -> float:
-    """Share of the steps that compute a prompt too."""
-    return min(rate * -(-prompt // times.chunk) * step, 1.0)
