@@ -26,6 +26,7 @@ OWN_WORDS = {
     "--model": "`plan` and `list engines` ask for a name of the catalog, `chat` for one that the server lists",
     "--engine": "`plan` and `new` ask for a profile to serve with, lists for what one supports",
     "--instance": "`plan` asks for the type to plan for, `loadtest report` for the one that served",
+    "--output": "`plan` and `new` ask for the tokens of an answer, others for a file to write to (`plan`: --write-to)",
     "--strict": "`preview` leaves unknown what only a deployment knows, `check` accepts nothing that was not judged",
     "--wait": "the file of `chat` runs in pods, too, and is part of what they are given",
 }
@@ -190,7 +191,8 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_done(words,
     absent = tmp_path / "absent" / "file"
     said = refused(capsys, *words, *required(words), "-o", str(absent))
     assert f"cannot write '{absent}': there is no folder {absent.parent}; name a file in a folder" in said
-    assert f"cannot write '{tmp_path}': it is a folder" in refused(capsys, *words, *required(words), "--output", str(tmp_path))
+    long = "--write-to" if words == ("plan",) else "--output"
+    assert f"cannot write '{tmp_path}': it is a folder" in refused(capsys, *words, *required(words), long, str(tmp_path))
 
 
 def required(words: tuple[str, ...]) -> list[str]:

@@ -21,7 +21,7 @@ from eks_inference_tools.completing import FILES, VALUES
 
 OPEN = {
     *("TOKENS", "USD_PER_HOUR", "N", "TEXT", "BILLIONS", "GIB", "REV", "CHARACTERS", "URL", "WHAT", "RULE", "SECONDS", "LOGIN"),
-    *("USD", "RUNG", "KEY=VALUE"),
+    *("USD", "RUNG", "KEY=VALUE", "REQUESTS", "REPLICAS"),
     *("NAMESPACE/NAME=N", "NAME", "HOW", "ID", "SHELL", "COMMAND", "LIST", "None"),
 }
 """Metavars for which nothing is offered but the choices of argparse."""

@@ -1,4 +1,4 @@
-"""The search for places of a model: what it lists passes `check`, what it refuses says why, and prices order it."""
+"""The search for places of a model: what it lists passes `check`, what it refuses says why, and what a token costs orders it."""
 
 import json
 from collections.abc import Iterator
@@ -23,6 +23,7 @@ from eks_inference_tools.cli import main
 from eks_inference_tools.commands.wishes import QUANTIZED
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.fitting import search as searching
+from eks_inference_tools.fitting.pace import Sized, Traffic
 from eks_inference_tools.fitting.search import Found, Row, Wish, quantized_for_less, search
 from eks_inference_tools.fitting.stack_file import Order, stack_file
 from eks_inference_tools.fitting.text import render_text
@@ -112,7 +113,7 @@ def test_a_budget_and_a_length_narrow_the_search(capsys: pytest.CaptureFixture[s
         } < rows
     assert all(row["usd_per_hour"] <= 5 for row in json.loads(cheap)["fits"])
     assert {row["quantization"] for row in json.loads(long)["fits"]} == {"published"}
-    assert all(row["kv_tokens"] >= 32 * 40960 for row in json.loads(long)["fits"])
+    assert all(row["sequences"] >= 32 for row in json.loads(long)["fits"])
 
 
 @pytest.mark.parametrize(
@@ -123,6 +124,10 @@ def test_a_budget_and_a_length_narrow_the_search(capsys: pytest.CaptureFixture[s
         (("--context", "9000"), "made for sequences of 4096 tokens"),
         (("--family", "m5"), "--family: no row of the catalog has this"),
         (("--region", "us-east-9"), "--region: not a region of the catalog"),
+        (("--ttft", "1"), "--ttft: goes with --rate"),
+        (("--output", "100"), "--output: goes with --rate"),
+        (("--rate", "1", "--instance", "g6.xlarge"), "--rate: is for the search"),
+        (("--rate", "1", "--context", "1000"), "--context: shorter than a prompt and its answer"),
         (("--engine", "cuda"), "engine profile 'cuda' is not in the catalog"),
     ],
 )
@@ -186,9 +191,9 @@ def test_what_is_listed_passes_the_rules(name: str, position: int) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", SOME)
-def test_prices_order_the_rows_and_each_refusal_cites_a_rule_or_says_why(name: str) -> None:
+def test_what_tokens_cost_orders_the_rows_and_each_refusal_cites_a_rule_or_says_why(name: str) -> None:
     found, ids = found_of(name), {one.id for one in spec_rules()}
-    keys = [(standing(row.trial.engine), bool(row.warnings), row.usd_per_hour or float("inf")) for row in found.rows]
+    keys = [(standing(row.trial.engine), bool(row.warnings), row.usd_per_million or float("inf")) for row in found.rows]
     assert keys == sorted(keys)
     for rows in (found.rows, found.first_of_types):
         assert [row.order for row in rows] == sorted(row.order for row in rows)
@@ -210,6 +215,8 @@ def test_an_engine_whose_support_ends_loses_to_a_dearer_node() -> None:
     found = published()
     first, priced = found.rows[0], [row for row in found.rows if row.usd_per_hour is not None]
     cheaper = [row for row in priced if (row.usd_per_hour or 0) < (first.usd_per_hour or 0)]
+    tokens = {row.trial.instance.name: row.usd_per_million or 0 for row in reversed(found.rows)}
+    assert tokens["trn1.2xlarge"] > 3 * tokens["g6e.xlarge"] > 0  # a node for less, and tokens for more
     assert (first.trial.instance.name, first.trial.engine.ends) == ("g6e.xlarge", "")
     assert {row.trial.instance.family for row in cheaper} == {"inf2", "trn1"}
     assert all(row.trial.engine.ends for row in cheaper)
@@ -241,21 +248,23 @@ def test_what_fp8_would_save_is_said() -> None:
     found = search_once(replace(found_of("Qwen3-32B").wish, quantized=("published",)), PriceBook(({},)))
     saving = quantized_for_less(found, found.rows[0], PriceBook(({},)))
     assert saving is not None
-    assert saving.usd_per_hour is not None
-    assert saving.usd_per_hour < (found.rows[0].usd_per_hour or 0)
-    said = f"{saving.trial.instance.name} at ${saving.usd_per_hour:.2f} an hour, "
+    assert saving.usd_per_million is not None
+    assert saving.usd_per_million < (found.rows[0].usd_per_million or 0)
+    said = f"{saving.trial.instance.name} at ${saving.usd_per_million:.2f} a million tokens, "
     assert said in render_text(found, saving=saving)
     assert quantized_for_less(found_of("Qwen3-32B"), found.rows[0], PriceBook(({},))) is None  # everything was asked for
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["Llama-3.1-8B", "Llama-3.3-70B", "Qwen3-32B", "OPT-350M"])
-def test_open_keys_choose_the_first_row_of_their_instance_type(name: str) -> None:
+def test_open_keys_choose_the_smallest_split_of_their_instance_type(name: str) -> None:
+    """A search may take a larger one, as it is faster: with open keys, pods share a node."""
     wanted = model(name)
     source = {"id": next((one for one in wanted.repositories if one not in wanted.gated), wanted.repositories[0])}
     context = min(USUAL_CONTEXT, wanted.max_positions)
     rows = search_once(Wish(source, wanted, REGION, context, quantized=("published",)), PriceBook(({},))).rows
-    first = {row.trial.instance.name: row.trial for row in reversed(rows) if row.trial.kind is VLLM}
+    smallest = sorted(rows, key=lambda row: row.order[:4] + row.order[5:])
+    first = {row.trial.instance.name: row.trial for row in reversed(smallest) if row.trial.kind is VLLM}
     for instance, trial in first.items():
         open_ones = minimal(instance, source["id"], kind="vllm", max_model_len=context)
         server: Any = parse_stack(json.dumps(open_ones)).servers["m"]
@@ -268,7 +277,74 @@ def test_each_cheaper_instance_type_is_listed_or_refused() -> None:
     cheapest = found.rows[0].usd_per_hour
     assert cheapest
     cheaper = {one.instance.name for one in found.refusals if one.offer.price and one.offer.price.usd < cheapest}
-    assert cheaper == {one.instance.name for one in found.cheaper} != set()
+    fitting = {row.trial.instance.name for row in found.rows}
+    assert cheaper - fitting == {one.instance.name for one in found.cheaper} != set()
+
+
+# -- traffic --------------------------------------------------------------------------------------------------------------------
+
+
+def loaded(rate: float, **objectives: Any) -> Found:
+    """What the command finds for Llama-3.1-8B under a traffic."""
+    wanted, traffic = model("Llama-3.1-8B"), Traffic(rate, **objectives)
+    source = {"id": wanted.repositories[0]}
+    wish = Wish(
+        source, wanted, REGION, 8192, concurrency=1, traffic=traffic, quantized=("published",), families=("g5", "g6e", "trn1")
+    )
+    return search_once(wish, PriceBook(({},)))
+
+
+def sized_of(found: Found) -> dict[str, Sized]:
+    return {row.trial.instance.name: row.sized for row in found.first_of_types if row.sized}
+
+
+def test_a_traffic_takes_replicas_that_keep_its_objectives_and_the_spare() -> None:
+    objectives = {"first_token_s": 1.0, "token_s": 0.05}
+    few, many = sized_of(loaded(5, **objectives)), sized_of(loaded(5, **objectives, output=500))
+    none_spare = sized_of(loaded(5, **objectives, spare=0))
+    assert few
+    for name, found in few.items():
+        assert found.answered.first_token[95] <= 1.0, name
+        assert found.answered.token[95] <= 0.05, name
+        assert found.usd_per_million == pytest.approx(found.usd_per_hour / (5 * 250 * 3600 / 1e6))
+        assert found.nodes >= found.replicas / 8
+    assert all(few[name].usd_per_hour <= many[name].usd_per_hour for name in few.keys() & many.keys())
+    assert all(none_spare[name].replicas < few[name].replicas for name in few)
+    order = [row.order for row in loaded(5, **objectives).rows]
+    assert order == sorted(order)
+
+
+def test_more_traffic_takes_more_replicas_and_what_is_too_slow_says_by_how_many_milliseconds() -> None:
+    one, ten = sized_of(loaded(1, token_s=0.05)), sized_of(loaded(100, token_s=0.05))
+    assert one.keys() == ten.keys() != set()
+    assert all(one[name].replicas < ten[name].replicas for name in one)
+    strict = loaded(1, token_s=0.004)
+    assert not strict.rows
+    assert any("p95 of tokens" in one.reason and "asked 4 ms" in one.reason for one in strict.refusals)
+
+
+def test_a_place_whose_speed_nobody_knows_comes_last_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--model", "Llama-3.1-8B", "--region", "us-east-1", "--family", "g6e", "g7e", "--quantization", "published")
+    _, out, _ = plan(capsys, *options, "--format", "json")
+    rows = [row for row in json.loads(out)["fits"] if not row["warnings"]]
+    known = ["unknown" not in row["speed"] for row in rows]
+    assert known == sorted(known, reverse=True)
+    assert {row["instance"].partition(".")[0] for row, one in zip(rows, known, strict=True) if not one} == {"g7e"}
+    unknown = next(row for row in rows if "unknown" in row["speed"])
+    assert unknown["speed"] == {"unknown": "nobody measured RTX PRO Server 6000"}
+    assert unknown["usd_per_million_tokens"] is None
+    near = rows[0]["speed"]["nearest"]
+    assert all({"source", "itl_ms", "users"} <= one.keys() for one in near)
+
+
+def test_plan_says_what_a_traffic_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    traffic = ("--rate", "5", "--input", "1000", "--output", "250", "--ttft", "1", "--itl", "0.05")
+    code, out, _ = plan(capsys, "--model", "Llama-3.1-8B", "--region", REGION, "--family", "g5", "g6", *traffic)
+    said = " ".join(out.split())
+    assert code == 0
+    assert "5 requests/s of 1000 + 250 tokens" in said
+    assert "p95 of tokens" in said  # an L4 is too slow, in milliseconds
+    assert "measured: Llama-3-8B bf16 on 1 x A10G" in said
 
 
 # -- a planted candidate --------------------------------------------------------------------------------------------------------

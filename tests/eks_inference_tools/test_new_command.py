@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from clones import copy_project
 from conftest import PROJECT, ROOT
+from eks_inference.catalog.instances import instance_type
 from eks_inference.catalog.models import model
 from eks_inference.catalog.zones import regions, zone_ids
 from eks_inference.stack.check import check_spec
@@ -69,6 +70,39 @@ def test_the_file_and_what_is_said(case: str, clone: Path, capsys: pytest.Captur
     written = (clone / "stacks" / "Pulumi.mine.yaml").read_text()
     assert_golden(f"new/{case}.yaml", written)
     assert_golden(f"new/{case}.txt", out)
+
+
+def test_the_cheapest_node_is_not_written_where_its_tokens_cost_more(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """trn1.2xlarge costs less an hour than g6e.xlarge, and serves a tenth of its tokens."""
+    options = ("--model", "meta-llama/Llama-3.1-8B-Instruct", "--region", "us-east-1", "--family", "trn1", "g6e")
+    code, out, _ = new(capsys, "mine", *options)
+    assert code == 0
+    written = (clone / "stacks" / "Pulumi.mine.yaml").read_text()
+    assert "instance_types: [g6e.xlarge]" in written
+    assert "$0." in next(line for line in out.splitlines() if line.startswith("  tokens "))
+
+
+def test_a_traffic_becomes_replicas_and_nodes(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = (
+        "--model",
+        "Qwen/Qwen3-8B",
+        "--region",
+        "us-west-2",
+        "--family",
+        "g5",
+        "--rate",
+        "5",
+        "--ttft",
+        "1",
+        "--itl",
+        "0.05",
+    )
+    assert new(capsys, "mine", *options)[0] == 0
+    stack = yaml.safe_load((clone / "stacks" / "Pulumi.mine.yaml").read_text())["config"]["eks-inference:stack"]
+    server, pool = stack["servers"]["mine"], stack["pools"]["accelerated"]
+    assert server["replicas"] > 2
+    assert pool["size"] * (instance_type(pool["instance_types"][0]).devices // server["devices"]) >= server["replicas"]
+    assert main(["check", "mine"]) == 0
 
 
 @pytest.mark.thorough
