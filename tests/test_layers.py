@@ -41,6 +41,7 @@ DOMAINS = (
     "observability",
     "scaling",
     "serving",
+    "speed",
     "loadtest",
     "clients",
     "endpoints",

@@ -32,6 +32,7 @@ KEYS = {
     "vocabulary": "vocab_size",
     "max_positions": "max_position_embeddings",
     "window": "sliding_window",
+    "experts_used": "num_experts_per_tok",
     "q_rank": "q_lora_rank",
     "kv_rank": "kv_lora_rank",
     "nope_dim": "qk_nope_head_dim",
@@ -178,7 +179,7 @@ class _Reader:
 
     def _experts(self, layers: int) -> dict[str, int]:
         if "experts" not in self._kind.keys:
-            return {"experts": 0, "expert_mlp": 0, "shared_mlp": 0, "expert_layers": 0}
+            return {"experts": 0, "experts_used": 0, "expert_mlp": 0, "shared_mlp": 0, "expert_layers": 0}
         width = self._number("expert_mlp", 0) if "expert_mlp" in self._kind.keys else 0
         shared = (self._number("shared_experts", 0) or 0) * (width or 0) if "shared_experts" in self._kind.keys else 0
         shared += (self._number("shared_mlp", 0) or 0) if "shared_mlp" in self._kind.keys else 0
@@ -194,6 +195,7 @@ class _Reader:
             sparse = sum(1 for layer in range(first, layers) if layer % step == 0)
         return {
             "experts": self._number("experts") or 1,
+            "experts_used": self._number("experts_used", 0) or 0,
             "expert_mlp": width or 0,
             "shared_mlp": shared,
             "expert_layers": sparse,

@@ -25,6 +25,8 @@ class Layers:
     """Whether the parts that may have a bias have it (``Architecture.biases``)."""
     experts: int = 0
     """Routed experts of a layer; 0: the model has none."""
+    experts_used: int = 0
+    """Routed experts of a layer that one token reaches; 0: unknown, or the model has none."""
     expert_mlp: int = 0
     """Width of one expert; 0: ``mlp``."""
     shared_mlp: int = 0

@@ -1,0 +1,181 @@
+"""The time of one step of an engine, by a roofline. Pure.
+
+A step reads the weights (of experts those that its tokens reach) and the KV cache of its sequences, multiplies, and exchanges the
+results of each layer between the devices of a copy. Bytes are those of ``serving/memory.py``. Which share of a device's peaks is
+reached, and what a step takes beside, are few constants for each accelerator, fitted to measurements (``catalog/speeds.toml``).
+
+On Neuron a step of decoding costs the batch that was compiled, whatever number of sequences is in it, and prompts are computed
+in steps of their own.
+"""
+
+from dataclasses import dataclass
+from math import log2
+
+from eks_inference.catalog.engine_facts import dtype_bytes
+from eks_inference.catalog.models import Model
+from eks_inference.catalog.speeds import Speed, speed
+from eks_inference.serving.memory import MemoryUse
+
+_EXCHANGES = 2
+"""Sums over all devices in a layer: after attention and after the MLP."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one device reads and computes in a step; of pipeline stages the sum, as a token passes all of them."""
+
+    weights: float
+    """Bytes of weights that every step reads."""
+    experts: float
+    """Bytes of all routed experts."""
+    reached: float
+    """Share of the experts of a layer that one token reaches; 0 without experts."""
+    cache: float
+    """Bytes of KV cache that a token of a context takes, in layers without a window."""
+    windowed: float
+    """The same in layers with a window."""
+    window: int
+    """Tokens that these look back."""
+    products: float
+    """Floating-point operations for a token, in products with weights."""
+    head: float
+    """Those of the output layer, for a token that is sampled."""
+    attention: float
+    """Those of attention, for a pair of tokens."""
+    exchanged: float
+    """Bytes that a device exchanges for a token."""
+    layers: int
+    tensor: int
+    """Devices, or cores, that share a layer."""
+    stages: int
+    ranks: int
+    """Copies of all but the experts, each with its part of the sequences."""
+    arithmetic: str
+    """Type of the elements of products."""
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """How long steps of one server take."""
+
+    work: Work
+    speed: Speed
+    parts: int = 1
+    """Parts of a device with its share of the peaks each: NeuronCores."""
+    compiled_batch: int | None = None
+    """Sequences that a compiled step always computes. None: as many as there are."""
+    separate: bool = False
+    """Whether prompts are computed in steps of their own."""
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Factors on a time, between which nine of ten measurements lie that the constants were not fitted to."""
+        return self.speed.low, self.speed.high
+
+    @property
+    def request_seconds(self) -> float:
+        """What a request takes beside its steps until its first token."""
+        return self.speed.request_ms / 1e3
+
+    def seconds(self, *, decoding: int, context_tokens: int, prefill_tokens: int) -> float:
+        """One step: ``decoding`` sequences get a token each and read ``context_tokens`` of KV cache in all, and
+        ``prefill_tokens`` of prompts are computed."""
+        if not decoding and not prefill_tokens:
+            return 0.0
+        batch = self.compiled_batch if decoding and self.compiled_batch else decoding
+        context = context_tokens * batch / decoding if decoding else 0.0
+        if self.separate and decoding and prefill_tokens:
+            return self._seconds(batch, context, 0) + self._seconds(0, 0, prefill_tokens)
+        return self._seconds(batch, context, prefill_tokens)
+
+    def floor(self, *, decoding: int, context_tokens: int, prefill_tokens: int) -> float:
+        """The same at the peaks of the devices and without anything beside: no step is faster."""
+        return max(self._parts(decoding, context_tokens, prefill_tokens)[:3])
+
+    def _seconds(self, decoding: float, context: float, prompt: float) -> float:
+        own = self.speed
+        weights, cache, products, exchanged = self._parts(decoding, context, prompt)
+        work = self.work
+        hops = log2(work.tensor * work.ranks) if work.tensor * work.ranks > 1 else 0.0
+        beside = own.step_ms / 1e3 + own.layer_us / 1e6 * work.layers * hops
+        return max(weights / own.weights, products / own.compute) + cache / own.cache + exchanged / own.link + beside
+
+    def _parts(self, decoding: float, context: float, prompt: float) -> tuple[float, float, float, float]:
+        """Seconds for weights, KV cache, products and exchange, at the peaks of a device."""
+        work, own = self.work, self.speed
+        decoding, context, prompt = (one / work.ranks / work.stages for one in (decoding, context, prompt))
+        bandwidth, tokens = own.bandwidth_gb_s * 1e9 / self.parts, decoding + prompt
+        reached = 1 - (1 - work.reached) ** (tokens * work.ranks) if work.experts else 0.0
+        cache = work.cache * context + work.windowed * min(context, work.window * decoding)
+        peak = own.tflops.get(work.arithmetic, own.tflops["bf16"]) * 1e12 / self.parts
+        attention = work.attention * (prompt * prompt / 2 + context) / (own.tflops["bf16"] * 1e12 / self.parts)
+        return (
+            (work.weights + work.experts * reached) / bandwidth,
+            cache / bandwidth,
+            (work.products * tokens + work.head * max(decoding, min(prompt, 1))) / peak + attention,
+            work.exchanged * tokens / (own.link_gb_s * 1e9 / self.parts),
+        )
+
+
+def step_times(use: MemoryUse) -> StepTimes | str:
+    """Returns how long the steps of a server take; why it is unknown, as a text, where nobody measured the devices or knows what
+    the model reads."""
+    found = speed(use.instance)
+    if found is None:
+        return f"nobody measured {use.instance.chip or use.instance.name}"
+    if use.model.experts and not use.model.experts_used:
+        return f"the catalog does not know how many experts of {use.model.name} a token reaches"
+    neuron = use.instance.neuron
+    return StepTimes(
+        work_of(use),
+        found,
+        parts=use.instance.cores_per_device or 1,
+        compiled_batch=use.settings.max_num_seqs if neuron else None,
+        separate=neuron,
+    )
+
+
+def work_of(use: MemoryUse) -> Work:
+    """Returns what a device reads and computes, from the memory that a server takes."""
+    model, split = use.model, use.split
+    plain, parts = dtype_bytes(use.dtype), split.tensor
+    read = 0 if model.tied_embeddings else model.vocabulary * (model.embedding_width or model.hidden)
+    if use.held is None:
+        total = model.weight_bytes(plain, use.settings.quantized_bytes)
+        size = float(model.quantization.bits_per_weight) / 8 if model.quantization else use.settings.quantized_bytes or plain
+        experts = model.expert_weights * size / parts
+        weights = (total - read * plain) / parts - experts
+    else:
+        experts = sum(one.experts for one in use.held)
+        weights = sum(one.divided + one.whole for one in use.held) - read * plain / parts
+    full = use.kv_token / parts / split.decode_context
+    windowed = full * model.window_layers / model.layers if model.window else 0.0
+    used = model.experts_used / model.experts if model.experts else 0.0
+    head = model.vocabulary * (model.embedding_width or model.hidden)
+    active = model.parameters - model.embeddings - model.expert_weights * (1 - used)
+    width = model.heads * ((model.nope_dim + model.rope_dim + model.value_dim) if model.kv_rank else 2 * model.head_dim)
+    return Work(
+        weights=weights,
+        experts=experts,
+        reached=used,
+        cache=full - windowed,
+        windowed=windowed,
+        window=model.window,
+        products=2 * active / parts,
+        head=2 * head / parts,
+        attention=2 * width * model.layers / parts,
+        exchanged=2 * (parts - 1) / parts * _EXCHANGES * model.layers * model.hidden * 2,
+        layers=model.layers,
+        tensor=parts,
+        stages=split.stages,
+        ranks=split.ranks,
+        arithmetic=arithmetic(model, use.settings.quantized_bytes),
+    )
+
+
+def arithmetic(model: Model, quantized_bytes: int | None) -> str:
+    """The type of the elements of products: that of the weights, where activations have it too."""
+    found = model.quantization
+    if quantized_bytes == 1 or (found and found.bits == 8 and found.method != "bitsandbytes"):
+        return "fp8"
+    return "fp4" if found and found.bits == 4 and found.scale_bits == 8 and found.group == 16 else "bf16"

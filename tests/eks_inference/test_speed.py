@@ -1,0 +1,92 @@
+"""The time of a step: what it can never be faster than, and how it grows."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eks_inference.catalog.engines import engine
+from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
+from eks_inference.catalog.models import model
+from eks_inference.serving.memory import MemoryUse
+from eks_inference.serving.memory_settings import MemorySettings
+from eks_inference.speed.step import StepTimes, step_times
+
+PLACES = (
+    ("Llama-3.1-8B", "g6e.xlarge", "cuda-vllm-0.30", 1),
+    ("Llama-3.1-8B", "trn1.2xlarge", "neuron-2.28-vllm-0.13", 2),
+    ("Llama-3.1-8B", "inf2.8xlarge", "neuron-2.28-vllm-0.13", 2),
+    ("Qwen3-30B-A3B", "g6e.12xlarge", "cuda-vllm-0.30", 4),
+    ("GPT-OSS-120B", "p5.48xlarge", "cuda-vllm-0.30", 8),
+    ("DeepSeek-R1", "p5en.48xlarge", "cuda-vllm-0.30", 8),
+    ("Gemma-3-27B", "p5en.48xlarge", "cuda-vllm-0.30", 2),
+)
+
+
+def use_of(name: str, instance: str, profile: str, tensor: int, **settings: object) -> MemoryUse:
+    with_ = replace(MemorySettings(max_num_seqs=8), **settings)  # pyright: ignore[reportArgumentType]
+    return MemoryUse(engine(profile).served(model(name)), instance_type(instance), engine(profile), tensor, 1, 8192, with_)
+
+
+def times(*place: object, **settings: object) -> StepTimes:
+    found = step_times(use_of(*place, **settings))  # pyright: ignore[reportArgumentType]
+    assert isinstance(found, StepTimes), found
+    return found
+
+
+COUNTS = st.integers(0, 512)
+TOKENS = st.integers(0, 1 << 17)
+
+
+@given(place=st.sampled_from(PLACES), decoding=COUNTS, context=TOKENS, prompt=st.integers(0, 16384), more=st.integers(1, 4096))
+def test_more_of_anything_takes_no_less_time_and_nothing_beats_the_roofline(
+    place: tuple[object, ...], decoding: int, context: int, prompt: int, more: int
+):
+    found = times(*place)
+    context *= bool(decoding)
+    now = found.seconds(decoding=decoding, context_tokens=context, prefill_tokens=prompt)
+    if decoding or prompt:
+        assert now > found.floor(decoding=decoding, context_tokens=context, prefill_tokens=prompt) > 0
+    else:
+        assert now == 0
+    assert found.seconds(decoding=decoding, context_tokens=context, prefill_tokens=prompt + more) >= now
+    if decoding:
+        assert found.seconds(decoding=decoding, context_tokens=context + more, prefill_tokens=prompt) >= now
+        if not found.compiled_batch:  # whose cost does not depend on the sequences in it
+            each = context // decoding
+            later = found.seconds(decoding=decoding + more, context_tokens=context + more * each, prefill_tokens=prompt)
+            assert later >= now * 0.999
+
+
+def test_a_compiled_step_costs_its_batch_whatever_is_in_it():
+    found = times("Llama-3.1-8B", "inf2.8xlarge", "neuron-2.28-vllm-0.13", 2)
+    one, all_ = (found.seconds(decoding=n, context_tokens=n * 1000, prefill_tokens=0) for n in (1, 8))
+    assert one == pytest.approx(all_)
+    assert found.compiled_batch == 8
+    larger = times("Llama-3.1-8B", "inf2.8xlarge", "neuron-2.28-vllm-0.13", 2, max_num_seqs=32)
+    assert larger.seconds(decoding=1, context_tokens=1000, prefill_tokens=0) > one
+
+
+def test_experts_are_read_as_far_as_tokens_reach_them():
+    found = times("Qwen3-30B-A3B", "g6e.12xlarge", "cuda-vllm-0.30", 4)
+    one, many = (found.seconds(decoding=n, context_tokens=n, prefill_tokens=0) for n in (1, 64))
+    assert many > 1.5 * one
+
+
+def test_what_is_quantized_is_faster_and_a_window_too():
+    plain, fp8 = (times("Llama-3.1-8B", "g6e.xlarge", "cuda-vllm-0.30", 1, quantized_bytes=size) for size in (None, 1))
+    assert fp8.seconds(decoding=1, context_tokens=1, prefill_tokens=0) < plain.seconds(
+        decoding=1, context_tokens=1, prefill_tokens=0
+    )
+    gemma = times("Gemma-3-27B", "p5en.48xlarge", "cuda-vllm-0.30", 2)
+    near, far = (gemma.seconds(decoding=1, context_tokens=n, prefill_tokens=0) for n in (1 << 10, 1 << 17))
+    whole = gemma.work.cache + gemma.work.windowed
+    assert far - near < whole * ((1 << 17) - (1 << 10)) / (gemma.speed.bandwidth_gb_s * 1e9) / gemma.speed.cache / 2
+
+
+@pytest.mark.parametrize("instance", [one for one in instance_types().values() if one.accelerator], ids=lambda one: one.name)
+def test_an_accelerator_is_known_or_why_it_is_not(instance: InstanceType):
+    profile = "neuron-2.28-vllm-0.13" if instance.neuron else "cuda-vllm-0.30"
+    found = step_times(use_of("Llama-3.1-8B", instance.name, profile, 1))
+    assert isinstance(found, StepTimes) or "nobody measured" in found
