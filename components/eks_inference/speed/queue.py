@@ -20,6 +20,10 @@ _WARMING = 0.1
 """Share of the requests that only fill the servers: nothing is measured by then."""
 _BEHIND = 0.05
 """Share of all requests that may wait when the last one comes. More, and the queue grows without end."""
+_FASTEST = 1e4
+"""Requests a second that no replicas reach."""
+_EXACT = 0.02
+"""How exactly the most load is found, as a share of it."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,7 @@ def served(
     engines = [Replica(steps, limits, traffic.prefix) for _ in range(replicas)]
     servers = _Servers(engines, routing, most, chance)
     coming = _times(traffic, chance)  # a list in order is a heap
-    left, came, lost, now, last, behind = traffic.requests - len(coming), 0, 0, 0.0, 0.0, 0
+    left, came, lost, behind, now = traffic.requests - len(coming), 0, 0, 0, 0.0
     warming = int(traffic.requests * _WARMING) if traffic.rate else 0
     answered: list[Request] = []
     while True:
@@ -164,8 +168,8 @@ def served(
             if came == warming:
                 for one in engines:
                     one.gaps.clear()
-            if not (coming or left):
-                last, behind = now, sum(len(one.waiting) for one in engines)
+            if not coming:
+                behind = sum(len(one.waiting) for one in engines)
             continue
         for one in servers.step():
             answered.append(one)
@@ -184,7 +188,7 @@ def served(
         seconds=ended,
         busy=min(1.0, sum(one.busy for one in engines) / (replicas * over)),
         preemptions=sum(one.preemptions for one in engines),
-        keeps_up=behind <= max(_BEHIND * came, 1) if last else not any(one.waiting for one in engines),
+        keeps_up=bool(traffic.users) or behind <= max(_BEHIND * came, 1),
         tokens_per_second=sum(one.answer for one in answered) / over,
         first_tokens=tuple(sorted(one.first - one.at + host for one in measured)),
         whole=tuple(sorted(one.last - one.at + host for one in measured)),
@@ -226,21 +230,23 @@ class Objectives:
 def capacity(
     steps: Steps, limits: Limits, traffic: Traffic, objectives: Objectives, *, replicas: int = 1, routing: Routing = "fewest"
 ) -> float:
-    """Returns the highest rate, in requests a second, at which replicas keep the objectives; 0: not even one request does."""
+    """Returns the most load at which replicas keep the objectives: requests a second, or users where the traffic has users.
 
-    def kept(rate: float) -> bool:
-        asked = replace(traffic, rate=rate, users=0, arrivals=())
+    0: not even one request does.
+    """
+    users = bool(traffic.users)
+
+    def kept(load: float) -> bool:
+        asked = replace(traffic, arrivals=(), **{"users": round(load)} if users else {"rate": load})
         return objectives.kept(served(steps, limits, asked, replicas=replicas, routing=routing))
 
     alone = served(steps, limits, replace(traffic, users=1, arrivals=(), requests=1))
     if not objectives.kept(alone):
         return 0.0
-    low, high = 0.0, replicas / max(alone.end_to_end(100), 1e-9)
-    while kept(high):
+    low, high = 0.0, 1.0 if users else replicas / max(alone.end_to_end(100), 1e-9)
+    while kept(high) and high < (traffic.requests if users else _FASTEST):
         low, high = high, 2 * high
-    while high - low > 0.02 * high:
-        middle = (low + high) / 2
+    while high - low > max(_EXACT * high, users):
+        middle = (low + high) // 2 if users else (low + high) / 2
         low, high = (middle, high) if kept(middle) else (low, middle)
-        if high < 1e-6:
-            return 0.0
     return low
