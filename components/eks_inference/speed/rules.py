@@ -10,7 +10,7 @@ from eks_inference.rules import Judgement, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.traffic import TrafficSpec
 from eks_inference.speed.queue import Routing
-from eks_inference.speed.takes import PERCENT, Takes, takes
+from eks_inference.speed.takes import PERCENT, Takes, amount, takes
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,14 @@ def takes_its_traffic(asked: TrafficFacts) -> Iterator[Judgement]:
     if isinstance(found, str):
         yield not_judged("traffic", asked.server.model_id, path, why=found, fix="measure it with a load test")
         return
-    low, high = found.range
+    low, _ = found.range
     yield Judgement(
         holds=found.asked <= low,
         path=path,
         working=tuple(_working(asked, found)),
-        message=f"takes {_load(found.most)} {found.unit} ({_load(low)} to {_load(high)}){_within(found)}; "
-        f"asked: {_load(found.asked)}" + ("" if found.asked > found.most else ", which is not sure"),
-        given=f"{_load(found.asked)} {found.unit}",
-        allowed=f"at most {_load(low)}, to be sure",
+        message=found.told + ("" if found.asked > found.most else ", which is not sure"),
+        given=f"{amount(found.asked)} {found.unit}",
+        allowed=f"at most {amount(low)}, to be sure",
     )
 
 
@@ -68,26 +67,16 @@ def _working(asked: TrafficFacts, found: Takes) -> Iterator[str]:
     yield f"a step with {batch} sequences: {_ms(step)}; a prompt of {computed} tokens: {_ms(prompt)}"
     served = found.at(found.asked)
     yield (
-        f"at {_load(found.asked)} {found.unit} on {found.replicas} copies: first token p50 {_ms(served.first_token(50))}, "
+        f"at {amount(found.asked)} {found.unit} on {found.replicas} copies: first token p50 {_ms(served.first_token(50))}, "
         f"p{PERCENT} {_ms(served.first_token(PERCENT))}; between tokens p50 {_ms(served.token(50))}, "
         f"p{PERCENT} {_ms(served.token(PERCENT))}" + ("" if served.keeps_up else "; the queue grows without end")
     )
     low, high = found.range
     fast, slow = found.times.range
     yield (
-        f"takes {_load(found.most)} {found.unit}{_within(found)}; {_load(low)} to {_load(high)} where steps take "
+        f"takes {amount(found.most)} {found.unit}{found.within}; {amount(low)} to {amount(high)} where steps take "
         f"{fast:.2g} to {slow:.2g} times as long, as nine of ten measurements do"
     )
-
-
-def _within(found: Takes) -> str:
-    wanted = {"first token": found.objectives.first_token, "between tokens": found.objectives.token}
-    said = [f"p{PERCENT} {what} {seconds:g} s" for what, seconds in wanted.items() if seconds is not None]
-    return f" at {', '.join(said)}" if said else " with any wait"
-
-
-def _load(load: float) -> str:
-    return f"{load:.3g}" if load < 1000 else f"{load:.0f}"
 
 
 def _ms(seconds: float) -> str:
