@@ -6,7 +6,7 @@ from functools import partial
 from eks_inference_tools.cost import words as cost
 from eks_inference_tools.cost.estimate import Estimate
 from eks_inference_tools.cost.price_book import OwnPrices
-from eks_inference_tools.cost.traffic import taken, told
+from eks_inference_tools.cost.traffic import traffic
 from eks_inference_tools.domain import Figures
 from eks_inference_tools.reading.dangers import cluster_is_refused, dangers, resolved_otherwise
 from eks_inference_tools.reading.sections import overview_of
@@ -53,7 +53,7 @@ def eks_compared(prices: OwnPrices | None = None) -> ComparedDomain:
 
 def facts(graph: Graph, estimate: Estimate) -> Mapping[str, str]:
     """The facts that a comparison shows before and after, by subject."""
-    return dict([*_facts(graph), *told(taken(graph), estimate)])
+    return dict([*_facts(graph), *traffic(graph, estimate)])
 
 
 def _facts(graph: Graph) -> Iterator[tuple[str, str]]:

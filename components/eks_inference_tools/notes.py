@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from eks_inference_tools.cost.estimate import Estimate, estimated
 from eks_inference_tools.cost.price_book import OwnPrices
-from eks_inference_tools.cost.traffic import taken, told
+from eks_inference_tools.cost.traffic import traffic
 from eks_inference_tools.cost.words import summary as cost
 from eks_inference_tools.timeline.timeline import Timeline, timeline
 from eks_inference_tools.timeline.wording import summary as time
@@ -15,7 +15,7 @@ def notes(graph: Graph, estimate: Estimate, course: Timeline) -> Iterator[str]:
     """Yields the lines."""
     yield from cost(estimate)
     yield from time(course)
-    yield from (f"{name}: {said}" for name, said in told(taken(graph), estimate))
+    yield from (f"{name}: {said}" for name, said in traffic(graph, estimate))
 
 
 def notes_of(graph: Graph, prices: OwnPrices) -> Iterator[str]:

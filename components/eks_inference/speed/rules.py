@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from eks_inference.observability.spec import Objectives
 from eks_inference.rules import Judgement, not_judged, rule
@@ -28,6 +28,13 @@ class TrafficFacts:
     def found(self) -> Takes | str:
         """What the server takes, or why nobody can tell."""
         return takes(self.server, self.traffic, self.objectives, self.routing)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What a platform tells of it: a preview then shows what a change does."""
+        if isinstance(self.found, str):
+            return {"says": f"traffic is not judged: {self.found}"}
+        return {"says": self.found.told, "tokensPerSecond": round(self.found.output_tokens_per_second, 1)}
 
 
 @rule(
