@@ -49,6 +49,7 @@ class Traffic:
 class Served:
     """What became of the traffic. Times are in seconds."""
 
+    replicas: int
     came: int
     answered: int
     queued: int
@@ -68,6 +69,11 @@ class Served:
     """Of each request, in order of size: the time to its first token, to its last one, and until the engine took it."""
     gaps: tuple[tuple[float, int], ...] = field(repr=False)
     """Times between tokens, in order of size, each with its number."""
+
+    @property
+    def active(self) -> float:
+        """Requests that one replica works on at once, on average (Little's law)."""
+        return self.answered / self.seconds * sum(self.whole) / len(self.whole) / self.replicas if self.whole else 0.0
 
     def first_token(self, percent: float) -> float:
         return _rank(self.first_tokens, percent)
@@ -181,6 +187,7 @@ def served(
     measured = [one for one in answered if one.number > warming]
     host, over = limits.host_seconds, ended or 1.0
     return Served(
+        replicas=replicas,
         came=came,
         answered=len(answered),
         queued=came - lost - len(answered),

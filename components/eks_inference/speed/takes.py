@@ -17,7 +17,7 @@ PERCENT = 95
 _FEWEST, _MOST = 400, 2000
 """Requests of one calculation."""
 _SHOWN = 2
-"""Replicas that are calculated, each with its part of the load; more of them queue as these do."""
+"""Replicas that are calculated, each with its part of the load; more of them queue as these do. By chance, one is enough."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Takes:
 
     @property
     def _shown(self) -> int:
-        return min(self.replicas, _SHOWN)
+        return 1 if self.routing == "random" else min(self.replicas, _SHOWN)
 
     @property
     def _part(self) -> float:
