@@ -78,6 +78,10 @@ class Replica:
     busy: float = 0.0
     context: int = 0
     """Tokens in the KV cache."""
+    free: int = 0
+    """Blocks of it that nobody has."""
+    phases: list[int] = field(default_factory=list[int])
+    """How many sequences take their next block when the number of a step, taken negative, has this rest by tokens of a block."""
     held: int = 0
     """Sequences that ended in the last step: a step that was scheduled before does not have their places."""
     stalled: float = 0.0
@@ -97,10 +101,28 @@ class Replica:
     def active(self) -> int:
         return len(self.waiting) + len(self.running)
 
-    @property
-    def room(self) -> int:
-        """Tokens that the KV cache can still take; each sequence wastes half a block."""
-        return self.limits.kv_tokens - self.context - len(self.running) * (self.limits.block // 2)
+    def __post_init__(self) -> None:
+        self.free = self.limits.kv_tokens // self.limits.block
+        self.phases = [0] * self.limits.block
+
+    def _blocks(self, tokens: int) -> int:
+        return -(-tokens // self.limits.block)
+
+    def _taken(self, steps: int) -> int:
+        """Returns the blocks that sequences take in the next steps."""
+        cycles, more = divmod(steps, self.limits.block)
+        return cycles * self.decoding + sum(self.phases[(-self.number - one) % self.limits.block] for one in range(more))
+
+    def _lasting(self) -> int:
+        """Returns for how many steps there are blocks."""
+        cycles = max(self.free, 0) // self.decoding
+        steps = cycles * self.limits.block
+        left = self.free - cycles * self.decoding
+        for one in range(self.limits.block):
+            left -= self.phases[(-self.number - one) % self.limits.block]
+            if left < 0:
+                return steps + one
+        return steps + self.limits.block
 
     def event(self) -> float:
         """Returns when something happens next: planned steps end, or a step begins that is none of them."""
@@ -115,7 +137,7 @@ class Replica:
         first = self.waiting[0] if self.waiting else None
         if first and self._takes(first):
             return
-        number = min(self.ending[0][0] - self.number, self.room // self.decoding)
+        number = min(self.ending[0][0] - self.number, self._lasting())
         if first and (self.held or not self._seen(first)):  # the step after the next one may admit it
             number = min(number, 1)
         if number > 0:
@@ -140,7 +162,7 @@ class Replica:
         """Whether the next step admits a request."""
         if not self._seen(request) or len(self.running) + self.held >= self.limits.max_num_seqs:
             return False
-        return not self.running or request.context <= self.room
+        return not self.running or self._blocks(request.context) <= self.free
 
     def arrive(self, request: Request) -> None:
         if not self.active:
@@ -163,6 +185,7 @@ class Replica:
             self._gap(lasts, number)
             self.before = self.now + self._lasts(number - 1)
             self._passed(lasts)
+            self.free -= self._taken(number)
             self.number += number
             self.context += number * self.decoding
             self.held = 0
@@ -214,6 +237,7 @@ class Replica:
         self._passed(lasts)
         if decodes:
             self._gap(lasts, 1)
+            self.free -= self._taken(1)
             self.number += 1
             self.context += decodes
         elif self.decoding:
@@ -225,30 +249,39 @@ class Replica:
                 one.first = self.now
             one.ends = self.number + one.answer - one.done - 1
             self.decoding += 1
+            self.phases[self._phase(one)] += 1
             heapq.heappush(self.ending, (one.ends, one.number))
         return self._ended()
+
+    def _phase(self, one: Request) -> int:
+        """The phase of a sequence, which has ``prompt + answer - 1`` tokens when it ends."""
+        return (one.prompt + one.answer - 1 - one.ends) % self.limits.block
 
     def _admit(self) -> Request:
         one = self.waiting.popleft()
         one.began = min(one.began, self.now)
         one.missing = max(1, one.context - int(one.prompt * self.prefix))
         self.context += one.context - one.missing
+        self.free -= self._blocks(one.context)
         self.running[one.number] = one
         return one
 
     def _preempts(self) -> bool:
         """Takes blocks back until every sequence has room for its next token."""
         before = self.preemptions
-        while self.decoding > self.room and len(self.running) > 1:
+        while self._taken(1) > self.free and len(self.running) > 1:
             number, last = self.running.popitem()
             if last is self.prefilling:
                 self.prefilling = None
                 self.context -= last.context - last.missing
+                self.free += self._blocks(last.context)
             else:
                 last.done = last.answer - (last.ends - self.number)
                 last.last = self.now
                 self.context -= last.context - 1
+                self.free += self._blocks(last.context - 1)
                 self.decoding -= 1
+                self.phases[self._phase(last)] -= 1
                 self.ending.remove((last.ends, number))
                 heapq.heapify(self.ending)
             self.waiting.appendleft(last)
@@ -261,6 +294,8 @@ class Replica:
             one = self.running.pop(heapq.heappop(self.ending)[1])
             one.last = self.now
             self.context -= one.prompt + one.answer - 1
+            self.free += self._blocks(one.prompt + one.answer - 1)
+            self.phases[self._phase(one)] -= 1
             self.decoding -= 1
             found.append(one)
         self.held = len(found) if self.limits.ahead and self.running else 0

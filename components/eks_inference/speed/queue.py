@@ -252,7 +252,7 @@ def capacity(
         return 0.0
     low, high = 0.0, 1.0 if users else replicas / max(alone.end_to_end(100), 1e-9)
     while kept(high) and high < (traffic.requests if users else _FASTEST):
-        low, high = high, 2 * high
+        low, high = high, 4 * high
     while high - low > max(_EXACT * high, users):
         middle = (low + high) // 2 if users else (low + high) / 2
         low, high = (middle, high) if kept(middle) else (low, middle)
