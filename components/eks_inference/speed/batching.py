@@ -83,7 +83,8 @@ class Replica:
     phases: list[int] = field(default_factory=list[int])
     """How many sequences take their next block when the number of a step, taken negative, has this rest by tokens of a block."""
     held: int = 0
-    """Sequences that ended in the last step: a step that was scheduled before does not have their places."""
+    later: int = 0
+    """Sequences that ended in the last step, and their blocks: a step that was scheduled before does not have their places."""
     stalled: float = 0.0
     """How long sequences that decode have waited for a prompt of another."""
     waiting: deque[Request] = field(default_factory=deque[Request])
@@ -185,10 +186,10 @@ class Replica:
             self._gap(lasts, number)
             self.before = self.now + self._lasts(number - 1)
             self._passed(lasts)
-            self.free -= self._taken(number)
+            self.free += self.later - self._taken(number)
             self.number += number
             self.context += number * self.decoding
-            self.held = 0
+            self.held = self.later = 0
         self.planned = None
 
     def _gap(self, lasts: float, number: int) -> None:
@@ -233,7 +234,9 @@ class Replica:
                 break
         decodes = self.decoding if limits.mixes or not prefill else 0
         lasts = self.steps.seconds(decoding=decodes, context_tokens=read if decodes else 0, prefill_tokens=prefill)
-        self.before, self.held = self.now, 0
+        self.before = self.now
+        self.free += self.later
+        self.held = self.later = 0
         self._passed(lasts)
         if decodes:
             self._gap(lasts, 1)
@@ -289,14 +292,17 @@ class Replica:
         return self.preemptions > before
 
     def _ended(self) -> list[Request]:
-        found: list[Request] = []
+        found, freed = list[Request](), 0
         while self.ending and self.ending[0][0] <= self.number:
             one = self.running.pop(heapq.heappop(self.ending)[1])
             one.last = self.now
             self.context -= one.prompt + one.answer - 1
-            self.free += self._blocks(one.prompt + one.answer - 1)
+            freed += self._blocks(one.prompt + one.answer - 1)
             self.phases[self._phase(one)] -= 1
             self.decoding -= 1
             found.append(one)
-        self.held = len(found) if self.limits.ahead and self.running else 0
+        if self.limits.ahead and self.running:
+            self.held, self.later = len(found), freed
+        else:
+            self.free += freed
         return found
