@@ -4,7 +4,7 @@ import math
 import random
 import time
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,21 +12,9 @@ from hypothesis import strategies as st
 
 from eks_inference.speed.batching import Limits
 from eks_inference.speed.queue import Objectives, Routing, Served, Traffic, capacity, served
+from linear_steps import Linear
 
 LIMITS = Limits(max_num_seqs=8, kv_tokens=100_000, step_tokens=256, ahead=False)
-
-
-@dataclass(frozen=True)
-class Linear:
-    """Steps that take longer with each sequence, each token of context and each token of a prompt."""
-
-    step: float = 0.02
-    sequence: float = 1e-4
-    context: float = 1e-6
-    prompt: float = 1e-4
-
-    def seconds(self, *, decoding: int, context_tokens: int, prefill_tokens: int) -> float:
-        return self.step + self.sequence * decoding + self.context * context_tokens + self.prompt * prefill_tokens
 
 
 def mean(numbers: tuple[float, ...]) -> float:

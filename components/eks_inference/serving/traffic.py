@@ -12,14 +12,10 @@ _Share = Annotated[float, Field(ge=0, le=1)]
 class TrafficSpec(Spec):
     """Requests of the busiest time, by their rate or by the users who wait for answers."""
 
-    rate: float | None = Field(
-        default=None, gt=0, le=100_000, description="Requests a second, at random times. Either this or users."
-    )
-    users: int | None = Field(
-        default=None, ge=1, le=100_000, description="Users who send the next request as soon as they have an answer."
-    )
-    input_tokens: int = Field(ge=1, le=10_000_000, description="Tokens of a prompt, on average.")
-    output_tokens: int = Field(ge=1, le=1_000_000, description="Tokens of an answer, on average.")
+    rate: float | None = Field(default=None, gt=0, description="Requests a second, at random times. Either this or users.")
+    users: int | None = Field(default=None, ge=1, description="Users who send the next request as soon as they have an answer.")
+    input_tokens: int = Field(ge=1, description="Tokens of a prompt, on average.")
+    output_tokens: int = Field(ge=1, description="Tokens of an answer, on average.")
     cached_share: float = Field(
         default=0, ge=0, lt=1, description="Share of a prompt that the prefix cache has already. Default: nothing."
     )

@@ -144,6 +144,8 @@ def _traffic(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterator[T
         server = spec.servers[name]
         if server.traffic:
             yield TrafficFacts(facts, server.traffic, server.objectives, _ROUTINGS.get(led.get(name, ""), "random"))
+            prompt, answer = (TokenCounts(mean=one) for one in (server.traffic.input_tokens, server.traffic.output_tokens))
+            yield RequestFacts(name, facts, prompt, answer, (*facts.path, "traffic"))
 
 
 def _routed(spec: StackSpec) -> dict[str, RoutedEndpoint]:
