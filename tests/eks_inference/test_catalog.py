@@ -311,7 +311,10 @@ GIB, KIB = 2**30, 2**10
     ("repository", "parameters"),
     [
         ("NousResearch/Llama-2-13b-chat-hf", 13_015_864_320),
+        ("NousResearch/Llama-2-70b-chat-hf", 68_976_648_192),
+        ("NousResearch/Llama-2-7b-chat-hf", 6_738_415_616),
         ("NousResearch/Meta-Llama-3-8B-Instruct", 8_030_261_248),
+        ("Qwen/Qwen2.5-0.5B-Instruct", 494_032_768),
         ("Qwen/Qwen3-32B", 32_762_123_264),
         ("Qwen/Qwen3-8B", 8_190_735_360),
         ("facebook/opt-350m", 331_196_416),

@@ -1,6 +1,7 @@
 """The time of a step: what it can never be faster than, and how it grows."""
 
 from dataclasses import replace
+from statistics import median
 
 import pytest
 from hypothesis import given
@@ -8,10 +9,16 @@ from hypothesis import strategies as st
 
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
+from eks_inference.catalog.measured import measured, sources
 from eks_inference.catalog.models import model
+from eks_inference.catalog.speeds import chips, speeds
 from eks_inference.serving.memory import MemoryUse
 from eks_inference.serving.memory_settings import MemorySettings
+from eks_inference.speed.accuracy import case
 from eks_inference.speed.step import StepTimes, step_times
+from golden import assert_golden
+from refresh import speeds as refresh_speeds
+from speed_page import document, plot
 
 PLACES = (
     ("Llama-3.1-8B", "g6e.xlarge", "cuda-vllm-0.30", 1),
@@ -82,7 +89,7 @@ def test_what_is_quantized_is_faster_and_a_window_too():
     gemma = times("Gemma-3-27B", "p5en.48xlarge", "cuda-vllm-0.30", 2)
     near, far = (gemma.seconds(decoding=1, context_tokens=n, prefill_tokens=0) for n in (1 << 10, 1 << 17))
     whole = gemma.work.cache + gemma.work.windowed
-    assert far - near < whole * ((1 << 17) - (1 << 10)) / (gemma.speed.bandwidth_gb_s * 1e9) / gemma.speed.cache / 2
+    assert far - near < whole * ((1 << 17) - (1 << 10)) / (gemma.chip.bandwidth_gb_s * 1e9) / gemma.constants.cache / 2
 
 
 @pytest.mark.parametrize("instance", [one for one in instance_types().values() if one.accelerator], ids=lambda one: one.name)
@@ -90,3 +97,59 @@ def test_an_accelerator_is_known_or_why_it_is_not(instance: InstanceType):
     profile = "neuron-2.28-vllm-0.13" if instance.neuron else "cuda-vllm-0.30"
     found = step_times(use_of("Llama-3.1-8B", instance.name, profile, 1))
     assert isinstance(found, StepTimes) or "nobody measured" in found
+
+
+# -- errors ----------------------------------------------------------------------------------------------------------------------
+
+TARGETS = {
+    "dense": {"H100": (0.12, 0.30), "H200": (0.12, 0.30), "B200": (0.12, 0.30), "Inferentia2": (0.20, 1), "Trainium": (0.20, 1)}
+}
+TARGETS["experts"] = dict.fromkeys(("H100", "H200", "B200", "B300"), (0.25, 0.60))
+TARGETS["first_token"] = dict.fromkeys(("H100", "A100", "A100 40 GB", "A10G", "Inferentia2", "Trainium"), (0.25, 1))
+TARGETS["most"] = dict.fromkeys(("H100", "H200", "B200"), (0.25, 1))
+RESISTING = {("dense", "H200"), ("experts", "B200")}
+"""What docs/speed.md says of."""
+
+
+def test_errors_of_rows_that_were_set_aside_are_within_the_targets_or_told():
+    beyond = set()
+    for what, wanted in TARGETS.items():
+        for device, (most, p90) in wanted.items():
+            found = getattr(speeds()[device], what)
+            if found.median > most or found.p90 > p90:
+                beyond.add((what, device))
+    assert beyond == RESISTING
+
+
+def test_constants_as_shipped_fit_what_they_were_fitted_to():
+    """On a sample: a changed formula or a changed row shows without a new fit."""
+    by: dict[str, list[float]] = {}
+    for row in measured()[::5]:
+        if row.itl_ms and row.load in ("", "batch"):
+            one = case(row)
+            constants = speeds()[row.device].constants
+            if one.possible and not one.queues(constants) and not one.experts:
+                by.setdefault(row.device, []).append(abs(one.token(constants) * 1e3 / row.itl_ms - 1))
+    for device in ("H100", "B200", "Inferentia2", "Trainium"):
+        assert median(by[device]) < 0.15, device
+    assert sum(map(len, by.values())) > 50
+
+
+@pytest.mark.thorough
+def test_the_table_is_what_the_generator_makes():
+    assert refresh_speeds.table() == refresh_speeds.FILE.read_text("utf-8")
+
+
+@pytest.mark.thorough
+def test_the_page_and_its_plot():
+    assert_golden("../../docs/speed.md", document())
+    assert_golden("../../docs/speed.svg", plot())
+
+
+def test_a_source_is_named_and_a_device_known_for_each_measurement():
+    for row in measured():
+        assert row.source in sources()
+        assert row.device in chips()
+        assert model(row.model)
+        assert row.itl_ms or row.tokens_s or row.ttft_ms
+    assert {row.source for row in measured()} == set(sources())

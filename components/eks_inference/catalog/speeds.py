@@ -1,61 +1,146 @@
-"""How fast accelerators are, and which share of that engines reach: loads ``speeds.toml``."""
+"""How fast accelerators are: what their makers say (``chips.toml``), and what engines make of it (``speeds.toml``, which
+``refresh/speeds.py`` fits to the measurements of ``measured.csv``).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from statistics import median
+from typing import Any
 
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.catalog.tables import Row, load
+from eks_inference.catalog.tables import Row, arguments, load, table
 
 
 @dataclass(frozen=True)
-class Speed(Row):
-    """One accelerator: what its maker says, and the constants of a step, fitted to measurements (``refresh/speeds.py``)."""
+class Chip(Row):
+    """The peaks of one accelerator."""
 
     chip: str
     """EC2's name of the devices."""
     bandwidth_gb_s: float
     """Bandwidth of the memory of one device."""
     tflops: Mapping[str, float]
-    """Peak of dense matrix products of one device, by the type of their elements: ``bf16``, ``fp8``, ``fp4``."""
+    """Dense matrix products of one device, by the type of their elements: ``bf16``, ``fp8``, ``fp4``."""
     link_gb_s: float
     """What one device sends to the others of its node at once, one way."""
     memory_gib: int | None = None
     """Memory of a device, where devices of one name differ in it."""
-    weights: float = 0.7
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What an engine makes of the peaks of an accelerator."""
+
+    weights: float = 0.75
     """Share of the bandwidth at which weights are read."""
+    experts: float = 0.6
+    """The same of routed experts."""
     cache: float = 0.7
-    """Share of the bandwidth at which the KV cache is read."""
-    compute: float = 0.5
-    """Share of the peak that is reached."""
-    link: float = 0.5
-    """Share of the link that is reached."""
-    step_ms: float = 2.0
+    """The same of the KV cache."""
+    compute: float = 0.55
+    """Share of the peak of products in 16 bits."""
+    narrow: float = 0.45
+    """The same of products in fewer bits."""
+    link: float = 0.4
+    """Share of the link."""
+    step_ms: float = 1.5
     """What each step takes beside, however small it is."""
-    layer_us: float = 8.0
-    """What the exchange of one layer takes beside its data, for each doubling of the devices."""
-    request_ms: float = 10.0
-    """What a request takes until its first step, and after it: HTTP, tokens to text."""
-    low: float = 0.5
-    high: float = 2.0
-    """Factors on a predicted time: nine of ten measurements lie between both."""
-    measured: int = 0
-    """Measurements that the constants are fitted to."""
-    sources: int = 0
-    median: float | None = None
-    """Median error of rows that a fit did not see; None: nothing was set aside."""
-    engines: Mapping[str, float] = field(default_factory=dict)
-    """Factors on a step of engines other than vLLM, which rows of them were fitted with."""
+    layer_us: float = 10.0
+    """What each layer takes beside: the start of its kernels."""
+    exchange_us: float = 10.0
+    """What the exchange of a layer takes beside its data, for each doubling of the devices."""
+    sequence_us: float = 6.0
+    """What a step takes for each sequence that gets a token: scheduling, sampling."""
+    request_ms: float = 12.0
+    """What a request takes before its first token beside steps: HTTP, text to tokens."""
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Predicted by measured times of rows that a fit did not see."""
+
+    rows: int
+    median: float
+    """Of the distance from 1."""
+    p90: float
+    low: float
+    high: float
+    """Factors on a predicted time: nine of ten measured ones lie between."""
+
+
+@dataclass(frozen=True)
+class Speed(Row):
+    """One accelerator with an engine of ours."""
+
+    chip: Chip
+    constants: Constants
+    rows: int
+    """Measurements of the accelerator; 0: the constants are those of its kin."""
+    sources: int
+    held_out: str
+    """What was left out in turn to find errors: ``source``, ``model``; ``accelerator``: all of its rows."""
+    dense: Errors | None = None
+    experts: Errors | None = None
+    """Errors of models without and with experts. None: no row."""
+    first_token: Errors | None = None
+    """Of the time to the first token of a request that is alone."""
+    most: Errors | None = None
+    """Of the largest throughput in a steady state."""
+    burst: Errors | None = None
+    """Of the throughput of requests that all came at once."""
+    without: Mapping[str, Errors] = field(default_factory=dict)
+    """Of each group that was left out, without and with experts."""
+
+    @property
+    def few(self) -> bool:
+        """Whether there are too few measurements to leave some out and say how far off the others are."""
+        return sum(one.rows for one in (self.dense, self.experts) if one) < ENOUGH
+
+    def range(self, *, experts: bool) -> tuple[float, float]:
+        """Factors on a predicted time: nine of ten measured ones lie between. Of few rows no narrower than elsewhere."""
+        found = self.experts if experts else self.dense
+        own = (found.low, found.high) if found and found.rows >= FEW else UNSURE
+        if not self.few:
+            return own
+        others = [one.range(experts=experts) for one in speeds().values() if not one.few]
+        return min(own[0], median(low for low, _ in others)), max(own[1], median(high for _, high in others))
+
+
+_ERRORS = ("dense", "experts", "first_token", "most", "burst")
+ENOUGH = 30
+"""Rows with a time between tokens, below which an accelerator counts as little measured."""
+FEW = 6
+"""Rows below which nobody can say where nine of ten lie."""
+UNSURE = (0.5, 2.0)
 
 
 @cache
-def speed_of(chip: str, memory_gib: int) -> Speed | None:
-    """Returns the row of a device; None if nobody wrote one."""
-    return next(
-        (one for one in load(Speed, "speeds.toml").values() if one.chip == chip and one.memory_gib in (None, memory_gib)), None
-    )
+def chips() -> Mapping[str, Chip]:
+    """All accelerators whose peaks are known, by name."""
+    return load(Chip, "chips.toml")
+
+
+@cache
+def speeds() -> Mapping[str, Speed]:
+    """All accelerators with constants, by name."""
+    found = {}
+    for name, row in table("speeds.toml").items():
+        columns: dict[str, Any] = arguments(row)
+        columns |= {key: Errors(**columns[key]) for key in _ERRORS if key in columns}
+        columns["without"] = {name: Errors(**one) for name, one in columns.get("without", {}).items()}
+        columns["constants"] = Constants(**columns["constants"])
+        found[name] = Speed(name=name, chip=chips()[name], **columns)
+    return found
 
 
 def speed(instance: InstanceType) -> Speed | None:
-    """Returns the row for the devices of an instance type; None if nobody wrote one."""
-    return speed_of(instance.chip, instance.device_memory_gib)
+    """Returns the row for the devices of an instance type; None if nobody measured them or their kin."""
+    return next(
+        (
+            one
+            for one in speeds().values()
+            if one.chip.chip == instance.chip and one.chip.memory_gib in (None, instance.device_memory_gib)
+        ),
+        None,
+    )

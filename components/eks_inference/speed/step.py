@@ -8,12 +8,12 @@ On Neuron a step of decoding costs the batch that was compiled, whatever number 
 in steps of their own.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log2
 
 from eks_inference.catalog.engine_facts import dtype_bytes
 from eks_inference.catalog.models import Model
-from eks_inference.catalog.speeds import Speed, speed
+from eks_inference.catalog.speeds import Chip, Constants, speed
 from eks_inference.serving.memory import MemoryUse
 
 _EXCHANGES = 2
@@ -59,23 +59,23 @@ class StepTimes:
     """How long steps of one server take."""
 
     work: Work
-    speed: Speed
+    chip: Chip
+    constants: Constants
+    range: tuple[float, float] = (0.5, 2.0)
+    """Factors on a time, between which nine of ten measurements lie that the constants were not fitted to."""
     parts: int = 1
     """Parts of a device with its share of the peaks each: NeuronCores."""
     compiled_batch: int | None = None
     """Sequences that a compiled step always computes. None: as many as there are."""
+    chunk: int = 8192
+    """Tokens of prompts in one step, at most."""
     separate: bool = False
     """Whether prompts are computed in steps of their own."""
 
     @property
-    def range(self) -> tuple[float, float]:
-        """Factors on a time, between which nine of ten measurements lie that the constants were not fitted to."""
-        return self.speed.low, self.speed.high
-
-    @property
     def request_seconds(self) -> float:
         """What a request takes beside its steps until its first token."""
-        return self.speed.request_ms / 1e3
+        return self.constants.request_ms / 1e3
 
     def seconds(self, *, decoding: int, context_tokens: int, prefill_tokens: int) -> float:
         """One step: ``decoding`` sequences get a token each and read ``context_tokens`` of KV cache in all, and
@@ -88,32 +88,56 @@ class StepTimes:
             return self._seconds(batch, context, 0) + self._seconds(0, 0, prefill_tokens)
         return self._seconds(batch, context, prefill_tokens)
 
+    def between_tokens(self, users: float, prompt: float, answer: float) -> float:
+        """Mean time between tokens while so many users wait for one answer each: their prompts are computed in between."""
+        batch = self.compiled_batch or users
+        context, prompts = batch * (prompt + answer / 2), max(users - 1, 0) / answer
+        step = self._seconds(batch, context, 0)
+        if self.separate:
+            return step + prompts * self._seconds(0, 0, prompt)
+        chunk = min(prompt, self.chunk)
+        return step + prompts * prompt / chunk * (self._seconds(batch, context, chunk, (prompt - chunk) / 2) - step)
+
+    def first_token(self, prompt: float, prompts: float = 1) -> float:
+        """Time until the first token of a prompt, or of several at once, where nothing else is computed."""
+        tokens = prompt * prompts
+        chunk = tokens if self.separate else min(tokens, self.chunk)
+        return self.request_seconds + tokens / chunk * self._seconds(0, 0, chunk, max(prompt - chunk, 0) / 2)
+
     def floor(self, *, decoding: int, context_tokens: int, prefill_tokens: int) -> float:
         """The same at the peaks of the devices and without anything beside: no step is faster."""
-        return max(self._parts(decoding, context_tokens, prefill_tokens)[:3])
+        weights, experts, cache, products, _ = self._parts(decoding, context_tokens, prefill_tokens)
+        return max(weights + experts + cache, products)
 
-    def _seconds(self, decoding: float, context: float, prompt: float) -> float:
-        own = self.speed
-        weights, cache, products, exchanged = self._parts(decoding, context, prompt)
-        work = self.work
+    def _seconds(self, decoding: float, context: float, prompt: float, before: float = 0) -> float:
+        """``before`` are tokens of a prompt that earlier steps computed."""
+        weights, experts, cache, products, exchanged = self._parts(decoding, context, prompt, before)
+        own, work = self.constants, self.work
         hops = log2(work.tensor * work.ranks) if work.tensor * work.ranks > 1 else 0.0
-        beside = own.step_ms / 1e3 + own.layer_us / 1e6 * work.layers * hops
-        return max(weights / own.weights, products / own.compute) + cache / own.cache + exchanged / own.link + beside
+        reached = own.compute if work.arithmetic == "bf16" else own.narrow
+        beside = (
+            own.step_ms / 1e3 + (own.layer_us + own.exchange_us * hops) / 1e6 * work.layers + own.sequence_us / 1e6 * decoding
+        )
+        read = weights / own.weights + experts / own.experts
+        return max(read, products / reached) + cache / own.cache + exchanged / own.link + beside
 
-    def _parts(self, decoding: float, context: float, prompt: float) -> tuple[float, float, float, float]:
-        """Seconds for weights, KV cache, products and exchange, at the peaks of a device."""
-        work, own = self.work, self.speed
+    def _parts(
+        self, decoding: float, context: float, prompt: float, before: float = 0
+    ) -> tuple[float, float, float, float, float]:
+        """Seconds for weights, experts, KV cache, products and exchange, at the peaks of a device."""
+        work, chip = self.work, self.chip
         decoding, context, prompt = (one / work.ranks / work.stages for one in (decoding, context, prompt))
-        bandwidth, tokens = own.bandwidth_gb_s * 1e9 / self.parts, decoding + prompt
+        bandwidth, tokens = chip.bandwidth_gb_s * 1e9 / self.parts, decoding + prompt
         reached = 1 - (1 - work.reached) ** (tokens * work.ranks) if work.experts else 0.0
         cache = work.cache * context + work.windowed * min(context, work.window * decoding)
-        peak = own.tflops.get(work.arithmetic, own.tflops["bf16"]) * 1e12 / self.parts
-        attention = work.attention * (prompt * prompt / 2 + context) / (own.tflops["bf16"] * 1e12 / self.parts)
+        peak = chip.tflops.get(work.arithmetic, chip.tflops["bf16"]) * 1e12 / self.parts
+        attention = work.attention * (prompt * (prompt / 2 + before) + context) / (chip.tflops["bf16"] * 1e12 / self.parts)
         return (
-            (work.weights + work.experts * reached) / bandwidth,
+            work.weights / bandwidth,
+            work.experts * reached / bandwidth,
             cache / bandwidth,
             (work.products * tokens + work.head * max(decoding, min(prompt, 1))) / peak + attention,
-            work.exchanged * tokens / (own.link_gb_s * 1e9 / self.parts),
+            work.exchanged * tokens / (chip.link_gb_s * 1e9 / self.parts),
         )
 
 
@@ -125,12 +149,19 @@ def step_times(use: MemoryUse) -> StepTimes | str:
         return f"nobody measured {use.instance.chip or use.instance.name}"
     if use.model.experts and not use.model.experts_used:
         return f"the catalog does not know how many experts of {use.model.name} a token reaches"
+    return replace(of_memory(use, found.chip, found.constants), range=found.range(experts=use.model.experts > 0))
+
+
+def of_memory(use: MemoryUse, chip: Chip, constants: Constants) -> StepTimes:
+    """Returns the same with constants of anybody."""
     neuron = use.instance.neuron
     return StepTimes(
         work_of(use),
-        found,
+        chip,
+        constants,
         parts=use.instance.cores_per_device or 1,
         compiled_batch=use.settings.max_num_seqs if neuron else None,
+        chunk=use.step_tokens,
         separate=neuron,
     )
 

@@ -38,10 +38,11 @@ _SHOWN = 5
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Writes stacks/Pulumi.NAME.yaml: plain vLLM for one model on the first instance type that `plan` lists, the cheapest "
-        "where it fits, no rule warns and the engine stays supported. Says what was chosen and why, what it costs and what quota "
-        "it needs. Asks for what is open when a terminal is there. With --config, --model names the repository of the weights. "
-        "Never overwrites a file, and writes none that `check` refuses."
+        "Writes stacks/Pulumi.NAME.yaml: plain vLLM for one model on the first instance type that `plan` lists: its tokens cost "
+        "least where it fits, no rule warns and the engine stays supported. With --rate, as many replicas as the traffic takes. "
+        "Says what was chosen and why, what it costs and what quota it needs. Asks for what is open when a terminal is there. "
+        "With --config, --model names the repository of the weights. Never overwrites a file, and writes none that `check` "
+        "refuses."
     )
     parser.add_argument("name", metavar="NAME", help="the name of the stack")
     add_model(parser)
@@ -166,13 +167,15 @@ def _repository(given: str) -> str:
 
 def _chosen(found: "Found", book: "PriceBook", *, asks: bool) -> "Row":
     """The first place of plain vLLM. A user may choose another instance type."""
+    from eks_inference_tools.fitting.text import price_of_tokens
+
     offered = _offered(found)
     if not offered:
         _refuse_all(found, book)
     if not asks or len(offered) == 1:
         return offered[0]
     for number, row in enumerate(offered[:_SHOWN], start=1):
-        print(f"{number}  {row.trial.instance.name:<18} {_usd(row)}, {row.trial.sequences} sequences at once")
+        print(f"{number}  {row.trial.instance.name:<18} {_usd(row)}, {price_of_tokens(row)}")
     return asked("which [1]", lambda given: _chosen_of(offered, given or "1"))
 
 

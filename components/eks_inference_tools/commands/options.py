@@ -72,11 +72,14 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", metavar="NAME", help="a cluster of the program (default: the only one)")
 
 
-def add_document(parser: argparse.ArgumentParser, formats: Sequence[str] = ()) -> None:
-    """Adds ``options.format``, by default the first of ``formats``, and ``options.output``, None for standard output."""
+def add_document(parser: argparse.ArgumentParser, formats: Sequence[str] = (), long: str = "--output") -> None:
+    """Adds ``options.format``, by default the first of ``formats``, and ``options.output``, None for standard output: ``-o`` or
+    ``long``."""
     if formats:
         parser.add_argument("--format", choices=formats, default=formats[0], help="default: %(default)s")
-    parser.add_argument("-o", "--output", metavar="FILE", type=output_file, help="write to a file instead of standard output")
+    parser.add_argument(
+        "-o", long, metavar="FILE", type=output_file, dest="output", help="write to a file instead of standard output"
+    )
 
 
 def output_file(given: str) -> Path:

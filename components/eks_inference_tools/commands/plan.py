@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from eks_inference_tools.commands.options import add_document, add_prices, number_of, own_prices
 from eks_inference_tools.commands.wishes import (
+    TRAFFIC,
     accelerated,
     add_model,
     add_region,
@@ -15,6 +16,7 @@ from eks_inference_tools.commands.wishes import (
     known,
     known_region,
     named_model,
+    option_of,
     refuse,
     wish_of,
 )
@@ -25,9 +27,10 @@ if TYPE_CHECKING:
     from eks_inference_tools.cost.offers import Offer
     from eks_inference_tools.cost.price_book import OwnPrices
 
-HELP = "show where a model fits, cheapest first, or how it fits one instance type"
+HELP = "show where a model fits and what its tokens cost, cheapest first, or how it fits one instance type"
 EXAMPLES = (
     "plan --model Qwen/Qwen3-8B --region us-west-2 --under 5",
+    "plan --model Qwen/Qwen3-8B --rate 5 --input 1000 --output 250 --ttft 1 --itl 0.05",
     "plan --model Llama-2-13B --instance inf2.48xlarge",
     "plan --config ./config.json",
 )
@@ -36,8 +39,9 @@ EXAMPLES = (
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Shows where a model fits, by the arithmetic of the rules of `check`: without --instance on every instance type with an "
-        "accelerator, cheapest first; with it how the model can be split there, and which batches fit at which length. It "
-        "measures nothing and sends no request to AWS."
+        "accelerator, by the price of a million tokens; with it how the model can be split there, and which batches fit at which "
+        "length. With --rate it says how many replicas the traffic takes. Speeds are predicted from published measurements "
+        "(docs/speed.md). It measures nothing and sends no request to AWS."
     )
     add_model(parser)
     parser.add_argument("--instance", metavar="TYPE", help="an EC2 instance type with Neuron devices or GPUs")
@@ -55,7 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_wishes(search)
     search.add_argument("--all", action="store_true", help="every way, not only the first of each instance type")
     add_prices(parser)
-    add_document(parser, ("text", "json"))
+    add_document(parser, ("text", "json"), long="--to")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -100,9 +104,9 @@ def _searched(options: argparse.Namespace) -> int:
 
 
 def _refuse_wishes(options: argparse.Namespace) -> None:
-    for name in ("under", "context", "concurrency", "quantization", "family", "all"):
-        if getattr(options, name):
-            refuse("is for the search", f"--{name}", "", hint="leave out --instance, or this")
+    for name in ("under", "context", "concurrency", "quantization", "family", "all", "rate", *TRAFFIC):
+        if getattr(options, name) not in (None, False):
+            refuse("is for the search", option_of(name), "", hint="leave out --instance, or this")
 
 
 def _offer(found: "Feasibility", region: str | None, prices: "OwnPrices") -> "Offer":

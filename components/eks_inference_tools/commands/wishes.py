@@ -10,6 +10,7 @@ from eks_inference_tools.commands.options import amount_of, number_of
 if TYPE_CHECKING:
     from eks_inference.catalog.instances import InstanceType
     from eks_inference.catalog.models import Model
+    from eks_inference_tools.fitting.pace import Traffic
     from eks_inference_tools.fitting.search import Wish
 
 Found = TypeVar("Found")
@@ -162,12 +163,13 @@ QUANTIZED = ("published", "fp8-kv", "fp8-weights", "fp8")
 """The names in ``fitting.trials.QUANTIZATIONS``, which ``--help`` does not load."""
 
 _TOKENS, _SEQUENCES = number_of("tokens"), number_of("sequences")
-_dollars = amount_of("price in USD an hour")
+_dollars, _rate, _seconds = map(amount_of, ("price in USD an hour", "rate in requests a second", "time in seconds"))
 
 
 def add_wishes(parser: argparse._ActionsContainer) -> None:
     """Adds the options."""
     add_under(parser)
+    add_traffic(parser)
     parser.add_argument(
         "--context",
         metavar="TOKENS",
@@ -207,7 +209,11 @@ def wish_of(options: argparse.Namespace, types: tuple[str, ...] = ()) -> "Wish":
     from eks_inference_tools.fitting.search import Wish
 
     model, source = configured(options.config, options.model) if options.config else _of_catalog(options.model)
-    context = min(USUAL_CONTEXT, model.max_positions) if options.context is None else options.context
+    traffic = traffic_of(options)
+    usual = max(USUAL_CONTEXT, traffic.input + traffic.output) if traffic else USUAL_CONTEXT
+    context = min(usual, model.max_positions) if options.context is None else options.context
+    if traffic and context < traffic.input + traffic.output:
+        refuse("shorter than a prompt and its answer", "--context", str(context), f"at least {traffic.input + traffic.output}")
     if context > model.max_positions:
         message = f"{model.name} was made for sequences of {model.max_positions} tokens"
         refuse(message, "--context", str(context), f"at most {model.max_positions}")
@@ -218,13 +224,47 @@ def wish_of(options: argparse.Namespace, types: tuple[str, ...] = ()) -> "Wish":
         model=model,
         region=known_region(options.region),
         context=context,
-        concurrency=options.concurrency or USUAL_CONCURRENCY,
+        concurrency=options.concurrency or (1 if traffic else USUAL_CONCURRENCY),
         quantized=tuple(options.quantization or ("published",)),
         families=_families(options.family),
         types=types,
+        traffic=traffic,
         engine=options.engine,
         under=options.under,
     )
+
+
+TRAFFIC = {"input": "input", "answer": "output", "ttft": "first_token_s", "itl": "token_s", "spare": "spare"}
+"""Options beside ``--rate``, ``--output`` as ``answer`` → the fields of ``fitting.pace.Traffic``."""
+
+
+def option_of(name: str) -> str:
+    """Returns the option that is kept by this name: `plan` has written to ``options.output`` longer."""
+    return "--output" if name == "answer" else f"--{name}"
+
+
+def add_traffic(parser: argparse._ActionsContainer) -> None:
+    """Adds the options that say what clients ask and are to get."""
+    parser.add_argument("--rate", metavar="REQUESTS", type=_rate, help="requests a second that are to be served")
+    parser.add_argument("--input", metavar="TOKENS", type=_TOKENS, help="tokens of a prompt (default: 1000)")
+    parser.add_argument("--output", metavar="TOKENS", type=_TOKENS, dest="answer", help="tokens of an answer (default: 250)")
+    parser.add_argument("--ttft", metavar="SECONDS", type=_seconds, help="longest time to the first token, of 95 of 100 requests")
+    parser.add_argument("--itl", metavar="SECONDS", type=_seconds, help="longest time between tokens, of 95 of 100")
+    parser.add_argument(
+        "--spare", metavar="REPLICAS", type=int, choices=range(100), help="replicas that may be lost (default: 1)"
+    )
+
+
+def traffic_of(options: argparse.Namespace) -> "Traffic | None":
+    """Returns the traffic that the options say. Raises ``ProblemsFound`` for a part of one without a rate."""
+    from eks_inference_tools.fitting.pace import Traffic
+
+    given = {name: getattr(options, name) for name in TRAFFIC if getattr(options, name) is not None}
+    if options.rate is None:
+        for name, value in given.items():
+            refuse("goes with --rate", option_of(name), str(value), hint="give --rate, the requests a second")
+        return None
+    return Traffic(options.rate, **{TRAFFIC[name]: value for name, value in given.items()})
 
 
 def _of_catalog(name: str | None) -> "tuple[Model, Mapping[str, Any]]":

@@ -1,7 +1,9 @@
-"""A search as JSON. Prices are in USD an hour."""
+"""A search as JSON. Prices are in USD an hour, or for a million tokens of answers."""
 
+from dataclasses import asdict
 from typing import Any
 
+from eks_inference_tools.fitting.pace import USUAL_INPUT, USUAL_OUTPUT, USUAL_USERS, nearest
 from eks_inference_tools.fitting.search import Found, Refusal, Row
 from eks_inference_tools.fitting.trials import Trial
 
@@ -15,7 +17,9 @@ def document(found: Found, saving: Row | None = None) -> dict[str, Any]:
         "context": wish.context,
         "concurrency": wish.concurrency,
         "under": wish.under,
-        "ordered_by": ["ends", "caveat", "warnings", "usd_per_hour"],
+        "traffic": asdict(wish.traffic) if wish.traffic else None,
+        "usual_load": None if wish.traffic else {"users": USUAL_USERS, "input": USUAL_INPUT, "output": USUAL_OUTPUT},
+        "ordered_by": ["ends", "caveat", "warnings", "usd_per_million_tokens", "usd_per_hour"],
         "fits": [_row(one) for one in found.rows],
         "quantized_for_less": _row(saving) if saving else None,
         "cheaper_that_do_not_fit": [_refusal(one) for one in found.cheaper],
@@ -30,7 +34,9 @@ def _row(row: Row) -> dict[str, Any]:
         "devices": trial.devices,
         "pods_per_node": trial.pods,
         "sequences": trial.sequences,
-        "kv_tokens": row.kv_tokens,
+        "usd_per_million_tokens": row.usd_per_million,
+        "speed": _speed(row),
+        "traffic": _sized(row),
         "usd_per_hour": row.usd_per_hour,
         "usd_per_hour_and_pod": row.offer.per_pod(trial.pods),
         "price_kind": row.offer.price_kind or None,
@@ -41,6 +47,37 @@ def _row(row: Row) -> dict[str, Any]:
         "caveat": trial.engine.caveat,
         "warnings": list(row.warnings),
         "not_judged": dict(row.unjudged),
+    }
+
+
+def _speed(row: Row) -> dict[str, Any]:
+    """How fast one pod is under the usual load, with what is known of the error."""
+    if isinstance(row.pace, str):
+        return {"unknown": row.pace}
+    known, low, high = row.trial.speed, *row.pace.times.range
+    return {
+        "sequences": row.pace.most,
+        "tokens_per_second": row.pace.usual,
+        "range": {"low": 1 / high, "high": 1 / low},
+        "accelerator": known.name if known else None,
+        "measurements": known.rows if known else 0,
+        "nearest": [asdict(one) for one in nearest(row.trial.memory)],
+    }
+
+
+def _sized(row: Row) -> dict[str, Any] | None:
+    found = row.sized
+    if found is None or isinstance(row.pace, str):
+        return None
+    low, high = row.pace.times.range
+    seconds = {"first_token_s": found.answered.first_token, "token_s": found.answered.token}
+    return {
+        "replicas": found.replicas,
+        "nodes": found.nodes,
+        "usd_per_hour": found.usd_per_hour,
+        "busy": found.answered.busy,
+        "range": {"low": low, "high": high},
+        **{what: {f"p{percent}": took for percent, took in of.items()} for what, of in seconds.items()},
     }
 
 

@@ -1,8 +1,8 @@
-"""Searches for places where a model fits, by price. Pure.
+"""Searches for places where a model fits, by what a token costs. Pure.
 
-`plan`, `new` and open keys have one order (``order``). The price of a node for an hour rules it, as nodes are rented whole, after
-what nobody should be led to without asking: an engine whose support ends or that has a caveat, what a rule warns of, and answers
-that degrade.
+`plan` and `new` have one order (``order``). The price of a million tokens rules it, of the traffic or of one usual load
+(``pace.py``), after what nobody should be led to without asking: an engine whose support ends or that has a caveat, what a rule
+warns of, and answers that degrade. A place whose speed nobody knows comes after those that are known.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,11 +15,17 @@ from eks_inference.catalog.models import Model
 from eks_inference.catalog.zones import says_zones_of, zone_ids
 from eks_inference.pools.rules import zones_offer_the_family
 from eks_inference.serving.choosing import engines_for, preference, standing
+from eks_inference.serving.kind import Kind
+from eks_inference.serving.kinds import KINDS
 from eks_inference.serving.rules.neuron_plugin import fp8_caches_are_read
 from eks_inference.serving.sketch import USUAL_CONCURRENCY
 from eks_inference_tools.cost.offers import Offer, offer
 from eks_inference_tools.cost.price_book import PriceBook
+from eks_inference_tools.fitting.pace import USUAL_INPUT, USUAL_OUTPUT, Pace, Sized, Traffic, sized
 from eks_inference_tools.fitting.trials import QUANTIZATIONS, VLLM, Trial, trials
+
+COMPILED = (8, 32)
+"""Batches that are tried on Neuron for a traffic."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +38,16 @@ class Wish:
     region: str
     context: int
     concurrency: int = USUAL_CONCURRENCY
+    traffic: Traffic | None = None
+    """What the place has to serve. None: one usual load compares places."""
     quantized: tuple[str, ...] = tuple(QUANTIZATIONS)
     families: tuple[str, ...] = ()
     """Instance families; empty: all of the catalog."""
     types: tuple[str, ...] = ()
     """Instance types; empty: all."""
     engine: str | None = None
+    kinds: tuple[Kind, ...] = tuple(KINDS.values())
+    """Kinds of servers."""
     under: float | None = None
     """USD that a node may cost in an hour. None: any price, also an unknown one."""
 
@@ -52,6 +62,22 @@ class Row:
     """Ids of the rules that warn."""
     unjudged: Mapping[str, str] = field(default_factory=dict)
     """Rules that lack a fact to judge it → which."""
+    sized: Sized | None = None
+    """What the traffic takes here. None: nobody said a traffic, or what it takes is unknown."""
+
+    @cached_property
+    def pace(self) -> Pace | str:
+        """How fast one pod is; as a text why nobody knows."""
+        return self.trial.pace(USUAL_INPUT + USUAL_OUTPUT)
+
+    @property
+    def usd_per_million(self) -> float | None:
+        """The price of a million tokens of answers. None: nobody knows the price, or the speed."""
+        if self.sized:
+            return self.sized.usd_per_million
+        if self.usd_per_hour is None or isinstance(self.pace, str):
+            return None
+        return self.usd_per_hour * 1e6 / (self.pace.usual * 3600)
 
     @property
     def usd_per_hour(self) -> float | None:
@@ -64,19 +90,15 @@ class Row:
         return fp8_caches_are_read.id in self.warnings
 
     @property
-    def kv_tokens(self) -> int:
-        """Tokens in the KV cache of one pod."""
-        return self.trial.sequences * self.trial.context
-
-    @property
     def order(self) -> tuple[Any, ...]:
-        """Sorts rows: as the module says, then what stays as published, the engine, the fewest devices a pod, the fewest
-        warnings, the most sequences; OpenAI's API before others, and what has the fewest keys."""
-        trial, price = self.trial, float("inf") if self.usd_per_hour is None else self.usd_per_hour
+        """Sorts rows: as the module says, then by the price of a node, what stays as published, the engine, the fewest devices a
+        pod, the fewest warnings, the most sequences; OpenAI's API before others, and what has the fewest keys."""
+        trial = self.trial
+        token, price = (float("inf") if usd is None else usd for usd in (self.usd_per_million, self.usd_per_hour))
         split = (trial.devices, len(self.warnings), -trial.sequences, trial.tensor_parallel)
         plain = (trial.kind.api != "openai", len(trial.server or ()))
         first = (*standing(trial.engine), bool(self.warnings), self.degrades)
-        return (*first, price, trial.quantization != "published", preference(trial.engine), *split, *plain)
+        return (*first, token, price, trial.quantization != "published", preference(trial.engine), *split, *plain)
 
 
 @dataclass(frozen=True)
@@ -149,18 +171,18 @@ def search(wish: Wish, book: PriceBook) -> Found:
 
 
 def quantized_for_less(found: Found, than: Row | None, book: PriceBook) -> Row | None:
-    """Returns the first row of plain vLLM that costs less than a row, if the engine may quantize what was not asked for.
+    """Returns the first row of plain vLLM whose tokens cost less, if the engine may quantize what was not asked for.
 
     None also where it would only be cheaper with an engine of worse standing, or with a warning.
     """
     others = tuple(one for one in QUANTIZATIONS if one not in found.wish.quantized)
-    rows = search(replace(found.wish, quantized=others), book).rows if others else ()
-    cheaper = (row for row in rows if row.trial.kind is VLLM and (than is None or _is_cheaper(row, than)))
+    rows = search(replace(found.wish, quantized=others, kinds=(VLLM,)), book).rows if others else ()
+    cheaper = (row for row in rows if than is None or _is_cheaper(row, than))
     return next(cheaper, None)
 
 
 def _is_cheaper(row: Row, than: Row) -> bool:
-    usd, other = row.usd_per_hour, than.usd_per_hour
+    usd, other = row.usd_per_million, than.usd_per_million
     return usd is not None and other is not None and usd < other and row.order[:4] <= than.order[:4]
 
 
@@ -175,9 +197,11 @@ def _tried(wish: Wish, on: Offer) -> Iterator[Row | Refusal]:
         engine = f"engine {wish.engine} does not serve" if choices else "no engine of the catalog serves"
         yield Refusal(on, f"{engine} architecture {wish.model.architecture} there")
     for engine in asked:
-        start = Trial(wish.source, wish.model, engine, instance, wish.context, wish.concurrency)
-        for trial in trials(start, wish.quantized):
-            yield _judged(trial, on)
+        batches = COMPILED if wish.traffic and engine.neuron else (wish.concurrency,)
+        for batch in batches:
+            start = Trial(wish.source, wish.model, engine, instance, wish.context, batch)
+            for trial in trials(start, wish.quantized, wish.kinds):
+                yield _judged(trial, on, wish.traffic)
 
 
 def _unwanted(wish: Wish, on: Offer) -> str:
@@ -191,7 +215,7 @@ def _unwanted(wish: Wish, on: Offer) -> str:
     return "" if on.price.usd <= wish.under else f"costs more than ${wish.under:g} an hour"
 
 
-def _judged(trial: Trial, on: Offer) -> Row | Refusal:
+def _judged(trial: Trial, on: Offer, traffic: Traffic | None) -> Row | Refusal:
     if reason := trial.hopeless:
         return Refusal(on, reason, trial=trial)
     warnings: list[str] = []
@@ -208,7 +232,12 @@ def _judged(trial: Trial, on: Offer) -> Row | Refusal:
     if trial.sequences < trial.concurrency:
         few = f"holds {trial.sequences} of {trial.concurrency} sequences of {trial.context} tokens at once"
         return Refusal(on, few, trial=trial)
-    return Row(trial, on, tuple(dict.fromkeys(warnings)), unjudged)
+    row = Row(trial, on, tuple(dict.fromkeys(warnings)), unjudged)
+    if traffic is None or on.price is None:
+        return row
+    pace = trial.pace(traffic.input + traffic.output)
+    found = None if isinstance(pace, str) else sized(pace, traffic, trial.pods, on.price.usd)
+    return Refusal(on, found, trial=trial) if isinstance(found, str) else replace(row, sized=found)
 
 
 def _price(one: Refusal) -> float:

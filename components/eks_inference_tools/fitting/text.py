@@ -10,7 +10,8 @@ from eks_inference_tools.check.report import StackReport
 from eks_inference_tools.cost.estimate import estimated
 from eks_inference_tools.cost.price_book import OwnPrices
 from eks_inference_tools.cost.quotas import needs
-from eks_inference_tools.fitting.search import Found, Refusal, Row
+from eks_inference_tools.fitting.pace import PERCENTS, USUAL_INPUT, USUAL_OUTPUT, USUAL_USERS, Traffic, nearest
+from eks_inference_tools.fitting.search import Found, Refusal, Row, Wish
 from eks_inference_tools.fitting.stack_file import Order
 from eks_inference_tools.notes import notes_of
 from stackgraph.graph.values import grouped
@@ -19,10 +20,14 @@ from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
 
 _WIDTH, _WIDTH_OF_EVERY = 110, 130
 _HEADINGS = (
-    ("", "USD/h", "pods", "USD/h", "", "", "", "sequences", "", ""),
-    ("instance", "a node", "a node", "a pod", "engine", "TP", "quantized", "a pod", "warnings", "kind"),
+    ("", "USD/h", "pods", "USD/M", "tokens/s", "", "", "", "sequences", "", ""),
+    ("instance", "a node", "a node", "tokens", "a pod", "engine", "TP", "quantized", "a pod", "warnings", "kind"),
 )
-_RIGHT = (1, 2, 3, 5, 7)
+_SIZED_HEADINGS = (
+    ("", "USD/h", "repli-", "USD/M", "ms to first", "ms between", "busy", "", "", "", "", ""),
+    ("instance", "in all", "cas", "tokens", "p50, p95", "p50, p95", "%", "engine", "TP", "quantized", "warnings", "kind"),
+)
+_RIGHT, _SIZED_RIGHT = (1, 2, 3, 4, 6, 8), (1, 2, 3, 4, 5, 6, 8)
 _LEAST = 16
 _SCARCE = {
     "": ", whose price nobody told (--prices)",
@@ -52,25 +57,29 @@ def render_text(found: Found, every: bool = False, saving: Row | None = None) ->
         f"{head}{left_out}",
         "",
         _told(f"sequences of {wish.context} tokens (--context), {wish.concurrency} at once in a pod (--concurrency)"),
-        _told("ordered by the price of a node for an hour; rows with warnings come later, engines with a caveat or an end last"),
+        *map(_told, _ordered(wish)),
         "",
     ]
     if shown:
         # Of equal rows plain vLLM is the first, so the kind tells nothing there.
-        columns = len(_HEADINGS[0]) - (not every)
-        table = [row[:columns] for row in (*_HEADINGS, *map(_cells, shown))]
-        parts += [Columns(table, right=_RIGHT, least=_LEAST), ""]
+        headings, right, cells = (_SIZED_HEADINGS, _SIZED_RIGHT, _sized_cells) if wish.traffic else (_HEADINGS, _RIGHT, _cells)
+        columns = len(headings[0]) - (not every)
+        table = [row[:columns] for row in (*headings, *map(cells, shown))]
+        parts += [Columns(table, right=right, least=_LEAST), ""]
+        parts += [*map(_told, _known_of(shown[0])), ""]
     if saving:
         parts += [_told(in_less_memory(saving, found.rows[0] if found.rows else None), ""), ""]
     parts += [*_cheaper(found), *_legend(found, shown)]
-    return drawn(parts, width=_WIDTH_OF_EVERY if every else _WIDTH)
+    return drawn(parts, width=_WIDTH_OF_EVERY if every or wish.traffic else _WIDTH)
 
 
 def in_less_memory(saving: Row, than: Row | None) -> str:
-    """Says what a row costs for which the engine quantizes, and how much less that is than another."""
-    trial, usd = saving.trial, saving.usd_per_hour
-    less = f", ${than.usd_per_hour - usd:.2f} less" if than and usd is not None and than.usd_per_hour is not None else ""
-    costs = "" if usd is None else f" at ${usd:.2f} an hour{less}"
+    """Says what tokens cost where the engine quantizes, and how much less that is than elsewhere."""
+    trial, usd = saving.trial, saving.usd_per_million
+    known = than and usd is not None and than.usd_per_million is not None
+    less = f", ${than.usd_per_million - usd:.2f} less" if known else ""
+    costs = f" at ${usd:.2f} a million tokens{less}" if usd is not None else ""
+    costs += f", ${saving.usd_per_hour:.2f} an hour" if saving.usd_per_hour is not None else ""
     worse = "; answers degrade, as the checkpoint has no scales for it" if saving.degrades else ""
     return f"with {_QUANTIZED[trial.quantization]}: {trial.instance.name}{costs} (--quantization {trial.quantization}){worse}"
 
@@ -79,18 +88,103 @@ def _told(text: str, first: str = "  ") -> Paragraph:
     return Paragraph(words(text), first)
 
 
+def _ordered(wish: Wish) -> Iterator[str]:
+    """What the order is."""
+    if traffic := wish.traffic:
+        wanted = [f"{what} within {most * 1e3:.0f} ms" for what, most in _objectives(traffic) if most is not None] or [
+            "keeping up"
+        ]
+        lost = f"{traffic.spare} lost" if traffic.spare else "none lost"
+        asked = f"{traffic.rate:g} requests/s of {traffic.input} + {traffic.output} tokens"
+        yield f"{asked}, {' and '.join(wanted)}, {lost} (--spare)"
+        yield "ordered by dollars a million tokens of answers at this traffic, whole nodes"
+    else:
+        yield (
+            f"ordered by dollars a million tokens of answers, of one pod on a whole node under {USUAL_USERS} requests at once of "
+            f"{USUAL_INPUT} + {USUAL_OUTPUT} tokens, or as many as it holds (--rate: your traffic)"
+        )
+    yield "rows whose speed is not known come after those; then rows with warnings, and engines with a caveat or an end last"
+
+
+def _objectives(traffic: Traffic) -> tuple[tuple[str, float | None], ...]:
+    first, between = f"p{traffic.percent} of the first token", f"p{traffic.percent} between tokens"
+    return (first, traffic.first_token_s), (between, traffic.token_s)
+
+
+def _known_of(row: Row) -> Iterator[str]:
+    """How sure the speed of a row is, and the measurements nearest to it."""
+    known = row.trial.speed
+    if known is None or isinstance(row.pace, str):
+        yield f"{row.trial.instance.name}: speed not known: {row.pace}"
+        return
+    low, high = row.pace.times.range
+    few = "few measurements: " if known.few else ""
+    yield (
+        f"{row.trial.instance.name}: {few}nine of ten measured times are {low:.2f} to {high:.2f} of what is predicted "
+        f"({known.rows} measurements of {known.name}; docs/speed.md)"
+    )
+    if row.sized:
+        times = (
+            (what, of[95] * 1e3)
+            for what, of in (("to the first token", row.sized.answered.first_token), ("between", row.sized.answered.token))
+        )
+        yield "p95 " + ", ".join(f"{time:.0f} ms {what} ({time * low:.0f} to {time * high:.0f})" for what, time in times)
+    for one in nearest(row.trial.memory, 2):
+        yield (
+            f"measured: {one.model} {one.precision} on {one.tensor} x {one.device}, {one.users} at once, {one.prompt:g} + "
+            f"{one.answer:g} tokens: {one.itl_ms:g} ms a token ({one.engine}; {one.source})"
+        )
+
+
+def _sized_cells(row: Row) -> tuple[str, ...]:
+    trial, found = row.trial, row.sized
+    times = (
+        [("-", "-", "-", "-", "-", "-")]
+        if found is None
+        else [
+            (
+                _usd(found.usd_per_hour),
+                str(found.replicas),
+                _usd(found.usd_per_million),
+                *(
+                    ", ".join(f"{took[one] * 1e3:.0f}" for one in PERCENTS)
+                    for took in (found.answered.first_token, found.answered.token)
+                ),
+                f"{found.answered.busy * 100:.0f}",
+            )
+        ]
+    )
+    return (trial.instance.name, *times[0], trial.engine.name, *_how(row), _warned(row), trial.kind.name)
+
+
+def _how(row: Row) -> tuple[str, str]:
+    """Split and quantization."""
+    return str(row.trial.tensor_parallel), "-" if row.trial.quantization == "published" else row.trial.quantization
+
+
+def _warned(row: Row) -> str:
+    return ", ".join((*row.warnings, *(f"{rule}?" for rule in row.unjudged))) or "-"
+
+
+def price_of_tokens(row: Row) -> str:
+    """What a million tokens cost, in words."""
+    if row.usd_per_million is None:
+        return "its speed is not known" if isinstance(row.pace, str) else "nobody told its price"
+    return f"${row.usd_per_million:.2f} a million tokens"
+
+
 def _cells(row: Row) -> tuple[str, ...]:
-    trial, per_pod = row.trial, row.offer.per_pod(row.trial.pods)
+    trial = row.trial
     return (
         trial.instance.name,
         _usd(row.usd_per_hour),
         str(trial.pods),
-        _usd(per_pod),
+        _usd(row.usd_per_million),
+        "-" if isinstance(row.pace, str) else f"{row.pace.usual:.0f}",
         trial.engine.name,
-        str(trial.tensor_parallel),
-        "-" if trial.quantization == "published" else trial.quantization,
+        *_how(row),
         str(trial.sequences),
-        ", ".join((*row.warnings, *(f"{rule}?" for rule in row.unjudged))) or "-",
+        _warned(row),
         trial.kind.name,
     )
 
@@ -104,7 +198,8 @@ def _cheaper(found: Found) -> Iterator[RenderableType]:
     if not refused:
         return
     priced = any(row.usd_per_hour is not None for row in found.rows)
-    yield f"{'cheaper, but it fits' if priced else 'it fits'} in no way that was tried:"
+    does = "does not do" if found.wish.traffic else "fits in no way that was tried"
+    yield f"{'cheaper a node, but it ' if priced else 'it '}{does}:"
     for _, group in groupby(sorted(refused, key=_group), key=_group):
         ones = list(group)
         yield _told(_why(ones[-1]))
@@ -173,6 +268,9 @@ def summary(report: StackReport, found: Found, order: Order, prices: OwnPrices, 
     yield f"  chosen   {_why_first(found, row)}"
     yield f"  server   {trial.engine.name} over {split}, {trial.quantization}"
     written = f"; compiled for {trial.concurrency} (--concurrency)" if trial.instance.neuron else ""
+    yield f"  tokens   {price_of_tokens(row)}{_of_load(row, wish)}"
+    for known in _known_of(row):
+        yield f"           {known}"
     yield f"  holds    {trial.sequences} sequences of {wish.context} tokens at once{written}"
     yield f"  node     {row.offer.words}"
     if saving:
@@ -194,16 +292,29 @@ def summary(report: StackReport, found: Found, order: Order, prices: OwnPrices, 
     yield f"next: eks-inference check {name}; eks-inference preview {name}; pulumi stack init {name}; pulumi up"
 
 
+def _of_load(row: Row, wish: Wish) -> str:
+    """Of which load the price is."""
+    found = row.sized
+    if found is None:
+        return f", at {USUAL_USERS} requests at once of {USUAL_INPUT} + {USUAL_OUTPUT} tokens; --rate says yours"
+    first, between = found.answered.first_token[95] * 1e3, found.answered.token[95] * 1e3
+    pods = f"{counted(found.replicas, 'replica')} on {counted(found.nodes, 'node')}"
+    costs = f" at this traffic: {pods}, ${found.usd_per_hour:.2f} an hour"
+    return f"{costs}; p95 {first:.0f} ms to the first token, {between:.0f} between tokens"
+
+
 def _why_first(found: Found, row: Row) -> str:
     types = len(found.first_of_types)
     if types == 1:
         return "as asked for" if found.wish.types else "the only instance type where it fits"
     if row.usd_per_hour is None:
         return f"one of {types} instance types where it fits, of which none has a price"
-    passed = [one for one in found.first_of_types if one.usd_per_hour is not None and one.usd_per_hour < row.usd_per_hour]
+    passed = [one for one in found.first_of_types if one.usd_per_million and one.usd_per_million < (row.usd_per_million or 0)]
     reasons = grouped((_against(one), one.trial.instance.name) for one in passed)
     cheaper = "; ".join(f"{', '.join(names)} {why}" for why, names in reasons.items())
-    return f"the cheapest of {types} instance types where it fits" + (f", passed over: {cheaper}" if cheaper else "")
+    most = f"the cheapest a token of {types} instance types where it fits" + (f", passed over: {cheaper}" if cheaper else "")
+    unknown = [one.trial.instance.name for one in found.first_of_types if isinstance(one.pace, str)]
+    return most + (f"; speed not known: {', '.join(unknown)}" if unknown else "")
 
 
 def _against(row: Row) -> str:

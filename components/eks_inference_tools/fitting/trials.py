@@ -12,6 +12,7 @@ from eks_inference.accelerators.neuron.plan import cores_of, devices_for_cores
 from eks_inference.catalog.engines import EngineProfile
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import Model
+from eks_inference.catalog.speeds import Speed, speed
 from eks_inference.cluster.spec import ClusterSpec
 from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import ManagedPoolSpec
@@ -19,12 +20,12 @@ from eks_inference.rules import Judgement, Rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.feasibility import degrees, room, weights_too_large
 from eks_inference.serving.kind import Kind, Site
-from eks_inference.serving.kinds import KINDS
 from eks_inference.serving.memory import GIB, MemoryUse, server_memory
 from eks_inference.serving.memory_settings import memory_settings
 from eks_inference.serving.sketch import Sketch, sequences_asked
 from eks_inference.serving.vllm.kind import KIND as VLLM
 from eks_inference.stack.registry import spec_rules
+from eks_inference_tools.fitting.pace import Pace, pace_of
 
 CORE, ACCELERATED = "core", "accelerated"
 """Names of the pools of a stack with such a server."""
@@ -114,6 +115,15 @@ class Trial:
         """Sequences of that length that one pod surely holds at once, or where there are none, likely holds."""
         return room(self.memory, "surely").sequences or room(self.memory, "likely").sequences
 
+    def pace(self, length: int) -> Pace | str:
+        """How fast it serves requests of ``length`` tokens; as a text why nobody knows."""
+        return pace_of(self.memory, length)
+
+    @property
+    def speed(self) -> Speed | None:
+        """What is known of the accelerator's speed."""
+        return speed(self.instance)
+
     def findings(self) -> Iterator[tuple[Rule[Any], Judgement]]:
         """Yields the rules that the server breaks, and those that cannot judge it, in the order of their ids."""
         for one, place in rules_of(tuple(type(subject) for subject in self._subjects)):
@@ -122,11 +132,11 @@ class Trial:
                     yield one, judgement
 
 
-def trials(start: Trial, quantized: Sequence[str]) -> Iterator[Trial]:
-    """Yields ``start`` as every kind of server, in every split that the instance type has devices for, and quantized so."""
+def trials(start: Trial, quantized: Sequence[str], kinds: Sequence[Kind]) -> Iterator[Trial]:
+    """Yields ``start`` as these kinds of servers, in every split that the instance type has devices for, and quantized so."""
     instance = start.instance
     there = cores_of(instance.devices, instance) if instance.neuron else instance.devices
-    for kind in KINDS.values():
+    for kind in kinds:
         for degree in degrees(start.engine, instance, start.model):
             for quantization in quantized if degree <= there else ():
                 one = replace(start, kind=kind, tensor_parallel=degree, quantization=quantization)

@@ -1,0 +1,118 @@
+"""How fast a place serves, how many replicas traffic takes there, and what a token costs. Pure.
+
+Prices are of whole nodes, as they are rented. Without traffic they are divided by the tokens of one pod under one usual load, so
+that places can be compared; with it, by those of the traffic.
+"""
+
+from dataclasses import dataclass
+from math import ceil
+
+from eks_inference.catalog.measured import Measured, measured
+from eks_inference.catalog.speeds import speed
+from eks_inference.serving.choosing import largest
+from eks_inference.serving.memory import MemoryUse
+from eks_inference.speed.estimate import Answered, answered
+from eks_inference.speed.step import StepTimes, step_times
+
+USUAL_USERS, USUAL_INPUT, USUAL_OUTPUT = 32, 1000, 250
+"""The load that places are compared under if nobody says one: so many requests at once on one pod, or as many as it holds."""
+_MOST_REPLICAS = 4096
+_MILLION = 1e6
+PERCENTS = (50, 95)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What clients ask, and what they are to get."""
+
+    rate: float
+    """Requests a second."""
+    input: int = USUAL_INPUT
+    output: int = USUAL_OUTPUT
+    """Tokens of a prompt and of an answer."""
+    first_token_s: float | None = None
+    token_s: float | None = None
+    """What so many of a hundred requests are to have at most: time to the first token, time between tokens."""
+    percent: int = 95
+    spare: int = 1
+    """Replicas that may be lost."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast one pod serves."""
+
+    times: StepTimes
+    most: int
+    """Sequences that it holds at once."""
+
+    def tokens_a_second(self, users: int, prompt: int, answer: int) -> float:
+        """Tokens of answers, while so many users ask again and again."""
+        at_once = max(min(users, self.most), 1)
+        return at_once / self.times.between_tokens(at_once, prompt, answer)
+
+    @property
+    def usual(self) -> float:
+        """Tokens a second under the usual load."""
+        return self.tokens_a_second(USUAL_USERS, USUAL_INPUT, USUAL_OUTPUT)
+
+
+@dataclass(frozen=True)
+class Sized:
+    """What traffic takes in one place."""
+
+    replicas: int
+    """With those to spare."""
+    nodes: int
+    usd_per_hour: float
+    usd_per_million: float
+    """Price of a million tokens of answers, at this traffic."""
+    answered: Answered
+    """While those to spare are lost."""
+
+
+def pace_of(use: MemoryUse, length: int) -> Pace | str:
+    """Returns how fast a server is, for requests of ``length`` tokens; as a text why nobody knows."""
+    times = step_times(use)
+    if isinstance(times, str):
+        return times
+    held = int(use.pool * use.max_model_len / use.kv_one / length) if use.engine.generation.paged else use.sequences
+    return Pace(times, max(min(held, use.settings.max_num_seqs), 1))
+
+
+def sized(pace: Pace, traffic: Traffic, pods: int, usd: float) -> Sized | str:
+    """Returns the fewest replicas that keep the objectives; as a text why no number does."""
+
+    def share(replicas: int) -> Answered | None:
+        return answered(pace.times, pace.most, traffic.rate / replicas, traffic.input, traffic.output)
+
+    def late(replicas: int) -> str:
+        found = share(replicas)
+        if found is None:
+            return "does not keep up"
+        asked = (("first token", found.first_token, traffic.first_token_s), ("tokens", found.token, traffic.token_s))
+        return "; ".join(
+            f"p{traffic.percent} of {what} {took[traffic.percent] * 1e3:.0f} ms, asked {most * 1e3:.0f} ms"
+            for what, took, most in asked
+            if most is not None and took[traffic.percent] > most
+        )
+
+    if why := late(_MOST_REPLICAS):
+        return f"{why}, also with {_MOST_REPLICAS} replicas"
+    needed = largest(lambda replicas: bool(late(replicas))) + 1
+    found, replicas = share(needed), needed + traffic.spare
+    assert found is not None
+    nodes = ceil(replicas / pods)
+    return Sized(replicas, nodes, nodes * usd, nodes * usd * _MILLION / (traffic.rate * traffic.output * 3600), found)
+
+
+def nearest(use: MemoryUse, count: int = 3) -> list[Measured]:
+    """Returns the measurements nearest to a server: of its accelerator, then of its model or one of like size, then its split."""
+    found = speed(use.instance)
+    there = [one for one in measured() if found and one.device == found.name and one.itl_ms]
+    name = use.model.name
+
+    def distance(one: Measured) -> tuple[bool, bool, int, int]:
+        return (one.model != name, one.engine not in ("vllm", "nxdi"), abs(one.tensor - use.tensor_parallel), one.users)
+
+    return sorted(there, key=distance)[:count]
