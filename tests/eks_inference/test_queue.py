@@ -131,7 +131,7 @@ def test_every_request_is_answered_queued_or_lost(
     rate: float, replicas: int, routing: Routing, most: int | None, users: int, ahead: bool, mixes: bool, kv: int, ends: float
 ):
     limits = replace(LIMITS, ahead=ahead, mixes=mixes, kv_tokens=kv)
-    asked = Traffic(rate=0 if users else rate, users=users, input_tokens=90, output_tokens=30, requests=120, deviation=0.3)
+    asked = Traffic(rate=0 if users else rate, users=users, input_tokens=90, output_tokens=30, requests=120)
     found = served(Linear(), limits, asked, replicas=replicas, routing=routing, most=most, seconds=ends)
     assert conserved(found)
     assert found.busy <= 1

@@ -37,8 +37,6 @@ class Traffic:
     """Seconds at which requests come, in order."""
     input_tokens: int = 1000
     output_tokens: int = 250
-    deviation: float = 0.0
-    """Standard deviation of both lengths, as a share of their mean."""
     prefix: float = 0.0
     """Share of a prompt that the prefix cache has."""
     requests: int = 2000
@@ -170,7 +168,7 @@ def served(
         if coming and coming[0] <= event:
             heapq.heappop(coming)
             came += 1
-            lost += not servers.arrive(_request(traffic, now, came, chance))
+            lost += not servers.arrive(Request(now, traffic.input_tokens, traffic.output_tokens, came))
             if came == warming:
                 for one in engines:
                     one.gaps.clear()
@@ -211,13 +209,6 @@ def _times(traffic: Traffic, chance: random.Random) -> list[float]:
     if traffic.users:
         return [0.0] * min(traffic.users, traffic.requests)
     return list(accumulate(chance.expovariate(traffic.rate) for _ in range(traffic.requests)))
-
-
-def _request(traffic: Traffic, at: float, number: int, chance: random.Random) -> Request:
-    means = traffic.input_tokens, traffic.output_tokens
-    lengths = (chance.gauss(mean, mean * traffic.deviation) if traffic.deviation else mean for mean in means)
-    prompt, answer = (max(1, round(one)) for one in lengths)
-    return Request(at, prompt, answer, number)
 
 
 @dataclass(frozen=True)
