@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil
 from typing import Any, ClassVar
 
 from eks_inference.observability.spec import Objectives
@@ -34,7 +35,9 @@ class TrafficFacts:
         """What a platform tells of it: a preview then shows what a change does."""
         if isinstance(self.found, str):
             return {"says": f"traffic is not judged: {self.found}"}
-        return {"says": self.found.told, "tokensPerSecond": round(self.found.output_tokens_per_second, 1)}
+        told = {"says": self.found.told, "tokensPerSecond": round(self.found.output_tokens_per_second, 1)}
+        least, most, part = self.server.pods_min, self.server.pods_max, self.found.needed
+        return told | ({"pods": [least, min(max(least, ceil(part * most)), most), most]} if least < most else {})
 
 
 @rule(

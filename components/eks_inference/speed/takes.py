@@ -79,6 +79,11 @@ class Takes:
         """Returns how so much load is served."""
         return served(self.times, self.limits, self._traffic(load), replicas=self._shown, routing=self.routing)
 
+    @property
+    def needed(self) -> float:
+        """The part of the replicas that the load of a whole day needs on average."""
+        return self.asked * self.traffic.mean_share / self.most if self.most else 1.0
+
     @cached_property
     def output_tokens_per_second(self) -> float:
         """Output tokens of a whole day, as asked or as it takes, whichever is less."""

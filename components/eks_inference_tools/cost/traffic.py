@@ -1,6 +1,6 @@
 """What the servers of a graph take of the traffic that is asked of them, and what their tokens cost. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from eks_inference_tools.cost.estimate import Estimate, Rate, Total
 from eks_inference_tools.cost.words import total
@@ -19,6 +19,13 @@ def traffic(graph: Graph, cost: Estimate) -> Iterator[tuple[str, str]]:
     known = [rate for rate in rates if isinstance(rate, int | float) and rate > 0]
     # What nobody knows of one server would make the tokens of the others too dear.
     if known and len(known) == len(rates):
-        deployed = cost.totals[1]
-        price = total(Total(Rate("", sum(known)).usd_per_million(deployed), deployed.at_least))
-        yield "output tokens", f"{price} a million at this traffic, as deployed"
+        deployed, pods = cost.totals[1], [one["pods"] for one in taken.values() if "pods" in one]
+        price = total(Total(Rate("", sum(known)).usd_per_million(_scaled(cost, pods) if pods else deployed), deployed.at_least))
+        yield "output tokens", f"{price} a million at this traffic, " + ("with the pods that it needs" if pods else "as deployed")
+
+
+def _scaled(cost: Estimate, pods: Sequence[Sequence[float]]) -> Total:
+    """The total with as many pods of autoscalers as needed; each has the fewest, those needed and the most."""
+    idle, _, most = cost.totals
+    part = sum(needed - least for least, needed, _ in pods) / sum(high - least for least, _, high in pods)
+    return Total(idle.usd_per_hour + part * (most.usd_per_hour - idle.usd_per_hour), idle.at_least)
