@@ -132,8 +132,11 @@ def takes(server: ServingFacts, traffic: TrafficSpec, wanted: Wanted, routing: R
     times = step_times(memory)
     if isinstance(times, str):
         return times
+    limits = _limits(server, memory, times, traffic)
+    if traffic.input_tokens + traffic.output_tokens > min(memory.max_model_len, limits.kv_tokens):
+        return "a request is longer than max_model_len, or than the KV cache"
     objectives = Objectives(wanted.time_to_first_token_seconds, wanted.time_between_tokens_seconds, PERCENT)
-    return Takes(times, _limits(server, memory, times, traffic), traffic, objectives, server.pods_max * server.copies, routing)
+    return Takes(times, limits, traffic, objectives, server.pods_max * server.copies, routing)
 
 
 def _limits(server: ServingFacts, memory: MemoryUse, times: StepTimes, traffic: TrafficSpec) -> Limits:
