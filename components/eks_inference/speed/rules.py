@@ -45,7 +45,7 @@ class TrafficFacts:
     "A server takes the traffic that is asked of it, within its objectives.",
     severity="warning",
     fix="raise replicas or autoscaling.max, or take another instance type: eks-inference plan shows them",
-    source="speed/step.py, fitted to published measurements (catalog/speeds.toml); speed/queue.py, compared with vLLM's scheduler",
+    source="speed/step.py, fitted to published measurements (catalog/speeds.toml); speed/queue.py, as vLLM's scheduler",
 )
 def takes_its_traffic(asked: TrafficFacts) -> Iterator[Judgement]:
     found, path = asked.found, asked.server.at("traffic")

@@ -137,7 +137,7 @@ def _measurements(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Itera
             yield RequestFacts(name, answers_of[name], client.input_tokens, answers, ("clients", "triton"))
 
 
-def _traffic(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterator[TrafficFacts]:
+def _traffic(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterator[object]:
     led = {server: one.spread for name, one in spec.endpoints.items() for server in spec.behind(name)}
     for facts in servers.values():
         name = str(facts.path[1])
