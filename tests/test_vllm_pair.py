@@ -22,6 +22,7 @@ import pytest
 from conftest import recorded
 from graphs import of_kind
 from ports import free_ports
+from vllm_model import MODEL
 
 VLLM = os.environ.get("VLLM", "")
 pytestmark = pytest.mark.skipif(not VLLM, reason="VLLM names no command `vllm` (6 GB; by hand)")
@@ -32,20 +33,6 @@ _START_S = 300
 _KEYS = {"do_remote_prefill", "do_remote_decode", "remote_block_ids", "remote_engine_id", "remote_request_id", "remote_host"}
 _KEYS |= {"remote_port", "tp_size", "dcp_size", "pp_size", "remote_num_tokens", "remote_blocks_expiry_time", "transfer_mode"}
 """What prefill gives to decode; the stand-in of ``nixl_engine.py`` gives the same."""
-
-_MODEL = """
-import sys, torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-words = {word: number for number, word in enumerate(["<s>", "</s>", *letters])}
-tokens = Tokenizer(models.BPE(vocab=words, merges=[]))
-tokens.pre_tokenizer, tokens.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-PreTrainedTokenizerFast(tokenizer_object=tokens, bos_token="<s>", eos_token="</s>").save_pretrained(sys.argv[1])
-torch.manual_seed(0)
-shape = dict(hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
-LlamaForCausalLM(LlamaConfig(vocab_size=320, max_position_embeddings=8192, **shape)).save_pretrained(sys.argv[1])
-"""
 
 
 @dataclass
@@ -104,7 +91,7 @@ def arguments(role: str, model: Path, port: int) -> list[str]:
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
     folder = tmp_path_factory.mktemp("pair")
-    subprocess.run([Path(VLLM).with_name("python"), "-c", _MODEL, folder / "tiny"], check=True, capture_output=True, timeout=300)
+    subprocess.run([Path(VLLM).with_name("python"), "-c", MODEL, folder / "tiny"], check=True, capture_output=True, timeout=300)
     servers = []
     ports = free_ports(4)
     try:

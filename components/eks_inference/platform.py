@@ -42,6 +42,7 @@ from eks_inference.serving.triton.component import TritonServer
 from eks_inference.specs.base import Given
 from eks_inference.specs.program_config import project_folder
 from eks_inference.specs.settings import StackSettings
+from eks_inference.speed.rules import TrafficFacts
 from eks_inference.stack.check import check_spec
 from eks_inference.stack.outputs import stack_outputs
 from eks_inference.stack.reading import parse_stack
@@ -99,6 +100,8 @@ class InferencePlatform(Component):
         if verdict.not_judged:
             # `check` of a program without a stack object has only the graph to tell by.
             inputs["notJudged"] = [asdict(one) for one in verdict.not_judged]
+        if takes := {str(one.server.path[1]): one.document for one in verdict.subjects if isinstance(one, TrafficFacts)}:
+            inputs["takes"] = takes
         super().__init__("eks-inference:index:InferencePlatform", spec.name, inputs, opts)
         for finding in verdict.findings:
             if not finding.reason:

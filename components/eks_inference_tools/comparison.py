@@ -4,7 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
 from eks_inference_tools.cost import words as cost
+from eks_inference_tools.cost.estimate import Estimate
 from eks_inference_tools.cost.price_book import OwnPrices
+from eks_inference_tools.cost.traffic import traffic
 from eks_inference_tools.domain import Figures
 from eks_inference_tools.reading.dangers import cluster_is_refused, dangers, resolved_otherwise
 from eks_inference_tools.reading.sections import overview_of
@@ -43,15 +45,15 @@ def eks_compared(prices: OwnPrices | None = None) -> ComparedDomain:
     return ComparedDomain(
         words=WORDS,
         titles=TITLES,
-        facts=facts,
+        facts=lambda graph: facts(graph, figures.cost(graph)),
         dangers=dangerous,
         measures={COST: cost_change, TIME: partial(time_change, answering=True), UPDATE: partial(time_change, answering=False)},
     )
 
 
-def facts(graph: Graph) -> Mapping[str, str]:
+def facts(graph: Graph, estimate: Estimate) -> Mapping[str, str]:
     """The facts that a comparison shows before and after, by subject."""
-    return dict(_facts(graph))
+    return dict([*_facts(graph), *traffic(graph, estimate)])
 
 
 def _facts(graph: Graph) -> Iterator[tuple[str, str]]:

@@ -46,7 +46,7 @@ def eks(prices: OwnPrices | None = None, measured: Sequence[Rate] = ()) -> Domai
     return Domain(
         words=WORDS,
         sections=shown,
-        notes=lambda graph: notes(figures.cost(graph), figures.time(graph)),
+        notes=lambda graph: notes(graph, figures.cost(graph), figures.time(graph)),
         chart=chart,
     )
 

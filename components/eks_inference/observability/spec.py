@@ -129,6 +129,12 @@ class Objectives(Spec):
         description="Alert FirstTokenLate when 5 of 100 requests have waited longer for their first token, for 10 minutes. "
         "A few times the value of an idle server. Default: no alert.",
     )
+    time_between_tokens_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        lt=80,
+        description="Time between two tokens of an answer that 95 of 100 are to keep. TRF001 judges traffic by it; no alert.",
+    )
 
 
 LogGroupName = Annotated[

@@ -34,6 +34,7 @@ from eks_inference.serving.spec import (
     VolumeCompileCache,
     VolumeModel,
 )
+from eks_inference.serving.traffic import TrafficSpec
 from eks_inference.specs.base import MOST_PODS, Cpu, ExistingNamespace, Memory, Namespace, ResourceName, Spec, Variable, stated
 from eks_inference.storage.spec import FileSystem
 
@@ -123,6 +124,11 @@ class ServerSpec(Spec):
     )
     objectives: Objectives = Field(
         default_factory=Objectives, description="What the server is to achieve; alerts tell where it does not. Default: nothing."
+    )
+    traffic: TrafficSpec | None = Field(
+        default=None,
+        description="What clients ask of the server at its busiest time: whether it takes that within its objectives is judged "
+        "(TRF001), and views show what a token costs. Default: nothing is judged.",
     )
     extra_args: ExtraArgs = Field(
         default_factory=dict,

@@ -23,7 +23,17 @@ from eks_inference.serving.kind import Site
 from eks_inference.serving.kinds import kind_of
 from eks_inference.serving.pods import DRAIN_SECONDS
 from eks_inference.serving.shape import PoolChoice, ServerSpec
+from eks_inference.speed.queue import Routing
+from eks_inference.speed.rules import TrafficFacts
 from eks_inference.stack.spec import StackSpec
+
+_ROUTINGS: Mapping[str, Routing] = {
+    "endpoint_picker": "fewest",
+    "least_requests": "fewest",
+    "prefixes": "prefixes",
+    "sessions": "prefixes",
+}
+"""How each spread of an endpoint chooses among pods. A Service chooses by chance."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +85,7 @@ def stack_facts(spec: StackSpec, region: str) -> Iterator[object]:
     )
     yield from _autoscalers(spec, servers)
     yield from _measurements(spec, servers)
+    yield from _traffic(spec, servers)
     yield from _endpoints(spec)
     if spec.gateway:
         yield _gateway(spec, spec.gateway, region)
@@ -125,6 +136,17 @@ def _measurements(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Itera
         if client:
             answers = TokenCounts(mean=client.output_tokens)
             yield RequestFacts(name, answers_of[name], client.input_tokens, answers, ("clients", "triton"))
+
+
+def _traffic(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterator[object]:
+    led = {server: one.spread for name, one in spec.endpoints.items() for server in spec.behind(name)}
+    for facts in servers.values():
+        name = str(facts.path[1])
+        server = spec.servers[name]
+        if server.traffic:
+            yield TrafficFacts(facts, server.traffic, server.objectives, _ROUTINGS.get(led.get(name, ""), "random"))
+            prompt, answer = (TokenCounts(mean=one) for one in (server.traffic.input_tokens, server.traffic.output_tokens))
+            yield RequestFacts(name, facts, prompt, answer, (*facts.path, "traffic"))
 
 
 def _routed(spec: StackSpec) -> dict[str, RoutedEndpoint]:

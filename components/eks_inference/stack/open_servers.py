@@ -371,18 +371,21 @@ class _Server:
         yield from self.kind.facts(self.name, spec, site)
 
 
+def facts_of(name: str, spec: ServerSpec, kind: Kind, around: Surroundings) -> Iterator[object]:
+    """Yields the facts of a server whose pool is among those of the stack."""
+    choice = spec.main_pool()
+    if choice.pool in around.pools:
+        place = put({}, (*kind.spec.placed_under, "pool"), choice.pool)
+        place = put(place, (*kind.spec.placed_under, "instance_type"), choice.instance_type)
+        yield from _Server(name, place, kind, around).facts(spec)
+
+
 def devices_asked(
     name: str, server: Mapping[str, Any] | ServerSpec, kind: Kind, around: Surroundings
 ) -> list[tuple[int, InstanceType]]:
     """Returns the devices of the pods of a server with their instance types. Empty where the server is not valid yet."""
     try:
-        spec = kind.spec.of(server)
-        choice = spec.main_pool()
-        if choice.pool not in around.pools:
-            return []
-        place = put({}, (*kind.spec.placed_under, "pool"), choice.pool)
-        place = put(place, (*kind.spec.placed_under, "instance_type"), choice.instance_type)
-        found = _Server(name, place, kind, around).facts(spec)
+        found = facts_of(name, kind.spec.of(server), kind, around)
         return [(one.devices, one.instance) for one in found if isinstance(one, ServingFacts)]
     except SpecError:
         return []

@@ -27,6 +27,7 @@ _MODULES = (
     "eks_inference.serving.rules.openings",
     "eks_inference.serving.rules.scaling",
     "eks_inference.serving.rules.servers",
+    "eks_inference.speed.rules",
     "eks_inference.stack.isolated_rules",
     "eks_inference.stack.observability_rules",
     "eks_inference.stack.pool_rules",

@@ -29,6 +29,7 @@ _OWN = frozenset(
         "extra_args",
         "extra_env",
         "objectives",
+        "traffic",
         "renamed_from",
         "compile_cache",
         "behind_load_balancer",

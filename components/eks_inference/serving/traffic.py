@@ -1,0 +1,41 @@
+"""What clients ask of a server, as a stack file says it. ``speed/rules.py`` judges whether the server takes it."""
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from eks_inference.specs.base import Spec
+
+_Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class TrafficSpec(Spec):
+    """Requests of the busiest time, by their rate or by the users who wait for answers."""
+
+    rate: float | None = Field(default=None, gt=0, description="Requests a second, at random times. Either this or users.")
+    users: int | None = Field(default=None, ge=1, description="Users who send the next request as soon as they have an answer.")
+    input_tokens: int = Field(ge=1, description="Tokens of a prompt, on average.")
+    output_tokens: int = Field(ge=1, description="Tokens of an answer, on average.")
+    cached_share: float = Field(
+        default=0, ge=0, lt=1, description="Share of a prompt that the prefix cache has already. Default: nothing."
+    )
+    hours: tuple[_Share, ...] = Field(
+        default=(),
+        description="Share of that load in each hour of a day, 24 of them; what tokens cost follows from their mean. "
+        "Default: it is the same all day.",
+    )
+
+    @model_validator(mode="after")
+    def _one_load(self) -> Self:
+        if (self.rate is None) == (self.users is None):
+            raise ValueError("traffic has either rate or users; give exactly one of them")
+        if self.hours and len(self.hours) != 24:
+            raise ValueError(f"hours: {len(self.hours)} shares where a day has 24 hours")
+        if self.hours and not sum(self.hours):
+            raise ValueError("hours: no hour has any load; leave traffic out")
+        return self
+
+    @property
+    def mean_share(self) -> float:
+        """The load of a whole day as a share of that of the busiest time."""
+        return sum(self.hours) / len(self.hours) if self.hours else 1.0

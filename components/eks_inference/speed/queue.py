@@ -1,0 +1,250 @@
+"""Calculates how long requests wait on replicas of a server, and how many a second they take (``batching.py``). Pure."""
+
+import heapq
+import math
+import random
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import Literal
+
+from eks_inference.speed.batching import Limits, Replica, Request, Steps
+
+Routing = Literal["fewest", "prefixes", "random"]
+"""Which replica gets a request: the one with the fewest; that of its conversation, up to a quarter above its part; any."""
+
+_BALANCE = 1.25
+"""What a replica takes, of its part, before a conversation goes to the next one (``endpoints/routing.py``)."""
+_WARMING = 0.1
+"""Share of the requests that only fill the servers: nothing is measured by then."""
+_BEHIND = 0.05
+"""Share of all requests that may wait when the last one comes. More, and the queue grows without end."""
+_FASTEST = 1e4
+"""Requests a second that no replicas reach."""
+_EXACT = 0.02
+"""How exactly the most load is found, as a share of it."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What clients ask: at a rate, at given times, or as users who ask again once they have an answer."""
+
+    rate: float = 0.0
+    """Requests a second, at random times (Poisson)."""
+    users: int = 0
+    arrivals: tuple[float, ...] = ()
+    """Seconds at which requests come, in order."""
+    input_tokens: int = 1000
+    output_tokens: int = 250
+    prefix: float = 0.0
+    """Share of a prompt that the prefix cache has."""
+    requests: int = 2000
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Served:
+    """What became of the traffic. Times are in seconds."""
+
+    replicas: int
+    came: int
+    answered: int
+    queued: int
+    """Requests without their whole answer when the time was over."""
+    lost: int
+    """Requests that the endpoint refused."""
+    seconds: float
+    busy: float
+    """Share of the time in which an engine computed."""
+    preemptions: int
+    keeps_up: bool
+    """Whether the queue ends."""
+    tokens_per_second: float
+    first_tokens: tuple[float, ...] = field(repr=False)
+    whole: tuple[float, ...] = field(repr=False)
+    waits: tuple[float, ...] = field(repr=False)
+    """Of each request, in order of size: the time to its first token, to its last one, and until the engine took it."""
+    gaps: tuple[tuple[float, int], ...] = field(repr=False)
+    """Times between tokens, in order of size, each with its number."""
+
+    @property
+    def active(self) -> float:
+        """Requests that one replica works on at once, on average (Little's law)."""
+        return self.answered / self.seconds * sum(self.whole) / len(self.whole) / self.replicas if self.whole else 0.0
+
+    def first_token(self, percent: float) -> float:
+        return _rank(self.first_tokens, percent)
+
+    def end_to_end(self, percent: float) -> float:
+        return _rank(self.whole, percent)
+
+    def queue(self, percent: float) -> float:
+        return _rank(self.waits, percent)
+
+    def token(self, percent: float) -> float:
+        """Returns a percentile of the times between tokens, over all tokens."""
+        sums = list(accumulate(count for _, count in self.gaps))
+        return self.gaps[bisect_left(sums, sums[-1] * percent / 100)][0] if sums else 0.0
+
+
+def _rank(ordered: Sequence[float], percent: float) -> float:
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)] if ordered else math.inf
+
+
+class _Servers:
+    """All replicas, and what leads requests to them."""
+
+    def __init__(self, replicas: list[Replica], routing: Routing, most: int | None, chance: random.Random) -> None:
+        self.replicas, self.routing, self.most, self.chance = replicas, routing, most, chance
+        self.events: list[tuple[float, int, int]] = []
+        self.versions = [0] * len(replicas)
+
+    def next(self) -> float:
+        """Returns when something happens next."""
+        while self.events and self.events[0][2] != self.versions[self.events[0][1]]:
+            heapq.heappop(self.events)
+        return self.events[0][0] if self.events else math.inf
+
+    def step(self) -> list[Request]:
+        which = heapq.heappop(self.events)[1]
+        found = self.replicas[which].step()
+        self._changed(which)
+        return found
+
+    def arrive(self, request: Request) -> bool:
+        """Leads a request to a replica; False: there are too many already."""
+        if self.most is not None and sum(one.active for one in self.replicas) >= self.most:
+            return False
+        which = self._chosen()
+        self.replicas[which].arrive(request)
+        self._changed(which)
+        return True
+
+    def _chosen(self) -> int:
+        number = len(self.replicas)
+        first = self.chance.randrange(number)
+        if number == 1 or self.routing == "random":
+            return first
+        active = [one.active for one in self.replicas]
+        if self.routing == "fewest":
+            return min(range(number), key=lambda one: (active[one], (one - first) % number))
+        bound = math.ceil(_BALANCE * (sum(active) + 1) / number)
+        return next(one % number for one in range(first, first + number) if active[one % number] < bound)
+
+    def _changed(self, which: int) -> None:
+        self.versions[which] += 1
+        if (at := self.replicas[which].event()) < math.inf:
+            heapq.heappush(self.events, (at, which, self.versions[which]))
+
+
+def served(
+    steps: Steps,
+    limits: Limits,
+    traffic: Traffic,
+    *,
+    replicas: int = 1,
+    routing: Routing = "fewest",
+    most: int | None = None,
+    seconds: float = math.inf,
+) -> Served:
+    """Returns what ``replicas`` make of the traffic, at most for so many seconds.
+
+    ``most`` are the requests that an endpoint lets to them at once; None: it lets all of them.
+    """
+    chance = random.Random(traffic.seed)
+    engines = [Replica(steps, limits, traffic.prefix) for _ in range(replicas)]
+    servers = _Servers(engines, routing, most, chance)
+    coming = _times(traffic, chance)  # a list in order is a heap
+    left, came, lost, behind, now = traffic.requests - len(coming), 0, 0, 0, 0.0
+    warming = int(traffic.requests * _WARMING) if traffic.rate else 0
+    answered: list[Request] = []
+    while True:
+        event = servers.next()
+        at = min(coming[0] if coming else math.inf, event)
+        if at == math.inf or at > seconds:
+            break
+        now = at
+        if coming and coming[0] <= event:
+            heapq.heappop(coming)
+            came += 1
+            lost += not servers.arrive(Request(now, traffic.input_tokens, traffic.output_tokens, came))
+            if came == warming:
+                for one in engines:
+                    one.gaps.clear()
+            if not coming:
+                behind = sum(len(one.waiting) for one in engines)
+            continue
+        for one in servers.step():
+            answered.append(one)
+            if traffic.users and left:
+                left -= 1
+                heapq.heappush(coming, one.last)
+    ended = min(seconds, max([now, *(one.last for one in answered)]))
+    answered = [one for one in answered if one.last <= ended]
+    measured = [one for one in answered if one.number > warming]
+    host, over = limits.host_seconds, ended or 1.0
+    return Served(
+        replicas=replicas,
+        came=came,
+        answered=len(answered),
+        queued=came - lost - len(answered),
+        lost=lost,
+        seconds=ended,
+        busy=min(1.0, sum(one.busy for one in engines) / (replicas * over)),
+        preemptions=sum(one.preemptions for one in engines),
+        keeps_up=bool(traffic.users) or behind <= max(_BEHIND * came, 1),
+        tokens_per_second=sum(one.answer for one in answered) / over,
+        first_tokens=tuple(sorted(one.first - one.at + host for one in measured)),
+        whole=tuple(sorted(one.last - one.at + host for one in measured)),
+        waits=tuple(sorted(one.began - one.at for one in measured)),
+        gaps=tuple(sorted(gap for one in engines for gap in one.gaps)),
+    )
+
+
+def _times(traffic: Traffic, chance: random.Random) -> list[float]:
+    """Returns when the requests come that wait for no answer."""
+    if traffic.arrivals:
+        return list(traffic.arrivals)
+    if traffic.users:
+        return [0.0] * min(traffic.users, traffic.requests)
+    return list(accumulate(chance.expovariate(traffic.rate) for _ in range(traffic.requests)))
+
+
+@dataclass(frozen=True)
+class Objectives:
+    """What so many of 100 requests are to have, in seconds; None: as long as it takes."""
+
+    first_token: float | None = None
+    token: float | None = None
+    percent: float = 95
+
+    def kept(self, found: Served) -> bool:
+        first, token = found.first_token(self.percent), found.token(self.percent)
+        late = (self.first_token is not None and first > self.first_token) or (self.token is not None and token > self.token)
+        return found.keeps_up and not late
+
+
+def capacity(
+    steps: Steps, limits: Limits, traffic: Traffic, objectives: Objectives, *, replicas: int = 1, routing: Routing = "fewest"
+) -> float:
+    """Returns the most load at which replicas keep the objectives: requests a second, or users where the traffic has users.
+
+    0: not even one request does.
+    """
+    users = bool(traffic.users)
+
+    def kept(load: float) -> bool:
+        asked = replace(traffic, arrivals=(), **{"users": round(load)} if users else {"rate": load})
+        return objectives.kept(served(steps, limits, asked, replicas=replicas, routing=routing))
+
+    alone = served(steps, limits, replace(traffic, users=1, arrivals=(), requests=1))
+    if not objectives.kept(alone):
+        return 0.0
+    low, high = 0.0, 1.0 if users else replicas / max(alone.end_to_end(100), 1e-9)
+    while kept(high) and high < (traffic.requests if users else _FASTEST):
+        low, high = high, 4 * high
+    while high - low > max(_EXACT * high, users):
+        middle = (low + high) // 2 if users else (low + high) / 2
+        low, high = (middle, high) if kept(middle) else (low, middle)
+    return low

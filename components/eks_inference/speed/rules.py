@@ -1,0 +1,93 @@
+"""Rules about the traffic of servers. Ids TRF…"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
+from typing import Any, ClassVar
+
+from eks_inference.observability.spec import Objectives
+from eks_inference.rules import Judgement, not_judged, rule
+from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.traffic import TrafficSpec
+from eks_inference.speed.queue import Routing
+from eks_inference.speed.takes import PERCENT, Takes, amount, takes
+
+
+@dataclass(frozen=True)
+class TrafficFacts:
+    """What is asked of one server, and what leads requests to its pods."""
+
+    about: ClassVar[str] = "servers with traffic"
+
+    server: ServingFacts
+    traffic: TrafficSpec
+    objectives: Objectives
+    routing: Routing = "random"
+
+    @cached_property
+    def found(self) -> Takes | str:
+        """What the server takes, or why nobody can tell."""
+        return takes(self.server, self.traffic, self.objectives, self.routing)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What a platform tells of it: a preview then shows what a change does."""
+        if isinstance(self.found, str):
+            return {"says": f"traffic is not judged: {self.found}"}
+        told = {"says": self.found.told, "tokensPerSecond": round(self.found.output_tokens_per_second, 1)}
+        least, most, part = self.server.pods_min, self.server.pods_max, self.found.needed
+        return told | ({"pods": [least, min(max(least, ceil(part * most)), most), most]} if least < most else {})
+
+
+@rule(
+    "TRF001",
+    "A server takes the traffic that is asked of it, within its objectives.",
+    severity="warning",
+    fix="raise replicas or autoscaling.max, or take another instance type: eks-inference plan shows them",
+    source="speed/step.py, fitted to published measurements (catalog/speeds.toml); speed/queue.py, as vLLM's scheduler",
+)
+def takes_its_traffic(asked: TrafficFacts) -> Iterator[Judgement]:
+    found, path = asked.found, asked.server.at("traffic")
+    if isinstance(found, str):
+        yield not_judged("traffic", asked.server.model_id, path, why=found, fix="measure it with a load test")
+        return
+    low, _ = found.range
+    yield Judgement(
+        holds=found.asked <= low,
+        path=path,
+        working=tuple(_working(asked, found)),
+        message=found.told + ("" if found.asked > found.most else ", which is not sure"),
+        given=f"{amount(found.asked)} {found.unit}",
+        allowed=f"at most {amount(low)}, to be sure",
+    )
+
+
+def _working(asked: TrafficFacts, found: Takes) -> Iterator[str]:
+    limits, traffic = found.limits, asked.traffic
+    computed = round(traffic.input_tokens * (1 - traffic.cached_share))
+    batch = min(limits.max_num_seqs, max(1, limits.kv_tokens // (traffic.input_tokens + traffic.output_tokens)))
+    context = batch * (traffic.input_tokens + traffic.output_tokens // 2)
+    step = found.times.seconds(decoding=batch, context_tokens=context, prefill_tokens=0)
+    prompt = found.times.seconds(decoding=0, context_tokens=0, prefill_tokens=computed)
+    yield (
+        f"{traffic.input_tokens} + {traffic.output_tokens} tokens a request; at once: {batch} of max_num_seqs "
+        f"{limits.max_num_seqs}, KV cache {limits.kv_tokens} tokens"
+    )
+    yield f"a step with {batch} sequences: {_ms(step)}; a prompt of {computed} tokens: {_ms(prompt)}"
+    served = found.at(found.asked)
+    yield (
+        f"at {amount(found.asked)} {found.unit} on {found.replicas} copies: first token p50 {_ms(served.first_token(50))}, "
+        f"p{PERCENT} {_ms(served.first_token(PERCENT))}; between tokens p50 {_ms(served.token(50))}, "
+        f"p{PERCENT} {_ms(served.token(PERCENT))}" + ("" if served.keeps_up else "; the queue grows without end")
+    )
+    low, high = found.range
+    fast, slow = found.times.range
+    yield (
+        f"takes {amount(found.most)} {found.unit}{found.within}; {amount(low)} to {amount(high)} where steps take "
+        f"{fast:.2g} to {slow:.2g} times as long, as nine of ten measurements do"
+    )
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"

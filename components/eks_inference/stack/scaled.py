@@ -1,0 +1,58 @@
+"""What an autoscaler of a stack file leaves open, where the server's traffic is given: numbers of pods and requests. Pure."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from eks_inference.faults import SpecError
+from eks_inference.scaling.spec import KedaSpec
+from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.kind import Kind
+from eks_inference.specs.base import MOST_PODS
+from eks_inference.speed.takes import Takes, amount, takes
+from eks_inference.stack.nested import Resolved, at, put
+from eks_inference.stack.open_servers import Surroundings, facts_of
+
+_SHARE = 0.8
+"""Of what a pod can work on: the next one takes minutes to start."""
+
+
+def scaled(name: str, server: Mapping[str, Any], kind: Kind, around: Surroundings) -> tuple[Resolved, ...]:
+    """Returns the keys that follow from what one pod takes; nothing where nobody can tell that."""
+    scaler = at(server, ("autoscaling",))
+    try:
+        spec = kind.spec.of(with_some_room(server))
+        (facts,) = (one for one in facts_of(name, spec, kind, around) if isinstance(one, ServingFacts))
+    except (SpecError, TypeError, ValueError):  # validation reports it
+        return ()
+    found = takes(replace(facts, pods_max=1), spec.traffic, spec.objectives, "random") if spec.traffic else ""
+    if isinstance(found, str) or not found.most:
+        return ()
+    path = ("servers", name, "autoscaling")
+    keda = isinstance(spec.scalers.get(""), KedaSpec)
+    return tuple(Resolved((*path, key), value, why) for key, value, why in _numbers(found, keda=keda) if key not in scaler)
+
+
+def with_some_room(server: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A server with some number for the most pods, where that follows from its traffic: it is valid before that is known."""
+    scaler = at(server, ("autoscaling",))
+    follows = scaler and isinstance(scaler, Mapping) and at(server, ("traffic",)) and "max" not in scaler
+    return put(server, ("autoscaling", "max"), MOST_PODS) if follows else server
+
+
+def _numbers(one: Takes, *, keda: bool) -> Iterator[tuple[str, Any, str]]:
+    """Yields keys with their values and the reasons. ``one`` is what one pod takes."""
+    low, quietest = one.range[0] or one.most, min(one.traffic.hours, default=1.0)
+    asked = f"{amount(one.asked)} {one.unit}"
+    yield "max", _pods(one.asked / low), f"{asked} at the busiest time / {amount(low)} that a pod takes to be sure{one.within}"
+    if quietest < 1:
+        load = quietest * one.asked
+        yield "min", _pods(load / one.most), f"{amount(load)} {one.unit} in the quietest hour / {amount(one.most)} of a pod"
+    if keda:
+        why = f"{_SHARE:.0%} of what a pod works on at the {amount(one.most)} {one.unit} that it takes{one.within}"
+        yield "concurrent_requests", max(1, math.floor(_SHARE * one.at(one.most).active)), why
+
+
+def _pods(number: float) -> int:
+    return min(MOST_PODS, max(1, math.ceil(number)))

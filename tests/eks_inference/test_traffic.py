@@ -1,0 +1,99 @@
+"""Traffic in a stack file: what a server takes of it, and what an autoscaler takes from it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from conftest import ROOT
+from eks_inference.faults import SpecError
+from eks_inference.rules import Judgement
+from eks_inference.scaling.spec import KedaSpec
+from eks_inference.serving.traffic import TrafficSpec
+from eks_inference.stack.check import check_spec
+from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.spec import StackSpec
+
+CHAT = {"rate": 2, "input_tokens": 1000, "output_tokens": 250}
+QUICK = {"time_to_first_token_seconds": 1, "time_between_tokens_seconds": 0.05}
+
+
+def stack(**changes: Any) -> StackSpec:
+    """Returns one server of Qwen3-0.6B on a g6.xlarge, with changes."""
+    server = {"model": {"id": "Qwen/Qwen3-0.6B"}, "engine": "cuda-vllm-0.30", "traffic": CHAT, "objectives": QUICK, **changes}
+    given = {
+        "name": "busy",
+        "network": {"zone_ids": ["usw2-az1", "usw2-az2"]},
+        "pools": {"gpu": {"kind": "karpenter", "instance_types": ["g6.xlarge"]}},
+        "observability": {"prometheus": {}},
+        "servers": {"qwen": server},
+    }
+    return parse_stack(json.dumps(given), ROOT)
+
+
+def judged(spec: StackSpec) -> Judgement:
+    (found,) = [one for rule, one in check_spec(spec, "us-west-2").judgements if rule.id == "TRF001"]
+    return found
+
+
+def takes(spec: StackSpec) -> float:
+    """What the judgement says that the server takes."""
+    return float(judged(spec).message.split()[1])
+
+
+def test_traffic_is_a_rate_or_users():
+    for load in ({}, {"rate": 1, "users": 2}, {"rate": 1, "hours": [1, 1]}, {"rate": 1, "hours": [0] * 24}):
+        with pytest.raises(SpecError):
+            TrafficSpec.model_validate({"input_tokens": 1, "output_tokens": 1, **load})
+    assert TrafficSpec.model_validate({**CHAT, "hours": [0.5] * 12 + [1] * 12}).mean_share == 0.75
+
+
+def test_a_server_is_warned_of_only_where_it_may_not_take_what_is_asked():
+    few, many = judged(stack(traffic={**CHAT, "rate": 0.5})), judged(stack(traffic={**CHAT, "rate": 500}))
+    assert few.holds
+    assert not many.holds
+    assert "asked: 500" in many.message
+    assert "the queue grows without end" in "\n".join(many.working)
+    users = {"users": 4, "input_tokens": 1000, "output_tokens": 250}
+    assert judged(stack(traffic=users)).holds
+    assert not judged(stack(traffic={**users, "users": 2000})).holds
+
+
+def test_what_a_server_takes_follows_from_its_batch_its_replicas_and_its_objectives():
+    usual = takes(stack())
+    assert takes(stack(max_num_seqs=4)) < usual
+    assert takes(stack(replicas=3)) == pytest.approx(3 * usual, rel=0.1)
+    assert takes(stack(objectives={"time_to_first_token_seconds": 1, "time_between_tokens_seconds": 0.02})) < usual
+    assert takes(stack(traffic={**CHAT, "cached_share": 0.9})) > usual
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"traffic": {"users": 5, "input_tokens": 10, "output_tokens": 10}, "objectives": {}}, "without objectives"),
+        ({"traffic": {**CHAT, "output_tokens": 10**9}}, "longer than max_model_len"),
+        ({"speculation": {"method": "ngram", "tokens": 3}}, "draft"),
+    ],
+)
+def test_what_nobody_can_tell_is_not_judged(changes: dict[str, Any], why: str):
+    found = judged(stack(**changes))
+    assert found.unjudged
+    assert why in found.working[-1]
+
+
+def test_an_autoscaler_takes_its_numbers_from_the_traffic():
+    hours = [0.05] * 8 + [1] * 16
+    spec = stack(autoscaling={"kind": "keda"}, traffic={**CHAT, "rate": 40, "hours": hours})
+    scaler = spec.servers["qwen"].scalers[""]
+    assert isinstance(scaler, KedaSpec)
+    assert 1 <= scaler.min < scaler.max
+    assert scaler.concurrent_requests
+    assert judged(spec).holds  # max is what takes the busiest time for sure
+    assert {one.path[-1] for one in spec.resolved if "autoscaling" in one.path} == {"max", "min", "concurrent_requests"}
+    own = stack(autoscaling={"kind": "keda", "max": 7, "concurrent_requests": 3}, traffic=CHAT).servers["qwen"].scalers[""]
+    assert (own.max, own.min) == (7, 1)
+
+
+def test_without_traffic_an_autoscaler_needs_its_numbers():
+    with pytest.raises(SpecError, match="max"):
+        stack(autoscaling={"kind": "keda"}, traffic=None)
