@@ -72,7 +72,7 @@ def test_every_page_is_listed() -> None:
     listed = {
         line for text in re.findall(r"```{toctree}\n(.*?)```", page("index").read_text(), re.S) for line in text.splitlines()
     }
-    below = {"stacks": "stacks/*", "components": "components/README", "diff": "diff"}
+    below = {"stacks": "stacks/*", "components": "components/README", "diff": "diff", "runbook": "runbook/README"}
     for file in DOCS.rglob("*.md"):
         name = str(file.relative_to(DOCS).with_suffix(""))
         if name not in ("index", "_index", "installation-configuration"):  # the last two are for Pulumi's registry
@@ -91,7 +91,7 @@ GUIDES = (
     "gpu",
     "autoscaling",
     "isolated-network",
-    "upgrade",
+    "runbook/upgrade",
     "recipes",
     "stack-file",
 )
@@ -108,7 +108,8 @@ RUN = {
     ("gpu", "yaml"),
     ("autoscaling", "yaml"),
     ("isolated-network", "yaml"),
-    ("upgrade", "yaml"),
+    ("runbook/upgrade", "yaml"),
+    ("runbook/upgrade", "sh"),
     ("recipes", "toml"),
     ("recipes", "sh"),
     ("recipes", "python"),
@@ -211,8 +212,8 @@ def section(guide: str, number: int = 0) -> dict:
 
 @pytest.mark.thorough
 def test_an_upgrade_changes_the_version_of_everything_that_follows() -> None:
-    (cluster,) = recorded_with(section("upgrade")).of_type("eks:index:Cluster")
-    assert cluster.inputs["version"] == section("upgrade")["cluster"]["version"]
+    (cluster,) = recorded_with(section("runbook/upgrade")).of_type("eks:index:Cluster")
+    assert cluster.inputs["version"] == section("runbook/upgrade")["cluster"]["version"]
 
 
 @pytest.mark.thorough
