@@ -1,7 +1,6 @@
 """The runbook: every alert and every known message has a page, every page is reached, and its commands are commands."""
 
 import re
-import shlex
 import shutil
 import subprocess
 from functools import cache
@@ -14,7 +13,7 @@ from conftest import ROOT, STACKS, recorded
 from eks_inference.observability import prometheus_plan
 from eks_inference_tools.cli import parser
 from eks_inference_tools.reading.causes import causes, meaning, runbook
-from readme import blocks
+from readme import blocks, commands_of
 from variants import recorded_with
 
 FOLDER = ROOT / "docs" / "runbook"
@@ -99,19 +98,7 @@ def test_a_message_leads_to_its_page(message: tuple[str, ...], pages: list[str])
 
 
 def commands(program: str) -> list[list[str]]:
-    """Those of blocks and of code spans, by words; what a shell does with their output is left out."""
-    lines: list[str] = []
-    for page in PAGES.values():
-        text = page.read_text()
-        fenced = "\n".join(re.findall(r"```sh\n(.*?)```", text, re.S))
-        lines += [line.strip().removesuffix(" |") for line in fenced.splitlines()]
-        lines += re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
-    found = [
-        shlex.split(line.partition(" | ")[0].partition(" </")[0].partition("; do")[0])
-        for line in dict.fromkeys(lines)
-        if f"{program} " in line
-    ]
-    return [words[words.index(program) :] for words in found if program in words]
+    return [words for page in PAGES.values() for words in commands_of(page, program)]
 
 
 @cache
