@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from eks_inference_tools.commands.options import add_prices, own_prices
+from eks_inference_tools.commands.options import add_document, add_prices, own_prices
 from eks_inference_tools.commands.wishes import (
     accelerated,
     add_model,
@@ -54,20 +54,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: the one around here)"
     )
     add_prices(parser)
+    add_document(parser, ("text", "json"))
 
 
 def run(options: argparse.Namespace) -> int:
     from eks_inference.faults import SpecError
+    from eks_inference_tools.check.document import SCHEMA, verdict
     from eks_inference_tools.check.report import judge, problem
     from eks_inference_tools.cost.price_book import PriceBook
+    from eks_inference_tools.fitting.document import document
     from eks_inference_tools.fitting.search import quantized_for_less, search
     from eks_inference_tools.fitting.stack_file import Order, stack_file
     from eks_inference_tools.fitting.text import summary
-    from eks_inference_tools.presentation.output import write
+    from eks_inference_tools.notes import notes_of
+    from eks_inference_tools.presentation.output import json_text, write
     from eks_inference_tools.program import project_in, unwritten
     from stackgraph.problems import ProblemsFound
 
-    asks = sys.stdin.isatty() and sys.stdout.isatty()
+    asks = sys.stdin.isatty() and sys.stdout.isatty() and options.format == "text"
     project = project_in(options.program)
     file = _file(project, options.name)
     like = _like(options)
@@ -100,7 +104,12 @@ def run(options: argparse.Namespace) -> int:
         )
     _write(file, text)
     saving = None if options.quantization else quantized_for_less(found, row, book)
-    write("\n".join(summary(report, found, order, prices, saving)) + "\n", None)
+    if options.format == "json":
+        written = {"schema": SCHEMA, "file": stack.document.shown, "place": document(replace(found, rows=(row,)))["fits"][0]}
+        said = json_text({**written, **verdict(report, notes_of(report.graph, prices) if report.graph else ())})
+    else:
+        said = "\n".join(summary(report, found, order, prices, saving)) + "\n"
+    write(said, options.output)
     return 0
 
 
