@@ -276,7 +276,7 @@ def test_answers_are_a_document(capsys: pytest.CaptureFixture[str]) -> None:
     with OpenAIServer() as server:
         assert main(["--url", server.url, "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert (document["schema"], document["model"]) == (1, "llama")
+    assert (document["schema"], document["model"]) == (1, "m")
     assert [answer["prompt"] for answer in document["answers"]] == [question.prompt for question in EXAMPLES]
     assert all(answer["text"] and answer["seconds"] >= 0 for answer in document["answers"])
 

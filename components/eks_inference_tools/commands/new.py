@@ -122,13 +122,11 @@ def _file(project: "Project", name: str) -> Path:
     try:
         TypeAdapter(ResourceName).validate_python(name)
     except ValidationError as error:
-        refuse("no name of a stack", "NAME", name, error.errors()[0]["msg"])
+        refuse("not a valid stack name", "NAME", name, error.errors()[0]["msg"])
     for suffix in ("yaml", "yml"):
         path = project.stack_dir / f"Pulumi.{name}.{suffix}"
         if path.exists() or path.is_symlink():
-            refuse(
-                "there is such a stack, and nothing is overwritten", "NAME", name, hint="choose another name, or edit the file"
-            )
+            refuse("this stack exists, and `new` overwrites no file", "NAME", name, hint="choose another name, or edit the file")
     if not project.stack_dir.is_dir():
         refuse("the project has no folder for stack files", "--program", str(project.stack_dir), hint="make this folder")
     return project.stack_dir / f"Pulumi.{name}.yaml"
@@ -223,7 +221,7 @@ def _refuse_all(found: "Found", book: "PriceBook") -> NoReturn:
     offering = _regions_with(nearest.instance.family) if nearest and not zone_ids(wish.region, nearest.instance.family) else []
     if offering:
         hint += f"; --region: {', '.join(offering)}"
-    raise ProblemsFound([Problem(f"{wish.model.name} fits nowhere that was asked for: {why}", given=asked, hint=hint)])
+    raise ProblemsFound([Problem(f"{wish.model.name} fits none of the places asked for: {why}", given=asked, hint=hint)])
 
 
 def _otherwise(found: "Found", book: "PriceBook") -> Iterator[str]:
