@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 import yaml
 
+import component_pages
 import reference_pages
 from clones import copy_project
 from conftest import PROJECT, ROOT, recorded
@@ -61,6 +62,23 @@ def test_the_table_of_the_stacks_is_todays(file: str, stacks: str) -> None:
     assert start
     assert end
     assert_golden(f"../../{file}", f"{before}{start}{stack_table(stacks)}\n{end}{after}")
+
+
+def test_every_handle_is_listed_with_its_arguments() -> None:
+    before, start, rest = page("existing-cluster").read_text().partition("<!-- handles -->\n")
+    _, end, after = rest.partition("<!-- /handles -->")
+    arguments = component_pages.handles()
+    assert_golden(f"{PAGES}/existing-cluster.md", f"{before}{start}{arguments}\n{end}{after}")
+    assert all(f"`{name}" in before for name in re.findall(r"^### (\w+)", arguments, re.M))
+
+
+@pytest.mark.thorough
+def test_the_program_on_what_a_platform_runs_builds_no_second_one_of_it() -> None:
+    code = compile(block("python", "With what a platform team already runs", page("existing-cluster")).text, "program", "exec")
+    graph = recorded_program(lambda: exec(code, {}), config={"aws:region": "us-west-2"})
+    assert not [one for one in graph if one.type == "kubernetes:helm.sh/v3:Release"]
+    made = {one.type.rpartition(":")[2] for one in graph if one.type.startswith("eks-inference:")}
+    assert made >= {"KarpenterPool", "VllmServer", "VllmMetrics", "Autoscaler", "ModelEndpoint", "Gateway"}
 
 
 def test_every_diagram_has_its_picture_and_no_picture_is_left() -> None:
