@@ -25,4 +25,5 @@ def _cause(message: str) -> Mapping[str, str]:
 @cache
 def causes() -> Sequence[Mapping[str, str]]:
     """The rows of ``causes.toml``, in order: the first that fits counts."""
-    return tomllib.loads(files("eks_inference_tools.reading").joinpath("causes.toml").read_text(encoding="utf-8"))["cause"]
+    found = tomllib.loads(files("eks_inference_tools.reading").joinpath("causes.toml").read_text(encoding="utf-8"))
+    return (*found["cause"], *({"pattern": pattern, "page": page} for page, pattern in found["words"].items()))
