@@ -18,7 +18,7 @@ from variants import recorded_with
 
 FOLDER = ROOT / "docs" / "runbook"
 PAGES = {page.stem: page for page in FOLDER.glob("*.md")}
-OPERATIONS = {"certificate", "model-change", "upgrade"}
+OPERATIONS = {"certificate", "model-change"}
 """Pages that no alert and no message leads to: people look for them in the list."""
 
 OF_OTHERS = {"Event", "HorizontalPodAutoscaler", "Ingress", "Node", "NodeClaim", "Pod", "RayCluster", "Secret"}
