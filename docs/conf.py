@@ -59,7 +59,7 @@ class Mermaid(Directive):
         return [nodes.raw("", f'<figure class="diagram">{picture.read_text("utf-8")}</figure>', format="html")]
 
 
-CONTENTS = {"components/README": "*", "diff": "diff/*"}
+CONTENTS = {"components/README": "*", "diff": "diff/*", "runbook/README": "*"}
 """Pages below which others are listed, which need no list of contents where they are read on GitHub."""
 
 

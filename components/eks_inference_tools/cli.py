@@ -33,6 +33,9 @@ FORMER = {
 }
 """Names that commands had until the last release, and what does their work now."""
 
+ERRORS_SCHEMA = 1
+"""Of the document that takes the place of a command's own with ``--format json``, when nothing could be done."""
+
 EXIT_CODES = """\
 exit codes of every command:
   0    success, and nothing is wrong with what was examined
@@ -88,6 +91,12 @@ def _run(given: Sequence[str]) -> int:
     try:
         return options.run(options)
     except ProblemsFound as error:
+        if getattr(options, "format", "") == "json":
+            from dataclasses import asdict
+
+            from eks_inference_tools.presentation.output import json_text
+
+            print(json_text({"schema": ERRORS_SCHEMA, "errors": [asdict(problem) for problem in error.problems]}), end="")
         for problem in error.problems:
             print(f"error: {problem.render()}", file=sys.stderr)
         if len(error.problems) > 1:

@@ -74,7 +74,7 @@ def test_a_secret_that_is_there_is_named() -> None:
 
 def test_slack_is_told_what_is_wrong_and_what_to_do() -> None:
     (notification,) = notified(the_stack({"kind": "slack"}, url="u"))["slack_configs"]
-    for annotation in ("summary", "description", "next"):
+    for annotation in ("summary", "description", "next", "runbook_url"):
         assert f".Annotations.{annotation}" in notification["text"]
 
 

@@ -272,6 +272,15 @@ def test_without_streaming_every_answer_comes_whole(capsys: pytest.CaptureFixtur
     assert "time to first token" not in capsys.readouterr().out
 
 
+def test_answers_are_a_document(capsys: pytest.CaptureFixture[str]) -> None:
+    with OpenAIServer() as server:
+        assert main(["--url", server.url, "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["schema"], document["model"]) == (1, "m")
+    assert [answer["prompt"] for answer in document["answers"]] == [question.prompt for question in EXAMPLES]
+    assert all(answer["text"] and answer["seconds"] >= 0 for answer in document["answers"])
+
+
 def failed(capsys: pytest.CaptureFixture[str], *arguments: str, code: int) -> str:
     """The one line a failing command prints to standard error."""
     assert main([*arguments]) == code

@@ -715,7 +715,7 @@ def test_a_secret_that_exists_is_only_named():
     ("spec", "more", "says"),
     [
         ({"public": True}, {}, "anyone on the internet could use t"),
-        ({"routes": {"u": {}}}, {}, "there is nothing of this name"),
+        ({"routes": {"u": {}}}, {}, "no target has this name"),
         ({"login": LOGIN, "routes": {"t": {"login": True}}}, {}, "the secret of this client is missing"),
         ({}, {"network": existing_vpc()}, "the addresses of a subnet of the load balancer are not known"),
         ({}, {"network": replace(NETWORK, private_subnets=NETWORK.private_subnets[:1])}, "subnets in two zones"),

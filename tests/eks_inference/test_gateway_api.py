@@ -82,7 +82,7 @@ def test_addresses_are_of_the_listener():
 @pytest.mark.parametrize(
     ("section", "says"),
     [
-        ({"gateway_api": {**GATEWAY, "from_namespaces": []}}, "nobody would get in"),
+        ({"gateway_api": {**GATEWAY, "from_namespaces": []}}, "no client would get in"),
         ({"gateway_api": {**GATEWAY, "routes": {"tritn-server": {}}}}, "did you mean 'triton-server'"),
         ({"gateway_api": {**GATEWAY, "routes": {WEB_UI: {}}}}, "add clients.open_webui"),
         (
@@ -98,7 +98,7 @@ def test_what_cannot_be_is_refused(section, says):
 
 def test_a_program_names_something_to_route_to():
     def program() -> None:
-        with pytest.raises(SpecError, match="there is nothing of this name") as raised:
+        with pytest.raises(SpecError, match="no target has this name") as raised:
             GatewayRoutes("front", {**GATEWAY, "routes": {"a": {}}}, cluster=existing_cluster(), targets={})
         assert raised.value.faults[0].path == ("routes", "a")
 

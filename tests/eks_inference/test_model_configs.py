@@ -191,9 +191,9 @@ def test_a_quantized_checkpoint_keeps_embedding_and_output_layer():
 
 
 def test_an_architecture_without_a_formula_is_not_guessed():
-    with pytest.raises(NoFormulaError, match=r"model_type: nobody wrote a formula.*qwen3_next.*nearest: qwen3"):
+    with pytest.raises(NoFormulaError, match=r"model_type: this architecture has no formula here.*qwen3_next.*nearest: qwen3"):
         model_of_config("m", LLAMA | {"model_type": "qwen3_next"})
-    with pytest.raises(NoFormulaError, match="nobody wrote a formula"):
+    with pytest.raises(NoFormulaError, match="this architecture has no formula here"):
         model_of_config("m", {"model_type": "llama4", "text_config": LLAMA | {"model_type": "llama4_text"}})
 
 

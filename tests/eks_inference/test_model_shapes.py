@@ -75,7 +75,7 @@ def test_without_a_description_it_is_not_judged_and_told_what_to_give():
 def test_an_architecture_without_a_formula_is_not_judged_and_says_so():
     verdict = check_spec(stack_with({"shape": LLAMA | {"model_type": "mamba2"}}), "us-west-2")
     (left, *_) = verdict.not_judged
-    assert left.why == "nobody wrote a formula for this architecture (mamba2)"
+    assert left.why == "this architecture has no formula here (mamba2)"
 
 
 def test_a_model_too_large_is_refused_with_its_arithmetic(project: Path):

@@ -53,7 +53,7 @@ def cases() -> tuple[dict[str, Any], ...]:
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
 def test_an_alert_says_what_is_wrong_how_bad_it_is_and_what_to_do(alert: dict[str, Any]) -> None:
     assert alert["labels"]["severity"] in ("critical", "warning", "info")
-    assert set(alert["annotations"]) == {"summary", "description", "next"}
+    assert set(alert["annotations"]) == {"summary", "description", "next", "runbook_url"}
 
 
 @pytest.mark.parametrize("name", [rule["record"] for rule in RECORDED])

@@ -107,7 +107,7 @@ def test_a_wrong_file_is_told_with_file_row_and_key(text: str, said: str):
         ("vcpus = 16", "vcpus = true", "instances.g99.vcpus: input should be a valid integer; given: True"),
         ('"CUDA"', '"CUDB"', "engines.ours: this is no row; given: generation 'CUDB' is not in the catalog; nearest: CUDA"),
         ("load_s = 300", 'load_s = "x"', "engines.ours.startup.load_s: input should be a valid integer; given: 'x'"),
-        ('architecture = "llama"', 'architecture = "mamba"', "models.Our-1B.architecture: nobody wrote a formula for it"),
+        ('architecture = "llama"', 'architecture = "mamba"', "models.Our-1B.architecture: it has no formula here"),
         ("hidden = 2048", "hidden = 0", "models.Our-1B.hidden: no model has so few; given: 0; allowed: at least 1"),
         ("layers = 16", "layers = -3", "models.Our-1B.layers: no model has so few"),
         ("hidden = 2048", "hidden = 2048\ncounted_parameters = -5", "models.Our-1B.counted_parameters: no model has so few"),
@@ -129,11 +129,11 @@ def test_a_wrong_file_is_told_with_file_row_and_key(text: str, said: str):
         ('"0.30.0"', '"newest"', "engines.ours.vllm: no release; given: newest"),
         ('"registry.example/vllm:v0.30.0"', '"vllm of ours"', "engines.ours.image: no image"),
         ("load_s = 300", "load_s = -1", "engines.ours.startup.load_s: no engine has so few"),
-        ('["llama"]', '["llama"]\narguments = ["--x={oops}"]', "engines.ours.arguments: nothing stands for what is in braces"),
+        ('["llama"]', '["llama"]\narguments = ["--x={oops}"]', "engines.ours.arguments: the text in braces has no value"),
         (
             '["llama"]',
             '["llama"]\nunpacks = { fp8 = ["--x={"] }',
-            "engines.ours.unpacks.fp8: nothing stands for",
+            "engines.ours.unpacks.fp8: the text in braces",
         ),
     ],
 )

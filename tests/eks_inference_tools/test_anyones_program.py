@@ -243,7 +243,7 @@ ANSWERED = "- {stack: acme/network/prod, outputs: {vpc: vpc-1}}\n"
 def test_a_program_that_goes_on_without_such_an_output_is_told_so(program, capsys):
     folder = program(AT_ONCE, answers=ANSWERED)
     assert preview(folder) == 0
-    assert "the program takes vpc of stack acme/network/prod at once: nobody knows" in " ".join(capsys.readouterr().out.split())
+    assert "the program takes vpc of stack acme/network/prod at once: its value is" in " ".join(capsys.readouterr().out.split())
     assert preview(folder, "--answers", str(folder / "answers.yaml")) == 0
     assert "at once" not in capsys.readouterr().out
 

@@ -138,7 +138,7 @@ def test_who_has_formats_writes_files_and_the_first_format_is_the_default():
         formats = action(words, "format")
         assert formats.choices
         assert formats.default == next(iter(formats.choices))
-        assert words in having("output")
+        assert words in having("output") or words == ("chat",)  # its file runs in pods, too, and prints what comes as it comes
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------------------

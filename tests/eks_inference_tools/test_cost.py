@@ -179,7 +179,7 @@ def test_what_has_no_price_or_no_number_makes_a_total_a_lower_bound() -> None:
     assert in_short(costs([made(0, ("p5e.48xlarge", 1, 0))])) == "at least $0.10/h"
     unknown = costs([made(0, ("unknown", 0, 0))])
     assert in_short(unknown) == "at least $0.10/h"
-    assert [one.shown for one in unknown.uncounted] == ["unknown-0: nothing here knows what aws:rds/instance:Instance costs"]
+    assert [one.shown for one in unknown.uncounted] == ["unknown-0: aws:rds/instance:Instance has no price here"]
     assert costs([made(0, ("p5e.48xlarge", 1, 0))]).missing() == ("no price for p5e.48xlarge in us-east-1",)
 
 
@@ -187,7 +187,7 @@ def test_what_is_not_counted_is_told_without_any_price() -> None:
     shown = Graph("test", "test", (resource("aws:rds/instance:Instance", "orders", {}),))
     found = estimate(shown, PriceBook())
     (line,) = summary(found)
-    assert line == "costs are not known: orders: nothing here knows what aws:rds/instance:Instance costs"
+    assert line == "costs are not known: orders: aws:rds/instance:Instance has no price here"
     assert cost_section(shown, found).rows
     assert not cost_section(Graph("test", "test", ()), estimate(Graph("test", "test", ()), PriceBook())).rows
 

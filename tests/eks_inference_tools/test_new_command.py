@@ -267,10 +267,10 @@ def test_a_config_does_not_say_where_its_weights_are(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("inf2-llama3", "--model", "Qwen3-8B"), "NAME: there is such a stack, and nothing is overwritten"),
-        (("Mine!", "--model", "Qwen3-8B"), "NAME: no name of a stack"),
+        (("inf2-llama3", "--model", "Qwen3-8B"), "NAME: this stack exists, and `new` overwrites no file"),
+        (("Mine!", "--model", "Qwen3-8B"), "NAME: not a valid stack name"),
         (("mine",), "--model: name a model"),
-        (("mine", "--model", "DeepSeek-R1", "--under", "2"), "DeepSeek-R1 fits nowhere that was asked for: g6e.xlarge"),
+        (("mine", "--model", "DeepSeek-R1", "--under", "2"), "DeepSeek-R1 fits none of the places asked for: g6e.xlarge"),
         (
             ("mine", "--model", "DeepSeek-R1", "--under", "2"),
             "plan --model …` says why of each instance type; without --under it fits on g7e",

@@ -155,7 +155,7 @@ def test_the_text_says_what_is_windowed_latent_quantized_and_left_out(capsys: py
     [
         ("{}", "model_type: this key is required and missing"),
         ("nothing", "this is no JSON"),
-        ('{"model_type": "rwkv"}', "model_type: nobody wrote a formula for this architecture"),
+        ('{"model_type": "rwkv"}', "model_type: this architecture has no formula here"),
         ('{"model_type": "llama", "hidden_size": -1}', "hidden_size: not such a number"),
     ],
 )

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from conftest import STACKS, recorded
 from eks_inference.catalog.instances import instance_types
 from eks_inference.place.placement import POOL_LABEL
+from eks_inference_tools.reading.causes import runbook
 from eks_inference_tools.reading.expected import expected_of
 from eks_inference_tools.verify.checks import judge
 from eks_inference_tools.verify.observed import Check, Unreadable, overall
@@ -38,6 +39,7 @@ def troubled(graph: Graph, cluster: HealthyCluster, **changes: Any) -> dict[str,
         if check.verdict != "unknown":
             assert check.finding.expected, check
             assert check.finding.next, check
+            assert runbook(f"{check.subject}: {check.finding.found}") != runbook(), f"no page of the runbook: {check}"
     return found
 
 

@@ -139,7 +139,9 @@ def test_the_json_form_holds_the_same(cli, cluster):
     assert document["counts"]["wait"] == 1
     (waiting,) = [check for check in document["checks"] if check["verdict"] == "wait"]
     assert waiting["subject"] == SCHEDULER
-    assert set(waiting) == {"area", "subject", "verdict", "found", "expected", "next"}
+    assert set(waiting) == {"area", "subject", "verdict", "found", "expected", "next", "runbook"}
+    assert waiting["runbook"] == "docs/runbook/pending.md"
+    assert {check["runbook"] for check in document["checks"] if check["verdict"] == "ok"} == {""}
 
 
 @pytest.mark.thorough

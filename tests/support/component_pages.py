@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, ForwardRef, Literal, Union, get_args, get_origin
 
 import eks_inference
-from eks_inference.component import Component
+from eks_inference.component import Component, Handle
 from eks_inference.specs.base import Spec
 from eks_inference.specs.validation import schema_of
 
@@ -73,6 +73,16 @@ def contents() -> str:
     return f"# Components\n\n{_INTRODUCTION}\n\n{table(('component', 'builds'), rows)}\n"
 
 
+def handles() -> str:
+    """What says of each thing that a team already has that it is there, with its arguments."""
+    public = [getattr(eks_inference, name) for name in dir(eks_inference) if name.startswith("Existing")]
+    return "\n\n".join(
+        f"### {one.__name__}\n\n{prose(one.__doc__)}\n\n{table(('argument', 'type', 'default'), _arguments(one))}"
+        for one in public
+        if issubclass(one, Handle)
+    )
+
+
 _INTRODUCTION = """\
 Each component works alone and on resources that you already have; `InferencePlatform` builds a whole stack. The pages are made
 from the source, and a test runs each of their programs. Name, spec and `opts` come by position, all others by name; a spec is an
@@ -100,9 +110,10 @@ def _cell(text: str) -> str:
 # -- arguments and attributes -------------------------------------------------------------------------------------------------
 
 
-def _arguments(component: type[Component]) -> Iterator[tuple[str, str, str]]:
+def _arguments(component: type[Any]) -> Iterator[tuple[str, str, str]]:
     for one in [*inspect.signature(component.__init__, eval_str=True).parameters.values()][1:]:
-        default = "required" if one.default is one.empty else "" if one.default in (None, ()) else f"`{one.default}`"
+        known = one.default not in (None, ()) and "factory" not in repr(one.default)
+        default = "required" if one.default is one.empty else f"`{one.default}`" if known else ""
         yield f"`{one.name}`", _annotation(one.annotation), default
 
 

@@ -1,6 +1,7 @@
 """Finds the code blocks of the documents, so that tests run what they show."""
 
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,3 +44,13 @@ def block(language: str, heading: str, document: Path = README) -> Block:
     found = [b for b in blocks(document) if (b.language, b.heading) == (language, heading)]
     assert len(found) == 1, f"{len(found)} {language} blocks under '{heading}'"
     return found[0]
+
+
+def commands_of(page: Path, program: str) -> list[list[str]]:
+    """The commands of a page in blocks and in code spans, by words; what a shell does with their output is left out."""
+    text = page.read_text()
+    fenced = [line.strip() for block in re.findall(r"```sh\n(.*?)```", text, re.S) for line in block.splitlines()]
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
+    lines = dict.fromkeys(re.split(r" \|| </|; do", line)[0] for line in (*fenced, *spans) if f"{program} " in line)
+    found = [shlex.split(line) for line in lines]
+    return [words[words.index(program) :] for words in found if program in words]

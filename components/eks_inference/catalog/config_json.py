@@ -127,7 +127,7 @@ def _architecture(config: Mapping[str, Any], text: Mapping[str, Any]) -> tuple[A
         like = nearest(inner, known)
         hint = f"nearest: {', '.join(like)}" if like else ""
         raise NoFormulaError(
-            [Fault(("model_type",), "nobody wrote a formula for this architecture", inner[:60], ", ".join(known), hint)]
+            [Fault(("model_type",), "this architecture has no formula here", inner[:60], ", ".join(known), hint)]
         )
     return known[name], outer
 

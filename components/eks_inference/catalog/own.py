@@ -106,7 +106,7 @@ def _faults(section: str, name: str, row: Mapping[str, Any]) -> Iterator[tuple[s
         wrong = list(_wrong_types(one)) or list(_impossible(one))
         yield from wrong
         if not wrong and isinstance(one, Model) and one.architecture not in architectures() and one.counted_parameters is None:
-            message = ".architecture: nobody wrote a formula for it, and there is no counted_parameters"
+            message = ".architecture: it has no formula here, and counted_parameters is missing"
             yield message, one.architecture, ", ".join(architectures())
 
 
@@ -155,7 +155,7 @@ def _impossible_model(model: Model) -> Iterator[tuple[str, str, str]]:
     if kind and kind.latent and not model.kv_rank:
         yield f".kv_rank: the attention of {model.architecture} keeps a latent vector", str(model.kv_rank), "its width"
     if model.quantization and model.quantization.experts_only and kind is None:
-        message = ".quantization.experts_only: without a formula of the architecture, nobody knows the size of its experts"
+        message = ".quantization.experts_only: the size of the experts is unknown, because the architecture has no formula here"
         yield message, model.architecture, "false, or an architecture of " + ", ".join(architectures())
 
 
@@ -172,7 +172,7 @@ def _impossible_engine(engine: EngineProfile) -> Iterator[tuple[str, str, str]]:
             try:
                 one.format(max_num_seqs=1, max_model_len=1)
             except (LookupError, ValueError, AttributeError):
-                message = f".{column}: nothing stands for what is in braces"
+                message = f".{column}: the text in braces has no value"
                 yield message, one[:60], "{max_num_seqs}, {max_model_len}; {{ and }} for braces"
 
 

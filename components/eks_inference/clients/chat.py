@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from http.client import HTTPResponse
 
 DEFAULT_URL = "http://localhost:8000/v1"
+SCHEMA = 1
+"""Of the document of ``--format json``."""
+
 _PAUSE_S = 5.0
 _LONGEST_MESSAGE = 300
 
@@ -280,6 +283,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url", default=DEFAULT_URL, help="base of the server's API (default: %(default)s)")
     parser.add_argument("--model", help="model to ask (default: the first one the server lists)")
     parser.add_argument("--prompt", metavar="TEXT", help="what to ask (default: three examples)")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
     parser.add_argument("--no-stream", action="store_true", help="let every answer come whole")
     parser.add_argument("--timeout", metavar="SECONDS", type=_above_0, default=600, help="longest silence (default: %(default)s)")
     waiting = "how long to wait for a server that starts (default: not at all)"
@@ -333,14 +337,18 @@ def _converse(options: argparse.Namespace) -> None:
     if options.model is not None and options.model not in served:
         raise GivenError(f"{chat.url} does not serve {options.model}; it serves: {', '.join(served)}")
     model = options.model or served[0]
-    print(f"{chat.url} serves {_printable(model)}")
     questions = EXAMPLES if options.prompt is None else (Question("", options.prompt, stream=True),)
-    for number, question in enumerate(questions, start=1):
+    asked = [one._replace(stream=one.stream and not options.no_stream) for one in questions]
+    if options.format == "json":
+        answers = [{"prompt": one.prompt, **chat.ask(one, model=model)._asdict()} for one in asked]
+        print(json.dumps({"schema": SCHEMA, "url": chat.url, "model": model, "answers": answers}, indent=2))
+        return
+    print(f"{chat.url} serves {_printable(model)}")
+    for number, question in enumerate(asked, start=1):
         if question.title:
             print(f"\n{number}. {question.title}: {question.prompt}")
-        asked = Question(question.title, question.prompt, question.stream and not options.no_stream, question.parameters)
         try:
-            answer = chat.ask(asked, model=model, show=_show)
+            answer = chat.ask(question, model=model, show=_show)
         finally:
             print()
         print(f"[{answer.figures()}]", flush=True)

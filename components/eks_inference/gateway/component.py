@@ -226,7 +226,7 @@ def _faults(spec: GatewaySpec, found: Sequence[Route], targets: Mapping[str, Fro
     for route in found if spec.public else ():
         target = targets.get(route.target)
         if target and not target.authenticates and not route.login:
-            message = f"anyone on the internet could use {route.target}: it asks nobody for a key, and its route for no login"
+            message = f"anyone on the internet could use {route.target}: it asks for no key, and its route for no login"
             hint = "say keys: true of the endpoint, set login on the route, or leave public out"
             faults.append(Fault(("public",), message, given="true", hint=hint))
     if spec.login and login_secret is None and any(route.login for route in found):

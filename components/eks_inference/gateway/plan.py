@@ -82,9 +82,9 @@ def name_faults(name: str, why: str) -> list[Fault]:
 
 def target_faults(named: Mapping[str, object], found: Sequence[Route], targets: Mapping[str, object]) -> list[Fault]:
     """Returns the routes of a spec that lead to nothing, and whether there is none."""
-    allowed = ", ".join(targets) or "there is nothing to route to"
+    allowed = ", ".join(targets) or "no target to route to"
     faults = [
-        Fault(("routes", name), "there is nothing of this name", name, allowed, did_you_mean(name, targets))
+        Fault(("routes", name), "no target has this name", name, allowed, did_you_mean(name, targets))
         for name in named
         if name not in targets
     ]

@@ -232,7 +232,7 @@ class GatewayApiSpec(Spec):
     def _gets_in(self) -> Self:
         if not self.from_namespaces and not self.from_cidrs:
             raise ValueError(
-                "nobody would get in: name the namespaces of the Gateway's proxies in from_namespaces, or the ranges "
+                "no client would get in: name the namespaces of the Gateway's proxies in from_namespaces, or the ranges "
                 "of its load balancer in from_cidrs"
             )
         return self

@@ -31,6 +31,7 @@ _SLACK_TEXT = """\
 {{ range .Alerts }}*{{ .Labels.severity }}* {{ .Annotations.summary }}
 {{ .Annotations.description }}
 {{ with .Annotations.next }}`{{ . }}`{{ end }}
+{{ .Annotations.runbook_url }}
 {{ end }}"""
 
 

@@ -168,7 +168,7 @@ class PrometheusStack(Component):
             f"{name}-rules",
             **plan.PROMETHEUS_RULE,
             metadata={"name": "eks-inference", "namespace": spec.namespace},
-            spec=plan.rules(),
+            spec=plan.rules(spec.runbooks),
             opts=opts,
         )
         # The operator exports the state of each RayService, labelled with the name and namespace of that RayService.

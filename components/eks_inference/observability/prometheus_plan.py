@@ -304,9 +304,15 @@ def _target_label(source: str, target: str) -> dict[str, Any]:
 # -- rules and dashboards -------------------------------------------------------------------------------------------------------
 
 
-def rules() -> dict[str, Any]:
-    """Returns recording and alerting rules: the content of a Prometheus rule file, and ``spec`` of a PrometheusRule."""
-    return yaml.load(_asset("rules.yaml"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+def rules(runbooks: str | None = None) -> dict[str, Any]:
+    """Returns recording and alerting rules: the content of a Prometheus rule file, and ``spec`` of a PrometheusRule.
+
+    ``runbooks`` is the address of the folder docs/runbook, which alerts otherwise name by its path.
+    """
+    text = _asset("rules.yaml")
+    if runbooks:
+        text = text.replace("runbook_url: docs/runbook/", f"runbook_url: {runbooks.rstrip('/')}/")
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def dashboard(name: str) -> str:

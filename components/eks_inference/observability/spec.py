@@ -93,6 +93,11 @@ class PrometheusSpec(Spec):
         description="Who gets alerts of severity critical and warning, through Alertmanager. Default: nobody; alerts only show "
         "in Prometheus and Grafana, as in the source systems.",
     )
+    runbooks: Annotated[str, Form(r"https?://[\w.~:/@%+-]{1,512}", "an http(s) address")] | None = Field(
+        default=None,
+        description="Where your team reads docs/runbook, e.g. https://github.com/ORG/REPOSITORY/blob/main/docs/runbook: each "
+        "alert links its page there. Default: alerts name the page by its path in this repository.",
+    )
     alertmanager: bool = Field(
         default=False, description="Install Alertmanager also without a receiver: for receivers in values.alertmanager.config."
     )

@@ -115,7 +115,7 @@ def _impossible(placement: Placement, devices: int, interfaces: int) -> Iterator
     if not 0 <= interfaces <= there:
         yield Fault(("efa_interfaces",), f"a node of pool {placement.pool} has {there}", str(interfaces), f"0 to {there}")
     elif interfaces and shape.neuron and not groups_of(shape):
-        hint = "leave them out: nothing tells which interfaces are near"
+        hint = "leave them out: the nearest interfaces are unknown"
         yield Fault(("efa_interfaces",), f"the driver publishes no groups on {shape.name}", str(interfaces), hint=hint)
     elif 1 <= devices <= shape.devices and interfaces > (near := _near(shape, devices, there)):
         what = f"so many are not near {devices} of the {shape.devices} devices of {shape.name}"

@@ -25,7 +25,7 @@ def alerts_reach_somebody(stack: StackFacts) -> Iterator[Judgement]:
         holds=holds,
         path=("observability", "prometheus", "receiver"),
         working=(f"receiver: {given}",),
-        message="alerts show in Prometheus and Grafana only, and notify nobody",
+        message="alerts show in Prometheus and Grafana only and reach no receiver",
         given=given,
         allowed="sns, slack, webhook",
     )

@@ -185,7 +185,7 @@ def _route_faults(spec: StackSpec) -> Iterator[Fault]:
             hint = did_you_mean(name, spec.routable)
             if name == WEB_UI:
                 hint = "add clients.open_webui"
-            allowed = ", ".join(spec.routable) or "there is nothing to route to"
+            allowed = ", ".join(spec.routable) or "no target to route to"
             yield Fault((key, "routes", name), "there is no server of this name", name, allowed, hint)
     led: dict[str, str] = {}
     for target in (route.target for route in spec.routes):

@@ -21,7 +21,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_stack(parser)
     parser.add_argument("--strict", action="store_true", help="exit with 2 also when something was not judged")
     parser.add_argument("--no-web", action="store_true", help="ask AWS only, no public image registries and no Hugging Face Hub")
-    parser.add_argument("--iam-policy", action="store_true", help="print the least IAM policy that this needs, and ask nothing")
+    parser.add_argument(
+        "--iam-policy", action="store_true", help="print the least IAM policy that this needs, and ask the account nothing"
+    )
     parser.add_argument(
         "--write-prices", metavar="FILE", type=output_file, help="write the region's prices of today, a file for --prices"
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from eks_inference_tools.commands.options import add_prices, own_prices
+from eks_inference_tools.commands.options import add_document, add_prices, own_prices
 from eks_inference_tools.commands.wishes import (
     accelerated,
     add_model,
@@ -55,20 +55,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: the one around here)"
     )
     add_prices(parser)
+    add_document(parser, ("text", "json"))
 
 
 def run(options: argparse.Namespace) -> int:
     from eks_inference.faults import SpecError
+    from eks_inference_tools.check.document import SCHEMA, verdict
     from eks_inference_tools.check.report import judge, problem
     from eks_inference_tools.cost.price_book import PriceBook
+    from eks_inference_tools.fitting.document import document
     from eks_inference_tools.fitting.search import quantized_for_less, search
     from eks_inference_tools.fitting.stack_file import Order, stack_file
     from eks_inference_tools.fitting.text import summary
-    from eks_inference_tools.presentation.output import write
+    from eks_inference_tools.notes import notes_of
+    from eks_inference_tools.presentation.output import json_text, write
     from eks_inference_tools.program import project_in, unwritten
     from stackgraph.problems import ProblemsFound
 
-    asks = sys.stdin.isatty() and sys.stdout.isatty()
+    asks = sys.stdin.isatty() and sys.stdout.isatty() and options.format == "text"
     project = project_in(options.program)
     file = _file(project, options.name)
     like = _like(options)
@@ -101,7 +105,12 @@ def run(options: argparse.Namespace) -> int:
         )
     _write(file, text)
     saving = None if options.quantization else quantized_for_less(found, row, book)
-    write("\n".join(summary(report, found, order, prices, saving)) + "\n", None)
+    if options.format == "json":
+        written = {"schema": SCHEMA, "file": stack.document.shown, "place": document(replace(found, rows=(row,)))["fits"][0]}
+        said = json_text({**written, **verdict(report, notes_of(report.graph, prices) if report.graph else ())})
+    else:
+        said = "\n".join(summary(report, found, order, prices, saving)) + "\n"
+    write(said, options.output)
     return 0
 
 
@@ -114,13 +123,11 @@ def _file(project: "Project", name: str) -> Path:
     try:
         TypeAdapter(ResourceName).validate_python(name)
     except ValidationError as error:
-        refuse("no name of a stack", "NAME", name, error.errors()[0]["msg"])
+        refuse("not a valid stack name", "NAME", name, error.errors()[0]["msg"])
     for suffix in ("yaml", "yml"):
         path = project.stack_dir / f"Pulumi.{name}.{suffix}"
         if path.exists() or path.is_symlink():
-            refuse(
-                "there is such a stack, and nothing is overwritten", "NAME", name, hint="choose another name, or edit the file"
-            )
+            refuse("this stack exists, and `new` overwrites no file", "NAME", name, hint="choose another name, or edit the file")
     if not project.stack_dir.is_dir():
         refuse("the project has no folder for stack files", "--program", str(project.stack_dir), hint="make this folder")
     return project.stack_dir / f"Pulumi.{name}.yaml"
@@ -217,7 +224,7 @@ def _refuse_all(found: "Found", book: "PriceBook") -> NoReturn:
     offering = _regions_with(nearest.instance.name) if nearest and not zone_ids(wish.region, nearest.instance.name) else []
     if offering:
         hint += f"; --region: {', '.join(offering)}"
-    raise ProblemsFound([Problem(f"{wish.model.name} fits nowhere that was asked for: {why}", given=asked, hint=hint)])
+    raise ProblemsFound([Problem(f"{wish.model.name} fits none of the places asked for: {why}", given=asked, hint=hint)])
 
 
 def _otherwise(found: "Found", book: "PriceBook") -> Iterator[str]:

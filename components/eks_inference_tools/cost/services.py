@@ -51,7 +51,7 @@ def _billed(resource: Resource, region: str) -> Found:
     for service in by_use["services"] if by_use else ():
         yield ByUse(by_use["part"], name, service, region, urn)
     if not (hourly or by_use or resource.type.startswith(tuple(types["free"]["prefixes"]))):
-        yield Uncounted(name, f"nothing here knows what {resource.type} costs", urn)
+        yield Uncounted(name, f"{resource.type} has no price here", urn)
 
 
 def _one(part: Part, service: str, resource: Resource, region: str, amount: float = 1) -> Charge:

@@ -136,7 +136,7 @@ def open_account(profile: str = "") -> Account:
         from botocore.exceptions import BotoCoreError
     except ImportError:
         hint = "pip install 'boto3>=1.40,<2'"
-        raise ProblemsFound([Problem("boto3 is not installed, which asks the account", hint=hint)]) from None
+        raise ProblemsFound([Problem("boto3 is not installed: this command asks the account through it", hint=hint)]) from None
     try:
         session = boto3.Session(profile_name=profile or None)
         if session.get_credentials() is None:

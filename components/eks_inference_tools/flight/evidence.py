@@ -1,16 +1,15 @@
 """What a cluster shows, as facts for the bundle and as words about what did not come up. Pure."""
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from eks_inference.catalog.tables import table
 from eks_inference.place.placement import INSTANCE_TYPE_LABEL
 from eks_inference.place.quantity import amount
 from eks_inference_tools.loadtest_report.readers.detection import runs_of_log
+from eks_inference_tools.reading.causes import meaning
 from eks_inference_tools.verify.observed import Check
 from stackgraph.graph.values import at, items, text
 
@@ -32,16 +31,6 @@ LOAD_METRICS = ("ttft_ms", "itl_ms", "e2e_ms")
 LOAD_STATISTICS = ("p50", "p90", "p99")
 MOST_LINES = 12
 MOST_LETTERS = 300
-
-
-def meaning(message: str) -> str:
-    """What a message of AWS, the kubelet or a pod means; empty where nobody wrote it down."""
-    return next((row["means"] for row in _causes() if re.search(row["pattern"], message)), "")
-
-
-@cache
-def _causes() -> Sequence[Mapping[str, str]]:
-    return tomllib.loads(files("eks_inference_tools.flight").joinpath("causes.toml").read_text(encoding="utf-8"))["cause"]
 
 
 def explained(messages: Sequence[str]) -> tuple[str, ...]:

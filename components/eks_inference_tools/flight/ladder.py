@@ -15,6 +15,7 @@ from eks_inference_tools.flight.journal import Caps, Journal, Meter, Passed, pri
 from eks_inference_tools.flight.planner import Leg
 from eks_inference_tools.flight.ports import Clock, Doctor, Ended, Pilot, Seen, Timed, Verifier, Workspace
 from eks_inference_tools.flight.rungs import RungName
+from eks_inference_tools.reading.causes import runbook
 from eks_inference_tools.timeline.steps import what
 from eks_inference_tools.timeline.wording import duration
 
@@ -131,6 +132,8 @@ class Ladder:
             raise
         for line in words:
             self.pilot.say(f"  {line}")
+        if ended == "failed":
+            self.pilot.say(f"  what to do: {', '.join(runbook(*words))}")
         if ended == "done":
             self._note(reached=leg.rung.name, spans=priced(self.journal.spans, self.clock.now(), leg.usd_per_hour))
         self._note(passed=self._with(leg, ended, began, words))
@@ -187,7 +190,8 @@ class Ladder:
             if ended == "interrupted" and self._kept("the teardown is interrupted"):
                 # What is half torn down is no rung: the next command goes on tearing down.
                 return self._landed("interrupted", gone=False)
-        self.pilot.say(f"not everything could be torn down in {DESCENTS} tries: run the same command again to go on")
+        (page,) = runbook("being deleted")
+        self.pilot.say(f"not everything could be torn down in {DESCENTS} tries: run the same command again to go on ({page})")
         return self._landed(landing, gone=False)
 
     def _descend(self, attempt: int) -> Ended:

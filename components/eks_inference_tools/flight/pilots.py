@@ -34,7 +34,7 @@ class Unattended:
         return False
 
     def keeps(self, why: str) -> bool:
-        self.say(f"{why}: {'kept, as --keep says' if self.keep else 'destroyed, as nobody can be asked'}")
+        self.say(f"{why}: {'kept, as --keep says' if self.keep else 'destroyed, because there is no terminal to ask'}")
         return self.keep
 
 

@@ -154,7 +154,7 @@ def _versions(rows: Sequence[Row]) -> Iterator[Judged]:
 def _images(rows: Sequence[Row]) -> Iterator[Judged]:
     for row in rows:
         known = row["image"] in _pinned_images()
-        measured = "started" if row["started"] else f"did not start: {row.get('why', 'nobody knows why')}"
+        measured = "started" if row["started"] else f"did not start: {row.get('why', 'reason unknown')}"
         verdict = _verdict(row["started"]) if known else "new"
         yield Judged(verdict, "image", row["image"], measured, row["date"], "pinned" if known else "")
 

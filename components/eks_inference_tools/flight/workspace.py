@@ -123,7 +123,7 @@ class AutomationWorkspace:
         except ConcurrentUpdateError as error:
             if self._unlocked(error):
                 return self._update(begin, seconds, hopeless)
-            why = "another update holds the stack: wait for it; if nobody runs one: pulumi cancel"
+            why = "another update holds the stack: wait for it; if none is running: pulumi cancel"
             return Outcome(self._engine.stopped or "failed", (why,))
         except CommandError as error:
             faults = (*lost, *(watch.faults or (said_by(error),)))

@@ -7,6 +7,7 @@ from itertools import groupby
 from rich.console import RenderableType
 
 from eks_inference_tools.presentation.output import json_text
+from eks_inference_tools.reading.causes import runbook
 from eks_inference_tools.reading.expected import Expected
 from eks_inference_tools.verify.observed import Check, Verdict, overall
 from stackgraph.graph.values import text
@@ -40,6 +41,7 @@ def render_json(expected: Expected, checks: Sequence[Check], *, context: str = "
                 "found": check.finding.found,
                 "expected": check.finding.expected,
                 "next": check.finding.next,
+                "runbook": _page(check),
             }
             for check in checks
         ],
@@ -86,5 +88,11 @@ def _lines(check: Check, column: int, width: int) -> Iterator[RenderableType]:
     for label, said in (("found", finding.found), ("expected", finding.expected)):
         if said:
             yield Paragraph(words(text(said)), f"{_MARGIN}{label:<8}  ")
-    if finding.next:
-        yield words(f"{_MARGIN}{'next':<8}  {text(finding.next)}")
+    for label, said in (("next", finding.next), ("runbook", _page(check))):
+        if said:
+            yield words(f"{_MARGIN}{label:<8}  {text(said)}")
+
+
+def _page(check: Check) -> str:
+    """The page of the runbook about what is not well."""
+    return "" if check.verdict == "ok" else runbook(f"{check.subject}: {check.finding.found}")[0]

@@ -106,7 +106,7 @@ class _Composer:
         if isinstance(event, yaml.AliasEvent):
             named = self.anchors.get(event.anchor)
             if named is None:
-                self.refuse("this alias names nothing that is complete before it", line, path, given=f"*{event.anchor}")
+                self.refuse("this alias names an anchor that is not complete before it", line, path, given=f"*{event.anchor}")
                 return Node(line, None)
             self.count(named.values, named.letters, len(path) + named.height, line, path)
             return replace(named, line=line)

@@ -86,7 +86,7 @@ class Recorder(Protocol):
         with self._lock:
             resources = tuple(self._resources[urn] for urn in sorted(self._resources))
             taken = (f"the program takes {', '.join(names)} of stack {stack} at once" for stack, names in self.missed().items())
-            without = "nobody knows what it is, and the program goes on without (--answers FILE gives it)"
+            without = "its value is unknown, and the program goes on without it (--answers FILE supplies it)"
             warnings = (*self._warnings, *self._functions.misspelt(), *(f"{what}: {without}" for what in taken))
             return Graph(self.project, self.stack, resources, self._outputs, warnings, self._functions.called())
 

@@ -149,7 +149,7 @@ async def _settled(program: Callable[[], Any]) -> None:
     running = asyncio.ensure_future(pulumi.runtime.run_in_stack(run))
     while not (await asyncio.wait([running], timeout=_IDLE_S))[0]:
         if _busy_threads(loop._default_executor) <= threads and _is_idle(loop):  # in this order: a thread leaves a step
-            raise pulumi.RunError("the program waits for an Output that nothing resolves any more")
+            raise pulumi.RunError("the program waits for an Output that will never resolve")
     await running
 
 

@@ -47,7 +47,7 @@ def render_bars(chart: Chart, owner: Mapping[str, str], resources: ResourceList)
         return
     left_out = len(chart.bars) - len(shown)
     caption = (
-        "Full bars decide when everything has ended; each begins when the one before it ends. ? stands for a time nobody knows. "
+        "Full bars decide when everything has ended; each begins when the one before it ends. ? stands for an unknown time. "
     )
     if left_out:
         caption += f"The table has {counted(left_out, 'shorter step')} more."

@@ -2,17 +2,22 @@
 
 import copy
 import os
+import shutil
 import signal
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 import yaml
 
+from conftest import ROOT
 from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
 from eks_inference.place.placement import HOSTNAME_LABEL, ZONE_LABEL
+from eks_inference_tools.reading.causes import runbook
 from eks_inference_tools.reading.kinds import EBS_DRIVERS
+from eks_inference_tools.reading.live_objects import labels_of
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
 from eks_inference_tools.simulate.control_plane.processes import ComponentError
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
@@ -24,6 +29,7 @@ from eks_inference_tools.simulate.stand_ins.kuberay import KubeRay
 from eks_inference_tools.simulate.stand_ins.loop import StandIns
 from eks_inference_tools.simulate.world.admit import install_definitions
 from eks_inference_tools.simulate.world.objects import SKIP_AWAIT, ClusterObject
+from readme import commands_of
 from stackgraph.graph.values import at
 
 pytestmark = pytest.mark.cluster
@@ -331,6 +337,67 @@ def test_a_field_that_another_has_set_is_left_to_it(plane: ControlPlane, stack: 
     (refusal,) = update(plane, stack.all, stack.with_image("server:2")).refusals
     assert refusal.reason == "Conflict"
     assert 'conflict with "autoscaler": .spec.replicas' in refusal.message
+
+
+# -- the runbook -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def follow(plane: ControlPlane) -> Callable[..., str]:
+    """Runs the command of a page that contains some words, with values for its capitals."""
+    if not shutil.which("kubectl"):
+        pytest.skip("no kubectl on PATH")
+
+    def run(page: str, words: str, **values: str) -> str:
+        (command,) = [one for one in commands_of(ROOT / "docs" / "runbook" / f"{page}.md", "kubectl") if words in " ".join(one)]
+        filled = [values.get(word, word) for word in command]
+        done = subprocess.run(
+            [filled[0], f"--kubeconfig={plane.kubeconfig}", *filled[1:]], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_a_pod_that_waits_for_devices_is_told_and_lands_when_they_are_free(
+    plane: ControlPlane, stack: Stack, follow: Callable[..., str]
+):
+    stack.serve("first", DEVICES)
+    stack.serve("second", 1, "first")
+    stall = only_stall(create(plane, stack.all))
+    assert runbook(f"is Pending: {stall.words[0]}") == ("docs/runbook/pending.md",)
+    (pod,) = [one["metadata"]["name"] for one in plane.api.list("pods") if labels_of(one).get("app") == "second"]
+    assert f"Insufficient {DEVICE_RESOURCE}" in follow("pending", "describe pod POD", NAMESPACE=stack.namespace, POD=pod)
+    plane.api.patch(stack.objects["first"].manifest, {"spec": {"replicas": 0}})
+    assert settle(plane, [one for one in stack.all if "first" not in one.title]).is_complete
+
+
+def test_a_chart_that_was_being_installed_and_a_finalizer_without_its_controller(
+    plane: ControlPlane, stack: Stack, follow: Callable[..., str]
+):
+    for state in ("pending-install", "deployed"):
+        stack.add("v1/Secret", f"release-{state}", metadata={"labels": {"owner": "helm", "status": state}})
+    backend = {"service": {"name": "api", "port": {"number": 80}}}
+    stack.add(
+        "networking.k8s.io/v1/Ingress", "held", metadata={"finalizers": ["example.com/nobody"]}, spec={"defaultBackend": backend}
+    )
+    assert create(plane, stack.all).is_complete
+    follow("interrupted-up", "status=pending-install", NAMESPACE=stack.namespace)
+    left = [one["metadata"]["name"] for one in plane.api.list("secrets") if one["metadata"]["namespace"] == stack.namespace]
+    assert left == ["release-deployed"]
+    plane.api.delete("ingresses.networking.k8s.io", "held", stack.namespace)
+    follow("stuck-destroy", "patch ingress", NAMESPACE=stack.namespace, NAME="held")
+    assert not [one for one in plane.api.list("ingresses.networking.k8s.io") if one["metadata"]["namespace"] == stack.namespace]
+
+
+def test_a_broken_node_is_drained_and_its_pods_wait_for_the_next(plane: ControlPlane, stack: Stack, follow: Callable[..., str]):
+    stack.serve("server", 1)
+    assert create(plane, stack.all).is_complete
+    assert "inf2" in follow("broken-device", "drain", NODE="inf2")
+    assert not [one for one in plane.api.list("pods") if at(one, "spec", "nodeName") == "inf2"]
+    plane.api.patch({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "inf2"}}, {"spec": {"unschedulable": False}})
+    assert settle(plane, stack.all).is_complete
 
 
 # -- a fault of the simulation itself --------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from eks_inference_tools.flight.journal import Caps, spent
 from eks_inference_tools.flight.ladder import DESCENTS
 from eks_inference_tools.flight.ports import Seen
+from eks_inference_tools.reading.causes import runbook
 from fake_automation import FakeEyes, FakeFinding, FakePilot, Killed, Trouble
 from flights import AMPLE, Flight, course
 
@@ -63,6 +64,7 @@ def test_a_failure_in_a_rung_is_told_and_torn_down(flight: Flight, rung: str) ->
     assert (landed.landing, landed.gone) == ("failed", True)
     assert any(words in line for line in pilot.said)
     assert any(line.startswith(words) for line in flight.kept.passed[-1].words)
+    assert f"  what to do: {', '.join(runbook(words))}" in pilot.said
     assert flight.is_empty
     # The next command begins anew.
     assert flight.fly().landing == "reached"
@@ -212,7 +214,8 @@ def test_a_destroy_that_never_works_says_what_is_left_and_can_be_resumed(flight:
     stuck = {f"update_{8 + number}": Trouble("fails", "DependencyViolation", share=0) for number in range(DESCENTS)}
     landed = flight.fly(pilot=pilot, **stuck)
     assert (landed.gone, flight.kept.phase) == (False, "down")
-    assert pilot.said[-1] == f"not everything could be torn down in {DESCENTS} tries: run the same command again to go on"
+    again = "run the same command again to go on (docs/runbook/stuck-destroy.md)"
+    assert pilot.said[-1] == f"not everything could be torn down in {DESCENTS} tries: {again}"
     assert any(line.startswith("  still there: urn:") for line in pilot.said)
     assert flight.fly().gone
     assert flight.is_empty

@@ -119,7 +119,7 @@ VECTORS = {
     "OBS010": Vector(
         lambda: watched({"receiver": {"kind": "slack"}}),
         lambda: watched({"alertmanager": True}),
-        "alerts show in Prometheus and Grafana only, and notify nobody",
+        "alerts show in Prometheus and Grafana only and reach no receiver",
     ),
     "OBS012": Vector(lambda: watched({}, **OBJECTIVE), lambda: watched(None, **OBJECTIVE), "nothing in this stack collects"),
     "NET004": Vector(

@@ -21,7 +21,9 @@ SUPPORTED = "; ".join(f"{reader.tool} ({reader.files})" for reader in READERS)
 _RECORD = '{"record":'
 _MAX_KEYS = 8
 _MAX_FAULTS = 6
-_LLMPERF = "this is of LLMPerf, which nobody maintains since December 2024: measure with `vllm bench serve` or the key load_test"
+_LLMPERF = (
+    "LLMPerf made this file; it has been unmaintained since December 2024: measure with `vllm bench serve` or the key load_test"
+)
 _OTHER_FILES = {
     # Keys of an object, or of a list's first object, that identify other files.
     "experiments": "this is raw data of perf_analyzer; genai-perf's summary is profile_export_genai_perf.json in the same folder",

@@ -1,0 +1,148 @@
+"""The runbook: every alert and every known message has a page, every page is reached, and its commands are commands."""
+
+import re
+import shutil
+import subprocess
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT, STACKS, recorded
+from eks_inference.observability import prometheus_plan
+from eks_inference_tools.cli import parser
+from eks_inference_tools.reading.causes import causes, meaning, runbook
+from readme import blocks, commands_of
+from variants import recorded_with
+
+FOLDER = ROOT / "docs" / "runbook"
+PAGES = {page.stem: page for page in FOLDER.glob("*.md")}
+OPERATIONS = {"certificate", "model-change"}
+"""Pages that no alert and no message leads to: people look for them in the list."""
+
+OF_OTHERS = {"Event", "HorizontalPodAutoscaler", "Ingress", "Node", "NodeClaim", "Pod", "RayCluster", "Secret"}
+"""Kinds that controllers, the cloud or some stacks make."""
+
+SHORT = {
+    "all": "Pod",
+    "hpa": "HorizontalPodAutoscaler",
+    "pdb": "PodDisruptionBudget",
+    "pvc": "PersistentVolumeClaim",
+    "svc": "Service",
+}
+WITH_VALUES = ("-n", "-l", "-o", "-L", "--patch", "--field-selector")
+NAMED_ALONE = ("debug", "drain", "edit", "logs", "port-forward", "set")
+"""Verbs that take a node or a pod by its name, or are only mentioned."""
+
+
+def alerts() -> dict[str, str]:
+    rules = [rule for group in prometheus_plan.rules()["groups"] for rule in group["rules"] if "alert" in rule]
+    return {rule["alert"]: rule["annotations"]["runbook_url"] for rule in rules}
+
+
+def test_every_alert_has_a_page_which_names_it() -> None:
+    for alert, page in alerts().items():
+        assert f"`{alert}`" in (ROOT / page).read_text().partition("## How to tell")[0], f"{page} does not begin with {alert}"
+
+
+def test_alerts_link_to_the_pages_where_a_team_reads_them() -> None:
+    base = "https://wiki.example.com/runbook/"
+    graph = recorded_with({"observability": {"prometheus": {"runbooks": base}}})
+    (rules,) = [one for one in graph.of_type("kubernetes:monitoring.coreos.com/v1:PrometheusRule") if one.name.endswith("-rules")]
+    found = {
+        rule["annotations"]["runbook_url"]
+        for group in rules.inputs["spec"]["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+    }
+    assert found == {base + page.removeprefix("docs/runbook/") for page in alerts().values()}
+
+
+def test_every_page_is_reached_and_listed() -> None:
+    named = {Path(page).stem for page in alerts().values()} | {cause["page"] for cause in causes()}
+    assert named | OPERATIONS | {"README", "cost"} == PAGES.keys()
+    assert not OPERATIONS & named
+    listed = set(re.findall(r"\]\(([\w-]+)\.md\)", PAGES["README"].read_text()))
+    assert listed == PAGES.keys() - {"README"}
+
+
+def test_a_page_says_what_is_seen_what_it_costs_and_how_it_was_tried() -> None:
+    for name, page in PAGES.items():
+        text = page.read_text()
+        for part in ("**You see**", "**It costs**", "**Tried**"):
+            assert part in text or name == "README" or (name, part) == ("model-change", "**You see**"), f"{name}: {part}"
+
+
+@pytest.mark.parametrize(
+    ("message", "pages"),
+    [
+        (("Deployment a/b: 0 of 1 ready; pod b-1 is Pending: 0/3 nodes are available",), ["pending"]),
+        (("pod b-1: container c: ImagePullBackOff: Back-off pulling image x",), ["image"]),
+        (("pod b-1: container c crashes: OOMKilled, exit code 137, 7 restarts",), ["out-of-memory"]),
+        (("pod b-1: container c crashes: Error, exit code 1, 3 restarts",), ["not-answering"]),
+        (("pod b-1 failed: Evicted: The node was low on resource: ephemeral-storage.",), ["disk-full"]),
+        (("nodes of pool inf2: node n is lost: Kubelet stopped posting node status.",), ["node-not-ready"]),
+        (("Helm release a/b: revision 2 is pending-upgrade",), ["interrupted-up"]),
+        (("Namespace a: it is being deleted",), ["stuck-destroy"]),
+        (("InsufficientInstanceCapacity: no inf2", "manifest unknown", "InsufficientInstanceCapacity"), ["no-capacity", "image"]),
+        (("nobody wrote this down",), ["README"]),
+    ],
+)
+def test_a_message_leads_to_its_page(message: tuple[str, ...], pages: list[str]) -> None:
+    assert runbook(*message) == tuple(f"docs/runbook/{page}.md" for page in pages)
+    assert meaning("nobody wrote this down") == ""
+
+
+# -- commands --------------------------------------------------------------------------------------------------------------------
+
+
+def commands(program: str) -> list[list[str]]:
+    return [words for page in PAGES.values() for words in commands_of(page, program)]
+
+
+@cache
+def kinds() -> set[str]:
+    graphs = [recorded(stack) for stack in STACKS]
+    return OF_OTHERS | {str(one.inputs.get("kind")) for graph in graphs for one in graph.resources if one.package == "kubernetes"}
+
+
+@pytest.mark.parametrize("words", commands("eks-inference"), ids=" ".join)
+def test_a_command_of_ours_is_taken(words: list[str]) -> None:
+    parser().parse_args(words[1:])
+
+
+@pytest.mark.parametrize("words", commands("kubectl"), ids=" ".join)
+def test_kubectl_is_asked_for_what_is_there(words: list[str]) -> None:
+    verb, *rest = [word for before, word in pairwise(words) if not word.startswith("-") and before not in WITH_VALUES]
+    asked = rest[verb == "rollout"] if rest else ""
+    if "/" in asked:
+        asked = asked.partition("/")[0]
+    elif verb in NAMED_ALONE:
+        return
+    for kind in (SHORT.get(one, one).lower() for one in asked.split(",")):
+        assert re.sub("ies$", "y", kind).rstrip("s") in {one.lower().rstrip("s") for one in kinds()}, f"nothing makes a {kind}"
+
+
+@pytest.mark.parametrize("program", ["kubectl", "pulumi"])
+def test_the_options_are_those_of_the_program(program: str) -> None:
+    if not shutil.which(program):
+        pytest.skip(f"no {program} on PATH")
+
+    def said(*words: str) -> str:
+        return subprocess.run([program, *words], capture_output=True, text=True, check=False).stdout
+
+    everywhere = said("options") if program == "kubectl" else ""
+    for words in commands(program):
+        verb = [word for word in words[1:] if re.fullmatch(r"[a-z][a-z-]*", word)]
+        verb = verb[: 2 if verb[0] in ("rollout", "stack", "state", "config") else 1]
+        if words[1] == "-n":
+            verb = [word for word in words[3:] if re.fullmatch(r"[a-z][a-z-]*", word)][: 2 if "rollout" in words else 1]
+        helped = said(*verb, "--help") + everywhere
+        for option in (word.partition("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word)):
+            assert re.search(rf"(^|[\s,]){re.escape(option)}[\s,=:]", helped), f"{' '.join(words)}: {option}"
+
+
+def test_there_are_commands_of_each_program() -> None:
+    assert all(len(commands(program)) > 10 for program in ("kubectl", "eks-inference", "pulumi"))
+    assert {block.language for page in PAGES.values() for block in blocks(page)} <= {"sh", "yaml"}
