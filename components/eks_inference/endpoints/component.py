@@ -149,7 +149,7 @@ class ModelEndpoint(Component):
             account = k8s.core.v1.ServiceAccount(
                 f"{name}-account", metadata={"name": one.name, "namespace": self.namespace}, opts=inside
             )
-            policy = picking.policy(one, self.pod_labels, spec.metrics_namespaces)
+            policy = picking.policy(one, self.pod_labels, spec.metrics_namespaces, self._cluster.api_cidrs)
             before = [
                 account,
                 k8s.rbac.v1.Role(f"{name}-role", **picking.role(one), opts=inside),

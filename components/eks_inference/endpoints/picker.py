@@ -16,7 +16,7 @@ from eks_inference.aws.naming import shortened
 from eks_inference.endpoints.proxy import ENDPOINT_LABEL, ENDPOINT_NAME, PICKED_BYTES, PICKER_PORT
 from eks_inference.endpoints.spec import PickerSpec
 from eks_inference.kubernetes.front import Front
-from eks_inference.kubernetes.network_policy import API_SERVER, DNS, allow_from, allow_to, network_policy, pods
+from eks_inference.kubernetes.network_policy import DNS, allow_from, allow_to, api_server, network_policy, pods
 from eks_inference.kubernetes.workloads import APP_LABEL, RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.place.placement import Placement
 from eks_inference.serving.protection import from_prometheus
@@ -210,7 +210,9 @@ def role_binding(picker: Picker) -> dict[str, Any]:
     }
 
 
-def policy(picker: Picker, proxies: Mapping[str, str], metrics_namespaces: Sequence[str]) -> dict[str, Any]:
+def policy(
+    picker: Picker, proxies: Mapping[str, str], metrics_namespaces: Sequence[str], api_cidrs: Sequence[str]
+) -> dict[str, Any]:
     """Returns ``metadata`` and ``spec`` of the NetworkPolicy: proxies and Prometheus come in, the API server is reached.
 
     The policy of the endpoint's namespace lets every pod in it reach DNS and the servers.
@@ -220,7 +222,7 @@ def policy(picker: Picker, proxies: Mapping[str, str], metrics_namespaces: Seque
         picker.space,
         selector=labels(picker),
         ingress=[allow_from(pods(proxies), tcp=[PICKER_PORT]), *from_prometheus(metrics_namespaces, _METRICS_PORT)],
-        egress=[DNS, API_SERVER],
+        egress=[DNS, api_server(api_cidrs)],
     )
 
 
