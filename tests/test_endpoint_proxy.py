@@ -689,6 +689,24 @@ async def test_a_pod_that_refuses_connections_costs_no_request() -> None:
         assert all(pod.seen for pod in alive)
 
 
+@in_loop
+async def test_a_pod_of_triton_that_refuses_connections_costs_no_request_of_three_mib() -> None:
+    """Nothing waits for its whole body there: a copy is kept as it passes."""
+    async with AsyncExitStack() as stack:
+        dns, (port,) = await stack.enter_async_context(ClusterDns()), free_ports(1)
+        pods = [await stack.enter_async_context(StreamingServer(host=next(ADDRESSES), port=port)) for _ in range(2)]
+        dns.ready["triton.test"] = pods
+        envoy = await stack.enter_async_context(Envoy([Upstream("triton", "triton.test", port)], resolver=dns.port))
+        pods[0].die()
+
+        async def ask() -> int:
+            async with Connection(envoy.port) as client:
+                return (await client.post("/v2/models/m/infer", {"x": "x" * (3 << 20)})).status
+
+        assert set(await asyncio.gather(*(ask() for _ in range(8)))) == {200}
+        assert not pods[0].seen
+
+
 @pytest.mark.parametrize("spread", get_args(Spread))
 @in_loop
 async def test_pods_that_refuse_connections_cost_nothing_while_the_other_is_busy(spread: Spread) -> None:
