@@ -52,10 +52,10 @@ def service(
 ) -> dict[str, Any]:
     """Returns ``metadata`` and ``spec`` of a Service. ``ports`` are names, ports of the Service and ports of its pods.
 
-    The name of a ``headless`` one resolves to the pods that are ready.
+    The name of a ``headless`` one resolves to the pods that are ready; its ports are theirs.
     """
     metadata = {"name": name, "namespace": namespace} | ({"labels": dict(labels)} if labels else {})
-    listed = [{"name": port, "port": number, "targetPort": target} for port, number, target in ports]
+    listed = [{"name": port, "port": number} | ({} if headless else {"targetPort": target}) for port, number, target in ports]
     return {
         "metadata": metadata if awaited else {**metadata, "annotations": dict(UNAWAITED)},
         "spec": {
