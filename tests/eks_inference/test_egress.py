@@ -1,9 +1,12 @@
 """Where the pods of servers and pickers connect to, outside of their namespaces."""
 
+from ipaddress import IPv4Network
 from typing import Any
 
 import pytest
 
+from conftest import recorded
+from eks_inference.cluster.plan import api_cidrs
 from eks_inference.kubernetes.network_policy import PRIVATE_RANGES
 from graphs import of_kind
 from stackgraph.problems import ProgramError
@@ -21,6 +24,15 @@ def ways_out(section: dict[str, Any], stack: str, name: str) -> list[Any]:
     return [peer["ipBlock"]["cidr"] for rule in rules for peer in rule["to"]]
 
 
+def api_server(stack: str) -> list[str]:
+    """The address of its Service, and the subnets that the control plane of a stack was given."""
+    graph = recorded(stack)
+    (plane,) = (one for one in graph.resources if one.type == "eks:index:Cluster")
+    subnets = {f"<{one.name}.id>": one.inputs["cidrBlock"] for one in graph.resources if one.type == "aws:ec2/subnet:Subnet"}
+    service = IPv4Network(plane.inputs["kubernetesServiceIpAddressRange"])[1]
+    return [f"{service}/32", *(subnets[one] for one in plane.inputs["privateSubnetIds"])]
+
+
 @pytest.mark.parametrize(
     ("server", "reached"),
     [({}, ["0.0.0.0/0"]), ({"egress": [RANGE]}, [RANGE]), ({"egress": [], "store": {}}, [])],
@@ -33,14 +45,14 @@ def test_a_server_reaches_over_https_what_its_egress_says_and_by_default_everyth
 @pytest.mark.parametrize(
     ("stack", "server", "name", "also"),
     [
-        ("inf2-llama3", "vllm-llama3-inf2", "vllm-llama3-inf2", [*PRIVATE_RANGES]),
-        ("gpu-nixl", "llama3-70b", "llama3-70b-prefill", []),
-        ("trn2-di", "llama3-70b", "llama3-70b-download", []),
+        ("inf2-llama3", "vllm-llama3-inf2", "vllm-llama3-inf2", True),
+        ("gpu-nixl", "llama3-70b", "llama3-70b-prefill", False),
+        ("trn2-di", "llama3-70b", "llama3-70b-download", False),
     ],
 )
-def test_servers_of_every_kind_do(stack: str, server: str, name: str, also: list[str]):
+def test_servers_of_every_kind_do(stack: str, server: str, name: str, also: bool):
     """Ray's head asks the API server for pods."""
-    assert ways_out({"servers": {server: {"egress": [RANGE]}}}, stack, name) == [RANGE, *also]
+    assert ways_out({"servers": {server: {"egress": [RANGE]}}}, stack, name) == [RANGE, *(api_server(stack) if also else ())]
 
 
 def test_a_server_that_downloads_reaches_something():
@@ -50,4 +62,9 @@ def test_a_server_that_downloads_reaches_something():
 
 def test_a_picker_reaches_the_api_server_and_nothing_on_the_internet():
     chat = {"endpoints": {"chat": {"spread": "endpoint_picker"}}}
-    assert ways_out(chat, "smoke-gpu", "chat-qwen3-picker") == [*PRIVATE_RANGES]
+    assert ways_out(chat, "smoke-gpu", "chat-qwen3-picker") == api_server("smoke-gpu")
+
+
+def test_where_the_subnets_are_unknown_an_api_server_may_be_at_any_private_address():
+    assert api_cidrs("172.20.0.0/16", ["10.0.0.0/20", "10.0.16.0/20"]) == ("172.20.0.1/32", "10.0.0.0/20", "10.0.16.0/20")
+    assert api_cidrs("172.20.0.0/16", ["10.0.0.0/20", None]) == PRIVATE_RANGES

@@ -145,7 +145,7 @@ def test_the_files_are_written_one_way(name: str) -> None:
 @needs_promtool
 def test_every_panel_asks_in_promql(tmp_path: Path) -> None:
     rules = [
-        {"record": f"panel{index}", "expr": expression.replace("$__rate_interval", "2m")}
+        {"record": f"panel{index}", "expr": expression.replace("$__rate_interval", "2m").replace("$__range", "1h")}
         for index, (_, expression) in enumerate(panel_expressions())
     ]
     (tmp_path / "panels.yaml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))

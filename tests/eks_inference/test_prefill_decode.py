@@ -268,14 +268,14 @@ def test_only_routers_and_the_other_role_reach_a_server() -> None:
 
 
 def test_clients_reach_the_routers_and_nothing_else() -> None:
-    policy = router.network_policy_of(gpu(client_namespaces={"team": "a"}))["spec"]
+    policy = router.network_policy_of(gpu(client_namespaces={"team": "a"}), ["172.20.0.1/32"])["spec"]
     (rule,) = policy["ingress"]
     assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"team": "a"}}}]
     assert rule["ports"] == [{"protocol": "TCP", "port": router.API_PORT}]
 
 
 def test_a_router_may_watch_pods_and_nothing_else() -> None:
-    assert router.role(gpu())["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
+    assert router.permission(gpu())[0]["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
 
 
 # -- routers ---------------------------------------------------------------------------------------------------------------------

@@ -2,31 +2,35 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
-from eks_inference.kubernetes.network_policy import NAMESPACE_LABEL
 from eks_inference.kubernetes.workloads import APP_LABEL
 from eks_inference.serving.pods import ROLE_LABEL
+from eks_inference.serving.ray_serve.plan import NODE_TYPE_LABEL
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.pod_templates import PodTemplate
 from graphs import kind, kubernetes
-from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.document import Graph
+from traffic import Manifest, Outside, Pod, passes, policies_of
 
-_KNOWN = {"monitoring": "Prometheus", "kuberay-operator": "KubeRay"}
-ANYBODY, EVERY_POD, NOBODY = "anybody", "every pod", "nobody"
-NARROWED = "namespaces with labels"
-"""Of clients or of Prometheus, where a stack names them."""
+KNOWN: Mapping[str, Pod] = {"Prometheus": Pod("monitoring"), "KubeRay": Pod("kuberay-operator")}
+EVERY_POD = Pod("elsewhere")
+ANYBODY, OF_ITS_NAMESPACE, NOBODY = "anybody", "its namespace", "nobody"
 
 
 def listening(graph: Graph) -> Mapping[tuple[str, str], set[str]]:
-    """Returns who may connect, by kind of pod (``VllmServer``, ``DisaggregatedPair router``) and port."""
+    """Returns who may connect, by kind of pod (``VllmServer``, ``DisaggregatedPair router``) and port: each is tried."""
     facts = GraphFacts(graph)
-    policies = [one for one in kubernetes(graph) if kind(one) == "NetworkPolicy"]
+    policies = [
+        {**one, "spec": {**one["spec"], "policyTypes": ["Ingress"]}}
+        for one in policies_of(graph)
+        if "Ingress" in one["spec"]["policyTypes"]
+    ]
     services = [one for one in kubernetes(graph) if kind(one) == "Service"]
+    pods = {_kind(one): _pod(one) for one in facts.pods}
     found: dict[tuple[str, str], set[str]] = defaultdict(set)
     for pod in (one for one in facts.pods if one.kind not in ("Job", "CronJob")):
-        own = [one for one in policies if _selects(one, pod)]
+        own = _pod(pod)
         ports = {f"{port['containerPort']}" for container in pod.containers for port in container.document.get("ports", ())}
         names = {
             port["name"]: f"{port['containerPort']}"
@@ -40,16 +44,21 @@ def listening(graph: Graph) -> Mapping[tuple[str, str], set[str]]:
             ):
                 wanted = {str(port.get("targetPort", port["port"])) for port in service.inputs["spec"].get("ports", ())}
                 ports |= {names.get(port, port) for port in wanted}
-        ports |= {str(port["port"]) for one in own for rule in _rules(one) for port in rule.get("ports", ())}
+        ports |= {str(port) for port in _ports(policies, own)}
         for port in ports:
-            found[_kind(pod), port] |= _reach(own, port) if not pod.spec.document.get("hostNetwork") else {ANYBODY}
+            tried = {ANYBODY} if pod.spec.document.get("hostNetwork") else {*_admitted(policies, own, int(port), pods)}
+            found[_kind(pod), port] |= tried or {NOBODY}
     for chart in facts.charts:
-        space = chart.namespace
-        own = [one for one in policies if one.inputs["metadata"]["namespace"] == space and not one.inputs["spec"]["podSelector"]]
-        found[f"chart {chart.name}", "*"] |= (
-            {who for one in own for rule in _rules(one) for who in _who(rule)} if own else {ANYBODY}
-        )
+        own = Pod(chart.namespace)
+        for port in {*_ports(policies, own), 1}:
+            found[f"chart {chart.name}", "*"] |= {*_admitted(policies, own, port, {})}
     return found
+
+
+def _pod(pod: PodTemplate) -> Pod:
+    # KubeRay sets this one.
+    role = {NODE_TYPE_LABEL: pod.part if pod.part == "head" else "worker"} if pod.kind.startswith("Ray") else {}
+    return Pod(pod.namespace, {**pod.labels, **role})
 
 
 def _kind(pod: PodTemplate) -> str:
@@ -58,34 +67,37 @@ def _kind(pod: PodTemplate) -> str:
     return f"{component} {role}".strip()
 
 
-def _selects(policy: Resource, pod: PodTemplate) -> bool:
-    spec = policy.inputs["spec"]
-    there = policy.inputs["metadata"]["namespace"] == pod.namespace and "Ingress" in spec["policyTypes"]
-    return there and pod.has_labels(spec["podSelector"].get("matchLabels", {}))
+def _rules(policies: Sequence[Manifest], pod: Pod) -> Iterator[Manifest]:
+    for one in policies:
+        wanted = one["spec"]["podSelector"].get("matchLabels", {})
+        if one["metadata"]["namespace"] == pod.namespace and wanted.items() <= pod.labels.items():
+            yield from one["spec"].get("ingress", ())
 
 
-def _rules(policy: Resource) -> list[Any]:
-    return policy.inputs["spec"].get("ingress", [])
+def _ports(policies: Sequence[Manifest], pod: Pod) -> set[int]:
+    return {port["port"] for rule in _rules(policies, pod) for port in rule.get("ports", ())}
 
 
-def _reach(policies: list[Resource], port: str) -> set[str]:
-    if not policies:
-        return {ANYBODY}
-    rules = [rule for one in policies for rule in _rules(one)]
-    open_ = [rule for rule in rules if not rule.get("ports") or port in {str(each["port"]) for each in rule["ports"]}]
-    return {who for rule in open_ for who in _who(rule)} or {NOBODY}
+def _admitted(policies: Sequence[Manifest], target: Pod, port: int, pods: Mapping[str, Pod]) -> Iterator[str]:
+    """Yields who gets in: the widest of them, and load balancers. A pod of neither the server nor an endpoint is named."""
 
+    def enters(source: Pod | Outside) -> bool:
+        return passes(policies, source, target, port)
 
-def _who(rule: Mapping[str, Any]) -> Iterator[str]:
-    for peer in rule.get("from", ()):
-        space = peer.get("namespaceSelector")
-        if "ipBlock" in peer:
-            yield "load balancers"
-        elif "podSelector" in peer:
-            yield "pods"
-        elif not space:
-            yield EVERY_POD
-        else:
-            yield _KNOWN.get(space["matchLabels"].get(NAMESPACE_LABEL), NARROWED)
-    if "from" not in rule:
+    if enters(Outside("198.51.100.7")):
         yield ANYBODY
+        return
+    blocks = {peer["ipBlock"]["cidr"] for rule in _rules(policies, target) for peer in rule.get("from", ()) if "ipBlock" in peer}
+    if any(enters(Outside(block.partition("/")[0])) for block in blocks):
+        yield "load balancers"
+    if enters(EVERY_POD):
+        yield "every pod"
+        return
+    yield from (name for name, pod in KNOWN.items() if enters(pod))
+    if enters(Pod(target.namespace)):
+        yield OF_ITS_NAMESPACE
+        return
+    own = next((name.partition(" ")[0] for name, pod in pods.items() if pod == target), "")
+    for name, pod in pods.items():
+        if enters(pod):
+            yield "pods" if name.partition(" ")[0] in (own, "ModelEndpoint") else name

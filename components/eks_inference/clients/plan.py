@@ -13,8 +13,15 @@ from typing import Any
 
 from eks_inference.clients.spec import OpenWebUISpec, SmokeTestSpec, TritonClientSpec
 from eks_inference.kubernetes.front import Door
-from eks_inference.kubernetes.workloads import APP_LABEL, RESTRICTED_CONTAINER, job_pod, restricted_pod, service
-from eks_inference.loadtest.plan import CONFIG_FILE, CONTAINER_SECURITY, guaranteed, job_name, job_spec
+from eks_inference.kubernetes.workloads import (
+    APP_LABEL,
+    READ_ONLY_CONTAINER,
+    RESTRICTED_CONTAINER,
+    job_pod,
+    restricted_pod,
+    service,
+)
+from eks_inference.loadtest.plan import CONFIG_FILE, guaranteed, job_name, job_spec
 from eks_inference.place.placement import Placement
 
 WEB_UI_NAME = "open-webui"
@@ -145,7 +152,7 @@ def smoke_test_job(
             *(dict(entry) for entry in secret_env),
         ],
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
-        "securityContext": {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True},
+        "securityContext": READ_ONLY_CONTAINER,
         "volumeMounts": [{"name": "script", "mountPath": _SCRIPT_FOLDER, "readOnly": True}],
     }
     job = {
@@ -286,7 +293,7 @@ def triton_job_spec(
             "workingDir": "/tmp",
             "env": [*token_env, {"name": "HOME", "value": "/tmp"}, {"name": "HF_HOME", "value": "/tmp/huggingface"}],
             "resources": guaranteed(spec.cpu, spec.memory),
-            "securityContext": CONTAINER_SECURITY,
+            "securityContext": READ_ONLY_CONTAINER,
             "volumeMounts": [
                 {"name": "client", "mountPath": _SCRIPT_FOLDER, "readOnly": True},
                 {"name": "scratch", "mountPath": "/tmp"},

@@ -55,6 +55,7 @@ class EksCluster(Component):
         self.version: str = spec.version
         self.settings = settings
         self.service_cidr = spec.service_cidr
+        self.api_cidrs = plan.api_cidrs(spec.service_cidr, [one.cidr for one in network.private_subnets if one.zone_id in zones])
 
         self.control_plane = self._control_plane(spec, network, zones)
         cluster = self.control_plane.eks_cluster
@@ -201,6 +202,7 @@ class ClusterAddons(Component):
         self.endpoint = cluster.endpoint
         self.certificate_authority = cluster.certificate_authority
         self.service_cidr = cluster.service_cidr
+        self.api_cidrs = cluster.api_cidrs
         self.security_group_id = cluster.security_group_id
         self.provider = cluster.provider
 

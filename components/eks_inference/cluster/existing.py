@@ -14,6 +14,7 @@ import pulumi_kubernetes as k8s
 from eks_inference.cluster.provider import kubernetes_provider
 from eks_inference.component import Handle, comparing
 from eks_inference.faults import Fault, SpecError
+from eks_inference.kubernetes.network_policy import PRIVATE_RANGES
 from eks_inference.network.handle import Network
 from eks_inference.specs.settings import StackSettings
 
@@ -40,6 +41,7 @@ class ExistingCluster(Handle):
     """Its VPC; None: not said, so that its pools may be in any."""
     addons: Collection[str] | None = None
     """EKS names of its add-ons, however they were installed: ``eks-pod-identity-agent``. None: not said, so none is missed."""
+    api_cidrs: Sequence[str] = PRIVATE_RANGES
 
     @property
     def pods_ready(self) -> Sequence[pulumi.Resource]:

@@ -37,6 +37,11 @@ class Cluster(Protocol):
     @property
     def service_cidr(self) -> str: ...
     @property
+    def api_cidrs(self) -> Sequence[str]:
+        """Where pods reach the API server, at port 443: its Service, and the subnets of its interfaces."""
+        ...
+
+    @property
     def security_group_id(self) -> pulumi.Input[str]:
         """The cluster security group that EKS creates; managed nodes and control plane share it."""
         ...

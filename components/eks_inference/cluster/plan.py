@@ -5,6 +5,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 from typing import Any, get_args
 
 from eks_inference.aws import iam
@@ -12,6 +13,7 @@ from eks_inference.catalog import versions, zones
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec, NodeAddon, NodelessAddon
 from eks_inference.faults import Fault, SpecError
 from eks_inference.kubernetes.merge import beside
+from eks_inference.kubernetes.network_policy import PRIVATE_RANGES
 from eks_inference.specs.late import Late
 
 EBS_CSI_NAMESPACE = "kube-system"
@@ -61,6 +63,16 @@ def kubeconfig_command(name: str, region: str, profile: str | None = None) -> st
 
 
 # -- network --------------------------------------------------------------------------------------------------------------------
+
+
+def api_cidrs(service_cidr: str, subnets: Sequence[str | None]) -> tuple[str, ...]:
+    """Returns where the API server has addresses: that of its Service, and some in the ``subnets`` of the control plane.
+
+    EKS makes its interfaces there and nowhere else, and with each update others at other addresses (EKS user guide, "Subnet
+    requirements and considerations"). A subnet without a known range may be anywhere.
+    """
+    known = [cidr for cidr in subnets if cidr]
+    return (f"{IPv4Network(service_cidr)[1]}/32", *known) if len(known) == len(subnets) else PRIVATE_RANGES
 
 
 def control_plane_zones(zone_ids: Sequence[str]) -> tuple[str, ...]:

@@ -149,11 +149,12 @@ class ModelEndpoint(Component):
             account = k8s.core.v1.ServiceAccount(
                 f"{name}-account", metadata={"name": one.name, "namespace": self.namespace}, opts=inside
             )
-            policy = picking.policy(one, self.pod_labels, spec.metrics_namespaces)
+            role, binding = picking.permission(one)
+            policy = picking.policy(one, self.pod_labels, spec.metrics_namespaces, self._cluster.api_cidrs)
             before = [
                 account,
-                k8s.rbac.v1.Role(f"{name}-role", **picking.role(one), opts=inside),
-                k8s.rbac.v1.RoleBinding(f"{name}-binding", **picking.role_binding(one), opts=inside),
+                k8s.rbac.v1.Role(f"{name}-role", **role, opts=inside),
+                k8s.rbac.v1.RoleBinding(f"{name}-binding", **binding, opts=inside),
                 k8s.networking.v1.NetworkPolicy(f"{name}-policy", **policy, opts=inside),
             ]
             services.append(k8s.core.v1.Service(f"{name}-service", **picking.service(one), opts=inside))

@@ -45,6 +45,8 @@ _MOST_CONNECTIONS = 10_000
 _READ = 1 << 16
 _READING = 0.5
 """Part of the heap for bodies that arrive."""
+_KEPT = 4 << 20
+"""The largest request of which a copy is kept in case a pod refuses it. A copy of 16 MiB holds up the answers of others."""
 _LONGEST_LOGGED = 200
 _ORDERS = ("data-parallel", "encoder", "envoy", "gateway", "kv-cache", "llm-d", "prefiller", "slo", "vllm")
 """Headers x-…-… that Envoy, llm-d's picker and its sidecar, or vLLM obey (llm-d-router v0.10.0, pkg/; vLLM 0.30.0)."""
@@ -112,6 +114,7 @@ def _api(proxy: Proxy) -> dict[str, Any]:
     # Without keys nobody has a name, whatever a client calls itself.
     nobody: dict[str, Any] = {} if proxy.keys_file else {"request_headers_to_remove": [CLIENT_HEADER]}
     host = {"name": "api", "domains": ["*"], "routes": list(routes(proxy)), **unpicked(proxy), **nobody}
+    host["request_body_buffer_limit"] = _KEPT
     return {
         "name": "api",
         "address": address(proxy.address, proxy.api_port),

@@ -15,9 +15,10 @@ from typing import Any
 from eks_inference.aws.naming import shortened
 from eks_inference.endpoints.proxy import ENDPOINT_LABEL, ENDPOINT_NAME, PICKED_BYTES, PICKER_PORT
 from eks_inference.endpoints.spec import PickerSpec
+from eks_inference.kubernetes import workloads
 from eks_inference.kubernetes.front import Front
-from eks_inference.kubernetes.network_policy import API_SERVER, DNS, allow_from, allow_to, network_policy, pods
-from eks_inference.kubernetes.workloads import APP_LABEL, RESTRICTED_CONTAINER, restricted_pod
+from eks_inference.kubernetes.network_policy import DNS, allow_from, allow_to, api_server, network_policy, pods
+from eks_inference.kubernetes.workloads import APP_LABEL, restricted_pod
 from eks_inference.place.placement import Placement
 from eks_inference.serving.protection import from_prometheus
 
@@ -151,7 +152,7 @@ def deployment(picker: Picker, spec: PickerSpec, placement: Placement, *, image:
         "startupProbe": {**probe, "periodSeconds": 1, "failureThreshold": 60},
         "readinessProbe": probe,
         "livenessProbe": {"grpc": {"port": _HEALTH_PORT, "service": "liveness"}, "periodSeconds": 10},
-        "securityContext": {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True},
+        "securityContext": workloads.READ_ONLY_CONTAINER,
     }
     pod = {
         **{field: value for field, value in placement.scheduling().items() if value},
@@ -163,54 +164,23 @@ def deployment(picker: Picker, spec: PickerSpec, placement: Placement, *, image:
         "terminationGracePeriodSeconds": _DRAIN_SECONDS + _END_SECONDS,
         "containers": [container],
     }
-    return {
-        "metadata": {"name": picker.name, "namespace": picker.space, "labels": own},
-        "spec": {
-            "replicas": 1,
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-            "progressDeadlineSeconds": PROGRESS_SECONDS,
-            "selector": {"matchLabels": own},
-            "template": {"metadata": {"labels": own}, "spec": pod},
-        },
-    }
+    return workloads.rolling_deployment(picker.name, picker.space, own, pod, replicas=1, progress_seconds=PROGRESS_SECONDS)
 
 
 def service(picker: Picker) -> dict[str, Any]:
     """Returns ``metadata`` and ``spec`` of a Service without an address: its name resolves to the pod that is ready."""
-    return {
-        "metadata": {
-            "name": picker.name,
-            "namespace": picker.space,
-            # Otherwise Pulumi waits for a pod, which comes later.
-            "annotations": {"pulumi.com/skipAwait": "true"},
-        },
-        "spec": {
-            "type": "ClusterIP",
-            "clusterIP": "None",
-            "selector": labels(picker),
-            "ports": [{"name": "grpc", "port": PICKER_PORT}],
-        },
-    }
+    return workloads.service(picker.name, picker.space, labels(picker), [("grpc", PICKER_PORT, PICKER_PORT)], headless=True)
 
 
-def role(picker: Picker) -> dict[str, Any]:
-    """Returns ``metadata`` and ``rules`` of the Role: it watches the pods of the servers' namespace, and nothing else."""
-    return {
-        "metadata": {"name": picker.name, "namespace": picker.namespace},
-        "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}],
-    }
+def permission(picker: Picker) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns its Role and RoleBinding: it watches the pods of the servers' namespace, and nothing else."""
+    verbs = ("get", "list", "watch")
+    return workloads.permission(picker.name, picker.namespace, "pods", verbs, account=picker.name, of=picker.space)
 
 
-def role_binding(picker: Picker) -> dict[str, Any]:
-    """Returns ``metadata``, ``role_ref`` and ``subjects`` of the RoleBinding."""
-    return {
-        "metadata": {"name": picker.name, "namespace": picker.namespace},
-        "role_ref": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": picker.name},
-        "subjects": [{"kind": "ServiceAccount", "name": picker.name, "namespace": picker.space}],
-    }
-
-
-def policy(picker: Picker, proxies: Mapping[str, str], metrics_namespaces: Sequence[str]) -> dict[str, Any]:
+def policy(
+    picker: Picker, proxies: Mapping[str, str], metrics_namespaces: Sequence[str], api_cidrs: Sequence[str]
+) -> dict[str, Any]:
     """Returns ``metadata`` and ``spec`` of the NetworkPolicy: proxies and Prometheus come in, the API server is reached.
 
     The policy of the endpoint's namespace lets every pod in it reach DNS and the servers.
@@ -220,7 +190,7 @@ def policy(picker: Picker, proxies: Mapping[str, str], metrics_namespaces: Seque
         picker.space,
         selector=labels(picker),
         ingress=[allow_from(pods(proxies), tcp=[PICKER_PORT]), *from_prometheus(metrics_namespaces, _METRICS_PORT)],
-        egress=[DNS, API_SERVER],
+        egress=[DNS, api_server(api_cidrs)],
     )
 
 

@@ -28,9 +28,10 @@ from eks_inference.endpoints.proxy import (
     Upstream,
 )
 from eks_inference.endpoints.spec import ModelEndpointSpec
+from eks_inference.kubernetes import workloads
 from eks_inference.kubernetes.front import Door, Front
 from eks_inference.kubernetes.network_policy import DNS, Rule, allow_from, allow_to, namespace, network_policy, pods
-from eks_inference.kubernetes.workloads import APP_LABEL, RESTRICTED_CONTAINER, config_annotation, restricted_pod
+from eks_inference.kubernetes.workloads import APP_LABEL, restricted_pod
 from eks_inference.place.placement import HOSTNAME_LABEL, Placement
 from eks_inference.place.quantity import amount
 from eks_inference.serving.paths import KSERVE_SERVICE
@@ -114,7 +115,7 @@ def deployment(
         # Not whether it is ready: a pod that goes is not, and ends its answers first.
         "livenessProbe": {"tcpSocket": {"port": HEALTH_PORT}, "periodSeconds": 30},
         "lifecycle": {"preStop": {"exec": {"command": drain}}},
-        "securityContext": {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True},
+        "securityContext": workloads.READ_ONLY_CONTAINER,
         "volumeMounts": [
             {"name": "config", "mountPath": _CONFIG_FOLDER, "readOnly": True},
             *([{"name": "keys", "mountPath": _KEYS_FOLDER, "readOnly": True}] if secret else []),
@@ -133,20 +134,16 @@ def deployment(
             *([{"name": "keys", "secret": {"secretName": secret}}] if secret else []),
         ],
     }
-    config = config_map(name, spec, planned)["data"]
-    return {
-        "metadata": {"name": name, "namespace": spec.namespace_of(name), "labels": own},
-        "spec": {
-            "replicas": spec.replicas,
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-            "progressDeadlineSeconds": PROGRESS_SECONDS,
-            "selector": {"matchLabels": own},
-            "template": {
-                "metadata": {"labels": own, "annotations": config_annotation(json.dumps(config, sort_keys=True))},
-                "spec": pod,
-            },
-        },
-    }
+    config = json.dumps(config_map(name, spec, planned)["data"], sort_keys=True)
+    return workloads.rolling_deployment(
+        name,
+        spec.namespace_of(name),
+        own,
+        pod,
+        replicas=spec.replicas,
+        progress_seconds=PROGRESS_SECONDS,
+        template={"annotations": workloads.config_annotation(config)},
+    )
 
 
 def _over_nodes(own: Mapping[str, str]) -> dict[str, Any]:
@@ -157,37 +154,13 @@ def _over_nodes(own: Mapping[str, str]) -> dict[str, Any]:
 
 def service(name: str, spec: ModelEndpointSpec) -> dict[str, Any]:
     """Returns ``metadata`` and ``spec`` of the Service."""
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": spec.namespace_of(name),
-            # Otherwise Pulumi waits for a pod, which comes later.
-            "annotations": {"pulumi.com/skipAwait": "true"},
-        },
-        "spec": {
-            "type": "ClusterIP",
-            "selector": labels(name),
-            "ports": [{"name": "http", "port": 80, "targetPort": API_PORT}],
-        },
-    }
+    return workloads.service(name, spec.namespace_of(name), labels(name), [("http", 80, API_PORT)])
 
 
 def pods_service(name: str, server: str, namespace: str, behind: Front, ports: Sequence[int]) -> dict[str, Any]:
     """Returns ``metadata`` and ``spec`` of a Service without an address: its name resolves to the pods that are ready."""
-    return {
-        "metadata": {
-            "name": pods_service_name(name, server),
-            "namespace": namespace,
-            # Otherwise Pulumi waits for a pod, which comes later.
-            "annotations": {"pulumi.com/skipAwait": "true"},
-        },
-        "spec": {
-            "type": "ClusterIP",
-            "clusterIP": "None",
-            "selector": dict(behind.labels),
-            "ports": [{"name": f"port-{port}", "port": port} for port in ports],
-        },
-    }
+    listed = [(f"port-{port}", port, port) for port in ports]
+    return workloads.service(pods_service_name(name, server), namespace, behind.labels, listed, headless=True)
 
 
 def pods_service_name(name: str, server: str) -> str:

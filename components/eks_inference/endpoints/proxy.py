@@ -29,7 +29,7 @@ WORKERS = 2
 IDLE_MIB = 96
 HELD = 3
 """Memory of a proxy without requests, and of a request that is read and passed on, as a multiple of its size, whatever is in it.
-Measured with Envoy 1.40.0: 69 MiB; 2.2 for one request of 16 MiB, of which a copy is kept in case a pod refuses it."""
+Measured with Envoy 1.40.0: 69 MiB; 2.2 for one request of which a copy is kept in case a pod refuses it."""
 _PASSING = 3 / 4
 """Part of the memory for idling, and for a request on each thread. The rest is for connections and for bodies that wait."""
 

@@ -66,6 +66,14 @@ _COMMON = {
 }
 _HTTP1: Mapping[str, Any] = {"http_protocol_options": {}}
 _HTTP2: Mapping[str, Any] = {"http2_protocol_options": {}}
+_TO_SERVERS = {
+    # So much at once, and so much a second: otherwise a large body goes to a server that keeps up in one turn of a thread, for
+    # which all answers of that thread wait. The numbers are Linux's: SOL_SOCKET, SO_SNDBUF, SO_MAX_PACING_RATE.
+    "socket_options": [
+        {"level": 1, "name": name, "int_value": most, "state": "STATE_PREBIND"}
+        for name, most in ((7, 128 << 10), (47, 256 << 20))
+    ]
+}
 _DNS_SECONDS = 5
 _PICK_SECONDS = 5
 """Within which a picker reads a request and names a pod."""
@@ -234,6 +242,7 @@ def _cluster(
         "cluster_type": _BY_DNS,
         **spread,
         "connect_timeout": seconds(CONNECT_SECONDS),
+        "upstream_bind_config": _TO_SERVERS,
         "circuit_breakers": {"thresholds": [limits]},
         # A pod that refuses one connection rests, or with no request it would be chosen again and again. What a server answers,
         # also with 500, says nothing about the pod.

@@ -23,6 +23,7 @@ from eks_inference.gateway.plan import Route, entrance, hosts, name_faults, rout
 from eks_inference.gateway.spec import GatewayApiSpec, GatewaySpec
 from eks_inference.kubernetes.network_policy import Peer, addresses
 from eks_inference.kubernetes.secrets import SecretRef
+from eks_inference.kubernetes.workloads import permission
 from eks_inference.network.handle import Network, Subnet
 from eks_inference.serving.component import Secret
 from eks_inference.specs.base import Given
@@ -200,15 +201,17 @@ class Gateway(Component):
                     opts=options,
                 )
             )
-        reader = plan.secret_reader(
-            self._name,
+        reads, bound = permission(
+            f"{self._name}-login",
             target.namespace,
-            secret,
+            "secrets",
+            ("get", "list", "watch"),
             account=self._controller.service_account,
-            account_namespace=self._controller.namespace,
+            of=self._controller.namespace,
+            names=[secret],
         )
-        role = k8s.rbac.v1.Role(f"{name}-login-role", **reader["role"], opts=options)
-        binding = k8s.rbac.v1.RoleBinding(f"{name}-login-binding", **reader["binding"], opts=options)
+        role = k8s.rbac.v1.Role(f"{name}-login-role", **reads, opts=options)
+        binding = k8s.rbac.v1.RoleBinding(f"{name}-login-binding", **bound, opts=options)
         annotations = plan.login_annotations(login, secret)
         return {key: rendered(_text, value) for key, value in annotations.items()}, [*made, role, binding]
 

@@ -4,6 +4,9 @@ of logs. Pure; no pulumi.
 Sources: kubernetes-sigs/aws-load-balancer-controller v3.5.0, helm/aws-load-balancer-controller (values, templates).
 """
 
+import tomllib
+from collections.abc import Mapping
+from importlib.resources import files
 from typing import Any
 
 from eks_inference.aws import iam
@@ -53,84 +56,13 @@ def chart_values(
     }
 
 
-# Source: kubernetes-sigs/aws-load-balancer-controller v3.5.0, docs/install/iam_policy.json and its forms for other partitions.
-
 _CLUSTER_TAG = "elbv2.k8s.aws/cluster"
 _NEW, _OWN = f"aws:RequestTag/{_CLUSTER_TAG}", f"aws:ResourceTag/{_CLUSTER_TAG}"
 
 _OWN_TAGS = {"Null": {_NEW: "true", _OWN: "false"}}
 """The cluster's tag itself stays."""
 
-_READ_EC2 = (
-    "DescribeAccountAttributes",
-    "DescribeAddresses",
-    "DescribeAvailabilityZones",
-    "DescribeCoipPools",
-    "DescribeInstances",
-    "DescribeInternetGateways",
-    "DescribeIpamPools",
-    "DescribeNetworkInterfaces",
-    "DescribeRouteTables",
-    "DescribeSecurityGroups",
-    "DescribeSubnets",
-    "DescribeTags",
-    "DescribeVpcPeeringConnections",
-    "DescribeVpcs",
-    "GetCoipPoolUsage",
-    "GetSecurityGroupsForVpc",
-)
-_READ_ELB = (
-    "CapacityReservation",
-    "ListenerAttributes",
-    "ListenerCertificates",
-    "Listeners",
-    "LoadBalancerAttributes",
-    "LoadBalancers",
-    "Rules",
-    "SSLPolicies",
-    "Tags",
-    "TargetGroupAttributes",
-    "TargetGroups",
-    "TargetHealth",
-    "TrustStores",
-)
-_BESIDE = (
-    "acm:DescribeCertificate",
-    "acm:ListCertificates",
-    "cognito-idp:DescribeUserPoolClient",
-    "iam:GetServerCertificate",
-    "iam:ListServerCertificates",
-    "shield:CreateProtection",
-    "shield:DeleteProtection",
-    "shield:DescribeProtection",
-    "shield:GetSubscriptionState",
-    *(
-        f"{waf}:{action}"
-        for waf in ("waf-regional", "wafv2")
-        for action in ("AssociateWebACL", "DisassociateWebACL", "GetWebACL", "GetWebACLForResource")
-    ),
-)
-_CHANGE_OWN = (
-    "DeleteLoadBalancer",
-    "DeleteTargetGroup",
-    "ModifyCapacityReservation",
-    "ModifyIpPools",
-    "ModifyListenerAttributes",
-    "ModifyLoadBalancerAttributes",
-    "ModifyTargetGroup",
-    "ModifyTargetGroupAttributes",
-    "SetIpAddressType",
-    "SetSecurityGroups",
-    "SetSubnets",
-)
-_CHANGE_LISTENERS = (
-    "AddListenerCertificates",
-    "ModifyListener",
-    "ModifyRule",
-    "RemoveListenerCertificates",
-    "SetRulePriorities",
-    "SetWebAcl",
-)
+_ACTIONS: Mapping[str, Any] = tomllib.loads(files("eks_inference.gateway").joinpath("controller_actions.toml").read_text("utf-8"))
 
 
 def controller_policies(settings: StackSettings) -> dict[str, iam.Document]:
@@ -150,8 +82,8 @@ def _discovery() -> iam.Document:
     service = {"StringEquals": {"iam:AWSServiceName": "elasticloadbalancing.amazonaws.com"}}
     return iam.document(
         iam.allow("MakeServiceLinkedRole", ["iam:CreateServiceLinkedRole"], "*", conditions=service),
-        iam.allow("Read", [*(f"ec2:{one}" for one in _READ_EC2), *_elb(*(f"Describe{one}" for one in _READ_ELB))], "*"),
-        iam.allow("UseOtherServices", _BESIDE, "*"),
+        iam.allow("Read", [*_ACTIONS["read_ec2"], *_ACTIONS["read_elb"]], "*"),
+        iam.allow("UseOtherServices", _ACTIONS["beside"], "*"),
     )
 
 
@@ -185,10 +117,10 @@ def _balancing(settings: StackSettings) -> iam.Document:
         iam.allow("Listen", _elb("CreateListener", "DeleteListener", "CreateRule", "DeleteRule"), "*"),
         iam.allow("TagOwn", tags, tagged, conditions=_OWN_TAGS),
         iam.allow("TagListeners", tags, inside),
-        iam.allow("ChangeOwn", _elb(*_CHANGE_OWN), "*", conditions={"Null": {_OWN: "false"}}),
+        iam.allow("ChangeOwn", _ACTIONS["change_own"], "*", conditions={"Null": {_OWN: "false"}}),
         iam.allow("TagWhileMaking", _elb("AddTags"), tagged, conditions=while_made),
         iam.allow("Register", _elb("RegisterTargets", "DeregisterTargets"), arns("targetgroup/*/*")),
-        iam.allow("ChangeListeners", _elb(*_CHANGE_LISTENERS), "*"),
+        iam.allow("ChangeListeners", _ACTIONS["change_listeners"], "*"),
     )
 
 

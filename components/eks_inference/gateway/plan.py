@@ -215,22 +215,6 @@ def login_annotations(login: LoginSpec, secret: Any) -> dict[str, Any]:
     return {f"{_PREFIX}{key}": value for key, value in settings.items()}
 
 
-def secret_reader(
-    gateway: str, namespace: str, secret: Any, *, account: str, account_namespace: str
-) -> dict[str, dict[str, Any]]:
-    """Returns the arguments of a Role and a RoleBinding: the controller may read the Secret of the login, and no other."""
-    metadata = {"name": f"{gateway}-login", "namespace": namespace}
-    rule = {"api_groups": [""], "resources": ["secrets"], "resource_names": [secret], "verbs": ["get", "list", "watch"]}
-    return {
-        "role": {"metadata": metadata, "rules": [rule]},
-        "binding": {
-            "metadata": metadata,
-            "role_ref": {"api_group": "rbac.authorization.k8s.io", "kind": "Role", "name": metadata["name"]},
-            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": account_namespace}],
-        },
-    }
-
-
 def entrance(gateway: str, namespace: str, doors: Sequence[Door], senders: Sequence[Peer]) -> dict[str, Any]:
     """Returns ``metadata`` and ``spec`` of the NetworkPolicy that lets ``senders`` reach the pods of a route."""
     ports = sorted({door.pod_port for door in doors})

@@ -87,21 +87,26 @@ def in_its_region(gateway: GatewayFacts) -> Iterator[Judgement]:
     source="AWS Load Balancer Controller 3.5, IngressGroup: of equal rules only the first has an effect",
 )
 def addresses_differ(gateway: GatewayFacts) -> Iterator[Judgement]:
-    taken: dict[tuple[str, str], str] = {}
+    taken: dict[str, str] = {}
     for route in gateway.routes:
-        endpoint = gateway.endpoints.get(route.target)
-        for path, what in ((route.path, route.path), *([("grpc", "gRPC")] if endpoint and endpoint.grpc else [])):
-            first = taken.setdefault((route.host, path), route.target)
-            yield Judgement(
-                holds=first == route.target,
-                path=_route(route.target),
-                working=(f"{route.host} {what}: {first}",),
-                message=f"{route.host} {what} leads to {first} already",
-                given=f"{route.host} {what}",
-                allowed="a host or path of its own"
-                if path != "grpc"
-                else "a host of its own: clients of gRPC cannot choose the path",
-            )
+        path = ("gateway", "routes", route.target)
+        yield _alone(taken, route.target, f"{route.host} {route.path}", path)
+        if (endpoint := gateway.endpoints.get(route.target)) and endpoint.grpc:
+            only = "a host of its own: clients of gRPC cannot choose the path"
+            yield _alone(taken, route.target, f"{route.host} gRPC", path, only)
+
+
+def _alone(taken: dict[str, str], target: str, address: str, path: Path, allowed: str = "a host or path of its own") -> Judgement:
+    """Judges whether no route before this one has its address."""
+    first = taken.setdefault(address, target)
+    return Judgement(
+        holds=first == target,
+        path=path,
+        working=(f"{address}: {first}",),
+        message=f"{address} leads to {first} already",
+        given=address,
+        allowed=allowed,
+    )
 
 
 @rule(
@@ -227,10 +232,6 @@ def addresses_apart(gateway: GatewayFacts) -> Iterator[Judgement]:
             )
 
 
-def _route(target: str) -> Path:
-    return ("gateway", "routes", target)
-
-
 @rule(
     "GWY009",
     "What a Gateway of others leads to asks who it is.",
@@ -262,24 +263,15 @@ def api_addresses_differ(gateway: GatewayApiFacts) -> Iterator[Judgement]:
     hosts = {route.host: route.target for route in reversed(gateway.routes)}
     taken: dict[str, str] = {}
     for route in gateway.routes:
-        wanted = [(f"{route.host}{route.path}", "host" if route.path == "/" else "path")]
+        path = ("gateway_api", "routes", route.target)
+        yield _alone(taken, route.target, f"{route.host}{route.path}", (*path, "host" if route.path == "/" else "path"))
         if route.grpc_host:
-            wanted.append((f"{route.grpc_host} for gRPC", "grpc_host"))
+            yield _alone(taken, route.target, f"{route.grpc_host} for gRPC", (*path, "grpc_host"))
             yield Judgement(
                 holds=route.grpc_host not in hosts,
-                path=("gateway_api", "routes", route.target, "grpc_host"),
+                path=(*path, "grpc_host"),
                 working=(f"hosts of routes for HTTP: {', '.join(hosts)}",),
                 message=f"{route.grpc_host} has a route for HTTP, to {hosts.get(route.grpc_host)}: the Gateway takes one of both",
                 given=route.grpc_host,
                 allowed="a host of its own",
-            )
-        for address, key in wanted:
-            first = taken.setdefault(address, route.target)
-            yield Judgement(
-                holds=first == route.target,
-                path=("gateway_api", "routes", route.target, key),
-                working=(f"{address}: {first}",),
-                message=f"{address} leads to {first} already",
-                given=address,
-                allowed="a host or path of its own",
             )

@@ -124,10 +124,7 @@ POD_IDENTITY: Rule = allow_to(addresses(f"{POD_IDENTITY_ADDRESS}/32"), tcp=[80])
 HTTPS: Rule = allow_to(addresses("0.0.0.0/0"), tcp=[443])
 """Egress over HTTPS to any address: the Hugging Face Hub, S3, ECR and the Kubernetes API server."""
 
-API_SERVER: Rule = allow_to(*map(addresses, PRIVATE_RANGES), tcp=[443])
-"""Egress to the Kubernetes API server, whose Service and whose interfaces in the VPC have private addresses.
 
-Other private addresses answer at this port, too, and no rule can name those alone: EKS puts the interfaces into the cluster's
-subnets at addresses of its choice and replaces them with each update of the control plane (EKS user guide, networking
-requirements). The address of the Service is known, but plugins that apply rules behind its translation never see it.
-"""
+def api_server(cidrs: Sequence[str]) -> Rule:
+    """Returns egress to the Kubernetes API server, at the ``api_cidrs`` of a cluster."""
+    return allow_to(*map(addresses, cidrs), tcp=[443])

@@ -1,7 +1,7 @@
 """Renders the parts that workloads of several domains share, such as what Pod Security Standards ask for. Pure; no pulumi."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from eks_inference.place.placement import Placement
@@ -28,6 +28,8 @@ def restricted_pod(user: int) -> dict[str, Any]:
 
 RESTRICTED_CONTAINER = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 """The security context of a container in such a pod."""
+READ_ONLY_CONTAINER = {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True}
+"""That of one which writes to volumes alone."""
 
 
 APP_LABEL = "app.kubernetes.io/name"
@@ -46,14 +48,69 @@ def service(
     *,
     labels: Mapping[str, str] | None = None,
     awaited: bool = False,
+    headless: bool = False,
 ) -> dict[str, Any]:
-    """Returns ``metadata`` and ``spec`` of a Service. ``ports`` are names, ports of the Service and ports of its pods."""
+    """Returns ``metadata`` and ``spec`` of a Service. ``ports`` are names, ports of the Service and ports of its pods.
+
+    The name of a ``headless`` one resolves to the pods that are ready; its ports are theirs.
+    """
     metadata = {"name": name, "namespace": namespace} | ({"labels": dict(labels)} if labels else {})
-    listed = [{"name": port, "port": number, "targetPort": target} for port, number, target in ports]
+    listed = [{"name": port, "port": number} | ({} if headless else {"targetPort": target}) for port, number, target in ports]
     return {
         "metadata": metadata if awaited else {**metadata, "annotations": dict(UNAWAITED)},
-        "spec": {"type": "ClusterIP", "selector": dict(selector), "ports": listed},
+        "spec": {
+            "type": "ClusterIP",
+            **({"clusterIP": "None"} if headless else {}),
+            "selector": dict(selector),
+            "ports": listed,
+        },
     }
+
+
+def rolling_deployment(
+    name: str,
+    namespace: str,
+    labels: Mapping[str, str],
+    pod: Mapping[str, Any],
+    *,
+    replicas: int,
+    progress_seconds: int,
+    template: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Returns ``metadata`` and ``spec`` of a Deployment that replaces one pod after the other: the new one comes first.
+
+    ``labels`` are those of the Deployment and of its selector, ``template`` other metadata of its pods.
+    """
+    own = dict(labels)
+    return {
+        "metadata": {"name": name, "namespace": namespace, "labels": own},
+        "spec": {
+            "replicas": replicas,
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "progressDeadlineSeconds": progress_seconds,
+            "selector": {"matchLabels": own},
+            "template": {"metadata": {"labels": own, **(template or {})}, "spec": pod},
+        },
+    }
+
+
+def permission(
+    name: str, namespace: str, resource: str, verbs: Sequence[str], *, account: str, of: str, names: Sequence[Any] = ()
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the arguments of a Role and of its RoleBinding: ``account`` of the namespace ``of`` may do this, and nothing else.
+
+    ``names`` are those of the objects; without any, all of the namespace.
+    """
+    metadata = {"name": name, "namespace": namespace}
+    only = {"resourceNames": list(names)} if names else {}
+    return (
+        {"metadata": metadata, "rules": [{"apiGroups": [""], "resources": [resource], **only, "verbs": list(verbs)}]},
+        {
+            "metadata": metadata,
+            "role_ref": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": of}],
+        },
+    )
 
 
 def daemon_set(

@@ -10,13 +10,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from eks_inference.kubernetes.network_policy import DNS, HTTPS, allow_to, namespace, network_policy
-from eks_inference.kubernetes.workloads import RESTRICTED_CONTAINER, job_pod
+from eks_inference.kubernetes.workloads import READ_ONLY_CONTAINER, job_pod
 from eks_inference.loadtest.guidellm_plan import SCRIPT_FILE, Target, ready_timeout_seconds
 from eks_inference.loadtest.spec import LoadTestSpec
 from eks_inference.place.placement import Placement
 
 CONFIG_FILE = "config.json"
-CONTAINER_SECURITY = {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True}
 
 
 def client_policy(name: str, space: str, servers: Mapping[str, str], *, hub: bool = False) -> dict[str, Any]:
@@ -154,7 +153,7 @@ def job(
                 "command": [_PYTHON, "-u", script, "wait", config],
                 "env": [*secret_env, {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"}],
                 "resources": guaranteed("100m", "128Mi"),
-                "securityContext": CONTAINER_SECURITY,
+                "securityContext": READ_ONLY_CONTAINER,
                 "volumeMounts": [config_mount],
             }
         ],
@@ -171,7 +170,7 @@ def job(
                     *({"name": key, "value": value} for key, value in environment.items()),
                 ],
                 "resources": guaranteed(spec.cpu, spec.memory),
-                "securityContext": CONTAINER_SECURITY,
+                "securityContext": READ_ONLY_CONTAINER,
                 "volumeMounts": [
                     config_mount,
                     {"name": "scratch", "mountPath": "/tmp"},
@@ -196,7 +195,7 @@ def reader(name: str, spec: LoadTestSpec, image: str, placement: Placement) -> d
         "image": image,
         "command": ["/bin/sleep", str(READER_SECONDS)],
         "resources": guaranteed("100m", "64Mi"),
-        "securityContext": CONTAINER_SECURITY,
+        "securityContext": READ_ONLY_CONTAINER,
         "volumeMounts": [{"name": "results", "mountPath": RESULTS_FOLDER, "readOnly": True}],
     }
     pod = {

@@ -29,9 +29,9 @@ WEBHOOK_PORT = 10250
 PROMETHEUS_RULE = {"api_version": "monitoring.coreos.com/v1", "kind": "PrometheusRule"}
 """A kind of the operator, as arguments of a custom resource."""
 
-DASHBOARDS = ("ray-vllm", "vllm", "triton", "neuron", "gpu")
+DASHBOARDS = ("ray-vllm", "vllm", "triton", "endpoint", "neuron", "gpu")
 """Files ``assets/<name>.json``. ``ray-vllm`` is for servers on Ray, ``vllm`` for standalone vLLM and pairs, ``triton`` for vLLM
-in Triton, ``neuron`` and ``gpu`` for devices."""
+in Triton, ``endpoint`` for proxies and what their clients use, ``neuron`` and ``gpu`` for devices."""
 
 DASHBOARD_LABELS = {"grafana_dashboard": "1"}
 """Labels by which Grafana's sidecar selects ConfigMaps in its namespace."""

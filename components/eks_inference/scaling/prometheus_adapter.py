@@ -12,7 +12,7 @@ from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import chart_release, on_cluster
 from eks_inference.component import Component
 from eks_inference.kubernetes.merge import beside
-from eks_inference.kubernetes.network_policy import DNS, HTTPS, allow_from, allow_to, network_policy, pods
+from eks_inference.kubernetes.network_policy import DNS, allow_from, allow_to, api_server, network_policy, pods
 from eks_inference.kubernetes.workloads import APP_LABEL
 from eks_inference.observability.prometheus_plan import PROMETHEUS_RULE
 from eks_inference.place.placement import Placement
@@ -71,7 +71,7 @@ class PrometheusAdapter(Component):
                 metrics.namespace,
                 selector={APP_LABEL: RELEASE},
                 ingress=[allow_from(tcp=[PORT])],
-                egress=[DNS, HTTPS, allow_to(pods({}))],
+                egress=[DNS, api_server(cluster.api_cidrs), allow_to(pods({}))],
             ),
             opts=inside,
         )

@@ -212,8 +212,8 @@ class StackSpec(SharedSettings):
     def dashboards(self) -> tuple[str, ...]:
         """Dashboards that have data to show."""
         of_servers = [board for server in self.servers.values() for board in kind_of(server).dashboards]
-        of_devices = {"neuron": self.accelerators.neuron, "gpu": self.observability.dcgm_exporter}
-        return (*dict.fromkeys(of_servers), *(board for board, wanted in of_devices.items() if wanted))
+        others = {"endpoint": self.endpoints, "neuron": self.accelerators.neuron, "gpu": self.observability.dcgm_exporter}
+        return (*dict.fromkeys(of_servers), *(board for board, wanted in others.items() if wanted))
 
     @property
     def routable(self) -> tuple[str, ...]:

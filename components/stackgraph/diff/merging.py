@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from stackgraph.diff.contents import Contents, Told
 from stackgraph.diff.graphs import Kind
@@ -32,7 +33,7 @@ class Entry:
     lines: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def stacks(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(place.stack for place in self.places))
 

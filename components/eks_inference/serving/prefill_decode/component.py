@@ -127,7 +127,8 @@ class PrefillDecodeServers(Component):
         )
         token_env, token = component.hub_token(name, hugging_face_token, self.namespace, self._inside)
         key_env, key = component.vllm_api_key(name, api_key, self.namespace, self._inside)
-        policies = {**plan.network_policies(group, router=router.labels(name)), "router": router.network_policy_of(group)}
+        policies = plan.network_policies(group, router=router.labels(name))
+        policies["router"] = router.network_policy_of(group, cluster.api_cidrs)
         guards = component.guards(
             name,
             policies=policies,
@@ -230,8 +231,9 @@ class PrefillDecodeServers(Component):
             metadata={"name": router.account_name(name), "namespace": self.namespace},
             opts=inside,
         )
-        role = k8s.rbac.v1.Role(f"{name}-router-role", **router.role(group), opts=inside)
-        binding = k8s.rbac.v1.RoleBinding(f"{name}-router-binding", **router.role_binding(group), opts=inside)
+        role, binding = router.permission(group)
+        role = k8s.rbac.v1.Role(f"{name}-router-role", **role, opts=inside)
+        binding = k8s.rbac.v1.RoleBinding(f"{name}-router-binding", **binding, opts=inside)
         wait = f"{router.PROGRESS_SECONDS + REPORT_SECONDS}s"
         return k8s.apps.v1.Deployment(
             f"{name}-router-deployment",

@@ -12,8 +12,8 @@ from typing import Any
 
 from eks_inference.kubernetes import workloads
 from eks_inference.kubernetes.front import Front
-from eks_inference.kubernetes.network_policy import DNS, HTTPS, allow_to, network_policy, pods
-from eks_inference.kubernetes.workloads import RESTRICTED_CONTAINER, restricted_pod
+from eks_inference.kubernetes.network_policy import DNS, allow_to, api_server, network_policy, pods
+from eks_inference.kubernetes.workloads import restricted_pod
 from eks_inference.place.placement import Placement
 from eks_inference.serving import protection
 from eks_inference.serving.pods import DRAIN_SECONDS, REVISION_LABEL, ROLE_LABEL, SERVER_LABEL, settle_seconds, spread_over_zones
@@ -95,7 +95,7 @@ def deployment(group: Group, placement: Placement, *, image: Any, secret_env: Se
         "livenessProbe": {"httpGet": {"path": "/liveness", "port": "http"}, "periodSeconds": 30},
         # Nodes learn one after the other that a pod ends; then the router ends its streams.
         "lifecycle": {"preStop": {"exec": {"command": ["sleep", str(settle)]}}},
-        "securityContext": {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True},
+        "securityContext": workloads.READ_ONLY_CONTAINER,
     }
     pod = {
         **placement.scheduling(),
@@ -108,16 +108,15 @@ def deployment(group: Group, placement: Placement, *, image: Any, secret_env: Se
         "terminationGracePeriodSeconds": settle + DRAIN_SECONDS,
         "containers": [container],
     }
-    return {
-        "metadata": {"name": deployment_name(group.name), "namespace": spec.namespace_of(group.name), "labels": own},
-        "spec": {
-            "replicas": asked.replicas,
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-            "progressDeadlineSeconds": PROGRESS_SECONDS,
-            "selector": {"matchLabels": own},
-            "template": {"metadata": {"labels": {**own, REVISION_LABEL: group.revision}}, "spec": pod},
-        },
-    }
+    return workloads.rolling_deployment(
+        deployment_name(group.name),
+        spec.namespace_of(group.name),
+        own,
+        pod,
+        replicas=asked.replicas,
+        progress_seconds=PROGRESS_SECONDS,
+        template={"labels": {**own, REVISION_LABEL: group.revision}},
+    )
 
 
 def entry(group: Group) -> Front:
@@ -139,22 +138,10 @@ def deployment_name(name: str) -> str:
     return f"{name}-router"
 
 
-def role(group: Group) -> dict[str, Any]:
-    """Returns ``metadata`` and ``rules`` of the Role: routers watch the pods of their namespace, and nothing else."""
-    return {
-        "metadata": {"name": account_name(group.name), "namespace": group.spec.namespace_of(group.name)},
-        "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}],
-    }
-
-
-def role_binding(group: Group) -> dict[str, Any]:
-    """Returns ``metadata``, ``role_ref`` and ``subjects`` of the RoleBinding."""
+def permission(group: Group) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns their Role and RoleBinding: routers watch the pods of their namespace, and nothing else."""
     name, space = account_name(group.name), group.spec.namespace_of(group.name)
-    return {
-        "metadata": {"name": name, "namespace": space},
-        "role_ref": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": space}],
-    }
+    return workloads.permission(name, space, "pods", ("list", "watch"), account=name, of=space)
 
 
 def disruption_budget(group: Group) -> dict[str, Any]:
@@ -165,7 +152,7 @@ def disruption_budget(group: Group) -> dict[str, Any]:
     }
 
 
-def network_policy_of(group: Group) -> dict[str, Any]:
+def network_policy_of(group: Group, api_cidrs: Sequence[str]) -> dict[str, Any]:
     """Returns ``metadata`` and ``spec`` of the NetworkPolicy: clients come in, servers and the API server are reached."""
     servers = [pods(one.labels) for one in group]
     return network_policy(
@@ -173,5 +160,5 @@ def network_policy_of(group: Group) -> dict[str, Any]:
         group.spec.namespace_of(group.name),
         selector=labels(group.name),
         ingress=[protection.from_clients(group.spec.client_namespaces, API_PORT)],
-        egress=[DNS, HTTPS, allow_to(*servers, tcp=[port(group.spec)])],
+        egress=[DNS, api_server(api_cidrs), allow_to(*servers, tcp=[port(group.spec)])],
     )

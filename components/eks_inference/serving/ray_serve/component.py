@@ -104,7 +104,7 @@ class RayServeVllm(Component):
         storage, stored = server_storage(name, spec, account=identity, cluster=cluster, parent=self, namespace=namespace)
         guards = component.guards(
             name,
-            policies=protection.network_policies(name, spec, operator_namespace=operator.namespace),
+            policies=protection.network_policies(name, spec, operator_namespace=operator.namespace, api_cidrs=cluster.api_cidrs),
             quota=protection.quota(name, spec),
             budgets=protection.disruption_budgets(name, spec),
             options=inside,

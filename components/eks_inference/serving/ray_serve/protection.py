@@ -4,17 +4,20 @@ Sources: Kubernetes documentation ("Specifying a Disruption Budget", "Resource Q
 ``rayservice_controller.go``), Ray 2.52.1 documentation ("Security": anyone who reaches Ray's ports can run code).
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
-from eks_inference.kubernetes.network_policy import API_SERVER, allow_from, allow_to, namespace, network_policy, pods
+from eks_inference.kubernetes.network_policy import allow_from, allow_to, api_server, namespace, network_policy, pods
 from eks_inference.serving.pods import SERVER_LABEL, quota_devices
 from eks_inference.serving.protection import closed, device_quota, egress, from_clients, from_prometheus
 from eks_inference.serving.ray_serve.plan import AUTOSCALER_METRICS_PORT, HEAD_PORTS, NODE_TYPE_LABEL
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 
 
-def network_policies(name: str, spec: RayServeVllmSpec, *, operator_namespace: str) -> dict[str, dict[str, Any]]:
+def network_policies(
+    name: str, spec: RayServeVllmSpec, *, operator_namespace: str, api_cidrs: Sequence[str]
+) -> dict[str, dict[str, Any]]:
     """Returns the namespace's NetworkPolicies by role.
 
     Ingress: clients reach the API (8000), Prometheus the metrics (8080), the operator the head's dashboard and API. Only the
@@ -34,7 +37,7 @@ def network_policies(name: str, spec: RayServeVllmSpec, *, operator_namespace: s
                 *from_prometheus(spec.metrics_namespaces, HEAD_PORTS["metrics"]),
             ],
             # The whole namespace: KubeRay's Services do not select by our label (see kubernetes/network_policy.py).
-            egress=[*egress(spec), *([API_SERVER] if spec.egress is not None else []), allow_to(pods({}))],
+            egress=[*egress(spec), *([api_server(api_cidrs)] if spec.egress is not None else []), allow_to(pods({}))],
         ),
         "head": network_policy(
             f"{name}-head",
