@@ -107,6 +107,8 @@ class Upstream:
     grpc_port: int | None = None
     picker: str = ""
     """A name that resolves to the picker of the model's pods; empty: there is none."""
+    group: str = ""
+    """Servers of one group share requests; empty: that of its model."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -127,6 +129,8 @@ class Proxy:
     requests_per_model: Mapping[str, int] = field(default_factory=dict)
     """Of each client, by the model's name."""
     concurrent_requests: int | None = None
+    models: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Percentages of the requests for a name, by server."""
     spread: Spread = "least_requests"
     silence_seconds: int = 600
     largest_request_bytes: int = 16 << 20
