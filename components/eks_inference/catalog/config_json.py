@@ -124,7 +124,10 @@ def _architecture(config: Mapping[str, Any], text: Mapping[str, Any]) -> tuple[A
     name = next((one for one in (inner, outer) if one in known), None)
     if name is None or (inner not in known and config is not text and inner != outer):
         like = nearest(inner, known)
-        hint = f"nearest: {', '.join(like)}" if like else ""
+        hint = "; or ".join(
+            [f"nearest: {', '.join(like)}"] * bool(like)
+            + ["write a row with counted_parameters (docs/models.md), or all keys of the server: its memory is then not judged"]
+        )
         raise NoFormulaError(
             [Fault(("model_type",), "nobody wrote a formula for this architecture", inner[:60], ", ".join(known), hint)]
         )

@@ -203,6 +203,24 @@ def is_gated(repository: str) -> bool:
     return table("owners.toml").get(repository.partition("/")[0], {}).get("gated", False)
 
 
+HUB = "https://huggingface.co"
+
+
+def config_at(repository: str, revision: str = "main") -> str:
+    """Returns where a person finds the config.json of a repository."""
+    return f"{HUB}/{repository}/raw/{revision}/config.json"
+
+
+def ways_to_a_shape(repository: str) -> str:
+    """Says how a model that the catalog does not know is judged all the same."""
+    if repository.count("/") != 1:
+        return "name a repository as owner/name, or give model.config: the path of its config.json"
+    return (
+        f"`eks-inference new NAME --model {repository} --hub` reads its config.json; or download {config_at(repository)} and "
+        "give model.config: its path; or write a row of your own (docs/models.md)"
+    )
+
+
 def nearest_models(text: str) -> list[str]:
     """Returns up to three names or repositories in the catalog that are like ``text``, the likeliest first."""
     return nearest(text, [*models(), *(repository for one in models().values() for repository in one.repositories)])

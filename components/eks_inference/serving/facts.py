@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from eks_inference.catalog.engines import EngineProfile, Startup
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.catalog.models import Model, nearest_models
+from eks_inference.catalog.models import Model, nearest_models, ways_to_a_shape
 from eks_inference.place.placement import Placement
 from eks_inference.place.quantity import cpu_millis, memory_mib
 from eks_inference.rules import Judgement, Path, not_judged
@@ -145,7 +145,7 @@ class ServingFacts:
             self.model_id,
             (*self.path, "model", "id"),
             why=f"the catalog has no model '{self.model_id}'" + (f"; nearest: {', '.join(nearest)}" if nearest else ""),
-            fix="correct the id, or give model.config: the path of its config.json",
+            fix=f"correct the id; or {ways_to_a_shape(self.model_id)}",
         )
 
 
