@@ -16,7 +16,7 @@ from eks_inference.endpoints.proxy import ADMIN_PORT, Proxy, Upstream
 from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.faults import SpecError
 from eks_inference.serving.flag_values import other_names
-from eks_inference.serving.paths import ASKING_PATHS
+from eks_inference.serving.paths import ASKING_PATHS, PATHS
 from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
 from readme import blocks
@@ -383,7 +383,7 @@ def test_a_name_leads_to_servers_by_parts_of_a_hundred() -> None:
     (chain,) = config["listeners"][0]["filter_chains"]
     routes = chain["filters"][0]["typed_config"]["route_config"]["virtual_hosts"][0]["routes"]
     led = [one["route"]["weighted_clusters"] for one in routes if "route" in one]
-    assert len(led) == 2 * len(ASKING_PATHS)
+    assert len(led) == 2 * len(PATHS["chat"])
     assert all({way["name"]: way["weight"] for way in one["clusters"]} == parts for one in led)
     assert {one["name"] for one in config["clusters"]} == {*parts, "envoy/admin"}
 

@@ -10,6 +10,10 @@ from eks_inference.catalog.architectures import architectures
 from eks_inference.catalog.quantization import Quantization
 from eks_inference.catalog.tables import Own, Row, arguments, extended, missing, nearest, own, table
 
+Task = Literal["chat", "complete", "embed", "rerank", "classify"]
+POOLING: frozenset[Task] = frozenset({"embed", "rerank", "classify"})
+"""Tasks whose answer is made of the states of a text, and no text (vLLM, ``--runner pooling``)."""
+
 _BYTES = {"bfloat16": 2, "float16": 2}
 
 
@@ -46,6 +50,8 @@ class Model(weights.Layers, Row):
     """How the published checkpoint is quantized. None: it is not."""
     uncounted: tuple[str, ...] = ()
     """Parts of the checkpoint that no formula counts: a vision tower."""
+    task: Task = "chat"
+    """What it was made for."""
     counted_parameters: int | None = None
     """Number of weights, where the formula of the architecture does not hold or nobody wrote one."""
 
@@ -84,6 +90,12 @@ class Model(weights.Layers, Row):
         if self.quantization:
             return (self.parameters - self.quantized) * width + self.quantization.size(self.quantized)
         return self.embeddings * width + (self.parameters - self.embeddings) * (quantized_bytes or width)
+
+    @property
+    def writes(self) -> bool:
+        """Whether it can write text, and then keeps a KV cache."""
+        kind = architectures().get(self.architecture)
+        return not (kind and kind.encoder)
 
     @property
     def sees(self) -> bool:
@@ -130,7 +142,7 @@ class Model(weights.Layers, Row):
         Layers with a window hold its tokens and ``beyond`` more. None: they hold every token. Latent attention counts as one KV
         head, which every core holds (vLLM, ``MLAAttentionSpec``). ``scale`` are bytes beside a head's key or value.
         """
-        held = self.layers * tokens
+        held = self.layers * tokens if self.writes else 0
         if beyond is not None and self.window:
             kept = min(tokens, self.window + beyond)
             held = sum(

@@ -28,6 +28,7 @@ from eks_inference.observability.prometheus_plan import pod_monitor
 from eks_inference.place.placement import Placement
 from eks_inference.serving.component import guards, own_namespace
 from eks_inference.serving.handle import Server
+from eks_inference.serving.paths import PATHS
 from eks_inference.specs.base import Given, dns_label_faults
 
 _MAX_NAME_LENGTH = 50
@@ -87,7 +88,11 @@ class ModelEndpoint(Component):
             *dns_label_faults(name, "an endpoint's name is its namespace's", max_length=_MAX_NAME_LENGTH),
             *_server_faults(servers, kserve or {}),
             *_picker_faults(spec, servers),
-            *name_faults(spec, {server: (one.model_id, *one.other_names) for server, one in servers.items()}),
+            *name_faults(
+                spec,
+                {server: (one.model_id, *one.other_names) for server, one in servers.items()},
+                {server: one.does for server, one in servers.items()},
+            ),
             *_key_faults(spec, keys, server_key),
         ]
         if faults:
@@ -300,6 +305,7 @@ def _upstreams(
                 one.model_id,
                 tuple(one.other_names),
                 picker=pickers[server].host if server in pickers else "",
+                paths=PATHS[one.does],
                 group=spec.group_of(server, one.model_id),
             )
             if server in servers

@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from eks_inference.catalog.models import Task
 from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.faults import Fault, did_you_mean
 
 
-def name_faults(spec: ModelEndpointSpec, names: Mapping[str, Sequence[str]]) -> Iterator[Fault]:
-    """Yields what is wrong with the names that lead to servers. ``names`` are those that each server answers to."""
+def name_faults(spec: ModelEndpointSpec, names: Mapping[str, Sequence[str]], does: Mapping[str, Task]) -> Iterator[Fault]:
+    """Yields what is wrong with the names that lead to servers: those that each answers to, and what it does."""
     known = dict.fromkeys(name for own in names.values() for name in own)
     for model, parts in spec.models.items():
+        if len(tasks := {does[server] for server in parts if server in does}) > 1:
+            yield Fault(("models", model), "its servers have several tasks", ", ".join(sorted(tasks)), "servers of one task")
         for server in parts:
             path = ("models", model, server)
             if server not in names:
@@ -21,7 +24,10 @@ def name_faults(spec: ModelEndpointSpec, names: Mapping[str, Sequence[str]]) -> 
     for model in (one for one in known if one not in spec.models):
         several = [server for server, own in names.items() if model in own]
         apart = len({spec.group_of(server, names[server][0]) for server in several}) > 1
-        if apart or len({frozenset(names[server]) for server in several}) > 1:
+        if len(tasks := {does[server] for server in several}) > 1:
+            hint = "give one of them another served-model-name beside model.id, or make an endpoint for each"
+            yield Fault(("servers",), f"{model} leads to servers of several tasks", ", ".join(sorted(tasks)), "one task", hint)
+        elif apart or len({frozenset(names[server]) for server in several}) > 1:
             why = "do not share its requests by their number" if apart else "do not answer to the same names"
             shares = ", ".join(f"{server}: {100 * (server == several[0])}" for server in several)
             hint = f"say their parts: models: {{{model}: {{{shares}}}}}; or make an endpoint for each"

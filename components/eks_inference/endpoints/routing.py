@@ -98,7 +98,7 @@ def routes(proxy: Proxy) -> Iterator[dict[str, Any]]:
         if group[0].picker:
             small = _says("bytes", {"double_match": {"range": {"start": 0, "end": PICKED_BYTES}}})
             ways.insert(0, ([*named, *small], _to(parts, proxy, picked=True)))
-        yield from ({"match": {"path": path, "dynamic_metadata": says}, **way} for says, way in ways for path in ASKING_PATHS)
+        yield from ({"match": {"path": path, "dynamic_metadata": says}, **way} for says, way in ways for path in group[0].paths)
     for one in proxy.upstreams:
         if not one.model:
             ways = [(pattern, one.name) for pattern in KSERVE_PATHS]
@@ -108,7 +108,8 @@ def routes(proxy: Proxy) -> Iterator[dict[str, Any]]:
                 for pattern, cluster in ways
             )
     for path in ASKING_PATHS if models else ():
-        told = f"the field model of the request names no model that is served here; served: {', '.join(models)}"
+        here = ", ".join(name for name, group in models.items() if path in group[0].paths) or "none"
+        told = f"the field model of the request names no model that is asked at {path}; those that are: {here}"
         named = {"match": {"path": path, "dynamic_metadata": _says("model", {"present_match": True})}}
         yield {**named, **_answer(404, error(path, told, "model_not_found"))}
         told = "the body is no JSON object with a text in the field model, or Content-Type is not application/json"

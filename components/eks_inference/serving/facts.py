@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from eks_inference.catalog.engines import EngineProfile, Startup
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.catalog.models import Model, nearest_models, ways_to_a_shape
+from eks_inference.catalog.models import Model, Task, nearest_models, ways_to_a_shape
 from eks_inference.place.placement import Placement
 from eks_inference.place.quantity import cpu_millis, memory_mib
 from eks_inference.rules import Judgement, Path, not_judged
@@ -81,6 +81,10 @@ class ServingFacts:
     """EFA interfaces that one pod requests."""
     image: str = ""
     """Image reference; empty when the image is built in the cluster."""
+    does: Task = "chat"
+    """What clients ask it for."""
+    has_task: bool = False
+    """Whether servers of this kind have the key ``task``."""
     features: EngineFeatures | None = None
     """The features that the user decided; None for kinds that have none."""
     no_formula: str = ""
@@ -115,6 +119,11 @@ class ServingFacts:
     @property
     def neuron(self) -> bool:
         return self.instance.neuron
+
+    @property
+    def pools(self) -> bool:
+        """Whether such a server may be for a task whose answer is no text."""
+        return self.has_task and not self.neuron
 
     def at(self, fact: str) -> Path:
         """Returns the path of a fact in the stack."""
@@ -177,6 +186,7 @@ def server_facts(spec: ServerSpec, placement: Placement, *, path: Path, schedule
         placement=placement,
         scheduler=scheduler,
         weights=weights_of(spec),
+        does=spec.does,
         image=image if isinstance(image, str) else "",
         features=spec if isinstance(spec, EngineFeatures) else None,
         extra_args=spec.extra_args,

@@ -142,10 +142,15 @@ def _client_faults(spec: StackSpec) -> Iterator[Fault]:
     ):
         if client and not others:
             yield Fault(path, "no model server has an OpenAI API", hint=hint)
+        elif client and not spec.writing and path[-1] != "smoke_test":
+            yield Fault(path, "no model server writes text: tasks are embed, rerank and classify", hint="remove it")
     for position, name in enumerate(spec.load_test.servers if spec.load_test else ()):
         if name in triton:
             path = ("load_test", "servers", position)
             yield Fault(path, "this server has no OpenAI API", given=name, allowed=", ".join(others), hint=hint)
+        elif name in others and name not in spec.writing:
+            message = f"the load test measures answers of text, and the task of this server is {spec.servers[name].does}"
+            yield Fault(("load_test", "servers", position), message, name, ", ".join(spec.writing))
     if clients.triton and (asked := clients.triton.server) not in triton and (asked or len(triton) != 1):
         allowed = ", ".join(triton) or "there is none: add one, or remove clients.triton"
         message = "there is no Triton server of this name" if asked else f"there are {len(triton)} Triton servers: name one"
@@ -168,7 +173,7 @@ def _endpoint_faults(spec: StackSpec, name: str) -> Iterator[Fault]:
     names = {
         server: (one.model.id, *other_names(one.model.id, getattr(one, "extra_args", {}))) for server, one in servers.items()
     }
-    found = name_faults(spec.endpoints[name], names)
+    found = name_faults(spec.endpoints[name], names, {server: one.does for server, one in servers.items()})
     yield from (replace(fault, path=("endpoints", name, *fault.path)) for fault in found)
     taken = "a server has this name" if name in spec.servers else "the web UI has this name" if name == WEB_UI else ""
     if taken:
