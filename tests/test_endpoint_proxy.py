@@ -20,10 +20,11 @@ import pytest
 from asking import Answer, Connection, Exchange, Site, in_loop
 from conftest import ROOT
 from eks_inference.catalog import versions
+from eks_inference.catalog.models import Task
 from eks_inference.endpoints import plan
 from eks_inference.endpoints.proxy import CLIENT_HEADER, SESSION_HEADER, Proxy, Spread, Upstream
 from eks_inference.endpoints.spec import ModelEndpointSpec
-from eks_inference.serving.paths import ASKING_PATHS
+from eks_inference.serving.paths import ASKING_PATHS, PATHS
 from envoy import COMMAND, Envoy
 from ports import free_ports, own_addresses
 from streaming_servers import CachingServer, ClusterDns, StreamingServer, known_part, talk
@@ -416,6 +417,27 @@ async def test_adapters_and_other_names_lead_to_the_servers_of_their_model() -> 
                 assert (await client.post(CHAT, {"model": name})).status == 200
             assert (await client.post(CHAT, {"model": "sql"})).status == 404
         assert [(asked.body or {})["model"] for asked in pod.seen] == ["m", "short", "team/sql"]
+
+
+@in_loop
+async def test_a_model_is_asked_for_what_it_does_and_for_nothing_else() -> None:
+    async with AsyncExitStack() as stack:
+        tasks: tuple[Task, ...] = ("chat", "embed", "rerank")
+        pods: dict[Task, StreamingServer] = {}
+        for task in tasks:
+            pods[task] = await stack.enter_async_context(StreamingServer(task, 0))
+        upstreams = [Upstream(task, "127.0.0.1", pod.port, task, paths=PATHS[task]) for task, pod in pods.items()]
+        envoy = await stack.enter_async_context(Envoy(upstreams))
+        client = await stack.enter_async_context(Connection(envoy.port))
+        assert [one["id"] for one in (await client.get("/v1/models")).body["data"]] == [*pods]
+        for task, path in product(pods, ASKING_PATHS):
+            answer = await client.post(path, {"model": task})
+            if path in PATHS[task]:
+                assert answer.body["choices"][0]["text"] == task
+            else:
+                assert answer.status == 404
+                assert f"asked at {path}; those that are: " in answer.body["error"]["message"]
+        assert {task: len(pod.seen) for task, pod in pods.items()} == {task: len(PATHS[task]) for task in pods}
 
 
 @in_loop

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from conftest import PROJECT
+from eks_inference.clients.chat import TASKS, main
 from eks_inference.faults import SpecError
 from eks_inference.serving.paths import PATHS
 from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
+from loopback import Handler, Served, Server
 from stackgraph.graph.document import Graph
 from variants import merge, recorded_with
 
@@ -112,3 +114,52 @@ def test_no_document_says_that_neuron_makes_embeddings() -> None:
     spec.pop("load_test")
     found = [str(one) for one in check_spec(parse_stack(json.dumps(spec)), "us-east-2").faults]
     assert any("SRV019" in one and "is for embed" in one for one in found)
+
+
+# -- the client that asks --------------------------------------------------------------------------------------------------------
+
+ANSWERS: dict[str, tuple[str, Any]] = {
+    "complete": ("/v1/completions", {"choices": [{"text": "Lisbon"}], "usage": {"completion_tokens": 1}}),
+    "embed": ("/v1/embeddings", {"data": [{"embedding": [0.1]}, {"embedding": [0.2, 0.3]}]}),
+    "rerank": ("/v1/rerank", {"results": [{"relevance_score": 0.9}, {"relevance_score": 0.1}]}),
+    "classify": ("/classify", {"data": [{"label": "a"}, {"label": "b"}]}),
+}
+
+
+class Answering(Served):
+    """A server that answers one path."""
+
+    def __init__(self, path: str, answer: Any) -> None:
+        self.path, self.answer = path, answer
+        self.asked: list[Any] = []
+        self.servers = [Server(self, _Handler)]
+
+
+class _Handler(Handler):
+    def do_GET(self) -> None:
+        self.send(200, json.dumps({"data": [{"id": "m"}]}).encode())
+
+    def do_POST(self) -> None:
+        asked = self.received()
+        self.owner.asked.append(asked.body)
+        self.send(*((200, json.dumps(self.owner.answer).encode()) if asked.path == self.owner.path else (404, b"{}")))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_server_is_asked_for_what_it_does(task: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path, answer = ANSWERS[task]
+    with Answering(path, answer) as server:
+        assert main(["--url", f"http://{server.servers[0].address}/v1", "--task", task]) == 0
+        assert server.asked[0]["model"] == "m"
+        assert f"{task}: " in capsys.readouterr().out
+        for wrong in ({}, {"data": []}, {"results": {}}, {"choices": [{"text": ""}], "data": 3}, {"error": {"message": "no"}}):
+            server.answer = wrong
+            assert main(["--url", f"http://{server.servers[0].address}/v1", "--task", task]) == 1
+            assert "answer" in capsys.readouterr().err
+
+
+def test_every_task_but_chat_has_an_example_at_its_path() -> None:
+    assert {task: path for task, (path, _, _) in TASKS.items()} == {
+        task: path.removeprefix("/v1") for task, (path, _) in ANSWERS.items()
+    }
+    assert {*TASKS} == {*PATHS} - {"chat"}

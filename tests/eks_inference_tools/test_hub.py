@@ -104,6 +104,18 @@ def test_a_stack_keeps_the_file_and_the_commit(
 
 
 @pytest.mark.thorough
+def test_a_repository_for_embeddings_is_served_as_such(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    site.files["modules.json"] = b"[]"
+    assert main(["new", "mine", "--model", NAME, "--hub", "--instance", "p5.48xlarge"]) == 0
+    written = yaml.safe_load((tmp_path / "stacks" / "Pulumi.mine.yaml").read_text())
+    assert written["config"]["eks-inference:stack"]["servers"]["mine"]["task"] == "embed"
+
+
+@pytest.mark.thorough
 def test_a_stack_that_cannot_be_leaves_no_file(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,5 +1,6 @@
 """The facts about one model server of any kind, and about its autoscaler, that rules judge. Pure; no pulumi."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -16,6 +17,11 @@ from eks_inference.serving.deployment import device_count, resources, startup_ti
 from eks_inference.serving.features import EngineFeatures
 from eks_inference.serving.shape import ReplicatedServerSpec, ServerSpec
 from eks_inference.serving.spec import HubModel
+
+
+def is_commit(revision: str | None) -> bool:
+    """Whether a revision names a commit, and no branch or tag, which may move."""
+    return bool(revision and re.fullmatch(r"[0-9a-f]{7,40}", revision))
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,7 @@ class ServingFacts:
     """Variables of the user; ``environment`` includes them."""
     keys: Mapping[str, Path] = field(default_factory=dict)
     pinned: bool = False
-    """Whether the files of the model stay as they are: it has a revision, or is not of the Hub."""
+    """Whether the files of the model stay as they are: they are those of a commit, or not of the Hub."""
     led_out: bool = False
     """Whether a gateway leads to the server."""
     beside: bool = False
@@ -191,7 +197,7 @@ def server_facts(spec: ServerSpec, placement: Placement, *, path: Path, schedule
         features=spec if isinstance(spec, EngineFeatures) else None,
         extra_args=spec.extra_args,
         extra_env=spec.extra_env,
-        pinned=not isinstance(spec.model, HubModel) or spec.model.revision is not None,
+        pinned=not isinstance(spec.model, HubModel) or is_commit(spec.model.revision),
         **engine,
     )
 

@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -112,6 +112,8 @@ def _of_hub(repository: str, revision: str) -> Named:
         )
         hint = "write a row with counted_parameters (docs/models.md)"
         refuse("the weights of the repository are not as large as its config.json says", "--model", sizes, hint=hint)
+    if found.embeds and model.task == "chat":
+        model = replace(model, task="embed")
     return Named(model, {"id": repository, "revision": found.commit, "shape": shape}, found.config)
 
 

@@ -233,11 +233,14 @@ def _server(order: Order) -> Iterator[str]:
         "quantized_kv": "Twice the sequences in the same memory; the checkpoint has no scales for it, so answers degrade."
         if order.row.degrades
         else "Twice the sequences in the same memory, slightly different answers.",
+        "task": "sentence-transformers reads the repository (modules.json).",
         "disk_gib": "Twice the weights: what a pod downloads and writes.",
     }
     if order.secrets:
         comments["model"] = f"Gated: accept its licence on the Hub, then `pulumi config set --secret {TOKEN}`."
-    for key, value in {**(trial.server or {}), "model": dict(order.model)}.items():
+    told = HubModel.model_validate({**trial.source}).known
+    task = {"task": trial.model.task} if told and told.task != trial.model.task else {}
+    for key, value in {**(trial.server or {}), **task, "model": dict(order.model)}.items():
         if key in comments:
             yield f"# {comments[key]}"
         yield f"{key}: {flow(value)}"
