@@ -154,6 +154,11 @@ BAD: Mapping[str, tuple[str, Reply, str]] = {
     "huge": ("config.json", (200, b" " * (1 << 20) + CONFIG, {"X-Repo-Commit": COMMIT}), "larger than 1 MiB"),
     "of no model": ("config.json", (200, b'{"a": 1}', {"X-Repo-Commit": COMMIT}), "model_type: this key is required"),
     "no formula": ("config.json", (200, b'{"model_type": "mamba"}', {"X-Repo-Commit": COMMIT}), "counted_parameters"),
+    "outer": (
+        "config.json",
+        (200, json.dumps({"model_type": "kimi_k25", "text_config": json.loads(CONFIG)}).encode(), {"X-Repo-Commit": COMMIT}),
+        "no engine serves",
+    ),
     "gated": (
         "config.json",
         (401, b"", {"X-Error-Code": "GatedRepo"}),

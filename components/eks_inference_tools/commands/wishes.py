@@ -181,6 +181,10 @@ def _read(written: bytes, called: str, place: str) -> "tuple[Model, Mapping[str,
 
 def _as_large(model: "Model", size: int) -> bool:
     """Whether the weights of a repository have the size that the formula has. Parts that no formula counts make them larger."""
+    from eks_inference.catalog.architectures import architectures
+
+    if model.architecture not in architectures():
+        return True  # no engine serves it, which is told
     counted = model.weight_bytes()
     # A checkpoint in float32 is loaded with half its size; layers for speculation add some percent.
     return counted * 0.95 <= size and (bool(model.uncounted) or size <= counted * 1.05 or 1.95 <= size / counted <= 2.05)

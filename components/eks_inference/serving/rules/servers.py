@@ -54,7 +54,7 @@ def tasks_are_done(server: ServingFacts) -> Iterator[Judgement]:
         holds=server.pools if pooling else writes,
         path=server.at("task") if server.has_task else (*server.path, "model", "id"),
         working=(
-            f"task {server.does}; {server.model_id} {'writes text' if writes else 'writes nothing'}",
+            f"task {server.does}; the model writes {'text' if writes else 'nothing'}",
             f"such a server {'may' if server.pools else 'does not'} embed, rerank and classify",
         ),
         message=f"{server.model_id} is for {server.does}, which {server.engine.name} does not serve so"
