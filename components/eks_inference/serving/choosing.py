@@ -5,7 +5,7 @@ from typing import Any
 
 from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.catalog.models import POOLING, Model
+from eks_inference.catalog.models import Model
 from eks_inference.serving.pods import vllm_release
 
 
@@ -21,9 +21,7 @@ def engines_for(
         for one in engines().values()
         if one.serves(instance)
         and not one.retired
-        and (model is None or model.architecture in one.architectures)
-        # SRV019: models that write nothing are for plain vLLM on GPUs.
-        and (model is None or model.task not in POOLING or (one.standalone and not one.neuron))
+        and (model is None or one.loads(model))
         and (not one.chosen_for or kind in one.chosen_for)
         and (not one.on_request or one.name == named)
     ]
