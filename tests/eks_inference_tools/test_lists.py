@@ -167,7 +167,7 @@ def test_model_filters(capsys):
     for arguments, takes in {
         ("qwen", "30b"): lambda row: row["name"].startswith("Qwen3-30B-A3B"),
         ("--architecture", "gemma2", "opt"): lambda row: row["architecture"] in ("gemma2", "opt"),
-        ("--engine", "neuron-2.32-vllm-0.24"): lambda row: row["architecture"] in engine("neuron-2.32-vllm-0.24").architectures,
+        ("--engine", "neuron-2.32-vllm-0.24"): lambda row: engine("neuron-2.32-vllm-0.24").loads(models()[row["name"]]),
         ("--accelerator", "neuron"): lambda row: any(name.startswith("neuron") for name in row["engines"]),
         ("--open",): lambda row: set(row["repositories"]) - set(row["gated"]),
         ("--min-context", "131072"): lambda row: row["max_positions"] >= 131072,
