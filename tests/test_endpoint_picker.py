@@ -88,6 +88,36 @@ async def test_the_pod_that_the_picker_names_answers() -> None:
 
 
 @in_loop
+async def test_each_server_of_a_name_has_a_picker_of_its_own() -> None:
+    async with AsyncExitStack() as stack:
+        dns = await stack.enter_async_context(ClusterDns())
+        pods: list[StreamingServer] = []
+        pickers: list[Picker] = []
+        upstreams: list[Upstream] = []
+        (port,) = free_ports(1)
+        for name in ("blue", "green"):
+            own = [await stack.enter_async_context(StreamingServer(name, 0, host=next(ADDRESSES), port=port)) for _ in range(2)]
+            chosen, address = f"{own[1].host}:{port}", next(ADDRESSES)
+            pickers.append(await stack.enter_async_context(Picker(lambda *_, chosen=chosen: chosen, address, 0)))
+            dns.ready |= {f"{name}.test": own, f"{name}-picker.test": [StreamingServer(host=address)]}
+            upstreams.append(Upstream(name, f"{name}.test", port, "m", picker=f"{name}-picker.test", group=f"/{name}"))
+            pods += own
+        proxy = Proxy((), spread="endpoint_picker", models={"m": {"blue": 50, "green": 50}}, picks_at_once=100)
+        envoy = await stack.enter_async_context(Envoy(upstreams, proxy, KEYS, "", dns.port))
+        there = There(envoy, pickers[0], pods, dns)
+        for name in ("blue", "green"):
+            healthy = f'envoy_cluster_membership_healthy{{envoy_cluster_name="{name}/picker"}}'
+            await eventually(lambda healthy=healthy: envoy.values(healthy), lambda found: found == [1])
+        await asyncio.sleep(0.2)
+        for _ in range(40):
+            assert (await there.ask()).status == 200
+        others, blue, more, green = there.asked()
+        assert (others, more, blue + green) == (0, 0, 40)
+        assert [len(picker.seen) for picker in pickers] == [blue, green]
+        assert min(blue, green) > 5
+
+
+@in_loop
 async def test_the_picker_reads_the_whole_request_and_no_key_and_the_pod_gets_what_the_client_sent() -> None:
     said = [{"role": "user", "content": 'a "long" prompt é ' * 20_000}]
     async with endpoint() as there:

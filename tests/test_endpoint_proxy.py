@@ -6,7 +6,7 @@ import re
 import socket
 import subprocess
 import tomllib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -20,10 +20,11 @@ import pytest
 from asking import Answer, Connection, Exchange, Site, in_loop
 from conftest import ROOT
 from eks_inference.catalog import versions
+from eks_inference.catalog.models import Task
 from eks_inference.endpoints import plan
 from eks_inference.endpoints.proxy import CLIENT_HEADER, SESSION_HEADER, Proxy, Spread, Upstream
 from eks_inference.endpoints.spec import ModelEndpointSpec
-from eks_inference.serving.paths import ASKING_PATHS
+from eks_inference.serving.paths import ASKING_PATHS, PATHS
 from envoy import COMMAND, Envoy
 from ports import free_ports, own_addresses
 from streaming_servers import CachingServer, ClusterDns, StreamingServer, known_part, talk
@@ -416,6 +417,27 @@ async def test_adapters_and_other_names_lead_to_the_servers_of_their_model() -> 
                 assert (await client.post(CHAT, {"model": name})).status == 200
             assert (await client.post(CHAT, {"model": "sql"})).status == 404
         assert [(asked.body or {})["model"] for asked in pod.seen] == ["m", "short", "team/sql"]
+
+
+@in_loop
+async def test_a_model_is_asked_for_what_it_does_and_for_nothing_else() -> None:
+    async with AsyncExitStack() as stack:
+        tasks: tuple[Task, ...] = ("chat", "embed", "rerank")
+        pods: dict[Task, StreamingServer] = {}
+        for task in tasks:
+            pods[task] = await stack.enter_async_context(StreamingServer(task, 0))
+        upstreams = [Upstream(task, "127.0.0.1", pod.port, task, paths=PATHS[task]) for task, pod in pods.items()]
+        envoy = await stack.enter_async_context(Envoy(upstreams))
+        client = await stack.enter_async_context(Connection(envoy.port))
+        assert [one["id"] for one in (await client.get("/v1/models")).body["data"]] == [*pods]
+        for task, path in product(pods, ASKING_PATHS):
+            answer = await client.post(path, {"model": task})
+            if path in PATHS[task]:
+                assert answer.body["choices"][0]["text"] == task
+            else:
+                assert answer.status == 404
+                assert f"asked at {path}; those that are: " in answer.body["error"]["message"]
+        assert {task: len(pod.seen) for task, pod in pods.items()} == {task: len(PATHS[task]) for task in pods}
 
 
 @in_loop
@@ -885,6 +907,85 @@ async def test_servers_of_one_model_share_its_requests() -> None:
                 assert (await client.post(CHAT, {"model": "m"})).status == 200
             assert [model["id"] for model in (await client.get("/v1/models")).body["data"]] == ["m"]
         assert min(len(one.seen), len(two.seen)) > 5
+
+
+# -- one name, several servers ---------------------------------------------------------------------------------------------------
+
+
+def parted(pods: Sequence[StreamingServer]) -> list[Upstream]:
+    """Servers of models of their own that all answer to ``chat``."""
+    return [Upstream(pod.name, "127.0.0.1", pod.port, f"m-{pod.name}", ("chat",), group=f"/{pod.name}") for pod in pods]
+
+
+@in_loop
+@pytest.mark.parametrize("spread", ["least_requests", "prefixes", "sessions"])
+async def test_a_name_gives_servers_their_parts(spread: Spread) -> None:
+    async with StreamingServer("blue", 0) as blue, StreamingServer("green", 0) as green:
+        proxy = Proxy((), models={"chat": {"blue": 80, "green": 20}}, spread=spread)
+        async with Envoy(parted((blue, green)), proxy) as envoy, Connection(envoy.port, 50) as client:
+            for number in range(400):
+                client.headers = {SESSION_HEADER: f"s{number}"} if spread == "sessions" else {}
+                messages = [{"role": "user", "content": f"this is conversation {number}"}]
+                assert (await client.post(CHAT, {"model": "chat", "messages": messages})).status == 200
+            # Four standard deviations to each side.
+            assert 48 <= len(green.seen) <= 112
+            assert len(blue.seen) + len(green.seen) == 400
+            assert (await client.post(CHAT, {"model": "m-green"})).body["choices"][0]["text"] == "green"
+            lines = await until_in_loop(envoy.answered, lambda lines: len(lines) == 401)
+            assert len([line for line in lines if line["server"] == "green"]) == len(green.seen)
+
+
+@in_loop
+@pytest.mark.parametrize("spread", ["prefixes", "sessions"])
+async def test_a_conversation_keeps_its_side_and_more_of_them_change_over(spread: Spread) -> None:
+    sides: dict[int, list[dict[int, str]]] = {}
+    async with StreamingServer("blue", 0) as blue, StreamingServer("green", 0) as green:
+        for part in (10, 50, 100):
+            proxy = Proxy((), models={"chat": {"blue": 100 - part, "green": part}}, spread=spread)
+            async with Envoy(parted((blue, green)), proxy) as envoy, Connection(envoy.port, 50) as client:
+                for _ in range(2):
+                    answered: dict[int, str] = {}
+                    for number in range(60):
+                        client.headers = {SESSION_HEADER: f"s{number}"} if spread == "sessions" else {}
+                        messages = [{"role": "user", "content": f"this is conversation {number}"}]
+                        answer = await client.post(CHAT, {"model": "chat", "messages": messages})
+                        answered[number] = answer.body["choices"][0]["text"]
+                    sides.setdefault(part, []).append(answered)
+    assert all(first == second for first, second in sides.values())
+    before, between, after = ({number for number, side in first.items() if side == "green"} for first, _ in sides.values())
+    assert 0 < len(before) < len(between) < len(after) == 60
+    assert before < between < after, "nobody goes back"
+
+
+@in_loop
+async def test_parts_change_under_load_and_no_request_fails() -> None:
+    """As a rollout does: a proxy of the new parts is ready before one of the old ones goes, which ends what it began."""
+    async with StreamingServer("blue") as blue, StreamingServer("green") as green, AsyncExitStack() as stack:
+
+        async def proxy_of(part: int) -> Envoy:
+            proxy = Proxy((), models={"chat": {"blue": 100 - part, "green": part}}, spread="least_requests")
+            return await stack.enter_async_context(Envoy(parted((blue, green)), proxy))
+
+        answers: list[Answer] = []
+        led, over = await proxy_of(0), asyncio.Event()
+
+        async def client() -> None:
+            while not over.is_set():
+                async with Connection(led.port, 50) as one:
+                    answers.append(await one.post(CHAT, {"model": "chat", "stream": True, "max_tokens": 8}))
+
+        clients = [asyncio.create_task(client()) for _ in range(8)]
+        for part in (10, 100):
+            old, led = led, await proxy_of(part)
+            await old.go(leaves_s=1, within_s=60)
+            begun = len(answers)
+            await until_in_loop(lambda: len(answers), lambda now, begun=begun: now > begun + 60)
+        begun = len(blue.seen)
+        over.set()
+        await asyncio.gather(*clients)
+    assert all(whole(answer, 8) for answer in answers)
+    assert len(answers) == len(blue.seen) + len(green.seen) > 150
+    assert len(blue.seen) == begun, "at the end all go to the successor"
 
 
 @in_loop

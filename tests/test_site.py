@@ -20,11 +20,14 @@ from eks_inference.catalog.own import rows_of
 from eks_inference_tools import cli
 from eks_inference_tools.check.report import judge
 from eks_inference_tools.cli import main
+from eks_inference_tools.comparison import eks_compared
 from eks_inference_tools.program import unwritten
 from golden import assert_golden
 from mermaid_pictures import PICTURES, diagrams
 from readme import Block, block, blocks
 from stack_table import stack_table
+from stackgraph.diff.dangers import dangers
+from stackgraph.diff.graphs import compare
 from stackgraph.recorder.project import find_project
 from stackgraph.recorder.recording import record
 from stackgraph.testing import record as recorded_program
@@ -249,6 +252,22 @@ def section(guide: str, number: int = 0) -> dict:
 def test_an_upgrade_changes_the_version_of_everything_that_follows() -> None:
     (cluster,) = recorded_with(section("runbook/upgrade")).of_type("eks:index:Cluster")
     assert cluster.inputs["version"] == section("runbook/upgrade")["cluster"]["version"]
+
+
+@pytest.mark.thorough
+def test_a_successor_takes_over_without_an_outage() -> None:
+    secrets = {"eks-inference:endpointKeys": '{"team-a": "a-key-of-team-a-in-a-test"}'}
+    now: dict = {"endpoints": {"chat": {}}}
+    before = recorded_with(now, "smoke-gpu", secrets)
+    for step in range(1, 4):
+        now = {**now, **section("upgrade", step)}
+        after = recorded_with(now, "smoke-gpu", secrets)
+        diff = compare(before, after)
+        assert not [one for one in dangers(diff, eks_compared()) if one.effects], step
+        changed = {one.resource.name for one in diff.changes if one.kind == "update"}
+        assert changed >= {"chat-config", "chat-deployment"}
+        assert "qwen3-deployment" not in changed
+        before = after
 
 
 @pytest.mark.thorough

@@ -148,7 +148,7 @@ class InferencePlatform(Component):
             **clients,
             endpoints=self.endpoints,
             gateway=self.gateway,
-            has_chat=bool(spec.servers_with("openai")),
+            has_chat=bool(spec.writing),
             with_key=serving_api_key is not None,
         )
         self.register_outputs(self.outputs)
@@ -298,20 +298,28 @@ class InferencePlatform(Component):
         """Creates web UI, smoke tests, Triton client and load test, each for the servers with its API."""
         spec, name = self._spec, self._spec.name
         models = {server: self.servers[server] for server in spec.servers_with("openai")}
+        writing = {server: models[server] for server in spec.writing}
         web_ui = triton_client = load_test = None
         if spec.clients.open_webui:
             with faults_under("clients", "open_webui"):
                 web_ui = OpenWebUI(
                     f"{name}-open-webui",
                     spec.clients.open_webui,
-                    servers=models,
+                    servers={server: one for server, one in writing.items() if one.does == "chat"},
                     admin_password=open_webui_admin_password,
                     api_key=api_key,
                     **self._on_core,
                 )
         if spec.clients.smoke_test:
             for server, component in models.items():
-                SmokeTest(f"{server}-smoke-test", spec.clients.smoke_test, server=component, api_key=api_key, **self._on_core)
+                SmokeTest(
+                    f"{server}-smoke-test",
+                    spec.clients.smoke_test,
+                    server=component,
+                    task=component.does,
+                    api_key=api_key,
+                    **self._on_core,
+                )
         if spec.clients.triton:
             asked = spec.clients.triton.server or spec.servers_with("kserve")[0]
             with faults_under("clients", "triton"):
@@ -327,8 +335,8 @@ class InferencePlatform(Component):
                 load_test = LoadTest(
                     naming.shortened(LOAD_TEST_NAME, f"{name}-load-test"),
                     spec.load_test,
-                    servers=models,
-                    hardware={server: component.hardware for server, component in models.items()},
+                    servers=writing,
+                    hardware={server: component.hardware for server, component in writing.items()},
                     hugging_face_token=hugging_face_token,
                     api_key=api_key,
                     **self._on_core,

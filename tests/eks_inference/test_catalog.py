@@ -804,10 +804,10 @@ startup = { node_start_s = 600, image_pull_s = 600, download_s = 1800, compile_s
 """
 
 QWEN3_1_7B = """
-["Qwen3-1.7B"]
+["Ours-1.7B"]
 source = "config.json of Qwen/Qwen3-1.7B, as in mlc-ai/mlc-llm 79d603f0"
 read = "2026-11"
-repositories = ["Qwen/Qwen3-1.7B"]
+repositories = ["ours/1.7B"]
 architecture = "qwen3"
 dtype = "bfloat16"
 hidden = 2048
@@ -844,7 +844,7 @@ def test_an_engine_nobody_thought_of_is_a_row(add_rows: Callable[..., None]):
 
 def test_a_model_nobody_thought_of_is_a_row(add_rows: Callable[..., None]):
     add_rows("models.toml", QWEN3_1_7B)
-    assert model("Qwen/Qwen3-1.7B").parameters == 1_720_574_976
+    assert model("ours/1.7B").parameters == 1_720_574_976
     assert model("qwen3-1.7b").kv_bytes_per_token(8) == 112 * KIB
 
 

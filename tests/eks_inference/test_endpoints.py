@@ -16,7 +16,7 @@ from eks_inference.endpoints.proxy import ADMIN_PORT, Proxy, Upstream
 from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.faults import SpecError
 from eks_inference.serving.flag_values import other_names
-from eks_inference.serving.paths import ASKING_PATHS
+from eks_inference.serving.paths import ASKING_PATHS, PATHS
 from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
 from readme import blocks
@@ -299,6 +299,10 @@ def test_what_the_servers_demand_the_proxy_gives() -> None:
         ({"largest_request_mib": 256}, "inf2-llama2", "END001"),
         ({"memory": "255Mi"}, "inf2-llama2", "at least 256Mi, or largest_request_mib of at most 15"),
         ({"memory": "100Mi"}, "inf2-llama2", "at least 256Mi"),
+        ({"models": {"m": {"llama2-a": 90}}}, "inf2-llama2", "the parts of m make 90 of 100"),
+        ({"models": {"m": {"llama2-x": 100}}}, "inf2-llama2", "did you mean 'llama2-"),
+        ({"models": {"m": {"llama2-a": 100}}}, "inf2-llama2", "llama2-a does not answer to m"),
+        ({"models": {"meta-llama/Llama-2-13b-hf": {"llama2-a": 100}}}, "inf2-llama2", "llama2-a does not answer to"),
     ],
 )
 def test_endpoints_that_cannot_be_are_refused(endpoint: dict[str, Any], base: str, words: str) -> None:
@@ -326,7 +330,7 @@ def test_servers_of_a_model_have_the_same_names() -> None:
     model = stack({})["servers"]["llama2-a"]["model"]["id"]
     every = {key: [model, "short"] for key in ("llama2_a", "llama2_b", "llama2_c")}
     assert graph(named_so(**every)).resources
-    with pytest.raises(ProgramError, match="leads to llama2-a and to llama2-b"):
+    with pytest.raises(ProgramError, match="leads to llama2-a and llama2-b and llama2-c, which do not answer to the same names"):
         graph(named_so(llama2_a=[model, "short"]))
 
 
@@ -368,3 +372,36 @@ def test_only_endpoints_that_the_stack_has_guard_their_servers_from_pods():
     for sections, warned in (({"gateway": gateway}, []), ({"endpoints": {"e": {"servers": ["a"]}}}, ["END003"])):
         found = check_spec(parse_stack(json.dumps({**stack, **sections})), "us-west-2").findings
         assert [one.rule.id for one in found if one.rule.id == "END003"] == warned
+
+
+def green(**parts: int) -> dict[str, Any]:
+    """Three servers of a model of which a fourth becomes the successor, under the name that clients know."""
+    old = stack({})["servers"]["llama2-a"]
+    named_so = {
+        server: {"extra_args": {"served-model-name": [old["model"]["id"], "chat"]}} for server in ("llama2-a", "llama2-b")
+    }
+    return {
+        "servers": {**named_so, "llama2-c": None},
+        "endpoints": {"chat": {"models": {"chat": parts, old["model"]["id"]: parts}}},
+    }
+
+
+def test_a_name_leads_to_servers_by_parts_of_a_hundred() -> None:
+    parts = {"llama2-a": 90, "llama2-b": 10}
+    made = graph(green(**parts))
+    config = json.loads(named(made, "chat-config").inputs["data"]["envoy.json"])["static_resources"]
+    (chain,) = config["listeners"][0]["filter_chains"]
+    routes = chain["filters"][0]["typed_config"]["route_config"]["virtual_hosts"][0]["routes"]
+    led = [one["route"]["weighted_clusters"] for one in routes if "route" in one]
+    assert len(led) == 2 * len(PATHS["chat"])
+    assert all({way["name"]: way["weight"] for way in one["clusters"]} == parts for one in led)
+    assert {one["name"] for one in config["clusters"]} == {*parts, "envoy/admin"}
+
+
+def test_what_a_name_without_parts_leads_to_is_one_group() -> None:
+    section = green(**{"llama2-a": 90, "llama2-b": 10})
+    model = section["servers"]["llama2-a"]["extra_args"]["served-model-name"][0]
+    section["endpoints"]["chat"]["models"].pop(model)
+    (fault,) = faults(section)
+    assert f"{model} leads to llama2-a and llama2-b" in fault
+    assert f"models: {{{model}: {{llama2-a: 100, llama2-b: 0}}}}" in fault

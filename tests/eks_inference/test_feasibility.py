@@ -49,6 +49,8 @@ def served(
         model=wanted,
         model_id=wanted.repositories[0],
         placement=Placement("p", instance, {}),
+        does=wanted.task,
+        has_task=True,
         devices=split.devices,
         tensor_parallel=split.tensor_parallel,
         max_num_seqs=USUAL_SEQUENCES if profile.generation.paged else sequences,
@@ -100,8 +102,9 @@ def test_what_is_advised_passes_every_rule_and_one_sequence_more_does_not(questi
         # Sequences share the pages: a batch is never too large, a single sequence may be too long.
         assert bool(advised) == (not said(1) & MEMORY)
         assert bool(most) == (not said(1, errors=True))
-        assert not fit.advised.of(advised + 1, length).surely_fits
-        assert not fit.most.of(most + 1, length).fits
+        if wanted.writes:  # others keep nothing of a sequence
+            assert not fit.advised.of(advised + 1, length).surely_fits
+            assert not fit.most.of(most + 1, length).fits
     else:
         assert said(advised + 1) & (MEMORY if advised else {*MEMORY, "NEU032"})
         assert said(most + 1, errors=True) & MEMORY

@@ -271,7 +271,7 @@ def test_a_core_pool_that_builds_images_is_larger():
         ),
         (
             minimal("g6.xlarge", "some/thing"),
-            ["servers.m.engine: nothing follows from a model whose shape is unknown", "model.shape"],
+            ["servers.m.engine: nothing follows from a model whose shape is unknown", "--hub", "model.config", "docs/models.md"],
         ),
         (minimal("g6.xlarge", "Qwen/Qwen3-8B", engine="cuda"), ["servers.m.engine: NEU001: engine profile 'cuda'"]),
         (minimal("g6.xlage", "Qwen/Qwen3-8B"), ["pools.nodes.instance_types[0]: NEU001"]),

@@ -47,7 +47,7 @@ def test_each_opens_the_engine_and_is_refused_where_it_is_led_out(name):
     for led_out, severity in ((True, None), (False, "warning")):
         (judged,) = engines_stay_closed.judge(replace(gpu(**given(name)), led_out=led_out))
         assert not judged.holds
-        assert judged.severity == severity
+        assert judged.severity == (None if ROWS[name].pinned else severity)
         assert ROWS[name].opens in judged.message
 
 
@@ -60,6 +60,8 @@ def test_a_server_is_led_out_by_any_route_to_it_or_to_its_endpoint(door, severit
 def test_code_of_a_repository_is_safe_at_a_revision():
     trusting = {"extra_args": {"trust-remote-code": True}}
     assert severities(GATEWAY, trusting)
+    assert {*severities({}, trusting)} == {"error"}, "whoever may call it, the code is somebody else's"
+    assert {*severities({}, {**trusting, "model": {"revision": "main"}})} == {"error"}, "a branch moves"
     assert not severities(GATEWAY, {**trusting, "model": {"revision": "0123456789abcdef0123456789abcdef01234567"}})
     assert not severities(GATEWAY, {"extra_args": {"trust-remote-code": True, "code-revision": "0123456789abcdef"}})
 

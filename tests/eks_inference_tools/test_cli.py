@@ -324,7 +324,7 @@ def test_an_example_of_the_help_works(recorded_once, tmp_path, monkeypatch, caps
     assert words[0] == command
     options = parser([command]).parse_args(words)
     assert options.run
-    files = {"../my-program", "./config.json"} & {*words}
+    files = {"../my-program", "./config.json", "--hub"} & {*words}
     if command not in ELSEWHERE and not files:
         assert main([str(tmp_path / Path(word).name) if before == "-o" else word for before, word in pairwise(["", *words])]) == 0
 

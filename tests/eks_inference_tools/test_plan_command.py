@@ -84,8 +84,8 @@ def test_a_repository_is_a_name_too(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"--model": "Llama-2-13"}, ("model 'Llama-2-13' is not in the catalog", "Qwen3-32B", "nearest: Llama-2-13B")),
-        ({"--model": "ours/llm"}, ("hint: give its config.json with --config",)),
+        ({"--model": "Llama-2-13"}, ("model 'Llama-2-13' is not in the catalog", "nearest: Llama-2-13B", "with --hub")),
+        ({"--model": "ours/llm"}, ("--hub reads its", "https://huggingface.co/ours/llm/raw/main/config.json", "--catalog")),
         ({"--instance": "inf2.48large"}, ("instance type 'inf2.48large' is not in the catalog", "nearest: inf2.48xlarge")),
         ({"--instance": "m5.large"}, ("m5.large has no accelerator", "allowed: types of inf2,")),
         ({"--engine": "neuron-2.28"}, ("engine profile 'neuron-2.28' is not in the catalog", "neuron-2.28-vllm-0.13")),

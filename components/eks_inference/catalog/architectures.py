@@ -44,6 +44,10 @@ class Architecture(Row):
     """Key that has to be true for the window to count."""
     window_from: str = ""
     """Key with the first layer that has the window."""
+    encoder: bool = False
+    """Whether it reads a text as a whole, keeps no KV cache and writes nothing: it makes embeddings or scores."""
+    positions_in_all: bool = False
+    """Whether ``max_position_embeddings`` counts the ``learned_positions`` that no token has."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """Our names of numbers → keys of config.json, where they differ from the usual ones (``config_json.py``)."""
 

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from eks_inference.catalog.architectures import Architecture, architectures
-from eks_inference.catalog.models import Model
+from eks_inference.catalog.models import Model, Task
 from eks_inference.catalog.quantization import METHODS, quantization
 from eks_inference.catalog.tables import nearest
 from eks_inference.faults import Fault, SpecError
@@ -90,6 +90,7 @@ def model_of_config(name: str, config: Mapping[str, Any], source: str = "config.
         repositories=(),
         architecture=architecture,
         quantization=_quantization(said) if said else None,
+        task=_task(config, kind),
         uncounted=("vision tower",) if isinstance(config.get("vision_config"), dict) else (),
         **columns,
     )
@@ -99,7 +100,7 @@ def model_of_config(name: str, config: Mapping[str, Any], source: str = "config.
 def keys_read() -> frozenset[str]:
     """Every key that ``model_of_config`` reads."""
     known = {"model_type", "tie_word_embeddings", "torch_dtype", "dtype", "layer_types", *_PATTERN, *KEYS.values()}
-    known |= {"quantization_config", "text_config", "vision_config"}
+    known |= {"quantization_config", "text_config", "vision_config", "architectures", "id2label"}
     for one in architectures().values():
         known |= {*one.keys.values(), one.window_switch, one.window_from, one.bias_key or ""}
     return frozenset(filter(None, known))
@@ -125,11 +126,22 @@ def _architecture(config: Mapping[str, Any], text: Mapping[str, Any]) -> tuple[A
     name = next((one for one in (inner, outer) if one in known), None)
     if name is None or (inner not in known and config is not text and inner != outer):
         like = nearest(inner, known)
-        hint = f"nearest: {', '.join(like)}" if like else ""
+        hint = "; or ".join(
+            [f"nearest: {', '.join(like)}"] * bool(like)
+            + ["write a row with counted_parameters (docs/models.md), or all keys of the server: its memory is then not judged"]
+        )
         raise NoFormulaError(
             [Fault(("model_type",), "this architecture has no formula here", inner[:60], ", ".join(known), hint)]
         )
     return known[name], outer
+
+
+def _task(config: Mapping[str, Any], kind: Architecture) -> Task:
+    """What the class of the model is for. A decoder that makes embeddings has that of one that chats."""
+    if str(config.get("architectures")).endswith("ForSequenceClassification']"):
+        labels = config.get("id2label")
+        return "rerank" if isinstance(labels, dict) and len(labels) == 1 else "classify"
+    return "embed" if kind.encoder else "chat"
 
 
 def _quantization(said: Any) -> Any:
@@ -156,6 +168,8 @@ class _Reader:
         heads = self._number("heads") or 1
         found: dict[str, Any] = {"hidden": hidden, "layers": layers, "heads": heads}
         found |= {name: self._number(name) or 1 for name in ("vocabulary", "max_positions")}
+        if kind.positions_in_all:
+            found["max_positions"] = max(found["max_positions"] - (kind.learned_positions or 0), 1)
         if kind.latent:
             found |= {name: self._number(name) or 1 for name in ("kv_rank", "nope_dim", "rope_dim", "value_dim")}
             found |= {"q_rank": self._number("q_rank", 0), "kv_heads": 1, "head_dim": found["nope_dim"] + found["rope_dim"]}

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Literal
 
 from eks_inference.catalog.instances import Accelerator, ForAccelerator, InstanceType, instance_types
-from eks_inference.catalog.models import Model
+from eks_inference.catalog.models import POOLING, Model
 from eks_inference.catalog.tables import Own, Row, arguments, extended, find, load, own, table
 
 
@@ -257,6 +257,11 @@ class EngineProfile(ForAccelerator, Row):
     def standalone(self) -> bool:
         """Whether vLLM itself listens, rather than a server that embeds it."""
         return self.server == "vllm"
+
+    def loads(self, model: Model) -> bool:
+        """Whether it serves a model as what it was made for: one that writes nothing, plain vLLM on GPUs alone (SRV020)."""
+        able = model.task not in POOLING or (self.standalone and not self.neuron)
+        return able and model.architecture in self.architectures
 
     def serves(self, instance: InstanceType) -> bool:
         """Whether the profile supports this instance type."""

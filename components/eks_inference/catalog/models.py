@@ -10,6 +10,10 @@ from eks_inference.catalog.architectures import architectures
 from eks_inference.catalog.quantization import Quantization
 from eks_inference.catalog.tables import Own, Row, arguments, extended, missing, nearest, own, table
 
+Task = Literal["chat", "complete", "embed", "rerank", "classify"]
+POOLING: frozenset[Task] = frozenset({"embed", "rerank", "classify"})
+"""Tasks whose answer is made of the states of a text, and no text (vLLM, ``--runner pooling``)."""
+
 _BYTES = {"bfloat16": 2, "float16": 2}
 
 
@@ -46,6 +50,8 @@ class Model(weights.Layers, Row):
     """How the published checkpoint is quantized. None: it is not."""
     uncounted: tuple[str, ...] = ()
     """Parts of the checkpoint that no formula counts: a vision tower."""
+    task: Task = "chat"
+    """What it was made for."""
     counted_parameters: int | None = None
     """Number of weights, where the formula of the architecture does not hold or nobody wrote one."""
 
@@ -84,6 +90,12 @@ class Model(weights.Layers, Row):
         if self.quantization:
             return (self.parameters - self.quantized) * width + self.quantization.size(self.quantized)
         return self.embeddings * width + (self.parameters - self.embeddings) * (quantized_bytes or width)
+
+    @property
+    def writes(self) -> bool:
+        """Whether it can write text, and then keeps a KV cache."""
+        kind = architectures().get(self.architecture)
+        return not (kind and kind.encoder)
 
     @property
     def sees(self) -> bool:
@@ -130,7 +142,7 @@ class Model(weights.Layers, Row):
         Layers with a window hold its tokens and ``beyond`` more. None: they hold every token. Latent attention counts as one KV
         head, which every core holds (vLLM, ``MLAAttentionSpec``). ``scale`` are bytes beside a head's key or value.
         """
-        held = self.layers * tokens
+        held = self.layers * tokens if self.writes else 0
         if beyond is not None and self.window:
             kept = min(tokens, self.window + beyond)
             held = sum(
@@ -201,6 +213,24 @@ def is_gated(repository: str) -> bool:
     if known := find_model(repository):
         return repository in known.gated
     return table("owners.toml").get(repository.partition("/")[0], {}).get("gated", False)
+
+
+HUB = "https://huggingface.co"
+
+
+def config_at(repository: str, revision: str = "main") -> str:
+    """Returns where a person finds the config.json of a repository."""
+    return f"{HUB}/{repository}/raw/{revision}/config.json"
+
+
+def ways_to_a_shape(repository: str) -> str:
+    """Says how a model that the catalog does not know is judged all the same."""
+    if repository.count("/") != 1:
+        return "name a repository as owner/name, or give model.config: the path of its config.json"
+    return (
+        f"`eks-inference new NAME --model {repository} --hub` reads its config.json; or download {config_at(repository)} and "
+        "give model.config: its path; or write a row of your own (docs/models.md)"
+    )
 
 
 def nearest_models(text: str) -> list[str]:

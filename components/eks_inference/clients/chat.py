@@ -57,6 +57,15 @@ EXAMPLES = (
 """The three requests of the source system's client, in our words."""
 
 
+TASKS: Mapping[str, tuple[str, Mapping[str, Any], tuple[str | int, ...]]] = {
+    "complete": ("/completions", {"prompt": "The capital of Portugal is", "max_tokens": 32}, ("choices", 0, "text")),
+    "embed": ("/embeddings", {"input": ["Lisbon is a capital.", "A lighthouse."]}, ("data", 1, "embedding", 0)),
+    "rerank": ("/rerank", {"query": "A capital?", "documents": ["Lisbon", "A lighthouse"]}, ("results", 1, "relevance_score")),
+    "classify": ("/classify", {"input": ["Lisbon is a capital.", "A lighthouse."]}, ("data", 1, "label")),
+}
+"""Of a model that does not chat: where it is asked, what, and where the last part of its answer is."""
+
+
 class Answer(NamedTuple):
     """What came, and when. Seconds count from sending the request.
 
@@ -135,6 +144,21 @@ class Chat:
             raise ServerError("the answer has no text")
         return answer
 
+    def do(self, task: str, *, model: str) -> Answer:
+        """The last part of the answer to an example of a task. ``ServerError`` when there is none."""
+        path, body, place = TASKS[task]
+        began = self._clock()
+        with self._open("POST", path, {"model": model, **body}) as response:
+            answer = found = self._body(response)
+        try:
+            for step in place:
+                found = found[step]
+        except (KeyError, IndexError, TypeError):
+            raise ServerError(f"status 200, but no answer: {_message(answer)}") from None
+        if found is None or found == "":
+            raise ServerError(f"the answer has nothing in {place[-1]}")
+        return Answer(str(found), (answer.get("usage") or {}).get("completion_tokens"), self._clock() - began)
+
     def wait(self, seconds: float, *, tell: Callable[[str], None], sleep: Callable[[float], None] = time.sleep) -> list[str]:
         """The models, once the server lists any. ``tell`` hears each new reason why it does not yet."""
         end = self._clock() + seconds
@@ -194,7 +218,8 @@ class Chat:
         connection = kind(host or "", port, timeout=self._timeout_s)
         try:
             with self._network():
-                connection.request(method, self._path + path, None if body is None else json.dumps(body), self._headers)
+                base = self._path.removesuffix("/v1") if path == TASKS["classify"][0] else self._path
+                connection.request(method, base + path, None if body is None else json.dumps(body), self._headers)
                 response = connection.getresponse()
                 if response.status != 200:
                     raise self._refusal(response.status, path, response.read())
@@ -284,6 +309,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="model to ask (default: the first one the server lists)")
     parser.add_argument("--prompt", metavar="TEXT", help="what to ask (default: three examples)")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
+    parser.add_argument("--task", choices=("chat", *TASKS), default="chat", help="what the model does (default: %(default)s)")
     parser.add_argument("--no-stream", action="store_true", help="let every answer come whole")
     parser.add_argument("--timeout", metavar="SECONDS", type=_above_0, default=600, help="longest silence (default: %(default)s)")
     waiting = "how long to wait for a server that starts (default: not at all)"
@@ -337,6 +363,14 @@ def _converse(options: argparse.Namespace) -> None:
     if options.model is not None and options.model not in served:
         raise GivenError(f"{chat.url} does not serve {options.model}; it serves: {', '.join(served)}")
     model = options.model or served[0]
+    if options.task != "chat":
+        answer = chat.do(options.task, model=model)
+        if options.format == "json":
+            print(json.dumps({"schema": SCHEMA, "url": chat.url, "model": model, "answers": [answer._asdict()]}, indent=2))
+            return
+        print(f"{chat.url} serves {_printable(model)}")
+        print(f"{options.task}: {_printable(_shortened(answer.text))}\n[{answer.figures()}]", flush=True)
+        return
     questions = EXAMPLES if options.prompt is None else (Question("", options.prompt, stream=True),)
     asked = [one._replace(stream=one.stream and not options.no_stream) for one in questions]
     if options.format == "json":

@@ -8,6 +8,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from eks_inference.catalog import versions
+from eks_inference.catalog.models import Task
 from eks_inference.clients import plan
 from eks_inference.clients.spec import OpenWebUISpec, SmokeTestSpec, TritonClientSpec
 from eks_inference.cluster.addon import EBS_CSI_DRIVER, require_addon
@@ -133,7 +134,8 @@ class OpenWebUI(Component):
 
 
 class SmokeTest(Component):
-    """Asks a model server three questions from inside the cluster: a plain one, one with parameters, and a streamed one.
+    """Asks a model server three questions from inside the cluster: a plain one, one with parameters, and a streamed one. A model
+    that does not chat is asked once for what it does, its ``task``.
 
     Builds a namespace that has the name of the component and Pod Security "restricted", a NetworkPolicy (egress only to the
     cluster's DNS and the server), a ConfigMap with the client of ``eks-inference chat``, and a Job that runs the client on the
@@ -158,6 +160,7 @@ class SmokeTest(Component):
         cluster: Cluster,
         placement: Placement,
         server: ModelServer,
+        task: Task = "chat",
         api_key: Secret = None,
     ) -> None:
         spec = SmokeTestSpec.of(spec)
@@ -185,6 +188,7 @@ class SmokeTest(Component):
             image=cluster.settings.image(spec.image or versions.image("python")),
             endpoint=server.url,
             model=server.model_id,
+            task=task,
             startup_seconds=server.startup_seconds,
             placement=placement,
             secret_env=secret_env("OPENAI_API_KEY", key),

@@ -134,12 +134,14 @@ def smoke_test_job(
     image: str,
     endpoint: str,
     model: str,
+    task: str = "chat",
     startup_seconds: int,
     placement: Placement,
     secret_env: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Returns ``metadata`` and ``spec`` of the Job. Jobs are immutable, so the name has a hash of whatever affects the result."""
     command = ["python", f"{_SCRIPT_FOLDER}/{_SCRIPT}", "--url", endpoint, "--model", model]
+    command += ["--task", task] * (task != "chat")
     command += ["--wait", str(startup_seconds), "--timeout", str(_ANSWER_SECONDS)]
     labels = {APP_LABEL: SMOKE_TEST_NAME}
     container = {

@@ -16,6 +16,7 @@ from eks_inference.component import Component, carried
 from eks_inference.endpoints import keys as key_files
 from eks_inference.endpoints import picker as picking
 from eks_inference.endpoints import plan
+from eks_inference.endpoints.names import name_faults
 from eks_inference.endpoints.picker import Picker
 from eks_inference.endpoints.proxy import Upstream
 from eks_inference.endpoints.spec import ModelEndpointSpec
@@ -27,6 +28,7 @@ from eks_inference.observability.prometheus_plan import pod_monitor
 from eks_inference.place.placement import Placement
 from eks_inference.serving.component import guards, own_namespace
 from eks_inference.serving.handle import Server
+from eks_inference.serving.paths import PATHS
 from eks_inference.specs.base import Given, dns_label_faults
 
 _MAX_NAME_LENGTH = 50
@@ -41,9 +43,10 @@ class ModelEndpoint(Component):
     ``placement``.
 
     ``servers`` have the OpenAI API; the field ``model`` of a request picks one, ``GET /v1/models`` lists them, and paths that
-    change a server are closed. Servers of one model share its requests. ``kserve`` is a server with the KServe v2 API, over HTTP
-    and gRPC at the same port. For each server there is a Service without an address in its namespace, by which the proxy finds
-    pods that are ready, and a NetworkPolicy that lets the proxy in, whichever namespaces the server admits.
+    change a server are closed. Servers of one model share its requests, or get percentages of them (``spec.models``). ``kserve``
+    is a server with the KServe v2 API, over HTTP and gRPC at the same port. For each server there is a Service without an address
+    in its namespace, by which the proxy finds pods that are ready, and a NetworkPolicy that lets the proxy in, whichever
+    namespaces the server admits.
 
     ``keys`` are the keys of clients, by client: 16 characters or more; a further key of a client has its name with a part after a
     slash (``team-a/next``), so two are valid while one replaces the other. A ``SecretRef`` names a Secret of the namespace that
@@ -80,12 +83,16 @@ class ModelEndpoint(Component):
     ) -> None:
         spec = ModelEndpointSpec.of(spec)
         pickers = _pickers(name, spec, servers)
-        upstreams = _upstreams(name, servers, kserve or {}, pickers)
+        upstreams = _upstreams(name, spec, servers, kserve or {}, pickers)
         faults = [
             *dns_label_faults(name, "an endpoint's name is its namespace's", max_length=_MAX_NAME_LENGTH),
             *_server_faults(servers, kserve or {}),
             *_picker_faults(spec, servers),
-            *_limit_faults(spec, upstreams),
+            *name_faults(
+                spec,
+                {server: (one.model_id, *one.other_names) for server, one in servers.items()},
+                {server: one.does for server, one in servers.items()},
+            ),
             *_key_faults(spec, keys, server_key),
         ]
         if faults:
@@ -250,18 +257,18 @@ class EndpointMetrics(Component):
         self.register_outputs({"namespace": endpoint.namespace})
 
 
-def _by_model(servers: Mapping[str, Server]) -> dict[str, dict[str, Server]]:
-    """Servers by the model that they serve."""
+def _groups(spec: ModelEndpointSpec, servers: Mapping[str, Server]) -> dict[str, dict[str, Server]]:
+    """Servers that share requests."""
     found: dict[str, dict[str, Server]] = {}
     for name, server in servers.items():
-        found.setdefault(server.model_id, {})[name] = server
+        found.setdefault(spec.group_of(name, server.model_id), {})[name] = server
     return found
 
 
 def _pickers(name: str, spec: ModelEndpointSpec, servers: Mapping[str, Server]) -> dict[str, Picker]:
     """The picker of each server; servers of one model share it."""
     found: dict[str, Picker] = {}
-    for group in _by_model(servers).values() if spec.spread == "endpoint_picker" else ():
+    for group in _groups(spec, servers).values() if spec.spread == "endpoint_picker" else ():
         first = next(iter(group))
         fronts = tuple(one.fronts[0] for one in group.values())
         found |= dict.fromkeys(group, Picker(name, first, spec.namespace_of(name), group[first].namespace, fronts))
@@ -269,7 +276,7 @@ def _pickers(name: str, spec: ModelEndpointSpec, servers: Mapping[str, Server]) 
 
 
 def _picker_faults(spec: ModelEndpointSpec, servers: Mapping[str, Server]) -> Iterator[Fault]:
-    for model, group in _by_model(servers).items() if spec.spread == "endpoint_picker" else ():
+    for model, group in _groups(spec, servers).items() if spec.spread == "endpoint_picker" else ():
         fronts = {name: one.fronts[0] for name, one in group.items()}
         places = {
             name: (f"{one.namespace}, port {fronts[name].pod_port}", fronts[name].tells_load) for name, one in group.items()
@@ -279,7 +286,11 @@ def _picker_faults(spec: ModelEndpointSpec, servers: Mapping[str, Server]) -> It
 
 
 def _upstreams(
-    name: str, servers: Mapping[str, Server], kserve: Mapping[str, Server], pickers: Mapping[str, Picker]
+    name: str,
+    spec: ModelEndpointSpec,
+    servers: Mapping[str, Server],
+    kserve: Mapping[str, Server],
+    pickers: Mapping[str, Picker],
 ) -> list[Upstream]:
     """The servers as the proxy reaches them: past their Services, at their pods."""
     found: list[Upstream] = []
@@ -295,6 +306,8 @@ def _upstreams(
                 one.model_id,
                 tuple(one.other_names),
                 picker=pickers[server].host if server in pickers else "",
+                paths=PATHS[one.does],
+                group=spec.group_of(server, one.model_id),
             )
             if server in servers
             else Upstream(server, host, http, grpc_port=grpc)
@@ -313,25 +326,9 @@ def _ports(servers: Iterable[Server]) -> dict[str, list[int]]:
 def _server_faults(servers: Mapping[str, Server], kserve: Mapping[str, Server]) -> Iterator[Fault]:
     if not servers and not kserve:
         yield Fault(("servers",), "an endpoint needs a model server", allowed="one or more servers")
-    known: dict[str, str] = {}
-    for name, server in servers.items():
-        for other in (server.model_id, *server.other_names):
-            if (first := known.setdefault(other, name)) == name:
-                continue
-            both = servers[first]
-            if (both.model_id, {*both.other_names}) != (server.model_id, {*server.other_names}):
-                message = f"{other} leads to {first} and to {name}, which are not the same model with the same other names"
-                hint = "give both the same served-model-name and lora-modules, or make an endpoint for each"
-                yield Fault(("servers", name), message, other, "a name of one model", hint)
     if len(kserve) > 1:
         message = "an endpoint has one server with the KServe API: its paths say nothing of which"
         yield Fault(("kserve",), message, ", ".join(kserve), "one of them", "make an endpoint for each")
-
-
-def _limit_faults(spec: ModelEndpointSpec, upstreams: Sequence[Upstream]) -> Iterator[Fault]:
-    known = dict.fromkeys(name for one in upstreams for name in one.names)
-    for model in spec.requests_per_minute_by_model.keys() - known:
-        yield Fault(("requests_per_minute_by_model", model), "requests have no such name of a model", model, ", ".join(known))
 
 
 def _key_faults(spec: ModelEndpointSpec, keys: Any, server_key: Any) -> Iterator[Fault]:

@@ -277,6 +277,7 @@ def _access_log() -> dict[str, Any]:
         "path": "%PATH(NQ)%",
         "status": "%RESPONSE_CODE%",
         "reason": "%RESPONSE_CODE_DETAILS%",
+        "server": "%UPSTREAM_CLUSTER%",
         "milliseconds": "%DURATION%",
         "first_byte_milliseconds": "%RESPONSE_DURATION%",
         "bytes": "%BYTES_SENT%",

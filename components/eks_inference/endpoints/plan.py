@@ -69,6 +69,7 @@ def proxy(spec: ModelEndpointSpec, upstreams: Sequence[Upstream], *, server_key:
         server_key_file=f"{_KEYS_FOLDER}/{SERVER_KEY_FILE}" if server_key else None,
         requests_per_minute=part(spec.requests_per_minute),
         concurrent_requests=part(spec.concurrent_requests),
+        models=spec.models,
         spread=spec.spread,
         silence_seconds=spec.longest_silence_seconds,
         largest_request_bytes=spec.largest_request_mib << 20,

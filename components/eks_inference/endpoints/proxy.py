@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, Literal
 
+from eks_inference.serving.paths import ASKING_PATHS
+
 Spread = Literal["endpoint_picker", "least_requests", "prefixes", "sessions"]
 """Which pod of a model answers: the one that a picker names, the one with the fewest requests, the one that knows how the
 conversation begins, or the one that knows the session."""
@@ -107,6 +109,10 @@ class Upstream:
     grpc_port: int | None = None
     picker: str = ""
     """A name that resolves to the picker of the model's pods; empty: there is none."""
+    paths: Sequence[str] = ASKING_PATHS
+    """Where the model is asked, if it has a name."""
+    group: str = ""
+    """Servers of one group share requests; empty: that of its model."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -127,6 +133,8 @@ class Proxy:
     requests_per_model: Mapping[str, int] = field(default_factory=dict)
     """Of each client, by the model's name."""
     concurrent_requests: int | None = None
+    models: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Percentages of the requests for a name, by server."""
     spread: Spread = "least_requests"
     silence_seconds: int = 600
     largest_request_bytes: int = 16 << 20

@@ -100,19 +100,24 @@ def routes(proxy: Proxy) -> Iterator[dict[str, Any]]:
             told = error(path, "a model is asked by POST", "method_not_allowed")
             yield {"match": {"path": path, "headers": [method]}, **_answer(405, told)}
     for model, group in models.items():
-        named, there = _says("model", {"string_match": {"exact": model}}), _to(_name(group), proxy)
-        ways = [(named, there)]
+        parts = [(_of_server(proxy, server), part) for server, part in proxy.models.get(model, {}).items()] or [(group, 100)]
+        named = _says("model", {"string_match": {"exact": model}})
+        ways = [(named, _to(parts, proxy))]
         if group[0].picker:
             small = _says("bytes", {"double_match": {"range": {"start": 0, "end": PICKED_BYTES}}})
-            ways.insert(0, ([*named, *small], {**there, **_for_pickers(overrides={"grpc_service": asked_over(group)})}))
-        yield from ({"match": {"path": path, "dynamic_metadata": says}, **way} for says, way in ways for path in ASKING_PATHS)
+            ways.insert(0, ([*named, *small], _to(parts, proxy, picked=True)))
+        yield from ({"match": {"path": path, "dynamic_metadata": says}, **way} for says, way in ways for path in group[0].paths)
     for one in proxy.upstreams:
         if not one.model:
             ways = [(pattern, one.name) for pattern in KSERVE_PATHS]
             ways += [(pattern, _grpc(one)) for pattern in KSERVE_METHODS if one.grpc_port]
-            yield from ({"match": {"safe_regex": {"regex": pattern}}, **_to(cluster, proxy)} for pattern, cluster in ways)
+            yield from (
+                {"match": {"safe_regex": {"regex": pattern}}, **_through({"cluster": cluster}, proxy)}
+                for pattern, cluster in ways
+            )
     for path in ASKING_PATHS if models else ():
-        told = f"the field model of the request names no model that is served here; served: {', '.join(models)}"
+        here = ", ".join(name for name, group in models.items() if path in group[0].paths) or "none"
+        told = f"the field model of the request names no model that is asked at {path}; those that are: {here}"
         named = {"match": {"path": path, "dynamic_metadata": _says("model", {"present_match": True})}}
         yield {**named, **_answer(404, error(path, told, "model_not_found"))}
         told = "the body is no JSON object with a text in the field model, or Content-Type is not application/json"
@@ -134,10 +139,21 @@ def _answer(status: int, body: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _to(cluster: str, proxy: Proxy) -> dict[str, Any]:
+def _to(parts: Sequence[tuple[Sequence[Upstream], int]], proxy: Proxy, *, picked: bool = False) -> dict[str, Any]:
+    """Leads to servers, to each with its part of a hundred requests."""
+    asked = [_for_pickers(overrides={"grpc_service": asked_over(group)}) if picked else {} for group, _ in parts]
+    if len(parts) == 1:
+        return {**_through({"cluster": _name(parts[0][0])}, proxy), **asked[0]}
+    ways = [{"name": _name(group), "weight": part, **asks} for (group, part), asks in zip(parts, asked, strict=True)]
+    # What keeps to a pod keeps to its server: the same hash chooses both.
+    hashed = {"use_hash_policy": True} if _hashed(proxy) else {}
+    return _through({"weighted_clusters": {"clusters": ways, **hashed}}, proxy)
+
+
+def _through(way: Mapping[str, Any], proxy: Proxy) -> dict[str, Any]:
     return {
         "route": {
-            "cluster": cluster,
+            **way,
             "timeout": "0s",  # an answer may take as long as it flows
             "idle_timeout": seconds(proxy.silence_seconds),
             **_hashed(proxy),
@@ -190,11 +206,15 @@ def _hashed(proxy: Proxy) -> dict[str, Any]:
 
 
 def groups(upstreams: Sequence[Upstream]) -> list[list[Upstream]]:
-    """Returns servers that share requests: those of one model."""
+    """Returns servers that share requests: those of one model, unless each has a part of its own."""
     found: dict[str, list[Upstream]] = {}
     for one in upstreams:
-        found.setdefault(one.model or f"/{one.name}", []).append(one)
+        found.setdefault(one.group or one.model or f"/{one.name}", []).append(one)
     return list(found.values())
+
+
+def _of_server(proxy: Proxy, server: str) -> list[Upstream]:
+    return next(group for group in groups(proxy.upstreams) if any(one.name == server for one in group))
 
 
 def _name(group: Sequence[Upstream]) -> str:

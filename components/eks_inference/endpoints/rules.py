@@ -121,7 +121,7 @@ def a_picker_can_watch(endpoint: EndpointFacts) -> Iterator[Judgement]:
     models: dict[str, dict[str, tuple[str, bool]]] = {}
     for name, server in endpoint.servers.items() if endpoint.spec.spread == "endpoint_picker" else ():
         if server.model:
-            models.setdefault(server.model, {})[name] = (server.namespace, server.tells_load)
+            models.setdefault(endpoint.spec.group_of(name, server.model), {})[name] = (server.namespace, server.tells_load)
     for model, servers in models.items():
         found = list(picker.why_not(model, servers))
         yield Judgement(

@@ -32,6 +32,12 @@ class ModelEndpointSpec(Spec):
         default=(),
         description="Servers behind the endpoint, by name; at most one with the KServe API. Absent: all with an OpenAI API.",
     )
+    models: dict[str, dict[ResourceName, Annotated[int, Field(ge=0, le=100)]]] = Field(
+        default_factory=dict,
+        description="Percentages of the requests for a name that go to each of several servers: {chat: {blue: 90, green: 10}}. "
+        "Every server answers to the name (served-model-name). With spread: prefixes or sessions a conversation keeps its side. "
+        "Absent: a name leads to the servers of its model, which share its requests by their number.",
+    )
     image: PinnedImage | None = Field(default=None, description="Image that replaces the pinned one; it needs /bin/bash.")
     replicas: int = Field(default=2, ge=1, le=50, description="Pods of the proxy, on different nodes where there are several.")
     keys: bool = Field(
@@ -112,7 +118,19 @@ class ModelEndpointSpec(Spec):
             raise ValueError("requests_per_minute is of each client, and without keys nobody knows who asks: say keys: true")
         if self.picker and self.spread != "endpoint_picker":
             raise ValueError("picker is about the pods that pick, and there are none: say spread: endpoint_picker")
+        for model, parts in self.models.items():
+            if (total := sum(parts.values())) != 100:
+                raise ValueError(f"models: the parts of {model} make {total} of 100")
         return self
+
+    @property
+    def weighed(self) -> frozenset[str]:
+        """Servers that get percentages, so that they share no requests by their number."""
+        return frozenset(server for parts in self.models.values() for server in parts)
+
+    def group_of(self, server: str, model: str) -> str:
+        """Returns what the servers that share requests with this one have in common."""
+        return f"/{server}" if server in self.weighed else model
 
     @property
     def picks(self) -> PickerSpec:

@@ -21,7 +21,7 @@ def engines_for(
         for one in engines().values()
         if one.serves(instance)
         and not one.retired
-        and (model is None or model.architecture in one.architectures)
+        and (model is None or one.loads(model))
         and (not one.chosen_for or kind in one.chosen_for)
         and (not one.on_request or one.name == named)
     ]

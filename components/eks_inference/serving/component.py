@@ -8,6 +8,7 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
+from eks_inference.catalog.models import Task
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import in_namespace, namespace_object, on_cluster
 from eks_inference.component import Component, carried
@@ -201,6 +202,7 @@ class ReplicatedServer(Component):
         self.service_name = self.deployment_name = name
         self.pod_labels = labels
         self.model_id = spec.model.id
+        self.does: Task = spec.does
         self.other_names: Sequence[str] = ()
         self.host = f"{name}.{self.namespace}.svc.cluster.local"
         """Name of the Service inside the cluster."""

@@ -1,12 +1,13 @@
 """The facts about one model server of any kind, and about its autoscaler, that rules judge. Pure; no pulumi."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from eks_inference.catalog.engines import EngineProfile, Startup
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.catalog.models import Model, nearest_models
+from eks_inference.catalog.models import Model, Task, nearest_models, ways_to_a_shape
 from eks_inference.place.placement import Placement
 from eks_inference.place.quantity import cpu_millis, memory_mib
 from eks_inference.rules import Judgement, Path, not_judged
@@ -16,6 +17,11 @@ from eks_inference.serving.deployment import device_count, resources, startup_ti
 from eks_inference.serving.features import EngineFeatures
 from eks_inference.serving.shape import ReplicatedServerSpec, ServerSpec
 from eks_inference.serving.spec import HubModel
+
+
+def is_commit(revision: str | None) -> bool:
+    """Whether a revision names a commit, and no branch or tag, which may move."""
+    return bool(revision and re.fullmatch(r"[0-9a-f]{7,40}", revision))
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,10 @@ class ServingFacts:
     """EFA interfaces that one pod requests."""
     image: str = ""
     """Image reference; empty when the image is built in the cluster."""
+    does: Task = "chat"
+    """What clients ask it for."""
+    has_task: bool = False
+    """Whether servers of this kind have the key ``task``."""
     features: EngineFeatures | None = None
     """The features that the user decided; None for kinds that have none."""
     no_formula: str = ""
@@ -91,7 +101,7 @@ class ServingFacts:
     """Variables of the user; ``environment`` includes them."""
     keys: Mapping[str, Path] = field(default_factory=dict)
     pinned: bool = False
-    """Whether the files of the model stay as they are: it has a revision, or is not of the Hub."""
+    """Whether the files of the model stay as they are: they are those of a commit, or not of the Hub."""
     led_out: bool = False
     """Whether a gateway leads to the server."""
     beside: bool = False
@@ -115,6 +125,11 @@ class ServingFacts:
     @property
     def neuron(self) -> bool:
         return self.instance.neuron
+
+    @property
+    def pools(self) -> bool:
+        """Whether such a server may be for a task whose answer is no text."""
+        return self.has_task and not self.neuron
 
     def at(self, fact: str) -> Path:
         """Returns the path of a fact in the stack."""
@@ -145,7 +160,7 @@ class ServingFacts:
             self.model_id,
             (*self.path, "model", "id"),
             why=f"the catalog has no model '{self.model_id}'" + (f"; nearest: {', '.join(nearest)}" if nearest else ""),
-            fix="correct the id, or give model.config: the path of its config.json",
+            fix=f"correct the id; or {ways_to_a_shape(self.model_id)}",
         )
 
 
@@ -177,11 +192,12 @@ def server_facts(spec: ServerSpec, placement: Placement, *, path: Path, schedule
         placement=placement,
         scheduler=scheduler,
         weights=weights_of(spec),
+        does=spec.does,
         image=image if isinstance(image, str) else "",
         features=spec if isinstance(spec, EngineFeatures) else None,
         extra_args=spec.extra_args,
         extra_env=spec.extra_env,
-        pinned=not isinstance(spec.model, HubModel) or spec.model.revision is not None,
+        pinned=not isinstance(spec.model, HubModel) or is_commit(spec.model.revision),
         **engine,
     )
 

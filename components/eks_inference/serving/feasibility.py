@@ -195,6 +195,8 @@ Certainty = Literal["surely", "likely", "perhaps"]
 def room(use: MemoryUse, how: Certainty) -> MemoryUse:
     """Returns the memory use with as many sequences, of the same length, as fit that certainly."""
     length = use.max_model_len
+    if not use.kv_one:  # nothing is kept of a text, so none waits for memory
+        return use.of(use.settings.max_num_seqs, length)
 
     def fits(count: int) -> bool:
         taken = use.of(count, length)

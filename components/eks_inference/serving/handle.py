@@ -12,6 +12,7 @@ from eks_inference.accelerators.claims.component import DeviceDriver
 from eks_inference.accelerators.efa.component import EfaDevices
 from eks_inference.accelerators.neuron.component import DeviceScheduler
 from eks_inference.accelerators.nvidia.component import GpuPlugin
+from eks_inference.catalog.models import Task
 from eks_inference.cluster.handle import Cluster
 from eks_inference.kubernetes.front import Front
 from eks_inference.network.handle import Network
@@ -60,6 +61,11 @@ class Server(ModelServer, Protocol):
     @property
     def forwards(self) -> Mapping[str, Sequence[int]]:
         """Ports, by Service, that a person forwards to try the server."""
+        ...
+
+    @property
+    def does(self) -> Task:
+        """What clients ask it for: chats, embeddings, scores."""
         ...
 
     @property

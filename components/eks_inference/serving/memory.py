@@ -295,7 +295,7 @@ class MemoryUse:
                 f"{pool.what}: {self.bounds.fraction:g} x {self.capacity / GIB:.4g} = {pool.available / GIB:.4g} GiB; "
                 f"{sequences} of {self.max_model_len} tokens: {gib(pool.used)} GiB ({percent(pool.fraction)})"
             )
-        if self.engine.generation.paged:
+        if self.engine.generation.paged and self.kv_one:
             lines.append(f"pages for {self.pool / self.kv_one:.1f} sequences of {self.max_model_len} tokens at once")
         return tuple(lines)
 

@@ -8,19 +8,23 @@ Sources: vLLM 0.30.0, entrypoints/serve/middleware/authenticate.py (GUARDED_PREF
 allow paths at a proxy; Open Inference Protocol v2 (KServe).
 """
 
+from collections.abc import Mapping, Sequence
+
+from eks_inference.catalog.models import Task
+
 MESSAGES_PATH = "/v1/messages"
 """Begins the paths of Anthropic's API."""
-ASKING_PATHS = (
-    "/v1/chat/completions",
-    "/v1/completions",
-    "/v1/responses",
-    MESSAGES_PATH,
-    f"{MESSAGES_PATH}/count_tokens",
-    "/v1/embeddings",
-    "/v1/score",
-    "/v1/rerank",
-)
-"""Paths of the OpenAI API that ask a model, whose name is in a JSON body."""
+_COMPLETIONS = "/v1/completions"
+PATHS: Mapping[Task, Sequence[str]] = {
+    "chat": ("/v1/chat/completions", _COMPLETIONS, "/v1/responses", MESSAGES_PATH, f"{MESSAGES_PATH}/count_tokens"),
+    "complete": (_COMPLETIONS,),
+    "embed": ("/v1/embeddings", "/v1/score"),
+    "rerank": ("/v1/rerank", "/v1/score"),
+    # vLLM asks for no key at /classify.
+    "classify": (),
+}
+"""Where clients of an endpoint ask a model for what it does; its name is in a JSON body (vLLM 0.30.0, entrypoints)."""
+ASKING_PATHS = tuple(dict.fromkeys(path for paths in PATHS.values() for path in paths))
 MODELS_PATH = "/v1/models"
 KSERVE_SERVICE = "inference.GRPCInferenceService"
 """The KServe v2 API over gRPC."""

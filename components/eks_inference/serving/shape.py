@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, JsonValue, field_validator, model_va
 from eks_inference.catalog.engines import STREAMER, EngineProfile, engine, engines
 from eks_inference.catalog.features import recipe_settings
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.catalog.models import chat_template
+from eks_inference.catalog.models import Task, chat_template
 from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.images.spec import InClusterImage, ServerImage
 from eks_inference.kubernetes.merge import merged
@@ -146,6 +146,11 @@ class ServerSpec(Spec):
     @property
     def profile(self) -> EngineProfile:
         return engine(self.engine)
+
+    @property
+    def does(self) -> Task:
+        """What its clients ask for."""
+        return self.model.known.task if self.model.known else "chat"
 
     @property
     def models(self) -> tuple[ModelSource, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 from eks_inference.accelerators.neuron.plan import cores_of, devices_for_cores
 from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.catalog.models import Model
+from eks_inference.catalog.models import Model, ways_to_a_shape
 from eks_inference.faults import Fault, SpecError, faults_under
 from eks_inference.place.placement import Placement
 from eks_inference.pools.plan import placement_of
@@ -141,7 +141,8 @@ class _Server:
         if model is None:
             why = self.source.no_formula or "the catalog has no row for it"
             message = f"nothing follows from a model whose shape is unknown: {why}"
-            return Choice(faults=(self._fault(message, f"write {self._words()}, or give model.config or model.shape"),))
+            ways = ways_to_a_shape(self.source.id) if not self.source.no_formula else "write a row of your own (docs/models.md)"
+            return Choice(faults=(self._fault(message, f"{ways}; or write {self._words()}"),))
         found = self._best(model)
         if found:
             return Choice(resolved=found.resolved)

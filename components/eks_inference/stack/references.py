@@ -1,7 +1,9 @@
 """Checks references between the parts of a stack: unknown names, and targets of the wrong kind. Pure; no pulumi."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from eks_inference.endpoints.names import name_faults
 from eks_inference.faults import Fault, did_you_mean, format_path
 from eks_inference.gateway.spec import WEB_UI
 from eks_inference.images import plan as images_plan
@@ -140,10 +142,15 @@ def _client_faults(spec: StackSpec) -> Iterator[Fault]:
     ):
         if client and not others:
             yield Fault(path, "no model server has an OpenAI API", hint=hint)
+        elif client and not spec.writing and path[-1] != "smoke_test":
+            yield Fault(path, "no model server writes text: tasks are embed, rerank and classify", hint="remove it")
     for position, name in enumerate(spec.load_test.servers if spec.load_test else ()):
         if name in triton:
             path = ("load_test", "servers", position)
             yield Fault(path, "this server has no OpenAI API", given=name, allowed=", ".join(others), hint=hint)
+        elif name in others and name not in spec.writing:
+            message = f"the load test measures answers of text, and the task of this server is {spec.servers[name].does}"
+            yield Fault(("load_test", "servers", position), message, name, ", ".join(spec.writing))
     if clients.triton and (asked := clients.triton.server) not in triton and (asked or len(triton) != 1):
         allowed = ", ".join(triton) or "there is none: add one, or remove clients.triton"
         message = "there is no Triton server of this name" if asked else f"there are {len(triton)} Triton servers: name one"
@@ -162,13 +169,12 @@ def _endpoint_faults(spec: StackSpec, name: str) -> Iterator[Fault]:
     if len(several := [server for server in behind if server in tensors]) > 1:
         message = "an endpoint has one server with the KServe API: its paths say nothing of which"
         yield Fault(path, message, ", ".join(several), "one of them", "make an endpoint for each")
-    servers = [spec.servers[server] for server in behind if server in spec.servers and server not in tensors]
-    ids = {server.model.id: getattr(server, "extra_args", {}) for server in servers}
-    known_models = [known for id_, flags in ids.items() for known in (id_, *other_names(id_, flags))]
-    for model in spec.endpoints[name].requests_per_minute_by_model:
-        if model not in known_models:
-            limit = ("endpoints", name, "requests_per_minute_by_model", model)
-            yield Fault(limit, "requests have no such name of a model", model, ", ".join(known_models))
+    servers = {server: spec.servers[server] for server in behind if server in spec.servers and server not in tensors}
+    names = {
+        server: (one.model.id, *other_names(one.model.id, getattr(one, "extra_args", {}))) for server, one in servers.items()
+    }
+    found = name_faults(spec.endpoints[name], names, {server: one.does for server, one in servers.items()})
+    yield from (replace(fault, path=("endpoints", name, *fault.path)) for fault in found)
     taken = "a server has this name" if name in spec.servers else "the web UI has this name" if name == WEB_UI else ""
     if taken:
         yield Fault(("endpoints", name), taken, name, hint="give the endpoint another name")

@@ -8,6 +8,7 @@ from pydantic import Field, PrivateAttr, field_validator
 from eks_inference.accelerators.neuron.plan import NeuronSpec
 from eks_inference.accelerators.nvidia.plan import NvidiaSpec
 from eks_inference.catalog.instances import Accelerator
+from eks_inference.catalog.models import POOLING
 from eks_inference.catalog.own import LARGEST, rows_of
 from eks_inference.catalog.tables import use
 from eks_inference.catalog.zones import sold_as
@@ -27,6 +28,7 @@ from eks_inference.scaling.spec import ScalingSpec
 from eks_inference.serving.kind import Kind
 from eks_inference.serving.kinds import KINDS, AnyServerSpec, kind_of
 from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
+from eks_inference.serving.paths import PATHS
 from eks_inference.serving.shape import Operator
 from eks_inference.specs.base import MOST_ENTRIES, ResourceName, Spec, follows
 from eks_inference.specs.project_files import read_file
@@ -191,15 +193,22 @@ class StackSpec(SharedSettings):
         """Returns the names of the servers with that API."""
         return tuple(name for name, server in self.servers.items() if kind_of(server).api == api)
 
+    @property
+    def writing(self) -> tuple[str, ...]:
+        """Names of the servers with the OpenAI API that write text."""
+        return tuple(name for name in self.servers_with("openai") if self.servers[name].does not in POOLING)
+
     def behind(self, endpoint: str) -> tuple[str, ...]:
         """Returns the names of the servers behind an endpoint."""
-        return self.endpoints[endpoint].servers or self.servers_with("openai")
+        return self.endpoints[endpoint].servers or tuple(
+            name for name in self.servers_with("openai") if PATHS[self.servers[name].does]
+        )
 
     @property
     def tested(self) -> tuple[str, ...]:
         """Names of the servers that the load test measures."""
         asked = (self.load_test.servers or self.servers) if self.load_test else ()
-        return tuple(name for name in asked if name in self.servers_with("openai"))
+        return tuple(name for name in asked if name in self.writing)
 
     @property
     def tested_by_triton_client(self) -> tuple[str, ...]:

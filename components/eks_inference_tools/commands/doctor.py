@@ -45,9 +45,9 @@ def run(options: argparse.Namespace) -> int:
 
     from eks_inference_tools.doctor import document, text
     from eks_inference_tools.doctor.account import open_account
-    from eks_inference_tools.doctor.hub import TOKEN_VARIABLE
     from eks_inference_tools.doctor.prices import price_file
     from eks_inference_tools.doctor.web import Web
+    from eks_inference_tools.hub import TOKEN_VARIABLE
 
     account = open_account(stack.config.values.get(PROFILE_KEY, ""))
     web = None if options.no_web else Web(os.environ.get(TOKEN_VARIABLE, ""))

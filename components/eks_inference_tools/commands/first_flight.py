@@ -137,8 +137,8 @@ def _asked(stack: "StackProgram", legs: "Sequence[Leg]") -> "Sequence[Finding]":
     """What the doctor says of the rung with most in it, and of the smoke test, whose node may be of another type."""
     from eks_inference_tools.doctor.account import open_account
     from eks_inference_tools.doctor.examine import examine
-    from eks_inference_tools.doctor.hub import TOKEN_VARIABLE
     from eks_inference_tools.doctor.web import Web
+    from eks_inference_tools.hub import TOKEN_VARIABLE
     from eks_inference_tools.program import PROFILE_KEY
 
     account, web = open_account(stack.config.values.get(PROFILE_KEY, "")), Web(os.environ.get(TOKEN_VARIABLE, ""))

@@ -3,19 +3,22 @@
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from eks_inference_tools.commands.options import add_document, add_prices, own_prices
 from eks_inference_tools.commands.wishes import (
+    Named,
     accelerated,
     add_model,
     add_region,
     add_wishes,
+    catalog_model,
     extended,
     known_region,
-    named_model,
+    named,
     refuse,
     wish_of,
 )
@@ -31,6 +34,7 @@ EXAMPLES = (
     "new mine --model Qwen/Qwen3-8B --region us-west-2",
     "new mine --model Qwen/Qwen3-8B --instance g6.xlarge --like inf2-llama3",
     "new mine --config ./llm/config.json --model ours/llm",
+    "new mine --model Qwen/Qwen3-4B --hub",
 )
 _SHOWN = 5
 """Instance types that are offered to choose from."""
@@ -79,17 +83,19 @@ def run(options: argparse.Namespace) -> int:
     extended(options.catalog)
     if asks:
         _ask_for_model(options)
-    if options.config is not None:
+    if options.config is not None or options.hub:
         _repository(options.model or "")
+    wanted = named(options)
     types = (accelerated(options.instance).name,) if options.instance else ()
     prices = own_prices(options)
     book = PriceBook((prices,))
-    found = search(wish_of(options, types), book)
+    found = search(wish_of(options, wanted, types), book)
     row = _chosen(found, book, asks=asks and not types)
+    kept = file.with_name(f"{options.name}.config.json")
     order = Order(
         options.name,
         row,
-        _model(found, options.config, project),
+        _model(wanted, options.config, kept, project),
         like,
         tuple(_in_project(one, project, "--catalog") for one in options.catalog),
     )
@@ -97,13 +103,14 @@ def run(options: argparse.Namespace) -> int:
         text = stack_file(order)
     except SpecError as error:
         refuse(error.faults[0].message, "--region", order.region, error.faults[0].allowed, error.faults[0].hint)
-    stack = unwritten(project, options.name, text, order.secrets)
-    report = judge(stack)
-    if report.stopped:
-        raise ProblemsFound(
-            [*report.refusals, *(problem(stack, one, report.graph) for one in report.verdict.findings if one.stops)]
-        )
-    _write(file, text)
+    with _there(kept, wanted.of_hub):
+        stack = unwritten(project, options.name, text, order.secrets)
+        report = judge(stack)
+        if report.stopped:
+            raise ProblemsFound(
+                [*report.refusals, *(problem(stack, one, report.graph) for one in report.verdict.findings if one.stops)]
+            )
+        _write(file, text.encode())
     saving = None if options.quantization else quantized_for_less(found, row, book)
     if options.format == "json":
         written = {"schema": SCHEMA, "file": stack.document.shown, "place": document(replace(found, rows=(row,)))["fits"][0]}
@@ -150,7 +157,7 @@ def _ask_for_model(options: argparse.Namespace) -> None:
     if options.model is None:
         wanted = (
             ("model, a name or repository", _model_named)
-            if options.config is None
+            if options.config is None and not options.hub
             else ("repository of the weights", _repository)
         )
         options.model = asked(*wanted)
@@ -159,7 +166,7 @@ def _ask_for_model(options: argparse.Namespace) -> None:
 
 
 def _model_named(given: str) -> str:
-    named_model(given or None)
+    catalog_model(given or None)
     return given
 
 
@@ -244,11 +251,13 @@ def _regions_with(name: str) -> list[str]:
     return [one for one in regions() if zone_ids(one, name)]
 
 
-def _model(found: "Found", config: str | None, project: "Project") -> Mapping[str, Any]:
+def _model(wanted: Named, config: str | None, kept: Path, project: "Project") -> Mapping[str, Any]:
     """The key ``model`` of the server: a config.json stays the file that it is."""
-    if config is None:
-        return found.wish.source
-    return {"id": found.wish.source["id"], "config": _in_project(config, project, "--config")}
+    file = str(kept) if wanted.of_hub else config
+    if file is None:
+        return wanted.source
+    named_so = {key: value for key, value in wanted.source.items() if key != "shape"}
+    return {**named_so, "config": _in_project(file, project, "--config")}
 
 
 def _in_project(path: str, project: "Project", option: str) -> str:
@@ -259,7 +268,21 @@ def _in_project(path: str, project: "Project", option: str) -> str:
     return f"./{found.relative_to(project.root)}"
 
 
-def _write(file: Path, text: str) -> None:
+@contextmanager
+def _there(file: Path, content: bytes | None) -> Iterator[None]:
+    """Keeps a file beside a stack, unless the stack cannot be."""
+    if content is None:
+        yield
+        return
+    _write(file, content)
+    try:
+        yield
+    except BaseException:
+        file.unlink(missing_ok=True)
+        raise
+
+
+def _write(file: Path, content: bytes) -> None:
     """Writes a new file as a whole, or not at all."""
     import os
     import tempfile
@@ -267,8 +290,8 @@ def _write(file: Path, text: str) -> None:
     from stackgraph.problems import Problem, ProblemsFound
 
     try:
-        with tempfile.NamedTemporaryFile("w", dir=file.parent, prefix=f".{file.name}.", encoding="utf-8") as new:
-            new.write(text)
+        with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}.") as new:
+            new.write(content)
             new.flush()
             os.chmod(new.name, 0o644)
             # Unlike a rename, a link fails where somebody else has made the file meanwhile.

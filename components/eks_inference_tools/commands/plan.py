@@ -11,11 +11,11 @@ from eks_inference_tools.commands.wishes import (
     add_model,
     add_region,
     add_wishes,
-    configured,
+    catalog_model,
     extended,
     known,
     known_region,
-    named_model,
+    named,
     option_of,
     refuse,
     wish_of,
@@ -33,6 +33,7 @@ EXAMPLES = (
     "plan --model Qwen/Qwen3-8B --rate 5 --input 1000 --output 250 --ttft 1 --itl 0.05",
     "plan --model Llama-2-13B --instance inf2.48xlarge",
     "plan --config ./config.json",
+    "plan --model Qwen/Qwen3-4B --hub",
 )
 
 
@@ -69,8 +70,7 @@ def run(options: argparse.Namespace) -> int:
     if options.instance is None:
         return _searched(options)
     _refuse_wishes(options)
-    model = configured(options.config, options.model)[0] if options.config else options.model
-    found = answer(model, options.instance, options.engine, options.max_model_len)
+    found = answer(named(options).model, options.instance, options.engine, options.max_model_len)
     offer = _offer(found, options.region, own_prices(options))
     if options.format == "json":
         write(as_json(found, offer), options.output)
@@ -90,7 +90,7 @@ def _searched(options: argparse.Namespace) -> int:
     if options.max_model_len:
         refuse("goes with --instance", "--max-model-len", "", hint="--context TOKENS is the length that the search looks for")
     book = PriceBook((own_prices(options),))
-    found = search(wish_of(options), book)
+    found = search(wish_of(options, named(options)), book)
     saving = None if options.quantization else quantized_for_less(found, found.rows[0] if found.rows else None, book)
     if options.format == "json":
         from eks_inference_tools.fitting.document import document
@@ -130,7 +130,7 @@ def answer(
     from eks_inference.serving.choosing import engines_for
     from eks_inference.serving.feasibility import feasibility
 
-    wanted = model_name if isinstance(model_name, Model) else named_model(model_name)
+    wanted = model_name if isinstance(model_name, Model) else catalog_model(model_name)
     instance = accelerated(instance_name)
     choices = engines_for(instance, wanted, named=engine_name)
     allowed = ", ".join(one.name for one in choices) or "no profile of the catalog"

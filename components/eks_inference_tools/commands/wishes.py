@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -17,9 +18,15 @@ Found = TypeVar("Found")
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    """Adds ``options.model``, ``options.config`` and ``options.catalog``."""
-    parser.add_argument("--model", metavar="MODEL", help="a model of the catalog, or its Hugging Face repository")
+    """Adds the options that ``named`` reads, and ``options.catalog``."""
+    parser.add_argument("--model", metavar="MODEL", help="a model of the catalog, or a Hugging Face repository")
     parser.add_argument("--config", metavar="FILE", help="the config.json of any model, instead of one of the catalog")
+    parser.add_argument(
+        "--hub",
+        action="store_true",
+        help="read the model's config.json from the Hugging Face Hub (HF_ENDPOINT, HF_TOKEN), and keep to its commit",
+    )
+    parser.add_argument("--revision", metavar="REV", help="with --hub, the branch, tag or commit (default: main)")
     add_catalog(parser)
 
 
@@ -51,16 +58,64 @@ def known_region(name: str | None) -> str:
     return name or _REGION
 
 
-_BY_CONFIG = "give its config.json with --config"
-
-
-def named_model(name: str | None) -> "Model":
+def catalog_model(name: str | None) -> "Model":
     """Returns a model of the catalog. Raises ``ProblemsFound`` for a name that is missing or unknown."""
-    from eks_inference.catalog.models import model, models
+    from eks_inference.catalog.models import config_at, model, models
 
     if name is None:
-        refuse("name a model", "--model", "", ", ".join(models()), _BY_CONFIG)
-    return known(model, name, "--model", models(), _BY_CONFIG)
+        refuse("name a model", "--model", "", ", ".join(models()), "a repository with --hub, or its config.json with --config")
+    ways = (
+        f"--hub reads its config.json; download {config_at(name)} for --config; or write a row of your own for --catalog"
+        if name.count("/") == 1
+        else "a repository as owner/name with --hub; its config.json with --config; a row of your own with --catalog"
+    )
+    return known(model, name, "--model", ["a row of `eks-inference list models`"], ways)
+
+
+@dataclass(frozen=True)
+class Named:
+    """A model that options name."""
+
+    model: "Model"
+    source: Mapping[str, Any]
+    """The key ``model`` of a server."""
+    of_hub: bytes | None = None
+    """Its config.json, if it was read from the Hub."""
+
+
+def named(options: argparse.Namespace) -> Named:
+    """Returns the model. Raises ``ProblemsFound`` for options that name none."""
+    if options.revision and not options.hub:
+        refuse("goes with --hub", "--revision", options.revision)
+    if options.hub and options.config:
+        refuse("the Hub has a config.json of its own", "--hub", "", hint="leave out --hub or --config")
+    if options.hub:
+        return _of_hub(options.model or "", options.revision or "main")
+    return Named(*(configured(options.config, options.model) if options.config else _of_catalog(options.model)))
+
+
+def _of_hub(repository: str, revision: str) -> Named:
+    from eks_inference.catalog.models import config_at
+    from eks_inference.faults import SpecError
+    from eks_inference.serving.spec import HubModel
+    from eks_inference_tools import hub
+
+    try:
+        HubModel.model_validate({"id": repository, "revision": revision})
+    except SpecError as error:
+        fault = error.faults[0]
+        refuse(fault.message, f"--{fault.path[-1]}".replace("--id", "--model"), fault.given, fault.allowed, fault.hint)
+    found = hub.described(repository, revision)
+    model, shape = _read(found.config, repository, config_at(repository, found.commit))
+    if found.weight_bytes and not _as_large(model, found.weight_bytes):
+        sizes = (
+            f"{found.weight_bytes / 2**30:.1f} GiB; by the formula of {model.architecture} {model.weight_bytes() / 2**30:.1f} GiB"
+        )
+        hint = "write a row with counted_parameters (docs/models.md)"
+        refuse("the weights of the repository are not as large as its config.json says", "--model", sizes, hint=hint)
+    if found.embeds and model.task == "chat":
+        model = replace(model, task="embed")
+    return Named(model, {"id": repository, "revision": found.commit, "shape": shape}, found.config)
 
 
 def extended(files: Sequence[str]) -> None:
@@ -91,30 +146,49 @@ def configured(path: str, name: str | None = None) -> "tuple[Model, Mapping[str,
     Raises ``ProblemsFound`` for a file that is none, an architecture without formula, or a name that no repository has. ``name``
     is what the model is called; default: the file's folder, or the file. The file is read once: it may be a pipe.
     """
-    from eks_inference.catalog.config_json import LONGEST, model_of_config, parse, shape_keys
-    from eks_inference.faults import SpecError, format_path
+    from eks_inference.catalog.config_json import LONGEST
+    from eks_inference.faults import SpecError
     from eks_inference.serving.spec import HubModel
-    from stackgraph.problems import Problem, ProblemsFound
 
     written = _content(path, LONGEST, "--config", "the config.json of a model")
     place = Path(path)
     called = name or (place.resolve().parent.name if place.stem == "config" else place.stem) or path
-    try:
-        config = parse(written)
-        model = model_of_config(called, config, path)
-    except SpecError as error:
-        told = [
-            Problem(one.message, path, key=format_path(one.path), given=one.given, allowed=one.allowed, hint=one.hint)
-            for one in error.faults
-        ]
-        raise ProblemsFound(told) from None
-    source = {"id": name if name and "/" in name else f"local/{name or _plain(called)}", "shape": shape_keys(config)}
+    model, shape = _read(written, called, path)
+    source = {"id": name if name and "/" in name else f"local/{name or _plain(called)}", "shape": shape}
     try:
         HubModel.model_validate(source)
     except SpecError:
         allowed = "owner/name, as of a repository: letters, digits and -_."
         refuse("the model of --config needs a name", "--model", source["id"], allowed)
     return model, source
+
+
+def _read(written: bytes, called: str, place: str) -> "tuple[Model, Mapping[str, Any]]":
+    """The model of a config.json, and the keys that describe it."""
+    from eks_inference.catalog.config_json import model_of_config, parse, shape_keys
+    from eks_inference.faults import SpecError, format_path
+    from stackgraph.problems import Problem, ProblemsFound
+
+    try:
+        config = parse(written)
+        return model_of_config(called, config, place), shape_keys(config)
+    except SpecError as error:
+        told = [
+            Problem(one.message, place, key=format_path(one.path), given=one.given, allowed=one.allowed, hint=one.hint)
+            for one in error.faults
+        ]
+        raise ProblemsFound(told) from None
+
+
+def _as_large(model: "Model", size: int) -> bool:
+    """Whether the weights of a repository have the size that the formula has. Parts that no formula counts make them larger."""
+    from eks_inference.catalog.architectures import architectures
+
+    if model.architecture not in architectures():
+        return True  # no engine serves it, which is told
+    counted = model.weight_bytes()
+    # A checkpoint in float32 is loaded with half its size; layers for speculation add some percent.
+    return counted * 0.95 <= size and (bool(model.uncounted) or size <= counted * 1.05 or 1.95 <= size / counted <= 2.05)
 
 
 def _plain(name: str) -> str:
@@ -202,13 +276,13 @@ def add_under(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--under", metavar="USD_PER_HOUR", type=_dollars, help="only instance types that cost at most this")
 
 
-def wish_of(options: argparse.Namespace, types: tuple[str, ...] = ()) -> "Wish":
+def wish_of(options: argparse.Namespace, wanted: Named, types: tuple[str, ...] = ()) -> "Wish":
     """Returns what the options ask for. Raises ``ProblemsFound`` for names and numbers that cannot be."""
     from eks_inference.catalog.engines import engine, engines
     from eks_inference.serving.sketch import USUAL_CONCURRENCY, USUAL_CONTEXT
     from eks_inference_tools.fitting.search import Wish
 
-    model, source = configured(options.config, options.model) if options.config else _of_catalog(options.model)
+    model = wanted.model
     traffic = traffic_of(options)
     usual = max(USUAL_CONTEXT, traffic.input + traffic.output) if traffic else USUAL_CONTEXT
     context = min(usual, model.max_positions) if options.context is None else options.context
@@ -220,7 +294,7 @@ def wish_of(options: argparse.Namespace, types: tuple[str, ...] = ()) -> "Wish":
     if options.engine is not None:
         known(engine, options.engine, "--engine", engines())
     return Wish(
-        source=source,
+        source=wanted.source,
         model=model,
         region=known_region(options.region),
         context=context,
@@ -269,7 +343,7 @@ def traffic_of(options: argparse.Namespace) -> "Traffic | None":
 
 def _of_catalog(name: str | None) -> "tuple[Model, Mapping[str, Any]]":
     """A model with the key ``model`` of a server: the repository that was named, or else one that needs no token."""
-    model = named_model(name)
+    model = catalog_model(name)
     open_ones = [one for one in model.repositories if one not in model.gated]
     return model, {"id": name if name in model.repositories else (open_ones or model.repositories)[0]}
 

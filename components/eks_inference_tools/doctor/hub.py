@@ -7,15 +7,13 @@ from typing import Any
 
 from eks_inference_tools.doctor.findings import Finding, error, ok
 from eks_inference_tools.doctor.questions import HubFile, Inquiry
+from eks_inference_tools.hub import TOKEN_VARIABLE
 from eks_inference_tools.reading.models import models
 from eks_inference_tools.reading.workloads import workloads
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import is_token
 
 TOPIC = "models"
-
-TOKEN_VARIABLE = "HF_TOKEN"
-"""The environment variable with the token, as huggingface_hub reads it. The stack's own secret stays encrypted."""
 
 
 def hub(graph: Graph, *, with_token: bool) -> Iterator[Inquiry]:

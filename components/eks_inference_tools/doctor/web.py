@@ -11,6 +11,7 @@ import requests
 from urllib3.exceptions import HTTPError
 
 from eks_inference_tools.doctor.questions import Answer, HubFile, Manifest, Unanswered
+from eks_inference_tools.hub import unchanged
 from stackgraph.graph.values import text
 
 _SECONDS = (5, 15)
@@ -74,7 +75,7 @@ class Web:
         if scheme.lower() != "bearer" or urlsplit(realm).scheme != urlsplit(self._at(asked.host)).scheme:
             return ""
         given = {"service": told.get("service", ""), "scope": told.get("scope") or f"repository:{asked.repository}:pull"}
-        with _session() as session, session.get(realm, params=given, timeout=_SECONDS, auth=_unchanged, stream=True) as found:
+        with _session() as session, session.get(realm, params=given, timeout=_SECONDS, auth=unchanged, stream=True) as found:
             body = found.raw.read(_MOST_BYTES, decode_content=True) if found.status_code == 200 else b"{}"
         document: Any = json.loads(body)
         token = (document.get("token") or document.get("access_token")) if isinstance(document, dict) else ""
@@ -95,7 +96,7 @@ class Web:
 def _head(url: str, headers: Mapping[str, str], *, redirects: bool = True) -> requests.Response:
     with (
         _session() as session,
-        session.head(url, headers=dict(headers), timeout=_SECONDS, allow_redirects=redirects, auth=_unchanged) as found,
+        session.head(url, headers=dict(headers), timeout=_SECONDS, allow_redirects=redirects, auth=unchanged) as found,
     ):
         return found
 
@@ -104,11 +105,6 @@ def _session() -> requests.Session:
     session = requests.Session()
     session.max_redirects = _MOST_REDIRECTS
     return session
-
-
-def _unchanged(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    """Keeps requests from adding credentials of ~/.netrc."""
-    return request
 
 
 def _status(host: str, status: int) -> str:

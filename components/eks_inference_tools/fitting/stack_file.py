@@ -234,6 +234,7 @@ def _server(order: Order) -> Iterator[str]:
         "quantized_kv": "Twice the sequences in the same memory; the checkpoint has no scales for it, so answers degrade."
         if order.row.degrades
         else "Twice the sequences in the same memory, slightly different answers.",
+        "task": "sentence-transformers reads the repository (modules.json).",
         "disk_gib": "Twice the weights: what a pod downloads and writes.",
     }
     if order.secrets:
@@ -246,7 +247,9 @@ def _server(order: Order) -> Iterator[str]:
             f"What the traffic takes, with those to spare: 95 of 100 first tokens within {took.first_token[95] * 1e3:.0f} ms, "
             f"95 of 100 tokens within {took.token[95] * 1e3:.0f} ms."
         )
-    for key, value in {**(trial.server or {}), **replicas, "model": dict(order.model)}.items():
+    told = HubModel.model_validate({**trial.source}).known
+    task = {"task": trial.model.task} if told and told.task != trial.model.task else {}
+    for key, value in {**(trial.server or {}), **task, **replicas, "model": dict(order.model)}.items():
         if key in comments:
             yield f"# {comments[key]}"
         yield f"{key}: {flow(value)}"

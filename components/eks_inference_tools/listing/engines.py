@@ -47,7 +47,7 @@ def engines() -> Listing[EngineRow]:
             "chip": lambda row, names: not names.isdisjoint(row.chips),
             "architecture": lambda row, names: not names.isdisjoint(row.engine.architectures),
             "instance": lambda row, instance: row.engine.serves(instance),
-            "model": lambda row, model: model.architecture in row.engine.architectures,
+            "model": lambda row, model: row.engine.loads(model),
             "status": lambda row, status: row.status == status,
         },
         columns=(
@@ -74,7 +74,7 @@ def engines() -> Listing[EngineRow]:
 
 def _row_of(one: EngineProfile) -> EngineRow:
     chips = dict.fromkeys(each.chip for each in instance_types().values() if one.serves(each))
-    served = tuple(each.name for each in models().values() if each.architecture in one.architectures)
+    served = tuple(each.name for each in models().values() if one.loads(each))
     features = {feature: tuple(choices) for feature, choices in documented(one.name).items()}
     return EngineRow(one, tuple(chips), served, features)
 

@@ -40,10 +40,7 @@ def models() -> Listing[ModelRow]:
     usable = [one for one in engines().values() if not one.retired]
     return Listing(
         "model",
-        [
-            ModelRow(model, tuple(one for one in usable if model.architecture in one.architectures))
-            for model in catalog.models().values()
-        ],
+        [ModelRow(model, tuple(one for one in usable if one.loads(model))) for model in catalog.models().values()],
         tells=lambda row: (row.model.name, row.model.architecture, row.format, *row.model.repositories),
         filters={
             "architecture": lambda row, names: row.model.architecture in names,

@@ -152,4 +152,9 @@ VECTORS = {
         lambda: server(model_id="Qwen/Qwen3-8B", model=find_model("Qwen3-8B")),
         "users report: the compiler of SDK 2.28 fails on Qwen3 for Inf2",
     ),
+    "SRV020": Vector(
+        lambda: server(placement=on("g6.xlarge"), does="embed", has_task=True),
+        lambda: server(does="embed", has_task=True),
+        "is for embed, which neuron-2.28-vllm-0.13 does not serve so",
+    ),
 }

@@ -10,6 +10,7 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.accelerators.efa.component import EfaDevices
 from eks_inference.catalog import versions
+from eks_inference.catalog.models import Task
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import in_namespace, on_cluster
 from eks_inference.component import Component, carried
@@ -93,6 +94,7 @@ class DisaggregatedPair(Component):
         engine_image, script_image = settings.image(spec.image_reference), settings.image(versions.image("python"))
         self.namespace = spec.namespace_of(name)
         self.model_id = spec.model.id
+        self.does: Task = spec.does
         self.other_names: Sequence[str] = ()
         self.service_name = name
         self.url = f"http://{name}.{self.namespace}.svc.cluster.local:{API_PORT}/v1"

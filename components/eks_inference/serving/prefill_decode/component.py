@@ -13,6 +13,7 @@ from eks_inference.accelerators.claims.component import DeviceDriver
 from eks_inference.accelerators.efa.component import EfaDevices
 from eks_inference.accelerators.neuron.component import DeviceScheduler
 from eks_inference.catalog import versions
+from eks_inference.catalog.models import Task
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
 from eks_inference.component import Component, carried
@@ -102,6 +103,7 @@ class PrefillDecodeServers(Component):
         self.namespace = spec.namespace_of(name)
         self.service_name = name
         self.model_id = spec.model.id
+        self.does: Task = spec.does
         self.revision = group.revision
         self.url = f"http://{name}.{self.namespace}.svc.cluster.local:{router.API_PORT}/v1"
         self.startup_seconds = max(deployment.cold_start_seconds(one.spec, one.placement) for one in group)

@@ -87,6 +87,7 @@ def role_servers_facts(spec: PrefillDecodeSpec, one: RoleServers, *, scheduler: 
         plain,
         kind=spec.kind,
         part=one.role,
+        has_task=False,
         features=spec,
         pods_beside=plain.pods_max if spec.rollout == "second_group" else 0,
         extra_args=extra_args(spec, one.role),

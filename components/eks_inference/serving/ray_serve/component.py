@@ -8,6 +8,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from eks_inference.accelerators.neuron.component import DeviceScheduler
+from eks_inference.catalog.models import Task
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
 from eks_inference.component import Component, carried
@@ -150,6 +151,7 @@ class RayServeVllm(Component):
         self.serve_service_name = f"{name}-serve-svc"
         self.head_service_name = spec.head_service_name
         self.model_id = spec.model.id
+        self.does: Task = spec.does
         self.other_names = other_names(spec.model.id, spec.extra_args)
         self.url = f"http://{self.serve_service_name}.{self.namespace}.svc.cluster.local:{plan.HEAD_PORTS['serve']}/v1"
         self.startup_seconds = cold_start_seconds(plan.startup(spec, worker), plan.startup_timeout_seconds(spec, worker))

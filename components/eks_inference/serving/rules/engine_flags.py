@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from eks_inference.catalog.engine_facts import engine_facts, kernel
 from eks_inference.catalog.engines import EngineProfile, engines
-from eks_inference.catalog.models import find_model
+from eks_inference.catalog.models import POOLING, find_model
 from eks_inference.catalog.tables import nearest
 from eks_inference.catalog.vllm_arguments import VllmArgument, VllmRelease, vllm_releases
 from eks_inference.rules import Judgement, Path, not_judged, rule
@@ -31,7 +31,7 @@ _HARMLESS: Mapping[str, Collection[str]] = MappingProxyType(
 
 PROTECTED_FLAGS: Mapping[str, str] = MappingProxyType(
     {
-        "convert": "no API of texts would listen",
+        "convert": "the key task decides it",
         "config": "rules do not see what a file sets",
         "api-server-count": "no API would listen with 0, and the CPU of a pod is for one",
         "grpc": "probes, metrics and clients speak HTTP to the pod",
@@ -39,13 +39,13 @@ PROTECTED_FLAGS: Mapping[str, str] = MappingProxyType(
         "hf-token": "a token in a flag can be read in the pod's manifest; use the secret huggingFaceToken",
         "host": "probes and the Service reach a pod at its own address, not at one of its choice",
         "model": "model.id says which model is served; everything else follows it",
-        "runner": "no API of texts would listen",
+        "runner": "the key task decides it",
         "served-model-name": "clients ask for the model by model.id, which its names have to include",
         "nnodes": "a copy of the model is in one pod; nothing starts the others that it would wait for",
         "ssl-ca-certs": "probes, metrics and clients speak HTTP to the pod",
         "ssl-certfile": "probes, metrics and clients speak HTTP to the pod",
         "ssl-keyfile": "probes, metrics and clients speak HTTP to the pod",
-        "task": "no API of texts would listen",
+        "task": "the key task decides it",
         "tokens-only": "clients send text, and need answers in text",
         "uds": "probes and the Service need a port, not a socket in the pod",
         "api-key": "a key in a flag can be read in the pod's manifest; use the secret servingApiKey",
@@ -315,6 +315,8 @@ def stack_s_own_are_left_alone(server: ServingFacts) -> Iterator[Judgement]:
     for given, value in server.extra_args.items():
         harmless = (server.model_id,) if given == "served-model-name" else _HARMLESS.get(given, ())
         values = value if isinstance(value, list) else [value]
+        if given in ("runner", "task") and server.does in POOLING:
+            harmless = ()
         why = "" if any(one in harmless for one in values) else PROTECTED_FLAGS.get(given, "")
         yield _left_alone(server, "extra_args", given, why)
     for given in server.extra_env:

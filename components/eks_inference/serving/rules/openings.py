@@ -5,32 +5,30 @@ from collections.abc import Iterator
 from eks_inference.catalog.openings import openings
 from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.rules import Judgement, rule
-from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.facts import ServingFacts, is_commit
 from eks_inference.serving.flags import flag
-
-_LED_OUT = "an error where a gateway leads to the server, elsewhere a warning"
 
 
 @rule(
     "OPN001",
     "No flag and no variable lets others into the engine.",
     fix="leave it out",
-    source=f"catalog/openings.toml; {_LED_OUT}",
+    source="catalog/openings.toml; an error where a gateway leads to the server or code may change, elsewhere a warning",
 )
 def engines_stay_closed(server: ServingFacts) -> Iterator[Judgement]:
     known = openings("engine")
     for where, given in (("extra_args", server.extra_args), ("extra_env", server.extra_env)):
         for name, value in given.items():
             if row := known.get(name.replace("_", "-") if where == "extra_args" else name):
-                pinned = row.pinned and (server.pinned or flag(server.arguments, "code-revision") is not None)
+                pinned = row.pinned and (server.pinned or is_commit(flag(server.arguments, "code-revision")))
                 yield Judgement(
                     holds=pinned or not row.by(value),
                     path=server.under(where, name),
-                    working=(f"{name}: {value}: {'the model has a revision' if pinned else row.opens}; {row.source}",),
+                    working=(f"{name}: {value}: {'the code is that of a commit' if pinned else row.opens}; {row.source}",),
                     message=f"with {name}, {row.opens}",
                     given=str(value),
                     fix="give model.revision the hash of a commit" if row.pinned else "",
-                    severity=None if server.led_out else "warning",
+                    severity=None if server.led_out or row.pinned else "warning",
                 )
 
 
@@ -38,8 +36,8 @@ def engines_stay_closed(server: ServingFacts) -> Iterator[Judgement]:
     "OPN002",
     "A model with eyes fetches only from domains that the stack names.",
     fix="name them: extra_args: {allowed-media-domains: [images.example.com]}",
-    source=f"vLLM 0.30.0, docs/usage/security.md: without them a request has the engine fetch any address that the pod reaches; "
-    f"{_LED_OUT}",
+    source="vLLM 0.30.0, docs/usage/security.md: without them a request has the engine fetch any address that the pod reaches; "
+    "an error where a gateway leads to the server, elsewhere a warning",
 )
 def media_have_domains(server: ServingFacts) -> Iterator[Judgement]:
     release = vllm_releases().get(server.engine.vllm)

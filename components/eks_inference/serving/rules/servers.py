@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from eks_inference.catalog.engines import reports
+from eks_inference.catalog.models import POOLING
 from eks_inference.rules import Judgement, Rule, not_judged, rule
 from eks_inference.serving import lengths
 from eks_inference.serving.facts import ServingFacts
@@ -35,6 +36,33 @@ _SPOT_NOTICE_S = 120
 
 _LONGER = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 """Makes vLLM accept sequences longer than the model was trained for."""
+
+
+@rule(
+    "SRV020",
+    "A server's model and engine do what its clients ask for.",
+    fix="leave out task, or choose another model; for embed, rerank and classify a server of kind vllm on GPUs",
+    source="vLLM documentation, Pooling Models (--runner pooling); vLLM 0.30.0, models/registry.py; the Neuron plugin's registry "
+    "has models that generate only",
+)
+def tasks_are_done(server: ServingFacts) -> Iterator[Judgement]:
+    pooling, model = server.does in POOLING, server.model
+    if model is None and not pooling:
+        return
+    writes = model is None or model.writes
+    yield Judgement(
+        holds=server.pools if pooling else writes,
+        path=server.at("task") if server.has_task else (*server.path, "model", "id"),
+        working=(
+            f"task {server.does}; the model writes {'text' if writes else 'nothing'}",
+            f"such a server {'may' if server.pools else 'does not'} embed, rerank and classify",
+        ),
+        message=f"{server.model_id} is for {server.does}, which {server.engine.name} does not serve so"
+        if pooling
+        else f"{server.model_id} reads texts and writes none: it does not {server.does}",
+        given=server.does,
+        allowed="chat, complete" if pooling else "embed, rerank, classify",
+    )
 
 
 @rule(

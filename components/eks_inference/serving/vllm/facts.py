@@ -26,6 +26,7 @@ def serving_facts(
         compile_cache=bool(spec.sharding) or not isinstance(spec.cache, NoCompileCache),
         snapshot=spec.stores_model,
         disk_gib=spec.disk_gib if isinstance(spec.model, HubModel) and spec.kept_in is None else None,
+        has_task=True,
         container_port=plan.port(spec),
         service_port=plan.port(spec),
     )

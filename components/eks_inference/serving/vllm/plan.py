@@ -7,6 +7,7 @@ that receives SIGTERM aborts running requests), Neuron documentation (vLLM on Nx
 import hashlib
 
 from eks_inference.catalog.instances import InstanceType
+from eks_inference.catalog.models import POOLING
 from eks_inference.place.placement import Placement
 from eks_inference.serving import pods
 from eks_inference.serving.deployment import Engine, model_copy_gib, startup_timeout_seconds
@@ -41,6 +42,7 @@ def arguments(spec: VllmServerSpec, shape: InstanceType) -> list[str]:
         *("--tensor-parallel-size", str(spec.tensor_parallel)),
         *("--max-model-len", str(spec.max_model_len)),
         *("--max-num-seqs", str(spec.max_num_seqs)),
+        *(["--runner", "pooling"] if spec.does in POOLING else []),
         *spec.engine_flags_on(shape),
     ]
 

@@ -5,6 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
+from eks_inference.catalog.models import POOLING, Task
 from eks_inference.images.spec import InClusterImage, ServerImage
 from eks_inference.scaling.spec import KedaSpec
 from eks_inference.serving.shape import CompilingServerSpec, ReplicatedServerSpec
@@ -51,9 +52,29 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
         description="In place of store: one of the stack's stores, which several servers use. A model is then downloaded once "
         "for all of them, and servers with equal settings load one artifact.",
     )
+    task: Task | None = Field(
+        default=None,
+        exclude_if=lambda task: task is None,
+        description="What requests ask for: chat; complete (a model without a chat template); on GPUs also embed, rerank and "
+        "classify. It decides the engine's runner, the paths that endpoints lead out, and which clients ask the server. Default: "
+        "what the model was made for, by the catalog or its config.json.",
+    )
     port: int | None = Field(
         default=None, ge=1024, le=65535, description="Port of API and metrics. Default: the engine profile's."
     )
+
+    @property
+    def does(self) -> Task:
+        return self.task or super().does
+
+    @model_validator(mode="after")
+    def _tokens_are_of_texts(self) -> Self:
+        signals = [one for one in ("first_token_seconds", "token_seconds") if self.autoscaling and getattr(self.autoscaling, one)]
+        keys = [f"autoscaling.{one}" for one in signals]
+        keys += ["objectives.time_to_first_token_seconds"] if self.objectives.time_to_first_token_seconds else []
+        if keys and self.does in POOLING:
+            raise ValueError(f"{', '.join(keys)}: an answer of task {self.does} has no tokens; leave it out")
+        return self
 
     @property
     def compiling_pods(self) -> int:

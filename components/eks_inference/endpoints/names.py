@@ -1,0 +1,36 @@
+"""Which servers answer to the name of a model in a request. Pure; no pulumi."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from eks_inference.catalog.models import Task
+from eks_inference.endpoints.spec import ModelEndpointSpec
+from eks_inference.faults import Fault, did_you_mean
+
+
+def name_faults(spec: ModelEndpointSpec, names: Mapping[str, Sequence[str]], does: Mapping[str, Task]) -> Iterator[Fault]:
+    """Yields what is wrong with the names that lead to servers: those that each answers to, and what it does."""
+    known = dict.fromkeys(name for own in names.values() for name in own)
+    for model, parts in spec.models.items():
+        if len(tasks := {does[server] for server in parts if server in does}) > 1:
+            yield Fault(("models", model), "its servers have several tasks", ", ".join(sorted(tasks)), "servers of one task")
+        for server in parts:
+            path = ("models", model, server)
+            if server not in names:
+                message, allowed = "no server of this name with an OpenAI API is behind the endpoint", ", ".join(names)
+                yield Fault(path, message, server, allowed, did_you_mean(server, names))
+            elif model not in names[server]:
+                hint = f"give {server} both names: extra_args: {{served-model-name: [{', '.join((*names[server], model))}]}}"
+                yield Fault(path, f"{server} does not answer to {model}", model, ", ".join(names[server]), hint)
+    for model in (one for one in known if one not in spec.models):
+        several = [server for server, own in names.items() if model in own]
+        apart = len({spec.group_of(server, names[server][0]) for server in several}) > 1
+        if len(tasks := {does[server] for server in several}) > 1:
+            hint = "give one of them another served-model-name beside model.id, or make an endpoint for each"
+            yield Fault(("servers",), f"{model} leads to servers of several tasks", ", ".join(sorted(tasks)), "one task", hint)
+        elif apart or len({frozenset(names[server]) for server in several}) > 1:
+            why = "do not share its requests by their number" if apart else "do not answer to the same names"
+            shares = ", ".join(f"{server}: {100 * (server == several[0])}" for server in several)
+            hint = f"say their parts: models: {{{model}: {{{shares}}}}}; or make an endpoint for each"
+            yield Fault(("servers",), f"{model} leads to {' and '.join(several)}, which {why}", model, "parts", hint)
+    for model in sorted(spec.requests_per_minute_by_model.keys() - known):
+        yield Fault(("requests_per_minute_by_model", model), "requests have no such name of a model", model, ", ".join(known))

@@ -1,0 +1,165 @@
+"""What clients ask servers for: a model that chats, one that makes embeddings and one that ranks, behind one address."""
+
+import json
+from typing import Any
+
+import pytest
+
+from conftest import PROJECT
+from eks_inference.clients.chat import TASKS, main
+from eks_inference.faults import SpecError
+from eks_inference.serving.paths import PATHS
+from eks_inference.stack.check import check_spec
+from eks_inference.stack.reading import parse_stack
+from loopback import Handler, Served, Server
+from stackgraph.graph.document import Graph
+from variants import merge, recorded_with
+
+SECRETS = {"eks-inference:endpointKeys": json.dumps({"team-a": "a-key-of-team-a-in-a-test"})}
+EMBED, RERANK = "BAAI/bge-large-en-v1.5", "BAAI/bge-reranker-v2-m3"
+COMMON = {"kind": "vllm", "engine": "cuda-vllm-0.30", "pool": "gpu", "devices": 1, "tensor_parallel": 1, "max_num_seqs": 64}
+THREE: dict[str, Any] = {
+    "pools": {"gpu": {"size": 3}},
+    "servers": {
+        "embed": {**COMMON, "model": {"id": EMBED}, "max_model_len": 512, "disk_gib": 30},
+        "rerank": {**COMMON, "model": {"id": RERANK}, "max_model_len": 4096, "disk_gib": 30},
+    },
+    "endpoints": {"api": {}},
+}
+
+
+def three(changes: dict[str, Any] | None = None) -> dict[str, Any]:
+    section = json.loads(json.dumps(THREE))
+    merge(section, changes or {})
+    return section
+
+
+def faults(section: dict[str, Any]) -> list[str]:
+    """What is refused in the stack on one GPU with a section of changes."""
+    spec = json.loads(PROJECT.config(PROJECT.stack_file("smoke-gpu")).values["eks-inference:stack"])
+    merge(spec, section)
+    try:
+        found = check_spec(parse_stack(json.dumps(spec)), "us-west-2").faults
+    except SpecError as error:
+        found = error.faults
+    return [str(fault) for fault in found]
+
+
+@pytest.fixture(scope="module")
+def made() -> Graph:
+    return recorded_with(three(), "smoke-gpu", SECRETS)
+
+
+def pods(graph: Graph, name: str) -> list[Any]:
+    (found,) = (one for one in graph.resources if one.name == name)
+    return found.inputs["spec"]["template"]["spec"]["containers"]
+
+
+def test_three_tasks_behind_one_address_are_judged_without_a_fault() -> None:
+    assert not faults(three())
+
+
+def test_the_engine_runs_each_as_what_it_is(made: Graph) -> None:
+    for server, pooling in (("qwen3", False), ("embed", True), ("rerank", True)):
+        (engine,) = pods(made, f"{server}-deployment")
+        assert ("--runner pooling" in " ".join(engine["args"])) == pooling, server
+
+
+def test_each_is_led_out_at_its_own_paths(made: Graph) -> None:
+    (config,) = (one for one in made.resources if one.name == "api-config")
+    (listener, _) = json.loads(config.inputs["data"]["envoy.json"])["static_resources"]["listeners"]
+    (host,) = listener["filter_chains"][0]["filters"][0]["typed_config"]["route_config"]["virtual_hosts"]
+    led: dict[str, set[str]] = {}
+    for route in host["routes"]:
+        if "route" in route:
+            led.setdefault(route["route"]["cluster"], set()).add(route["match"]["path"])
+    assert led == {"qwen3": {*PATHS["chat"]}, "embed": {*PATHS["embed"]}, "rerank": {*PATHS["rerank"]}}
+
+
+def test_clients_ask_each_for_what_it_does(made: Graph) -> None:
+    for server, task in (("qwen3", None), ("embed", "embed"), ("rerank", "rerank")):
+        (test,) = pods(made, f"{server}-smoke-test-job")
+        asked = dict(zip(test["command"], test["command"][1:], strict=False))
+        assert asked.get("--task") == task
+    (load,) = (one for one in made.resources if one.type.endswith(":LoadTest"))
+    assert [*load.inputs.get("servers", ())] == []
+    assert EMBED not in json.dumps([one.inputs for one in made.resources if one.parent == load.urn])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"servers": {"embed": {"task": "chat"}}}, "SRV020: BAAI/bge-large-en-v1.5 reads texts and writes none"),
+        ({"servers": {"embed": {"extra_args": {"runner": "generate"}}}}, "the key task decides it"),
+        ({"servers": {"embed": {"extra_args": {"convert": "embed"}}}}, "the key task decides it"),
+        ({"servers": {"embed": {"objectives": {"time_to_first_token_seconds": 1}}}}, "an answer of task embed has no tokens"),
+        ({"load_test": {"servers": ["rerank"]}}, "the task of this server is rerank"),
+        ({"servers": {"embed": {"task": "translate"}}}, "task"),
+        ({"endpoints": {"api": {"models": {EMBED: {"embed": 50, "rerank": 50}}}}}, "its servers have several tasks"),
+    ],
+)
+def test_what_makes_no_sense_for_a_task_is_refused(changes: dict[str, Any], words: str) -> None:
+    found = faults(three(changes))
+    assert any(words in one for one in found), found
+
+
+def test_a_model_that_chats_may_be_asked_for_embeddings() -> None:
+    assert not faults({"servers": {"qwen3": {"task": "embed"}}, "load_test": None})
+
+
+def test_no_document_says_that_neuron_makes_embeddings() -> None:
+    spec = json.loads(PROJECT.config(PROJECT.stack_file("smoke-trn2")).values["eks-inference:stack"])
+    server = next(iter(spec["servers"].values()))
+    server["task"] = "embed"
+    spec.pop("load_test")
+    found = [str(one) for one in check_spec(parse_stack(json.dumps(spec)), "us-east-2").faults]
+    assert any("SRV020" in one and "is for embed" in one for one in found)
+
+
+# -- the client that asks --------------------------------------------------------------------------------------------------------
+
+ANSWERS: dict[str, tuple[str, Any]] = {
+    "complete": ("/v1/completions", {"choices": [{"text": "Lisbon"}], "usage": {"completion_tokens": 1}}),
+    "embed": ("/v1/embeddings", {"data": [{"embedding": [0.1]}, {"embedding": [0.2, 0.3]}]}),
+    "rerank": ("/v1/rerank", {"results": [{"relevance_score": 0.9}, {"relevance_score": 0.1}]}),
+    "classify": ("/classify", {"data": [{"label": "a"}, {"label": "b"}]}),
+}
+
+
+class Answering(Served):
+    """A server that answers one path."""
+
+    def __init__(self, path: str, answer: Any) -> None:
+        self.path, self.answer = path, answer
+        self.asked: list[Any] = []
+        self.servers = [Server(self, _Handler)]
+
+
+class _Handler(Handler):
+    def do_GET(self) -> None:
+        self.send(200, json.dumps({"data": [{"id": "m"}]}).encode())
+
+    def do_POST(self) -> None:
+        asked = self.received()
+        self.owner.asked.append(asked.body)
+        self.send(*((200, json.dumps(self.owner.answer).encode()) if asked.path == self.owner.path else (404, b"{}")))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_server_is_asked_for_what_it_does(task: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path, answer = ANSWERS[task]
+    with Answering(path, answer) as server:
+        assert main(["--url", f"http://{server.servers[0].address}/v1", "--task", task]) == 0
+        assert server.asked[0]["model"] == "m"
+        assert f"{task}: " in capsys.readouterr().out
+        for wrong in ({}, {"data": []}, {"results": {}}, {"choices": [{"text": ""}], "data": 3}, {"error": {"message": "no"}}):
+            server.answer = wrong
+            assert main(["--url", f"http://{server.servers[0].address}/v1", "--task", task]) == 1
+            assert "answer" in capsys.readouterr().err
+
+
+def test_every_task_but_chat_has_an_example_at_its_path() -> None:
+    assert {task: path for task, (path, _, _) in TASKS.items()} == {
+        task: path.removeprefix("/v1") for task, (path, _) in ANSWERS.items()
+    }
+    assert {*TASKS} == {*PATHS} - {"chat"}
