@@ -11,7 +11,7 @@ from eks_inference_tools.reading.sections import overview_of
 from eks_inference_tools.reading.titles import COST, TIME, TITLES, UPDATE
 from eks_inference_tools.reading.words import WORDS, cluster_version, node_traits, nodes
 from eks_inference_tools.reading.workloads import requested
-from eks_inference_tools.timeline.beside import room
+from eks_inference_tools.timeline.beside import Beside
 from eks_inference_tools.timeline.comparing import change
 from eks_inference_tools.timeline.outages import outages
 from stackgraph.diff.domain import ComparedDomain, Danger
@@ -35,7 +35,7 @@ def eks_compared(prices: OwnPrices | None = None) -> ComparedDomain:
         if diff.base and diff.head and diff.changed:
             now = figures.cost(diff.head)
             if not cluster_is_refused(diff):
-                yield from outages(diff, figures.time(diff.base), figures.time(diff.head), room(diff.head, now))
+                yield from outages(diff, figures.time(diff.base), figures.time(diff.head), Beside(diff, diff.head, now))
             yield from cost.dangers(figures.cost(diff.base), now)
         yield from dangers(diff)
         yield from resolved_otherwise(diff)

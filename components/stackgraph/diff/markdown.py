@@ -96,7 +96,7 @@ def _failures(report: Contents) -> Iterator[str]:
 def _danger(report: Contents) -> Iterator[str]:
     told, avoid = (
         [
-            f"- **{_escaped(', '.join(stacks))}**: {_escaped(shorten(what, _LONGEST_DANGER))}"
+            f"- **{_escaped(', '.join(stacks))}**: {_prose(shorten(what, _LONGEST_DANGER))}"
             for stacks, (what,) in merging.shared(
                 (stack.stack, (what,)) for stack in report.stacks for what in getattr(stack, key)
             )
@@ -228,6 +228,7 @@ _MARKS = re.compile(r"[\\`*\[\]<>|~#@&$]|(?<!\w)_|_(?!\w)|(?<=:)(?=//)|(?<=www)(
 # Mentions but not digests of images, which shall be copied as they are; beginnings of HTML comments.
 _CALLS = re.compile(r"(?<=@)(?!sha256:)(?=\w)|(?<=<)(?=!--)")
 _COMMAND = re.compile(r"^\s*(?=/)")
+_COMMANDS = re.compile(r"(?<![\w`])`([^`]+)`(?![\w`])")
 
 
 def _plain(value: str) -> str:
@@ -237,6 +238,11 @@ def _plain(value: str) -> str:
 def _escaped(value: str) -> str:
     """Text without markup, addresses, mentions of users and references to issues."""
     return _MARKS.sub(lambda found: _entity(found[0]), text(value))
+
+
+def _prose(value: str) -> str:
+    """Text whose commands, between two backticks, are code."""
+    return "".join(_code(one) if number % 2 else _escaped(one) for number, one in enumerate(_COMMANDS.split(text(value))))
 
 
 def _entity(mark: str) -> str:
