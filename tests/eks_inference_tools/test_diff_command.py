@@ -17,6 +17,7 @@ from conftest import ROOT
 from eks_inference_tools.cli import main
 from eks_inference_tools.revisions import recorder, recorders
 from eks_inference_tools.revisions.recorders import without_credentials
+from json_schemas import OF_DIFF, fits
 from stackgraph.diff.markdown import render_markdown
 from stackgraph.diff.saved import read_contents
 from stackgraph.diff.titles import NO_TITLES
@@ -127,7 +128,9 @@ def diff(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 
 def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     _, out, _ = diff(capsys, *arguments, "--format", "json")
-    return json.loads(out)
+    found = json.loads(out)
+    assert fits(found, json.loads(OF_DIFF.read_text()))
+    return found
 
 
 @pytest.mark.thorough

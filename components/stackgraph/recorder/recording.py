@@ -151,6 +151,7 @@ async def _settled(program: Callable[[], Any]) -> None:
         polls = bool(_CallbackServicer._servicers)  # what serves transforms has one thread and one socket
         # In this order: a thread leaves a step.
         if _busy_threads(loop._default_executor) <= threads + polls and _is_idle(loop, 1 + polls):
+            await _CallbackServicer.shutdown()
             raise pulumi.RunError("the program waits for an Output that nothing resolves any more")
     await running
 
