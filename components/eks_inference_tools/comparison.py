@@ -1,18 +1,16 @@
-"""The EKS domain of stackgraph's comparisons: facts, dangers, and what a change does to cost and time."""
+"""The EKS domain of stackgraph's comparisons: facts, dangers, and what a change does to the cost."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 
 from eks_inference_tools.cost import words as cost
 from eks_inference_tools.cost.price_book import OwnPrices
 from eks_inference_tools.domain import Figures
 from eks_inference_tools.reading.dangers import cluster_is_refused, dangers, resolved_otherwise
 from eks_inference_tools.reading.sections import overview_of
-from eks_inference_tools.reading.titles import COST, TIME, TITLES, UPDATE
+from eks_inference_tools.reading.titles import COST, TITLES
 from eks_inference_tools.reading.words import WORDS, cluster_version, node_traits, nodes
 from eks_inference_tools.reading.workloads import requested
 from eks_inference_tools.timeline.beside import Beside
-from eks_inference_tools.timeline.comparing import change
 from eks_inference_tools.timeline.outages import outages
 from stackgraph.diff.domain import ComparedDomain, Danger
 from stackgraph.diff.graphs import StackDiff
@@ -26,10 +24,6 @@ def eks_compared(prices: OwnPrices | None = None) -> ComparedDomain:
 
     def cost_change(before: Graph | None, after: Graph | None) -> str:
         return cost.change(*(figures.cost(graph) if graph else None for graph in (before, after)))
-
-    def time_change(before: Graph | None, after: Graph | None, *, answering: bool) -> str:
-        times = [figures.time(graph) if graph else None for graph in (before, after)]
-        return change(*times) if any(one and one.answers for one in times) == answering else ""
 
     def dangerous(diff: StackDiff) -> Iterable[Danger]:
         if diff.base and diff.head and diff.changed:
@@ -45,7 +39,7 @@ def eks_compared(prices: OwnPrices | None = None) -> ComparedDomain:
         titles=TITLES,
         facts=facts,
         dangers=dangerous,
-        measures={COST: cost_change, TIME: partial(time_change, answering=True), UPDATE: partial(time_change, answering=False)},
+        measures={COST: cost_change},
     )
 
 

@@ -57,7 +57,12 @@ def test_every_row_says_where_it_is_from():
 )
 def test_diff_says_what_an_edit_does_next(edit: Edit):
     diff = compare(*edit.graphs())
-    found = by_subject((one.subject, one.what) for one in dangers(diff, eks_compared()))
+    told = dangers(diff, eks_compared())
+    found = by_subject((one.subject, one.what) for one in told)
     assert diff.changed
     assert len(found) == len(edit.said), found
     assert all(re.match(pattern, line) for pattern, line in zip(edit.said, found, strict=True)), found
+    if edit.happens is not None:
+        happens = [one.partition(" away")[0] for one in edit.happens if " away" in one]
+        assert {one.subject for one in told if one.kind in ("server-stopped", "server-gone")} == {*happens}
+        assert any(one.kind == "server-waits" for one in told) == any(one.endswith(" waits") for one in edit.happens)
