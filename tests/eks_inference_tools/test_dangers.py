@@ -359,3 +359,19 @@ def test_a_capacity_block_is_updated_while_it_has_no_node(size: int, told: list[
         return resource("p5", NODE_GROUP, inputs=inputs)
 
     assert kinds_of_danger(nodes("1.35"), nodes("1.36")) == told
+
+
+def test_nodes_of_pools_that_others_use_are_told_and_those_that_nobody_needs_are_not():
+    """Trainium's pool of the stack serves nothing; a program that only has pools has them for pods of others."""
+    edit = {"tags": {"team": "ml"}}
+    whole = recorded("inf2-llama3"), recorded_with(edit, "inf2-llama3")
+    pools = tuple(replace(one, resources=tuple(r for r in one.resources if not _runs(r))) for one in whole)
+    found = [
+        {one.subject for one in dangers(compare(*pair), eks_compared()) if one.kind == "nodes-rolled"} for pair in (whole, pools)
+    ]
+    assert "nodes of trainium-trn1" not in found[0]
+    assert {"nodes of inferentia-inf2", "nodes of trainium-trn1"} <= found[1]
+
+
+def _runs(resource: Resource) -> bool:
+    return resource.type.endswith((":Deployment", ":Job", ":RayService", ":Release", ":Addon"))

@@ -133,23 +133,16 @@ def _after_updates(diff: StackDiff) -> Iterator[Danger]:
 
 
 def _no_longer_scaled(diff: StackDiff) -> Iterator[Danger]:
-    """Who wrote a field last owns it, and another writer is refused (Kubernetes, "Server-Side Apply", conflicts)."""
+    """What has as many pods as its object says once no autoscaler has the say."""
     before, after = ({one.target: one for one in autoscalers(graph)} if graph else {} for graph in (diff.base, diff.head))
     for change in diff.changes:
         target = (namespace_of(change.resource), group_kind(change.resource)[1], name_of(change.resource))
         if change.before is None or change.after is None or target not in before or target in after:
             continue
-        given, old = whole(at(change.after.inputs, "spec", "replicas")), before[target]
-        if old.most is None or (given or 1) < old.most:
-            what = f"{title_of(change.resource)}: {counted(given or 1, 'pod')} instead of {old.bounds} by {old.by}"
-            if refused := given is not None and any(one.path == ("spec", "replicas") for one in change.properties):
-                what += "; the API server refuses spec.replicas if the autoscaler has set another number: `pulumi up` fails there"
-            way = (
-                f"{title_of(change.resource)}: delete the autoscaler, and `kubectl scale --replicas={given}`, before"
-                if refused
-                else ""
-            )
-            yield Danger("capacity-down", what, change.urn, Weight.REFUSED, title_of(change.resource), avoid=way)
+        pods, old = whole(at(change.after.inputs, "spec", "replicas")) or 1, before[target]
+        if old.most is None or pods < old.most:
+            what = f"{title_of(change.resource)}: {counted(pods, 'pod')} instead of {old.bounds} by {old.by}"
+            yield Danger("capacity-down", what, change.urn, subject=title_of(change.resource))
 
 
 _KINDS: Mapping[Then, str] = {"refused": "refused", "ignored": "without-effect", "roll": "nodes-rolled", "scale": "capacity-down"}

@@ -12,6 +12,7 @@ from eks_inference_tools.placing.placed import PlacedNode, Placing
 from eks_inference_tools.reading.clusters import parts
 from eks_inference_tools.reading.kinds import name_of
 from eks_inference_tools.reading.node_groups import node_groups
+from eks_inference_tools.reading.node_pools import node_pools
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, joined, table
@@ -31,10 +32,12 @@ class Beside:
     cost: Estimate
 
     @cached_property
-    def nodes(self) -> frozenset[str]:
-        """The pools that have a node at any scale, by URN."""
-        placed = (Placing(part.graph).at("most", ending=True) for part in parts(self.head))
-        return frozenset(node.urn for one in placed for node in one.nodes)
+    def unused(self) -> frozenset[str]:
+        """Pools in which Karpenter starts no node for this stack at any scale, by URN; none where all its pods are others'."""
+        placed = [Placing(part.graph).at("most", ending=True) for part in parts(self.head)]
+        used = {node.urn for one in placed for node in one.nodes if node.by_karpenter}
+        following = {pool.urn for pool in node_pools(self.head) if pool.replicas is None}
+        return frozenset(following - used if used and not any(one.unplaced for one in placed) else ())
 
     def crowded(self, server: str, olds: tuple[str, ...]) -> frozenset[str]:
         """What creates the pods that find no node while those of ``olds`` stay, in the cluster of a server."""

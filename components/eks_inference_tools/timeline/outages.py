@@ -34,7 +34,7 @@ from eks_inference_tools.timeline.starts import Homes
 from eks_inference_tools.timeline.steps import create_time
 from eks_inference_tools.timeline.timeline import End, Timeline
 from eks_inference_tools.timeline.wording import spread, total
-from stackgraph.diff.domain import Danger, Weight
+from stackgraph.diff.domain import Danger, Effect, Weight
 from stackgraph.diff.graphs import ResourceChange, StackDiff
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, items, leaves, table, text, unique
@@ -56,7 +56,7 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
     yield from late.values()
     if not any(diff.by_urn[urn].kind == "create" for urn in late):
         yield from _gone(diff, before, after)
-    rolls = {urn: roll for urn, roll in rolled(diff).items() if urn in beside.nodes}
+    rolls = {urn: roll for urn, roll in rolled(diff).items() if urn not in beside.unused}
     heads = _heads(after.graph)
     for urn, name in after.servers.items():
         change, start = diff.by_urn[urn], after.starts[urn]
@@ -131,11 +131,15 @@ def _late(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) ->
         alike = not surges and name in {before.servers[one] for one in olds}
         others = ", ".join(title_of(before.graph.by_urn[one]) if alike else before.servers[one] for one in olds)
         last = "" if surges or not olds else f" while {others} stands, which it deletes last"
-        answers = f", and {others} answers on" if olds else ""
+        compiles = any(
+            one.role == "compile" and diff.by_urn[job].kind in ("create", "replace") for job, one in after.starts.items()
+        )
+        answers = f", and {others} {'is away while it compiles' if compiles else 'answers on'}" if olds else ""
         what = f"{name} waits for ever, and `pulumi up` fails: there is no room for its pods{last}{answers}"
         same = [before.servers[one] for one in gone if starts[one].model_name == starts[urn].model_name]
         way = f"{name}: {beside.room((urn,), 'room for both')}" if surges else _renaming(same, name)
-        found[urn] = Danger("server-waits", what, urn, Weight.REPLACED, name, avoid=way)
+        away: tuple[Effect, ...] = ("outage",) if compiles and olds else ()
+        found[urn] = Danger("server-waits", what, urn, Weight.REPLACED, name, away, avoid=way)
     return found
 
 

@@ -38,6 +38,7 @@ def applied(before: Graph, after: Graph, rolls: Mapping[str, bool], toolchain: T
         assert simulated.create().is_complete
         assert rollout.settle(simulated.plane, simulated.objects).is_complete
         objects, api = cluster_objects(after), simulated.plane.api
+        until(partial(_in_bounds, api), "autoscalers have corrected what is outside of their bounds")
         named = {**timeline(after).servers, **timeline(before).servers}
         servers = defaultdict[str, set[tuple[str, str]]](set)
         for one in (*simulated.objects, *objects):
@@ -48,6 +49,7 @@ def applied(before: Graph, after: Graph, rolls: Mapping[str, bool], toolchain: T
             _roll(simulated, pool, successor_first=successor_first)
         outcome = rollout.update(simulated.plane, simulated.objects, objects, simulated.opaque, observe=simulated.observe)
         settled = rollout.settle(simulated.plane, objects, observe=simulated.observe) if outcome.is_complete else outcome
+        until(partial(_in_bounds, api), "autoscalers have corrected what is outside of their bounds")
         found = {*watched.told()}
         found |= {
             f"{_plain(one.title)} again" for one in outcome.steps if one.action == "replace" and one.title.startswith("Job ")
@@ -58,6 +60,15 @@ def applied(before: Graph, after: Graph, rolls: Mapping[str, bool], toolchain: T
         simulated.objects = objects
         simulated.delete()  # what it leaves keeps the control plane from being used again
         return found
+
+
+def _in_bounds(api: Api) -> bool:
+    for scaler in api.list("horizontalpodautoscalers.autoscaling"):
+        spec, place = scaler["spec"], scaler["metadata"]["namespace"]
+        target = api.get("deployments.apps", spec["scaleTargetRef"]["name"], place) or {"status": {}}
+        if not spec["minReplicas"] <= target["status"].get("readyReplicas", 0) <= spec["maxReplicas"]:
+            return False
+    return True
 
 
 def _plain(title: str) -> str:
