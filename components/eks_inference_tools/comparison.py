@@ -1,7 +1,6 @@
-"""The EKS domain of stackgraph's comparisons: facts, dangers, and what a change does to cost and time."""
+"""The EKS domain of stackgraph's comparisons: facts, dangers, and what a change does to the cost."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 
 from eks_inference_tools.cost import words as cost
 from eks_inference_tools.cost.estimate import Estimate
@@ -10,11 +9,10 @@ from eks_inference_tools.cost.traffic import traffic
 from eks_inference_tools.domain import Figures
 from eks_inference_tools.reading.dangers import cluster_is_refused, dangers, resolved_otherwise
 from eks_inference_tools.reading.sections import overview_of
-from eks_inference_tools.reading.titles import COST, TIME, TITLES, UPDATE
+from eks_inference_tools.reading.titles import COST, TITLES
 from eks_inference_tools.reading.words import WORDS, cluster_version, node_traits, nodes
 from eks_inference_tools.reading.workloads import requested
-from eks_inference_tools.timeline.beside import room
-from eks_inference_tools.timeline.comparing import change
+from eks_inference_tools.timeline.beside import Beside
 from eks_inference_tools.timeline.outages import outages
 from stackgraph.diff.domain import ComparedDomain, Danger
 from stackgraph.diff.graphs import StackDiff
@@ -29,15 +27,11 @@ def eks_compared(prices: OwnPrices | None = None) -> ComparedDomain:
     def cost_change(before: Graph | None, after: Graph | None) -> str:
         return cost.change(*(figures.cost(graph) if graph else None for graph in (before, after)))
 
-    def time_change(before: Graph | None, after: Graph | None, *, answering: bool) -> str:
-        times = [figures.time(graph) if graph else None for graph in (before, after)]
-        return change(*times) if any(one and one.answers for one in times) == answering else ""
-
     def dangerous(diff: StackDiff) -> Iterable[Danger]:
         if diff.base and diff.head and diff.changed:
             now = figures.cost(diff.head)
             if not cluster_is_refused(diff):
-                yield from outages(diff, figures.time(diff.base), figures.time(diff.head), room(diff.head, now))
+                yield from outages(diff, figures.time(diff.base), figures.time(diff.head), Beside(diff, diff.head, now))
             yield from cost.dangers(figures.cost(diff.base), now)
         yield from dangers(diff)
         yield from resolved_otherwise(diff)
@@ -47,7 +41,7 @@ def eks_compared(prices: OwnPrices | None = None) -> ComparedDomain:
         titles=TITLES,
         facts=lambda graph: facts(graph, figures.cost(graph)),
         dangers=dangerous,
-        measures={COST: cost_change, TIME: partial(time_change, answering=True), UPDATE: partial(time_change, answering=False)},
+        measures={COST: cost_change},
     )
 
 

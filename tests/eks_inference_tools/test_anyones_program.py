@@ -372,6 +372,13 @@ def test_every_written_answer_is_found_whatever_was_asked_first(program, capsys,
     assert json.loads(capsys.readouterr().out)["outputs"] == {name: [name] for name in given}
 
 
+def test_an_output_that_the_answers_lack_is_named_with_its_stack(program, capsys, tmp_path):
+    (tmp_path / "answers").write_text("- {stack: acme/network/prod, outputs: {subnet: a}}\n")
+    folder = program("pulumi.export('x', pulumi.StackReference('acme/network/prod').require_output('password'))\n")
+    assert preview(folder, "--answers", str(tmp_path / "answers")) == 2
+    assert "acme/network/prod has no output 'password' in the answers" in " ".join(capsys.readouterr().err.split())
+
+
 def test_answers_cannot_be_written_without_the_engine_or_with_values_that_it_does_not_get(program, capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "answers").write_text("by hand")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from conftest import recorded
+from edits import CHAT
 from eks_inference_tools.comparison import eks_compared
 from stackgraph.diff.dangers import dangers
 from stackgraph.diff.domain import Danger, Weight
@@ -290,21 +291,35 @@ def test_what_avoids_an_outage_is_tried_on_the_nodes_of_the_stack(has: dict[str,
     assert found.avoid.startswith("qwen3: ")
 
 
-def test_a_server_that_goes_is_told_and_its_new_name_is_pointed_to():
-    before = recorded("smoke-gpu")
-    chat = {"kind": "vllm", "model": {"id": "Qwen/Qwen3-0.6B"}, "engine": "cuda-vllm-0.30", "pool": "gpu", "devices": 1}
-    after = recorded_with(
-        {"servers": {"qwen3": None, "chat": {**chat, "tensor_parallel": 1, "max_model_len": 2048}}}, "smoke-gpu"
+@pytest.mark.parametrize(("nodes", "kind"), [(2, "server-gone"), (1, "server-waits")])
+def test_a_server_that_goes_is_told_and_its_new_name_is_pointed_to(nodes: int, kind: str):
+    """The new one waits for ever where it finds room only once the old one is gone."""
+    room = {"pools": {"gpu": {"size": nodes}}}
+    before, after = (
+        recorded_with({**room, **servers}, "smoke-gpu") for servers in ({}, {"servers": {"qwen3": None, "chat": CHAT}})
     )
-    (gone,) = [one for one in dangers(compare(before, after), eks_compared()) if one.kind == "server-gone"]
-    assert gone.what.startswith("qwen3 is removed")
-    assert "`renamed_from: qwen3` makes chat replace it" in gone.avoid
-    assert gone.effects == ("outage",)
+    (found,) = [one for one in dangers(compare(before, after), eks_compared()) if one.kind.startswith("server-")]
+    assert found.kind == kind
+    assert "`renamed_from: qwen3` makes chat replace it" in found.avoid
+    assert found.effects == (("outage",) if kind == "server-gone" else ())
+
+
+def test_a_larger_successor_needs_room_beside_what_runs():
+    """One device runs and two come: a node of four has room for both, and for no second one of two."""
+    node = {"pools": {"gpu": {"instance_types": ["g6.12xlarge"]}}}
+    others = {"devices": 2, "tensor_parallel": 2}
+    before, after = (recorded_with({**node, "servers": {"qwen3": edit}}, "smoke-gpu") for edit in ({}, others))
+    (found,) = stopped(before, after)
+    assert "the nodes that stand have room" in found.avoid
+    (back,) = stopped(after, before)
+    assert "the nodes that stand have room" in back.avoid
 
 
 @pytest.mark.thorough
 def test_a_server_that_becomes_another_kind_of_object_is_told():
-    before, after = recorded("trn2-di-pair"), recorded_with({"servers": {"llama3-70b": {"instances": 1}}}, "trn2-di-pair")
+    room = {"pools": {"trn2": {"size": 3}}}
+    one = {"servers": {"llama3-70b": {"instances": 1}}}
+    before, after = (recorded_with({**room, **edit}, "trn2-di-pair") for edit in ({}, one))
     (found,) = stopped(before, after)
     assert re.search("llama3-70b is made anew.*: Deployment .* in place of LeaderWorkerSet .*, which .* deletes last", found.what)
     assert found.effects == ("outage",)
@@ -344,3 +359,19 @@ def test_a_capacity_block_is_updated_while_it_has_no_node(size: int, told: list[
         return resource("p5", NODE_GROUP, inputs=inputs)
 
     assert kinds_of_danger(nodes("1.35"), nodes("1.36")) == told
+
+
+def test_nodes_of_pools_that_others_use_are_told_and_those_that_nobody_needs_are_not():
+    """Trainium's pool of the stack serves nothing; a program that only has pools has them for pods of others."""
+    edit = {"tags": {"team": "ml"}}
+    whole = recorded("inf2-llama3"), recorded_with(edit, "inf2-llama3")
+    pools = tuple(replace(one, resources=tuple(r for r in one.resources if not _runs(r))) for one in whole)
+    found = [
+        {one.subject for one in dangers(compare(*pair), eks_compared()) if one.kind == "nodes-rolled"} for pair in (whole, pools)
+    ]
+    assert "nodes of trainium-trn1" not in found[0]
+    assert {"nodes of inferentia-inf2", "nodes of trainium-trn1"} <= found[1]
+
+
+def _runs(resource: Resource) -> bool:
+    return resource.type.endswith((":Deployment", ":Job", ":RayService", ":Release", ":Addon"))

@@ -17,6 +17,7 @@ from conftest import ROOT
 from eks_inference_tools.cli import main
 from eks_inference_tools.revisions import recorder, recorders
 from eks_inference_tools.revisions.recorders import without_credentials
+from json_schemas import OF_DIFF, fits
 from stackgraph.diff.markdown import render_markdown
 from stackgraph.diff.saved import read_contents
 from stackgraph.diff.titles import NO_TITLES
@@ -127,7 +128,9 @@ def diff(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 
 def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     _, out, _ = diff(capsys, *arguments, "--format", "json")
-    return json.loads(out)
+    found = json.loads(out)
+    assert fits(found, json.loads(OF_DIFF.read_text()))
+    return found
 
 
 @pytest.mark.thorough
@@ -714,10 +717,3 @@ def test_a_function_that_is_asked_otherwise_is_told(repo, capsys):
         repo.write("__main__.py", program.replace("aws.ec2.get_ami(owners=['amazon'])", change))
         notes = as_json(capsys, "--base", "HEAD", "one")["notes"]
         assert any("stack one asks aws:ec2/getAmi:getAmi otherwise than before" in note for note in notes) is told
-
-
-def test_a_stack_without_servers_has_no_first_answer(repo, capsys):
-    repo.write("__main__.py", "import pulumi_aws as aws\naws.ec2.NatGateway('n', subnet_id='s', allocation_id='a')\n")
-    measures = as_json(capsys, "--base", "HEAD", "one")["stacks"][0]["measures"]
-    assert {one["title"]: bool(one["what"]) for one in measures} == {"cost": True, "first answer": False, "pulumi up": True}
-    assert "first answer" not in diff(capsys, "--base", "HEAD", "one")[1]

@@ -42,6 +42,8 @@ FAILING = {
     "CustomResource('c', 'a/v1', 'K', spec={'a': float('-inf')})": "c.spec.a is -inf, a number",
     "raise BaseException('why')": "BaseException: why",
     "pulumi.export('a', pulumi.Output.from_input(asyncio.get_event_loop().create_future()))": "that will never resolve",
+    "pulumi.runtime.register_resource_transform(lambda given: None); CustomResource('c', 'a/v1', 'K', spec={}); "
+    "pulumi.export('a', pulumi.Output.from_input(asyncio.get_event_loop().create_future()))": "that will never resolve",
     "raise GeneratorExit('why')": "GeneratorExit: why",
     "raise asyncio.CancelledError('why')": "CancelledError: why",
     "raise type('Mine', (KeyboardInterrupt,), {})('why')": "Mine: why",

@@ -19,7 +19,6 @@ from eks_inference.catalog.engines import engines
 from eks_inference.catalog.models import find_model
 from eks_inference.catalog.times import INSTANT, PASSES, Pass, Typical, phase_time, resource_time
 from eks_inference_tools.cli import main
-from eks_inference_tools.timeline.comparing import compared
 from eks_inference_tools.timeline.document import document
 from eks_inference_tools.timeline.planner import Step, schedule
 from eks_inference_tools.timeline.pods import PodStart, phases, pull_time
@@ -183,7 +182,6 @@ def test_no_graph_breaks_the_timeline(graph: Graph) -> None:
     assert render_text(found)
     chart(timeline(graph))
     assert found.update.low <= found.update.p50 <= found.update.high
-    assert compared(timeline(graph), timeline(graph)) == ()
 
 
 def test_every_end_is_a_range_of_every_stack(shipped: Graph) -> None:
@@ -529,55 +527,6 @@ def test_a_what_if_is_the_timeline_with_one_fact_changed() -> None:
     assert found["inf2.48xlarge"].saves == pytest.approx(640 - 180)
     assert all(one.saves > 0 for one in found.values())
     assert [one.saves for one in what_ifs(of_stack("inf2-llama3"))] == sorted((one.saves for one in found.values()), reverse=True)
-
-
-def with_fast_pulls(graph: Graph) -> Graph:
-    def changed(one: Resource) -> Resource:
-        if one.type != "kubernetes:karpenter.k8s.aws/v1:EC2NodeClass":
-            return one
-        spec = {**one.inputs["spec"], "userData": "spec: {featureGates: {FastImagePull: true}}"}
-        return replace(one, inputs={**one.inputs, "spec": spec})
-
-    return replace(graph, resources=tuple(changed(one) for one in graph.resources))
-
-
-def test_a_change_is_told_with_its_reason() -> None:
-    graph = recorded("inf2-llama3")
-    (sooner,) = compared(timeline(graph), timeline(with_fast_pulls(graph)))
-    assert sooner.words == (
-        "−4 min 30 s to the first answer of vllm-llama3-inf2, because "
-        "vllm-llama3-inf2-rayservice: the node pulls the image of 19 GB: 2 min 13 s instead of 6 min 43 s"
-    )
-    (later,) = compared(timeline(with_fast_pulls(graph)), timeline(graph))
-    assert later.words.startswith("+4 min 30 s to the first answer of vllm-llama3-inf2, because ")
-    assert later.seconds == -sooner.seconds
-
-
-@pytest.mark.thorough
-def test_a_new_name_is_no_reason() -> None:
-    graph = recorded("inf2-llama3")
-    renamed = recorded_with({"name": "another"}, "inf2-llama3")
-    assert compared(timeline(graph), timeline(renamed)) == ()
-    assert [one.reasons for one in compared(timeline(graph), timeline(with_fast_pulls(renamed)))] == [
-        one.reasons for one in compared(timeline(graph), timeline(with_fast_pulls(graph)))
-    ]
-
-
-def test_a_job_that_only_one_side_waits_for_makes_the_change_unknown() -> None:
-    job = Resource(urn("build"), "kubernetes:batch/v1:Job", "build", inputs={"apiVersion": "batch/v1", "kind": "Job"})
-    before = graph_of(deployed(), node_group(1))
-    after = graph_of(replace(deployed(), dependencies=(job.urn,)), node_group(1), job)
-    told = [one.words for one in compared(timeline(before), timeline(after))]
-    assert "unknown change to the first answer of mine: no typical time of Job build" in told
-    other = replace(job, urn=urn("build-again"))
-    again = graph_of(replace(deployed(), dependencies=(other.urn,)), node_group(1), other)
-    assert compared(timeline(after), timeline(again)) == ()
-
-
-def test_servers_that_come_and_go_are_told() -> None:
-    two, none = recorded("inf2-llama3"), graph_of(Resource(urn("a"), "aws:ec2/vpc:Vpc", "a"))
-    assert [one.words for one in compared(timeline(none), timeline(two))][1].startswith("new: at least ")
-    assert [one.words for one in compared(timeline(two), timeline(none))][1].startswith("gone: at least ")
 
 
 # -- what readers see ------------------------------------------------------------------------------------------------------------

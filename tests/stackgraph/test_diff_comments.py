@@ -31,8 +31,8 @@ def test_new_and_cured_findings():
     report = Report("p", Revision("a"), Revision("b"), [stack])
     assert contents(report).changed
     text, comment, page = render_text(contents(report)), render_markdown(contents(report), LIMIT), render_html(contents(report))
-    assert "new error: gpu-opt350m: NEU008: servers.a: it does not fit" in text
-    assert "cured: gpu-opt350m: AWS001" in text
+    assert "new error: NEU008: servers.a: it does not fit" in text
+    assert "cured: AWS001" in text
     assert "new error `NEU008`" in comment
     assert "cured `AWS001`" in comment
     assert "it does not fit" in page

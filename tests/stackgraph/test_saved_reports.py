@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from comparisons import comparison, planted
+from json_schemas import OF_DIFF, fits, schema_of_diff
 from odd_graphs import recorded as demo
 from stackgraph.diff.contents import Contents, FindingText, Revision
 from stackgraph.diff.document import render_json
@@ -49,6 +50,25 @@ def test_a_report_that_is_read_back_tells_the_same():
     assert told.stacks[0].changes
     assert told.stacks[0].rotated
     assert told.stacks[0].cured_findings
+
+
+def test_the_schema_that_is_published_is_what_is_read_and_written():
+    """After a change of the shape: `python -c "import json_schemas; json_schemas.write()"` in tests/support."""
+    schema = json.loads(OF_DIFF.read_text())
+    assert schema == schema_of_diff()
+    found = json.loads(json.dumps(comparison(failed=True)))
+    assert fits(found, schema)
+    assert fits(planted("any"), schema)
+    for wrong in (
+        {"schema": 2},
+        {"danger": [{}]},
+        {"changed": 1},
+        {"more": 1},
+        {"stacks": [{**found["stacks"][0], "stack": "a b"}]},
+    ):
+        assert not fits({**found, **wrong}, schema), wrong
+    del found["headline"]
+    assert not fits(found, schema)
 
 
 def edited(graph: Graph) -> Graph:

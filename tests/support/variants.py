@@ -30,6 +30,6 @@ def merge(spec: dict[str, Any], section: dict[str, Any]) -> None:
         if isinstance(value, dict) and isinstance(spec.get(key), dict):
             merge(spec[key], value)
         elif value is None:
-            del spec[key]
+            spec.pop(key, None)
         else:
             spec[key] = value

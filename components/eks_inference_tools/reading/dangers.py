@@ -5,13 +5,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from eks_inference_tools.reading.after_update import Then, follows
+from eks_inference_tools.reading.autoscalers import autoscalers
 from eks_inference_tools.reading.clusters import CLUSTER_TYPE, PLATFORM, REMOTE_CLUSTER_TYPE, public_networks
 from eks_inference_tools.reading.endpoints import Endpoint
-from eks_inference_tools.reading.kinds import group_kind, title, title_of
+from eks_inference_tools.reading.kinds import group_kind, name_of, namespace_of, nodes_of, title, title_of
 from eks_inference_tools.reading.machines import SUBNET_TYPE
 from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
 from eks_inference_tools.reading.node_pools import NODE_CLASS_TYPE, NODE_POOL_TYPE
-from eks_inference_tools.reading.rolls import nodes_of, rolled
+from eks_inference_tools.reading.scalars import whole
 from eks_inference_tools.reading.sections import Overview, overview_of
 from eks_inference_tools.reading.words import NodeCapacity
 from stackgraph.diff.dangers import is_wide, newly_reached
@@ -32,8 +33,8 @@ def dangers(diff: StackDiff) -> Iterator[Danger]:
     yield from _gone(diff)
     yield from newly_reached(diff, _who_reaches_a_cluster)
     if not cluster_is_refused(diff):
-        yield from _rolled(diff)
         yield from _after_updates(diff)
+        yield from _no_longer_scaled(diff)
     if diff.base is not None and diff.head is not None:
         yield from _of_facts(overview_of(diff.base), overview_of(diff.head))
 
@@ -81,7 +82,7 @@ def _versions(diff: StackDiff) -> Iterator[Danger]:
                 yield Danger("refused", what, change.urn, Weight.REPLACED)
             elif step:
                 what = f"cluster {change.resource.name} goes to {'.'.join(new)} for good: EKS never goes back to {'.'.join(old)}"
-                yield Danger("no-way-back", what, change.urn)
+                yield Danger("no-way-back", what, change.urn, Weight.UNPROTECTED)
 
 
 def _moved(diff: StackDiff) -> Iterator[Danger]:
@@ -120,11 +121,6 @@ def _who_reaches_a_cluster(resource: Resource) -> Iterator[str]:
         yield from filter(is_wide, public_networks(resource) or ())
 
 
-def _rolled(diff: StackDiff) -> Iterator[Danger]:
-    for urn, roll in rolled(diff).items():
-        yield Danger("nodes-kept" if roll.blocked else "nodes-rolled", roll.words, urn, subject=roll.name)
-
-
 def _after_updates(diff: StackDiff) -> Iterator[Danger]:
     """What the table of ``after_update.py`` says of a changed property: what is refused or left undone comes first."""
     for change in diff.changes:
@@ -134,6 +130,19 @@ def _after_updates(diff: StackDiff) -> Iterator[Danger]:
             path = ".".join(map(str, row.named(change.resource.type, one.path) or one.path))
             says = row.says.format(before=text(one.before), after=text(one.after), path=path)
             yield Danger(_KINDS[row.then], f"{subject}: {says}", change.urn, Weight.REFUSED, subject)
+
+
+def _no_longer_scaled(diff: StackDiff) -> Iterator[Danger]:
+    """What has as many pods as its object says once no autoscaler has the say."""
+    before, after = ({one.target: one for one in autoscalers(graph)} if graph else {} for graph in (diff.base, diff.head))
+    for change in diff.changes:
+        target = (namespace_of(change.resource), group_kind(change.resource)[1], name_of(change.resource))
+        if change.before is None or change.after is None or target not in before or target in after:
+            continue
+        pods, old = whole(at(change.after.inputs, "spec", "replicas")) or 1, before[target]
+        if old.most is None or pods < old.most:
+            what = f"{title_of(change.resource)}: {counted(pods, 'pod')} instead of {old.bounds} by {old.by}"
+            yield Danger("capacity-down", what, change.urn, subject=title_of(change.resource))
 
 
 _KINDS: Mapping[Then, str] = {"refused": "refused", "ignored": "without-effect", "roll": "nodes-rolled", "scale": "capacity-down"}

@@ -80,6 +80,11 @@ def title_of(resource: Resource) -> str:
     return title(group_kind(resource)[1], namespace_of(resource), name_of(resource))
 
 
+def nodes_of(pool: Resource) -> str:
+    """``nodes of gpu``: a NodePool is called as in the cluster."""
+    return f"nodes of {name_of(pool)}"
+
+
 EBS_DRIVERS = ("ebs.csi.aws.com", "ebs.csi.eks.amazonaws.com")
 """Provisioners that make EBS volumes: the driver of the add-on, and that of EKS Auto Mode."""
 

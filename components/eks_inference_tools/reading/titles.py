@@ -3,13 +3,10 @@
 from stackgraph.diff.titles import Titles
 
 COST = "cost"
-TIME = "first answer"
-UPDATE = "pulumi up"
-"""Of a stack without servers."""
 
 TITLES = Titles(
     facts="Clusters, nodes, models",
     findings="Findings of check",
-    measures=(COST, TIME, UPDATE),
-    measures_note="Cost and time compare two fresh creations, by list prices and typical times. Nobody measured either.",
+    measures=(COST,),
+    measures_note="Costs are those of two fresh creations, by list prices.",
 )

@@ -1,10 +1,9 @@
-"""Tries whether a second of a server has room beside the first, which is what spares its users an outage. Pure."""
+"""Tries whether what goes has room beside what comes, which is what spares users an outage. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import replace
-from functools import cache
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from eks_inference.catalog.quotas import quota_of
 from eks_inference_tools.cost.estimate import Estimate
@@ -13,46 +12,72 @@ from eks_inference_tools.placing.placed import PlacedNode, Placing
 from eks_inference_tools.reading.clusters import parts
 from eks_inference_tools.reading.kinds import name_of
 from eks_inference_tools.reading.node_groups import node_groups
+from eks_inference_tools.reading.node_pools import node_pools
+from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import joined, table
+from stackgraph.graph.values import at, joined, table
 from stackgraph.graph.wording import counted
-
-Room = Callable[[tuple[str, ...], str, bool], str]
-"""From the URNs of what runs servers, the ways to run a second of each, and whether that needs another node: what it takes."""
 
 _MOST_NODES = 4
 """How many nodes more are tried."""
-_SECOND = "-beside"
+_OLD = "-beside"
 
 
-def room(graph: Graph, cost: Estimate) -> Room:
-    """Tries a graph at its own sizes, with the nodes that Karpenter starts for it, and with more nodes in its node groups."""
+@dataclass(frozen=True, eq=False)
+class Beside:
+    """A deployed stack on its way to ``head``, at its own sizes and with the nodes that Karpenter starts."""
 
-    @cache
-    def of(servers: tuple[str, ...], ways: str, elsewhere: bool) -> str:
-        both = [graph.by_urn[urn] for urn in servers]
-        inside = next((part.graph for part in parts(graph) if servers[0] in part.graph.by_urn), graph)
-        before, doubled = Placing(inside).at(), _doubled(inside, both)
+    diff: StackDiff
+    head: Graph
+    cost: Estimate
+
+    @cached_property
+    def unused(self) -> frozenset[str]:
+        """Pools in which Karpenter starts no node for this stack at any scale, by URN; none where all its pods are others'."""
+        placed = [Placing(part.graph).at("most", ending=True) for part in parts(self.head)]
+        used = {node.urn for one in placed for node in one.nodes if node.by_karpenter}
+        following = {pool.urn for pool in node_pools(self.head) if pool.replicas is None}
+        return frozenset(following - used if used and not any(one.unplaced for one in placed) else ())
+
+    def crowded(self, server: str, olds: tuple[str, ...]) -> frozenset[str]:
+        """What creates the pods that find no node while those of ``olds`` stay, in the cluster of a server."""
+        inside = self._around(server)
+        left = Placing(self._with(inside, olds)).at().unplaced
+        alone = Placing(inside).at().unplaced if olds else ()
+        return frozenset(pod.template.urn.removesuffix(_OLD) for pod in left) if len(left) > len(alone) else frozenset()
+
+    def room(self, servers: tuple[str, ...], ways: str, *, elsewhere: bool = False) -> str:
+        """What it takes to run these, as they were, beside their successors: nodes, dollars, quota. ``ways`` are how, in words.
+
+        ``elsewhere``: on another node. Node groups get more nodes until there is room.
+        """
+        inside = self._around(servers[0])
+        before, both = Placing(inside).at(), self._with(inside, servers)
         pools = sorted({node.urn for node in before.nodes if any(pod.template.urn in servers for pod in node.pods)})
-        grown = (_grown(doubled, pool, more) for more in range(1, _MOST_NODES + 1) for pool in pools)
-        for one in (doubled, *grown):
+        grown = (_grown(both, pool, more) for more in range(1, _MOST_NODES + 1) for pool in pools)
+        for one in (both, *grown):
             after = Placing(one).at()
             apart = not elsewhere or sum(node.urn in pools for node in after.nodes) > 1
             if apart and len(after.unplaced) <= len(before.unplaced):
-                return f"{ways}: {_takes(before.nodes, after.nodes, cost)}"
+                return f"{ways}: {_takes(before.nodes, after.nodes, self.cost)}"
         return f"{ways}, for which no pool here has room"
 
-    return of
+    def _around(self, urn: str) -> Graph:
+        return next((part.graph for part in parts(self.head) if urn in part.graph.by_urn), self.head)
+
+    def _with(self, graph: Graph, urns: Iterable[str]) -> Graph:
+        """The graph with what is there before, under names that no autoscaler knows. Of an update, one pod has to stay."""
+        olds = [one for urn in urns if (one := self.diff.by_urn[urn].before)]
+        one_pod = {urn for urn in urns if self.diff.by_urn[urn].kind == "update"}
+        both = (*graph.resources, *(_old(one, one_pod=one.urn in one_pod) for one in olds))
+        return replace(graph, resources=tuple(sorted(both, key=lambda one: one.urn)))
 
 
-def _doubled(graph: Graph, servers: Iterable[Resource]) -> Graph:
-    """The graph with a second one of each, which no autoscaler knows by its name."""
-    seconds = [replace(one, urn=one.urn + _SECOND, inputs=_renamed(one)) for one in servers]
-    return replace(graph, resources=tuple(sorted((*graph.resources, *seconds), key=lambda one: one.urn)))
-
-
-def _renamed(one: Resource) -> dict[str, Any]:
-    return {**one.inputs, "metadata": {**table(one.inputs.get("metadata")), "name": name_of(one) + _SECOND}}
+def _old(resource: Resource, *, one_pod: bool) -> Resource:
+    inputs = {**resource.inputs, "metadata": {**table(resource.inputs.get("metadata")), "name": name_of(resource) + _OLD}}
+    if one_pod and at(inputs, "spec", "replicas") is not None:
+        inputs["spec"] = {**inputs["spec"], "replicas": 1}
+    return replace(resource, urn=resource.urn + _OLD, inputs=inputs)
 
 
 def _grown(graph: Graph, pool: str, more: int) -> Graph:

@@ -25,16 +25,16 @@ from eks_inference_tools.reading.kinds import (
     title_of,
 )
 from eks_inference_tools.reading.pod_templates import pod_templates
-from eks_inference_tools.reading.rolls import Roll, rolled
 from eks_inference_tools.reading.scalars import whole
-from eks_inference_tools.timeline.beside import Room
+from eks_inference_tools.timeline.beside import Beside
 from eks_inference_tools.timeline.planner import Step
 from eks_inference_tools.timeline.pods import PodStart, phases, pull_time
+from eks_inference_tools.timeline.rolls import Roll, rolled
 from eks_inference_tools.timeline.starts import Homes
 from eks_inference_tools.timeline.steps import create_time
 from eks_inference_tools.timeline.timeline import End, Timeline
 from eks_inference_tools.timeline.wording import spread, total
-from stackgraph.diff.domain import Danger, Weight
+from stackgraph.diff.domain import Danger, Effect, Weight
 from stackgraph.diff.graphs import ResourceChange, StackDiff
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, items, leaves, table, text, unique
@@ -48,17 +48,19 @@ _ACTOR = ("name", "ray_actor_options", "placement_group_bundles", "placement_gro
 """What of an application, and of its deployments, Serve changes only by a restart of replicas."""
 
 
-def outages(diff: StackDiff, before: Timeline, after: Timeline, room: Room) -> Iterator[Danger]:
-    """Yields the servers that are gone, and those whose last pod ends before its successor answers.
-
-    ``room`` says what avoids it.
+def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) -> Iterator[Danger]:
+    """Yields the servers that are gone, those whose last pod ends before its successor answers, those that wait for room for
+    ever, and the pools whose nodes go.
     """
-    yield from _gone(diff, before, after)
-    rolls = rolled(diff)
+    late, room = _late(diff, before, after, beside), beside.room
+    yield from late.values()
+    if not any(diff.by_urn[urn].kind == "create" for urn in late):
+        yield from _gone(diff, before, after)
+    rolls = {urn: roll for urn, roll in rolled(diff).items() if urn not in beside.unused}
     heads = _heads(after.graph)
     for urn, name in after.servers.items():
         change, start = diff.by_urn[urn], after.starts[urn]
-        if change.before is None or change.after is None:
+        if change.before is None or change.after is None or urn in late:
             continue
         old = before.starts.get(change.before.urn)
         if start.no_node and old and not old.no_node:
@@ -70,24 +72,27 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, room: Room) -> I
         made = [create_time(pool.resource)] if pool and pool.kind == "replace" and not start.new_node else []
         spec, pods = change.after.inputs.get("spec"), _pods(after.graph, change.after)
         head = at(spec, "rayClusterConfig", "headGroupSpec", "template")
-        end = "its only pod ends" if pods == 1 else "its pods end"
+        size = whole(at(spec, "leaderWorkerTemplate", "size")) or 1
+        end = "its pods end" if pods > 1 else f"its only group of {size} pods ends" if size > 1 else "its only pod ends"
         if change.kind == "replace" and deletes_first(change):
             end, group = f"{end} ({', '.join(change.because[:3])})", _group(after, change.after)
             names = ", ".join(after.servers[one] for one in group)
-            way = f"{names}: {room(group, '`rollout: second_group`', False)}" if group else ""
+            way = f"{names}: {room(group, '`rollout: second_group`')}" if group else ""
         elif pool and pool.kind == "replace":
             end += f" with the nodes of {nodes}"
             more = f"; for good where AWS has no {start.instance_type or 'such node'} then" if deletes_first(pool) else ""
         elif change.kind == "update" and _restarts(change) and _at_once(change.after, pods) >= pods:
             if group_kind(change.after)[1] == "RayService":
                 end = end.replace("pod", "replica")  # Ray's workers stay
-            way = f"{name}: {room((urn,), _way(change), False)}"
-        elif roll and _ends(roll, at(spec, "template")) and _is_alone(after.graph, urn):
+            way = f"{name}: {room((urn,), _way(change))}"
+        elif roll and _ends(roll, at(spec, "template"), old, start) and _is_alone(after.graph, urn):
             alone = tuple(one for one in after.servers if after.starts[one].pool == start.pool and _is_alone(after.graph, one))
             end, names = f"{end} with its node of {nodes}", ", ".join(after.servers[one] for one in alone)
             each = " of each" if alone[1:] else ""
-            way = f"{names}: {room(alone, f'a second replica{each} on another node', True)}"
-        elif (under := diff.by_urn.get(heads.get(urn, ""))) and (under.kind == "replace" or _ends(rolls.get(under.urn), head)):
+            way = f"{names}: {room(alone, f'a second replica{each} on another node', elsewhere=True)}"
+        elif (under := diff.by_urn.get(heads.get(urn, ""))) and (
+            under.kind == "replace" or _ends(rolls.get(under.urn), head, None, None)
+        ):
             end, made = f"its workers end with the Ray head and its node of {name_of(under.resource)}", [pull_time(start)]
         else:
             continue
@@ -99,8 +104,49 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, room: Room) -> I
         when, seconds = _time(again, made)
         done = _listing([done for one in phases(again) for words, done in _DONE.items() if words in one.title])
         has = f"its successor has {done}" if pods == 1 else f"their successors have {done}"
-        what = f"{name} answers nothing for {when}: {end} before {has}{more}"
-        yield Danger("server-stopped", what, urn, Weight.REPLACED, name, ("outage",), seconds, way)
+        was = before.servers.get(change.before.urn, name)
+        away = name if was == name else f"{was} becomes {name}, which"
+        what = f"{away} answers nothing for {when}: {end} before {has}{more}"
+        yield Danger("server-stopped", what, urn, Weight.REPLACED, was, ("outage",), seconds, way)
+    for urn, roll in rolls.items():
+        yield Danger("nodes-kept" if roll.blocked else "nodes-rolled", roll.words, urn, subject=roll.name)
+
+
+def _late(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) -> Mapping[str, Danger]:
+    """Deployments whose pods find no room beside those that end only later: `pulumi up` waits for them and fails.
+
+    It deletes last. An update that may take no pod away first needs room for one more.
+    """
+    found, starts = dict[str, Danger](), {**before.starts, **after.starts}
+    gone = tuple(one.urn for one in diff.of_kind("delete") if one.urn in before.servers)
+    for urn, name in after.servers.items():
+        change, pool = diff.by_urn[urn], after.starts[urn].pool
+        resource = change.resource
+        surges = change.kind == "update" and _restarts(change) and not _at_once(resource, _pods(after.graph, resource))
+        if not pool or group_kind(resource)[1] != "Deployment" or not (change.kind == "create" or surges):
+            continue
+        olds = (urn,) if surges else gone
+        if not any(starts[one].pool == pool for one in beside.crowded(urn, olds) if one in starts):
+            continue
+        alike = not surges and name in {before.servers[one] for one in olds}
+        others = ", ".join(title_of(before.graph.by_urn[one]) if alike else before.servers[one] for one in olds)
+        last = "" if surges or not olds else f" while {others} stands, which it deletes last"
+        compiles = any(
+            one.role == "compile" and diff.by_urn[job].kind in ("create", "replace") for job, one in after.starts.items()
+        )
+        answers = f", and {others} {'is away while it compiles' if compiles else 'answers on'}" if olds else ""
+        what = f"{name} waits for ever, and `pulumi up` fails: there is no room for its pods{last}{answers}"
+        same = [before.servers[one] for one in gone if starts[one].model_name == starts[urn].model_name]
+        way = f"{name}: {beside.room((urn,), 'room for both')}" if surges else _renaming(same, name)
+        away: tuple[Effect, ...] = ("outage",) if compiles and olds else ()
+        found[urn] = Danger("server-waits", what, urn, Weight.REPLACED, name, away, avoid=way)
+    return found
+
+
+def _renaming(olds: Sequence[str], new: str) -> str:
+    if not olds or new in olds:
+        return ""
+    return f"{olds[0]}: `renamed_from: {olds[0]}` makes {new} replace it in order, and keep its cache and store"
 
 
 _DONE = {"a node": "got a node", "pulls": "pulled its image", "download": "downloaded", "compile": "compiled", " loads": "loaded"}
@@ -163,15 +209,17 @@ def _gone(diff: StackDiff, before: Timeline, after: Timeline) -> Iterator[Danger
         model = before.starts[urn].model_name or "its model"
         same = [new for one, new in fresh.items() if after.starts[one].model_name == before.starts[urn].model_name]
         new = f"; {same[0]} is another server with the same model" if same else ""
-        way = f"{name}: `renamed_from: {name}` makes {same[0]} replace it in order, and keep its cache and store" if same else ""
+        way = _renaming([name], same[0]) if same else ""
         what = f"{name} is removed: nothing of this name serves {model} any more{new}"
         yield Danger("server-gone", what, urn, Weight.REPLACED, name, ("outage",), avoid=way)
 
 
-def _ends(roll: Roll | None, template: Any) -> bool:
+def _ends(roll: Roll | None, template: Any, old: PodStart | None, new: PodStart | None) -> bool:
     """Whether pods end with their nodes. Some Karpenter leaves alone (Karpenter, "Disruption", pod-level controls)."""
     alone = text(at(template, "metadata", "annotations", "karpenter.sh/do-not-disrupt")) == "true"
-    return roll is not None and not roll.blocked and (roll.forced or not alone)
+    if roll is None or roll.blocked or (alone and not roll.forced):
+        return False
+    return not (roll.by_type and old and new and old.instance_type == new.instance_type)
 
 
 def _time(start: PodStart, before: Sequence[Typical | None]) -> tuple[str, int]:

@@ -195,6 +195,10 @@ class Contents:
     def failed(self) -> list[str]:
         return [stack.stack for stack in self.stacks if stack.failed]
 
+    def named(self, stack: StackContents) -> str:
+        """What stands before a line about a stack: its name, if there are several."""
+        return f"{stack.stack}: " if len(self.stacks) > 1 else ""
+
     def count(self, kind: Kind) -> int:
         """The number of changes of a kind in all stacks."""
         return sum(stack.counts.get(kind, 0) for stack in self.stacks)

@@ -8,8 +8,8 @@ from stackgraph.diff import replacements
 from stackgraph.diff.domain import NO_DOMAIN, ComparedDomain, Danger, Weight
 from stackgraph.diff.graphs import Kind, ResourceChange, StackDiff
 from stackgraph.graph.describe import identity, is_kubernetes_object, short_type
-from stackgraph.graph.document import Resource
-from stackgraph.graph.values import at, is_token, items, texts
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.values import at, is_token, items, text, texts
 from stackgraph.graph.wording import counted
 
 # Prefix lengths up to which a network counts as the whole Internet: as large as one carrier's.
@@ -29,7 +29,7 @@ def dangers(diff: StackDiff, domain: ComparedDomain = NO_DOMAIN) -> tuple[Danger
     if diff.head is None:
         gone = len(diff.of_kind("delete"))
         what = f"the stack file was deleted: {counted(gone, 'resource')} would no longer be managed"
-        return (Danger("stack-deleted", what, weight=Weight.DELETED, effects=("loss",)),) if gone else ()
+        return (Danger("stack-deleted", what, weight=Weight.DELETED),) if gone else ()
     found = list(domain.dangers(diff))
     found += [
         *_lost(diff, "replace", Weight.REPLACED, found),
@@ -51,9 +51,9 @@ def _lost(diff: StackDiff, kind: Kind, weight: Weight, found: Iterable[Danger]) 
     for change in diff.of_kind(kind):
         if change.urn in said:
             continue
-        holds, kept = replacements.held(change.resource.type), change.resource.options.get("retainOnDelete")
+        holds, kept = _held(change, diff.base), change.resource.options.get("retainOnDelete")
         if not holds:
-            others.append(change)
+            others += [] if _is_copied(change) else [change]
         elif kind == "replace":
             because = ", ".join(change.because[:3])
             ending = f"by an empty one; the old one is kept, with {holds}" if kept else f"and loses {holds}"
@@ -66,6 +66,28 @@ def _lost(diff: StackDiff, kind: Kind, weight: Weight, found: Iterable[Danger]) 
     if others:
         word = "replaced" if kind == "replace" else "deleted"
         yield Danger(word, f"{_several(others)} {'is' if len(others) == 1 else 'are'} {word}", weight=weight)
+
+
+_KEEP_CLAIMS = ("Chart", "Release", "StatefulSet")
+"""Kinds whose claims of storage no program names."""
+
+
+def _held(change: ResourceChange, base: Graph | None) -> str:
+    """What is lost with a resource. Of a namespace in which the program keeps nothing but its own objects, nothing more."""
+    resource = change.before or change.resource
+    if resource.type == "kubernetes:core/v1:Namespace" and base:
+        places = ((one, at(one.inputs, "metadata", "namespace") or one.inputs.get("namespace")) for one in base.resources)
+        inside = [one.type.rpartition(":")[2] for one, place in places if place and text(place) == identity(resource)]
+        if inside and not {*inside} & {*_KEEP_CLAIMS}:
+            return ""
+    return replacements.held(resource.type)
+
+
+def _is_copied(change: ResourceChange) -> bool:
+    """Whether a successor has another name, and those that read the old one change with it."""
+    return (
+        change.kind == "replace" and change.resource.type == "kubernetes:core/v1:ConfigMap" and "metadata.name" in change.because
+    )
 
 
 def _shortened(diff: StackDiff) -> Iterator[Danger]:

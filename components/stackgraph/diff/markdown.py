@@ -96,7 +96,7 @@ def _failures(report: Contents) -> Iterator[str]:
 def _danger(report: Contents) -> Iterator[str]:
     told, avoid = (
         [
-            f"- **{_escaped(', '.join(stacks))}**: {_escaped(shorten(what, _LONGEST_DANGER))}"
+            f"- {_stacks(report, stacks)}{_prose(shorten(what, _LONGEST_DANGER))}"
             for stacks, (what,) in merging.shared(
                 (stack.stack, (what,)) for stack in report.stacks for what in getattr(stack, key)
             )
@@ -109,6 +109,10 @@ def _danger(report: Contents) -> Iterator[str]:
     for title, lines in ((f"And {len(told) - _MOST_DANGERS} more", more), ("What avoids it", avoid[:_MOST_FOLDED])):
         if lines:
             yield "\n".join((f"<details><summary>{title}</summary>", "", *lines, "", "</details>"))
+
+
+def _stacks(report: Contents, names: Sequence[str]) -> str:
+    return f"**{_escaped(', '.join(names))}**: " if len(report.stacks) > 1 else ""
 
 
 def _table(report: Contents) -> Iterator[str]:
@@ -143,14 +147,14 @@ def _facts(report: Contents) -> Iterator[str]:
 def _findings(report: Contents) -> Iterator[str]:
     lines = []
     for stack in report.stacks:
-        name = f"**{_escaped(stack.stack)}**"
+        name = _stacks(report, [stack.stack])
         for finding in stack.new_findings:
             said = f"{finding.place}: {shorten(finding.message, _LINE)}"
-            lines.append(f"- {name}: new {_escaped(finding.severity)} {_code(finding.rule)} {_escaped(said)}")
+            lines.append(f"- {name}new {_escaped(finding.severity)} {_code(finding.rule)} {_escaped(said)}")
         for finding in stack.cured_findings:
-            lines.append(f"- {name}: cured {_code(finding.rule)} {_escaped(finding.place)}")
+            lines.append(f"- {name}cured {_code(finding.rule)} {_escaped(finding.place)}")
         for key in stack.rotated:
-            lines.append(f"- {name}: {ROTATED.format(_code(key))}")
+            lines.append(f"- {name}{ROTATED.format(_code(key))}")
     if lines:
         yield "\n".join((f"**{_escaped(report.titles.findings)}, and secrets**", "", *lines))
 
@@ -228,6 +232,7 @@ _MARKS = re.compile(r"[\\`*\[\]<>|~#@&$]|(?<!\w)_|_(?!\w)|(?<=:)(?=//)|(?<=www)(
 # Mentions but not digests of images, which shall be copied as they are; beginnings of HTML comments.
 _CALLS = re.compile(r"(?<=@)(?!sha256:)(?=\w)|(?<=<)(?=!--)")
 _COMMAND = re.compile(r"^\s*(?=/)")
+_COMMANDS = re.compile(r"(?<![\w`])`([^`]+)`(?![\w`])")
 
 
 def _plain(value: str) -> str:
@@ -237,6 +242,11 @@ def _plain(value: str) -> str:
 def _escaped(value: str) -> str:
     """Text without markup, addresses, mentions of users and references to issues."""
     return _MARKS.sub(lambda found: _entity(found[0]), text(value))
+
+
+def _prose(value: str) -> str:
+    """Text whose commands, between two backticks, are code."""
+    return "".join(_code(one) if number % 2 else _escaped(one) for number, one in enumerate(_COMMANDS.split(text(value))))
 
 
 def _entity(mark: str) -> str:

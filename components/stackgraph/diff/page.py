@@ -54,7 +54,7 @@ _HEADS = ("what", "before", "after")
 
 def _danger(report: Contents) -> Iterator[Markup]:
     told, avoid = (
-        [element("li", element("b", text(stack.stack)), f": {what}") for stack in report.stacks for what in getattr(stack, key)]
+        [element("li", element("b", report.named(stack)), what) for stack in report.stacks for what in getattr(stack, key)]
         for key in ("dangers", "avoid")
     )
     if told:

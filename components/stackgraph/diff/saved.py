@@ -67,7 +67,7 @@ _DANGER = {
     "effects": [("outage", "loss")],
     "seconds": int,
 }
-_DOCUMENT = {
+SHAPE = {
     "schema": int,
     "marker": str,
     "project": str,
@@ -92,7 +92,7 @@ def read_contents(written: bytes, *, shown: str, project: str, tool: str, link: 
     Raises ``ProblemsFound`` if it is larger or deeper than a report is, has other keys or types, or is of another project.
     """
     hint = f"the document has to be that of `{tool} diff --json`, in the version that reads it"
-    found = strict_json.read(written, _DOCUMENT, limit=MOST_BYTES, shown=shown, hint=hint)
+    found = strict_json.read(written, SHAPE, limit=MOST_BYTES, shown=shown, hint=hint)
     stacks = [stack["stack"] for stack in found["stacks"]]
     problems = []
     if found["schema"] != SCHEMA:

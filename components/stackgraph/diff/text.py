@@ -29,14 +29,14 @@ def _lines(report: Contents) -> Iterator[RenderableType]:
     for name, side, problem in report.failures:
         yield from (_line("!", line) for line in f"{name}: {side} failed: {problem}".splitlines())
     for title, key, sign in (("Look at this first", "dangers", "!"), ("What avoids it", "avoid", "")):
-        said = [(stack.stack, what) for stack in report.stacks for what in getattr(stack, key)]
-        yield from _titled(title, [Paragraph(_line(sign, f"{stack}: {what}"), "  ", "    ") for stack, what in said])
+        said = [f"{report.named(stack)}{what}" for stack in report.stacks for what in getattr(stack, key)]
+        yield from _titled(title, [Paragraph(_line(sign, line), "  ", "    ") for line in said])
     yield from _titled("Stacks", list(_table(report)))
     yield from _titled(report.titles.facts, list(_facts(report)))
     yield from _titled(report.titles.findings, list(_findings(report)))
-    yield from _titled("Settings", [line for entry in merging.settings(report) for line in _entry(entry)])
+    yield from _titled("Settings", [line for entry in merging.settings(report) for line in _entry(report, entry)])
     for section in merging.sections(report):
-        yield from _titled(section.title, [line for entry in section.entries for line in _entry(entry)])
+        yield from _titled(section.title, [line for entry in section.entries for line in _entry(report, entry)])
     for stack in report.stacks:
         yield from _titled(f"Steps of {stack.stack}", [f"  {line}" for line in stack.steps or ()])
         yield from _titled(f"Outputs of {stack.stack}", [_line(line[0], f"    {line}") for line in stack.outputs])
@@ -61,7 +61,7 @@ def _table(report: Contents) -> Iterator[RenderableType]:
     told = [(stack.stack, title, what) for stack in report.stacks for title, what in stack.measures.items() if what]
     if told:
         yield Columns(told, indent=2, fold=True)
-        yield words(f"  {report.titles.measures_note}", "dim")
+        yield Paragraph(words(report.titles.measures_note, "dim"), "  ", "  ")
     if report.unchanged:
         yield f"  unchanged: {', '.join(report.unchanged)}"
 
@@ -69,7 +69,7 @@ def _table(report: Contents) -> Iterator[RenderableType]:
 def _facts(report: Contents) -> Iterator[RenderableType]:
     for stack in report.stacks:
         for row in stack.facts:
-            yield f"  {stack.stack}: {row.about}"
+            yield f"  {report.named(stack)}{row.about}"
             if row.before:
                 yield Paragraph(_line("-", row.before), "    - ", "      ")
             if row.after:
@@ -79,18 +79,21 @@ def _facts(report: Contents) -> Iterator[RenderableType]:
 def _findings(report: Contents) -> Iterator[RenderableType]:
     for stack in report.stacks:
         for finding in stack.new_findings:
-            yield _line("-", f"  new {finding.severity}: {stack.stack}: {finding.rule}: {finding.place}: {finding.message}")
+            said = f"new {finding.severity}: {report.named(stack)}{finding.rule}: {finding.place}: {finding.message}"
+            yield Paragraph(_line("-", said), "  ", "    ")
         for finding in stack.cured_findings:
-            yield _line("+", f"  cured: {stack.stack}: {finding.rule}: {finding.place}: {finding.message}")
+            said = f"cured: {report.named(stack)}{finding.rule}: {finding.place}: {finding.message}"
+            yield Paragraph(_line("+", said), "  ", "    ")
         for key in stack.rotated:
-            yield _line("~", f"  {stack.stack}: {ROTATED.format(key)}")
+            yield Paragraph(_line("~", f"{report.named(stack)}{ROTATED.format(key)}"), "  ", "    ")
 
 
-def _entry(entry: merging.Entry) -> Iterator[RenderableType]:
+def _entry(report: Contents, entry: merging.Entry) -> Iterator[RenderableType]:
     names = ", ".join(place.name for place in entry.places[:_MOST_NAMES])
     more = f" and {len(entry.places) - _MOST_NAMES} more" if len(entry.places) > _MOST_NAMES else ""
     source = entry.places[0].source
     sign = SIGNS[entry.kind]
-    yield _line(sign, f"  {sign} {entry.type} {names}{more}  [{', '.join(entry.stacks)}]  {source}")
+    stacks = f"  [{', '.join(entry.stacks)}]" if len(report.stacks) > 1 else ""
+    yield Paragraph(_line(sign, f"{sign} {entry.type} {names}{more}{stacks}  {source}"), "  ", "      ")
     yield from (f"      ({note})" for note in entry.notes)
     yield from (_line(line[0], f"      {line}") for line in entry.lines)

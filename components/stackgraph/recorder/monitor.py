@@ -106,6 +106,11 @@ class Recorder(Protocol):
         stacks = {one.name: one.options["read"] for one in self._resources.values() if one.type == STACK_REFERENCE}
         return {stacks[name]: outputs for name, outputs in self._taken.items() if stacks.get(name) in unknown}
 
+    def lacking(self, output: str) -> list[str]:
+        """The stacks whose answered outputs are without this one."""
+        found = ((one, self._states[one.urn]["state"]) for one in self._resources.values() if one.type == STACK_REFERENCE)
+        return [one.options["read"] for one, state in found if output not in state["outputs"]]
+
     # -- registration ---------------------------------------------------------------------------------------------------------
 
     def RegisterResource(self, request: resource_pb2.RegisterResourceRequest) -> resource_pb2.RegisterResourceResponse:

@@ -148,7 +148,10 @@ async def _settled(program: Callable[[], Any]) -> None:
     threads = _busy_threads(loop._default_executor)
     running = asyncio.ensure_future(pulumi.runtime.run_in_stack(run))
     while not (await asyncio.wait([running], timeout=_IDLE_S))[0]:
-        if _busy_threads(loop._default_executor) <= threads and _is_idle(loop):  # in this order: a thread leaves a step
+        polls = bool(_CallbackServicer._servicers)  # what serves transforms has one thread and one socket
+        # In this order: a thread leaves a step.
+        if _busy_threads(loop._default_executor) <= threads + polls and _is_idle(loop, 1 + polls):
+            await _CallbackServicer.shutdown()
             raise pulumi.RunError("the program waits for an Output that will never resolve")
     await running
 
@@ -156,9 +159,9 @@ async def _settled(program: Callable[[], Any]) -> None:
 _IDLE_S = 2
 
 
-def _is_idle(loop: Any) -> bool:
-    """Whether an event loop has no step, timer, socket, child process or signal left, by which something could happen."""
-    return not (loop._ready or loop._scheduled or loop._signal_handlers or len(loop._selector.get_map()) > 1)
+def _is_idle(loop: Any, sockets: int) -> bool:
+    """Whether an event loop has no step, timer, further socket, child process or signal, by which something could happen."""
+    return not (loop._ready or loop._scheduled or loop._signal_handlers or len(loop._selector.get_map()) > sockets)
 
 
 def _busy_threads(executor: Any) -> int:

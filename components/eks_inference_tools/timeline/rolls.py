@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from eks_inference_tools.reading.after_update import follows
 from eks_inference_tools.reading.clusters import CLUSTER_TYPE, REMOTE_CLUSTER_TYPE, parts
-from eks_inference_tools.reading.kinds import name_of
+from eks_inference_tools.reading.kinds import nodes_of
 from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
 from eks_inference_tools.reading.node_pools import NodePool, node_pools
 from eks_inference_tools.reading.scalars import whole
 from stackgraph.diff.graphs import StackDiff
-from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, items, text, texts, unique
 
 _MOST_NAMES = 3
@@ -22,7 +22,8 @@ _ANY_BUDGET = "10%"
 class Roll:
     """How the nodes of a pool are exchanged, in words. ``blocked``: they stay as they are.
 
-    ``successor_first``: a node ends after its successor stands. ``forced``: also with pods that nobody may disturb.
+    ``successor_first``: a node ends after its successor stands. ``forced``: also with pods that nobody may disturb. ``by_type``:
+    only nodes of types that the pool has no longer.
     """
 
     name: str
@@ -30,31 +31,28 @@ class Roll:
     successor_first: bool = True
     forced: bool = True
     blocked: bool = False
-
-
-def nodes_of(pool: Resource) -> str:
-    """``nodes of gpu``: a NodePool is called as in the cluster."""
-    return f"nodes of {name_of(pool)}"
+    by_type: bool = False
 
 
 def rolled(diff: StackDiff) -> Mapping[str, Roll]:
     """Returns how nodes are exchanged, by the URN of their pool. Not those of pools that are replaced themselves."""
     if diff.head is None:
         return {}
-    why = {change.urn: [one.name for row, one in follows(change) if row.then == "roll"] for change in diff.changes}
+    why = {change.urn: [(one.name, row.only) for row, one in follows(change) if row.then == "roll"] for change in diff.changes}
     stays = {change.urn for change in diff.changes if change.kind not in ("create", "replace")}
     found: dict[str, Roll] = {}
     for group in node_groups(diff.head):
         templates = group.resource.property_dependencies.get("launchTemplate", ())
-        because = [*why[group.urn], *("launch template" for urn in templates if why.get(urn))]
+        because = [name for name, _ in why[group.urn]]
+        because += [f"launch template: {name.partition('[')[0]}" for urn in templates for name, _ in why.get(urn, ())]
         if because and group.urn in stays and group.sizes[1] != 0:
             found[group.urn] = _by_eks(group, because)
     upgraded = _with_their_cluster(diff, diff.head)
     for pool in node_pools(diff.head):
         because = [*why[pool.urn], *(why[pool.node_class.resource.urn] if pool.node_class else ())]
-        because += ["AMI of the cluster's new version"] if pool.urn in upgraded else []
+        because += [("AMI of the cluster's new version", "")] if pool.urn in upgraded else []
         if because and pool.urn in stays and pool.replicas != 0:
-            found[pool.urn] = _by_karpenter(pool, because)
+            found[pool.urn] = _by_karpenter(pool, [name for name, _ in because], narrower=all(only for _, only in because))
     return found
 
 
@@ -78,20 +76,23 @@ def _by_eks(group: NodeGroup, because: Sequence[str]) -> Roll:
     return Roll(name, f"{name} are replaced, {at_once}{share} at a time, each {when} ({_named(because)})", first)
 
 
-def _by_karpenter(pool: NodePool, because: Sequence[str]) -> Roll:
-    """Budgets with a schedule hold at their hours only."""
-    name, budgets = nodes_of(pool.resource), items(at(pool.resource.inputs, "spec", "disruption", "budgets"))
+def _by_karpenter(pool: NodePool, because: Sequence[str], *, narrower: bool) -> Roll:
+    """Budgets with a schedule hold at their hours only. Of a narrower choice, only the nodes outside drift."""
+    name, said = nodes_of(pool.resource), _named(because)
+    all_of, said = (f"{name} that {said} leaves out", "") if narrower else (name, f" ({said})")
+    by_type = narrower and all("/instance-" in one for one in because)
+    budgets = items(at(pool.resource.inputs, "spec", "disruption", "budgets"))
     drift = [one for one in budgets if "Drifted" in (texts(at(one, "reasons")) or ("Drifted",)) and not at(one, "schedule")]
     shares = [text(at(one, "nodes")) for one in drift] or ([] if budgets else [_ANY_BUDGET])
     most = whole(at(pool.limits, "nodes"))
     full = bool(pool.replicas) and most is not None and most <= (pool.replicas or 0)
     if full or {"0", "0%"} & {*shares}:
         blocker = f"limits.nodes {most} leaves no room for a successor" if full else "a disruption budget allows none to end"
-        return Roll(name, f"{name} drift and stay as they are: {blocker} ({_named(because)})", blocked=True)
+        return Roll(name, f"{all_of} drift and stay as they are: {blocker}{said}", blocked=True)
     at_once = f"{shares[0]} at a time" if len(shares) == 1 else "as fast as budgets allow"
-    what = f"{name} drift, and Karpenter replaces them, {at_once}, each after its successor stands ({_named(because)})"
+    what = f"{all_of} drift, and Karpenter replaces them, {at_once}, each after its successor stands{said}"
     forced = at(pool.resource.inputs, "spec", "template", "spec", "terminationGracePeriod") is not None
-    return Roll(name, what, forced=forced)
+    return Roll(name, what, forced=forced, by_type=by_type)
 
 
 def _named(because: Sequence[str]) -> str:
