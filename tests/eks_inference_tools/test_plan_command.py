@@ -14,7 +14,7 @@ from eks_inference_tools.cli import main
 from eks_inference_tools.commands.plan import answer, as_json
 from eks_inference_tools.cost.offers import offer
 from eks_inference_tools.cost.price_book import PriceBook
-from eks_inference_tools.presentation.feasibility import render_text
+from eks_inference_tools.fitting.feasibility import render_text
 from golden import assert_golden
 
 SHOWN = [

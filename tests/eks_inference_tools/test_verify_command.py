@@ -11,7 +11,6 @@ import stand_in_kubectl
 from conftest import ROOT, recorded
 from eks_inference_tools.cli import parser
 from eks_inference_tools.commands.verify import POLL_SECONDS, _state, watch
-from eks_inference_tools.presentation.progress import Progress
 from eks_inference_tools.program import StackProgram
 from eks_inference_tools.reading.expected import Expected, expected_of
 from eks_inference_tools.verify import cluster_api
@@ -21,6 +20,7 @@ from eks_inference_tools.verify.report import render_json, render_text
 from golden import assert_golden
 from healthy_cluster import SCHEDULER, HealthyCluster, break_scheduler, observed, vector
 from stackgraph.graph.document import Graph
+from stackgraph.presentation.progress import Progress
 from stackgraph.problems import ProblemsFound
 from stand_ins_on_path import answer
 

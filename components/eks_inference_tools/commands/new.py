@@ -63,9 +63,10 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.fitting.search import quantized_for_less, search
     from eks_inference_tools.fitting.stack_file import Order, stack_file
     from eks_inference_tools.fitting.text import summary
-    from eks_inference_tools.presentation.output import write
-    from eks_inference_tools.program import project_in, unwritten
+    from eks_inference_tools.program import unwritten
+    from stackgraph.presentation.output import write
     from stackgraph.problems import ProblemsFound
+    from stackgraph.program import project_in
 
     asks = sys.stdin.isatty() and sys.stdout.isatty()
     project = project_in(options.program)

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from eks_inference_tools.commands.options import add_document, add_prices, number_of, own_prices
+from eks_inference_tools.commands.options import add_prices, number_of, own_prices
 from eks_inference_tools.commands.wishes import (
     accelerated,
     add_model,
@@ -18,6 +18,7 @@ from eks_inference_tools.commands.wishes import (
     refuse,
     wish_of,
 )
+from stackgraph.commands.options import add_document
 
 if TYPE_CHECKING:
     from eks_inference.catalog.models import Model
@@ -59,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from eks_inference_tools.presentation.output import write
+    from stackgraph.presentation.output import write
 
     extended(options.catalog)
     if options.instance is None:
@@ -71,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     if options.format == "json":
         write(as_json(found, offer), options.output)
     else:
-        from eks_inference_tools.presentation.feasibility import render_text
+        from eks_inference_tools.fitting.feasibility import render_text
 
         write(render_text(found, offer), options.output)
     return 0
@@ -81,7 +82,7 @@ def _searched(options: argparse.Namespace) -> int:
     """Lists the places of a model."""
     from eks_inference_tools.cost.price_book import PriceBook
     from eks_inference_tools.fitting.search import quantized_for_less, search
-    from eks_inference_tools.presentation.output import json_text, write
+    from stackgraph.presentation.output import json_text, write
 
     if options.max_model_len:
         refuse("goes with --instance", "--max-model-len", "", hint="--context TOKENS is the length that the search looks for")
@@ -149,7 +150,7 @@ def answer(
 
 def as_json(found: "Feasibility", offer: "Offer") -> str:
     """Everything in the table and more, as JSON. Sizes are in bytes."""
-    from eks_inference_tools.presentation.output import json_text
+    from stackgraph.presentation.output import json_text
 
     model, instance, engine = found.model, found.instance, found.engine
     return json_text(

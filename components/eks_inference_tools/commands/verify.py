@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eks_inference_tools.commands.options import add_cluster, add_document, add_program, add_stack
+from eks_inference_tools.commands.options import add_cluster
+from stackgraph.commands.options import add_document, add_program, add_stack
 
 if TYPE_CHECKING:
     from eks_inference_tools.reading.expected import Expected
@@ -46,14 +47,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from eks_inference_tools.presentation.output import colour, width, write
-    from eks_inference_tools.presentation.progress import Progress
     from eks_inference_tools.program import program
     from eks_inference_tools.reading.clusters import part_of
     from eks_inference_tools.reading.expected import expected_of
     from eks_inference_tools.verify.cluster_api import Kubectl
     from eks_inference_tools.verify.observed import overall
     from eks_inference_tools.verify.report import render_json, render_text
+    from stackgraph.presentation.output import colour, width, write
+    from stackgraph.presentation.progress import Progress
 
     graph = program(options.stack, options.program, debug=options.debug, answers=options.answers).record()
     expected = expected_of(part_of(graph, options.cluster))

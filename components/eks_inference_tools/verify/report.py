@@ -6,10 +6,10 @@ from itertools import groupby
 
 from rich.console import RenderableType
 
-from eks_inference_tools.presentation.output import json_text
 from eks_inference_tools.reading.expected import Expected
 from eks_inference_tools.verify.observed import Check, Verdict, overall
 from stackgraph.graph.values import text
+from stackgraph.presentation.output import json_text
 from stackgraph.presentation.terminal import WIDTH, Paragraph, drawn, words
 
 SCHEMA = 1
