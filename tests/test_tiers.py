@@ -17,7 +17,6 @@ WHOLE = {
     "eks_inference_tools/test_engine_parity.py": "needs `pulumi` on PATH",
     "test_own_stacks.py": "collects tests in a process of its own",
     "test_vllm_pair.py": "needs vLLM, 6 GB",
-    "test_wheel.py": "builds a wheel and an environment",
 }
 """Files whose tests all have the mark, and why."""
 

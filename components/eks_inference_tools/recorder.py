@@ -9,7 +9,7 @@ from stackgraph.revisions.recorder import Reader, main
 def findings(stack: StackProgram, graph: Any) -> list[dict[str, str]] | None:
     """The findings of the revision's own rules about the stack. None when it has no rules or they fail."""
     try:
-        from eks_inference.stack.check import check_spec
+        from eks_inference.stack.registry import check_spec
         from eks_inference_tools.check.registry import check_graph
 
         spec = stack.spec()

@@ -15,7 +15,7 @@ from stackgraph.presentation.output import stdout_kept
 from stackgraph.presentation.progress import Progress
 from stackgraph.problems import Problem, ProblemsFound, ProgramError, printable
 from stackgraph.recorder.answers import NO_ANSWERS, Answers, Given, read_answers
-from stackgraph.recorder.garbage_collection import garbage_collection_off
+from stackgraph.recorder.process import garbage_collection_off
 from stackgraph.recorder.project import DEFAULT_STACK, Document, Project, StackConfig, find_project
 
 if TYPE_CHECKING:

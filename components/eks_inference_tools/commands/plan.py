@@ -23,8 +23,8 @@ from stackgraph.commands.options import add_document
 if TYPE_CHECKING:
     from eks_inference.catalog.models import Model
     from eks_inference.serving.feasibility import Feasibility, Split
-    from eks_inference_tools.cost.offers import Offer
     from eks_inference_tools.cost.price_book import OwnPrices
+    from eks_inference_tools.cost.words import Offer
 
 HELP = "show where a model fits, cheapest first, or how it fits one instance type"
 EXAMPLES = (
@@ -108,8 +108,8 @@ def _refuse_wishes(options: argparse.Namespace) -> None:
 
 def _offer(found: "Feasibility", region: str | None, prices: "OwnPrices") -> "Offer":
     """What the instance type costs in a region. Raises ``ProblemsFound`` for a region that the catalog does not know."""
-    from eks_inference_tools.cost.offers import offer
     from eks_inference_tools.cost.price_book import PriceBook
+    from eks_inference_tools.cost.words import offer
 
     return offer(found.instance, known_region(region), PriceBook((prices,)))
 

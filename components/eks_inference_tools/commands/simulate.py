@@ -17,7 +17,7 @@ from stackgraph.commands.options import add_document, add_program, add_stack, ou
 from stackgraph.interrupts import ending_cleanly
 
 if TYPE_CHECKING:
-    from eks_inference_tools.simulate.replay.samples import Sample
+    from eks_inference_tools.simulate.replay.subject import Sample
     from stackgraph.graph.document import Graph
 
 HELP = "show where every pod is scheduled, on a real control plane with simulated nodes"
@@ -98,12 +98,10 @@ def _placed(graph: "Graph", options: argparse.Namespace) -> int:
 
 def _under_load(graph: "Graph", options: argparse.Namespace) -> int:
     from eks_inference_tools.simulate.control_plane.tool_build import provided
-    from eks_inference_tools.simulate.replay.plot import render_plot
     from eks_inference_tools.simulate.replay.report import reported
     from eks_inference_tools.simulate.replay.run import TOOLS, replay
-    from eks_inference_tools.simulate.replay.samples import TIMELINE
-    from eks_inference_tools.simulate.replay.subject import subject_of
-    from eks_inference_tools.simulate.replay.text import render_text
+    from eks_inference_tools.simulate.replay.subject import TIMELINE, subject_of
+    from eks_inference_tools.simulate.replay.text import render_plot, render_text
     from eks_inference_tools.simulate.replay.triton import fitted, rows
     from stackgraph.presentation.output import json_text, write
     from stackgraph.presentation.progress import Progress

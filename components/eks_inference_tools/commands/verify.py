@@ -51,8 +51,7 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.reading.clusters import part_of
     from eks_inference_tools.reading.expected import expected_of
     from eks_inference_tools.verify.cluster_api import Kubectl
-    from eks_inference_tools.verify.observed import overall
-    from eks_inference_tools.verify.report import render_json, render_text
+    from eks_inference_tools.verify.observed import overall, render_json, render_text
     from stackgraph.presentation.output import colour, width, write
     from stackgraph.presentation.progress import Progress
 
@@ -113,7 +112,7 @@ def watch(
 
 
 def _state(checks: "Sequence[Check]", left: float) -> str:
-    from eks_inference_tools.verify.report import counted
+    from eks_inference_tools.verify.observed import counted
 
     first = next((check for check in checks if check.verdict == "wait"), None)
     what = f": {first.subject}: {first.finding.found}" if first else ""

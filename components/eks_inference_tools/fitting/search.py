@@ -17,8 +17,8 @@ from eks_inference.pools.rules import zones_offer_the_family
 from eks_inference.serving.choosing import engines_for, preference, standing
 from eks_inference.serving.rules.neuron_plugin import fp8_caches_are_read
 from eks_inference.serving.sketch import USUAL_CONCURRENCY
-from eks_inference_tools.cost.offers import Offer, offer
 from eks_inference_tools.cost.price_book import PriceBook
+from eks_inference_tools.cost.words import Offer, offer
 from eks_inference_tools.fitting.trials import QUANTIZATIONS, VLLM, Trial, trials
 
 

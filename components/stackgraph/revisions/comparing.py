@@ -18,7 +18,7 @@ from stackgraph.recorder.project import DEFAULT_STACK, PROJECT_FILES, find_proje
 from stackgraph.revisions.recorders import OF_ANY_PROGRAM, Recorder, Side, record_all
 from stackgraph.state.exported import read_export
 from stackgraph.state.inputs import without_computed
-from stackgraph.state.report import stack_report
+from stackgraph.state.steps import stack_report
 
 
 def compare_revisions(
