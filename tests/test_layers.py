@@ -156,6 +156,16 @@ def test_no_two_folders_import_each_other(ours):
     assert not (found := mutual(ours)), "\n".join(found)
 
 
+def of_the_rehearsal(found: Set[Edge]) -> list[str]:
+    """Imports of the rehearsal from outside it. Its own command may: everything else is read and released without it."""
+    room, command = "eks_inference_tools.simulate", "eks_inference_tools.commands.simulate"
+    return sorted(f"{one} -> {other}" for one, other in found if other.startswith(room) and not one.startswith((room, command)))
+
+
+def test_only_its_own_command_imports_the_rehearsal(ours):
+    assert not (found := of_the_rehearsal(ours)), "\n".join(found)
+
+
 MADE_OF = {("prefill_decode", "vllm")}
 """Kinds whose servers are servers of another kind."""
 
@@ -177,7 +187,13 @@ def test_no_kind_of_server_is_imported_outside_its_folder(ours):
 
 def test_modules_are_imported_by_names_that_can_be_read():
     """A name that is made up at run time would hide an import. These import what a list in the same file, or a user, names."""
-    named = {"eks_inference.rules", "eks_inference.stack.registry", "eks_inference_tools.cli", "stackgraph.recorder.lazy_sdk"}
+    named = {
+        "eks_inference.rules",
+        "eks_inference.stack.registry",
+        "eks_inference_tools.cli",
+        "stackgraph.__main__",
+        "stackgraph.recorder.lazy_sdk",
+    }
     hidden = {
         module
         for module, text in texts().items()
@@ -213,6 +229,7 @@ PLANTED = [
     (against_the_domains, "eks_inference.serving.pods", "eks_inference.clients.chat"),
     (between_kinds, "eks_inference.serving.vllm.plan", "eks_inference.serving.triton.plan"),
     (between_kinds, "eks_inference.serving.pods", "eks_inference.serving.ray_serve.spec"),
+    (of_the_rehearsal, "eks_inference_tools.timeline.steps", "eks_inference_tools.simulate.world.objects"),
     (mutual, "eks_inference.cluster.spec", "eks_inference.pools.spec"),
     (mutual, "eks_inference_tools.reading.pods", "eks_inference_tools.check.pod_rules"),
     (mutual, "eks_inference.accelerators.nodes", "eks_inference.accelerators.neuron.plan"),

@@ -14,11 +14,10 @@ TESTS = ROOT / "tests"
 WHOLE = {
     "eks_inference_tools/flight/test_engine.py": "needs `pulumi` on PATH",
     "eks_inference_tools/test_timeline_engine.py": "needs `pulumi` on PATH",
-    "stackgraph/test_engine_parity.py": "needs `pulumi` on PATH",
+    "eks_inference_tools/test_engine_parity.py": "needs `pulumi` on PATH",
     "test_own_stacks.py": "collects tests in a process of its own",
     "test_vllm_pair.py": "needs vLLM, 6 GB",
     "test_vllm_scheduler.py": "needs vLLM, 6 GB",
-    "test_wheel.py": "builds a wheel and an environment",
 }
 """Files whose tests all have the mark, and why."""
 

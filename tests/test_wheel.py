@@ -1,11 +1,14 @@
-"""The built wheel, as a platform team uses it: outside the clone, with nothing else of ours."""
+"""The built wheels, as teams use them: outside the clone, with nothing else of ours."""
 
+import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -15,6 +18,7 @@ import pytest
 from readme import blocks, program_of_a_team
 
 ROOT = Path(__file__).parents[1]
+PACKAGES = ("eks_inference", "eks_inference_tools", "stackgraph")
 
 
 def run(*command: str | Path, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
@@ -24,9 +28,8 @@ def run(*command: str | Path, cwd: Path, code: int = 0) -> subprocess.CompletedP
     return done
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy of the sources: building writes beside them."""
+def built(tmp_path_factory: pytest.TempPathFactory, folder: str) -> Path:
+    """The wheel of a distribution, built from a copy of the sources: building writes beside them."""
     source = tmp_path_factory.mktemp("source")
     for name in ("components", "pyproject.toml", "README.md", "LICENSE"):
         original = ROOT / name
@@ -34,26 +37,94 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copytree(original, source / name, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
         else:
             shutil.copy(original, source / name)
-    built = tmp_path_factory.mktemp("wheel")
+    wheels = tmp_path_factory.mktemp("wheel")
     flags = ("--no-deps", "--no-build-isolation", "--quiet", "--disable-pip-version-check", "--no-index")
-    run(sys.executable, "-m", "pip", "wheel", *flags, "--wheel-dir", built, ".", cwd=source)
-    (found,) = built.glob("*.whl")
-    return found
+    run(sys.executable, "-m", "pip", "wheel", *flags, "--wheel-dir", wheels, f"./{folder}", cwd=source)
+    left = {path.name for path in (source / "components").iterdir() if not path.name.endswith(".egg-info")}
+    assert left == set(PACKAGES)
+    assert not (source / "components" / "stackgraph" / "build").exists()
+    (wheel,) = wheels.glob("*.whl")
+    return wheel
 
 
-@pytest.fixture(scope="module")
-def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of an environment with the wheel, and of this one only the dependencies."""
-    folder = tmp_path_factory.mktemp("environment")
+def installed(wheel: Path, folder: Path) -> Path:
+    """The interpreter of an environment with a wheel, and of this one only the dependencies."""
     venv.create(folder, with_pip=False, symlinks=True)
     python = folder / "bin" / "python"
     site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).stdout.strip())
     zipfile.ZipFile(wheel).extractall(site)
     # A path added this way does not run the .pth files in it, such as that of an editable install of this clone.
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    where = run(python, "-c", "import eks_inference; print(eks_inference.__file__)", cwd=folder).stdout
+    where = run(python, "-c", "import stackgraph; print(stackgraph.__file__)", cwd=folder).stdout
     assert where.startswith(str(site))
     return python
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(tmp_path_factory, "")
+
+
+@pytest.fixture(scope="module")
+def of_stackgraph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(tmp_path_factory, "components/stackgraph")
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return installed(wheel, tmp_path_factory.mktemp("environment"))
+
+
+DISTRIBUTED_AS = {"google": "pulumi", "grpc": "pulumi", "markupsafe": "MarkupSafe", "pytest": "", "yaml": "PyYAML"}
+"""The requirement that brings an imported package, under another name. Whoever uses the plugin of pytest has pytest."""
+
+
+def test_stackgraph_requires_what_it_imports_and_no_sdk_of_a_provider():
+    ours, its = (
+        tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"] for folder in ("", "components/stackgraph")
+    )
+    required = {re.split("[>=]", row)[0]: row for row in its["dependencies"]}
+    imported = {
+        name.partition(".")[0]
+        for path in (ROOT / "components" / "stackgraph").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for name in ([row.name for row in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", None) or ""])
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    } - {"stackgraph", *sys.stdlib_module_names}
+    assert {DISTRIBUTED_AS.get(name, name) for name in imported} - {""} == required.keys()
+    assert required["pulumi"] in ours["dependencies"]
+    assert its["version"] == ours["version"]
+
+
+@pytest.mark.thorough
+def test_both_wheels_hold_the_same_stackgraph(wheel, of_stackgraph):
+    ours, its = ({name for name in zipfile.ZipFile(path).namelist() if "-info/" not in name} for path in (wheel, of_stackgraph))
+    assert its == {name for name in ours if name.startswith("stackgraph/")}
+    assert "stackgraph/pyproject.toml" not in its
+
+
+@pytest.mark.thorough
+def test_stackgraph_alone_shows_and_compares_a_program(of_stackgraph, tmp_path):
+    python = installed(of_stackgraph, tmp_path / "environment")
+    (project := tmp_path / "shop").mkdir()
+    (project / "Pulumi.yaml").write_text("name: shop\nruntime: python\n")
+    (project / "__main__.py").write_text("import pulumi_aws as aws\naws.s3.Bucket('photos', bucket='a')\n")
+    run(
+        python,
+        "-c",
+        "import stackgraph.cli\ntry: import eks_inference\nexcept ImportError: pass\nelse: raise SystemExit(1)",
+        cwd=project,
+    )
+    run(python, "-c", "import eks_inference", cwd=project, code=1)
+    shown = run(python, "-m", "stackgraph", "preview", "dev", cwd=project).stdout
+    assert "would create 1 resource: 1 AWS" in shown
+    git = ("git", "-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+    for command in (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "-m", "first")):
+        run(*git, *command, cwd=project)
+    (project / "__main__.py").write_text("import pulumi_aws as aws\naws.s3.Bucket('photos', bucket='b')\n")
+    told = run(python, "-m", "stackgraph", "diff", "--base", "HEAD", "--fail-on", "replace", cwd=project, code=1).stdout
+    assert "1 of 1 stack changes: ±1" in told
+    assert "not compared" not in told
 
 
 @pytest.mark.thorough
@@ -62,7 +133,9 @@ def test_the_wheel_holds_its_types_its_data_and_no_plugin(wheel):
     assert {"eks_inference/py.typed", "eks_inference/__init__.pyi"} <= set(names)
     assert json.loads(zipfile.ZipFile(wheel).read("eks_inference/pulumi-plugin.json")) == {"resource": False}
     for data in (ROOT / "components").rglob("*"):
-        ours = data.is_file() and not {"__pycache__", "eks_inference.egg-info"} & set(data.parts)
+        ours = (
+            data.is_file() and not {"__pycache__", "eks_inference.egg-info"} & set(data.parts) and data.name != "pyproject.toml"
+        )
         if ours and (data.suffix in (".toml", ".json") or data.parent.name == "assets"):
             assert str(data.relative_to(ROOT / "components")) in names
     assert not [name for name in names if name.startswith(("tests/", "infra/"))]

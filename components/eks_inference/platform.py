@@ -43,10 +43,10 @@ from eks_inference.specs.base import Given
 from eks_inference.specs.program_config import project_folder
 from eks_inference.specs.settings import StackSettings
 from eks_inference.speed.rules import TrafficFacts
-from eks_inference.stack.check import check_spec
 from eks_inference.stack.outputs import stack_outputs
 from eks_inference.stack.reading import parse_stack
-from eks_inference.stack.secrets import missing_secrets
+from eks_inference.stack.references import missing_secrets
+from eks_inference.stack.registry import check_spec
 from eks_inference.stack.spec import StackSpec
 from eks_inference.storage.component import FileSystemDriver, shared_store
 

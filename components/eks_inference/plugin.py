@@ -18,7 +18,7 @@ from eks_inference.faults import Fault, SpecError, format_path
 from eks_inference.kubernetes.secrets import CONFIG_SECRETS
 from eks_inference.platform import InferencePlatform
 from eks_inference.stack.reading import parse_stack
-from eks_inference.stack.secrets import missing_secrets
+from eks_inference.stack.references import missing_secrets
 
 NAME = "eks-inference"
 """The name of the package in other languages, and of the distribution."""

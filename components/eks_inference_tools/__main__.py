@@ -2,7 +2,7 @@
 
 import sys
 
-from eks_inference_tools.interrupts import ending_at_once
+from stackgraph.interrupts import ending_at_once
 
 
 def main() -> int:

@@ -1,32 +1,24 @@
-"""Loads one stack of a Pulumi project and records its program. Every command that examines a stack starts here."""
+"""One stack of a Pulumi project as the commands load it: its stack object, and the faults that the library finds in it."""
 
-import faulthandler
-import gc
-import os
-import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Self
 
 import eks_inference
 from eks_inference.faults import Fault, SpecError, format_path
-from eks_inference_tools.interrupts import ending_at_once
-from eks_inference_tools.presentation.output import stdout_kept
-from eks_inference_tools.presentation.progress import Progress
-from stackgraph.problems import Problem, ProblemsFound, ProgramError, printable
-from stackgraph.recorder.answers import NO_ANSWERS, Answers, Given, read_answers
+from stackgraph.problems import Problem, ProblemsFound, ProgramError
+from stackgraph.program import Program
+from stackgraph.recorder.answers import NO_ANSWERS, Answers
 from stackgraph.recorder.bounded_yaml import compose
-from stackgraph.recorder.garbage_collection import garbage_collection_off
-from stackgraph.recorder.project import DEFAULT_STACK, Document, Project, StackConfig, encrypted, find_project
+from stackgraph.recorder.project import Document, Project, encrypted
 from stackgraph.recorder.yaml_file import shown_path
 
 if TYPE_CHECKING:
     from eks_inference.stack.spec import StackSpec
-    from stackgraph.graph.document import Graph
 
 _LIBRARY = str(Path(eks_inference.__file__).parent)
 _INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("stdlib")})
@@ -88,20 +80,39 @@ PROFILE_KEY = "aws:profile"
 
 
 @dataclass(frozen=True)
-class StackProgram:
-    """One stack of a project, loaded but not run."""
+class StackProgram(Program):
+    """One stack of a project, loaded but not run, as the program of a team that may have a stack object."""
 
-    project: Project
-    document: Document
-    config: StackConfig
-    debug: bool = False
-    """Whether to print the traceback of a failing program to standard error."""
-    answers: Answers = NO_ANSWERS
-    """What the functions of providers give, where a file says it."""
+    @classmethod
+    def loaded(
+        cls, project: Project, document: Document, *, own: bool = True, debug: bool = False, answers: Answers = NO_ANSWERS
+    ) -> Self:
+        optional_secrets: Sequence[str] = ()
+        if own and project.name == "eks-inference":
+            from eks_inference.kubernetes.secrets import CONFIG_SECRETS
 
-    @property
-    def stack(self) -> str:
-        return self.document.path.name.split(".", 1)[1].rpartition(".")[0]
+            optional_secrets = [f"{project.name}:{name}" for name in CONFIG_SECRETS]
+        config = project.config(document, optional_secrets, answers.config)
+        if STACK_KEY in config.secret_keys:
+            given = document.data["config"]
+            keys = given.keys() & {STACK_KEY, STACK_KEY.removeprefix(f"{project.name}:")}
+            hint = f"each is a key of its own: pulumi config set --secret {project.name}:NAME"
+            raise ProblemsFound(
+                [
+                    document.problem("a stack object holds no secrets", "config", *path, key=format_path(path), hint=hint)
+                    for key in sorted(keys)
+                    for path in encrypted(given, key)
+                ]
+            )
+        return cls(project, document, config, debug, answers)
+
+    def explained(self, error: ProgramError) -> ProgramError:
+        """The error with the faults that this library found, at the keys of the stack file or the lines of the program."""
+        if faults := _faults_of_stack_file(error):
+            return ProgramError(self.problems(faults))
+        if isinstance(error.__cause__, SpecError) and error.__cause__.faults:
+            return ProgramError(problems_of_program(error.__cause__, self.project.root))
+        return error
 
     def spec(self) -> "StackSpec | None":
         """Parses the stack object; None when the stack has none. Raises ``ProblemsFound`` with every fault and its line."""
@@ -133,49 +144,6 @@ class StackProgram:
         """Where the stack file silences rules."""
         return ("config", STACK_KEY, "silenced") if spec else ("config", SILENCED_KEY)
 
-    def record(self, *, strict: bool = False, digest: Callable[[Any], str] | None = None, needs_files: bool = False) -> "Graph":
-        """Runs the program against the recorder and returns its graph.
-
-        Secrets read ``[secret]``; with ``digest`` each also carries the digest that the function returns for its value. With
-        ``strict`` outputs stay unknown, as in the engine; with ``needs_files``, files of assets must exist. Raises
-        ``ProblemsFound``; faults of the stack object have their line.
-        """
-        from stackgraph.recorder.lazy_sdk import lazy_sdks
-
-        try:
-            with ending_at_once(), garbage_collection_off(), lazy_sdks():
-                from stackgraph.recorder.recording import record
-
-                # Where a crash of the program ends the process, Python still tells the line.
-                faulthandler.enable(2, all_threads=False)
-                with Progress() as progress, stdout_kept():
-                    graph = record(
-                        self.project.main,
-                        project=self.project.name,
-                        stack=self.stack,
-                        config=self.config.values,
-                        secret_keys=self.config.secret_keys,
-                        strict=strict,
-                        root=self.project.root,
-                        progress=lambda count: progress.show(f"recording {self.stack}: {count} resources"),
-                        digest=digest,
-                        answers=self.answers,
-                        needs_files=needs_files,
-                    )
-                # Modules and graph live until the command ends. Collecting garbage among them would take a third of a preview.
-                gc.freeze()
-        except ProgramError as error:
-            if self.debug and error.__cause__ is not None:
-                sys.stderr.write(printable("".join(traceback.format_exception(error.__cause__)), keep="\n"))
-            if faults := _faults_of_stack_file(error):
-                raise ProgramError(self.problems(faults)) from error
-            if isinstance(error.__cause__, SpecError) and error.__cause__.faults:
-                raise ProgramError(problems_of_program(error.__cause__, self.project.root)) from error
-            raise
-        for warning in self.config.warnings:
-            print(f"warning: {warning}", file=sys.stderr)
-        return graph
-
     def stack_place(self, path: Sequence[str | int]) -> str:
         """``file:line: key`` of a key of the stack object."""
         line = self.document.line(("config", STACK_KEY, *path))
@@ -199,57 +167,7 @@ class StackProgram:
         ]
 
 
-def programs(
-    stacks: Sequence[str], folder: Path | None = None, *, debug: bool = False, answers: Sequence[Given] = ()
-) -> Iterator[StackProgram]:
-    """Loads the named stacks, or all stacks, of the project in or above ``folder`` (default: the working directory).
-
-    ``answers`` are results of provider functions and values of the configuration. Raises ``ProblemsFound`` when the project or a
-    stack does not exist, or a file cannot be read.
-    """
-    names, read = _reader(stacks, folder, debug, answers)
-    return map(read, names)
-
-
-def readable(
-    stacks: Sequence[str], folder: Path | None = None, *, debug: bool = False, answers: Sequence[Given] = ()
-) -> tuple[list[StackProgram], list[Problem]]:
-    """Loads stacks like ``programs``, and returns the problems of those that cannot be loaded."""
-    names, read = _reader(stacks, folder, debug, answers)
-    found, problems = [], []
-    for name in names:
-        try:
-            found.append(read(name))
-        except ProblemsFound as error:
-            problems += error.problems
-    return found, problems
-
-
-def _reader(
-    stacks: Sequence[str], folder: Path | None, debug: bool, answers: Sequence[Given]
-) -> tuple[Sequence[str], Callable[[str], StackProgram]]:
-    """The names of the stacks, and what loads one."""
-    project = project_in(folder)
-    known = read_answers(*answers)
-    names = [project.stack_named(one) for one in stacks] or project.stacks() or [DEFAULT_STACK]
-    return names, lambda name: _read(project, folder is None, name, debug, known)
-
-
-def program(stack: str | None, folder: Path | None = None, *, debug: bool = False, answers: Sequence[Given] = ()) -> StackProgram:
-    """Loads one stack. ``stack`` may be None when the project has at most one."""
-    if stack is None:
-        names = project_in(folder).stacks()
-        if len(names) > 1:
-            raise ProblemsFound([Problem("name a stack", allowed=", ".join(names))])
-    return next(programs([stack] if stack else [], folder, debug=debug, answers=answers))
-
-
-def project_in(folder: Path | None) -> Project:
-    """Finds the project in or above ``folder`` (default: the working directory). Raises ``ProblemsFound`` when there is none."""
-    if folder is not None and not os.path.isdir(folder):
-        allowed = "the folder of a Pulumi Python project, which has a Pulumi.yaml"
-        raise ProblemsFound([Problem("there is no such folder", key="--program", given=str(folder), allowed=allowed)])
-    return find_project(folder or Path.cwd())
+program, programs, readable = StackProgram.one, StackProgram.several, StackProgram.readable
 
 
 def unwritten(project: Project, stack: str, text: str, secrets: Collection[str] = ()) -> StackProgram:
@@ -259,34 +177,9 @@ def unwritten(project: Project, stack: str, text: str, secrets: Collection[str] 
     """
     path, node = project.stack_dir / f"Pulumi.{stack}.yaml", compose(text)
     document = Document(path, shown_path(path, project.root), node.plain(), dict(node.lines()))
-    found = _loaded(project, True, document)
+    found = StackProgram.loaded(project, document)
     values = {**found.config.values, **{key: f"<secret {key}>" for key in secrets}}
     return replace(found, config=replace(found.config, values=values, secret_keys=found.config.secret_keys | {*secrets}))
-
-
-def _read(project: Project, own: bool, stack: str, debug: bool, answers: Answers) -> StackProgram:
-    return _loaded(project, own, project.stack_file(stack, answers.config), debug, answers)
-
-
-def _loaded(project: Project, own: bool, document: Document, debug: bool = False, answers: Answers = NO_ANSWERS) -> StackProgram:
-    optional_secrets: Sequence[str] = ()
-    if own and project.name == "eks-inference":
-        from eks_inference.kubernetes.secrets import CONFIG_SECRETS
-
-        optional_secrets = [f"{project.name}:{name}" for name in CONFIG_SECRETS]
-    config = project.config(document, optional_secrets, answers.config)
-    if STACK_KEY in config.secret_keys:
-        given = document.data["config"]
-        keys = given.keys() & {STACK_KEY, STACK_KEY.removeprefix(f"{project.name}:")}
-        hint = f"each is a key of its own: pulumi config set --secret {project.name}:NAME"
-        raise ProblemsFound(
-            [
-                document.problem("a stack object holds no secrets", "config", *path, key=format_path(path), hint=hint)
-                for key in sorted(keys)
-                for path in encrypted(given, key)
-            ]
-        )
-    return StackProgram(project, document, config, debug, answers)
 
 
 def _faults_of_stack_file(error: ProgramError) -> Sequence[Fault]:

@@ -1,4 +1,4 @@
-"""Reads files that a user names. Nobody knows what they are: each reading has a bound, and what goes wrong is a ``Problem``."""
+"""Files that a user names: each reading has a bound, and what goes wrong is a ``Problem``. The user's cache folder."""
 
 import os
 from pathlib import Path
@@ -25,3 +25,12 @@ def content(path: Path, most: int = MOST_BYTES, shown: str = "") -> bytes:
 def real(path: Path) -> Path:
     """The path without links. For one that leads to itself, ``Path.resolve`` raises ``RuntimeError`` before Python 3.13."""
     return Path(os.path.realpath(path))
+
+
+def user_cache(command: str) -> Path:
+    """The folder of a command's cache, below ``XDG_CACHE_HOME`` or ``~/.cache``. It may not exist yet.
+
+    It holds only what the command can make again, so it is safe to delete.
+    """
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return (Path(base) / command).absolute()

@@ -18,7 +18,7 @@ from eks_inference_tools.check.registry import check_graph
 from eks_inference_tools.placing.placed import Placing
 from eks_inference_tools.reading.devices import OF_KIND
 from eks_inference_tools.reading.graph_facts import GraphFacts
-from eks_inference_tools.simulate.world.resource_slices import slices
+from eks_inference_tools.simulate.world.unsimulated import slices
 from graphs import of_kind
 from readme import blocks
 from stackgraph.graph.document import Graph

@@ -29,7 +29,8 @@ from eks_inference.clients.chat import Chat, Question
 from eks_inference.faults import SpecError
 from eks_inference.place.placement import Placement
 from eks_inference.rules import Judgement, Rule, judged, left_open
-from eks_inference.serving.disaggregated import artifact, front, jobs, parts, rules, servers, workloads
+from eks_inference.serving.disaggregated import jobs, parts, rules, servers, workloads
+from eks_inference.serving.disaggregated import parts as artifact
 from eks_inference.serving.disaggregated.component import DisaggregatedPair
 from eks_inference.serving.disaggregated.facts import hardware, serving_facts
 from eks_inference.serving.disaggregated.spec import CompileOptions, DisaggregatedPairSpec
@@ -211,7 +212,7 @@ def planned(**keys: Any) -> dict[str, Any]:
     spec = spec_of(**keys)
     made = {"servers": workloads.workload("llama", spec, NODES, image=spec.image_reference)}
     if spec.serving == "pair":
-        made["router"] = front.router("llama", spec, NODES, image="python:3")
+        made["router"] = workloads.router("llama", spec, NODES, image="python:3")
         made["efa"] = jobs.efa_check("llama", spec, NODES, image=spec.image_reference).job
     made["download"] = jobs.download("llama", spec, NODES, image=spec.image_reference).job
     made["compile"] = jobs.compilation("llama", spec, NODES, image=spec.image_reference).job
@@ -236,8 +237,8 @@ def test_workloads(instances: int) -> None:
     jobs_made = {what: made[what] for what in ("download", "compile", "efa", "answers")}
     assert_golden(f"disaggregated/jobs-{instances}.yaml", shown(jobs_made))
     guards = {
-        **front.network_policies("llama", spec_of(instances=instances)),
-        **front.services("llama", spec_of(instances=instances)),
+        **workloads.network_policies("llama", spec_of(instances=instances)),
+        **workloads.services("llama", spec_of(instances=instances)),
     }
     assert_golden(f"disaggregated/network-{instances}.yaml", shown(guards))
 
@@ -339,13 +340,13 @@ def pod_of(role: str) -> Pod:
 )
 def test_who_reaches_whom(keys: dict[str, Any], source: Any, target: Any, port: int, open_: bool) -> None:
     spec = spec_of(**keys)
-    policies = [*front.network_policies("llama", spec).values(), *jobs.network_policies("llama", spec).values()]
+    policies = [*workloads.network_policies("llama", spec).values(), *jobs.network_policies("llama", spec).values()]
     assert passes(policies, source, target, port) is open_
 
 
 def test_everybody_finds_names_but_the_compiler_who_asks_for_none() -> None:
     spec = spec_of(instances=2)
-    policies = [*front.network_policies("llama", spec).values(), *jobs.network_policies("llama", spec).values()]
+    policies = [*workloads.network_policies("llama", spec).values(), *jobs.network_policies("llama", spec).values()]
     for role in ("router", "prefill", "decode", "download", "efa", "answers"):
         assert passes(policies, pod_of(role), DNS_SERVER, 53, "UDP"), role
     assert not passes(policies, pod_of("compile"), DNS_SERVER, 53, "UDP")

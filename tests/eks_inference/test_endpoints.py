@@ -17,8 +17,8 @@ from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.faults import SpecError
 from eks_inference.serving.flag_values import other_names
 from eks_inference.serving.paths import ASKING_PATHS, PATHS
-from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.registry import check_spec
 from readme import blocks
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProgramError

@@ -17,7 +17,7 @@ from covering import Example
 from covering_graphs import covering_graphs, recorded
 from eks_inference.specs.base import KmsKeyArn, Spec
 from eks_inference.stack import reading
-from eks_inference.stack.check import check_spec
+from eks_inference.stack.registry import check_spec
 from eks_inference.stack.spec import StackSpec
 from eks_inference_tools.check.registry import check_graph
 from schema_walk import SET, Schema

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eks_inference.aws import logs
+from eks_inference.aws import iam
 from eks_inference.catalog import versions
 from eks_inference.faults import SpecError
 from eks_inference.observability import cloudwatch_plan as plan
@@ -226,7 +226,7 @@ def test_fluent_bit_does_what_the_configuration_is_meant_to(tmp_path: Path) -> N
                 assert {event["node"] for event in events} == {"node-1"}
                 got[body["logStreamName"]] = [(event["stream"], event["log"]) for event in events]
     assert got == wanted
-    policy = logs.writer("arn")["Statement"][0]["Action"]
+    policy = iam.writer("arn")["Statement"][0]["Action"]
     assert actions == {action.removeprefix("logs:") for action in policy}, "what it calls is what its role allows"
 
 

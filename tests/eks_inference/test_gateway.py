@@ -28,8 +28,8 @@ from eks_inference.gateway.spec import WEB_UI, GatewaySpec
 from eks_inference.kubernetes.front import GATED, Door, Front
 from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.network.handle import ExistingVpc, Subnet
-from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.registry import check_spec
 from eks_inference.stack.spec import StackSpec
 from eks_inference_tools.check.registry import check_graph
 from golden import assert_golden

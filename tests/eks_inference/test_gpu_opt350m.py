@@ -15,8 +15,8 @@ from eks_inference.faults import SpecError
 from eks_inference.place.quantity import cpu_millis, memory_mib
 from eks_inference.scaling.plan import adapter_rules
 from eks_inference.serving.node_places import room
-from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.registry import check_spec
 from eks_inference_tools.reading.sections import overview_of
 from graphs import children_of, kind, of_kind, stands_on
 from stackgraph.graph.document import Graph, Resource

@@ -27,8 +27,8 @@ from eks_inference.serving.triton.facts import serving_facts as triton_facts
 from eks_inference.serving.triton.spec import TritonServerSpec
 from eks_inference.serving.vllm.facts import serving_facts as vllm_facts
 from eks_inference.serving.vllm.spec import VllmServerSpec
-from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.registry import check_spec
 from eks_inference_tools.fitting.trials import Trial
 from open_stacks import minimal
 from vectors.gpu import gpu_server

@@ -16,8 +16,8 @@ from eks_inference.serving.shape import CompilingServerSpec
 from eks_inference.serving.spec import HubModel, S3Model, VolumeModel
 from eks_inference.serving.storage_plan import content_key
 from eks_inference.specs.project_files import files_below, read_file
-from eks_inference.stack.check import Verdict, check_spec
 from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.registry import Verdict, check_spec
 from eks_inference.stack.spec import StackSpec
 
 LLAMA = {

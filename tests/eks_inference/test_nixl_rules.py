@@ -22,8 +22,8 @@ from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.prefill_decode import operation_rules, rules
 from eks_inference.serving.prefill_decode.facts import PrefillDecodeFacts
 from eks_inference.serving.rules import nixl, nixl_models
-from eks_inference.stack.check import Verdict, check_spec
 from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.registry import Verdict, check_spec
 from golden import assert_golden
 from vectors.nixl import MODEL, WINDOWS, decode, decode_on_gpus, engine_args, gpus, on_gpus, pool, servers, transfer
 from vectors.serving import trn2

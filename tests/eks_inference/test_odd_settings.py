@@ -16,8 +16,8 @@ from eks_inference.rules import Judgement
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.rules.scaling import metrics_are_collected
 from eks_inference.serving.rules.servers import server_rules
-from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.registry import check_spec
 from vectors.gpu import gpu_server
 from vectors.scaling import scaling, triton
 from vectors.serving import trn2

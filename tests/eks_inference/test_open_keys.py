@@ -20,8 +20,8 @@ from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.feasibility import at_once
 from eks_inference.serving.kinds import KINDS
 from eks_inference.stack import defaults, open_servers
-from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.registry import check_spec
 from eks_inference.stack.spec import AcceleratorsSpec, StackSpec
 from open_stacks import minimal, recorded_stack, without_reasons, written_out
 from stackgraph.recorder.bounded_yaml import compose

@@ -10,8 +10,8 @@ from conftest import PROJECT
 from eks_inference.catalog.openings import Opening, openings
 from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.serving.rules.engine_flags import PROTECTED_FLAGS, PROTECTED_VARIABLES
-from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.registry import check_spec
 from variants import merge
 from vectors.serving import gpu
 

@@ -17,8 +17,8 @@ from eks_inference.catalog.instances import instance_type, instance_types
 from eks_inference.catalog.models import find_model, models
 from eks_inference.catalog.own import LARGEST, rows_of
 from eks_inference.faults import SpecError
-from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.registry import check_spec
 from eks_inference_tools.cli import main
 
 OURS = ROOT / "tests" / "data" / "ours.toml"

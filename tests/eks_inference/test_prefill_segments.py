@@ -15,8 +15,8 @@ from eks_inference.rules import Judgement
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.kinds import KINDS
 from eks_inference.serving.rules.neuron import flags_agree
-from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.registry import check_spec
 from neuron_plugin import refusal
 from neuron_servers import ENGINE, everywhere, of_vllm
 from open_stacks import minimal

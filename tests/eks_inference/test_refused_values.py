@@ -13,8 +13,8 @@ import yaml
 
 from conftest import ROOT
 from eks_inference.faults import SpecError, format_path
-from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.registry import check_spec
 from variants import merge
 
 GPU, RAY, PAIR = "gpu-opt350m", "inf2-llama3", "trn2-di-pair"

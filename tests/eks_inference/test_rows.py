@@ -20,7 +20,7 @@ from eks_inference.pools.node_plan import interfaces
 from eks_inference.pools.node_spec import EfaSpec
 from eks_inference.rules import Finding
 from eks_inference.serving.memory import GIB, MemoryUse
-from eks_inference.stack.check import check_spec
+from eks_inference.stack.registry import check_spec
 from eks_inference.stack.spec import StackSpec
 from eks_inference_tools.check.registry import check_graph
 from eks_inference_tools.cli import main

@@ -10,8 +10,8 @@ import yaml
 from conftest import ROOT
 from eks_inference.faults import SpecError
 from eks_inference.serving.rules.neuron import no_core_is_idle
-from eks_inference.stack.check import Verdict, check_spec
 from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.registry import Verdict, check_spec
 from golden import assert_golden
 from vectors.neuron import llama3
 

@@ -9,8 +9,8 @@ from conftest import PROJECT
 from eks_inference.clients.chat import TASKS, main
 from eks_inference.faults import SpecError
 from eks_inference.serving.paths import PATHS
-from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.registry import check_spec
 from loopback import Handler, Served, Server
 from stackgraph.graph.document import Graph
 from variants import merge, recorded_with

@@ -10,8 +10,8 @@ from eks_inference.faults import SpecError
 from eks_inference.rules import Judgement
 from eks_inference.scaling.spec import KedaSpec
 from eks_inference.serving.traffic import TrafficSpec
-from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.registry import check_spec
 from eks_inference.stack.spec import StackSpec
 
 CHAT = {"rate": 2, "input_tokens": 1000, "output_tokens": 250}

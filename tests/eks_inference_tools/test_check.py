@@ -18,8 +18,8 @@ from eks_inference.catalog.instances import instance_types
 from eks_inference.faults import SpecError
 from eks_inference.platform import InferencePlatform
 from eks_inference.rules import Finding, Judgement
-from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.registry import check_spec
 from eks_inference.stack.spec import StackSpec
 from eks_inference_tools.check.registry import all_rules, graph_rules
 from eks_inference_tools.check.report import problem, stack_key

@@ -12,10 +12,9 @@ from billed import CLUSTER, NODE_CLASS, NODE_POOL, PROVIDER, aws, costs, deploym
 from conftest import STACKS, recorded
 from eks_inference_tools.cli import main
 from eks_inference_tools.comparison import eks_compared
-from eks_inference_tools.cost.charges import SCALES
 from eks_inference_tools.cost.document import document
 from eks_inference_tools.cost.estimate import Rate, estimate, estimated
-from eks_inference_tools.cost.price_book import PriceBook
+from eks_inference_tools.cost.price_book import SCALES, PriceBook
 from eks_inference_tools.cost.quotas import needs
 from eks_inference_tools.cost.sections import cost_section
 from eks_inference_tools.cost.words import in_short, money, summary

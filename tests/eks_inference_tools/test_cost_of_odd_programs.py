@@ -10,14 +10,13 @@ from billed import CLUSTER, NODE_CLASS, NODE_POOL, POOL_SPEC, PROVIDER, aws, cos
 from eks_inference.catalog.instances import instance_type
 from eks_inference.stack.prices import OwnPrice
 from eks_inference_tools.comparison import eks_compared
-from eks_inference_tools.cost.charges import Amounts, Uncounted
 from eks_inference_tools.cost.document import document
 from eks_inference_tools.cost.estimate import Estimate, Rate, estimate, rates
 from eks_inference_tools.cost.nodes import node_charges
-from eks_inference_tools.cost.offers import offer
-from eks_inference_tools.cost.price_book import PriceBook
+from eks_inference_tools.cost.price_book import Amounts, PriceBook, Uncounted
 from eks_inference_tools.cost.quotas import needs
 from eks_inference_tools.cost.sections import cost_section
+from eks_inference_tools.cost.words import offer
 from eks_inference_tools.loadtest_report.record import Run
 from stackgraph.diff.dangers import dangers
 from stackgraph.diff.graphs import compare

@@ -15,14 +15,15 @@ import pytest
 
 from conftest import ROOT
 from eks_inference_tools.cli import main
-from eks_inference_tools.revisions import recorder, recorders
-from eks_inference_tools.revisions.recorders import without_credentials
+from eks_inference_tools.recorder import READER
 from json_schemas import OF_DIFF, fits
 from stackgraph.diff.markdown import render_markdown
 from stackgraph.diff.saved import read_contents
 from stackgraph.diff.titles import NO_TITLES
 from stackgraph.problems import ProblemsFound
 from stackgraph.recorder.recording import record
+from stackgraph.revisions import recorder, recorders
+from stackgraph.revisions.recorders import without_credentials
 from waiting import until
 
 PROGRAM = '''
@@ -59,7 +60,7 @@ def recorded_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
             meanwhile.chdir(asked["tree"])
             meanwhile.setattr(sys, "path", [*sys.path])
             meanwhile.setattr(sys, "dont_write_bytecode", True)
-            return json.loads(json.dumps([*recorder.record_all(asked)]))
+            return json.loads(json.dumps([*recorder.record_all(asked, READER)]))
 
     if "in_processes" not in request.fixturenames:
         monkeypatch.setattr(recorders._Recorders, "ask", ask)

@@ -14,10 +14,9 @@ from eks_inference.catalog.own import rows_of
 from eks_inference.catalog.tables import Own, use
 from eks_inference.serving.choosing import standing
 from eks_inference.serving.sketch import USUAL_CONTEXT
-from eks_inference.stack.check import check_spec
 from eks_inference.stack.prices import OwnPrice
 from eks_inference.stack.reading import parse_stack
-from eks_inference.stack.registry import spec_rules
+from eks_inference.stack.registry import check_spec, spec_rules
 from eks_inference.stack.spec import StackSpec
 from eks_inference_tools.cli import main
 from eks_inference_tools.commands.wishes import QUANTIZED

@@ -18,9 +18,8 @@ from hostile_artifacts import ARTIFACTS, FORGED, SPEECH
 from inert import assert_inert
 from stackgraph.diff.markdown import render_markdown
 from stackgraph.diff.saved import read_contents
-from stackgraph.github import LONGEST_BODY, comment
-from stackgraph.github.api import GitHub, GitHubError
-from stackgraph.github.comment import Outcome
+from stackgraph.github import LONGEST_BODY
+from stackgraph.github.api import GitHub, GitHubError, Outcome, put, remove
 from stackgraph.graph.wording import utf16_length
 
 MARKER = "<!-- eks-inference diff -->"
@@ -220,12 +219,12 @@ def test_whatever_is_there_one_comment_is_left_then_none(api, github, existing):
         api.comment(PULL, body, author)
     others = [body for body, author in existing if not (author == BOT and body.startswith(MARKER))]
 
-    comment.put(github, PULL, BODY, author=BOT)
+    put(github, PULL, BODY, author=BOT)
     assert sorted(bodies(api)) == sorted([*others, BODY])
     before = len(api.writes)
-    assert comment.put(github, PULL, BODY, author=BOT).done == "unchanged"
+    assert put(github, PULL, BODY, author=BOT).done == "unchanged"
     assert len(api.writes) == before
-    assert comment.remove(github, PULL, MARKER, author=BOT).done == "removed"
+    assert remove(github, PULL, MARKER, author=BOT).done == "removed"
     assert sorted(bodies(api)) == sorted(others)
 
 
@@ -245,7 +244,7 @@ def test_a_report_that_is_too_long_is_cut_and_keeps_its_origin(api, job, letter)
 
 def test_what_github_says_of_a_body_it_refuses_is_shown(api, github):
     with pytest.raises(GitHubError, match="422: Validation Failed; Body is too long"):
-        comment.put(github, PULL, f"{MARKER}\n{'x' * LONGEST_BODY}", author=BOT)
+        put(github, PULL, f"{MARKER}\n{'x' * LONGEST_BODY}", author=BOT)
 
 
 # -- whose report it is ----------------------------------------------------------------------------------------------------------
@@ -325,10 +324,10 @@ def test_what_fails_for_a_moment_is_asked_again(api, github, waits, method, path
     api.comment(PULL, f"{MARKER}\nold")
     api.fail(method, path, status, b"<html>Unicorn!</html>", times=3)
     if method == "DELETE":
-        comment.remove(github, PULL, MARKER, author=BOT)
+        remove(github, PULL, MARKER, author=BOT)
         assert not bodies(api)
     else:
-        comment.put(github, PULL, BODY, author=BOT)
+        put(github, PULL, BODY, author=BOT)
         assert bodies(api) == [BODY]
     assert waits == [1, 2, 4]
 
@@ -336,7 +335,7 @@ def test_what_fails_for_a_moment_is_asked_again(api, github, waits, method, path
 def test_what_keeps_failing_is_an_error(api, github, waits):
     api.fail("GET", LIST, 502, b"<html>Unicorn!</html>", times=9)
     with pytest.raises(GitHubError, match=r"GET /issues/12/comments: 502: <html>Unicorn!</html> \(4 attempts\)") as caught:
-        comment.put(github, PULL, BODY, author=BOT)
+        put(github, PULL, BODY, author=BOT)
     assert caught.value.status == 502
     assert len(waits) == 3
 
@@ -345,7 +344,7 @@ def test_what_keeps_failing_is_an_error(api, github, waits):
 @pytest.mark.parametrize("done", [True, False])
 def test_a_comment_that_may_have_been_made_is_not_made_twice(api, github, status, done):
     api.fail("POST", LIST, status, "Server Error", done=done)
-    outcome = comment.put(github, PULL, BODY, author=BOT)
+    outcome = put(github, PULL, BODY, author=BOT)
     assert bodies(api) == [BODY]
     assert outcome == Outcome("created", api.comments[PULL][0]["html_url"])
 
@@ -354,7 +353,7 @@ def test_a_comment_that_may_have_been_made_is_not_made_twice(api, github, status
 def test_a_comment_that_github_refuses_is_not_tried_again(api, github, status):
     api.fail("POST", LIST, status, "refused", times=1)
     with pytest.raises(GitHubError, match="refused"):
-        comment.put(github, PULL, BODY, author=BOT)
+        put(github, PULL, BODY, author=BOT)
     assert not bodies(api)
 
 
@@ -371,7 +370,7 @@ def test_a_comment_that_github_refuses_is_not_tried_again(api, github, status):
 )
 def test_rate_limits_are_waited_for_as_github_asks(api, github, waits, status, message, headers, expected):
     api.fail("POST", LIST, status, message, headers=headers)
-    assert comment.put(github, PULL, BODY, author=BOT).done == "created"
+    assert put(github, PULL, BODY, author=BOT).done == "created"
     assert waits == expected
 
 
@@ -383,14 +382,14 @@ def test_rate_limits_are_waited_for_as_github_asks(api, github, waits, status, m
 def test_a_rate_limit_that_lasts_is_not_waited_for(api, github, waits, headers):
     api.fail("GET", LIST, 403, "API rate limit exceeded", headers=headers)
     with pytest.raises(GitHubError, match="resets in 3600 s"):
-        comment.put(github, PULL, BODY, author=BOT)
+        put(github, PULL, BODY, author=BOT)
     assert not waits
 
 
 def test_waits_for_a_limit_without_a_time_grow_and_end(api, github, waits):
     api.fail("GET", LIST, 403, "You have exceeded a secondary rate limit", times=9)
     with pytest.raises(GitHubError, match="rate limit"):
-        comment.put(github, PULL, BODY, author=BOT)
+        put(github, PULL, BODY, author=BOT)
     assert waits == [60, 120]
 
 
@@ -419,13 +418,13 @@ def test_a_refusal_is_shown_with_what_to_do(api, job, method, path, status, mess
 def test_a_comment_that_is_gone_already_is_removed(api, github):
     api.comment(PULL, BODY)
     api.fail("DELETE", MADE, 404, "Not Found")
-    assert comment.remove(github, PULL, MARKER, author=BOT).done == "removed"
+    assert remove(github, PULL, MARKER, author=BOT).done == "removed"
 
 
 def test_an_answer_that_is_not_json_is_an_error(api, github):
     api.fail("GET", LIST, 200, b"<html>a proxy</html>")
     with pytest.raises(GitHubError, match="not JSON"):
-        comment.put(github, PULL, BODY, author=BOT)
+        put(github, PULL, BODY, author=BOT)
 
 
 # -- hostile artifacts -----------------------------------------------------------------------------------------------------------

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from eks_inference_tools.cli import main
-from eks_inference_tools.presentation.output import on_terminal
-from eks_inference_tools.revisions.recorders import _Recorders
 from stackgraph.diff.recorded import read_answer
+from stackgraph.presentation.output import on_terminal
 from stackgraph.problems import Problem
+from stackgraph.revisions.recorders import _Recorders
 
 PRINTS = """
 import atexit, os, subprocess, sys
@@ -203,7 +203,7 @@ def test_what_a_program_prints_stays_out_of_the_answer_of_a_recorder(project):
         "answers": [],
         "key": "00",
     }
-    ((_, answer),) = _Recorders(debug=False).ask(asked)
+    ((_, answer),) = _Recorders("eks_inference_tools.recorder", debug=False).ask(asked)
     assert "problems" not in answer
     assert read_answer(answer).graph is not None
 

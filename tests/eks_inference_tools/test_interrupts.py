@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from eks_inference_tools.interrupts import EXIT_CODE, ending_at_once, ending_cleanly
+from stackgraph.interrupts import EXIT_CODE, ending_at_once, ending_cleanly
 
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -80,7 +80,7 @@ def test_what_is_ignored_stays_ignored():
 
 SWALLOWING = """
 import os, signal, time
-from eks_inference_tools.interrupts import ending_at_once
+from stackgraph.interrupts import ending_at_once
 
 with ending_at_once():
     try:
@@ -134,7 +134,7 @@ def test_the_exit_code_is_that_of_shells():
 def test_ctrl_c_ends_the_command_at_once_while_a_program_is_recorded():
     code = """
 import os, signal
-from eks_inference_tools.interrupts import ending_at_once
+from stackgraph.interrupts import ending_at_once
 from stackgraph.recorder.process import process_kept
 kill = os.kill
 with ending_at_once(), process_kept():

@@ -17,8 +17,8 @@ from conftest import PROJECT, ROOT
 from eks_inference.catalog.instances import instance_type
 from eks_inference.catalog.models import model
 from eks_inference.catalog.zones import regions, zone_ids
-from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.registry import check_spec
 from eks_inference.stack.spec import StackSpec
 from eks_inference_tools.check.report import judge
 from eks_inference_tools.cli import main

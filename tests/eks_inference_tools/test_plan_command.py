@@ -12,9 +12,9 @@ from eks_inference.catalog.models import model, models
 from eks_inference.serving.choosing import engines_for
 from eks_inference_tools.cli import main
 from eks_inference_tools.commands.plan import answer, as_json
-from eks_inference_tools.cost.offers import offer
 from eks_inference_tools.cost.price_book import PriceBook
-from eks_inference_tools.presentation.feasibility import render_text
+from eks_inference_tools.cost.words import offer
+from eks_inference_tools.fitting.feasibility import render_text
 from golden import assert_golden
 
 SHOWN = [

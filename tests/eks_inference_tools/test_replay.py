@@ -18,12 +18,20 @@ from eks_inference_tools.simulate.control_plane.processes import Request
 from eks_inference_tools.simulate.control_plane.toolchain import installed
 from eks_inference_tools.simulate.replay import run
 from eks_inference_tools.simulate.replay.custom_metrics import CustomMetrics, registration
-from eks_inference_tools.simulate.replay.plot import render_plot
 from eks_inference_tools.simulate.replay.prometheus import configuration
 from eks_inference_tools.simulate.replay.report import Report, judge, reported
-from eks_inference_tools.simulate.replay.samples import TIMELINE, Sample, steps
-from eks_inference_tools.simulate.replay.subject import HPA_TYPE, POD_MONITOR_TYPE, Subject, adapter_rule, seconds, subject_of
-from eks_inference_tools.simulate.replay.text import render_text
+from eks_inference_tools.simulate.replay.subject import (
+    HPA_TYPE,
+    POD_MONITOR_TYPE,
+    TIMELINE,
+    Sample,
+    Subject,
+    adapter_rule,
+    seconds,
+    steps,
+    subject_of,
+)
+from eks_inference_tools.simulate.replay.text import render_plot, render_text
 from eks_inference_tools.simulate.replay.triton import SUCCESS, Fleet, Replica, fitted, predictions, rows, settled, wanted
 from stackgraph.graph.document import Graph
 from stackgraph.presentation.terminal import WIDTH

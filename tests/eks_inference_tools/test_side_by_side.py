@@ -12,7 +12,7 @@ from waiting import until
 
 HEAD = """
 import os, signal, sys, threading, time
-from eks_inference_tools.side_by_side import Ended, can_fork, side_by_side
+from stackgraph.side_by_side import Ended, can_fork, side_by_side
 def shown(answers): print(*(f"ended: {one}" if isinstance(one, Ended) else one for one in answers), sep=", ")
 """
 
@@ -75,7 +75,7 @@ def test_a_parent_that_ignores_its_children_gets_their_answers() -> None:
 def test_a_signal_ends_all_processes_and_is_told_once(tmp_path: Path, number: signal.Signals) -> None:
     """A terminal sends Ctrl-C to all of them; a cancelled job ends the first only."""
     program = f"""
-from eks_inference_tools.interrupts import ending_at_once
+from stackgraph.interrupts import ending_at_once
 def function(number):
     with ending_at_once():
         os._exit = None  # as while a program is recorded
@@ -84,7 +84,7 @@ def function(number):
 try: shown(side_by_side(function, [0, 1]))
 except KeyboardInterrupt: print("interrupted")
 """
-    command = [sys.executable, "-c", HEAD + "import eks_inference_tools.side_by_side as used; used.MOST = 2" + program]
+    command = [sys.executable, "-c", HEAD + "import stackgraph.side_by_side as used; used.MOST = 2" + program]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         pids = until(
             lambda: [int(file.name) for file in tmp_path.iterdir()],

@@ -20,8 +20,8 @@ from demo_program import program as demo
 from eks_inference.catalog import versions
 from eks_inference.cluster.plan import CREDENTIALS_VARIABLE
 from eks_inference_tools.placing.placeholders import ACCOUNT, SECRET_TEXT
+from eks_inference_tools.reading.readiness import SKIP_AWAIT
 from eks_inference_tools.simulate.world.objects import (
-    SKIP_AWAIT,
     ClusterObject,
     Opaque,
     associated,

@@ -19,7 +19,6 @@ import pytest
 from conftest import ROOT
 from eks_inference.catalog.versions import chart
 from eks_inference.cluster.spec import ClusterSpec
-from eks_inference_tools.presentation.progress import Progress
 from eks_inference_tools.simulate.control_plane import toolchain
 from eks_inference_tools.simulate.control_plane.tool_build import Step, _state, build, provided
 from eks_inference_tools.simulate.control_plane.toolchain import (
@@ -28,8 +27,9 @@ from eks_inference_tools.simulate.control_plane.toolchain import (
     definitions_file,
     installed,
     tools,
+    tools_folder,
 )
-from eks_inference_tools.user_cache import user_cache
+from stackgraph.presentation.progress import Progress
 from stackgraph.problems import ProblemsFound
 from waiting import until
 
@@ -129,7 +129,7 @@ def refused() -> str:
 
 def cached() -> set[str]:
     """Files of the cache, but for what it keeps for itself."""
-    folder = user_cache("tools")
+    folder = tools_folder()
     return {path.name for path in folder.rglob("*") if path.is_file()} - {"lock", "versions.json"}
 
 
@@ -291,7 +291,7 @@ def test_a_launcher_that_chooses_among_versions_is_always_asked(machine: Machine
 def test_what_is_remembered_may_be_damaged(machine: Machine, asked: list[Path], content: str):
     machine.put("kwok", "\x7fELF")
     installed("kwok")
-    (user_cache("tools") / "versions.json").write_text(content)
+    (tools_folder() / "versions.json").write_text(content)
     assert installed("kwok").missing() == ""
     assert len(asked) == 2
 
@@ -341,7 +341,7 @@ def test_what_is_built_is_found_and_the_definitions_read(machine: Machine):
     build_quietly()
     found = installed()
     assert found.missing() == ""
-    assert all(found.path(name).parent.parent == user_cache("tools") for name in tools())
+    assert all(found.path(name).parent.parent == tools_folder() for name in tools())
     names = [definition["metadata"]["name"] for definition in found.definitions()]
     assert names == [file for source in definition_sources() for file in source.files]
     assert found.definitions()[0]["operators"] == ["!=", "=", "=~"]
@@ -454,7 +454,7 @@ def test_a_cache_that_cannot_be_written_to_is_told(machine: Machine, tmp_path: P
 
 def test_what_a_killed_build_left_is_not_taken_for_whole(machine: Machine):
     machine.go()
-    left = user_cache("tools") / "unfinished" / "etcd"
+    left = tools_folder() / "unfinished" / "etcd"
     left.parent.mkdir(parents=True)
     left.write_text("half of it")
     assert "etcd" in installed("etcd").absent
@@ -466,7 +466,7 @@ def test_what_a_killed_build_left_is_not_taken_for_whole(machine: Machine):
 @pytest.mark.thorough
 def test_what_nobody_used_for_long_is_removed(machine: Machine):
     machine.go()
-    folder = user_cache("tools")
+    folder = tools_folder()
     long_ago = time.time() - 100 * 86_400
     for name, used in (("etcd-0123456789abcdef", long_ago), ("kwok-0123456789abcdef", time.time()), ("other", long_ago)):
         (folder / name).mkdir(parents=True)
@@ -512,7 +512,7 @@ def test_a_build_that_is_ended_ends_go_and_leaves_nothing_half(machine: Machine,
     assert "Traceback" not in err
     assert (process.returncode, out) == (130, "")
     until(lambda: not is_running(int(hanging.read_text())))
-    assert not (user_cache("tools") / "unfinished").exists()
+    assert not (tools_folder() / "unfinished").exists()
     made = cached()
     assert "etcd" in made
     assert "kwok" not in made
@@ -522,7 +522,7 @@ def test_a_build_that_is_ended_ends_go_and_leaves_nothing_half(machine: Machine,
 
 def test_a_second_build_waits_and_then_has_nothing_to_do(machine: Machine):
     machine.go()
-    folder = user_cache("tools")
+    folder = tools_folder()
     folder.mkdir(parents=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -543,7 +543,7 @@ def test_a_second_build_waits_and_then_has_nothing_to_do(machine: Machine):
 def test_where_all_is_there_no_build_is_waited_for(machine: Machine):
     machine.go()
     build_quietly()
-    with (user_cache("tools") / "lock").open("w") as lock:
+    with (tools_folder() / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert build_quietly() == []
 
@@ -584,7 +584,7 @@ def test_elsewhere_there_is_a_line_for_each_thing(monkeypatch: pytest.MonkeyPatc
 def test_a_log_has_a_line_every_half_minute_with_what_is_left(monkeypatch: pytest.MonkeyPatch):
     stream, now = io.StringIO(), 0.0
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr("eks_inference_tools.presentation.progress.time.monotonic", lambda: now)
+    monkeypatch.setattr("stackgraph.presentation.progress.time.monotonic", lambda: now)
     with Progress(about=120) as progress:
         for now in (1.0, 29.0, 31.0, 45.0, 62.0):
             progress.show(f"step {now:.0f}")
@@ -594,7 +594,7 @@ def test_a_log_has_a_line_every_half_minute_with_what_is_left(monkeypatch: pytes
 def test_of_equal_items_it_says_how_long_the_others_take(monkeypatch: pytest.MonkeyPatch):
     stream, now = Terminal(), [0.0]
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr("eks_inference_tools.presentation.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("stackgraph.presentation.progress.time.monotonic", lambda: now[0])
     with Progress() as progress:
         for done, now[0] in ((0, 1.0), (2, 10.0), (3, 15.0)):
             progress.count("stacks judged", done, 3)

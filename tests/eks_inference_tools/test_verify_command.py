@@ -11,16 +11,15 @@ import stand_in_kubectl
 from conftest import ROOT, recorded
 from eks_inference_tools.cli import parser
 from eks_inference_tools.commands.verify import POLL_SECONDS, _state, watch
-from eks_inference_tools.presentation.progress import Progress
 from eks_inference_tools.program import StackProgram
 from eks_inference_tools.reading.expected import Expected, expected_of
 from eks_inference_tools.verify import cluster_api
 from eks_inference_tools.verify.checks import judge
-from eks_inference_tools.verify.observed import Check, Observed, failed, ok, overall, unknown, wait
-from eks_inference_tools.verify.report import render_json, render_text
+from eks_inference_tools.verify.observed import Check, Observed, failed, ok, overall, render_json, render_text, unknown, wait
 from golden import assert_golden
 from healthy_cluster import SCHEDULER, HealthyCluster, break_scheduler, observed, vector
 from stackgraph.graph.document import Graph
+from stackgraph.presentation.progress import Progress
 from stackgraph.problems import ProblemsFound
 from stand_ins_on_path import answer
 

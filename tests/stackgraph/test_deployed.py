@@ -29,8 +29,7 @@ from stackgraph.state import exported
 from stackgraph.state.exported import Deployed, read_export
 from stackgraph.state.inputs import without_computed
 from stackgraph.state.planning import plan
-from stackgraph.state.report import stack_report
-from stackgraph.state.steps import steps
+from stackgraph.state.steps import stack_report, steps
 from stackgraph.views.engine import render_engine_json
 
 FOLDER = Path(__file__).parent / "deployed"

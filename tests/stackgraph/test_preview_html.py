@@ -28,11 +28,11 @@ from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.structure import Structure
 from stackgraph.graph.values import plain, text
 from stackgraph.presentation.markup import Markup, element, raw, together
-from stackgraph.views.layers import Layers, division, layers
 from stackgraph.views.manifests import manifest
 from stackgraph.views.page import render_html
 from stackgraph.views.page_diagram import Box, render_diagram
 from stackgraph.views.page_resources import render_values
+from stackgraph.views.summary import Layers, division, layers
 
 VIEWS = Path(render_html.__code__.co_filename).parent
 SCRIPT = VIEWS / "assets" / "preview.js"

@@ -1,6 +1,6 @@
 """What the recorder does with registrations, one behaviour at a time.
 
-tests/stackgraph/test_engine_parity.py compares it with the engine.
+tests/eks_inference_tools/test_engine_parity.py compares it with the engine.
 """
 
 import gc

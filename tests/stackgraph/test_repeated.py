@@ -9,8 +9,8 @@ from pulumi import _types, output
 from pulumi.runtime import rpc
 
 from stackgraph.problems import ProgramError
+from stackgraph.recorder.process import repetition_spared
 from stackgraph.recorder.recording import record
-from stackgraph.recorder.repeated import repetition_spared
 
 FUNCTIONS = ("_is_optional_type", "_is_union_type", "unwrap_optional_type", "unwrap_type")
 

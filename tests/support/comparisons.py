@@ -3,12 +3,14 @@
 import json
 from typing import Any
 
-from eks_inference_tools import COMMAND
 from stackgraph.diff.contents import Revision
 from stackgraph.diff.document import document
 from stackgraph.diff.report import Recorded, Report, StackReport
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import Problem
+
+COMMAND = "eks-inference"
+COMMAND = "eks-inference"
 
 BASE, HEAD = "b" * 40, "c" * 40
 SOURCE = "infra/buckets.py"

@@ -22,8 +22,8 @@ from eks_inference.catalog import zones
 from eks_inference.catalog.engines import engines
 from eks_inference.catalog.instances import instance_types
 from eks_inference.faults import SpecError
-from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.registry import check_spec
 from eks_inference.stack.spec import StackSpec
 from golden import GOLDEN, ROOT, assert_golden
 from schema_walk import LONGEST, SET, Demand, Place, Schema

@@ -24,7 +24,7 @@ from eks_inference.rules import Judgement, Rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.kind import Kind
 from eks_inference.serving.memory import MemoryUse, server_memory
-from eks_inference.serving.prefill_decode.roles import as_server
+from eks_inference.serving.prefill_decode.plan import as_server
 from eks_inference.serving.prefill_decode.spec import ROLES, PrefillDecodeSpec
 from eks_inference.serving.triton.kind import KIND as TRITON
 from eks_inference.serving.vllm.kind import KIND as VLLM

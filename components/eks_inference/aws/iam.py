@@ -5,7 +5,7 @@ Documents are dicts. Only ``policy_json`` turns them into text for AWS, so equal
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from eks_inference.specs.late import Late
 
@@ -100,3 +100,12 @@ def tls_only(bucket_arn: str) -> Document:
 
 def _plain(value: Late | Sequence[Late]) -> Late | list[Late]:
     return list(value) if isinstance(value, list | tuple) else cast(Late, value)
+
+
+RetentionDays = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653]
+"""Values that CloudWatch Logs accepts (API PutRetentionPolicy)."""
+
+
+def writer(log_group_arn: str, *further: str) -> Document:
+    """Returns a policy that allows only writing to a log group, and ``further`` actions on its streams."""
+    return document(allow("WriteLogs", ["logs:CreateLogStream", "logs:PutLogEvents", *further], f"{log_group_arn}:*"))

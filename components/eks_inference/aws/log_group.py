@@ -5,7 +5,7 @@ from __future__ import annotations
 import pulumi
 import pulumi_aws as aws
 
-from eks_inference.aws.logs import RetentionDays
+from eks_inference.aws.iam import RetentionDays
 from eks_inference.specs.settings import StackSettings
 
 

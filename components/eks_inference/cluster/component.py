@@ -14,9 +14,8 @@ from eks_inference.aws.log_group import log_group
 from eks_inference.cluster import plan
 from eks_inference.cluster.addon import eks_addon
 from eks_inference.cluster.handle import Cluster
-from eks_inference.cluster.objects import on_cluster
+from eks_inference.cluster.objects import kubernetes_provider, on_cluster
 from eks_inference.cluster.pod_identity import pod_role
-from eks_inference.cluster.provider import kubernetes_provider
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec
 from eks_inference.component import Component, rendered
 from eks_inference.faults import Fault, SpecError

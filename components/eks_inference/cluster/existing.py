@@ -11,7 +11,7 @@ import pulumi_aws as aws
 import pulumi_eks as eks
 import pulumi_kubernetes as k8s
 
-from eks_inference.cluster.provider import kubernetes_provider
+from eks_inference.cluster.objects import kubernetes_provider
 from eks_inference.component import Handle, comparing
 from eks_inference.faults import Fault, SpecError
 from eks_inference.kubernetes.network_policy import PRIVATE_RANGES

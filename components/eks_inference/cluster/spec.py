@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from eks_inference.aws.logs import RetentionDays
+from eks_inference.aws.iam import RetentionDays
 from eks_inference.specs.base import Form, Spec, listed, repeated
 from eks_inference.specs.late import Late
 

@@ -9,7 +9,7 @@ from typing import Any
 import pulumi
 import pulumi_aws as aws
 
-from eks_inference.aws import iam, logs, naming
+from eks_inference.aws import iam, naming
 from eks_inference.component import Component
 from eks_inference.network.handle import Subnet
 from eks_inference.network.plan import ZonePlan, network_zones, plan_subnets
@@ -274,7 +274,7 @@ def flow_logs(
     leave = aws.iam.RolePolicy(
         f"{name}-flow-logs-policy",
         role=role.name,
-        policy=group.arn.apply(lambda arn: iam.policy_json(logs.writer(arn, "logs:DescribeLogStreams"))),
+        policy=group.arn.apply(lambda arn: iam.policy_json(iam.writer(arn, "logs:DescribeLogStreams"))),
         opts=pulumi.ResourceOptions(parent=parent),
     )
     aws.ec2.FlowLog(

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from eks_inference.aws.logs import RetentionDays
+from eks_inference.aws.iam import RetentionDays
 from eks_inference.network.plan import (
     LARGEST_VPC,
     MIN_ZONES,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pulumi
 import pulumi_kubernetes as k8s
 
-from eks_inference.aws import iam, logs
+from eks_inference.aws import iam
 from eks_inference.aws.log_group import log_group
 from eks_inference.catalog import versions
 from eks_inference.cluster.addon import eks_addon
@@ -106,7 +106,7 @@ class FluentBit(Component):
             namespace=spec.namespace,
             service_account=plan.FLUENT_BIT,
             description=f"Fluent Bit of the EKS cluster {cluster.name}",
-            policies={"role-policy": group.arn.apply(lambda arn: iam.policy_json(logs.writer(arn)))},
+            policies={"role-policy": group.arn.apply(lambda arn: iam.policy_json(iam.writer(arn)))},
             parent=self,
         )
         # Pods mount the node's log folder, which needs "privileged".

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from eks_inference.aws.logs import RetentionDays
+from eks_inference.aws.iam import RetentionDays
 from eks_inference.catalog.instances import Accelerator
 from eks_inference.cluster.spec import AddonVersion
 from eks_inference.specs.base import Form, KmsKeyArn, Namespace, Spec, VolumeGib, stated

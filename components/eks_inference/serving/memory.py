@@ -29,8 +29,8 @@ from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import Model
 from eks_inference.catalog.reserves import reserve_of
 from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.features import kv_in_fp8
 from eks_inference.serving.flags import flag
-from eks_inference.serving.fp8_kv import kv_in_fp8
 from eks_inference.serving.lengths import positions
 from eks_inference.serving.memory_settings import GIB, USUAL_SEQUENCES, MemorySettings, Reserved, memory_settings, with_features
 from eks_inference.serving.split import Held, Parallel, Widths, held

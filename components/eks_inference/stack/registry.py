@@ -1,10 +1,16 @@
 """Collects every rule that judges a spec from the modules of the domains."""
 
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from eks_inference.rules import ReadRule, Rule, gathered
+from eks_inference.faults import SpecError
+from eks_inference.rules import ReadRule, Rule, Verdict, gathered, judged
 from eks_inference.serving.kinds import KINDS
+from eks_inference.specs.settings import region_fault
+from eks_inference.stack.facts import stack_facts
+from eks_inference.stack.references import reference_faults
+from eks_inference.stack.spec import StackSpec
 
 # Named, not imported: a command that runs no rules loads none of these modules.
 _MODULES = (
@@ -49,3 +55,18 @@ def read_rules() -> tuple[ReadRule, ...]:
 
 def _modules() -> tuple[str, ...]:
     return (*_MODULES, *(module for kind in KINDS.values() for module in kind.rules))
+
+
+def check_spec(spec: StackSpec, region: str) -> Verdict:
+    """Returns the verdict of the rules that need only the spec.
+
+    Raises ``SpecError`` for a region that cannot be, and for names that lead nowhere, which a program may give as well.
+    """
+    # Without the region no rule about zones can judge. A region that the catalog lacks needs zone_ids.
+    if fault := region_fault(region, in_catalog=not spec.network.zone_ids):
+        raise SpecError([replace(fault, config_key="aws:region")])
+    if faults := list(reference_faults(spec)):
+        raise SpecError(faults)
+    rules = spec_rules()
+    subjects = tuple(stack_facts(spec, region))
+    return Verdict(rules, judged(rules, subjects), spec.silenced, subjects)

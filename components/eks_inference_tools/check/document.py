@@ -7,7 +7,7 @@ from eks_inference.faults import format_path
 from eks_inference.rules import Judgement, ReadRule, Rule
 from eks_inference_tools.check.registry import all_rules
 from eks_inference_tools.check.report import StackReport, open_question, problem
-from eks_inference_tools.presentation.output import json_text
+from stackgraph.presentation.output import json_text
 from stackgraph.problems import Problem
 
 SCHEMA = 1

@@ -167,7 +167,7 @@ def judge(program: StackProgram) -> StackReport:
     verdict = Verdict((), (), silenced)
     try:
         if spec and region:
-            from eks_inference.stack.check import check_spec
+            from eks_inference.stack.registry import check_spec
 
             verdict = check_spec(spec, region)
     except SpecError as error:

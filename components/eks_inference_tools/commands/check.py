@@ -5,7 +5,8 @@ import dataclasses
 from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from eks_inference_tools.commands.options import add_document, add_prices, add_program, add_stacks, own_prices
+from eks_inference_tools.commands.options import add_prices, own_prices
+from stackgraph.commands.options import add_document, add_program, add_stacks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -40,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from eks_inference_tools.presentation.output import colour, write
+    from stackgraph.presentation.output import colour, write
     from stackgraph.problems import Problem, ProblemsFound
 
     if options.format == "json":
@@ -56,9 +57,9 @@ def run(options: argparse.Namespace) -> int:
     explained = _rule(options.explain) if options.explain else None
 
     from eks_inference_tools.check.report import judge
-    from eks_inference_tools.presentation.progress import Progress
     from eks_inference_tools.program import readable
-    from eks_inference_tools.side_by_side import Ended, can_fork, side_by_side
+    from stackgraph.presentation.progress import Progress
+    from stackgraph.side_by_side import Ended, can_fork, side_by_side
 
     prices = own_prices(options)
     drawing = {} if options.format == "json" else {"colour": colour(options.output)}

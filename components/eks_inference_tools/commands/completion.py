@@ -2,7 +2,7 @@
 
 import argparse
 
-from eks_inference_tools.commands.options import add_document
+from stackgraph.commands.options import add_document
 
 HELP = "print the completion script of a shell"
 EXAMPLES = ("completion bash",)
@@ -23,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from argcomplete.shell_integration import shellcode
 
-    from eks_inference_tools.presentation.output import write
+    from stackgraph.presentation.output import write
 
     write(shellcode(["eks-inference"], use_defaults=False, shell=options.shell), options.output)
     return 0

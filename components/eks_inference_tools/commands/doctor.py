@@ -3,7 +3,7 @@
 import argparse
 import os
 
-from eks_inference_tools.commands.options import add_document, add_program, add_stack, output_file
+from stackgraph.commands.options import add_document, add_program, add_stack, output_file
 
 HELP = "ask the AWS account whether a stack can be deployed there; changes nothing"
 EXAMPLES = (
@@ -33,9 +33,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.doctor.examine import examine, needed_policy
-    from eks_inference_tools.presentation.output import colour, json_text, width, write
-    from eks_inference_tools.presentation.progress import Progress
     from eks_inference_tools.program import PROFILE_KEY, program
+    from stackgraph.presentation.output import colour, json_text, width, write
+    from stackgraph.presentation.progress import Progress
 
     stack = program(options.stack, options.program, debug=options.debug, answers=options.answers)
     graph = stack.record()

@@ -13,8 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eks_inference_tools.commands.options import add_document, add_prices, add_program, add_stack, own_prices
+from eks_inference_tools.commands.options import add_prices, own_prices
 from eks_inference_tools.commands.wishes import refuse
+from stackgraph.commands.options import add_document, add_program, add_stack
 
 if TYPE_CHECKING:
     from eks_inference_tools.cost.price_book import OwnPrices
@@ -71,8 +72,8 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.flight.journal import Caps
     from eks_inference_tools.flight.planner import course_of
     from eks_inference_tools.flight.report import render_course
-    from eks_inference_tools.presentation.output import colour, width, write
     from eks_inference_tools.program import program
+    from stackgraph.presentation.output import colour, width, write
 
     if options.bundle is not None:
         refuse("takes one stack", "BUNDLE", str(options.bundle), hint=f"a bundle is read by first-flight {REPORT} BUNDLE")
@@ -101,7 +102,7 @@ def _fly(options: argparse.Namespace, stack: "StackProgram", legs: "Sequence[Leg
     from eks_inference_tools.flight.ladder import Ladder
     from eks_inference_tools.flight.pilots import AtTerminal, Unattended, WallClock
     from eks_inference_tools.flight.workspace import AutomationWorkspace
-    from eks_inference_tools.interrupts import ending_cleanly
+    from stackgraph.interrupts import ending_cleanly
 
     folder = _folder(options.work or stack.project.root / _FOLDER / stack.stack)
     with _alone(folder), ending_cleanly(), (folder / "engine.log").open("a", encoding="utf-8") as log:
@@ -174,8 +175,8 @@ def _write_bundle(
     now: float,
 ) -> None:
     from eks_inference_tools.flight.bundle import bundle_of
-    from eks_inference_tools.presentation.output import json_text, write
     from eks_inference_tools.program import PROFILE_KEY, REGION_KEY
+    from stackgraph.presentation.output import json_text, write
 
     spec = stack.spec()
     home, profile = Path.home(), stack.config.values.get(PROFILE_KEY, "")
@@ -204,7 +205,7 @@ def _report(options: argparse.Namespace) -> int:
 
     from eks_inference_tools.flight.bundle import read_bundle
     from eks_inference_tools.flight.report import as_rows, judged, render_report
-    from eks_inference_tools.presentation.output import colour, json_text, width, write
+    from stackgraph.presentation.output import colour, json_text, width, write
 
     if options.bundle is None:
         refuse("name the file of a bundle", "BUNDLE", "nothing")

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from eks_inference_tools.commands.options import add_document, add_prices, amount_of, number_of, own_prices
+from eks_inference_tools.commands.options import add_prices, amount_of, number_of, own_prices
 from eks_inference_tools.commands.wishes import (
     add_catalog,
     add_family,
@@ -15,6 +15,7 @@ from eks_inference_tools.commands.wishes import (
     known,
     known_region,
 )
+from stackgraph.commands.options import add_document
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,7 +87,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from eks_inference_tools.presentation.output import json_text, write
+    from stackgraph.presentation.output import json_text, write
 
     extended(options.catalog)
     listing = _listing(options)
@@ -147,7 +148,7 @@ def _room(output: "Path | None") -> int:
     """The columns that a list may have: those of a terminal, otherwise any number, so that each row is one line for a pipe."""
     import sys
 
-    from eks_inference_tools.presentation.output import width
+    from stackgraph.presentation.output import width
     from stackgraph.presentation.terminal import UNBOUND
 
     return width(output) if output is None and sys.stdout.isatty() else UNBOUND

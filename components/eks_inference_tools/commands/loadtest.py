@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from eks_inference_tools.commands.options import add_document, number_of
+from eks_inference_tools.commands.options import number_of
+from stackgraph.commands.options import add_document
 
 if TYPE_CHECKING:
     from eks_inference_tools.loadtest_report.comparing import Report
@@ -57,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from eks_inference_tools.presentation.output import write
+    from stackgraph.presentation.output import write
 
     write(_render(_report(options), options.format), options.output)
     return 0
@@ -141,7 +142,7 @@ def _labels(paths: Sequence[Path], prefix: Sequence[str]) -> list[str]:
 
 def _render(report: "Report", format_: str) -> str:
     if format_ == "json":
-        from eks_inference_tools.presentation.output import json_text
+        from stackgraph.presentation.output import json_text
 
         return json_text(report.document())
     if format_ == "html":

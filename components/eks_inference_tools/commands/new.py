@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from eks_inference_tools.commands.options import add_document, add_prices, own_prices
+from eks_inference_tools.commands.options import add_prices, own_prices
 from eks_inference_tools.commands.wishes import (
     Named,
     accelerated,
@@ -22,6 +22,7 @@ from eks_inference_tools.commands.wishes import (
     refuse,
     wish_of,
 )
+from stackgraph.commands.options import add_document
 
 if TYPE_CHECKING:
     from eks_inference_tools.cost.price_book import PriceBook
@@ -72,9 +73,10 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.fitting.stack_file import Order, stack_file
     from eks_inference_tools.fitting.text import summary
     from eks_inference_tools.notes import notes_of
-    from eks_inference_tools.presentation.output import json_text, write
-    from eks_inference_tools.program import project_in, unwritten
+    from eks_inference_tools.program import unwritten
+    from stackgraph.presentation.output import json_text, write
     from stackgraph.problems import ProblemsFound
+    from stackgraph.program import project_in
 
     asks = sys.stdin.isatty() and sys.stdout.isatty() and options.format == "text"
     project = project_in(options.program)

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from eks_inference_tools.commands.options import add_document, add_prices, number_of, own_prices
+from eks_inference_tools.commands.options import add_prices, number_of, own_prices
 from eks_inference_tools.commands.wishes import (
     TRAFFIC,
     accelerated,
@@ -20,12 +20,13 @@ from eks_inference_tools.commands.wishes import (
     refuse,
     wish_of,
 )
+from stackgraph.commands.options import add_document
 
 if TYPE_CHECKING:
     from eks_inference.catalog.models import Model
     from eks_inference.serving.feasibility import Feasibility, Split
-    from eks_inference_tools.cost.offers import Offer
     from eks_inference_tools.cost.price_book import OwnPrices
+    from eks_inference_tools.cost.words import Offer
 
 HELP = "show where a model fits and what its tokens cost, cheapest first, or how it fits one instance type"
 EXAMPLES = (
@@ -64,7 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from eks_inference_tools.presentation.output import write
+    from stackgraph.presentation.output import write
 
     extended(options.catalog)
     if options.instance is None:
@@ -75,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     if options.format == "json":
         write(as_json(found, offer), options.output)
     else:
-        from eks_inference_tools.presentation.feasibility import render_text
+        from eks_inference_tools.fitting.feasibility import render_text
 
         write(render_text(found, offer), options.output)
     return 0
@@ -85,7 +86,7 @@ def _searched(options: argparse.Namespace) -> int:
     """Lists the places of a model."""
     from eks_inference_tools.cost.price_book import PriceBook
     from eks_inference_tools.fitting.search import quantized_for_less, search
-    from eks_inference_tools.presentation.output import json_text, write
+    from stackgraph.presentation.output import json_text, write
 
     if options.max_model_len:
         refuse("goes with --instance", "--max-model-len", "", hint="--context TOKENS is the length that the search looks for")
@@ -111,8 +112,8 @@ def _refuse_wishes(options: argparse.Namespace) -> None:
 
 def _offer(found: "Feasibility", region: str | None, prices: "OwnPrices") -> "Offer":
     """What the instance type costs in a region. Raises ``ProblemsFound`` for a region that the catalog does not know."""
-    from eks_inference_tools.cost.offers import offer
     from eks_inference_tools.cost.price_book import PriceBook
+    from eks_inference_tools.cost.words import offer
 
     return offer(found.instance, known_region(region), PriceBook((prices,)))
 
@@ -153,7 +154,7 @@ def answer(
 
 def as_json(found: "Feasibility", offer: "Offer") -> str:
     """Everything in the table and more, as JSON. Sizes are in bytes."""
-    from eks_inference_tools.presentation.output import json_text
+    from stackgraph.presentation.output import json_text
 
     model, instance, engine = found.model, found.instance, found.engine
     return json_text(

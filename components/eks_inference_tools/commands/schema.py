@@ -2,8 +2,8 @@
 
 import argparse
 
-from eks_inference_tools.commands.options import add_document
 from eks_inference_tools.commands.wishes import add_catalog, extended
+from stackgraph.commands.options import add_document
 
 HELP = "print the JSON schema of stack files, for editors"
 EXAMPLES = ("schema -o stacks/schema.json",)
@@ -20,7 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from eks_inference.stack.schema import stack_file_schema
-    from eks_inference_tools.presentation.output import json_text, write
+    from stackgraph.presentation.output import json_text, write
 
     extended(options.catalog)
     write(json_text(stack_file_schema()), options.output)

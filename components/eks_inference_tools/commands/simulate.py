@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eks_inference_tools.commands.options import add_cluster, add_document, add_program, add_stack, output_file
+from eks_inference_tools.commands.options import add_cluster
 from eks_inference_tools.commands.wishes import refuse
-from eks_inference_tools.interrupts import ending_cleanly
+from stackgraph.commands.options import add_document, add_program, add_stack, output_file
+from stackgraph.interrupts import ending_cleanly
 
 if TYPE_CHECKING:
-    from eks_inference_tools.simulate.replay.samples import Sample
+    from eks_inference_tools.simulate.replay.subject import Sample
     from stackgraph.graph.document import Graph
 
 HELP = "show where every pod is scheduled, on a real control plane with simulated nodes"
@@ -71,14 +72,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _placed(graph: "Graph", options: argparse.Namespace) -> int:
-    from eks_inference_tools.presentation.output import colour, write
-    from eks_inference_tools.presentation.progress import Progress
     from eks_inference_tools.simulate.control_plane.control_plane import TOOLS
     from eks_inference_tools.simulate.control_plane.tool_build import provided
     from eks_inference_tools.simulate.control_plane.toolchain import DEFINITIONS
     from eks_inference_tools.simulate.report import render_json
     from eks_inference_tools.simulate.simulation import rolled_out, simulation
     from eks_inference_tools.simulate.text import render_text
+    from stackgraph.presentation.output import colour, write
+    from stackgraph.presentation.progress import Progress
 
     toolchain = provided(*TOOLS, "kubectl", DEFINITIONS)
     replicas = _wanted(options.scale, graph)
@@ -96,16 +97,14 @@ def _placed(graph: "Graph", options: argparse.Namespace) -> int:
 
 
 def _under_load(graph: "Graph", options: argparse.Namespace) -> int:
-    from eks_inference_tools.presentation.output import json_text, write
-    from eks_inference_tools.presentation.progress import Progress
     from eks_inference_tools.simulate.control_plane.tool_build import provided
-    from eks_inference_tools.simulate.replay.plot import render_plot
     from eks_inference_tools.simulate.replay.report import reported
     from eks_inference_tools.simulate.replay.run import TOOLS, replay
-    from eks_inference_tools.simulate.replay.samples import TIMELINE
-    from eks_inference_tools.simulate.replay.subject import subject_of
-    from eks_inference_tools.simulate.replay.text import render_text
+    from eks_inference_tools.simulate.replay.subject import TIMELINE, subject_of
+    from eks_inference_tools.simulate.replay.text import render_plot, render_text
     from eks_inference_tools.simulate.replay.triton import fitted, rows
+    from stackgraph.presentation.output import json_text, write
+    from stackgraph.presentation.progress import Progress
 
     subject = subject_of(graph)
     model = fitted(rows(), subject.limits.target)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eks_inference_tools.commands.options import add_cluster, add_document, add_program, add_stack
+from eks_inference_tools.commands.options import add_cluster
+from stackgraph.commands.options import add_document, add_program, add_stack
 
 if TYPE_CHECKING:
     from eks_inference_tools.reading.expected import Expected
@@ -46,14 +47,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from eks_inference_tools.presentation.output import colour, width, write
-    from eks_inference_tools.presentation.progress import Progress
     from eks_inference_tools.program import program
     from eks_inference_tools.reading.clusters import part_of
     from eks_inference_tools.reading.expected import expected_of
     from eks_inference_tools.verify.cluster_api import Kubectl
-    from eks_inference_tools.verify.observed import overall
-    from eks_inference_tools.verify.report import render_json, render_text
+    from eks_inference_tools.verify.observed import overall, render_json, render_text
+    from stackgraph.presentation.output import colour, width, write
+    from stackgraph.presentation.progress import Progress
 
     graph = program(options.stack, options.program, debug=options.debug, answers=options.answers).record()
     expected = expected_of(part_of(graph, options.cluster))
@@ -112,7 +112,7 @@ def watch(
 
 
 def _state(checks: "Sequence[Check]", left: float) -> str:
-    from eks_inference_tools.verify.report import counted
+    from eks_inference_tools.verify.observed import counted
 
     first = next((check for check in checks if check.verdict == "wait"), None)
     what = f": {first.subject}: {first.finding.found}" if first else ""

@@ -5,8 +5,8 @@ from dataclasses import asdict
 from typing import Any
 
 from eks_inference.catalog.prices import Price
-from eks_inference_tools.cost.charges import Charge
 from eks_inference_tools.cost.estimate import Estimate, Priced, Rate
+from eks_inference_tools.cost.price_book import Charge
 from eks_inference_tools.cost.quotas import Need, needs
 from eks_inference_tools.cost.words import MEANING
 from stackgraph.graph.document import Graph

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from eks_inference.catalog.disks import GP3
-from eks_inference_tools.cost.charges import Amounts, Charge, Found, Uncounted
-from eks_inference_tools.cost.price_book import Capacity
+from eks_inference_tools.cost.price_book import Amounts, Capacity, Charge, Found, Uncounted
+from eks_inference_tools.placing.footprint import Workloads
 from eks_inference_tools.placing.node_pools import DEFAULT_DISK_GIB
 from eks_inference_tools.placing.placed import MOST_NODES, MOST_PODS, PlacedNode, Placement
 from eks_inference_tools.placing.placeholders import known_region
-from eks_inference_tools.placing.scale import Workloads
 from eks_inference_tools.reading.graph_facts import makes_other_nodes
 from eks_inference_tools.reading.kinds import EBS_DRIVERS, group_kind, is_default_class, name_of
 from eks_inference_tools.reading.machines import GIB, Machine

@@ -1,8 +1,8 @@
-"""The prices that count: a user's own before those of the catalog. Pure."""
+"""The prices that count, a user's own before those of the catalog, and what AWS charges for by them. Pure."""
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +12,7 @@ from eks_inference.catalog.tables import find
 from eks_inference.faults import Fault, SpecError, faults_under, format_path
 from eks_inference.specs.settings import region_fault
 from eks_inference.stack.prices import OwnPrice, price_faults
+from eks_inference_tools.placing.footprint import Scale
 from eks_inference_tools.reading.clusters import PLATFORM
 from stackgraph.graph.document import Graph
 from stackgraph.problems import Problem, ProblemsFound
@@ -140,3 +141,58 @@ def _prices(region: str, rows: Mapping[str, Any], faults: list[Fault]) -> dict[s
         except SpecError as error:
             faults += error.faults
     return found
+
+
+Part = Literal["nodes", "control plane", "network", "storage", "logs", "other"]
+PARTS: tuple[Part, ...] = ("nodes", "control plane", "network", "storage", "logs", "other")
+"""The parts of a bill, in the order in which views show them."""
+
+SCALES: tuple[Scale, ...] = ("least", "initial", "most")
+
+Amounts = tuple[float, float, float]
+"""Units at each of ``SCALES``."""
+
+
+@dataclass(frozen=True)
+class Charge:
+    """Something that is billed for each hour or month that it exists.
+
+    ``item`` is an instance type, with ``capacity`` as ``PriceBook`` calls it, or the name of a service. ``owner`` says in a word
+    whose it is, such as the name of a pool.
+    """
+
+    part: Part
+    owner: str
+    what: str
+    item: str
+    region: str
+    urn: str
+    amounts: Amounts
+    capacity: Capacity | None = None
+
+
+@dataclass(frozen=True)
+class ByUse:
+    """Something that is billed by use, which nobody knows beforehand: traffic, logs, contents of buckets."""
+
+    part: Part
+    what: str
+    item: str
+    region: str
+    urn: str
+
+
+@dataclass(frozen=True)
+class Uncounted:
+    """Something that may cost money and is in no total, with the reason."""
+
+    what: str
+    why: str
+    urn: str = ""
+
+    @property
+    def shown(self) -> str:
+        return f"{self.what}: {self.why}"
+
+
+Found = Iterator[Charge | ByUse | Uncounted]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from eks_inference.catalog.instances import instance_types
 from eks_inference.catalog.quotas import Quota, quota, quota_of
-from eks_inference_tools.cost.charges import Charge
 from eks_inference_tools.cost.estimate import Estimate
+from eks_inference_tools.cost.price_book import Charge
 from eks_inference_tools.placing.placeholders import known_region
 from eks_inference_tools.reading.clusters import cluster_resources
 from eks_inference_tools.reading.node_groups import node_groups

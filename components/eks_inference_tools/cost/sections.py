@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from eks_inference.catalog.prices import Price
-from eks_inference_tools.cost.charges import Part
 from eks_inference_tools.cost.estimate import Estimate, Priced, Rate, Total
+from eks_inference_tools.cost.price_book import Part
 from eks_inference_tools.cost.quotas import Need, needs
 from eks_inference_tools.cost.words import NAMES, per_month, total, unit_price
 from stackgraph.domain import Cell, Listing, Row, Section

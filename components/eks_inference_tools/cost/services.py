@@ -7,8 +7,8 @@ from importlib import resources
 from typing import Any
 
 from eks_inference.catalog import versions
-from eks_inference_tools.cost.charges import ByUse, Charge, Found, Part, Uncounted
 from eks_inference_tools.cost.nodes import Volume, volume_charges
+from eks_inference_tools.cost.price_book import ByUse, Charge, Found, Part, Uncounted
 from eks_inference_tools.placing.placeholders import known_region
 from eks_inference_tools.reading.calendar import today
 from eks_inference_tools.reading.clusters import CLUSTER_TYPE, REMOTE_CLUSTER_TYPE

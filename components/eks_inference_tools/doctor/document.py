@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from eks_inference_tools.doctor.findings import Finding, overall
-from eks_inference_tools.presentation.output import json_text
 from stackgraph.graph.values import plain
+from stackgraph.presentation.output import json_text
 
 SCHEMA = 1
 

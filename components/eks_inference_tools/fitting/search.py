@@ -19,8 +19,8 @@ from eks_inference.serving.kind import Kind
 from eks_inference.serving.kinds import KINDS
 from eks_inference.serving.rules.neuron_plugin import fp8_caches_are_read
 from eks_inference.serving.sketch import USUAL_CONCURRENCY
-from eks_inference_tools.cost.offers import Offer, offer
 from eks_inference_tools.cost.price_book import PriceBook
+from eks_inference_tools.cost.words import Offer, offer
 from eks_inference_tools.fitting.pace import USUAL_INPUT, USUAL_OUTPUT, Pace, Sized, Traffic, sized
 from eks_inference_tools.fitting.trials import QUANTIZATIONS, VLLM, Trial, trials
 

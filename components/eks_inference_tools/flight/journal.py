@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from eks_inference_tools.flight.rungs import RUNGS, RungName
-from eks_inference_tools.presentation.output import json_text, write
+from stackgraph.presentation.output import json_text, write
 from stackgraph.problems import Problem, ProblemsFound
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from eks_inference_tools.flight.ladder import typically
 from eks_inference_tools.flight.planner import Leg
-from eks_inference_tools.presentation.progress import Progress
+from stackgraph.presentation.progress import Progress
 
 
 class WallClock:

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 from eks_inference.catalog.times import INSTANT
 from eks_inference_tools.check.report import judge, problem
-from eks_inference_tools.cost.charges import SCALES
 from eks_inference_tools.cost.estimate import Estimate, estimated
-from eks_inference_tools.cost.price_book import OwnPrices
+from eks_inference_tools.cost.price_book import SCALES, OwnPrices
 from eks_inference_tools.flight.journal import Caps, Meter
 from eks_inference_tools.flight.rungs import Rung, Stage, rungs_of
 from eks_inference_tools.program import REGION_KEY, STACK_KEY, StackProgram

@@ -6,8 +6,8 @@ from typing import Any
 
 from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.catalog.zones import says_zones_of, sold_as, zone_ids
-from eks_inference_tools.cost.offers import Offer, offer
 from eks_inference_tools.cost.price_book import PriceBook
+from eks_inference_tools.cost.words import Offer, offer
 from eks_inference_tools.listing.table import Column, Listing, columns_of
 from stackgraph.graph.wording import counted
 

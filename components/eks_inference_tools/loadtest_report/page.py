@@ -8,8 +8,7 @@ from eks_inference_tools.loadtest_report import figures, plots
 from eks_inference_tools.loadtest_report.comparing import Comparison, Report
 from eks_inference_tools.loadtest_report.record import BASES, METRICS, STATISTICS, Published, Run
 from stackgraph.graph.wording import counted
-from stackgraph.presentation.markup import Markup, element, together
-from stackgraph.presentation.page import Section, asset, render_page
+from stackgraph.presentation.markup import Markup, Section, asset, element, render_page, together
 
 _PLOTTED = ("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms", "second_token_ms")
 _ASIDES = {"gap": " (gaps)", "request_with_ttft": " (with TTFT)"}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from eks_inference_tools.loadtest_report.figures import figure
 from eks_inference_tools.loadtest_report.record import STATISTICS, Spread
 from stackgraph.graph.wording import shorten
-from stackgraph.presentation import svg
+from stackgraph.presentation import markup
 from stackgraph.presentation.markup import Markup, element, together
 
 _WIDTH = 760
@@ -60,14 +60,16 @@ def ranges(name: str, title: str, marks: Sequence[Mark]) -> Markup:
         parts: list[Markup] = [element("title", f"{mark.label}: {shown}"), _name(mark.label, middle, mark.aside)]
         known = [value for key, value in spread.items() if key != "stddev"]
         if known:
-            parts.append(svg.line("whisker", scale.x(min(known)), middle, scale.x(max(known)), middle))
+            parts.append(markup.line("whisker", scale.x(min(known)), middle, scale.x(max(known)), middle))
         if "p25" in spread and "p75" in spread:
             left, right = scale.x(spread["p25"]), scale.x(spread["p75"])
-            parts.append(svg.rect("quartiles", left, middle - 6, max(right - left, 1), 12))
+            parts.append(markup.rect("quartiles", left, middle - 6, max(right - left, 1), 12))
         if "p50" in spread:
-            parts.append(svg.line("median", scale.x(spread["p50"]), middle - 9, scale.x(spread["p50"]), middle + 9))
+            parts.append(markup.line("median", scale.x(spread["p50"]), middle - 9, scale.x(spread["p50"]), middle + 9))
         if "mean" in spread:
-            parts.append(element("circle", class_="mean", cx=svg.length(scale.x(spread["mean"])), cy=svg.length(middle), r=3))
+            parts.append(
+                element("circle", class_="mean", cx=markup.length(scale.x(spread["mean"])), cy=markup.length(middle), r=3)
+            )
         drawn.append(element("g", *parts, class_=mark.kind))
     of_each = "; ".join(f"{mark.label}: median {figure(mark.spread.get('p50'))}" for mark in marks)
     return _plot(name, title, of_each, len(marks) * _ROW_HEIGHT + _AXIS_HEIGHT, drawn)
@@ -84,8 +86,8 @@ def bars(name: str, title: str, values: Sequence[tuple[str, str, float]]) -> Mar
                 "g",
                 element("title", f"{label}: {figure(value)}"),
                 _name(label, middle),
-                svg.rect("bar", _LABEL_WIDTH, middle - 8, max(end - _LABEL_WIDTH, 1), 16),
-                svg.label("value", end + 6, middle + 4, figure(value)),
+                markup.rect("bar", _LABEL_WIDTH, middle - 8, max(end - _LABEL_WIDTH, 1), 16),
+                markup.label("value", end + 6, middle + 4, figure(value)),
                 class_=kind,
             )
         )
@@ -97,7 +99,7 @@ def curves(name: str, title: str, series: Sequence[Curve]) -> Markup:
     """Draws values over concurrent users on a logarithmic axis, with a label at the end of each series."""
     users = sorted({point[0] for curve in series for point in curve.points})
     low, high = math.log2(users[0]), math.log2(users[-1])
-    steps = svg.round_steps(max((value for curve in series for _, value in curve.points), default=0))
+    steps = markup.round_steps(max((value for curve in series for _, value in curve.points), default=0))
     left, right, bottom = 60.0, _WIDTH - 190.0, _HEIGHT - 34.0
 
     def x(count: int) -> float:
@@ -108,17 +110,17 @@ def curves(name: str, title: str, series: Sequence[Curve]) -> Markup:
 
     drawn: list[Markup] = []
     for step in steps:
-        drawn.append(svg.line("grid", left, y(step), right, y(step)))
-        drawn.append(svg.label("tick left", left - 8, y(step) + 4, f"{step:g}"))
+        drawn.append(markup.line("grid", left, y(step), right, y(step)))
+        drawn.append(markup.label("tick left", left - 8, y(step) + 4, f"{step:g}"))
     for count in users:
-        drawn.append(svg.label("tick", x(count), bottom + 18, str(count)))
-    drawn.append(svg.label("tick", (left + right) / 2, _HEIGHT - 2, "concurrent users"))
+        drawn.append(markup.label("tick", x(count), bottom + 18, str(count)))
+    drawn.append(markup.label("tick", (left + right) / 2, _HEIGHT - 2, "concurrent users"))
     ends = _spaced([y(max(curve.points)[1]) for curve in series])
     for number, curve in enumerate(series):
         points = sorted(curve.points)
-        path = svg.path("curve", ((x(count), y(value)) for count, value in points))
+        path = markup.path("curve", ((x(count), y(value)) for count, value in points))
         dots = [_dot(number, x(count), y(value), f"{curve.label}, {count} users: {figure(value)}") for count, value in points]
-        end = svg.label("end", right + 12, ends[number] + 4, shorten(curve.label, _END_LETTERS))
+        end = markup.label("end", right + 12, ends[number] + 4, shorten(curve.label, _END_LETTERS))
         drawn.append(element("g", path, *dots, end, class_=f"{curve.kind} series-{number % len(_SHAPES)}"))
     in_words = "; ".join(
         f"{curve.label}: {', '.join(f'{figure(value)} at {count}' for count, value in sorted(curve.points))}" for curve in series
@@ -130,19 +132,19 @@ class _Scale:
     """A horizontal scale from 0 to a round number at or above the largest value."""
 
     def __init__(self, largest: float) -> None:
-        self._steps = svg.round_steps(largest)
+        self._steps = markup.round_steps(largest)
 
     def x(self, value: float) -> float:
         return _LABEL_WIDTH + (_WIDTH - _LABEL_WIDTH - _VALUE_WIDTH) * (value / self._steps[-1])
 
     def grid(self, height: float) -> Markup:
-        lines = [svg.line("grid", self.x(step), 0, self.x(step), height) for step in self._steps]
-        texts = [svg.label("tick", self.x(step), height + 18, f"{step:g}") for step in self._steps]
+        lines = [markup.line("grid", self.x(step), 0, self.x(step), height) for step in self._steps]
+        texts = [markup.label("tick", self.x(step), height + 18, f"{step:g}") for step in self._steps]
         return together(*lines, *texts)
 
 
 def _plot(name: str, title: str, in_words: str, height: float, drawn: Sequence[Markup]) -> Markup:
-    return svg.picture(name, title, in_words, (_WIDTH, height), drawn, class_="plot")
+    return markup.picture(name, title, in_words, (_WIDTH, height), drawn, class_="plot")
 
 
 def _spaced(heights: Sequence[float]) -> list[float]:
@@ -165,9 +167,9 @@ def _dot(number: int, x: float, y: float, title: str) -> Markup:
         element("title", title),
         class_="point",
         d=_SHAPES[number % len(_SHAPES)],
-        transform=f"translate({svg.length(x)} {svg.length(y)})",
+        transform=f"translate({markup.length(x)} {markup.length(y)})",
     )
 
 
 def _name(label: str, middle: float, aside: str = "") -> Markup:
-    return svg.label("name", _LABEL_WIDTH - 12, middle + 4, shorten(label, _LABEL_LETTERS - len(aside)) + aside)
+    return markup.label("name", _LABEL_WIDTH - 12, middle + 4, shorten(label, _LABEL_LETTERS - len(aside)) + aside)

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eks_inference_tools.presentation.output import json_text
 from eks_inference_tools.simulate.rollout.walk import Outcome
 from eks_inference_tools.simulate.world.admit import Admission
 from eks_inference_tools.simulate.world.scheduled_pods import Amounts, NodeWithPods, ScheduledPods
 from eks_inference_tools.verify.observed import Check
+from stackgraph.presentation.output import json_text
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,8 @@ from eks_inference_tools.simulate.stand_ins.load_balancers import LoadBalancers
 from eks_inference_tools.simulate.stand_ins.loop import StandIn, StandIns
 from eks_inference_tools.simulate.world.admit import Admission, admit, install_definitions
 from eks_inference_tools.simulate.world.objects import ClusterObject, Opaque, cluster_objects, left_out, opaque_of
-from eks_inference_tools.simulate.world.resource_slices import kinds_by_chart
 from eks_inference_tools.simulate.world.scheduled_pods import READS, scheduled_pods
-from eks_inference_tools.simulate.world.unsimulated import Unsimulated, unsimulated
+from eks_inference_tools.simulate.world.unsimulated import Unsimulated, kinds_by_chart, unsimulated
 from eks_inference_tools.verify.checks import judge
 from eks_inference_tools.verify.cluster_api import Kubectl
 from eks_inference_tools.verify.observed import Check

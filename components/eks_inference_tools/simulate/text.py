@@ -20,7 +20,7 @@ from eks_inference_tools.simulate.world.scheduled_pods import (
     ScheduledPods,
     spans,
 )
-from eks_inference_tools.verify.report import counted as verdicts
+from eks_inference_tools.verify.observed import counted as verdicts
 from stackgraph.graph.values import joined, unique
 from stackgraph.graph.wording import counted
 from stackgraph.presentation.terminal import Columns, Paragraph, drawn, listed, words

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 
 from eks_inference.catalog.times import INSTANT, Action, Typical, resource_time
 from eks_inference_tools.reading.kinds import group_kind, title_of
+from eks_inference_tools.reading.readiness import SKIP_AWAIT, WAIT_FOR, is_awaited
 from eks_inference_tools.reading.releases import chart_of
-from eks_inference_tools.simulate.rollout.readiness import WAIT_FOR, is_awaited
-from eks_inference_tools.simulate.world.objects import SKIP_AWAIT
 from eks_inference_tools.timeline.planner import Step
 from eks_inference_tools.timeline.pods import PodStart, phases
 from stackgraph.graph.describe import is_kubernetes_object, short_type

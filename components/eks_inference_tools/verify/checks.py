@@ -21,7 +21,7 @@ from eks_inference_tools.reading.kinds import (
     subject_of,
 )
 from eks_inference_tools.reading.live_objects import Object, identity_of, is_leaving
-from eks_inference_tools.verify import nodes, ray, releases, services
+from eks_inference_tools.verify import nodes, ray, releases
 from eks_inference_tools.verify.observed import Check, Finding, Observed, failed, ok, unknown, wait
 from eks_inference_tools.verify.workloads import other_pods, pods_of, workload
 from stackgraph.graph.values import text
@@ -67,7 +67,7 @@ def _objects(expected: Expected, observed: Observed) -> Iterator[Check]:
         item = observed.find(wanted.resource, wanted.namespace, wanted.name)
         yield Check(wanted.area, wanted.subject, _object(wanted, item, observed))
         if wanted.resource == STORAGE_CLASSES and is_default_class(wanted.manifest):
-            default = observed.gap(STORAGE_CLASSES) or services.default_storage_class(wanted.name, observed)
+            default = observed.gap(STORAGE_CLASSES) or releases.default_storage_class(wanted.name, observed)
             yield Check(wanted.area, "default StorageClass", default)
         elif wanted.resource == DAEMON_SETS and item and nodes.is_neuron_plugin(wanted.namespace, wanted.name):
             yield from _neuron(expected, wanted, item, observed)
@@ -97,11 +97,11 @@ def _absent(wanted: ExpectedObject) -> Finding:
 _CHECKS: Mapping[str, Callable[[ExpectedObject, Object, Observed], Finding]] = {
     **dict.fromkeys(WORKLOADS, lambda wanted, item, observed: workload(wanted.resource, wanted.manifest, item, observed)),
     **dict.fromkeys((NODE_CLASSES, NODE_POOLS), lambda wanted, item, _: nodes.karpenter_object(wanted.resource, item)),
-    NAMESPACES: lambda _, item, __: services.namespace(item),
+    NAMESPACES: lambda _, item, __: releases.namespace(item),
     RAY_SERVICES: lambda wanted, item, _: ray.ray_service(wanted.manifest, item),
-    SERVICES: lambda wanted, item, observed: services.service(wanted.manifest, item, observed),
-    STORAGE_CLASSES: lambda wanted, item, _: services.storage_class(wanted.manifest, item),
-    VOLUME_CLAIMS: lambda _, item, __: services.volume_claim(item),
+    SERVICES: lambda wanted, item, observed: releases.service(wanted.manifest, item, observed),
+    STORAGE_CLASSES: lambda wanted, item, _: releases.storage_class(wanted.manifest, item),
+    VOLUME_CLAIMS: lambda _, item, __: releases.volume_claim(item),
 }
 """The check of an object that exists, by resource."""
 
@@ -125,7 +125,7 @@ def _ray(wanted: ExpectedObject, item: Object, observed: Observed) -> Iterator[C
         service = observed.find(SERVICES, wanted.namespace, name)
         describe = f"kubectl -n {wanted.namespace} describe rayservice {wanted.name}"
         absent = wait("not there yet", "KubeRay creates it when the Ray cluster is ready", describe)
-        finding = observed.gap(SERVICES) or (services.service({}, service, observed) if service else absent)
+        finding = observed.gap(SERVICES) or (releases.service({}, service, observed) if service else absent)
         yield Check(wanted.area, subject_of(SERVICES, wanted.namespace, name), finding)
 
 

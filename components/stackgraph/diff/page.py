@@ -7,8 +7,7 @@ from urllib.parse import quote
 from stackgraph.diff import merging
 from stackgraph.diff.contents import COLUMNS, ROTATED, SIGNS, WORDS, Contents
 from stackgraph.graph.values import text
-from stackgraph.presentation.markup import Markup, element, together
-from stackgraph.presentation.page import Section, asset, render_page
+from stackgraph.presentation.markup import Markup, Section, asset, element, render_page, together
 
 
 def render_html(report: Contents) -> str:

@@ -1,4 +1,5 @@
-"""A client for the parts of GitHub's REST API that a comment needs.
+"""A client for the parts of GitHub's REST API that a comment needs, and the one comment on a pull request, which its first line
+identifies.
 
 Sources: GitHub's documents "Rate limits for the REST API", "Best practices for using the REST API" and "REST API endpoints for
 issue comments".
@@ -10,11 +11,11 @@ import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from email.message import Message
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlencode
 
 from stackgraph.problems import Problem, ProblemsFound
@@ -184,3 +185,65 @@ class GitHub:
             hint = _HINTS.get(answer.status, "")
         message = f"{method} {path.partition('?')[0]}: {answer.status or 'no response'}: {said}{tried}"
         return GitHubError(Problem(message, key="GitHub", hint=hint), answer.status)
+
+
+# GitHub does not display a line ``<!-- … -->``, so it can mark a comment. Since anyone who may comment can write the same line, a
+# comment counts only if its author is the expected one, too.
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was done. ``url`` is the address of the comment, if there is one now."""
+
+    done: Literal["created", "updated", "unchanged", "removed", "absent"]
+    url: str = ""
+
+
+def put(github: GitHub, pull_request: int, body: str, *, author: str) -> Outcome:
+    """Creates the author's comment with the first line of ``body``, or updates it to ``body``."""
+    existing = _own(github, pull_request, body, author)
+    if not existing:
+        return Outcome("created", _create(github, pull_request, body, author)["html_url"])
+    first, *others = existing
+    _remove(github, others)
+    if first["body"].replace("\r\n", "\n").strip() == body.replace("\r\n", "\n").strip():
+        return Outcome("unchanged", first["html_url"])
+    github.send("PATCH", f"/issues/comments/{first['id']}", {"body": body})
+    return Outcome("updated", first["html_url"])
+
+
+def remove(github: GitHub, pull_request: int, marker: str, *, author: str) -> Outcome:
+    """Removes the author's comments whose first line is ``marker``."""
+    existing = _own(github, pull_request, marker, author)
+    _remove(github, existing)
+    return Outcome("removed" if existing else "absent")
+
+
+def _create(github: GitHub, pull_request: int, body: str, author: str) -> Any:
+    path = f"/issues/{pull_request}/comments"
+    try:
+        return github.send("POST", path, {"body": body})
+    except GitHubError as error:
+        if 400 <= error.status < 500:
+            raise
+        # GitHub may have created the comment all the same, and nothing would ever remove a second one.
+        made = _own(github, pull_request, body, author)
+        return made[0] if made else github.send("POST", path, {"body": body})
+
+
+def _own(github: GitHub, pull_request: int, body: str, author: str) -> list[Any]:
+    """The author's comments with the same first line as ``body``."""
+    return [
+        comment
+        for comment in github.pages(f"/issues/{pull_request}/comments")
+        if (comment["user"] or {}).get("login") == author and _first_line(comment["body"]) == _first_line(body)
+    ]
+
+
+def _remove(github: GitHub, comments: Sequence[Any]) -> None:
+    for comment in comments:
+        github.delete(f"/issues/comments/{comment['id']}")
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").lstrip().partition("\n")[0].strip()

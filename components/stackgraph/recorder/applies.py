@@ -1,15 +1,54 @@
-"""Lets a program's ``apply`` fail on a placeholder: a value that no deployment gave it. Its result is unknown then."""
+"""What a program takes of what nobody knows: an ``apply`` that fails on a placeholder, and values that it takes at once, such as
+encrypted configuration as JSON.
+"""
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
+import pulumi
 from pulumi import _types
-from pulumi.output import Output
+from pulumi.config import ConfigTypeError
+from pulumi.output import Output, _OutputData
 
-from stackgraph.recorder.early import unknown
-from stackgraph.recorder.replaced import replaced
+from stackgraph.recorder.process import replaced
+
+_SECRETS = [f"{how}_secret_{kind}" for how in ("get", "require") for kind in ("bool", "int", "float", "object")]
+
+
+async def unknown(*, secret: bool = False) -> _OutputData[Any]:
+    """The data of an output that nobody knows."""
+    return _OutputData(resources=set(), value=None, is_known=False, is_secret=secret)
+
+
+def taken_early(made_up: Callable[[str], bool], taken: Callable[[str, str], None]) -> contextlib.AbstractContextManager[None]:
+    """Makes what a program reads of a placeholder for a secret unknown.
+
+    ``made_up`` recognizes one. ``taken`` learns which outputs of a ``StackReference``, by its name, the program takes at once.
+    """
+
+    def reading(read: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(read)
+        def secret(*given: Any, **named: Any) -> Any:
+            try:
+                return read(*given, **named)
+            except ConfigTypeError as error:
+                if not made_up(error.value):
+                    raise
+                return Output._from_data(unknown(secret=True))
+
+        return secret
+
+    def details(self: pulumi.StackReference, name: str) -> Any:
+        taken(self.pulumi_resource_name, name)
+        return get_output_details(self, name)
+
+    get_output_details = pulumi.StackReference.get_output_details
+    secrets = [(pulumi.Config, name, reading(getattr(pulumi.Config, name))) for name in _SECRETS]
+    return replaced([*secrets, (pulumi.StackReference, "get_output_details", details)])
+
 
 _SOURCES = "_stackgraph_sources"
 

@@ -20,8 +20,7 @@ from stackgraph.graph.document import PROVIDER_PREFIX, STACK_REFERENCE, STACK_TY
 from stackgraph.graph.values import leaves
 from stackgraph.recorder import options, symbols, wire
 from stackgraph.recorder.answers import NO_ANSWERS, Answers
-from stackgraph.recorder.calls import current_call
-from stackgraph.recorder.functions import Functions
+from stackgraph.recorder.functions import Functions, current_call
 from stackgraph.recorder.protocol import HookError, Protocol
 
 DYNAMIC_PACKAGE = "pulumi-python"

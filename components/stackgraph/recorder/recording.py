@@ -26,15 +26,11 @@ from stackgraph.graph.document import Graph
 from stackgraph.problems import ProgramError
 from stackgraph.recorder import wire
 from stackgraph.recorder.answers import NO_ANSWERS, Answers
-from stackgraph.recorder.applies import forgiving
-from stackgraph.recorder.calls import observed
-from stackgraph.recorder.early import taken_early
+from stackgraph.recorder.applies import forgiving, taken_early
 from stackgraph.recorder.failures import failed_apply, of_program, problem, shown
-from stackgraph.recorder.garbage_collection import garbage_collection_off
+from stackgraph.recorder.functions import observed
 from stackgraph.recorder.monitor import SDK_FILE, Recorder
-from stackgraph.recorder.process import Ended, process_kept
-from stackgraph.recorder.repeated import repetition_spared
-from stackgraph.recorder.replaced import replaced
+from stackgraph.recorder.process import Ended, garbage_collection_off, process_kept, repetition_spared, replaced
 
 _OURS = str(Path(__file__).parents[1])
 

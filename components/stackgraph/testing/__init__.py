@@ -6,8 +6,7 @@ tests that stay with ``pulumi.runtime.set_mocks``. The fixture ``record_stack`` 
 """
 
 from stackgraph.testing.graph import RecordedResource, RecordedStack
-from stackgraph.testing.mocks import Mocks
-from stackgraph.testing.running import record
+from stackgraph.testing.running import Mocks, record
 from stackgraph.testing.snapshots import Loss, assert_snapshot, losses
 
 __all__ = ["Loss", "Mocks", "RecordedResource", "RecordedStack", "assert_snapshot", "losses", "record"]

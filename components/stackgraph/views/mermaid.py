@@ -9,7 +9,7 @@ from stackgraph.graph.document import CHART_TYPE, Graph, is_component, is_opaque
 from stackgraph.graph.structure import Structure
 from stackgraph.graph.values import text
 from stackgraph.graph.wording import counted, numbered, shorten
-from stackgraph.views.layers import without_shortcuts
+from stackgraph.views.summary import without_shortcuts
 
 _MOST_NODES = 60
 _MOST_LABEL = 40

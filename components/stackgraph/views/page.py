@@ -13,13 +13,10 @@ from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.structure import Structure
 from stackgraph.graph.values import joined, plain, text
 from stackgraph.graph.wording import counted, shorten
-from stackgraph.presentation.markup import Markup, element, together
-from stackgraph.presentation.page import Section, asset, render_page
-from stackgraph.views.layers import division, layers
-from stackgraph.views.page_bars import render_bars, render_table
-from stackgraph.views.page_diagram import Box, render_diagram
+from stackgraph.presentation.markup import Markup, Section, asset, element, render_page, together
+from stackgraph.views.page_diagram import Box, render_bars, render_diagram, render_table
 from stackgraph.views.page_resources import ResourceList
-from stackgraph.views.summary import ANSWERS, arguments, by_path, counts, opaque, opaque_counts
+from stackgraph.views.summary import ANSWERS, arguments, by_path, counts, division, layers, opaque, opaque_counts
 
 _MOST_BOXES = 60
 _MOST_LETTERS = 28

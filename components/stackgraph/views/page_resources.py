@@ -14,9 +14,8 @@ from stackgraph.graph.structure import Structure
 from stackgraph.graph.values import SECRET, UNKNOWN, grouped, joined, plain, text
 from stackgraph.graph.wording import ELLIPSIS, counted, numbered
 from stackgraph.presentation.markup import Markup, element, escaped, together
-from stackgraph.views.layers import Layers, leaves_and_branches
 from stackgraph.views.manifests import key_rank, manifest
-from stackgraph.views.summary import family, marks
+from stackgraph.views.summary import Layers, family, leaves_and_branches, marks
 
 Link = Callable[[str], str]
 """Returns the address of the resource that ``name.property`` refers to, or ``""``."""

@@ -21,7 +21,6 @@ from stackgraph.graph.structure import Structure
 from stackgraph.graph.values import grouped, is_token, joined, plain, text, unique
 from stackgraph.graph.wording import ELLIPSIS, counted, shorten
 from stackgraph.presentation.terminal import Paragraph, drawn, words
-from stackgraph.views.layers import division, leaves_and_branches
 from stackgraph.views.lines import (
     GAP,
     INDENT,
@@ -35,7 +34,17 @@ from stackgraph.views.lines import (
     flowing,
     listing,
 )
-from stackgraph.views.summary import ANSWERS, arguments, by_path, counts, marks, opaque, opaque_counts
+from stackgraph.views.summary import (
+    ANSWERS,
+    arguments,
+    by_path,
+    counts,
+    division,
+    leaves_and_branches,
+    marks,
+    opaque,
+    opaque_counts,
+)
 
 
 def render_tree(graph: Graph, domain: Domain = NO_DOMAIN, *, colour: bool = False, width: int = 100) -> str:

@@ -14,8 +14,7 @@ from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.replay import prometheus
 from eks_inference_tools.simulate.replay.report import judge, longest_pause
 from eks_inference_tools.simulate.replay.run import replay
-from eks_inference_tools.simulate.replay.samples import Sample
-from eks_inference_tools.simulate.replay.subject import SYNC_SECONDS, Subject, subject_of
+from eks_inference_tools.simulate.replay.subject import SYNC_SECONDS, Sample, Subject, subject_of
 from eks_inference_tools.simulate.replay.triton import fitted, rows
 from stackgraph.graph.document import Graph
 from variants import recorded_with

@@ -18,6 +18,7 @@ from eks_inference.place.placement import HOSTNAME_LABEL, ZONE_LABEL
 from eks_inference_tools.reading.causes import runbook
 from eks_inference_tools.reading.kinds import EBS_DRIVERS
 from eks_inference_tools.reading.live_objects import labels_of
+from eks_inference_tools.reading.readiness import SKIP_AWAIT
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
 from eks_inference_tools.simulate.control_plane.processes import ComponentError
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
@@ -28,7 +29,7 @@ from eks_inference_tools.simulate.stand_ins.ebs import EbsVolumes
 from eks_inference_tools.simulate.stand_ins.kuberay import KubeRay
 from eks_inference_tools.simulate.stand_ins.loop import StandIns
 from eks_inference_tools.simulate.world.admit import install_definitions
-from eks_inference_tools.simulate.world.objects import SKIP_AWAIT, ClusterObject
+from eks_inference_tools.simulate.world.objects import ClusterObject
 from readme import commands_of
 from stackgraph.graph.values import at
 

@@ -25,7 +25,7 @@ from eks_inference_tools.simulate.world.schemas import definitions_for, kubernet
 from eks_inference_tools.verify.cluster_api import Kubectl
 from eks_inference_tools.verify.observed import Observed
 from eks_inference_tools.verify.ray import ray_groups, ray_service
-from eks_inference_tools.verify.services import service as service_finding
+from eks_inference_tools.verify.releases import service as service_finding
 from eks_inference_tools.verify.workloads import workload
 
 pytestmark = pytest.mark.cluster

@@ -1,6 +1,6 @@
 """The ladder on the real engine, through the Automation API: with echo providers, in a state of its own, without a network.
 
-Needs a ``pulumi`` command on PATH, as tests/stackgraph/test_engine_parity.py does.
+Needs a ``pulumi`` command on PATH, as tests/eks_inference_tools/test_engine_parity.py does.
 """
 
 import json

@@ -21,9 +21,9 @@ from eks_inference.place.placement import Placement
 from eks_inference.rules import Rule
 from eks_inference.serving import component
 from eks_inference.serving.component import Secret
-from eks_inference.serving.disaggregated import front, jobs, parts, rules, workloads
-from eks_inference.serving.disaggregated.artifact import artifact
+from eks_inference.serving.disaggregated import jobs, parts, rules, workloads
 from eks_inference.serving.disaggregated.facts import disaggregated_facts, hardware, serving_facts
+from eks_inference.serving.disaggregated.parts import artifact
 from eks_inference.serving.disaggregated.servers import API_PORT, servers
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.leader_worker_sets.component import LeaderWorkerSets
@@ -103,7 +103,7 @@ class DisaggregatedPair(Component):
         self.artifact_key = artifact(spec).key
         self.forwards: Mapping[str, Sequence[int]] = {name: [API_PORT]}
         self.pod_labels = workloads.server_labels(name)
-        self.fronts = (front.entry(name, spec),)
+        self.fronts = (workloads.entry(name, spec),)
         self.metrics_job = "vllm"
         self.metrics_ports: Mapping[str, int] = {role: each.port for role, each in servers(spec).items()}
         self.metric_names = spec.profile.metric_names
@@ -121,11 +121,11 @@ class DisaggregatedPair(Component):
         self.foundation: Sequence[pulumi.Resource] = (self._namespace,)
         own = on_cluster(cluster, self, self._namespace)
         claim = store_claim(parts.claim_name(name), store, namespace=self.namespace, cluster=cluster, parent=self, opts=own)
-        policies = {**front.network_policies(name, spec), **jobs.network_policies(name, spec)}
+        policies = {**workloads.network_policies(name, spec), **jobs.network_policies(name, spec)}
         guards = component.guards(name, policies=policies, quota=None, budgets={}, options=inside)
         services: list[pulumi.Resource] = [
             k8s.core.v1.Service(f"{name}-{what}-service", **manifest, opts=own)
-            for what, manifest in front.services(name, spec).items()
+            for what, manifest in workloads.services(name, spec).items()
         ]
         priority = k8s.scheduling.v1.PriorityClass(
             f"{name}-priority", **jobs.priority_class(name), opts=on_cluster(cluster, self, *cluster.pods_ready)
@@ -183,10 +183,10 @@ class DisaggregatedPair(Component):
         )
 
     def _router(self, placement: Placement, image: str, after: Sequence[pulumi.Resource]) -> pulumi.Resource:
-        files = self._files("router", front.router_files(self._name, self._spec))
+        files = self._files("router", workloads.router_files(self._name, self._spec))
         return k8s.apps.v1.Deployment(
             f"{self._name}-router",
-            **front.router(self._name, self._spec, placement, image=image),
+            **workloads.router(self._name, self._spec, placement, image=image),
             opts=self._options(files, *placement.ready, *after, seconds=self.startup_seconds),
         )
 

@@ -14,8 +14,7 @@ from eks_inference.kubernetes.network_policy import DNS, allow_from, allow_to, n
 from eks_inference.kubernetes.workloads import UNAWAITED
 from eks_inference.place.placement import Placement
 from eks_inference.serving.disaggregated import parts
-from eks_inference.serving.disaggregated.artifact import artifact, model_folder
-from eks_inference.serving.disaggregated.parts import ROOT_POD, SCRIPTS, labels, root_container
+from eks_inference.serving.disaggregated.parts import ROOT_POD, SCRIPTS, artifact, labels, model_folder, root_container
 from eks_inference.serving.disaggregated.servers import API_PORT
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.disaggregated.workloads import cold_start_seconds, server_files

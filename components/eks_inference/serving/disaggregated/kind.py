@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from eks_inference.serving.disaggregated.artifact import tensor_parallel
 from eks_inference.serving.disaggregated.facts import disaggregated_facts, serving_facts
+from eks_inference.serving.disaggregated.parts import tensor_parallel
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.kind import Kind, Site
 from eks_inference.storage.rules import model_contents, store_facts

@@ -19,7 +19,7 @@ from eks_inference.catalog.times import Typical, phase_time
 from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.place.placement import Placement
 from eks_inference.serving.cold_start import Phase, moved, pull
-from eks_inference.serving.disaggregated.artifact import artifact, model_folder, tensor_parallel
+from eks_inference.serving.disaggregated.parts import artifact, model_folder, tensor_parallel
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec, RoleSpec
 from eks_inference.serving.flags import flags
 from eks_inference.storage.plan import node_mib_s

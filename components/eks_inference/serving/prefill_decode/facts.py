@@ -10,8 +10,7 @@ from eks_inference.pools.spec import PoolSpec
 from eks_inference.rules import Path
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import object_flag
-from eks_inference.serving.prefill_decode.plan import Group, RoleServers
-from eks_inference.serving.prefill_decode.roles import extra_args, extra_env
+from eks_inference.serving.prefill_decode.plan import Group, RoleServers, extra_args, extra_env
 from eks_inference.serving.prefill_decode.spec import ROLES, PrefillDecodeSpec, Role
 from eks_inference.serving.vllm.facts import serving_facts
 

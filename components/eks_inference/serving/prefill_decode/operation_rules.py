@@ -14,7 +14,7 @@ from eks_inference.rules import Judgement, not_judged, rule
 from eks_inference.serving.flags import flag
 from eks_inference.serving.node_places import equal_pods, left_over
 from eks_inference.serving.prefill_decode.facts import PrefillDecodeFacts
-from eks_inference.serving.prefill_decode.roles import KV_ROLES
+from eks_inference.serving.prefill_decode.plan import KV_ROLES
 from eks_inference.serving.prefill_decode.rules import group_rule
 
 _ROUTER = "vllm-router 0.1.17"

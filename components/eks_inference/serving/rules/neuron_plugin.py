@@ -8,8 +8,8 @@ from eks_inference.catalog.engines import Fp8Kv, PluginSettings
 from eks_inference.catalog.tables import nearest
 from eks_inference.rules import Judgement, not_judged
 from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.features import checkpoint_method, kv_in_fp8
 from eks_inference.serving.flags import flag, object_flag, plugin_settings, switched
-from eks_inference.serving.fp8_kv import checkpoint_method, kv_in_fp8
 from eks_inference.serving.rules import kv_flags
 from eks_inference.serving.rules.neuron import neuron_rule
 

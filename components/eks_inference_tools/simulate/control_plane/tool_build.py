@@ -20,8 +20,6 @@ from typing import IO, Any
 
 import yaml
 
-from eks_inference_tools.interrupts import ending_cleanly
-from eks_inference_tools.presentation.progress import Progress
 from eks_inference_tools.simulate.control_plane.toolchain import (
     DEFINITIONS,
     DefinitionSource,
@@ -32,10 +30,12 @@ from eks_inference_tools.simulate.control_plane.toolchain import (
     installed,
     parsed,
     tools,
+    tools_folder,
     version_of,
 )
-from eks_inference_tools.user_cache import user_cache
 from stackgraph.graph.wording import counted
+from stackgraph.interrupts import ending_cleanly
+from stackgraph.presentation.progress import Progress
 from stackgraph.problems import Problem, ProblemsFound
 
 _LAST_LINES = 15  # of the output of a failed Go command
@@ -103,7 +103,7 @@ def build(show: Show, waiting: Callable[[], None], names: Sequence[str] = ()) ->
     """
     if not installed(*names).absent:
         return
-    folder = user_cache("tools")
+    folder = tools_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _only_one(folder / "lock", waiting), _work_folder(folder / "unfinished") as unfinished:
@@ -225,7 +225,7 @@ class _Go:
         # `go mod download -json` reports errors on standard output.
         with contextlib.suppress(ValueError, AttributeError):
             said.append(str(json.loads("".join(printed)).get("Error", "")))
-        room = f"free some gigabytes: most in the folders of `go env GOMODCACHE GOCACHE`, the rest in {user_cache('tools')}"
+        room = f"free some gigabytes: most in the folders of `go env GOMODCACHE GOCACHE`, the rest in {tools_folder()}"
         hint = room if any("no space left on device" in line for line in said) else ""
         verb = " ".join(arguments[:2]) if arguments[0] == "mod" else arguments[0]
         message = f"{step.name}: `{self.program} {verb}` failed"

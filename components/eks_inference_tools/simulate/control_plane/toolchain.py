@@ -20,10 +20,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from eks_inference_tools.user_cache import user_cache
+from eks_inference_tools import COMMAND
+from stackgraph.files import user_cache
 from stackgraph.problems import Problem, ProblemsFound
 
-COMMAND = "make cluster-tools"
+BUILD = "make cluster-tools"
+
+
+def tools_folder() -> Path:
+    """Where built tools are kept."""
+    return user_cache(COMMAND) / "tools"
+
+
 """Builds all of them. A command builds those that it needs (``tool_build.provided``)."""
 
 DEFINITIONS = "definitions"
@@ -84,7 +92,7 @@ class Tool:
     @property
     def built(self) -> Path:
         """The path of the built program. A file there is complete."""
-        return user_cache("tools") / self.group.key / self.name
+        return tools_folder() / self.group.key / self.name
 
     @property
     def range(self) -> str:
@@ -137,7 +145,7 @@ def definition_sources() -> tuple[DefinitionSource, ...]:
 def definitions_file() -> Path:
     """Returns where the fetched definitions are kept, as one JSON array."""
     digest = hashlib.sha256(json.dumps(_table()["definitions"]).encode())
-    return user_cache("tools") / f"{DEFINITIONS}-{digest.hexdigest()[:16]}.json"
+    return tools_folder() / f"{DEFINITIONS}-{digest.hexdigest()[:16]}.json"
 
 
 @cache
@@ -193,7 +201,7 @@ class Toolchain:
         """Returns why this toolchain cannot be used, in one line; ``""`` if it is complete."""
         if not self.absent:
             return ""
-        return f"not on this machine: {', '.join(self.absent)}; `{COMMAND}` builds what is missing (once, some minutes)"
+        return f"not on this machine: {', '.join(self.absent)}; `{BUILD}` builds what is missing (once, some minutes)"
 
     def path(self, tool: str) -> Path:
         """Returns the path of a program. Raises ``ProblemsFound`` with the names of everything that is missing."""
@@ -240,7 +248,7 @@ def installed(*names: str) -> Toolchain:
 
 
 def _missing(names: Iterable[str]) -> Problem:
-    return Problem(f"not on this machine: {', '.join(names)}", hint=f"run `{COMMAND}` once; it builds what is missing with Go")
+    return Problem(f"not on this machine: {', '.join(names)}", hint=f"run `{BUILD}` once; it builds what is missing with Go")
 
 
 def _on_path(name: str) -> list[Path]:
@@ -271,7 +279,7 @@ def version_of(path: Path, tool: Tool) -> str:
 
 def _known_version(path: Path, tool: Tool) -> str:
     """Returns the version of a program on PATH, which is cached until its file changes."""
-    cache_file = user_cache("tools") / "versions.json"
+    cache_file = tools_folder() / "versions.json"
     try:
         known: dict[str, list[Any]] = json.loads(cache_file.read_text("utf-8"))
     except (OSError, ValueError):

@@ -7,8 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from eks_inference_tools.loadtest_report.record import published
-from eks_inference_tools.simulate.replay.samples import Sample, Step, steps
-from eks_inference_tools.simulate.replay.subject import SYNC_SECONDS, Limits, Subject
+from eks_inference_tools.simulate.replay.subject import SYNC_SECONDS, Limits, Sample, Step, Subject, steps
 from eks_inference_tools.simulate.replay.triton import FIGURES, FITTED, TOLERANCE, Prediction, Replica, predictions, rows
 from stackgraph.graph.wording import counted
 

@@ -17,8 +17,7 @@ from eks_inference_tools.simulate.control_plane.processes import ComponentError,
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.replay import custom_metrics, prometheus
 from eks_inference_tools.simulate.replay.custom_metrics import CustomMetrics
-from eks_inference_tools.simulate.replay.samples import TIMELINE, Phase, Sample
-from eks_inference_tools.simulate.replay.subject import HPA_TYPE, POD_MONITOR_TYPE, RULE_TYPE, Subject
+from eks_inference_tools.simulate.replay.subject import HPA_TYPE, POD_MONITOR_TYPE, RULE_TYPE, TIMELINE, Phase, Sample, Subject
 from eks_inference_tools.simulate.replay.triton import FIGURES, Fleet, Replica
 from eks_inference_tools.simulate.world.objects import cluster_objects
 from stackgraph.graph.document import Graph

@@ -20,8 +20,8 @@ from eks_inference_tools.reading.live_objects import (
     labels_of,
     title_of,
 )
+from eks_inference_tools.reading.readiness import is_awaited, is_removal_awaited, reads, unsettled, waits_for
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal, UnknownKind
-from eks_inference_tools.simulate.rollout.readiness import is_awaited, is_removal_awaited, reads, unsettled, waits_for
 from stackgraph.graph.values import at, items, text
 
 

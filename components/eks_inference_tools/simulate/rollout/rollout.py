@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from eks_inference_tools.reading.live_objects import Object, title_of
+from eks_inference_tools.reading.readiness import is_settling
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
 from eks_inference_tools.simulate.rollout.operations import (
     EVERY_POD,
@@ -18,7 +19,6 @@ from eks_inference_tools.simulate.rollout.operations import (
     Settling,
     Update,
 )
-from eks_inference_tools.simulate.rollout.readiness import is_settling
 from eks_inference_tools.simulate.rollout.walk import Observe, Outcome, Task, Walk
 from eks_inference_tools.simulate.world.objects import ClusterObject, Opaque
 from stackgraph.diff.replacements import replacing

@@ -15,7 +15,7 @@ from eks_inference_tools.reading.releases import charts
 from eks_inference_tools.reading.scheduling import tolerates
 from eks_inference_tools.simulate.control_plane.api import Api, Object
 from eks_inference_tools.simulate.stand_ins.loop import Seen
-from eks_inference_tools.simulate.world.resource_slices import device_class, kinds_by_chart, slices
+from eks_inference_tools.simulate.world.unsimulated import device_class, kinds_by_chart, slices
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, items, text
 

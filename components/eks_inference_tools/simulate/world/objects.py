@@ -50,8 +50,6 @@ def with_credentials(manifest: Mapping[str, Any], owner: Resource, accounts: fro
     return given
 
 
-SKIP_AWAIT = "pulumi.com/skipAwait"
-
 CLUSTER_SCOPED = frozenset(
     (
         "APIService",

@@ -65,6 +65,11 @@ def json_text(document: Any) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
+def sorted_json(document: Any) -> str:
+    """A graph's document as JSON, whose keys have one order however it was made."""
+    return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
 def write(text: str, output: Path | None) -> None:
     """Writes to standard output, or to a file that is replaced as a whole. Raises ``ProblemsFound`` when that fails."""
     from stackgraph.files import real

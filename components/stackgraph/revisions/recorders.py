@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eks_inference_tools.user_cache import user_cache
 from stackgraph.diff.contents import Revision
 from stackgraph.diff.recorded import Store, key_of, read_answer
 from stackgraph.diff.report import Recorded
 from stackgraph.diff.revisions import Repository
+from stackgraph.files import user_cache
 from stackgraph.problems import Problem, printable
 from stackgraph.recorder.answers import Given, read_answers
 
@@ -61,8 +61,19 @@ def in_ci() -> bool:
 
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-_RECORDING = (Path(__file__).with_name("recorder.py"), _PACKAGE / "program.py")
-"""Files besides ``stackgraph`` that an answer depends on. A change of them invalidates the cache."""
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """The module that records a revision's stacks, in a process of its own, for a command."""
+
+    command: str = "stackgraph"
+    module: str = "stackgraph.revisions.recorder"
+    files: tuple[Path, ...] = ()
+    """Files besides ``stackgraph`` that an answer depends on. A change of them invalidates the cache."""
+
+
+OF_ANY_PROGRAM = Recorder()
 
 
 @dataclass(frozen=True)
@@ -87,13 +98,14 @@ def record_all(
     debug: bool,
     given: Sequence[Given],
     told: Callable[[int, int], None],
+    recorder: Recorder,
 ) -> list[dict[str, Recorded]]:
     """Returns for each side the recorded stacks by name. ``given`` are rows of answers, or files of them.
 
     Tells after each recording how many are done, and of how many. Raises ``ProblemsFound`` when a file of them cannot be read.
     """
     rows = list(read_answers(*given).rows)
-    kept, recorders = None if in_ci() else Store(user_cache("diff")), _Recorders(debug)
+    kept, recorders = None if in_ci() else Store(user_cache(recorder.command) / "diff"), _Recorders(recorder.module, debug)
     common = {
         "root": str(repo.root),
         "folder": str(folder),
@@ -102,7 +114,7 @@ def record_all(
         "answers": rows,
         "key": secrets.token_hex(32),
     }
-    fingerprint = key_of(str(folder), str(own), json.dumps(rows), *(file.read_text(encoding="utf-8") for file in _RECORDING))
+    fingerprint = key_of(str(folder), str(own), json.dumps(rows), *(file.read_text(encoding="utf-8") for file in recorder.files))
 
     wanted_in = [[stack for stack in stacks if stack in side.stacks or side.problems] for side in sides]
     done, counting = [0], threading.Lock()
@@ -142,7 +154,8 @@ def record_all(
 class _Recorders:
     """The running child processes. With ``debug``, the standard error of each is shown after it ends."""
 
-    def __init__(self, debug: bool) -> None:
+    def __init__(self, module: str, debug: bool) -> None:
+        self._module = module
         self._debug = debug
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[str]] = set()
@@ -158,7 +171,7 @@ class _Recorders:
                 if self._ended:
                     raise InterruptedError
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "eks_inference_tools.revisions.recorder"],
+                    [sys.executable, "-m", self._module],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=errors,

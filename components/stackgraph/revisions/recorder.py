@@ -1,8 +1,8 @@
-"""A child process of ``eks-inference diff`` that records stacks at one revision.
+"""A child process of ``diff`` that records stacks at one revision.
 
 It reads its request from standard input, as JSON, and writes a line of JSON to standard output for each stack: its name and its
 answer. The recorder is that of the running command. Everything else in the repository is imported from the revision: the program,
-and packages that are installed from folders of the repository, including this library.
+and packages that are installed from folders of the repository.
 """
 
 import contextlib
@@ -14,34 +14,49 @@ import re
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import reduce
 from operator import getitem
 from pathlib import Path
 from typing import Any
 
-from eks_inference_tools.program import REGION_KEY, StackProgram, program
-from eks_inference_tools.side_by_side import Ended, can_fork, side_by_side
 from stackgraph.diff.stack_files import ENCRYPTED
 from stackgraph.graph.saved import sealed
 from stackgraph.problems import Problem, ProblemsFound
+from stackgraph.program import Program
 from stackgraph.recorder.project import encrypted, full_key, without_secrets
 from stackgraph.recorder.yaml_file import Document
+from stackgraph.side_by_side import Ended, can_fork, side_by_side
 
 
-def main() -> int:
+@dataclass(frozen=True)
+class Reader:
+    """How a revision's stacks are read. A library with rules has a module of its own, whose ``main`` gives another reader."""
+
+    program: type[Program] = Program
+    packages: tuple[str, ...] = ()
+    """Packages of that library. Where they are installed from the repository, they are imported from the revision."""
+    findings: Callable[[Any, Any], list[dict[str, str]] | None] = lambda stack, graph: []
+    """The findings of the revision's rules about a stack and its graph, by the fields of ``FindingText``; None: unknown."""
+
+
+ANY_PROGRAM = Reader()
+
+
+def main(reader: Reader = ANY_PROGRAM) -> None:
     asked = json.loads(sys.stdin.read())
     # Nothing that the program or a child process of it prints gets into the answers, also not after the recording.
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
         os.dup2(2, 1)
         sys.stdout = sys.stderr
-        for answer in record_all(asked):
+        for answer in record_all(asked, reader):
             print(json.dumps(answer), file=answers, flush=True)
     # Threads that the program left running must not delay the comparison.
     os._exit(0)
 
 
-def record_all(asked: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def record_all(asked: Mapping[str, Any], reader: Reader) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Records stacks and yields their names and answers.
 
     ``asked`` has ``root``, the repository; ``tree``, the folder with the revision's files; ``folder``, the project's path in it;
@@ -53,23 +68,23 @@ def record_all(asked: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any
     """
     root, tree = Path(asked["root"]), Path(asked["tree"])
     if tree != root:
-        _use_revision(root, tree)
+        _use_revision(root, tree, reader.packages)
     os.chdir(tree / asked["folder"])
     first, *others = asked["stacks"]
-    yield first, record(asked, first)
+    yield first, record(asked, first, reader)
     if others and can_fork():
-        found = side_by_side(lambda stack: record(asked, stack), others)
+        found = side_by_side(lambda stack: record(asked, stack, reader), others)
         for stack, answer in zip(others, found, strict=True):
             failed = {"problems": [{"message": f"the recording process failed: {answer}"}]}
             yield stack, failed if isinstance(answer, Ended) else answer
 
 
-def record(asked: Mapping[str, Any], name: str) -> dict[str, Any]:
+def record(asked: Mapping[str, Any], name: str, reader: Reader) -> dict[str, Any]:
     """Records one stack and returns ``graph``, ``findings``, ``places``, ``sealedConfig`` and ``file``, or only ``problems``."""
     tree = Path(asked["tree"])
     folder = tree / asked["folder"]
     try:
-        stack = _stack(asked, name, folder)
+        stack = _stack(asked, name, folder, reader.program)
         encrypted = _encrypted(stack)
         digest = _digest(bytes.fromhex(asked["key"]), encrypted)
         graph = stack.record(digest=digest)
@@ -83,32 +98,33 @@ def record(asked: Mapping[str, Any], name: str) -> dict[str, Any]:
     sources = {resource.source.rpartition(":")[0] for resource in graph.resources if resource.source}
     return {
         "graph": document,
-        "findings": _findings(stack, graph),
+        "findings": reader.findings(stack, graph),
         "places": _places(sources, tree, stack.project.root),
         "sealedConfig": {key: hashlib.sha256(text.encode()).hexdigest() for key, text in encrypted.items()},
         "file": _stack_file(stack.document, tree),
     }
 
 
-def _use_revision(root: Path, tree: Path) -> None:
+def _use_revision(root: Path, tree: Path, packages: Iterable[str]) -> None:
     """Redirects imports of packages installed from the repository to the revision. Modules of the recorder stay loaded."""
     site = Path(sys.prefix).resolve()
     for number, entry in enumerate(sys.path):
         path = Path(entry).resolve()
         if path.is_relative_to(root) and not path.is_relative_to(site) and not _is_ignored(root, path):
             sys.path[number] = str(tree / path.relative_to(root))
-    ours = Path(__file__).resolve().parents[1]
-    if ours.is_relative_to(root) and not ours.is_relative_to(site):
-        for name in [name for name in sys.modules if name.partition(".")[0] in ("eks_inference", "eks_inference_tools")]:
-            del sys.modules[name]
+    for package in packages:
+        ours = Path(str(sys.modules[package].__file__)).resolve()
+        if ours.is_relative_to(root) and not ours.is_relative_to(site):
+            for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+                del sys.modules[name]
 
 
-def _stack(asked: Mapping[str, Any], name: str, folder: Path) -> StackProgram:
+def _stack(asked: Mapping[str, Any], name: str, folder: Path, program: type[Program]) -> Program:
     """Loads the stack with the revision's library, or as any other project when that library has another layout."""
     try:
-        return program(name, None if asked["own"] else folder, debug=asked["debug"], answers=asked["answers"])
+        return program.one(name, None if asked["own"] else folder, debug=asked["debug"], answers=asked["answers"])
     except ImportError:
-        return program(name, folder, debug=asked["debug"], answers=asked["answers"])
+        return program.one(name, folder, debug=asked["debug"], answers=asked["answers"])
 
 
 def _is_ignored(root: Path, path: Path) -> bool:
@@ -116,7 +132,7 @@ def _is_ignored(root: Path, path: Path) -> bool:
     return subprocess.run(["git", "-C", str(root), "check-ignore", "--quiet", str(path)], check=False).returncode == 0
 
 
-def _encrypted(stack: StackProgram) -> dict[str, str]:
+def _encrypted(stack: Program) -> dict[str, str]:
     """The encrypted values of the stack file by configuration key."""
     config = (stack.document.data or {}).get("config") or {}
     found = {full_key(str(key), stack.project.name): [*encrypted(config, key)] for key in config}
@@ -153,31 +169,6 @@ def _digest(key: bytes, encrypted: Mapping[str, str]) -> Callable[[Any], str]:
         return hmac.new(key, written.encode(), hashlib.sha256).hexdigest()
 
     return digest
-
-
-def _findings(stack: StackProgram, graph: Any) -> list[dict[str, str]] | None:
-    """The findings of the revision's own rules about the stack. None when it has no rules or they fail."""
-    try:
-        from eks_inference.stack.check import check_spec
-        from eks_inference_tools.check.registry import check_graph
-
-        spec = stack.spec()
-        region = stack.config.values.get(REGION_KEY)
-        verdict = check_graph(graph, stack.silenced(spec))
-        if spec and region:
-            verdict = check_spec(spec, region) + verdict
-        return [
-            {
-                "rule": finding.rule.id,
-                "severity": finding.severity,
-                "place": ".".join(map(str, finding.judgement.path)) or finding.judgement.resource.rpartition("::")[2],
-                "message": finding.judgement.message,
-            }
-            for finding in verdict.findings
-            if not finding.reason
-        ]
-    except Exception:
-        return None
 
 
 def _places(sources: set[str], tree: Path, project: Path) -> dict[str, str]:

@@ -26,10 +26,10 @@ from eks_inference_tools.reading.live_objects import (
     name_of,
 )
 from eks_inference_tools.reading.pods import PodSpec
-from eks_inference_tools.simulate.world.objects import SKIP_AWAIT
 from stackgraph.graph.values import at, items, text
 from stackgraph.graph.wording import counted
 
+SKIP_AWAIT = "pulumi.com/skipAwait"
 WAIT_FOR = "pulumi.com/waitFor"
 BALANCER = "alb.ingress.kubernetes.io/"
 """What annotations for AWS Load Balancer Controller begin with."""

@@ -10,7 +10,7 @@ from eks_inference.catalog.models import Model
 from eks_inference.serving.choosing import engines_for
 from eks_inference.serving.feasibility import Feasibility, Fit, Split
 from eks_inference.serving.memory import GIB, MemoryUse, gib
-from eks_inference_tools.cost.offers import Offer
+from eks_inference_tools.cost.words import Offer
 from stackgraph.graph.wording import counted
 from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
 

@@ -1,4 +1,4 @@
-"""Compares the stacks of two revisions: checks them out, records every stack of each and reports the differences."""
+"""Compares the stacks of two revisions, which it checks out and records, and the working tree with a deployed stack."""
 
 import contextlib
 import json
@@ -6,20 +6,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from eks_inference_tools import COMMAND
-from eks_inference_tools.program import project_in
-from eks_inference_tools.revisions.recorders import Side, record_all
 from stackgraph.diff.contents import Revision
 from stackgraph.diff.domain import NO_DOMAIN, ComparedDomain
-from stackgraph.diff.report import Report, StackReport
+from stackgraph.diff.report import Recorded, Report, StackReport
 from stackgraph.diff.revisions import Repository, repository
 from stackgraph.graph.document import UNANSWERED
 from stackgraph.problems import Problem, ProblemsFound
+from stackgraph.program import Program, project_in
 from stackgraph.recorder.answers import Given
 from stackgraph.recorder.project import DEFAULT_STACK, PROJECT_FILES, find_project
+from stackgraph.revisions.recorders import OF_ANY_PROGRAM, Recorder, Side, record_all
+from stackgraph.state.exported import read_export
+from stackgraph.state.inputs import without_computed
+from stackgraph.state.steps import stack_report
 
 
-def compare(
+def compare_revisions(
     stacks: Sequence[str],
     *,
     base: str | None = None,
@@ -30,13 +32,14 @@ def compare(
     answers: Sequence[Given] = (),
     domain: ComparedDomain = NO_DOMAIN,
     told: Callable[[int, int], None] = lambda done, total: None,
+    recorder: Recorder = OF_ANY_PROGRAM,
 ) -> Report:
     """Reports the changes from ``base`` to ``head`` for the named stacks, or for all stacks of either revision.
 
     ``base`` defaults to the merge base with the main branch, ``head`` to the working tree, ``program`` to the project in or
     above the working directory. ``link`` is the URL prefix of source files. ``debug`` prints the tracebacks of failing programs.
     ``answers`` are results of provider functions and values of the configuration, for both. ``domain`` knows about the resources.
-    ``told`` learns after each recording how many are done, and of how many.
+    ``told`` learns after each recording how many are done, and of how many. ``recorder`` is that of the command that asks.
     Raises ``ProblemsFound`` when there is nothing to compare. A failing program fails only its own stack.
     """
     project = project_in(program)
@@ -54,7 +57,9 @@ def compare(
             sides = [replace(side, stacks=(DEFAULT_STACK,)) if _project_in(side.tree / folder) else side for side in sides]
         named = [project.stack_named(one) for one in stacks]
         wanted = _wanted(named, sorted({*sides[0].stacks, *sides[1].stacks}), folder)
-        recorded = record_all(sides, wanted, repo, folder, own=program is None, debug=debug, given=answers, told=told)
+        recorded = record_all(
+            sides, wanted, repo, folder, own=program is None, debug=debug, given=answers, told=told, recorder=recorder
+        )
     reports = [StackReport(name, recorded[0].get(name), recorded[1].get(name), domain) for name in wanted]
     below = link or (repo.link(newer.commit) if newer.commit and not newer.dirty else "")
     files = {side.file.path for report in reports for side in (report.base, report.head) if side and side.file}
@@ -65,7 +70,7 @@ def compare(
         reports,
         [*_notes(repo, sides, reports)],
         below.rstrip("/"),
-        COMMAND,
+        recorder.command,
         only_stack_files={*repo.changed(older.commit, "" if sides[1].here else newer.commit)} <= files,
     )
 
@@ -150,3 +155,34 @@ def _made_up(stack: StackReport) -> Iterator[str]:
     before, after = ({(one.token, json.dumps(one.args, sort_keys=True)) for one in graph.functions} for graph in graphs)
     if other := sorted({token for token, _ in before - after} & {token for token, _ in after - before} & tokens):
         yield f"stack {stack.stack} asks {', '.join(other)} otherwise than before: what uses the answers may change, unseen here"
+
+
+def compare_deployed(
+    file: Path,
+    stack: str | None,
+    *,
+    folder: Path | None,
+    program: type[Program],
+    command: str,
+    domain: ComparedDomain,
+    link: str = "",
+    debug: bool = False,
+    answers: Sequence[Given] = (),
+) -> Report:
+    """Reports what ``pulumi up`` would do. Without a name, the stack is that of the export.
+
+    Raises ``ProblemsFound`` if the file is no export, or of another stack or project; ``ProgramError`` if the program fails.
+    """
+    deployed = read_export(file)
+    base = deployed.graph
+    loaded = program.one(stack or base.stack, folder, debug=debug, answers=answers)
+    pairs = (("project", base.project, loaded.project.name), ("stack", base.stack, loaded.stack))
+    wrong = [Problem(f"of another {what}", str(file), 0, what, has, wants) for what, has, wants in pairs if has != wants]
+    if wrong:
+        raise ProblemsFound(wrong)
+    graph = loaded.record()
+    # A program that needs what only a placeholder gives is compared as it was recorded.
+    with contextlib.suppress(ProblemsFound):
+        graph = without_computed(graph, loaded.record(strict=True))
+    report, notes = stack_report(deployed, Recorded(graph), domain)
+    return Report(base.project, Revision(file.name), Revision("working tree"), [report], notes, link, command)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Collection, Generator, Sequence
 from typing import Any, Final, TypeVar
 
-from eks_inference_tools.interrupts import ending_cleanly
+from stackgraph.interrupts import ending_cleanly
 
 T = TypeVar("T")
 

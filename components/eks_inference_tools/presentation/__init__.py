@@ -1,1 +1,0 @@
-"""Output of commands: destinations, progress, and the table of ``plan``."""

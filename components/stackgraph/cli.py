@@ -1,0 +1,196 @@
+"""A command line of several commands: parses the arguments, runs one command and prints its errors."""
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from stackgraph.interrupts import EXIT_CODE, ending_at_once
+
+if TYPE_CHECKING:
+    from stackgraph.commands import Command
+
+
+ERRORS_SCHEMA = 1
+"""Of the document that takes the place of a command's own with ``--format json``, when nothing could be done."""
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """The commands of one program."""
+
+    name: str
+    """The name of the program, and of the installed package that has its version."""
+    description: str
+    groups: Mapping[str, Sequence[str]]
+    """Names of commands by what they are for, in the order of the help text."""
+    exit_codes: str
+    """The end of the help text."""
+    load: Callable[[str], "Command"]
+    """Imports the module of a command."""
+    former: Mapping[str, str] = field(default_factory=dict)
+    """Names that commands had until the last release, and what does their work now."""
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        return tuple(name for names in self.groups.values() for name in names)
+
+    def main(self, arguments: Sequence[str] | None = None) -> int:
+        """Runs one command and returns its exit code. Without arguments, as a console script calls it, ends the process."""
+        if arguments is not None:
+            return self._run(arguments)
+        from stackgraph.presentation.output import drop_stdout, usable_streams
+
+        usable_streams()
+        code = self._run(sys.argv[1:])
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            drop_stdout()
+            if not isinstance(error, BrokenPipeError):
+                print(f"error: standard output: cannot write here: {error.strerror}", file=sys.stderr)
+                code = code or 2
+        # What a program left to run at the end of this process, or in threads, must not follow the output or change the code.
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
+        os._exit(code)
+
+    def _run(self, given: Sequence[str]) -> int:
+        if not given:
+            self.parser().print_help()
+            return 0
+        try:
+            os.getcwd()
+        except OSError:
+            print("error: the working directory no longer exists: change to another", file=sys.stderr)
+            return 2
+        with ending_at_once():
+            options = self.parser_for(given[0]).parse_args(given)
+            from stackgraph.problems import ProblemsFound
+
+        try:
+            return options.run(options)
+        except ProblemsFound as error:
+            if getattr(options, "format", "") == "json":
+                from stackgraph.presentation.output import json_text
+
+                print(json_text({"schema": ERRORS_SCHEMA, "errors": [asdict(problem) for problem in error.problems]}), end="")
+            for problem in error.problems:
+                print(f"error: {problem.render()}", file=sys.stderr)
+            if len(error.problems) > 1:
+                print(f"{len(error.problems)} errors", file=sys.stderr)
+            return 2
+        except KeyboardInterrupt:
+            print("\nended by Ctrl-C", file=sys.stderr)
+            return EXIT_CODE
+        except BrokenPipeError:
+            # The reader has closed the pipe (`… | head`).
+            from stackgraph.presentation.output import drop_stdout
+
+            drop_stdout()
+            return 0
+
+    def parser_for(self, command: str) -> argparse.ArgumentParser:
+        """A parser for one command. Loads the modules of all only where their names or help texts are printed."""
+        return self.parser([command] if command in self.commands else None)
+
+    def parser(self, names: Sequence[str] | None = None) -> argparse.ArgumentParser:
+        """Returns a parser that knows these commands, or all."""
+        overview = _Overview(self)
+        overview.add_argument("--version", action=_Version, nargs=0, help="show the version and end")
+        commands: Any = overview.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=_Parser)
+        for name in self.commands if names is None else names:
+            command = self.load(name)
+            its_parser = commands.add_parser(name, help=command.HELP)
+            its_parser.set_defaults(run=command.run)
+            command.configure(its_parser)
+            its_parser.formatter_class = _Described
+            its_parser.epilog = "\n".join(("examples:", *(f"  {self.name} {example}" for example in command.EXAMPLES)))
+        return overview
+
+
+class _Version(argparse.Action):
+    """Looks the version up only where it is asked for: that reads the metadata of the installed package."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        from importlib.metadata import version
+
+        print(f"{parser.prog} {version(parser.prog)}")
+        parser.exit()
+
+
+class _Described(argparse.HelpFormatter):
+    """Wraps the description of a command, and leaves the lines of its examples."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith("examples:") else super()._fill_text(text, width, indent)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Takes no abbreviated options, and suggests the closest choice or option when one is misspelt."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
+        self._is_within = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """Takes options also between arguments. Rejects unknown ones itself, so that the error shows the usage of the command
+        instead of the main parser's.
+        """
+        if self._is_within or self._subparsers:
+            return super().parse_known_args(args, namespace)
+        self._is_within = True  # argparse parses in two steps, both with this method
+        try:
+            found, unknown = self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._is_within = False
+        if unknown:
+            self._refuse(f"unrecognized arguments: {' '.join(unknown)}", unknown[0], self._option_string_actions)
+        return found, unknown
+
+    def error(self, message: str) -> NoReturn:
+        given, _, choices = message.partition("invalid choice: ")[2].partition(" (choose from ")
+        self._refuse(message, given.strip("'"), [choice.strip("', )") for choice in choices.split(",") if choices])
+
+    def _refuse(self, message: str, given: str, known: Iterable[str]) -> NoReturn:
+        from difflib import get_close_matches
+
+        nearest = get_close_matches(given.partition("=")[0], known, n=1)
+        super().error(f"{message}; did you mean '{nearest[0]}'?" if nearest else message)
+
+
+class _Overview(_Parser):
+    """The parser of the command itself, whose help lists the commands by what they are for."""
+
+    def __init__(self, line: CommandLine) -> None:
+        self._line = line
+        super().__init__(
+            prog=line.name,
+            description=line.description,
+            epilog=line.exit_codes,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    def _refuse(self, message: str, given: str, known: Iterable[str]) -> NoReturn:
+        if given in self._line.former:
+            message = f"{given} is now: {self._line.name} {self._line.former[given]}"
+        super()._refuse(message, given, () if given in self._line.former else known)
+
+    def format_help(self) -> str:
+        (commands,) = (action for action in self._actions if isinstance(action, argparse._SubParsersAction))
+        shown = {action.dest: action for action in commands._get_subactions()}
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        for title, names in self._line.groups.items():
+            formatter.start_section(title)
+            formatter.add_arguments([shown[name] for name in names if name in shown])
+            formatter.end_section()
+        formatter.start_section("options")
+        formatter.add_arguments([action for action in self._actions if action is not commands])
+        formatter.end_section()
+        formatter.add_text(self.epilog)
+        return formatter.format_help()
