@@ -54,12 +54,12 @@ def takes_its_traffic(asked: TrafficFacts) -> Iterator[Judgement]:
         return
     low, _ = found.range
     yield Judgement(
-        holds=found.asked <= low,
+        holds=found.asked <= found.most,
         path=path,
         working=tuple(_working(asked, found)),
-        message=found.told + ("" if found.asked > found.most else ", which is not sure"),
+        message=found.told,
         given=f"{amount(found.asked)} {found.unit}",
-        allowed=f"at most {amount(low)}, to be sure",
+        allowed=f"at most {amount(found.most)}; {amount(low)} to be sure",
     )
 
 

@@ -72,8 +72,12 @@ class Takes:
     @property
     def told(self) -> str:
         """What it takes in words: ``takes 7.2 requests/s (5.1 to 9.3) at p95 first token 1 s; asked: 10``."""
-        low, high = map(amount, self.range)
-        return f"takes {amount(self.most)} {self.unit} ({low} to {high}){self.within}; asked: {amount(self.asked)}"
+        low, high = self.range
+        sure = ", which is not sure" if low < self.asked <= self.most else ""
+        return (
+            f"takes {amount(self.most)} {self.unit} ({amount(low)} to {amount(high)}){self.within}; "
+            f"asked: {amount(self.asked)}{sure}"
+        )
 
     def at(self, load: float) -> Served:
         """Returns how so much load is served."""

@@ -33,7 +33,7 @@ def alerts_reach_somebody(stack: StackFacts) -> Iterator[Judgement]:
 
 @rule(
     "OBS012",
-    "Something watches the objectives of servers.",
+    "Something watches the objectives of servers that say no traffic.",
     severity="warning",
     fix="add observability.prometheus, or leave the objectives out",
     source="the alert FirstTokenLate of observability/assets/rules.yaml, which Prometheus evaluates",
@@ -42,7 +42,7 @@ def objectives_are_watched(stack: StackFacts) -> Iterator[Judgement]:
     watched = stack.spec.observability.prometheus is not None
     for name, server in stack.spec.servers.items():
         seconds = server.objectives.time_to_first_token_seconds
-        if seconds is not None:
+        if seconds is not None and server.traffic is None:  # TRF001 reads it too
             yield Judgement(
                 holds=watched,
                 path=("servers", name, "objectives"),

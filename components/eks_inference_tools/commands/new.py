@@ -20,6 +20,7 @@ from eks_inference_tools.commands.wishes import (
     known_region,
     named,
     refuse,
+    traffic_of,
     wish_of,
 )
 from stackgraph.commands.options import add_document
@@ -60,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: the one around here)"
     )
     add_prices(parser)
-    add_document(parser, ("text", "json"))
+    add_document(parser, ("text", "json"), long="--write-to")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -100,6 +101,7 @@ def run(options: argparse.Namespace) -> int:
         _model(wanted, options.config, kept, project),
         like,
         tuple(_in_project(one, project, "--catalog") for one in options.catalog),
+        traffic_of(options),
     )
     try:
         text = stack_file(order)

@@ -73,6 +73,7 @@ def _sized(row: Row) -> dict[str, Any] | None:
     seconds = {"first_token_s": found.answered.first_token, "token_s": found.answered.token}
     return {
         "replicas": found.replicas,
+        "estimated": not found.simulated,
         "nodes": found.nodes,
         "usd_per_hour": found.usd_per_hour,
         "busy": found.answered.busy,

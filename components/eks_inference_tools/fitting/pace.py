@@ -4,21 +4,27 @@ Prices are of whole nodes, as they are rented. Without traffic they are divided 
 that places can be compared; with it, by those of the traffic.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from eks_inference.catalog.measured import Measured, measured
+from eks_inference.catalog.models import POOLING
 from eks_inference.catalog.speeds import speed
+from eks_inference.observability.spec import Objectives
 from eks_inference.serving.choosing import largest
+from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.memory import MemoryUse
+from eks_inference.serving.traffic import TrafficSpec
 from eks_inference.speed.estimate import Answered, answered
 from eks_inference.speed.step import StepTimes, step_times
+from eks_inference.speed.takes import takes
 
 USUAL_USERS, USUAL_INPUT, USUAL_OUTPUT = 32, 1000, 250
 """The load that places are compared under if nobody says one: so many requests at once on one pod, or as many as it holds."""
 _MOST_REPLICAS = 4096
 _MILLION = 1e6
-PERCENTS = (50, 95)
+PERCENTS, TOLD = (50, 95), (50, 95, 99)
+"""Shown, and in documents."""
 
 
 @dataclass(frozen=True)
@@ -63,16 +69,20 @@ class Sized:
 
     replicas: int
     """With those to spare."""
-    nodes: int
-    usd_per_hour: float
-    usd_per_million: float
-    """Price of a million tokens of answers, at this traffic."""
     answered: Answered
     """While those to spare are lost."""
+    simulated: bool = False
+    """Whether the queues were played (``speed/queue.py``), as the rule TRF001 does, rather than estimated."""
+    nodes: int = 0
+    usd_per_hour: float = 0.0
+    usd_per_million: float = 0.0
+    """Price of a million tokens of answers, at this traffic."""
 
 
 def pace_of(use: MemoryUse, length: int) -> Pace | str:
     """Returns how fast a server is, for requests of ``length`` tokens; as a text why nobody knows."""
+    if use.model.task in POOLING:
+        return "it writes no tokens"
     times = step_times(use)
     if isinstance(times, str):
         return times
@@ -100,10 +110,36 @@ def sized(pace: Pace, traffic: Traffic, pods: int, usd: float) -> Sized | str:
     if why := late(_MOST_REPLICAS):
         return f"{why}, also with {_MOST_REPLICAS} replicas"
     needed = largest(lambda replicas: bool(late(replicas))) + 1
-    found, replicas = share(needed), needed + traffic.spare
+    found = share(needed)
     assert found is not None
-    nodes = ceil(replicas / pods)
-    return Sized(replicas, nodes, nodes * usd, nodes * usd * _MILLION / (traffic.rate * traffic.output * 3600), found)
+    return priced(Sized(needed + traffic.spare, found), traffic, pods, usd)
+
+
+def simulated(server: ServingFacts, traffic: Traffic, pods: int, usd: float) -> Sized | str:
+    """As ``sized``, by queues that are played: what the rule TRF001 says of the stack, and dozens of times slower."""
+    wanted = Objectives(time_to_first_token_seconds=traffic.first_token_s, time_between_tokens_seconds=traffic.token_s)
+    asked = TrafficSpec(rate=traffic.rate, input_tokens=traffic.input, output_tokens=traffic.output)
+    found = takes(server, asked, wanted, "random")
+    if isinstance(found, str):
+        return found
+    if not found.most:
+        return f"a lone request is not answered{found.within}"
+    needed = ceil(traffic.rate / found.most)
+    if needed > _MOST_REPLICAS:
+        return f"takes {found.most:.3g} requests/s a replica{found.within}, also with {_MOST_REPLICAS} replicas"
+    at = found.at(traffic.rate / needed)
+    first, token = ({percent: of(percent) for percent in TOLD} for of in (at.first_token, at.token))
+    played = Answered(first, token, at.active, traffic.rate / needed / found.most)
+    return priced(Sized(needed + traffic.spare, played, simulated=True), traffic, pods, usd)
+
+
+def priced(found: Sized, traffic: Traffic, pods: int, usd: float) -> Sized:
+    """Returns the same replicas on nodes with so many pods, at that price."""
+    nodes = ceil(found.replicas / pods)
+    total = nodes * usd
+    return replace(
+        found, nodes=nodes, usd_per_hour=total, usd_per_million=total * _MILLION / (traffic.rate * traffic.output * 3600)
+    )
 
 
 def nearest(use: MemoryUse, count: int = 3) -> list[Measured]:

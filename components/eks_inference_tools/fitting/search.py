@@ -21,11 +21,13 @@ from eks_inference.serving.rules.neuron_plugin import fp8_caches_are_read
 from eks_inference.serving.sketch import USUAL_CONCURRENCY
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.cost.words import Offer, offer
-from eks_inference_tools.fitting.pace import USUAL_INPUT, USUAL_OUTPUT, Pace, Sized, Traffic, sized
+from eks_inference_tools.fitting.pace import USUAL_INPUT, USUAL_OUTPUT, Pace, Sized, Traffic, priced, simulated, sized
 from eks_inference_tools.fitting.trials import QUANTIZATIONS, VLLM, Trial, trials
 
 COMPILED = (8, 32)
 """Batches that are tried on Neuron for a traffic."""
+_PLAYED = 5
+"""Servers whose queues are played, of those that an estimate puts first: each takes some tenths of a second."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,38 @@ def search(wish: Wish, book: PriceBook) -> Found:
         if instance.accelerator and instance.family in families and instance.name in types:
             for one in _tried(wish, offer(instance, wish.region, book)):
                 rows.append(one) if isinstance(one, Row) else refusals.append(one)
-    return Found(wish, tuple(sorted(rows, key=lambda row: row.order)), tuple(refusals))
+    rows.sort(key=lambda row: row.order)
+    if wish.traffic:
+        rows = _played(rows, refusals, wish.traffic)
+    return Found(wish, tuple(rows), tuple(refusals))
+
+
+def _played(rows: list[Row], refusals: list[Refusal], traffic: Traffic) -> list[Row]:
+    """Plays the queues of the first rows, until the first of all is one of them. Adds those that keep no objective to
+    ``refusals``."""
+    found: dict[Any, Sized | str] = {}  # nodes that differ in size only have pods that do not differ
+
+    def server(row: Row) -> Any:
+        trial = row.trial
+        of_pod = trial.tensor_parallel, trial.quantization, trial.kind.name, trial.concurrency, trial.sequences
+        return (trial.engine.name, trial.speed.name if trial.speed else "", *of_pod)
+
+    def again(row: Row) -> Row | Refusal:
+        assert row.usd_per_hour is not None, "it was priced"
+        known = found[server(row)]
+        if isinstance(known, str):
+            return Refusal(row.offer, known, trial=row.trial)
+        return replace(row, sized=priced(known, traffic, row.trial.pods, row.usd_per_hour))
+
+    while first := next((row for row in rows if row.sized and not row.sized.simulated), None):
+        if len(found) >= _PLAYED and (not rows[0].sized or rows[0].sized.simulated):
+            break
+        assert first.usd_per_hour is not None, "it was priced"
+        found[server(first)] = simulated(first.trial.serving, traffic, first.trial.pods, first.usd_per_hour)
+        made = [again(row) if row.sized and server(row) == server(first) else row for row in rows]
+        refusals += (one for one in made if isinstance(one, Refusal))
+        rows = sorted((one for one in made if isinstance(one, Row)), key=lambda row: row.order)
+    return rows
 
 
 def quantized_for_less(found: Found, than: Row | None, book: PriceBook) -> Row | None:

@@ -17,6 +17,7 @@ from eks_inference.serving.spec import HubModel
 from eks_inference.specs.settings import SharedSettings
 from eks_inference.stack.defaults import CORE_POOL
 from eks_inference.stack.rules import BESIDE_THE_MODEL_GIB
+from eks_inference_tools.fitting.pace import Traffic
 from eks_inference_tools.fitting.search import Row
 from eks_inference_tools.fitting.trials import ACCELERATED, CORE
 from stackgraph.graph.wording import counted
@@ -51,6 +52,7 @@ class Order:
     """The stack object that settings of the whole stack are taken from."""
     catalog: tuple[str, ...] = ()
     """Files with rows of one's own, by their paths in the project."""
+    traffic: Traffic | None = None
 
     @property
     def region(self) -> str:
@@ -249,10 +251,20 @@ def _server(order: Order) -> Iterator[str]:
         )
     told = HubModel.model_validate({**trial.source}).known
     task = {"task": trial.model.task} if told and told.task != trial.model.task else {}
-    for key, value in {**(trial.server or {}), **task, **replicas, "model": dict(order.model)}.items():
+    for key, value in {**(trial.server or {}), **task, **replicas, **_traffic(order), "model": dict(order.model)}.items():
         if key in comments:
             yield f"# {comments[key]}"
         yield f"{key}: {flow(value)}"
+
+
+def _traffic(order: Order) -> dict[str, Any]:
+    """What was asked for, so that `check` judges it."""
+    if not (asked := order.traffic):
+        return {}
+    wanted = {"time_to_first_token_seconds": asked.first_token_s, "time_between_tokens_seconds": asked.token_s}
+    objectives = {key: seconds for key, seconds in wanted.items() if seconds is not None}
+    found = {"traffic": {"rate": asked.rate, "input_tokens": asked.input, "output_tokens": asked.output}}
+    return found | ({"objectives": objectives} if objectives else {})
 
 
 def _written(key: str, value: Any) -> list[str]:

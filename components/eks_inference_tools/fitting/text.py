@@ -97,7 +97,7 @@ def _ordered(wish: Wish) -> Iterator[str]:
         lost = f"{traffic.spare} lost" if traffic.spare else "none lost"
         asked = f"{traffic.rate:g} requests/s of {traffic.input} + {traffic.output} tokens"
         yield f"{asked}, {' and '.join(wanted)}, {lost} (--spare)"
-        yield "ordered by dollars a million tokens of answers at this traffic, whole nodes"
+        yield "ordered by dollars a million tokens of answers at this traffic, whole nodes; replicas with ~ are an estimate"
     else:
         yield (
             f"ordered by dollars a million tokens of answers, of one pod on a whole node under {USUAL_USERS} requests at once of "
@@ -144,7 +144,7 @@ def _sized_cells(row: Row) -> tuple[str, ...]:
         else [
             (
                 _usd(found.usd_per_hour),
-                str(found.replicas),
+                f"{'' if found.simulated else '~'}{found.replicas}",
                 _usd(found.usd_per_million),
                 *(
                     ", ".join(f"{took[one] * 1e3:.0f}" for one in PERCENTS)

@@ -110,6 +110,11 @@ class Trial:
         assert found is not None, "a model with a shape, and no flag of a user"
         return found
 
+    @property
+    def serving(self) -> ServingFacts:
+        """The server's facts."""
+        return next(one for one in self._subjects if isinstance(one, ServingFacts))
+
     @cached_property
     def sequences(self) -> int:
         """Sequences of that length that one pod surely holds at once, or where there are none, likely holds."""
