@@ -112,6 +112,7 @@ WRITTEN_BY_TESTS = {
         "metrics",
         "refusals",
         "rules",
+        "speed",
         "stack-file",
     ),
     *("components", "diff"),
@@ -259,8 +260,8 @@ def test_a_successor_takes_over_without_an_outage() -> None:
     secrets = {"eks-inference:endpointKeys": '{"team-a": "a-key-of-team-a-in-a-test"}'}
     now: dict = {"endpoints": {"chat": {}}}
     before = recorded_with(now, "smoke-gpu", secrets)
-    for step in range(1, 4):
-        now = {**now, **section("upgrade", step)}
+    for step in range(3):
+        now = {**now, **section("runbook/model-change", step)}
         after = recorded_with(now, "smoke-gpu", secrets)
         diff = compare(before, after)
         assert not [one for one in dangers(diff, eks_compared()) if one.effects], step

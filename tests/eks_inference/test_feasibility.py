@@ -227,13 +227,14 @@ def test_the_engine_to_take_first(instance: str, name: str, first: str) -> None:
 
 @pytest.mark.thorough
 def test_no_engine_is_offered_that_a_rule_refuses() -> None:
-    about_engines = [one for one in server_rules() if one.id in {"NEU012", "NEU013", "GPU005", "GPU008", "SRV003"}]
-    assert len(about_engines) == 5
+    about_engines = [one for one in server_rules() if one.id in {"NEU012", "NEU013", "GPU005", "GPU008", "SRV003", "SRV020"}]
+    assert len(about_engines) == 6
     for instance in map(instance_type, ACCELERATED):
         for wanted in models().values():
             offered = engines_for(instance, wanted, kind="prefill_decode")
             for profile in engines().values():
-                facts = server(engine=profile, model=wanted, placement=Placement("p", instance, {}), image="")
+                placed = Placement("p", instance, {})
+                facts = server(engine=profile, model=wanted, placement=placed, image="", does=wanted.task, has_task=profile.standalone)
                 refused = [one for one in findings(about_engines, facts, {}) if one.severity == "error"]
                 assert (profile in offered) == (not refused and not profile.on_request)
 

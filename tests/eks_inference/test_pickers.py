@@ -136,8 +136,8 @@ def test_pickers_of_two_endpoints_never_share_a_name() -> None:
     ("base", "words"),
     [
         ("inf2-llama2", "watches the pods of one namespace, and NousResearch/Llama-2-13b-chat-hf has several"),
-        ("inf2-llama3", "vllm-llama3-inf2 shows clients no such pods"),
-        ("trn2-nixl", "llama3-70b shows clients no such pods"),
+        ("inf2-llama3", "vllm-llama3-inf2 shows clients none"),
+        ("trn2-nixl", "llama3-70b shows clients none"),
     ],
 )
 def test_servers_that_no_picker_can_watch_are_refused(base: str, words: str) -> None:

@@ -277,7 +277,9 @@ def test_a_program_that_reveals_a_secret_in_its_error_is_scrubbed(known, code, t
 def test_nothing_is_half_written(clone, capsys):
     edit(clone, "zones: 2", "zonez: 2")
     before = sorted(path.name for path in clone.iterdir())
-    refused(capsys, "preview", STACK, "--format", "json", "-o", "graph.json")
+    assert main(["preview", STACK, "--format", "json", "-o", "graph.json"]) == 2
+    (error,) = json.loads(capsys.readouterr().out)["errors"]
+    assert error["message"] == "unknown key"
     assert sorted(path.name for path in clone.iterdir()) == before
 
 

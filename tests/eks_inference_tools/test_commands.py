@@ -191,7 +191,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_done(words,
     absent = tmp_path / "absent" / "file"
     said = refused(capsys, *words, *required(words), "-o", str(absent))
     assert f"cannot write '{absent}': there is no folder {absent.parent}; name a file in a folder" in said
-    long = "--write-to" if words == ("plan",) else "--output"
+    long = "--write-to" if words[0] in ("plan", "new") else "--output"
     assert f"cannot write '{tmp_path}': it is a folder" in refused(capsys, *words, *required(words), long, str(tmp_path))
 
 

@@ -462,9 +462,9 @@ def test_an_edit_of_a_stack_file_is_told_by_its_keys_and_lines(repo, capsys):
     _, _, after = said.partition("Settings\n")
     settings, _, changes = after.partition("\n\n")
     assert settings.splitlines() == [
-        "  + key demo:new  [one]  Pulumi.one.yaml:5",
+        "  + key demo:new  Pulumi.one.yaml:5",
         '      + new: {"deep": {"size": 2}}',
-        "  ~ key demo:owner  [one]  Pulumi.one.yaml:3",
+        "  ~ key demo:owner  Pulumi.one.yaml:3",
         "      - owner: a",
         "      + owner: b",
     ]
@@ -482,7 +482,7 @@ def test_an_edit_of_a_stack_file_is_told_by_its_keys_and_lines(repo, capsys):
     # A program that changes too may be why a resource changes.
     repo.write("__main__.py", PROGRAM + "\n")
     said = diff(capsys, "--base", "HEAD~1", "one")[1]
-    assert "~ key demo:owner  [one]  Pulumi.one.yaml:3" in said
+    assert "~ key demo:owner  Pulumi.one.yaml:3" in said
     assert "__main__.py:9" in said
 
 

@@ -123,7 +123,7 @@ def test_a_stack_that_cannot_be_leaves_no_file(
     monkeypatch.chdir(tmp_path)
     before = sorted((tmp_path / "stacks").iterdir())
     assert main(["new", "mine", "--model", NAME, "--hub", "--instance", "g4dn.xlarge"]) == 2
-    assert "fits nowhere" in capsys.readouterr().err
+    assert "fits none of the places asked for" in capsys.readouterr().err
     (tmp_path / "stacks" / "mine.config.json").write_text("mine")
     assert main(["new", "mine", "--model", NAME, "--hub", "--instance", "p5.48xlarge"]) == 2
     assert (tmp_path / "stacks" / "mine.config.json").read_text() == "mine"

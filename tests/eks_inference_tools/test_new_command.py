@@ -273,12 +273,12 @@ def test_a_config_does_not_say_where_its_weights_are(
         (("mine", "--model", "DeepSeek-R1", "--under", "2"), "DeepSeek-R1 fits none of the places asked for: g6e.xlarge"),
         (
             ("mine", "--model", "DeepSeek-R1", "--under", "2"),
-            "plan --model …` says why of each instance type; without --under it fits on g7e",
+            "plan --model …` says why of each instance type; without --under it fits on p5en",
         ),
-        (("mine", "--model", "Qwen3-8B", "--under", "0.1"), "g4dn.xlarge: costs more than $0.1 an hour"),
+        (("mine", "--model", "Qwen3-8B", "--under", "0.1"), "g6f.large: costs more than $0.1 an hour"),
         (
             ("mine", "--model", "Qwen3-32B", "--under", "2"),
-            "without --under it fits on g7e.2xlarge, $3.36 an hour; with --quantization fp8 it fits on g6e",
+            "without --under it fits on p4d.24xlarge, $21.96 an hour; with --quantization fp8 it fits on g6e",
         ),
         (("mine", "--model", "Qwen3-8B", "--family", "trn2"), "says why of each instance type; --region: ap-south-2, ap-"),
         (("mine", "--model", "Qwen3-8B", "--engine", "neuron-2.26-vllm-0.9"), "engine neuron-2.26-vllm-0.9 does not serve"),

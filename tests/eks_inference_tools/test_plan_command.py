@@ -208,4 +208,4 @@ def test_a_model_that_no_engine_serves_is_told_with_its_architecture(capsys: pyt
 @pytest.mark.thorough
 def test_a_plan_without_a_model_says_how_to_name_one(capsys: pytest.CaptureFixture[str]):
     assert main(["plan", "--instance", "p5.48xlarge"]) == 2
-    assert "give its config.json with --config" in capsys.readouterr().err
+    assert "a repository with --hub, or its config.json with --config" in capsys.readouterr().err

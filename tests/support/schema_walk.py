@@ -157,7 +157,7 @@ class Schema:
             yield Demand(path, LONGEST)
         if isinstance(value, dict):
             yield from self._met_inside(place, value, path)
-        elif isinstance(value, list):
+        elif isinstance(value, list) and "items" in place:
             for one in value:
                 yield from self._met(place["items"], one, (*path, "[]"))
 
