@@ -234,7 +234,8 @@ def test_no_engine_is_offered_that_a_rule_refuses() -> None:
             offered = engines_for(instance, wanted, kind="prefill_decode")
             for profile in engines().values():
                 placed = Placement("p", instance, {})
-                facts = server(engine=profile, model=wanted, placement=placed, image="", does=wanted.task, has_task=profile.standalone)
+                of_model = {"model": wanted, "does": wanted.task, "has_task": profile.standalone}
+                facts = server(engine=profile, placement=placed, image="", **of_model)
                 refused = [one for one in findings(about_engines, facts, {}) if one.severity == "error"]
                 assert (profile in offered) == (not refused and not profile.on_request)
 

@@ -33,7 +33,7 @@ LINES: Mapping[str, set[str]] = {
     "eks-inference pla": {"plan"},
     "eks-inference plan --form": {"--format"},
     "eks-inference plan --format ": {"text", "json"},
-    "eks-inference plan --model Qwen/Qwen3-3": {f"Qwen/Qwen3-{size}{form}" for size in ("30B-A3B", "32B") for form in ("", "-FP8")},
+    "eks-inference plan --model Qwen/Qwen3-3": {f"Qwen/Qwen3-3{one}" for one in ("0B-A3B", "0B-A3B-FP8", "2B", "2B-FP8")},
     "eks-inference plan --model=Llama-2-1": {"Llama-2-13B"},
     "eks-inference check inf2-llama3 trn2": {"trn2-di", "trn2-di-pair", "trn2-nixl"},
     "eks-inference loadtest report --instance inf2.": {name for name in instance_types() if name.startswith("inf2.")},
