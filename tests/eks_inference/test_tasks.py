@@ -81,6 +81,16 @@ def test_each_is_led_out_at_its_own_paths(made: Graph) -> None:
     assert led(made) == {"qwen3": {*PATHS["chat"]}, "embed": {*PATHS["embed"]}, "rerank": {*PATHS["rerank"]}}
 
 
+def test_no_picker_is_asked_for_what_none_reads() -> None:
+    graph = recorded_with(three({"endpoints": {"api": {"spread": "endpoint_picker"}}}), "smoke-gpu", SECRETS)
+    (config,) = (one for one in graph.resources if one.name == "api-config")
+    static = json.loads(config.inputs["data"]["envoy.json"])["static_resources"]
+    assert [one["name"] for one in static["clusters"] if one["name"].endswith("/picker")] == ["qwen3/picker"]
+    (host,) = static["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]["route_config"]["virtual_hosts"]
+    picked = {one["match"]["path"] for one in host["routes"] if "overrides" in json.dumps(one.get("typed_per_filter_config"))}
+    assert picked == {*PATHS["chat"]}
+
+
 def test_one_model_may_do_two_tasks_under_two_names() -> None:
     model = "Qwen/Qwen3-0.6B"
     more = {
