@@ -8,6 +8,7 @@ Source: huggingface.co/docs/hub/api and huggingface_hub 1.x (file_download.py: r
 
 import json
 import os
+import re
 from concurrent.futures import Future
 from dataclasses import dataclass
 from threading import Thread
@@ -28,7 +29,7 @@ SECONDS = 30
 _MOST_REDIRECTS = 3
 _MOST_INDEX = 32 << 20
 """The largest index of weights that is read; that of DeepSeek-V3 has 9 MB."""
-_COMMIT_LENGTH = 40
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Described:
     config: bytes
     """Its config.json as it is there."""
     weight_bytes: int | None
-    """The size of its weights, where it has an index of them."""
+    """The size of its weights, where the Hub itself has an index of them."""
     embeds: bool
     """Whether sentence-transformers reads it, which vLLM takes as well for a model that makes embeddings (modules.json)."""
 
@@ -70,8 +71,11 @@ class _Repository:
             place = urlsplit(self._base)
         except ValueError:  # brackets that do not close
             place = urlsplit("")
-        if place.scheme not in ("http", "https") or not place.hostname:
-            _refuse("this is no address of a Hub", name, f"set {ENDPOINT_VARIABLE} to one, as {HUB}", given=self._base[:200])
+        if place.scheme not in ("http", "https") or not place.hostname or any(one in self._base for one in "@?#"):
+            # What stands before "@" or behind "?" may be a secret.
+            shown = re.sub(r".*@|[?#].*", "…", self._base, flags=re.DOTALL)[:200]
+            hint = f"set {ENDPOINT_VARIABLE} to one, as {HUB}; the token is in {TOKEN_VARIABLE}"
+            _refuse("this is no address of a Hub", name, hint, given=shown)
         if not (self._token.isascii() and self._token.isprintable()):
             _refuse(f"{TOKEN_VARIABLE} holds what no token has", name, "give it the token alone")
 
@@ -80,8 +84,8 @@ class _Repository:
         if config is None:
             hint = "name a repository in the format of transformers, or write a row of your own (docs/models.md)"
             _refuse("the repository has no config.json at this revision", self._name, hint, revision)
-        pinned = revision if len(revision) == _COMMIT_LENGTH and revision.isalnum() else commit
-        if len(pinned) != _COMMIT_LENGTH or not pinned.isalnum():
+        pinned = revision if _COMMIT.fullmatch(revision) else commit
+        if not _COMMIT.fullmatch(pinned):
             _refuse(f"{self._base} does not say which commit it gave", self._name, "name a commit with --revision", revision)
         index, _ = self._file("model.safetensors.index.json", pinned, _MOST_INDEX)
         modules, _ = self._file("modules.json", pinned, LONGEST)
@@ -102,8 +106,15 @@ class _Repository:
                             return self._content(found, file, revision, most), commit
                         url = urljoin(url, found.headers["Location"])
                         if urlsplit(url)[:2] != urlsplit(self._base)[:2]:
+                            if most == _MOST_INDEX:  # the Hub keeps files of more than 10 MB elsewhere
+                                return None, commit
                             hint = f"download the file from {config_at(self._name)} and give it with --config"
-                            _refuse(f"{self._base} leads to another host, which is not asked", self._name, hint, url[:200])
+                            _refuse(
+                                f"{self._base} leads to another host, which is not asked",
+                                self._name,
+                                hint,
+                                urlsplit(url).hostname or "",
+                            )
         except (requests.RequestException, HTTPError, OSError, ValueError) as error:
             hint = f"look at {ENDPOINT_VARIABLE}, HTTPS_PROXY and the network; or give the file with --config"
             _refuse(f"{self._base} cannot be read: {type(error).__name__}", self._name, hint, file)

@@ -96,3 +96,14 @@ def test_an_engine_with_eyes_follows_no_redirects():
     made = [engine_environment(one.engine, one.instance, one.model, 60) for one in (facts, seeing)]
     assert ["VLLM_MEDIA_URL_ALLOW_REDIRECTS" in one for one in made] == [False, True]
     assert made[1]["VLLM_MEDIA_URL_ALLOW_REDIRECTS"] == "0"
+
+
+@pytest.mark.parametrize(("mirror", "found"), [({}, ["NET008"]), ({"HF_ENDPOINT": "http://mirror.models.svc"}, [])])
+def test_a_mirror_is_asked_past_nat(mirror: dict[str, str], found: list[str]) -> None:
+    spec = json.loads(dict(PROJECT.config(PROJECT.stack_file("smoke-gpu")).values)["eks-inference:stack"])
+    more = {"model": {"id": "Qwen/Qwen3-32B"}, "devices": 2, "tensor_parallel": 2, "replicas": 20, "extra_env": mirror}
+    pool = {"instance_types": ["p5.48xlarge"], "size": 5, "root_volume_gib": 500}
+    merge(spec, {"pools": {"gpu": pool}, "servers": {"qwen3": {**more, "disk_gib": 90}}})
+    verdict = check_spec(parse_stack(json.dumps(spec)), "us-west-2")
+    assert [one.rule.id for one in verdict.findings if one.rule.id == "NET008"] == found
+    assert not verdict.faults

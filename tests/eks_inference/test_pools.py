@@ -728,3 +728,12 @@ def test_an_existing_pool_is_selected_by_its_own_label():
     assert placement.node_selector == {"role": "gpu"}
     assert placement.tolerations() == [NVIDIA.toleration()]
     assert placement.max_nodes == 2
+
+
+@pytest.mark.parametrize(
+    ("types", "severities"), [(["g6f.xlarge"], [None]), (["g6.xlarge", "g6f.xlarge"], ["warning"]), (["g6.xlarge"], [])]
+)
+def test_a_pool_with_some_whole_gpus_starts_nodes_of_those(types: list[str], severities: list[str | None]) -> None:
+    pool = KarpenterPoolSpec.model_validate({"instance_types": types})
+    said = node_rules.karpenter_counts_gpus.judge(PoolFacts("gpu", pool, "1.35", "us-west-2"))
+    assert [one.severity for one in said if not one.holds] == severities

@@ -65,15 +65,61 @@ def test_the_engine_runs_each_as_what_it_is(made: Graph) -> None:
         assert ("--runner pooling" in " ".join(engine["args"])) == pooling, server
 
 
-def test_each_is_led_out_at_its_own_paths(made: Graph) -> None:
-    (config,) = (one for one in made.resources if one.name == "api-config")
+def led(graph: Graph) -> dict[str, set[str]]:
+    """The paths that lead to each server."""
+    (config,) = (one for one in graph.resources if one.name == "api-config")
     (listener, _) = json.loads(config.inputs["data"]["envoy.json"])["static_resources"]["listeners"]
     (host,) = listener["filter_chains"][0]["filters"][0]["typed_config"]["route_config"]["virtual_hosts"]
-    led: dict[str, set[str]] = {}
+    found: dict[str, set[str]] = {}
     for route in host["routes"]:
         if "route" in route:
-            led.setdefault(route["route"]["cluster"], set()).add(route["match"]["path"])
-    assert led == {"qwen3": {*PATHS["chat"]}, "embed": {*PATHS["embed"]}, "rerank": {*PATHS["rerank"]}}
+            found.setdefault(route["route"]["cluster"], set()).add(route["match"]["path"])
+    return found
+
+
+def test_each_is_led_out_at_its_own_paths(made: Graph) -> None:
+    assert led(made) == {"qwen3": {*PATHS["chat"]}, "embed": {*PATHS["embed"]}, "rerank": {*PATHS["rerank"]}}
+
+
+def test_no_picker_is_asked_for_what_none_reads() -> None:
+    graph = recorded_with(three({"endpoints": {"api": {"spread": "endpoint_picker"}}}), "smoke-gpu", SECRETS)
+    (config,) = (one for one in graph.resources if one.name == "api-config")
+    static = json.loads(config.inputs["data"]["envoy.json"])["static_resources"]
+    assert [one["name"] for one in static["clusters"] if one["name"].endswith("/picker")] == ["qwen3/picker"]
+    (host,) = static["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]["route_config"]["virtual_hosts"]
+    picked = {one["match"]["path"] for one in host["routes"] if "overrides" in json.dumps(one.get("typed_per_filter_config"))}
+    assert picked == {*PATHS["chat"]}
+
+
+def test_one_model_may_do_two_tasks_under_two_names() -> None:
+    model = "Qwen/Qwen3-0.6B"
+    more = {
+        "model": {"id": model},
+        "task": "embed",
+        "max_model_len": 2048,
+        "extra_args": {"served-model-name": [model, "vectors"]},
+    }
+    section = three({"pools": {"gpu": {"size": 4}}, "servers": {"vectors": {**COMMON, **more}}, "load_test": None})
+    (fault,) = faults(section)
+    parts = {model: {"qwen3": 100}}
+    assert f"models: {{{model}: {{qwen3: 100}}}}" in fault
+    section["endpoints"]["api"]["models"] = parts
+    assert not faults(section)
+    found = led(recorded_with(section, "smoke-gpu", SECRETS))
+    assert (found["qwen3"], found["vectors"]) == ({*PATHS["chat"]}, {*PATHS["embed"]})
+
+
+def test_servers_of_a_model_with_parts_share_no_other_names() -> None:
+    model = "Qwen/Qwen3-0.6B"
+    more = {
+        name: {**COMMON, "model": {"id": model}, "max_model_len": 2048, "extra_args": {"served-model-name": [model, name]}}
+        for name in ("a", "b")
+    }
+    section = three({"pools": {"gpu": {"size": 5}}, "servers": more, "load_test": None})
+    section["endpoints"]["api"]["models"] = {model: {"qwen3": 100}}
+    assert not faults(section)
+    found = led(recorded_with(section, "smoke-gpu", SECRETS))
+    assert found["a"] == found["b"] == {*PATHS["chat"]}
 
 
 def test_clients_ask_each_for_what_it_does(made: Graph) -> None:

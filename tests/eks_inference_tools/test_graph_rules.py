@@ -123,6 +123,22 @@ def test_images_that_stay_or_are_not_known(image: str):
     assert not found(graph(server(image=image)), "K8S001")
 
 
+@pytest.mark.parametrize(
+    ("started", "killed"),
+    [
+        ({}, True),
+        ({"args": ["--model=m"]}, True),
+        ({"command": ["python3", "-m", "vllm.entrypoints.openai.api_server"]}, True),
+        ({"command": ["/bin/sh", "-c"], "args": ["exec vllm serve m"]}, True),
+        ({"command": ["python3", "/scripts/download.py"]}, False),
+        ({"command": ["sleep", "infinity"]}, False),
+    ],
+)
+def test_only_the_program_of_an_image_needs_its_memory(started: dict[str, Any], killed: bool) -> None:
+    small = server(image="vllm/vllm-openai:v0.30.0", resources={"limits": {"memory": "512Mi"}}, **started)
+    assert bool(found(graph(small), "K8S023")) == killed
+
+
 def test_every_container_and_chart_value_is_looked_at():
     pod = pods(initContainers=[container(name="first", image="busybox")], containers=[container(image="server:1.0")])
     assert "init container first" in messages(graph(pod), "K8S001")

@@ -168,11 +168,12 @@ BAD: Mapping[str, tuple[str, Reply, str]] = {
     "no config": ("config.json", (404, b"", {"X-Error-Code": "EntryNotFound"}), "has no config.json at this revision"),
     "often": ("config.json", (429, b"", {}), "is asked too often"),
     "broken": ("config.json", (503, b"", {}), "answered with status 503"),
-    "elsewhere": ("config.json", (302, b"", {"Location": "http://127.0.0.2:1/a"}), "leads to another host"),
+    "elsewhere": ("config.json", (302, b"", {"Location": "http://127.0.0.2:1/a?signature=hush"}), "leads to another host"),
     "other scheme": ("config.json", (302, b"", {"Location": "file:///etc/passwd"}), "leads to another host"),
     "round": ("config.json", (302, b"", {"Location": ""}), "leads from one address to the next"),
     "no commit": ("config.json", (200, CONFIG, {}), "name a commit with --revision"),
     "odd commit": ("config.json", (200, CONFIG, {"X-Repo-Commit": "../../../../../../../../../../../../../x"}), "--revision"),
+    "commit of letters": ("config.json", (200, CONFIG, {"X-Repo-Commit": "z" * 40}), "--revision"),
     "short": ("config.json", (200, CONFIG[:99], {"X-Repo-Commit": COMMIT, "content-length": "999"}), "this is no JSON"),
     "twice as large": (
         "model.safetensors.index.json",
@@ -190,12 +191,19 @@ def test_what_the_hub_may_answer_is_told(bad: str, site: Site, capsys: pytest.Ca
     assert code == 2
     assert words in said
     assert "Traceback" not in said
+    assert "hush" not in said
 
 
 def test_odd_indexes_decide_nothing(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     for index in (b"", b"[]", b'{"metadata": 3}', _index("much"), _index(-1), _index(float("inf")), _index(True), b"[" * 99_999):
         site.files["model.safetensors.index.json"] = index
         assert plan(capsys, "--model", NAME)[0] == 0, index[:40]
+
+
+def test_an_index_that_the_hub_keeps_elsewhere_decides_nothing(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.replies["model.safetensors.index.json"] = lambda _: (302, b"", {"Location": "http://127.0.0.2:1/a"})
+    assert plan(capsys, "--model", NAME)[0] == 0
+    assert site.requests[-1].path.endswith("/modules.json")
 
 
 def test_a_commit_of_a_user_needs_no_header(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
@@ -222,13 +230,25 @@ def test_names_that_lead_nowhere_are_told(
     assert words in said
 
 
-@pytest.mark.parametrize("address", ["file:///etc", "huggingface", "http://", "http://127.0.0.1:1", "http://[::1"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "file:///etc",
+        "huggingface",
+        "http://",
+        "http://127.0.0.1:1",
+        "http://[::1",
+        "http://me:hush@127.0.0.1:1",
+        "http://127.0.0.1:1/?key=hush",
+        "http://h#hush",
+    ],
+)
 def test_an_address_without_a_hub_is_told(
     address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", address)
     code, said = plan(capsys, "--model", NAME)
-    assert (code, "HF_ENDPOINT" in said) == (2, True)
+    assert (code, "HF_ENDPOINT" in said, "hush" in said) == (2, True, False)
 
 
 def test_a_hub_that_gives_a_byte_now_and_then_is_left(

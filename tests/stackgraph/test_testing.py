@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pulumi
 import pulumi_aws as aws
@@ -51,6 +52,15 @@ def team(tmp_path: Path) -> Path:
     (tmp_path / "tests" / "test_shop.py").write_text(TESTS)
     (tmp_path / "tests" / "test_mocks.py").write_text(WITH_MOCKS)
     return tmp_path
+
+
+def test_the_test_of_the_readme_runs(team, monkeypatch):
+    (text,) = (block.text for block in blocks(ROOT / "components" / "stackgraph" / "README.md") if block.language == "python")
+    (team / "Pulumi.dev.yaml").write_text("config:\n  shop:role: arn:aws:iam::111122223333:role/reader\n  shop:password: x\n")
+    monkeypatch.chdir(team)
+    names: dict[str, Any] = {}
+    exec(text, names)
+    names["test_every_bucket_is_private"](record)
 
 
 @pytest.mark.thorough

@@ -10,6 +10,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from eks_inference.catalog import versions
+from eks_inference.catalog.models import POOLING
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
 from eks_inference.component import Component, carried
@@ -266,10 +267,16 @@ def _groups(spec: ModelEndpointSpec, servers: Mapping[str, Server]) -> dict[str,
 
 
 def _pickers(name: str, spec: ModelEndpointSpec, servers: Mapping[str, Server]) -> dict[str, Picker]:
-    """The picker of each server; servers of one model share it."""
+    """The picker of each server; servers of one model share it.
+
+    Servers that write nothing have none: no parser of llm-d-router v0.10.0 (parsers/openai, parsers/anthropic) reads /v1/score,
+    /v1/rerank, or embeddings of messages, and such requests get status 400.
+    """
     found: dict[str, Picker] = {}
     for group in _groups(spec, servers).values() if spec.spread == "endpoint_picker" else ():
         first = next(iter(group))
+        if group[first].does in POOLING:
+            continue
         fronts = tuple(one.fronts[0] for one in group.values())
         found |= dict.fromkeys(group, Picker(name, first, spec.namespace_of(name), group[first].namespace, fronts))
     return found

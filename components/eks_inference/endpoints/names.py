@@ -25,7 +25,7 @@ def name_faults(spec: ModelEndpointSpec, names: Mapping[str, Sequence[str]], doe
         several = [server for server, own in names.items() if model in own]
         apart = len({spec.group_of(server, names[server][0]) for server in several}) > 1
         if len(tasks := {does[server] for server in several}) > 1:
-            hint = "give one of them another served-model-name beside model.id, or make an endpoint for each"
+            hint = f"say which it leads to: models: {{{model}: {{{several[0]}: 100}}}}; or make an endpoint for each"
             yield Fault(("servers",), f"{model} leads to servers of several tasks", ", ".join(sorted(tasks)), "one task", hint)
         elif apart or len({frozenset(names[server]) for server in several}) > 1:
             why = "do not share its requests by their number" if apart else "do not answer to the same names"

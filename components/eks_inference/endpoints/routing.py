@@ -89,7 +89,7 @@ _BY_DNS = {
 
 
 def routes(proxy: Proxy) -> Iterator[dict[str, Any]]:
-    models = {name: group for group in groups(proxy.upstreams) for name in group[0].names}
+    models = _models(proxy)
     if models:
         # Clients demand a time; nobody knows when a model was made.
         listed = [{"id": model, "object": "model", "created": 0, "owned_by": "endpoint"} for model in models]
@@ -99,14 +99,14 @@ def routes(proxy: Proxy) -> Iterator[dict[str, Any]]:
         for path in ASKING_PATHS:
             told = error(path, "a model is asked by POST", "method_not_allowed")
             yield {"match": {"path": path, "headers": [method]}, **_answer(405, told)}
-    for model, group in models.items():
-        parts = [(_of_server(proxy, server), part) for server, part in proxy.models.get(model, {}).items()] or [(group, 100)]
+    for model, parts in models.items():
+        first = parts[0][0][0]
         named = _says("model", {"string_match": {"exact": model}})
         ways = [(named, _to(parts, proxy))]
-        if group[0].picker:
+        if first.picker:
             small = _says("bytes", {"double_match": {"range": {"start": 0, "end": PICKED_BYTES}}})
             ways.insert(0, ([*named, *small], _to(parts, proxy, picked=True)))
-        yield from ({"match": {"path": path, "dynamic_metadata": says}, **way} for says, way in ways for path in group[0].paths)
+        yield from ({"match": {"path": path, "dynamic_metadata": says}, **way} for says, way in ways for path in first.paths)
     for one in proxy.upstreams:
         if not one.model:
             ways = [(pattern, one.name) for pattern in KSERVE_PATHS]
@@ -116,7 +116,7 @@ def routes(proxy: Proxy) -> Iterator[dict[str, Any]]:
                 for pattern, cluster in ways
             )
     for path in ASKING_PATHS if models else ():
-        here = ", ".join(name for name, group in models.items() if path in group[0].paths) or "none"
+        here = ", ".join(name for name, parts in models.items() if path in parts[0][0][0].paths) or "none"
         told = f"the field model of the request names no model that is asked at {path}; those that are: {here}"
         named = {"match": {"path": path, "dynamic_metadata": _says("model", {"present_match": True})}}
         yield {**named, **_answer(404, error(path, told, "model_not_found"))}
@@ -213,8 +213,12 @@ def groups(upstreams: Sequence[Upstream]) -> list[list[Upstream]]:
     return list(found.values())
 
 
-def _of_server(proxy: Proxy, server: str) -> list[Upstream]:
-    return next(group for group in groups(proxy.upstreams) if any(one.name == server for one in group))
+def _models(proxy: Proxy) -> dict[str, list[tuple[list[Upstream], int]]]:
+    """What names lead to: servers that share requests, and their part of a hundred. All of a name do the same."""
+    found = groups(proxy.upstreams)
+    alone = {one.name: group for group in found for one in group}
+    shared = {name: [(group, 100)] for group in found for name in group[0].names}
+    return shared | {name: [(alone[server], part) for server, part in parts.items()] for name, parts in proxy.models.items()}
 
 
 def _name(group: Sequence[Upstream]) -> str:

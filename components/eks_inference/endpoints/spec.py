@@ -130,7 +130,7 @@ class ModelEndpointSpec(Spec):
 
     def group_of(self, server: str, model: str) -> str:
         """Returns what the servers that share requests with this one have in common."""
-        return f"/{server}" if server in self.weighed else model
+        return f"/{server}" if server in self.weighed or model in self.models else model
 
     @property
     def picks(self) -> PickerSpec:

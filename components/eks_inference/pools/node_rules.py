@@ -40,6 +40,7 @@ def karpenter_counts_gpus(pool: PoolFacts) -> Iterator[Judgement]:
             working=(f"of {len(pool.spec.instances())} types, {len(parts)} have a part of a GPU",),
             message="Karpenter takes these for types without a GPU and starts none for a pod that asks for one",
             given=", ".join(parts),
+            severity=None if len(parts) == len(pool.spec.instances()) else "warning",
         )
 
 

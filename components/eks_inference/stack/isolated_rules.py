@@ -101,7 +101,7 @@ def weights_come_once(stack: StackFacts) -> Iterator[Judgement]:
     nat = stack.spec.network.nat
     for server in stack.servers.values():
         start, spec = server.cold_start, stack.spec.servers.get(str(server.path[1]))
-        of_hub = spec is None or isinstance(spec.model, HubModel)
+        of_hub = spec is None or (isinstance(spec.model, HubModel) and "HF_ENDPOINT" not in spec.extra_env)
         if of_hub and nat != "none" and start.weights.downloads and not start.weights.stored and start.model:
             each = start.weight_bytes / 1e9
             yield Judgement(

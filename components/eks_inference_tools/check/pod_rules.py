@@ -223,8 +223,11 @@ def programs_come_up(facts: GraphFacts) -> Iterator[Judgement]:
         limit = quantity(at(container.document, "resources", "limits", "memory"))
         if limit is None or container.first or pod.kind == "DaemonSet":  # these run something else in the image of a program
             continue
+        command = at(container.document, "command")
+        said = text([command, at(container.document, "args")]) if command else ""
         for one in limits()["memory"]:
-            if name in one.get("images", ()) or container.name in one.get("containers", ()):
+            runs = name in one.get("images", ()) and (not said or any(program in said for program in one["programs"]))
+            if runs or container.name in one.get("containers", ()):
                 yield Judgement(
                     holds=limit >= one["mib"] << 20,
                     path=(),

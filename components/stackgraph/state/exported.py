@@ -92,7 +92,7 @@ def read_export(file: Path) -> Deployed:
     if problems := [Problem(what, file=shown, key=key, hint=HINT) for key, what in _faults(resources, pending)]:
         raise ProblemsFound(problems[:10])
     if all(one.get("delete") for one in resources):
-        raise ProblemsFound([Problem("the state has no resource: a new stack", shown, hint="preview it: eks-inference preview")])
+        raise ProblemsFound([Problem("the state has no resource: a new stack", shown, hint="leave out --state and use: preview")])
     operations = tuple(f"{one['type']} of {one['resource']['urn'].rpartition('::')[2]}" for one in pending)
     try:
         return Deployed(tuple(map(_held, resources)), operations)

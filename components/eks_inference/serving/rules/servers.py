@@ -232,6 +232,7 @@ def flags_follow_the_spec(server: ServingFacts) -> Iterator[Judgement]:
 @rule(
     "SRV019",
     "Shared memory is a part of a pod's memory.",
+    severity="warning",
     fix="lower shared_memory_gib, or raise memory",
     source="Kubernetes documentation, emptyDir: what is written to a memory-backed volume counts against the container's limit",
 )
