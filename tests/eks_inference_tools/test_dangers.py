@@ -87,6 +87,18 @@ def test_a_cluster_or_service_opened_to_everybody_is_a_danger():
     assert kinds_of_danger(service, replace(service, inputs={"spec": {"type": "LoadBalancer"}})) == ["opened"]
 
 
+def test_another_task_is_told_since_clients_have_to_ask_elsewhere():
+    alone = {"clients": {"smoke_test": None}, "load_test": None}
+    graphs = [
+        recorded_with({**alone, "servers": {"qwen3": edit}}, "smoke-gpu") for edit in ({}, {"task": "embed"}, {"disk_gib": 40})
+    ]
+    told = [
+        [one.what for one in dangers(compare(graphs[0], head), eks_compared()) if one.kind == "task-changed"]
+        for head in graphs[1:]
+    ]
+    assert told == [["qwen3 has another task (the model's own → embed): clients ask it at other paths"], []]
+
+
 def test_a_kubernetes_upgrade_replaces_nothing_and_rolls_nodes():
     diff = compare(recorded("gpu-opt350m"), recorded_with({"cluster": {"version": "1.36"}}, "gpu-opt350m"))
     assert diff.counts["replace"] == diff.counts["delete"] == diff.counts["create"] == 0

@@ -160,6 +160,10 @@ def _of_facts(before: Overview, after: Overview) -> Iterator[Danger]:
     for old, new in _pairs({m.owner: m for m in before.models}, {m.owner: m for m in after.models}):
         if old.model != new.model:
             yield Danger("model-changed", f"{new.owner} serves {new.model} instead of {old.model}", subject=new.owner)
+        task, other = (one.settings.get("task", "the model's own") for one in (new, old))
+        if task != other:
+            what = f"{new.owner} has another task ({other} → {task}): clients ask it at other paths"
+            yield Danger("task-changed", what, subject=new.owner)
     for old, new in _pairs({c.urn: c for c in before.capacity}, {c.urn: c for c in after.capacity}):
         yield from _of_nodes(old, new)
     workloads = ({(w.urn, w.part): w for w in facts.workloads} for facts in (before, after))
