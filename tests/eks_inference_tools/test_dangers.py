@@ -87,6 +87,18 @@ def test_a_cluster_or_service_opened_to_everybody_is_a_danger():
     assert kinds_of_danger(service, replace(service, inputs={"spec": {"type": "LoadBalancer"}})) == ["opened"]
 
 
+def test_another_task_is_told_since_clients_have_to_ask_elsewhere():
+    alone = {"clients": {"smoke_test": None}, "load_test": None}
+    graphs = [
+        recorded_with({**alone, "servers": {"qwen3": edit}}, "smoke-gpu") for edit in ({}, {"task": "embed"}, {"disk_gib": 40})
+    ]
+    told = [
+        [one.what for one in dangers(compare(graphs[0], head), eks_compared()) if one.kind == "task-changed"]
+        for head in graphs[1:]
+    ]
+    assert told == [["qwen3 has another task (the model's own → embed): clients ask it at other paths"], []]
+
+
 def test_a_kubernetes_upgrade_replaces_nothing_and_rolls_nodes():
     diff = compare(recorded("gpu-opt350m"), recorded_with({"cluster": {"version": "1.36"}}, "gpu-opt350m"))
     assert diff.counts["replace"] == diff.counts["delete"] == diff.counts["create"] == 0
@@ -201,6 +213,21 @@ def test_a_server_whose_only_pod_is_updated_is_told_with_its_cold_start(
     for one in found:
         assert re.search(r" for (at least )?\d+ (min|s)", one.what), one.what
         assert one.weight is Weight.REPLACED
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("edit", "done"),
+    [
+        ({"image": "registry.example.com/ray@sha256:" + "b" * 64}, "downloaded, compiled and loaded"),
+        ({"extra_env": {"A": "b"}}, "loaded"),
+    ],
+)
+def test_a_replica_starts_in_a_ray_worker_that_stays(edit: dict[str, Any], done: str):
+    """With its image, so it pulls nothing, and its weights."""
+    own = {"image": "registry.example.com/ray@sha256:" + "a" * 64}
+    before, after = (recorded_with({"servers": {"vllm-llama3-inf2": {**own, **one}}}) for one in ({}, edit))
+    assert [one.what.partition(" successor has ")[2] for one in stopped(before, after)] == [done]
 
 
 def stopped(before: Graph, after: Graph) -> list[Danger]:
@@ -346,19 +373,27 @@ def test_a_second_ray_cluster_is_offered_where_kuberay_would_make_one(edit: dict
     assert ("`upgrade: new_cluster`" in found.avoid) == offered
 
 
-@pytest.mark.parametrize(("size", "told"), [(1, ["nodes-rolled", "nodes-rolled"]), (0, [])])
-def test_a_capacity_block_is_updated_while_it_has_no_node(size: int, told: list[str]):
-    def nodes(version: str) -> Resource:
-        scaling = {"minSize": size, "desiredSize": size, "maxSize": 1}
+@pytest.mark.parametrize(("sizes", "told"), [((1, 1), True), ((1, 0), True), ((0, 0), False), ((0, 1), False)])
+def test_a_capacity_block_is_updated_while_it_has_no_node(sizes: tuple[int, int], told: bool):
+    """In one update the version comes before the size. Another template counts as another version does."""
+
+    def block(size: int, version: str, disk: int = 100) -> Graph:
+        mappings = [{"deviceName": "/dev/xvda", "ebs": {"volumeSize": disk}}]
+        template = resource("t", "aws:ec2/launchTemplate:LaunchTemplate", inputs={"blockDeviceMappings": mappings})
         inputs = {
             "capacityType": "CAPACITY_BLOCK",
-            "scalingConfig": scaling,
+            "scalingConfig": {"minSize": size, "desiredSize": size, "maxSize": 1},
             "version": version,
-            "instanceTypes": ["p5.48xlarge"],
+            "launchTemplate": {"id": "<t.id>", "version": "<t.latestVersion>"},
         }
-        return resource("p5", NODE_GROUP, inputs=inputs)
+        refers = {"launchTemplate": (template.urn,)}
+        return graph(template, resource("p5", NODE_GROUP, inputs=inputs, property_dependencies=refers))
 
-    assert kinds_of_danger(nodes("1.35"), nodes("1.36")) == told
+    for head in (block(sizes[1], "1.36"), block(sizes[1], "1.35", disk=200)):
+        found = dangers(compare(block(sizes[0], "1.35"), head), eks_compared())
+        lines = [one.what for one in found if one.kind == "nodes-rolled"]
+        assert len(lines) == told
+        assert all("size 0 before" in one and "successor" not in one for one in lines)
 
 
 def test_nodes_of_pools_that_others_use_are_told_and_those_that_nobody_needs_are_not():

@@ -62,8 +62,7 @@ def _of(given: str) -> Mapping[str, Sequence[Path]]:
 
 
 def _has(inputs: Any, path: str, value: str) -> bool:
-    found = text(at(inputs, *path.split(".")))
-    return found not in ("", "0") if value == "+" else found == value
+    return text(at(inputs, *path.split("."))) == value
 
 
 def _is(only: str, one: PropertyChange) -> bool:

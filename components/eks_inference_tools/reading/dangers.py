@@ -126,7 +126,7 @@ def _after_updates(diff: StackDiff) -> Iterator[Danger]:
     for change in diff.changes:
         told = grouped((row, one) for row, one in follows(change) if row.says)
         for row, (one, *_) in told.items():
-            subject = nodes_of(change.resource) if row.then == "roll" else title_of(change.resource)
+            subject = title_of(change.resource)
             path = ".".join(map(str, row.named(change.resource.type, one.path) or one.path))
             says = row.says.format(before=text(one.before), after=text(one.after), path=path)
             yield Danger(_KINDS[row.then], f"{subject}: {says}", change.urn, Weight.REFUSED, subject)
@@ -145,7 +145,7 @@ def _no_longer_scaled(diff: StackDiff) -> Iterator[Danger]:
             yield Danger("capacity-down", what, change.urn, subject=title_of(change.resource))
 
 
-_KINDS: Mapping[Then, str] = {"refused": "refused", "ignored": "without-effect", "roll": "nodes-rolled", "scale": "capacity-down"}
+_KINDS: Mapping[Then, str] = {"refused": "refused", "ignored": "without-effect", "scale": "capacity-down"}
 
 
 # -- models, workloads and capacity ----------------------------------------------------------------------------------------------
@@ -160,6 +160,10 @@ def _of_facts(before: Overview, after: Overview) -> Iterator[Danger]:
     for old, new in _pairs({m.owner: m for m in before.models}, {m.owner: m for m in after.models}):
         if old.model != new.model:
             yield Danger("model-changed", f"{new.owner} serves {new.model} instead of {old.model}", subject=new.owner)
+        task, other = (one.settings.get("task", "the model's own") for one in (new, old))
+        if task != other:
+            what = f"{new.owner} has another task ({other} → {task}): clients ask it at other paths"
+            yield Danger("task-changed", what, subject=new.owner)
     for old, new in _pairs({c.urn: c for c in before.capacity}, {c.urn: c for c in after.capacity}):
         yield from _of_nodes(old, new)
     workloads = ({(w.urn, w.part): w for w in facts.workloads} for facts in (before, after))

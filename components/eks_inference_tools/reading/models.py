@@ -22,6 +22,7 @@ _SETTING_KEYS = (
     "pipelineparallelsize",
     "quantization",
     "revision",
+    "task",
     "tensorparallel",
     "tensorparalleldegree",
     "tensorparallelism",

@@ -68,7 +68,7 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
             yield Danger("server-stopped", what, urn, Weight.REPLACED, name, ("outage",))
             continue
         pool, roll = diff.by_urn.get(start.pool), rolls.get(start.pool)
-        nodes, more, way = name_of(pool.resource) if pool else "", "", ""
+        nodes, more, way, inside = name_of(pool.resource) if pool else "", "", "", False
         made = [create_time(pool.resource)] if pool and pool.kind == "replace" and not start.new_node else []
         spec, pods = change.after.inputs.get("spec"), _pods(after.graph, change.after)
         head = at(spec, "rayClusterConfig", "headGroupSpec", "template")
@@ -82,8 +82,8 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
             end += f" with the nodes of {nodes}"
             more = f"; for good where AWS has no {start.instance_type or 'such node'} then" if deletes_first(pool) else ""
         elif change.kind == "update" and _restarts(change) and _at_once(change.after, pods) >= pods:
-            if group_kind(change.after)[1] == "RayService":
-                end = end.replace("pod", "replica")  # Ray's workers stay
+            if inside := group_kind(change.after)[1] == "RayService":
+                end = end.replace("pod", "replica")
             way = f"{name}: {room((urn,), _way(change))}"
         elif roll and _ends(roll, at(spec, "template"), old, start) and _is_alone(after.graph, urn):
             alone = tuple(one for one in after.servers if after.starts[one].pool == start.pool and _is_alone(after.graph, one))
@@ -98,7 +98,7 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
             continue
         fresh = pool is not None and (pool.kind == "replace" or roll is not None)
         stays = old is not None and not fresh and (old.pool, old.instance_type) == (start.pool, start.instance_type)
-        again = _again(start, old if stays else None, change)
+        again = _in_its_worker(start, old, change) if inside else _again(start, old if stays else None, change)
         if roll and pool and pool.kind != "replace":
             again = replace(again, new_node="" if roll.successor_first else nodes)
         when, seconds = _time(again, made)
@@ -109,7 +109,7 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
         what = f"{away} answers nothing for {when}: {end} before {has}{more}"
         yield Danger("server-stopped", what, urn, Weight.REPLACED, was, ("outage",), seconds, way)
     for urn, roll in rolls.items():
-        yield Danger("nodes-kept" if roll.blocked else "nodes-rolled", roll.words, urn, subject=roll.name)
+        yield Danger("nodes-kept" if roll.blocked else "nodes-rolled", roll.words, urn, roll.weight, roll.name)
 
 
 def _late(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) -> Mapping[str, Danger]:
@@ -240,6 +240,24 @@ def _again(start: PodStart, old: PodStart | None, change: ResourceChange) -> Pod
     if old is None:
         return again
     return replace(again, new_node="", no_node=False, pulled=start.pulled or old.image == start.image)
+
+
+def _in_its_worker(start: PodStart, old: PodStart | None, change: ResourceChange) -> PodStart:
+    """Returns the start of a replica in a Ray worker that stays, with its image and what was downloaded.
+
+    One that compiles counts its download: the time of both together is what was measured.
+    """
+    assert change.before is not None
+    assert change.after is not None
+    same = old is not None and old.model_name == start.model_name and _model(change.before) == _model(change.after)
+    again = _again(start, start, change)
+    return replace(again, weights_stored=start.weights_stored or (same and again.compiled))
+
+
+def _model(service: Resource) -> list[Any]:
+    """What tells Serve's applications which model, and where it is: their arguments, and variables of our own ones."""
+    wanted = [(at(one, "args"), table(at(one, "runtime_env", "env_vars"))) for one in serve_applications(service.inputs)]
+    return [(args, {key: value for key, value in has.items() if key.startswith("MODEL_")}) for args, has in wanted]
 
 
 def _kept(resource: Resource | None) -> frozenset[str]:

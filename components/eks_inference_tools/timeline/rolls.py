@@ -9,6 +9,7 @@ from eks_inference_tools.reading.kinds import nodes_of
 from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
 from eks_inference_tools.reading.node_pools import NodePool, node_pools
 from eks_inference_tools.reading.scalars import whole
+from stackgraph.diff.domain import Weight
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, items, text, texts, unique
@@ -23,7 +24,7 @@ class Roll:
     """How the nodes of a pool are exchanged, in words. ``blocked``: they stay as they are.
 
     ``successor_first``: a node ends after its successor stands. ``forced``: also with pods that nobody may disturb. ``by_type``:
-    only nodes of types that the pool has no longer.
+    only nodes of types that the pool has no longer. ``weight``: as what it is told.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Roll:
     forced: bool = True
     blocked: bool = False
     by_type: bool = False
+    weight: Weight = Weight.CHANGED
 
 
 def rolled(diff: StackDiff) -> Mapping[str, Roll]:
@@ -41,11 +43,14 @@ def rolled(diff: StackDiff) -> Mapping[str, Roll]:
     why = {change.urn: [(one.name, row.only) for row, one in follows(change) if row.then == "roll"] for change in diff.changes}
     stays = {change.urn for change in diff.changes if change.kind not in ("create", "replace")}
     found: dict[str, Roll] = {}
+    # The provider updates the version first, then the size (hashicorp/terraform-provider-aws, resourceNodeGroupUpdate).
+    sizes = {group.urn: group.sizes[1] for group in node_groups(diff.base)} if diff.base else {}
     for group in node_groups(diff.head):
         templates = group.resource.property_dependencies.get("launchTemplate", ())
         because = [name for name, _ in why[group.urn]]
         because += [f"launch template: {name.partition('[')[0]}" for urn in templates for name, _ in why.get(urn, ())]
-        if because and group.urn in stays and group.sizes[1] != 0:
+        old = diff.by_urn[group.urn].before
+        if because and group.urn in stays and old and sizes.get(old.urn) != 0:
             found[group.urn] = _by_eks(group, because)
     upgraded = _with_their_cluster(diff, diff.head)
     for pool in node_pools(diff.head):
@@ -73,6 +78,9 @@ def _by_eks(group: NodeGroup, because: Sequence[str]) -> Roll:
     share = " %" if at(given, "maxUnavailablePercentage") else ""
     first = text(at(given, "updateStrategy")) != "MINIMAL"
     when = "after its successor stands" if first else "before its successor starts"
+    if group.is_capacity_block:  # EKS user guide, capacity-blocks-mng: a desired size of 0 in an upgrade
+        words = f"{name}: EKS wants none of a capacity block in an update ({_named(because)}): size 0 before, and back after it"
+        return Roll(name, words, first, weight=Weight.REFUSED)
     return Roll(name, f"{name} are replaced, {at_once}{share} at a time, each {when} ({_named(because)})", first)
 
 

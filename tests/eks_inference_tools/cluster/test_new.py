@@ -18,13 +18,13 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.mark.parametrize(
-    ("name", "type_", "resource", "taken"),
+    ("name", "type_", "resource"),
     [
-        ("GPT-OSS-120B", "g6e.12xlarge", GPU_RESOURCE, 2),
-        ("meta-llama/Llama-3.1-70B-Instruct", "trn1.32xlarge", DEVICE_RESOURCE, 8),
+        ("GPT-OSS-120B", "g6e.12xlarge", GPU_RESOURCE),
+        ("meta-llama/Llama-3.1-70B-Instruct", "trn1.32xlarge", DEVICE_RESOURCE),
     ],
 )
-def test_a_stack_of_the_first_row_lands(name: str, type_: str, resource: str, taken: int, toolchain: Toolchain) -> None:
+def test_a_stack_of_the_first_row_lands(name: str, type_: str, resource: str, toolchain: Toolchain) -> None:
     """A GPU, Neuron, and a gated repository, which needs a token."""
     wanted = model(name)
     source = {"id": name if name in wanted.gated else next(one for one in wanted.repositories if one not in wanted.gated)}
@@ -37,4 +37,4 @@ def test_a_stack_of_the_first_row_lands(name: str, type_: str, resource: str, ta
     assert not report.admission.refusals
     assert not report.scheduled.pending
     assert report.is_well, report.faults
-    assert [node.taken.get(resource) for node in report.scheduled.nodes if resource in node.devices] == [taken]
+    assert [node.taken.get(resource) for node in report.scheduled.nodes if resource in node.devices] == [row.trial.devices]
