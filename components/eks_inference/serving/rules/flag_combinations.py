@@ -112,6 +112,7 @@ def _of_model(model: Model, degree: int) -> dict[str, Any]:
         "model.kv_heads": model.kv_heads,
         "model.heads_per_kv_head": model.heads // model.kv_heads,
         "model.windows": model.window_layers > 0,
+        "model.writes": model.writes,
         "model.kv_copies": max(degree // model.kv_heads, 1),
     }
 
