@@ -139,6 +139,14 @@ def test_an_encoder_has_neither_stages_nor_adapters() -> None:
     assert not [one for one in refused(on(engines()["cuda-vllm-0.30"], flags)) if "encoders" in one]
 
 
+def test_an_encoder_reads_a_text_in_one_step() -> None:
+    flags = {"max-num-batched-tokens": 256}
+    profile, encoder = engines()["cuda-vllm-0.30"], find_model("BGE-M3")
+    assert refused(on(profile, flags, model=encoder, max_model_len=1024))
+    assert not refused(on(profile, flags, model=encoder, max_model_len=256))
+    assert not refused(on(profile, flags, max_model_len=1024))
+
+
 def test_rows_about_gpus_refuse_nothing_on_neuron() -> None:
     subject = on(engines()["neuron-2.33-vllm-0.29"], {"kv-cache-dtype": "fp8"}, tensor_parallel=8)
     assert not any("compute capability" in one for one in refused(subject))

@@ -96,6 +96,8 @@ def _facts(server: ServingFacts) -> dict[str, Any]:
         "tensor-parallel-size": server.tensor_parallel or None,
         **({} if model is None else _of_model(model, server.tensor_parallel)),
         **({"enable-chunked-prefill": True} if _chunks(server) else {}),
+        # An encoder reads a text as a whole.
+        **({} if model is None or model.writes else {"enable-chunked-prefill": False}),
     }
 
 
