@@ -28,6 +28,7 @@ FACTS = (
     "model.kv_heads",
     "model.multimodal",
     "model.windows",
+    "model.writes",
 )
 OF_THE_SPEC = {"tensor-parallel-size": "tensor_parallel", "max-model-len": "max_model_len", "max-num-seqs": "max_num_seqs"}
 
@@ -114,7 +115,8 @@ def test_each_row_is_refused_on_each_release_and_not_without_its_flag(combinatio
     # Some are refused only on older GPUs.
     asked = {one.setting for one in combination.conditions}
     older = {"on": "g4dn.12xlarge"} if "compute_capability" in asked else {}
-    other = {"model": find_model("GPT-OSS-20B")} if "model.windows" in asked else {}
+    of = next((name for fact, name in {"model.windows": "GPT-OSS-20B", "model.writes": "BGE-M3"}.items() if fact in asked), None)
+    other = {"model": find_model(of)} if of else {}
     subject = on(profile, given, tensor_parallel=degree, **older, **other)
     assert combination.says in refused(subject)
     without = {name: value for name, value in given.items() if name.partition(".")[0] != combination.flag}
@@ -128,6 +130,21 @@ def test_every_row_is_about_flags_of_an_engine_that_can_be_chosen() -> None:
         absent = {each.setting for each in one.conditions if each.test == "given" and not each.against}
         names = {each.setting.partition(".")[0] for each in one.conditions if each.setting not in {*FACTS, *absent}}
         assert names <= {*declared.flags, *(key.replace("_", "-") for key in declared.keys)}, one.name
+
+
+def test_an_encoder_has_neither_stages_nor_adapters() -> None:
+    flags = {"pipeline-parallel-size": 2, "enable-lora": True}
+    found = refused(on(engines()["cuda-vllm-0.30"], flags, model=find_model("BGE-M3")))
+    assert len([one for one in found if "encoders" in one]) == 2
+    assert not [one for one in refused(on(engines()["cuda-vllm-0.30"], flags)) if "encoders" in one]
+
+
+def test_an_encoder_reads_a_text_in_one_step() -> None:
+    flags = {"max-num-batched-tokens": 256}
+    profile, encoder = engines()["cuda-vllm-0.30"], find_model("BGE-M3")
+    assert refused(on(profile, flags, model=encoder, max_model_len=1024))
+    assert not refused(on(profile, flags, model=encoder, max_model_len=256))
+    assert not refused(on(profile, flags, max_model_len=1024))
 
 
 def test_rows_about_gpus_refuse_nothing_on_neuron() -> None:

@@ -136,6 +136,8 @@ def test_clients_ask_each_for_what_it_does(made: Graph) -> None:
     ("changes", "words"),
     [
         ({"servers": {"embed": {"task": "chat"}}}, "SRV020: BAAI/bge-large-en-v1.5 reads texts and writes none"),
+        ({"servers": {"embed": {"task": "classify"}}}, "made for embed: vLLM starts it and has no path for classify"),
+        ({"servers": {"rerank": {"task": "embed"}}}, "made for rerank: vLLM starts it and has no path for embed"),
         ({"servers": {"embed": {"extra_args": {"runner": "generate"}}}}, "the key task decides it"),
         ({"servers": {"embed": {"extra_args": {"convert": "embed"}}}}, "the key task decides it"),
         ({"servers": {"embed": {"objectives": {"time_to_first_token_seconds": 1}}}}, "an answer of task embed has no tokens"),
@@ -151,6 +153,19 @@ def test_what_makes_no_sense_for_a_task_is_refused(changes: dict[str, Any], word
 
 def test_a_model_that_chats_may_be_asked_for_embeddings() -> None:
     assert not faults({"servers": {"qwen3": {"task": "embed"}}, "load_test": None})
+
+
+@pytest.mark.parametrize(("server", "task"), [("embed", "rerank"), ("rerank", "classify")])
+def test_a_pooled_model_does_what_else_the_engine_has_paths_for(server: str, task: str) -> None:
+    assert not faults(three({"servers": {server: {"task": task}}}))
+
+
+def test_who_makes_a_scorer_of_a_decoder_says_its_class() -> None:
+    overrides = {"hf-overrides": {"architectures": ["Qwen3ForSequenceClassification"]}}
+    asked = {"qwen3": {"task": "classify", "extra_args": overrides}}
+    assert not [one for one in faults({"servers": asked, "load_test": None}) if "SRV020" in one]
+    asked["qwen3"].pop("extra_args")
+    assert any("SRV020" in one for one in faults({"servers": asked, "load_test": None}))
 
 
 def test_no_document_says_that_neuron_makes_embeddings() -> None:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from eks_inference.catalog.architectures import architectures
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.instances import InstanceType, instance_type
-from eks_inference.catalog.models import find_model, models
+from eks_inference.catalog.models import POOLING, find_model, models
 from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.faults import SpecError
 from eks_inference.rules import Judgement, Rule
@@ -168,7 +168,9 @@ def known(pair: Pair) -> Asked:
 
 def _tried(id_: str, config: Mapping[str, Any], trial: Trial) -> Asked:
     server = {key: value for key, value in (trial.server or {}).items() if key not in PLACED}
-    return Asked(id_, config, trial.instance.name, server, trial.engine.name)
+    # A decoder that makes embeddings has the config.json of one that chats.
+    task = {"task": trial.model.task} if trial.model.task in POOLING else {}
+    return Asked(id_, config, trial.instance.name, {**server, **task}, trial.engine.name)
 
 
 def shipped() -> Iterator[Asked]:

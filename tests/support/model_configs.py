@@ -1,5 +1,6 @@
 """A config.json for any model of the catalog, of which only the shape is kept. The engine's own code reads it."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from eks_inference.catalog.models import Model
 from refresh.engine.checkpoints import CHECKPOINTS
 
 CLASSES = {
+    "bert": "BertModel",
     "chatglm": "ChatGLMModel",
     "deepseek_v2": "DeepseekV2ForCausalLM",
     "deepseek_v3": "DeepseekV3ForCausalLM",
@@ -30,22 +32,24 @@ CLASSES = {
     "qwen2_moe": "Qwen2MoeForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
     "qwen3_moe": "Qwen3MoeForCausalLM",
+    "roberta": "RobertaModel",
+    "xlm-roberta": "XLMRobertaModel",
 }
-_LATENT = {"n_group": 1, "topk_group": 1, "num_experts_per_tok": 6, "moe_layer_freq": 1, "scoring_func": "softmax"}
+_LATENT = {"n_group": 1, "topk_group": 1, "moe_layer_freq": 1, "scoring_func": "softmax"}
+_ROBERTA = {"pad_token_id": 1, "type_vocab_size": 1, "position_embedding_type": "absolute"}
 FURTHER: Mapping[str, Mapping[str, Any]] = {
     "deepseek_v2": {**_LATENT, "topk_method": "greedy", "norm_topk_prob": False, "routed_scaling_factor": 1.0},
-    "deepseek_v3": {**_LATENT, "topk_method": "noaux_tc", "scoring_func": "sigmoid", "num_experts_per_tok": 8},
-    "kimi_k2": {**_LATENT, "topk_method": "noaux_tc", "scoring_func": "sigmoid", "num_experts_per_tok": 8},
+    "deepseek_v3": {**_LATENT, "topk_method": "noaux_tc", "scoring_func": "sigmoid"},
+    "kimi_k2": {**_LATENT, "topk_method": "noaux_tc", "scoring_func": "sigmoid"},
     "gemma2": {"hidden_activation": "gelu_pytorch_tanh", "final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0},
     "gemma3_text": {"hidden_activation": "gelu_pytorch_tanh"},
-    "glm4_moe": {"num_experts_per_tok": 8, "n_group": 1, "topk_group": 1, "use_qk_norm": True, "partial_rotary_factor": 0.5},
-    "gpt_oss": {"num_experts_per_tok": 4},
+    "glm4_moe": {"n_group": 1, "topk_group": 1, "use_qk_norm": True, "partial_rotary_factor": 0.5},
     "mistral": {"sliding_window": None},
-    "mixtral": {"num_experts_per_tok": 2, "sliding_window": None},
+    "mixtral": {"sliding_window": None},
     "opt": {"do_layer_norm_before": True, "activation_function": "relu"},
     "phi3": {"pad_token_id": 3},
-    "qwen2_moe": {"num_experts_per_tok": 4},
-    "qwen3_moe": {"num_experts_per_tok": 8},
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
 }
 """Keys that no formula of ours reads, and that an engine needs."""
 _MXFP4 = {
@@ -61,7 +65,7 @@ def config_of(model: Model) -> dict[str, Any]:
     names = {**KEYS, **kind.keys}
     found: dict[str, Any] = {
         "model_type": model.architecture,
-        "architectures": [CLASSES[model.architecture]],
+        "architectures": [_class(model)],
         "torch_dtype": model.dtype,
         "tie_word_embeddings": model.tied_embeddings,
         "bos_token_id": 1,
@@ -70,6 +74,10 @@ def config_of(model: Model) -> dict[str, Any]:
     for name, key in names.items():
         if value := getattr(model, name, None):
             found[key] = value
+    if kind.positions_in_all:
+        found["max_position_embeddings"] += kind.learned_positions
+    if model.task == "rerank":
+        found["id2label"] = {"0": "LABEL_0"}
     if kind.latent:
         found |= {"num_key_value_heads": model.heads, "head_dim": None, "q_lora_rank": model.q_rank or None}
     if "shared_experts" in names and model.expert_mlp:
@@ -91,11 +99,20 @@ def config_of(model: Model) -> dict[str, Any]:
     return {**FURTHER.get(model.architecture, {}), **told}
 
 
+def _class(model: Model) -> str:
+    """What makes embeddings of a decoder's states is published with the decoder's class."""
+    name = CLASSES[model.architecture]
+    return re.sub(r"Model$", "ForSequenceClassification", name) if model.task in ("rerank", "classify") else name
+
+
 def differences(model: Model) -> dict[str, tuple[Any, Any]]:
     """What our own reader does not find again in it."""
     read = model_of_config(model.name, config_of(model))
     return {
         name: (getattr(model, name), getattr(read, name))
-        for name in ("architecture", "dtype", "tied_embeddings", "expert_layers", "shared_mlp", "window_layers", *KEYS)
+        for name in (
+            *("architecture", "dtype", "tied_embeddings", "expert_layers", "shared_mlp", "window_layers", *KEYS),
+            *(() if model.writes else ("task",)),  # a decoder that makes embeddings has the file of one that chats
+        )
         if getattr(model, name) != getattr(read, name)
     }

@@ -1,11 +1,11 @@
 """Rules for model servers on any accelerator. Ids SRV…"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from eks_inference.catalog.engines import reports
-from eks_inference.catalog.models import POOLING
+from eks_inference.catalog.models import POOLING, Task
 from eks_inference.rules import Judgement, Rule, not_judged, rule
 from eks_inference.serving import lengths
 from eks_inference.serving.facts import ServingFacts
@@ -38,12 +38,16 @@ _LONGER = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 """Makes vLLM accept sequences longer than the model was trained for."""
 
 
+_ANSWERED: Mapping[Task, tuple[Task, ...]] = {"rerank": ("rerank", "classify"), "classify": ("classify",)}
+"""What a model of a task is asked for beside embeddings, of which vLLM scores pairs, too (vLLM 0.30.0, pooling/factories.py)."""
+
+
 @rule(
     "SRV020",
     "A server's model and engine do what its clients ask for.",
     fix="leave out task, or choose another model; for embed, rerank and classify a server of kind vllm on GPUs",
-    source="vLLM documentation, Pooling Models (--runner pooling); vLLM 0.30.0, models/registry.py; the Neuron plugin's registry "
-    "has models that generate only",
+    source="vLLM documentation, Pooling Models (--runner pooling); vLLM 0.30.0, models/registry.py and pooling/factories.py; the "
+    "Neuron plugin's registry has models that generate only",
 )
 def tasks_are_done(server: ServingFacts) -> Iterator[Judgement]:
     pooling, model = server.does in POOLING, server.model
@@ -63,6 +67,17 @@ def tasks_are_done(server: ServingFacts) -> Iterator[Judgement]:
         given=server.does,
         allowed="chat, complete" if pooling else "embed, rerank, classify",
     )
+    # Whoever makes a scorer of a decoder says so there.
+    if model and pooling and server.pools and not lengths.overridden(server.arguments).get("architectures"):
+        answered = _ANSWERED.get(model.task, ("embed", "rerank"))
+        yield Judgement(
+            holds=server.does in answered,
+            path=server.at("task"),
+            working=(f"task {server.does}; the model was made for {model.task}, of which vLLM answers {', '.join(answered)}",),
+            message=f"{server.model_id} was made for {model.task}: vLLM starts it and has no path for {server.does}",
+            given=server.does,
+            allowed=", ".join(answered),
+        )
 
 
 @rule(
