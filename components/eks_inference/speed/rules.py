@@ -69,7 +69,7 @@ def _working(asked: TrafficFacts, found: Takes) -> Iterator[str]:
     batch = min(limits.max_num_seqs, max(1, limits.kv_tokens // (traffic.input_tokens + traffic.output_tokens)))
     context = batch * (traffic.input_tokens + traffic.output_tokens // 2)
     step = found.times.seconds(decoding=batch, context_tokens=context, prefill_tokens=0)
-    prompt = found.times.seconds(decoding=0, context_tokens=0, prefill_tokens=computed)
+    prompt = found.times.first_token(computed)
     yield (
         f"{traffic.input_tokens} + {traffic.output_tokens} tokens a request; at once: {batch} of max_num_seqs "
         f"{limits.max_num_seqs}, KV cache {limits.kv_tokens} tokens"
