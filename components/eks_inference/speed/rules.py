@@ -35,7 +35,7 @@ class TrafficFacts:
         """What a platform tells of it: a preview then shows what a change does."""
         if isinstance(self.found, str):
             return {"says": f"traffic is not judged: {self.found}"}
-        told = {"says": self.found.told, "tokensPerSecond": round(self.found.output_tokens_per_second, 1)}
+        told = {"says": self.found.told, "tokensPerSecond": float(f"{self.found.output_tokens_per_second:.4g}")}
         least, most, part = self.server.pods_min, self.server.pods_max, self.found.needed
         return told | ({"pods": [least, min(max(least, ceil(part * most)), most), most]} if least < most else {})
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import log2
 
 from eks_inference.catalog.engine_facts import dtype_bytes
-from eks_inference.catalog.models import Model
+from eks_inference.catalog.models import POOLING, Model
 from eks_inference.catalog.speeds import Chip, Constants, speed
 from eks_inference.serving.memory import MemoryUse
 
@@ -149,8 +149,10 @@ class StepTimes:
 
 def step_times(use: MemoryUse) -> StepTimes | str:
     """Returns how long the steps of a server take; why it is unknown, as a text, where nobody measured the devices or knows what
-    the model reads."""
+    the model reads, or it only reads."""
     found = speed(use.instance)
+    if use.model.task in POOLING:
+        return "it writes no tokens"
     if found is None:
         return f"nobody measured {use.instance.chip or use.instance.name}"
     if use.model.experts and not use.model.experts_used:

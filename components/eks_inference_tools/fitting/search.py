@@ -135,17 +135,22 @@ class Found:
         return tuple(first.values())
 
     @cached_property
+    def prices(self) -> list[float]:
+        """Prices of the nodes of all rows that have one, and where there is traffic, replicas for it."""
+        rows = (row for row in self.rows if row.sized or not self.wish.traffic)
+        return [row.usd_per_hour for row in rows if row.usd_per_hour is not None]
+
+    @cached_property
     def cheaper(self) -> tuple[Refusal, ...]:
         """Of each instance type without a row that costs less than the first row: the refusal that came nearest. Cheapest first.
 
-        All instance types where nothing has a row with a price.
+        All instance types where ``prices`` is empty.
         """
         fitting = {row.trial.instance.name for row in self.rows}
-        prices = [row.usd_per_hour for row in self.rows if row.usd_per_hour is not None]
         found: dict[str, Refusal] = {}
         for one in self.refusals:
             usd = one.offer.price.usd if one.offer.price else None
-            costs_less = not prices or (usd is not None and usd < prices[0])
+            costs_less = not self.prices or (usd is not None and usd < self.prices[0])
             if one.instance.name not in fitting and costs_less:
                 other = found.get(one.instance.name)
                 found[one.instance.name] = one if other is None or _nearness(one) > _nearness(other) else other
