@@ -179,6 +179,14 @@ def test_capacity_is_the_highest_rate_that_keeps_the_objectives():
     assert 2 * found < capacity(Linear(), LIMITS, asked, wanted, replicas=2) < 2 * unbounded
 
 
+@pytest.mark.parametrize("rate", [1, 4, 5, 5.5, 6, 7, 12])
+def test_what_cannot_keep_its_objective_any_more_is_not_played_to_its_end(rate: float):
+    asked, wanted = Traffic(rate=rate, input_tokens=100, output_tokens=50), Objectives(first_token=0.15)
+    whole, cut = served(Linear(), LIMITS, asked), served(Linear(), LIMITS, asked, within=wanted)
+    assert wanted.kept(cut) == wanted.kept(whole)
+    assert (cut.came < whole.came) == (not wanted.kept(whole))
+
+
 def test_two_thousand_requests_are_quick():
     started = time.process_time()
     served(Linear(), replace(LIMITS, max_num_seqs=256), Traffic(rate=5))

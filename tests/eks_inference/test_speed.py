@@ -15,6 +15,8 @@ from eks_inference.catalog.speeds import chips, speeds
 from eks_inference.serving.memory import MemoryUse
 from eks_inference.serving.memory_settings import MemorySettings
 from eks_inference.speed.accuracy import case
+from eks_inference.speed.batching import Limits
+from eks_inference.speed.queue import Traffic, served
 from eks_inference.speed.step import StepTimes, step_times
 from golden import assert_golden
 from refresh import speeds as refresh_speeds
@@ -90,6 +92,21 @@ def test_what_is_quantized_is_faster_and_a_window_too():
     near, far = (gemma.seconds(decoding=1, context_tokens=n, prefill_tokens=0) for n in (1 << 10, 1 << 17))
     whole = gemma.work.cache + gemma.work.windowed
     assert far - near < whole * ((1 << 17) - (1 << 10)) / (gemma.chip.bandwidth_gb_s * 1e9) / gemma.constants.cache / 2
+
+
+def test_attention_is_that_of_each_prompt_whatever_step_computes_its_tokens():
+    found, alone = times("Llama-3.1-8B", "p5.48xlarge", "cuda-vllm-0.30", 1), {"decoding": 0, "context_tokens": 0}
+    one, eight, whole = (
+        found.seconds(**alone, prefill_tokens=8000, prefill_pairs=pairs) for pairs in (8000 * 500, 8 * 8000 * 500, None)
+    )
+    assert one < eight == whole
+    limits = Limits(max_num_seqs=8, kv_tokens=200_000, step_tokens=8192, host_seconds=found.request_seconds)
+    for prompt in (1000, 64_000):  # a simulated engine and the formula agree on a long prompt, whose chunks look far back
+        played = served(found, limits, Traffic(users=1, requests=1, input_tokens=prompt, output_tokens=2))
+        assert played.first_token(50) == pytest.approx(found.first_token(prompt), rel=0.03)
+    gemma = times("Gemma-3-27B", "p5en.48xlarge", "cuda-vllm-0.30", 2)
+    without = replace(gemma, work=replace(gemma.work, window=1 << 20))
+    assert gemma.first_token(100_000) < 0.8 * without.first_token(100_000)
 
 
 @pytest.mark.parametrize("instance", [one for one in instance_types().values() if one.accelerator], ids=lambda one: one.name)

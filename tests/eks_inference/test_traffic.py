@@ -10,6 +10,8 @@ from eks_inference.faults import SpecError
 from eks_inference.rules import Judgement
 from eks_inference.scaling.spec import KedaSpec
 from eks_inference.serving.traffic import TrafficSpec
+from eks_inference.speed.rules import TrafficFacts
+from eks_inference.stack.facts import stack_facts
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.registry import check_spec
 from eks_inference.stack.spec import StackSpec
@@ -71,7 +73,7 @@ def test_what_a_server_takes_follows_from_its_batch_its_replicas_and_its_objecti
     ("changes", "why"),
     [
         ({"traffic": {"users": 5, "input_tokens": 10, "output_tokens": 10}, "objectives": {}}, "without objectives"),
-        ({"traffic": {**CHAT, "output_tokens": 10**9}}, "longer than max_model_len"),
+        ({"traffic": {**CHAT, "output_tokens": 10**9}}, "a request is longer than max_model_len"),
         ({"speculation": {"method": "ngram", "tokens": 3}}, "draft"),
     ],
 )
@@ -92,6 +94,24 @@ def test_an_autoscaler_takes_its_numbers_from_the_traffic():
     assert {one.path[-1] for one in spec.resolved if "autoscaling" in one.path} == {"max", "min", "concurrent_requests"}
     own = stack(autoscaling={"kind": "keda", "max": 7, "concurrent_requests": 3}, traffic=CHAT).servers["qwen"].scalers[""]
     assert (own.max, own.min) == (7, 1)
+
+
+def test_an_autoscaler_whose_numbers_do_not_follow_from_the_traffic_says_why():
+    never = {"objectives": {"time_to_first_token_seconds": 0.001, "time_between_tokens_seconds": 0.1}}
+    for settings, why in (
+        (never, "a lone request is"),
+        ({"traffic": {**CHAT, "input_tokens": 90_000}}, "a request is longer than max_model_len"),
+    ):
+        given = {"autoscaling": {"kind": "keda"}, "traffic": CHAT, **settings}
+        with pytest.raises(SpecError, match=f"autoscaling.max: does not follow from the traffic: {why}") as caught:
+            stack(**given)
+        assert len(caught.value.faults) == 1
+        stack(**{**given, "autoscaling": {"kind": "keda", "max": 2, "concurrent_requests": 1}})
+
+
+def test_a_small_rate_keeps_its_digits():
+    found = [one for one in stack_facts(stack(traffic={**CHAT, "rate": 0.001}), "us-west-2") if isinstance(one, TrafficFacts)]
+    assert [one.document["tokensPerSecond"] for one in found] == [0.25]
 
 
 def test_without_traffic_an_autoscaler_needs_its_numbers():

@@ -37,7 +37,7 @@ REGION = "us-west-2"
 _found: dict[str, Found] = {}
 
 
-def search_once(wish: Wish, book: PriceBook) -> Found:
+def search_once(wish: Wish, book: PriceBook, _played: int = 0) -> Found:
     key = repr((wish, book))
     if key not in _found:
         _found[key] = search(wish, book)
@@ -320,6 +320,13 @@ def test_more_traffic_takes_more_replicas_and_what_is_too_slow_says_by_how_many_
     strict = loaded(1, token_s=0.004)
     assert not strict.rows
     assert any("p95 of tokens" in one.reason and "asked 4 ms" in one.reason for one in strict.refusals)
+
+
+def test_where_no_known_place_keeps_an_objective_all_of_them_are_told_beside_those_nobody_measured() -> None:
+    found = loaded(1, first_token_s=0.001)
+    beside = replace(found, rows=tuple(row for row in found_of("Llama-3.1-8B").rows if isinstance(row.pace, str)))
+    assert beside.rows
+    assert {one.instance.family for one in beside.cheaper} >= {"g5", "g6e", "trn1"}
 
 
 def test_a_place_whose_speed_nobody_knows_comes_last_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,5 +12,5 @@ class Linear:
     context: float = 1e-6
     prompt: float = 1e-4
 
-    def seconds(self, *, decoding: int, context_tokens: int, prefill_tokens: int) -> float:
+    def seconds(self, *, decoding: int, context_tokens: int, prefill_tokens: int, prefill_pairs: float = 0) -> float:
         return self.step + self.sequence * decoding + self.context * context_tokens + self.prompt * prefill_tokens

@@ -17,7 +17,7 @@ from typing import Protocol
 class Steps(Protocol):
     """What one step of an engine takes (``step.py``)."""
 
-    def seconds(self, *, decoding: int, context_tokens: int, prefill_tokens: int) -> float: ...
+    def seconds(self, *, decoding: int, context_tokens: int, prefill_tokens: int, prefill_pairs: float = 0) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class Replica:
         limits = self.limits
         budget = limits.step_tokens - (self.decoding if limits.mixes else 0)
         begun = self.prefilling.context - self.prefilling.missing if self.prefilling else 0
-        read, prefill, computed = self.context - begun, 0, list[Request]()
+        read, prefill, pairs, computed = self.context - begun, 0, 0.0, list[Request]()
         while budget > 0:
             one = self.prefilling
             if one is None:
@@ -222,6 +222,7 @@ class Replica:
                     break
                 one = self._admit()
             part = min(one.missing, budget)
+            pairs += part * (one.context - one.missing + part / 2)
             one.missing -= part
             self.context += part
             prefill, budget = prefill + part, budget - part
@@ -233,7 +234,8 @@ class Replica:
             if not limits.mixes:
                 break
         decodes = self.decoding if limits.mixes or not prefill else 0
-        lasts = self.steps.seconds(decoding=decodes, context_tokens=read if decodes else 0, prefill_tokens=prefill)
+        reads = read if decodes else 0
+        lasts = self.steps.seconds(decoding=decodes, context_tokens=reads, prefill_tokens=prefill, prefill_pairs=pairs)
         self.before = self.now
         self.free += self.later
         self.held = self.later = 0

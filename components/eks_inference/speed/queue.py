@@ -92,6 +92,24 @@ def _rank(ordered: Sequence[float], percent: float) -> float:
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)] if ordered else math.inf
 
 
+@dataclass(frozen=True)
+class Objectives:
+    """What so many of 100 requests are to have, in seconds; None: as long as it takes."""
+
+    first_token: float | None = None
+    token: float | None = None
+    percent: float = 95
+
+    def kept(self, found: Served) -> bool:
+        first, token = found.first_token(self.percent), found.token(self.percent)
+        late = (self.first_token is not None and first > self.first_token) or (self.token is not None and token > self.token)
+        return found.keeps_up and not late
+
+    def lost(self, late: int, requests: int) -> bool:
+        """Whether so many late first tokens of all requests are too many, whatever comes after."""
+        return late > requests - math.ceil(requests * self.percent / 100)
+
+
 class _Servers:
     """All replicas, and what leads requests to them."""
 
@@ -147,8 +165,9 @@ def served(
     routing: Routing = "fewest",
     most: int | None = None,
     seconds: float = math.inf,
+    within: Objectives | None = None,
 ) -> Served:
-    """Returns what ``replicas`` make of the traffic, at most for so many seconds.
+    """Returns what ``replicas`` make of the traffic, at most for so many seconds, or until nothing can keep it ``within``.
 
     ``most`` are the requests that an endpoint lets to them at once; None: it lets all of them.
     """
@@ -158,7 +177,8 @@ def served(
     coming = _times(traffic, chance)  # a list in order is a heap
     left, came, lost, behind, now = traffic.requests - len(coming), 0, 0, 0, 0.0
     warming = int(traffic.requests * _WARMING) if traffic.rate else 0
-    answered: list[Request] = []
+    latest = within.first_token - limits.host_seconds if within and within.first_token is not None else math.inf
+    answered, late = list[Request](), 0
     while True:
         event = servers.next()
         at = min(coming[0] if coming else math.inf, event)
@@ -177,9 +197,12 @@ def served(
             continue
         for one in servers.step():
             answered.append(one)
+            late += one.number > warming and one.first - one.at > latest
             if traffic.users and left:
                 left -= 1
                 heapq.heappush(coming, one.last)
+        if within and within.lost(late, traffic.requests - warming):
+            break
     ended = min(seconds, max([now, *(one.last for one in answered)]))
     answered = [one for one in answered if one.last <= ended]
     measured = [one for one in answered if one.number > warming]
@@ -211,20 +234,6 @@ def _times(traffic: Traffic, chance: random.Random) -> list[float]:
     return list(accumulate(chance.expovariate(traffic.rate) for _ in range(traffic.requests)))
 
 
-@dataclass(frozen=True)
-class Objectives:
-    """What so many of 100 requests are to have, in seconds; None: as long as it takes."""
-
-    first_token: float | None = None
-    token: float | None = None
-    percent: float = 95
-
-    def kept(self, found: Served) -> bool:
-        first, token = found.first_token(self.percent), found.token(self.percent)
-        late = (self.first_token is not None and first > self.first_token) or (self.token is not None and token > self.token)
-        return found.keeps_up and not late
-
-
 def capacity(
     steps: Steps, limits: Limits, traffic: Traffic, objectives: Objectives, *, replicas: int = 1, routing: Routing = "fewest"
 ) -> float:
@@ -236,7 +245,7 @@ def capacity(
 
     def kept(load: float) -> bool:
         asked = replace(traffic, arrivals=(), **{"users": round(load)} if users else {"rate": load})
-        return objectives.kept(served(steps, limits, asked, replicas=replicas, routing=routing))
+        return objectives.kept(served(steps, limits, asked, replicas=replicas, routing=routing, within=objectives))
 
     alone = served(steps, limits, replace(traffic, users=1, arrivals=(), requests=1))
     if not objectives.kept(alone):

@@ -35,7 +35,7 @@ class TrafficFacts:
         """What a platform tells of it: a preview then shows what a change does."""
         if isinstance(self.found, str):
             return {"says": f"traffic is not judged: {self.found}"}
-        told = {"says": self.found.told, "tokensPerSecond": round(self.found.output_tokens_per_second, 1)}
+        told = {"says": self.found.told, "tokensPerSecond": float(f"{self.found.output_tokens_per_second:.4g}")}
         least, most, part = self.server.pods_min, self.server.pods_max, self.found.needed
         return told | ({"pods": [least, min(max(least, ceil(part * most)), most), most]} if least < most else {})
 
@@ -69,7 +69,7 @@ def _working(asked: TrafficFacts, found: Takes) -> Iterator[str]:
     batch = min(limits.max_num_seqs, max(1, limits.kv_tokens // (traffic.input_tokens + traffic.output_tokens)))
     context = batch * (traffic.input_tokens + traffic.output_tokens // 2)
     step = found.times.seconds(decoding=batch, context_tokens=context, prefill_tokens=0)
-    prompt = found.times.seconds(decoding=0, context_tokens=0, prefill_tokens=computed)
+    prompt = found.times.first_token(computed)
     yield (
         f"{traffic.input_tokens} + {traffic.output_tokens} tokens a request; at once: {batch} of max_num_seqs "
         f"{limits.max_num_seqs}, KV cache {limits.kv_tokens} tokens"

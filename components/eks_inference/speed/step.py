@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import log2
 
 from eks_inference.catalog.engine_facts import dtype_bytes
-from eks_inference.catalog.models import Model
+from eks_inference.catalog.models import POOLING, Model
 from eks_inference.catalog.speeds import Chip, Constants, speed
 from eks_inference.serving.memory import MemoryUse
 
@@ -41,7 +41,9 @@ class Work:
     head: float
     """Those of the output layer, for a token that is sampled."""
     attention: float
-    """Those of attention, for a pair of tokens."""
+    """Those of attention, for a pair of tokens, in layers without a window."""
+    windowed_attention: float
+    """The same in layers with a window."""
     exchanged: float
     """Bytes that a device exchanges for a token."""
     layers: int
@@ -77,16 +79,17 @@ class StepTimes:
         """What a request takes beside its steps until its first token."""
         return self.constants.request_ms / 1e3
 
-    def seconds(self, *, decoding: int, context_tokens: int, prefill_tokens: int) -> float:
+    def seconds(self, *, decoding: int, context_tokens: int, prefill_tokens: int, prefill_pairs: float | None = None) -> float:
         """One step: ``decoding`` sequences get a token each and read ``context_tokens`` of KV cache in all, and
-        ``prefill_tokens`` of prompts are computed."""
+        ``prefill_tokens`` of prompts are computed. ``prefill_pairs`` are these with the tokens before each of them in its prompt,
+        those of earlier steps included; None: they are one prompt from its start."""
         if not decoding and not prefill_tokens:
             return 0.0
         batch = self.compiled_batch if decoding and self.compiled_batch else decoding
         context = context_tokens * batch / decoding if decoding else 0.0
         if self.separate and decoding and prefill_tokens:
-            return self._seconds(batch, context, 0) + self._seconds(0, 0, prefill_tokens)
-        return self._seconds(batch, context, prefill_tokens)
+            return self._seconds(batch, context, 0) + self._seconds(0, 0, prefill_tokens, prefill_pairs)
+        return self._seconds(batch, context, prefill_tokens, prefill_pairs)
 
     def between_tokens(self, users: float, prompt: float, answer: float) -> float:
         """Mean time between tokens while so many users wait for one answer each: their prompts are computed in between."""
@@ -96,22 +99,21 @@ class StepTimes:
         if self.separate:
             return step + prompts * self._seconds(0, 0, prompt)
         chunk = min(prompt, self.chunk)
-        return step + prompts * prompt / chunk * (self._seconds(batch, context, chunk, (prompt - chunk) / 2) - step)
+        return step + prompts * prompt / chunk * (self._seconds(batch, context, chunk, chunk * prompt / 2) - step)
 
     def first_token(self, prompt: float, prompts: float = 1) -> float:
         """Time until the first token of a prompt, or of several at once, where nothing else is computed."""
         tokens = prompt * prompts
         chunk = tokens if self.separate else min(tokens, self.chunk)
-        return self.request_seconds + tokens / chunk * self._seconds(0, 0, chunk, max(prompt - chunk, 0) / 2)
+        return self.request_seconds + tokens / chunk * self._seconds(0, 0, chunk, chunk * prompt / 2)
 
     def floor(self, *, decoding: int, context_tokens: int, prefill_tokens: int) -> float:
         """The same at the peaks of the devices and without anything beside: no step is faster."""
         weights, experts, cache, products, _ = self._parts(decoding, context_tokens, prefill_tokens)
         return max(weights + experts + cache, products)
 
-    def _seconds(self, decoding: float, context: float, prompt: float, before: float = 0) -> float:
-        """``before`` are tokens of a prompt that earlier steps computed."""
-        weights, experts, cache, products, exchanged = self._parts(decoding, context, prompt, before)
+    def _seconds(self, decoding: float, context: float, prompt: float, pairs: float | None = None) -> float:
+        weights, experts, cache, products, exchanged = self._parts(decoding, context, prompt, pairs)
         own, work = self.constants, self.work
         hops = log2(work.tensor * work.ranks) if work.tensor * work.ranks > 1 else 0.0
         reached = own.compute if work.arithmetic == "bf16" else own.narrow
@@ -122,29 +124,35 @@ class StepTimes:
         return max(read, products / reached) + cache / own.cache + exchanged / own.link + beside
 
     def _parts(
-        self, decoding: float, context: float, prompt: float, before: float = 0
+        self, decoding: float, context: float, prompt: float, pairs: float | None = None
     ) -> tuple[float, float, float, float, float]:
         """Seconds for weights, experts, KV cache, products and exchange, at the peaks of a device."""
         work, chip = self.work, self.chip
-        decoding, context, prompt = (one / work.ranks / work.stages for one in (decoding, context, prompt))
+        part = work.ranks * work.stages
+        pairs = (prompt * prompt / 2 if pairs is None else pairs) / part
+        decoding, context, prompt = decoding / part, context / part, prompt / part
         bandwidth, tokens = chip.bandwidth_gb_s * 1e9 / self.parts, decoding + prompt
         reached = 1 - (1 - work.reached) ** (tokens * work.ranks) if work.experts else 0.0
-        cache = work.cache * context + work.windowed * min(context, work.window * decoding)
+        seen = min(context, work.window * decoding)
+        cache = work.cache * context + work.windowed * seen
         peak = chip.tflops.get(work.arithmetic, chip.tflops["bf16"]) * 1e12 / self.parts
-        attention = work.attention * (prompt * (prompt / 2 + before) + context) / (chip.tflops["bf16"] * 1e12 / self.parts)
+        attention = work.attention * (pairs + context) + work.windowed_attention * (min(pairs, work.window * prompt) + seen)
         return (
             work.weights / bandwidth,
             work.experts * reached / bandwidth,
             cache / bandwidth,
-            (work.products * tokens + work.head * max(decoding, min(prompt, 1))) / peak + attention,
+            (work.products * tokens + work.head * max(decoding, min(prompt, 1))) / peak
+            + attention / (chip.tflops["bf16"] * 1e12 / self.parts),
             work.exchanged * tokens / (chip.link_gb_s * 1e9 / self.parts),
         )
 
 
 def step_times(use: MemoryUse) -> StepTimes | str:
     """Returns how long the steps of a server take; why it is unknown, as a text, where nobody measured the devices or knows what
-    the model reads."""
+    the model reads, or it only reads."""
     found = speed(use.instance)
+    if use.model.task in POOLING:
+        return "it writes no tokens"
     if found is None:
         return f"nobody measured {use.instance.chip or use.instance.name}"
     if use.model.experts and not use.model.experts_used:
@@ -180,21 +188,23 @@ def work_of(use: MemoryUse) -> Work:
         experts = sum(one.experts for one in use.held)
         weights = sum(one.divided + one.whole for one in use.held) - read * plain / parts
     full = use.kv_token / parts / split.decode_context
-    windowed = full * model.window_layers / model.layers if model.window else 0.0
+    looks = model.window_layers / model.layers if model.window else 0.0  # share of the layers with a window
     used = model.experts_used / model.experts if model.experts else 0.0
     head = model.vocabulary * (model.embedding_width or model.hidden)
     active = model.parameters - model.embeddings - model.expert_weights * (1 - used)
     width = model.heads * ((model.nope_dim + model.rope_dim + model.value_dim) if model.kv_rank else 2 * model.head_dim)
+    attention = 2 * width * model.layers / parts
     return Work(
         weights=weights,
         experts=experts,
         reached=used,
-        cache=full - windowed,
-        windowed=windowed,
+        cache=full * (1 - looks),
+        windowed=full * looks,
         window=model.window,
         products=2 * active / parts,
         head=2 * head / parts,
-        attention=2 * width * model.layers / parts,
+        attention=attention * (1 - looks),
+        windowed_attention=attention * looks,
         exchanged=2 * (parts - 1) / parts * _EXCHANGES * model.layers * model.hidden * 2,
         layers=model.layers,
         tensor=parts,

@@ -27,9 +27,8 @@ class _Slower:
     steps: Steps
     factor: float
 
-    def seconds(self, *, decoding: int, context_tokens: int, prefill_tokens: int) -> float:
-        found = self.steps.seconds(decoding=decoding, context_tokens=context_tokens, prefill_tokens=prefill_tokens)
-        return found * self.factor
+    def seconds(self, **work: float) -> float:
+        return self.factor * self.steps.seconds(**work)  # pyright: ignore[reportArgumentType]
 
 
 @dataclass(frozen=True)

@@ -117,8 +117,12 @@ class _Filling:
             if at(server, ("traffic",)) and at(server, ("autoscaling",)):
                 from eks_inference.stack.scaled import scaled
 
-                for one in scaled(name, server, kind, self._around):
-                    self._put(one.path, one.value, one.why)
+                try:
+                    for one in scaled(name, server, kind, self._around):
+                        self._put(one.path, one.value, one.why)
+                except SpecError as error:
+                    self.faults += error.faults
+                    self.waiting |= {tuple(map(str, one.path)) for one in error.faults}
         self._work_of_core()
         self._accelerators()
         self._gateway()

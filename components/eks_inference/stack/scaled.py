@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from eks_inference.faults import SpecError
+from eks_inference.faults import Fault, SpecError
 from eks_inference.scaling.spec import KedaSpec
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.kind import Kind
@@ -19,17 +19,22 @@ _SHARE = 0.8
 
 
 def scaled(name: str, server: Mapping[str, Any], kind: Kind, around: Surroundings) -> tuple[Resolved, ...]:
-    """Returns the keys that follow from what one pod takes; nothing where nobody can tell that."""
+    """Returns the keys that follow from what one pod takes. Raises ``SpecError`` where nobody can tell that, and ``max`` is
+    not given."""
     scaler = at(server, ("autoscaling",))
     try:
         spec = kind.spec.of(with_some_room(server))
         (facts,) = (one for one in facts_of(name, spec, kind, around) if isinstance(one, ServingFacts))
     except (SpecError, TypeError, ValueError):  # validation reports it
         return ()
-    found = takes(replace(facts, pods_max=1), spec.traffic, spec.objectives, "random") if spec.traffic else ""
-    if isinstance(found, str) or not found.most:
+    if not spec.traffic:
         return ()
+    found = takes(replace(facts, pods_max=1), spec.traffic, spec.objectives, "random")
     path = ("servers", name, "autoscaling")
+    if isinstance(found, str) or not found.most:
+        why = found if isinstance(found, str) else f"a lone request is not answered{found.within}"
+        fault = Fault((*path, "max"), f"does not follow from the traffic: {why}", hint="write max, or change what is asked")
+        raise SpecError([] if "max" in scaler else [fault])
     keda = isinstance(spec.scalers.get(""), KedaSpec)
     return tuple(Resolved((*path, key), value, why) for key, value, why in _numbers(found, keda=keda) if key not in scaler)
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from eks_inference.catalog.measured import Measured, measured
-from eks_inference.catalog.models import POOLING
 from eks_inference.catalog.speeds import speed
 from eks_inference.observability.spec import Objectives
 from eks_inference.serving.choosing import largest
@@ -81,8 +80,6 @@ class Sized:
 
 def pace_of(use: MemoryUse, length: int) -> Pace | str:
     """Returns how fast a server is, for requests of ``length`` tokens; as a text why nobody knows."""
-    if use.model.task in POOLING:
-        return "it writes no tokens"
     times = step_times(use)
     if isinstance(times, str):
         return times

@@ -135,17 +135,22 @@ class Found:
         return tuple(first.values())
 
     @cached_property
+    def prices(self) -> list[float]:
+        """Prices of the nodes of all rows that have one, and where there is traffic, replicas for it."""
+        rows = (row for row in self.rows if row.sized or not self.wish.traffic)
+        return [row.usd_per_hour for row in rows if row.usd_per_hour is not None]
+
+    @cached_property
     def cheaper(self) -> tuple[Refusal, ...]:
         """Of each instance type without a row that costs less than the first row: the refusal that came nearest. Cheapest first.
 
-        All instance types where nothing has a row with a price.
+        All instance types where ``prices`` is empty.
         """
         fitting = {row.trial.instance.name for row in self.rows}
-        prices = [row.usd_per_hour for row in self.rows if row.usd_per_hour is not None]
         found: dict[str, Refusal] = {}
         for one in self.refusals:
             usd = one.offer.price.usd if one.offer.price else None
-            costs_less = not prices or (usd is not None and usd < prices[0])
+            costs_less = not self.prices or (usd is not None and usd < self.prices[0])
             if one.instance.name not in fitting and costs_less:
                 other = found.get(one.instance.name)
                 found[one.instance.name] = one if other is None or _nearness(one) > _nearness(other) else other
@@ -160,8 +165,8 @@ class Found:
         return min(self.refusals, key=_price, default=None)
 
 
-def search(wish: Wish, book: PriceBook) -> Found:
-    """Tries every instance type with an accelerator."""
+def search(wish: Wish, book: PriceBook, played: int = _PLAYED) -> Found:
+    """Tries every instance type with an accelerator, and plays the queues of so many servers that come first."""
     rows: list[Row] = []
     refusals: list[Refusal] = []
     for instance in instance_types().values():
@@ -171,11 +176,11 @@ def search(wish: Wish, book: PriceBook) -> Found:
                 rows.append(one) if isinstance(one, Row) else refusals.append(one)
     rows.sort(key=lambda row: row.order)
     if wish.traffic:
-        rows = _played(rows, refusals, wish.traffic)
+        rows = _played(rows, refusals, wish.traffic, played)
     return Found(wish, tuple(rows), tuple(refusals))
 
 
-def _played(rows: list[Row], refusals: list[Refusal], traffic: Traffic) -> list[Row]:
+def _played(rows: list[Row], refusals: list[Refusal], traffic: Traffic, most: int) -> list[Row]:
     """Plays the queues of the first rows, until the first of all is one of them. Adds those that keep no objective to
     ``refusals``."""
     found: dict[Any, Sized | str] = {}  # nodes that differ in size only have pods that do not differ
@@ -193,7 +198,7 @@ def _played(rows: list[Row], refusals: list[Refusal], traffic: Traffic) -> list[
         return replace(row, sized=priced(known, traffic, row.trial.pods, row.usd_per_hour))
 
     while first := next((row for row in rows if row.sized and not row.sized.simulated), None):
-        if len(found) >= _PLAYED and (not rows[0].sized or rows[0].sized.simulated):
+        if len(found) >= most and (not rows[0].sized or rows[0].sized.simulated):
             break
         assert first.usd_per_hour is not None, "it was priced"
         found[server(first)] = simulated(first.trial.serving, traffic, first.trial.pods, first.usd_per_hour)
@@ -208,8 +213,10 @@ def quantized_for_less(found: Found, than: Row | None, book: PriceBook) -> Row |
 
     None also where it would only be cheaper with an engine of worse standing, or with a warning.
     """
-    others = tuple(one for one in QUANTIZATIONS if one not in found.wish.quantized)
-    rows = search(replace(found.wish, quantized=others, kinds=(VLLM,)), book).rows if others else ()
+    wish, others = found.wish, tuple(one for one in QUANTIZATIONS if one not in found.wish.quantized)
+    under = than.sized.usd_per_hour if than and than.sized else None  # one node of a cheaper place costs less than all of these
+    wish = replace(wish, quantized=others, kinds=(VLLM,), under=min((one for one in (wish.under, under) if one), default=None))
+    rows = search(wish, book, 1).rows if others else ()
     cheaper = (row for row in rows if than is None or _is_cheaper(row, than))
     return next(cheaper, None)
 

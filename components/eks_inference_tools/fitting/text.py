@@ -79,7 +79,10 @@ def in_less_memory(saving: Row, than: Row | None) -> str:
     other = than.usd_per_million if than else None
     less = f", ${other - usd:.2f} less" if other is not None and usd is not None else ""
     costs = f" at ${usd:.2f} a million tokens{less}" if usd is not None else ""
-    costs += f", ${saving.usd_per_hour:.2f} an hour" if saving.usd_per_hour is not None else ""
+    if saving.sized:
+        costs += f", {counted(saving.sized.replicas, 'replica')} for ${saving.sized.usd_per_hour:.2f} an hour in all"
+    elif saving.usd_per_hour is not None:
+        costs += f", ${saving.usd_per_hour:.2f} an hour"
     worse = "; answers degrade, as the checkpoint has no scales for it" if saving.degrades else ""
     return f"with {_QUANTIZED[trial.quantization]}: {trial.instance.name}{costs} (--quantization {trial.quantization}){worse}"
 
@@ -197,9 +200,8 @@ def _cheaper(found: Found) -> Iterator[RenderableType]:
     refused = found.cheaper
     if not refused:
         return
-    priced = any(row.usd_per_hour is not None for row in found.rows)
     does = "does not do" if found.wish.traffic else "fits in no way that was tried"
-    yield f"{'cheaper a node, but it ' if priced else 'it '}{does}:"
+    yield f"{'cheaper a node, but it ' if found.prices else 'it '}{does}:"
     for _, group in groupby(sorted(refused, key=_group), key=_group):
         ones = list(group)
         yield _told(_why(ones[-1]))
@@ -295,6 +297,8 @@ def summary(report: StackReport, found: Found, order: Order, prices: OwnPrices, 
 def _of_load(row: Row, wish: Wish) -> str:
     """Of which load the price is."""
     found = row.sized
+    if found is None and wish.traffic:
+        return ", and with it how many replicas the traffic takes"
     if found is None:
         return f", at {USUAL_USERS} requests at once of {USUAL_INPUT} + {USUAL_OUTPUT} tokens; --rate says yours"
     first, between = found.answered.first_token[95] * 1e3, found.answered.token[95] * 1e3
@@ -309,7 +313,9 @@ def _why_first(found: Found, row: Row) -> str:
         return "as asked for" if found.wish.types else "the only instance type where it fits"
     if row.usd_per_hour is None:
         return f"one of {types} instance types where it fits, of which none has a price"
-    passed = [one for one in found.first_of_types if one.usd_per_million and one.usd_per_million < (row.usd_per_million or 0)]
+    if row.usd_per_million is None:
+        return f"one of {types} instance types where it fits; what a token costs there is not known"
+    passed = [one for one in found.first_of_types if one.usd_per_million and one.usd_per_million < row.usd_per_million]
     reasons = grouped((_against(one), one.trial.instance.name) for one in passed)
     cheaper = "; ".join(f"{', '.join(names)} {why}" for why, names in reasons.items())
     most = f"the cheapest a token of {types} instance types where it fits" + (f", passed over: {cheaper}" if cheaper else "")
