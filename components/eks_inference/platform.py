@@ -335,7 +335,7 @@ class InferencePlatform(Component):
                 load_test = LoadTest(
                     naming.shortened(LOAD_TEST_NAME, f"{name}-load-test"),
                     spec.load_test,
-                    servers=writing,
+                    servers=dict(sorted(writing.items())),  # in which order the file names them changes no test
                     hardware={server: component.hardware for server, component in writing.items()},
                     hugging_face_token=hugging_face_token,
                     api_key=api_key,

@@ -56,6 +56,9 @@ def test_a_server_is_warned_of_only_where_it_may_not_take_what_is_asked():
     assert not many.holds
     assert "asked: 500" in many.message
     assert "the queue grows without end" in "\n".join(many.working)
+    assert judged(
+        stack(traffic={**CHAT, "rate": 0.1, "input_tokens": 1, "cached_share": 0.9})
+    ).holds  # a prompt has one token to compute
     users = {"users": 4, "input_tokens": 1000, "output_tokens": 250}
     assert judged(stack(traffic=users)).holds
     assert not judged(stack(traffic={**users, "users": 2000})).holds

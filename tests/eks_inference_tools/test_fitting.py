@@ -77,10 +77,13 @@ def test_the_table(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.thorough
 def test_what_no_node_holds_is_told_with_what_was_not_tried(capsys: pytest.CaptureFixture[str]) -> None:
     wide = ("--model", "DeepSeek-R1", "--region", REGION)
-    for families in (("p5", "g6e"), ("p5en", "p5")):
+    for families, least in (
+        (("p5", "g6e"), "626.94 GiB of 71.26 GiB a GPU (p5.4x"),
+        (("p5en", "p5"), "79.31 GiB of 71.26 GiB a GPU (p5.48x"),
+    ):
         _, out, _ = plan(capsys, *wide, "--family", *families)
         assert "not tried: several nodes or pipeline stages" in out
-        assert ("weights alone take 626.94 GiB of 71.26 GiB a GPU (p5.4xlarge" in out) == ("p5" in families)
+        assert f"weights alone take {least}large" in out
     assert "not tried" not in plan(capsys, "--model", "Qwen3-32B", "--region", REGION)[1]
 
 

@@ -207,7 +207,7 @@ class StackSpec(SharedSettings):
     @property
     def tested(self) -> tuple[str, ...]:
         """Names of the servers that the load test measures."""
-        asked = (self.load_test.servers or self.servers) if self.load_test else ()
+        asked = (self.load_test.servers or sorted(self.servers)) if self.load_test else ()
         return tuple(name for name in asked if name in self.writing)
 
     @property
