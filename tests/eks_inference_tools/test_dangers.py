@@ -331,6 +331,16 @@ def test_a_server_that_goes_is_told_and_its_new_name_is_pointed_to(nodes: int, k
     assert found.effects == (("outage",) if kind == "server-gone" else ())
 
 
+def test_an_endpoint_that_goes_takes_its_address_with_it():
+    before, after = (
+        recorded_with(one, "smoke-gpu", {"eks-inference:endpointKeys": '{"team-a": "a-key-of-team-a-in-a-test"}'})
+        for one in ({"endpoints": {"chat": {}}}, {})
+    )
+    (found,) = [one for one in dangers(compare(before, after), eks_compared()) if "outage" in one.effects]
+    assert (found.kind, found.subject) == ("endpoint-gone", "chat")
+    assert "nothing answers at its address any more" in found.what
+
+
 def test_a_larger_successor_needs_room_beside_what_runs():
     """One device runs and two come: a node of four has room for both, and for no second one of two."""
     node = {"pools": {"gpu": {"instance_types": ["g6.12xlarge"]}}}

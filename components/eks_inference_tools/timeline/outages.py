@@ -40,6 +40,7 @@ from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, items, leaves, table, text, unique
 from stackgraph.state.steps import deletes_first
 
+_ENDPOINT = "eks-inference:index:ModelEndpoint"
 _KEPT = re.compile(rf"\$[({{]{CACHE_VARIABLE}[)}}]/[^\s\"]+")
 """Where a server keeps compiled graphs beyond its pods."""
 _ROUNDED = {"maxSurge": math.ceil, "maxUnavailable": math.floor}
@@ -56,6 +57,7 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
     yield from late.values()
     if not any(diff.by_urn[urn].kind == "create" for urn in late):
         yield from _gone(diff, before, after)
+    yield from _closed(diff)
     rolls = {urn: roll for urn, roll in rolled(diff).items() if urn not in beside.unused}
     heads = _heads(after.graph)
     for urn, name in after.servers.items():
@@ -212,6 +214,14 @@ def _gone(diff: StackDiff, before: Timeline, after: Timeline) -> Iterator[Danger
         way = _renaming([name], same[0]) if same else ""
         what = f"{name} is removed: nothing of this name serves {model} any more{new}"
         yield Danger("server-gone", what, urn, Weight.REPLACED, name, ("outage",), avoid=way)
+
+
+def _closed(diff: StackDiff) -> Iterator[Danger]:
+    """Endpoints that go. Their servers may run on, but clients have the endpoint's address and its keys."""
+    for change in diff.changes:
+        if (gone := change.before) and not change.after and gone.type == _ENDPOINT:
+            what = f"{gone.name} is removed: nothing answers at its address any more"
+            yield Danger("endpoint-gone", what, gone.urn, Weight.REPLACED, gone.name, ("outage",))
 
 
 def _ends(roll: Roll | None, template: Any, old: PodStart | None, new: PodStart | None) -> bool:
