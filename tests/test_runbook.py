@@ -129,6 +129,7 @@ def test_kubectl_is_asked_for_what_is_there(words: list[str]) -> None:
         assert re.sub("ies$", "y", kind).rstrip("s") in {one.lower().rstrip("s") for one in kinds()}, f"nothing makes a {kind}"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("program", ["kubectl", "pulumi"])
 def test_the_options_are_those_of_the_program(program: str) -> None:
     if not shutil.which(program):

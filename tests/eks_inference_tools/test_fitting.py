@@ -316,6 +316,7 @@ def test_a_traffic_takes_replicas_that_keep_its_objectives_and_the_spare() -> No
     assert order == sorted(order)
 
 
+@pytest.mark.thorough
 def test_more_traffic_takes_more_replicas_and_what_is_too_slow_says_by_how_many_milliseconds() -> None:
     one, ten = sized_of(loaded(1, token_s=0.05)), sized_of(loaded(100, token_s=0.05))
     assert one.keys() == ten.keys() != set()
@@ -325,6 +326,7 @@ def test_more_traffic_takes_more_replicas_and_what_is_too_slow_says_by_how_many_
     assert any("p95 of tokens" in one.reason and "asked 4 ms" in one.reason for one in strict.refusals)
 
 
+@pytest.mark.thorough
 def test_where_no_known_place_keeps_an_objective_all_of_them_are_told_beside_those_nobody_measured() -> None:
     found = loaded(1, first_token_s=0.001)
     beside = replace(found, rows=tuple(row for row in found_of("Llama-3.1-8B").rows if isinstance(row.pace, str)))
@@ -346,6 +348,7 @@ def test_a_place_whose_speed_nobody_knows_comes_last_and_says_so(capsys: pytest.
     assert all({"source", "itl_ms", "users"} <= one.keys() for one in near)
 
 
+@pytest.mark.thorough
 def test_plan_says_what_a_traffic_takes(capsys: pytest.CaptureFixture[str]) -> None:
     traffic = ("--rate", "5", "--input", "1000", "--output", "250", "--ttft", "1", "--itl", "0.05")
     code, out, _ = plan(capsys, "--model", "Llama-3.1-8B", "--region", REGION, "--family", "g5", "g6", *traffic)

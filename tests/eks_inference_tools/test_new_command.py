@@ -82,6 +82,7 @@ def test_the_cheapest_node_is_not_written_where_its_tokens_cost_more(clone: Path
     assert "$0." in next(line for line in out.splitlines() if line.startswith("  tokens "))
 
 
+@pytest.mark.thorough
 def test_a_traffic_becomes_replicas_and_nodes(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = (
         "--model",
