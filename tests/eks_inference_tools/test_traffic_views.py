@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from eks_inference_tools.comparison import facts
 from eks_inference_tools.cost.estimate import estimated
 from eks_inference_tools.notes import notes_of
@@ -24,6 +26,7 @@ def test_a_comparison_shows_what_a_server_takes_and_what_tokens_cost():
     assert before["output tokens"] == "$0.65 a million at this traffic, as deployed"
 
 
+@pytest.mark.thorough
 def test_tokens_of_an_autoscaled_server_cost_what_the_pods_cost_that_the_traffic_needs():
     """Of 1 to 9 pods on Karpenter's nodes; the load of a day is that of the busiest hour, or a tenth of it."""
     pool = {"kind": "karpenter", "size": None, "root_volume_gib": None}
