@@ -43,7 +43,12 @@ def _actions(of: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 def _completer(metavar: str) -> Any:
     if values := VALUES.get(metavar):
         return lambda parsed_args, **_: values(parsed_args)
-    return FILES.get(metavar, SuppressCompleter())
+    return FILES.get(metavar, _nothing)
+
+
+def _nothing(**_: Any) -> tuple[str, ...]:
+    """What may stand for a metavar that nobody can list. argcomplete's ``SuppressCompleter`` would hide the option, too."""
+    return ()
 
 
 def _extended(given: Given) -> None:

@@ -32,6 +32,8 @@ LINES: Mapping[str, set[str]] = {
     "eks-inference ": set(COMMANDS),
     "eks-inference pla": {"plan"},
     "eks-inference plan --form": {"--format"},
+    "eks-inference diff --fa": {"--fail-on"},
+    "eks-inference diff --base ": set(),
     "eks-inference plan --format ": {"text", "json"},
     "eks-inference plan --model Qwen/Qwen3-3": {f"Qwen/Qwen3-3{one}" for one in ("0B-A3B", "0B-A3B-FP8", "2B", "2B-FP8")},
     "eks-inference plan --model=Llama-2-1": {"Llama-2-13B"},
@@ -92,6 +94,14 @@ def answers(arguments: list[str], lines: list[str], environment: Mapping[str, st
     )
     assert not done.stderr
     return [set(filter(None, (each.strip() for each in line.split("\t")))) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.thorough
+def test_every_option_of_every_command_is_offered(shell):
+    (commands,) = (action.choices for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
+    options = {f"eks-inference {name} --": its._option_string_actions for name, its in commands.items()}
+    expected = [{option for option in each if option.startswith("--")} for each in options.values()]
+    assert answers(["bash", "-c", BASH], list(options), shell) == expected
 
 
 @pytest.mark.thorough

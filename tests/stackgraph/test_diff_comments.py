@@ -82,6 +82,14 @@ def test_names_stay_whole_lines_fit_the_terminal_and_many_dangers_are_folded():
     assert 'data-label="after"' in render_html(told)
 
 
+def test_stacks_without_a_change_share_one_line():
+    stacks = (StackContents("mine", changed=True), StackContents("calm", changed=False), StackContents("still", changed=False))
+    page = render_html(Contents("p", Revision("a"), Revision("b"), stacks))
+    assert '<th scope="row">mine</th>' in page
+    assert "Unchanged: calm, still" in page
+    assert "<table>" not in render_html(Contents("p", Revision("a"), Revision("b"), stacks[1:]))
+
+
 def test_resources_that_change_alike_ask_once_for_their_stacks():
     """A comment asks for each of them: 8,000 took a minute."""
     entry = Entry("update", "t", tuple(Place("dev", f"n{number}") for number in range(3)), ())

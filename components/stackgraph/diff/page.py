@@ -59,7 +59,7 @@ def _danger(report: Contents) -> Iterator[Markup]:
     if told:
         yield element("div", element("ul", *told), class_="danger")
     if avoid:
-        yield element("details", element("summary", "What avoids it"), element("ul", *avoid))
+        yield element("details", element("summary", "What avoids it"), element("ul", *avoid), open=True)
 
 
 def _table(report: Contents) -> Markup:
@@ -67,14 +67,18 @@ def _table(report: Contents) -> Markup:
     heads = [element("th", title, scope="col") for title in titles]
     rows = []
     for stack in report.stacks:
+        if stack.stack in report.unchanged:
+            continue
         cells = [element("td", number.strip("·"), data_label=title) for number, title in zip(stack.figures, titles, strict=False)]
         measures = ((title, text(stack.measures.get(title, ""))) for title in report.measures)
         cells += [element("td", what, class_="measure", data_label=title) for title, what in measures]
         side = f" ({stack.side})" if stack.side else ""
         rows.append(element("tr", element("th", text(stack.stack) + side, scope="row"), *cells))
     head = element("thead", element("tr", element("th", "stack", scope="col"), *heads))
+    below = [text(report.titles.measures_note)] if report.measures else []
+    below += [f"Unchanged: {', '.join(map(text, report.unchanged))}"] if report.unchanged else []
     table = element("div", element("table", head, element("tbody", *rows), class_="figures"), class_="wide")
-    return together(table, element("p", text(report.titles.measures_note), class_="quiet")) if report.measures else table
+    return together(table if rows else "", *(element("p", line, class_="quiet") for line in below))
 
 
 def _facts(report: Contents) -> Iterator[Markup]:
