@@ -15,10 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from eks_inference.catalog.versions import image
 from readme import blocks, program_of_a_team
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("eks_inference", "eks_inference_tools", "stackgraph")
+SOURCES = ("components", "pyproject.toml", "README.md", "LICENSE")
+"""What a wheel is built from."""
 
 
 def run(*command: str | Path, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
@@ -31,7 +34,7 @@ def run(*command: str | Path, cwd: Path, code: int = 0) -> subprocess.CompletedP
 def built(tmp_path_factory: pytest.TempPathFactory, folder: str) -> Path:
     """The wheel of a distribution, built from a copy of the sources: building writes beside them."""
     source = tmp_path_factory.mktemp("source")
-    for name in ("components", "pyproject.toml", "README.md", "LICENSE"):
+    for name in SOURCES:
         original = ROOT / name
         if original.is_dir():
             shutil.copytree(original, source / name, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
@@ -73,6 +76,16 @@ def of_stackgraph(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return installed(wheel, tmp_path_factory.mktemp("environment"))
+
+
+def test_the_dockerfile_copies_what_the_wheel_needs_onto_the_image_of_our_scripts():
+    """Nothing here can build an image; what it installs from is the wheel of these tests."""
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    copied = {name for line in lines if line.startswith("COPY ") and "--from" not in line for name in line.split()[1:-1]}
+    assert copied == {*SOURCES, "constraints.txt"}
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    assert {line[1:] for line in ignored if line.startswith("!")} == copied
+    assert {line.split()[1] for line in lines if line.startswith("FROM ")} == {image("python")}
 
 
 DISTRIBUTED_AS = {"google": "pulumi", "grpc": "pulumi", "markupsafe": "MarkupSafe", "pytest": "", "yaml": "PyYAML"}
