@@ -14,6 +14,7 @@ from test_observability_rules import needs_promtool, promtool
 
 from conftest import ROOT
 from eks_inference.catalog import versions
+from eks_inference.faults import SpecError
 from eks_inference.observability.handle import ExistingPrometheus
 from eks_inference.observability.prometheus import PrometheusStack
 from eks_inference.observability.spec import PrometheusSpec
@@ -316,6 +317,43 @@ def test_both_say_the_same_of_steps_and_windows(out: Step, in_: Step, windows: t
         assert policy["value"] == (step.pods or step.percent)
         assert policy["type"] == ("Pods" if step.pods else "Percent")
         assert (policy["periodSeconds"], by_hpa[direction]["stabilizationWindowSeconds"]) == (step.every_seconds, window)
+
+
+WORKDAYS = {"start": "0 7 * * 1-5", "end": "30 19 * * MON-fri", "timezone": "Europe/Berlin", "pods": 3}
+
+
+def test_a_schedule_is_a_trigger_beside_the_signals() -> None:
+    wish = keda(min=1, max=4, schedule=[WORKDAYS])
+    triggers = plan.scaled_object(wish, namespace="n", deployment="d", prometheus_url="http://p")["spec"]["triggers"]
+    hours = {"timezone": "Europe/Berlin", "start": "0 7 * * 1-5", "end": "30 19 * * MON-fri", "desiredReplicas": "3"}
+    assert triggers[-1] == {"type": "cron", "name": "schedule-0", "metadata": hours}
+    assert [trigger["type"] for trigger in triggers[:-1]] == ["prometheus", "prometheus"]
+
+
+@pytest.mark.parametrize("start", ["*/15 8-17/2 1,15 jan-mar ?", "59 23 31 12 6", "0 0 * * sun"])
+def test_a_schedule_takes_what_cron_of_keda_takes(start: str) -> None:
+    assert keda(max=4, schedule=[{**WORKDAYS, "start": start}]).schedule[0].start == start
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"start": "0 24 * * *"}, "'24' is no hour"),
+        ({"start": "0 9-8 * * *"}, "'9-8' is no hour"),
+        ({"start": "0 8 * * mo"}, "'mo' is no day of the week"),
+        ({"start": "0 8 0 * *"}, "'0' is no day of the month"),
+        ({"start": "*/0 8 * * *"}, "'*/0' is no minute"),
+        ({"end": "0 0 8 * * *"}, "five fields"),
+        ({"end": "@daily"}, "five fields"),
+        ({"end": WORKDAYS["start"]}, "are the same"),
+        ({"timezone": "Berlin"}, "no time zone"),
+        ({"pods": 1}, "more than min 1"),
+        ({"pods": 5}, "at most max 4"),
+    ],
+)
+def test_a_schedule_that_keda_refuses_or_that_does_nothing_is_refused(changed: dict[str, Any], why: str) -> None:
+    with pytest.raises(SpecError, match=re.escape(why)):
+        keda(min=1, max=4, schedule=[{**WORKDAYS, **changed}])
 
 
 def test_no_answer_of_prometheus_takes_no_pod_away() -> None:

@@ -147,6 +147,14 @@ def scaled_object(spec: KedaSpec, *, namespace: str, deployment: str, prometheus
                     },
                 }
                 for name, (query, threshold) in keda_queries(spec, namespace=namespace, deployment=deployment).items()
+            ]
+            + [
+                {
+                    "type": "cron",
+                    "name": f"schedule-{number}",
+                    "metadata": {**hours.model_dump(include={"timezone", "start", "end"}), "desiredReplicas": str(hours.pods)},
+                }
+                for number, hours in enumerate(spec.schedule)
             ],
         },
     }

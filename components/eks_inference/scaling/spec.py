@@ -1,8 +1,10 @@
 """Settings of autoscalers for model servers, and of the software they need."""
 
+import re
 from typing import Annotated, Any, Literal, Self
+from zoneinfo import available_timezones
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from eks_inference.specs.base import MOST_PODS, Namespace, Spec, stated
 
@@ -36,6 +38,59 @@ class _Bounds(Spec):
     def _in_order(self) -> Self:
         if self.min > self.max:
             raise ValueError(f"min {self.min} is more than max {self.max}")
+        return self
+
+
+_CRON = {"minute": (0, 59), "hour": (0, 23), "day of the month": (1, 31), "month": (1, 12), "day of the week": (0, 6)}
+_NAMES = {
+    "month": ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
+    "day of the week": ["sun", "mon", "tue", "wed", "thu", "fri", "sat"],
+}
+
+
+def _cron(value: str) -> str:
+    """Takes what KEDA's parser takes: five fields of numbers, names, ranges, lists and steps."""
+    fields = value.split()
+    if len(fields) != len(_CRON):
+        raise ValueError(f"a schedule has five fields, such as 0 8 * * 1-5: {', '.join(_CRON)}")
+    for field, (name, (low, high)) in zip(fields, _CRON.items(), strict=True):
+        for part in field.lower().split(","):
+            match = re.fullmatch(r"(?:[*?]|(\w+)(?:-(\w+))?)(?:/([1-9]\d*))?", part)
+            ends = [_number(end, name) for end in match.groups()[:2] if end] if match else [-1]
+            if not all(low <= end <= high for end in ends) or ends != sorted(ends):
+                raise ValueError(f"{part!r} is no {name} of a schedule; allowed: {low} to {high}, a-b, *, */n, and lists of them")
+    return value
+
+
+def _number(end: str, name: str) -> int:
+    names = _NAMES.get(name, [])
+    return int(end) if end.isdecimal() else names.index(end) + (name == "month") if end in names else -1
+
+
+def _timezone(value: str) -> str:
+    known = available_timezones()  # empty on a machine without the database
+    if known and value not in known:
+        raise ValueError(f"{value!r} is no time zone; allowed: names such as UTC, Europe/Berlin, America/New_York")
+    return value
+
+
+Cron = Annotated[str, AfterValidator(_cron)]
+
+
+class ScheduledPods(Spec):
+    """Fewest pods between two times, by KEDA's cron trigger. Outside of them, and above them, the signals decide."""
+
+    start: Cron = Field(description="When it begins, as five fields of cron: 0 8 * * 1-5 is 8:00 on working days.")
+    end: Cron = Field(description="When it ends, in the same form.")
+    timezone: Annotated[str, AfterValidator(_timezone)] = Field(
+        default="UTC", description="Name in the time zone database, such as Europe/Berlin."
+    )
+    pods: int = Field(ge=1, le=MOST_PODS, description="Fewest pods in that time.")
+
+    @model_validator(mode="after")
+    def _has_a_length(self) -> Self:
+        if self.start.split() == self.end.split():
+            raise ValueError("start and end are the same, which KEDA refuses")
         return self
 
 
@@ -85,6 +140,19 @@ class KedaSpec(_Bounds):
     scale_out_step: Step = Field(default_factory=lambda: Step(percent=100), description="Default: double the pods per minute.")
     scale_in_seconds: Seconds = Field(default=300, description="How long load must stay lower before a pod is removed.")
     scale_in_step: Step = Field(default_factory=lambda: Step(pods=1), description="Default: one pod per minute.")
+    schedule: list[ScheduledPods] = Field(
+        default_factory=list,
+        description="Times with more pods than min, so that they are warm before people come. Default: none.",
+    )
+
+    @model_validator(mode="after")
+    def _schedule_has_an_effect(self) -> Self:
+        for number, hours in enumerate(self.schedule):
+            if not self.min < hours.pods <= self.max:
+                raise ValueError(
+                    f"schedule.{number}.pods is {hours.pods}; allowed: more than min {self.min}, at most max {self.max}"
+                )
+        return self
 
     @model_validator(mode="after")
     def _has_a_signal(self) -> Self:
