@@ -36,6 +36,10 @@ class Architecture(Row):
     """Learned positions beyond the longest sequence. None: positions are computed."""
     tables_everywhere: bool = False
     """Whether vLLM has embedding and output layer in every pipeline stage, and not in the first and last only."""
+    adapted_tables: bool = False
+    """Whether LoRA adapters may change embedding and output layer (vLLM, ``embedding_modules``)."""
+    fused: bool = False
+    """Whether checkpoints have queries, keys and values as one matrix, and so gate and up: an adapter then has one factor A."""
     rotary_tables: int = 1
     """Tables of computed positions: layers with and without a window may have their own."""
     full_every: int | None = None

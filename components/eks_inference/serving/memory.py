@@ -28,6 +28,7 @@ from eks_inference.catalog.engines import EngineProfile, KvPool
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import Model
 from eks_inference.catalog.reserves import reserve_of
+from eks_inference.serving.adapters import weights_of_a_rank
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.features import kv_in_fp8
 from eks_inference.serving.flags import flag
@@ -235,8 +236,15 @@ class MemoryUse:
         row = reserve_of(self.engine.generation.name, self.engine.vllm)
         if row is None:
             return None
-        settings, devices = self.settings, self.split.devices
-        return Reserved(row, self.model, self.instance, devices, settings.max_num_seqs, self.step_tokens, settings.eager)
+        settings, devices, room = self.settings, self.split.devices, self.adapters or 0
+        return Reserved(row, self.model, self.instance, devices, settings.max_num_seqs, self.step_tokens, settings.eager, room)
+
+    @property
+    def adapters(self) -> int | None:
+        """Room for adapters on a device, in bytes; None: there are some, of unknown size."""
+        ranks = self.settings.adapter_ranks
+        each = weights_of_a_rank(self.model, self.split) if ranks else 0
+        return None if each is None else int(ranks * each * dtype_bytes(self.dtype))
 
     @property
     def fits(self) -> bool:

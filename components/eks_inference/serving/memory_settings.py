@@ -53,6 +53,8 @@ class Reserved:
     """Tokens of one step (``--max-num-batched-tokens``)."""
     eager: bool = False
     """Whether the engine runs without CUDA graphs (``--enforce-eager``)."""
+    adapters: int = 0
+    """Bytes of the room for adapters."""
 
     @cached_property
     def terms(self) -> tuple[Term, ...]:
@@ -77,6 +79,7 @@ class Reserved:
                 f"{self.step_tokens} tokens x {model.hidden} x {_HIDDEN_BYTES} bytes",
             )
         yield Term("CUDA graphs", 0 if self.eager else row.graphs_gib * GIB)
+        yield Term("adapters", self.adapters)
 
     @cached_property
     def size(self) -> int:
@@ -160,6 +163,8 @@ class MemorySettings:
     """Whether a step is scheduled while another is computed (``--async-scheduling``)."""
     whole_windows: bool = False
     """Whether layers with a window hold every token, because something else reads the KV cache."""
+    adapter_ranks: int = 0
+    """Ranks of all adapters that a GPU has room for (``--max-loras`` times ``--max-lora-rank``)."""
 
 
 def memory_settings(
@@ -179,6 +184,7 @@ def memory_settings(
     dtype = flag(arguments, "dtype") or "auto"
     cache = "fp8" if compiled.get("kv_cache_quant") else flag(arguments, "kv-cache-dtype") or "auto"
     utilization = number(flag(arguments, "gpu-memory-utilization"), defaults.utilization)
+    loras, rank = (int(number(flag(arguments, name), default)) for name, default in (("max-loras", 1), ("max-lora-rank", 16)))
     bounds, drafts = engine.generation.kv_pool, object_flag(arguments, "speculative-config").get("method")
     return MemorySettings(
         dtype=dtype,
@@ -192,6 +198,7 @@ def memory_settings(
         longer_steps=flag(arguments, "performance-mode") == "throughput",
         whole_prompts=not switched(arguments, "enable-chunked-prefill", True),
         overlaps=switched(arguments, "async-scheduling", drafts not in _WITHOUT_OVERLAP),
+        adapter_ranks=loras * rank if switched(arguments, "enable-lora", False) else 0,
         whole_windows=any(flag(arguments, name) is not None for name in _KEPT_WHOLE),
         kv_pool=bounds
         and replace(

@@ -216,6 +216,21 @@ class VolumeModel(ModelBase):
     id: Annotated[str, _SERVED_NAME]
 
 
+class AdapterSpec(Spec):
+    """A LoRA adapter on the Hugging Face Hub, which every pod downloads before its engine starts."""
+
+    repository: HubRepository = Field(description="Repository with adapter_config.json and adapter_model.safetensors.")
+    revision: str = Field(
+        pattern=r"^[0-9a-f]{40}$", description="Commit of the repository: pods of one server have the same adapter."
+    )
+    rank: Literal[1, 8, 16, 32, 64, 128, 256, 320, 512] = Field(
+        description="r in adapter_config.json, or the next larger of these. The largest of a server decides the memory of each."
+    )
+
+
+AdapterName = Annotated[str, _SERVED_NAME]
+
+
 def _from_the_hub_unless_said(given: Any) -> Any:
     return {"kind": "hugging_face", **given} if isinstance(given, dict) else given
 

@@ -205,7 +205,8 @@ def _endpoint_faults(spec: StackSpec, name: str) -> Iterator[Fault]:
         yield Fault(path, message, ", ".join(several), "one of them", "make an endpoint for each")
     servers = {server: spec.servers[server] for server in behind if server in spec.servers and server not in tensors}
     names = {
-        server: (one.model.id, *other_names(one.model.id, getattr(one, "extra_args", {}))) for server, one in servers.items()
+        server: (one.model.id, *getattr(one, "adapters", ()), *other_names(one.model.id, getattr(one, "extra_args", {})))
+        for server, one in servers.items()
     }
     found = name_faults(spec.endpoints[name], names, {server: one.does for server, one in servers.items()})
     yield from (replace(fault, path=("endpoints", name, *fault.path)) for fault in found)

@@ -1,8 +1,8 @@
-"""Downloads a model from the Hugging Face Hub into a folder, once.
+"""Downloads models and adapters from the Hugging Face Hub into folders, once.
 
-    download.py REPOSITORY REVISION FOLDER
+    download.py REPOSITORY REVISION FOLDER [REPOSITORY REVISION FOLDER …]
 
-The folder gets its name once everything is in it; what an interrupted try has left is gone on with. Where several start at once,
+A folder gets its name once everything is in it; what an interrupted try has left is gone on with. Where several start at once,
 one downloads, and the others find the folder. A branch or tag moves, so its commit is looked up first and recorded in
 revision.json, which the artifact's manifest quotes. It runs in the engine's image, which has huggingface_hub, and reads a token
 from HF_TOKEN.
@@ -33,7 +33,11 @@ def commit_of(repository: str, revision: str, part: Path) -> str:
     return commit
 
 
-def main(repository: str, revision: str, folder: str) -> int:
+def main(*wanted: str) -> int:
+    return max(fetch(*wanted[first : first + 3]) for first in range(0, len(wanted), 3))
+
+
+def fetch(repository: str, revision: str, folder: str) -> int:
     target = Path(folder)
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(f"{target}.lock", "w", encoding="utf-8") as turn:
@@ -53,8 +57,12 @@ def download(repository: str, revision: str, target: Path) -> int:
     snapshot_download(
         repository, revision=commit, local_dir=str(part), allow_patterns=WANTED, ignore_patterns=UNWANTED, max_workers=16
     )
-    if not (part / "config.json").is_file() or not list(part.glob("*.safetensors")):
-        print(f"error: {repository} at {revision} has no config.json or no weights as safetensors", file=sys.stderr)
+    described = any((part / name).is_file() for name in ("config.json", "adapter_config.json"))
+    if not described or not list(part.glob("*.safetensors")):
+        print(
+            f"error: {repository} at {revision} has no config.json or adapter_config.json, or no weights as safetensors",
+            file=sys.stderr,
+        )
         return 1
     part.rename(target)
     print(f"downloaded {repository} at {revision}, commit {commit}, to {target}", flush=True)

@@ -21,7 +21,6 @@ UNCOUNTED = {
     "data-parallel-size": "the ranks are copies of the model",
     "data-parallel-size-local": "the other ranks are in pods that are not there",
     "enable-eplb": "redundant experts take memory of their own",
-    "enable-lora": "adapters take memory of their own",
     "hf-config-path": "another configuration may have other layers and heads",
     "hf-overrides": "it may change layers and heads",
     "kv-cache-memory-bytes": "it replaces the share of memory that the KV cache gets",
@@ -110,6 +109,14 @@ def memory(server: ServingFacts) -> Iterator[Judgement]:
             f"{use.model.name} with {_PARTITION}",
             server.under("extra_env", _PARTITION),
             why="it says how many layers each pipeline stage has",
+            fix="measure it: the log of vLLM says how much memory is left for the KV cache",
+        )
+    if use.adapters is None:
+        yield not_judged(
+            "memory",
+            f"adapters of {use.model.name}",
+            server.at_flag("enable-lora"),
+            why="what they take beside experts, latent attention or a vision tower is not known here",
             fix="measure it: the log of vLLM says how much memory is left for the KV cache",
         )
     yield from _draft_unjudged(server)

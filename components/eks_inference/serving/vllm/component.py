@@ -77,7 +77,7 @@ class VllmServer(ReplicatedServer):
             ports={plan.PORT_NAME: plan.port(spec)},
             opts=opts,
         )
-        self.other_names = other_names(self.model_id, spec.extra_args)
+        self.other_names = (*spec.adapters, *other_names(self.model_id, spec.extra_args))
         self.port = plan.port(spec)
         self.url = f"http://{self.host}:{self.port}/v1"
         kept = self._store_claim(name, store)

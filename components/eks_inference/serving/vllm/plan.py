@@ -5,6 +5,7 @@ that receives SIGTERM aborts running requests), Neuron documentation (vLLM on Nx
 """
 
 import hashlib
+import itertools
 
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import POOLING
@@ -43,6 +44,7 @@ def arguments(spec: VllmServerSpec, shape: InstanceType) -> list[str]:
         *("--max-model-len", str(spec.max_model_len)),
         *("--max-num-seqs", str(spec.max_num_seqs)),
         *(["--runner", "pooling"] if spec.does in POOLING else []),
+        *(["--lora-modules", *(f"{name}={folder}" for name, folder in adapter_folders(spec).items())] if spec.adapters else []),
         *spec.engine_flags_on(shape),
     ]
 
@@ -75,6 +77,12 @@ def _model_folder(spec: VllmServerSpec) -> str | None:
     return model_folder(spec, f"{_STORE if spec.kept_in else _SCRATCH}/models")
 
 
+def adapter_folders(spec: VllmServerSpec) -> dict[str, str]:
+    """Returns where the pods have the adapters, by name."""
+    place = _STORE if spec.kept_in else _SCRATCH
+    return {name: f"{place}/adapters/{one.repository}/{one.revision}" for name, one in sorted(spec.adapters.items())}
+
+
 def claim_name(name: str) -> str:
     """Returns the name of the claim of the store."""
     return f"{name}-store"
@@ -96,15 +104,17 @@ def labels(name: str) -> dict[str, str]:
 
 def scripts(spec: VllmServerSpec) -> dict[str, str]:
     """Returns the scripts of a pod by file name."""
-    download, keep = [DOWNLOAD] if spec.downloads_first else [], [KEEP_ARTIFACT] if spec.sharding else []
+    download, keep = [DOWNLOAD] if spec.downloads_first or spec.adapters else [], [KEEP_ARTIFACT] if spec.sharding else []
     return script_texts("vllm", DRAIN, *download, *keep)
 
 
 def download(spec: VllmServerSpec) -> list[str]:
-    """Returns the command that downloads the model before the engine starts; empty where the engine does it."""
-    if not isinstance(spec.model, HubModel) or not (folder := _model_folder(spec)):
-        return []
-    return ["python3", f"{_SCRIPT_FOLDER}/{DOWNLOAD}", spec.model.id, revision(spec.model), folder]
+    """Returns the command that downloads model and adapters before the engine starts; empty where the engine does it."""
+    folders, model = adapter_folders(spec), spec.model
+    wanted = [[spec.adapters[name].repository, spec.adapters[name].revision, folder] for name, folder in folders.items()]
+    if isinstance(model, HubModel) and (own := _model_folder(spec)):
+        wanted.insert(0, [model.id, revision(model), own])
+    return ["python3", f"{_SCRIPT_FOLDER}/{DOWNLOAD}", *itertools.chain(*wanted)] if wanted else []
 
 
 def engine(name: str, spec: VllmServerSpec, placement: Placement, efa_interfaces: int = 0) -> Engine:

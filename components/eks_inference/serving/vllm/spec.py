@@ -1,7 +1,7 @@
 """What a user decides about a plain vLLM server."""
 
-from collections.abc import Mapping
-from typing import Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
@@ -9,7 +9,7 @@ from eks_inference.catalog.models import POOLING, Task
 from eks_inference.images.spec import InClusterImage, ServerImage
 from eks_inference.scaling.spec import KedaSpec
 from eks_inference.serving.shape import CompilingServerSpec, ReplicatedServerSpec
-from eks_inference.serving.spec import HubModel
+from eks_inference.serving.spec import AdapterName, AdapterSpec, HubModel
 from eks_inference.specs.base import ResourceName, stated
 from eks_inference.storage.plan import node_mib_s
 from eks_inference.storage.spec import EfsStoreSpec, FileSystem
@@ -59,6 +59,11 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
         "classify. It decides the engine's runner, the paths that endpoints lead out, and which clients ask the server. Default: "
         "what the model was made for, by the catalog or its config.json.",
     )
+    adapters: dict[AdapterName, AdapterSpec] = Field(
+        default_factory=dict,
+        description="LoRA adapters by the name that requests ask for. Each is there from the start and has its part of the GPUs' "
+        "memory; none is loaded later. For models of the Hub, on GPUs. Default: none.",
+    )
     port: int | None = Field(
         default=None, ge=1024, le=65535, description="Port of API and metrics. Default: the engine profile's."
     )
@@ -104,6 +109,25 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
     @property
     def file_systems(self) -> frozenset[FileSystem]:
         return frozenset({self.kept_in.file_system} if self.kept_in else ())
+
+    def _chosen(self) -> Iterator[tuple[str, str]]:
+        yield from super()._chosen()
+        if self.adapters:
+            yield "adapters", "on"
+
+    def _values(self) -> dict[str, Any]:
+        ranks = [adapter.rank for adapter in self.adapters.values()]
+        return {**super()._values(), "adapters": len(ranks), "largest_rank": max(ranks, default=None)}
+
+    @model_validator(mode="after")
+    def _adapters_are_beside_a_model_of_the_hub(self) -> Self:
+        if self.adapters and not isinstance(self.model, HubModel):
+            raise ValueError(
+                "adapters: pods download them from the Hub, as they do its models; leave them out beside another source"
+            )
+        if self.model.id in self.adapters:
+            raise ValueError(f"adapters: {self.model.id} is the name of the model itself; give the adapter another")
+        return self
 
     @model_validator(mode="after")
     def _store_holds_a_model_of_the_hub(self) -> Self:

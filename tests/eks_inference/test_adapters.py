@@ -1,0 +1,123 @@
+"""LoRA adapters of a server: what its pods download and start, the names that lead to them, and the memory they take."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_disaggregated import HUB_STAND_IN
+from test_tasks import faults, pods
+
+from conftest import ROOT
+from eks_inference.catalog.models import models
+from eks_inference.serving.adapters import weights_of_a_rank
+from eks_inference.serving.split import Parallel
+from variants import recorded_with
+
+SQL, LAW = "0123456789abcdef" * 2 + "01234567", "89abcdef01234567" * 2 + "89abcdef"
+ADAPTERS = {
+    "sql": {"repository": "acme/sql", "revision": SQL, "rank": 16},
+    "law": {"repository": "acme/law", "revision": LAW, "rank": 64},
+}
+
+
+def section(**changes: Any) -> dict[str, Any]:
+    """Changes of the stack on one GPU: two adapters of its model, with further keys of the server."""
+    return {"servers": {"qwen3": {"adapters": ADAPTERS, **changes}}}
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "reserved"),
+    [
+        ("Llama-2-13B", 1, 255_098_880),
+        ("Llama-2-13B", 2, 175_800_320),
+        ("Llama-2-13B", 8, 116_326_400),
+        ("Mistral-7B", 1, 167_772_160),
+        ("Mistral-7B", 8, 72_351_744),
+        ("Qwen3-32B", 1, 556_974_080),
+        ("Qwen3-32B", 8, 215_662_592),
+        ("Qwen2.5-0.5B", 2, 22_413_312),
+        ("Gemma-2-9B", 8, 86_016_000),
+        ("Gemma-3-1B", 2, 33_226_752),
+        ("Phi-3.5-mini", 8, 39_100_416),
+    ],
+)
+def test_a_gpu_has_the_room_that_the_engine_reserves(name: str, tensor: int, reserved: int) -> None:
+    """Against ``LoRAModelManager`` of vLLM 0.30.0 on the meta device: two adapters of rank 16, in two bytes."""
+    numbers = weights_of_a_rank(models()[name], Parallel(tensor=tensor))
+    assert numbers
+    assert 2 * 16 * 2 * numbers == reserved
+
+
+@pytest.mark.parametrize("name", ["Qwen3-30B-A3B", "DeepSeek-V2-Lite"])
+def test_what_the_engine_was_not_asked_is_unknown(name: str) -> None:
+    assert weights_of_a_rank(models()[name], Parallel()) is None
+
+
+def test_pods_download_adapters_by_commit_and_start_with_them_by_name() -> None:
+    graph = recorded_with({**section(), "endpoints": {"api": {"keys": False}}}, "smoke-gpu")
+    (engine,) = pods(graph, "qwen3-deployment")
+    words = " ".join(engine["args"])
+    assert f"--lora-modules law=/scratch/adapters/acme/law/{LAW} sql=/scratch/adapters/acme/sql/{SQL}" in words
+    assert "--enable-lora --max-loras=2 --max-lora-rank=64" in words
+    (deployment,) = (one for one in graph.resources if one.name == "qwen3-deployment")
+    (download,) = deployment.inputs["spec"]["template"]["spec"]["initContainers"]
+    assert download["command"][2:] == [
+        *("acme/law", LAW, f"/scratch/adapters/acme/law/{LAW}"),
+        *("acme/sql", SQL, f"/scratch/adapters/acme/sql/{SQL}"),
+    ]
+    (config,) = (one for one in graph.resources if one.name == "api-config")
+    routes = json.dumps(config.inputs["data"])
+    assert all(name in routes for name in ("sql", "law", "Qwen/Qwen3-0.6B"))
+
+
+def test_adapters_of_a_name_can_be_shared_and_limited_at_an_endpoint() -> None:
+    limited = {"endpoints": {"api": {"requests_per_minute_by_model": {"sql": 10}}}}
+    assert not faults({**section(), **limited})
+    misspelt = {"endpoints": {"api": {"requests_per_minute_by_model": {"sqll": 10}}}}
+    assert "sqll" in " ".join(faults({**section(), **misspelt}))
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"adapters": {"sql": {**ADAPTERS["sql"], "revision": "main"}}}, "revision"),
+        ({"adapters": {"sql": {**ADAPTERS["sql"], "rank": 24}}}, "rank"),
+        ({"adapters": {"a=b": ADAPTERS["sql"]}}, "a=b"),
+        ({"adapters": {"Qwen/Qwen3-0.6B": ADAPTERS["sql"]}}, "the name of the model itself"),
+        ({"model": {"kind": "s3", "uri": "s3://models/m", "id": "m"}}, "pods download them from the Hub"),
+        ({"extra_args": {"max-loras": 8}}, "max-loras"),
+    ],
+)
+def test_what_cannot_be_is_refused(changed: dict[str, Any], why: str) -> None:
+    assert why in " ".join(faults(section(**changed)))
+
+
+def test_engines_without_adapters_in_their_documents_refuse_them() -> None:
+    found = faults(section(engine="neuron-2.28-vllm-0.13"))
+    assert any("adapters" in fault for fault in found), found
+
+
+def test_the_room_of_adapters_counts_against_the_gpu() -> None:
+    """192 adapters of rank 512 take more than an L4 has."""
+    many = {f"a{number}": {**ADAPTERS["sql"], "rank": 512} for number in range(192)}
+    assert any("memory" in fault.lower() or "GiB" in fault for fault in faults({"servers": {"qwen3": {"adapters": many}}}))
+
+
+def test_an_adapter_is_downloaded_beside_a_model(tmp_path: Path) -> None:
+    (tmp_path / "huggingface_hub.py").write_text(HUB_STAND_IN)
+    script = ROOT / "components" / "eks_inference" / "serving" / "assets" / "download.py"
+    one, other = tmp_path / "a" / "1", tmp_path / "b" / "2"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "HUB_COMMIT": SQL}
+
+    def run(files: str) -> int:
+        command = [sys.executable, str(script), "acme/a", SQL, str(one), "acme/b", LAW, str(other)]
+        return subprocess.run(command, env={**environment, "HUB_FILES": files}, capture_output=True, check=False).returncode
+
+    assert run("adapter_config.json") == 1
+    assert run("adapter_config.json adapter_model.safetensors") == 0
+    assert (one / "adapter_config.json").is_file()
+    assert (other / "adapter_model.safetensors").is_file()
