@@ -120,7 +120,8 @@ def routes(proxy: Proxy) -> Iterator[dict[str, Any]]:
         told = f"the field model of the request names no model that is asked at {path}; those that are: {here}"
         named = {"match": {"path": path, "dynamic_metadata": [says("model", {"present_match": True})]}}
         yield {**named, **_answer(404, error(path, told, "model_not_found"))}
-        told = "the body is no JSON object with a text in the field model, or Content-Type is not application/json"
+        told = "the body is no JSON object with a text in the field model and without those of servers (kv_transfer_params), "
+        told += "or Content-Type is not application/json"
         yield {"match": {"path": path}, **_answer(400, error(path, told, "invalid_request")), **_whole(proxy)}
     for path in (MESSAGES_PATH, "/"):
         yield {"match": {"prefix": path}, **_answer(404, error(path, "there is nothing at this path", "not_found"))}
