@@ -107,6 +107,9 @@ READ: dict[bytes, str] = {
     b'{"x":["model","b/c"],"model":"a"}': "a",
     b'{"x":"\\u0022,\\u0022model\\u0022:\\u0022b/c","model":"a"}': "a",
     b'{"":1,"model":"a"}': "a",
+    b'{"kv_transfer_params":null,"ec_transfer_params": null ,"model":"a"}': "a",
+    b'{"vllm_xargs":{"temperature_decay":0.5,"say":"kv \\"transfer\\""},"model":"a"}': "a",
+    b'{"vllm_xargs":null,"model":"a","prompt":"kv_transfer_params \\u005f"}': "a",
     b'{"x":-1.5e+10,"y":true,"z":null,"model":"a"}': "a",
     b'{"x":NaN,"y":1e400,"z":"\\ud83d","model":"a"}': "a",
     b'{"x":{},"y":[],"z":[[],{}],"model":"a"}': "a",
@@ -128,7 +131,15 @@ UNKNOWN = (
     b'{"model":"\\\\u0061"}',
     b'{"model":"' + b"a" * 1000 + b'"}',
 )
+OF_SERVERS = b'{"do_remote_prefill":true,"remote_host":"192.0.2.1"}'
 UNREADABLE = (
+    b'{"model":"a","kv_transfer_params":' + OF_SERVERS + b"}",
+    b'{"kv_transfer_params":null,"model":"a","kv_transfer_params":{}}',
+    b'{"ec_transfer_params": ' + OF_SERVERS + b',"model":"a"}',
+    b'{"model":"a","vllm_xargs":{"kv_transfer_params":"x"}}',
+    b'{"model":"a","vllm_xargs":{},"vllm_xargs":{"a":1,"ec_transfer_params":["x"]}}',
+    b'{"model":"a","vllm_xargs":{"kv\\u005ftransfer_params":"x"}}',
+    b'{"model":"a","vllm_xargs":{"a":"' + b"x" * 5000 + b'","kv_transfer_params":"x"}}',
     b'{"model":"a\x00"}',
     b'{"model":"\\ud83d\\ude00"}',
     b'{"model":"a\\u0000"}',

@@ -35,6 +35,8 @@ class There:
     dns: ClusterDns
     chosen: list[StreamingServer] = field(default_factory=list)
     """The pods that the picker names next, in the order of its preference."""
+    refuses: str = ""
+    """What the picker says of requests that it cannot read, if it can read none."""
 
     async def ask(self, path: str = CHAT, headers: dict[str, str] | None = None, **body: object) -> Answer:
         sent = {"authorization": f"Bearer {KEYS['team-a']}"} | (headers or {})
@@ -64,6 +66,8 @@ async def endpoint(pods: int = 3, token_s: float = 0.01, waits_s: float = 0.0, a
         address = next(ADDRESSES)
 
         def pick(*_: object) -> str:
+            if there.refuses:
+                raise ValueError(there.refuses)
             return ",".join(f"{pod.host}:{pod.port}" for pod in there.chosen)
 
         picker = await stack.enter_async_context(Picker(pick, address, waits_s))
@@ -118,14 +122,13 @@ async def test_each_server_of_a_name_has_a_picker_of_its_own() -> None:
 
 
 @in_loop
-async def test_the_picker_reads_the_whole_request_and_no_key_and_the_pod_gets_what_the_client_sent() -> None:
+async def test_the_picker_reads_the_whole_body_and_no_key_and_the_pod_gets_what_the_client_sent() -> None:
     said = [{"role": "user", "content": 'a "long" prompt é ' * 20_000}]
     async with endpoint() as there:
         assert (await there.ask(messages=said)).status == 200
         ((headers, body),) = there.picker.seen
         assert json.loads(body)["messages"] == said
-        assert (headers[":path"], headers["x-endpoint-client"]) == (CHAT, "team-a")
-        assert not [value for value in headers.values() if KEYS["team-a"] in value]
+        assert (headers.keys(), headers[":path"]) == ({":path", "x-request-id"}, CHAT)
         (asked,) = there.pods[0].seen
         assert asked.body == {"model": "m", "messages": said}
 
@@ -155,6 +158,21 @@ async def test_a_pick_that_is_no_pod_of_the_model_is_not_followed() -> None:
 
 def there_port(there: There) -> int:
     return there.pods[0].port
+
+
+@in_loop
+async def test_what_a_picker_cannot_read_is_an_error_of_the_api_that_is_asked() -> None:
+    said = 'inference error: BadRequest - invalid "messages"'
+    async with endpoint() as there:
+        there.refuses = said
+        answer = await there.ask()
+        assert (answer.status, answer.body["error"]["message"], answer.body["error"]["code"]) == (400, said, "invalid_request")
+        answer = await there.ask("/v1/messages")
+        assert (answer.status, answer.body) == (
+            400,
+            {"type": "error", "error": {"type": "invalid_request_error", "message": said}},
+        )
+        assert there.asked() == [0, 0, 0]
 
 
 @in_loop

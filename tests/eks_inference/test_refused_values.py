@@ -199,8 +199,10 @@ IDLE = {"servers": {"opt": {**OPT, "replicas": 0}}}
 ONLY_US = {"private": False, "public_access_cidrs": ["203.0.113.7/32"]}
 PICKED = {"endpoints": {"e": {"servers": ["opt"], "spread": "endpoint_picker", "keys": False}}}
 SILENT = {"servers": {"opt": {**OPT, "extra_args": {"disable-log-stats": True}}}}
+EMBEDS = {"opt": {**SILENT["servers"]["opt"], "task": "embed", "model": {"id": "Qwen/Qwen3-Embedding-0.6B"}}}
 TOGETHER: list[Row] = [
     (GPU, " -> endpoints.e.spread", {**SILENT, **PICKED}, "END004"),
+    (GPU, " -> endpoints.e.spread", {"servers": EMBEDS, **PICKED}, ""),
     (GPU, " -> endpoints.e.spread", {"servers": {"opt": OPT}, **PICKED}, ""),
     (GPU, "cluster.endpoint -> cluster.endpoint.private", ONLY_US, "NET003"),
     (GPU, "cluster.endpoint -> cluster.endpoint.private", {"private": False}, ""),

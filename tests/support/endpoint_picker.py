@@ -14,7 +14,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from eks_inference.endpoints.proxy import PICKED_HEADER, PICKER_PORT, PICKER_SERVICE
 
 Pick = Callable[[Mapping[str, str], bytes], str]
-"""From the headers and the body of a request to the addresses of pods."""
+"""From the headers and the body of a request to the addresses of pods. A ``ValueError`` says what it cannot read."""
 _CHUNK = 32_000
 
 # By message: the fields, each a type (or the name of a message; `*` repeats it) and a number.
@@ -31,14 +31,21 @@ _MESSAGES: dict[str, dict[str, tuple[str, int]]] = {
     "BodyMutation": {"streamed_response": ("StreamedBody", 3)},
     "Common": {"header_mutation": ("HeaderMutation", 2), "body_mutation": ("BodyMutation", 3)},
     "Part": {"response": ("Common", 1)},
-    "Response": {"request_headers": ("Part", 1), "request_body": ("Part", 3), "request_trailers": ("HttpTrailers", 5)},
+    "Status": {"code": ("int32", 1)},
+    "Immediate": {"status": ("Status", 1), "body": ("bytes", 3)},
+    "Response": {
+        "request_headers": ("Part", 1),
+        "request_body": ("Part", 3),
+        "request_trailers": ("HttpTrailers", 5),
+        "immediate": ("Immediate", 7),
+    },
 }
 
 
 def _classes() -> dict[str, Any]:
     file = descriptor_pb2.FileDescriptorProto(name="picker.proto", package="picker", syntax="proto3")
     types = descriptor_pb2.FieldDescriptorProto
-    scalars = {"string": types.TYPE_STRING, "bytes": types.TYPE_BYTES, "bool": types.TYPE_BOOL}
+    scalars = {"string": types.TYPE_STRING, "bytes": types.TYPE_BYTES, "bool": types.TYPE_BOOL, "int32": types.TYPE_INT32}
     for name, fields in _MESSAGES.items():
         message = file.message_type.add(name=name)
         for key, (type_, number) in fields.items():
@@ -122,7 +129,12 @@ class Picker:
         await asyncio.sleep(self.waits_s)
         named = Response()
         header = named.request_headers.response.header_mutation.set_headers.add().header
-        header.key, header.raw_value = PICKED_HEADER, self.pick(headers, body).encode()
+        try:
+            header.key, header.raw_value = PICKED_HEADER, self.pick(headers, body).encode()
+        except ValueError as error:
+            refused = Response()
+            refused.immediate.status.code, refused.immediate.body = 400, str(error).encode()
+            return [refused]
         chunks = [body[at : at + _CHUNK] for at in range(0, len(body), _CHUNK)] or [b""]
         found = [named]
         for number, chunk in enumerate(chunks, start=1):

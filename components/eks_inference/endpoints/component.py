@@ -258,37 +258,34 @@ class EndpointMetrics(Component):
         self.register_outputs({"namespace": endpoint.namespace})
 
 
-def _groups(spec: ModelEndpointSpec, servers: Mapping[str, Server]) -> dict[str, dict[str, Server]]:
-    """Servers that share requests."""
+def _picked(spec: ModelEndpointSpec, servers: Mapping[str, Server]) -> list[dict[str, Server]]:
+    """The servers that share requests, of those that a picker is asked for.
+
+    It is asked for none that write nothing: no parser of llm-d-router v0.10.0 (parsers/openai, parsers/anthropic) reads
+    /v1/score, /v1/rerank, or embeddings of messages, and such requests get status 400.
+    """
     found: dict[str, dict[str, Server]] = {}
-    for name, server in servers.items():
-        found.setdefault(spec.group_of(name, server.model_id), {})[name] = server
-    return found
+    for name, server in servers.items() if spec.spread == "endpoint_picker" else ():
+        if server.does not in POOLING:
+            found.setdefault(spec.group_of(name, server.model_id), {})[name] = server
+    return list(found.values())
 
 
 def _pickers(name: str, spec: ModelEndpointSpec, servers: Mapping[str, Server]) -> dict[str, Picker]:
-    """The picker of each server; servers of one model share it.
-
-    Servers that write nothing have none: no parser of llm-d-router v0.10.0 (parsers/openai, parsers/anthropic) reads /v1/score,
-    /v1/rerank, or embeddings of messages, and such requests get status 400.
-    """
+    """The picker of each server; servers of one model share it."""
     found: dict[str, Picker] = {}
-    for group in _groups(spec, servers).values() if spec.spread == "endpoint_picker" else ():
-        first = next(iter(group))
-        if group[first].does in POOLING:
-            continue
-        fronts = tuple(one.fronts[0] for one in group.values())
+    for group in _picked(spec, servers):
+        first, fronts = next(iter(group)), tuple(one.fronts[0] for one in group.values())
         found |= dict.fromkeys(group, Picker(name, first, spec.namespace_of(name), group[first].namespace, fronts))
     return found
 
 
 def _picker_faults(spec: ModelEndpointSpec, servers: Mapping[str, Server]) -> Iterator[Fault]:
-    for model, group in _groups(spec, servers).items() if spec.spread == "endpoint_picker" else ():
-        fronts = {name: one.fronts[0] for name, one in group.items()}
+    for group in _picked(spec, servers):
         places = {
-            name: (f"{one.namespace}, port {fronts[name].pod_port}", fronts[name].tells_load) for name, one in group.items()
+            name: (f"{one.namespace}, port {one.fronts[0].pod_port}", one.fronts[0].tells_load) for name, one in group.items()
         }
-        for message, given in picking.why_not(model, places):
+        for message, given in picking.why_not(next(iter(group.values())).model_id, places):
             yield Fault(("spread",), message, given, hint="servers of kind vllm in one namespace, or another spread")
 
 

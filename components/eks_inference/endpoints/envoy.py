@@ -35,6 +35,7 @@ from eks_inference.endpoints.proxy import (
     address,
     http_filter,
     seconds,
+    where_known,
 )
 from eks_inference.endpoints.refusals import by_client, by_model, replies
 from eks_inference.endpoints.routing import asked_over, clusters, groups, routes, unpicked
@@ -252,8 +253,8 @@ def _pickers(proxy: Proxy) -> Iterator[dict[str, Any]]:
             "response_body_mode": "NONE",
             "response_trailer_mode": "SKIP",
         },
-        # It has no use for the keys of clients.
-        forward_rules={"disallowed_headers": {"patterns": [{"exact": "authorization", "ignore_case": True}]}},
+        # It has no use for others, such as the key, and sets each again: Envoy refuses more than a hundred of that.
+        forward_rules={"allowed_headers": {"patterns": [{"exact": name} for name in (":path", "x-request-id")]}},
     )
 
 
@@ -303,9 +304,7 @@ def _token_counts() -> dict[str, Any]:
         {"stat": {"name": name, "tags": tags}, "value_format": f"%DYNAMIC_METADATA({METADATA}:{name})%"} for name in TOKENS
     ]
     config = {"@type": f"{EXTENSIONS}.access_loggers.stats.v3.Config", "stats_scope": {"prefix": STATS}, "counters": counters}
-    told = {"filter": METADATA, "path": [{"key": TOKENS[0]}], "value": {"present_match": True}}
-    only = {"metadata_filter": {"matcher": told, "match_if_key_not_found": False}}
-    return {"name": "envoy.access_loggers.stats", "filter": only, "typed_config": config}
+    return {"name": "envoy.access_loggers.stats", "filter": where_known(TOKENS[0]), "typed_config": config}
 
 
 # -- what Kubernetes and Prometheus ask ------------------------------------------------------------------------------------------

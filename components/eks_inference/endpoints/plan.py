@@ -35,7 +35,7 @@ from eks_inference.kubernetes.workloads import APP_LABEL, restricted_pod
 from eks_inference.place.placement import HOSTNAME_LABEL, Placement
 from eks_inference.place.quantity import amount
 from eks_inference.serving.paths import KSERVE_SERVICE
-from eks_inference.serving.pods import settle_seconds, spread_over_zones
+from eks_inference.serving.pods import SETTLE_SECONDS, spread_over_zones
 from eks_inference.serving.protection import from_clients, from_prometheus
 
 METRICS_NAME = "health"
@@ -50,6 +50,9 @@ _KEYS_FOLDER = "/etc/endpoint-keys"
 _SCRIPT = "drain.sh"
 _USER = 101  # envoy, in the image
 _END_SECONDS = 30
+_BALANCED_SETTLE_SECONDS = 40
+"""How long a pod that goes still gets requests where a load balancer sends them: its controller sees the end of the pod, AWS
+takes the target out, and each part of the load balancer learns of it. AWS publishes no bound."""
 
 
 def labels(name: str) -> dict[str, str]:
@@ -96,7 +99,7 @@ def deployment(
     A change of the keys replaces no pod; a change of the configuration replaces one pod after the other.
     """
     own = labels(name)
-    leaves = settle_seconds(spec.behind_load_balancer)
+    leaves = _BALANCED_SETTLE_SECONDS if spec.behind_load_balancer else SETTLE_SECONDS
     within = leaves + spec.drain_seconds
     drain = ["/bin/bash", f"{_CONFIG_FOLDER}/{_SCRIPT}", str(ADMIN_PORT), str(leaves), str(within)]
     ready = {"httpGet": {"path": HEALTH_PATH, "port": HEALTH_PORT}, "periodSeconds": 5}

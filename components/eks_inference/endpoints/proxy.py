@@ -165,6 +165,16 @@ def http_filter(name: str, type_: str, **fields: Any) -> dict[str, Any]:
     return {"name": full, "typed_config": {"@type": f"{EXTENSIONS}.filters.http.{type_}", **fields}}
 
 
+def says(key: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what has to have been read of a request, as Envoy has it."""
+    return {"filter": METADATA, "path": [{"key": key}], "value": value}
+
+
+def where_known(key: str) -> dict[str, Any]:
+    """Returns the filter of what is logged or answered that leaves out requests of which this is not known."""
+    return {"metadata_filter": {"matcher": says(key, {"present_match": True}), "match_if_key_not_found": False}}
+
+
 def seconds(count: int) -> str:
     """Returns a duration as Envoy has it."""
     return f"{count}s"

@@ -7,7 +7,7 @@ Anthropic API reference, errors.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eks_inference.endpoints.proxy import CLIENT_HEADER, METADATA, STATS, http_filter
+from eks_inference.endpoints.proxy import CLIENT_HEADER, METADATA, STATS, http_filter, where_known
 from eks_inference.serving.paths import MESSAGES_PATH
 
 _MOST_CLIENTS = 100_000
@@ -74,6 +74,8 @@ _OF_ANTHROPIC = {
 }
 """Types of the Messages API where they differ, by the code of the OpenAI API."""
 _REPLIES = (
+    # Of a picker, about what it cannot read. Those of routes are of requests that name no model.
+    (400, "%LOCAL_REPLY_BODY%", "invalid_request", "invalid_request_error"),
     (401, "no valid key in the header Authorization: Bearer …", "invalid_api_key", "authentication_error"),
     (413, "the request is larger than the endpoint takes (largest_request_mib)", "request_too_large", "invalid_request_error"),
     (429, "more requests a minute than the endpoint allows", "rate_limit_exceeded", "rate_limit_error"),
@@ -88,5 +90,7 @@ def _reply(path: str, status: int, message: str, code: str, type_: str) -> dict[
     grpc = {"name": "content-type", "string_match": {"prefix": "application/grpc"}, "treat_missing_header_as_empty": True}
     headers = ({**grpc, "invert_match": True}, {"name": ":path", "string_match": {"prefix": path}})
     filters = [{"status_code_filter": refused}, *({"header_filter": {"header": header}} for header in headers)]
+    if status == 400:
+        filters.append(where_known("model"))
     told = error(path, message, code, type_)
     return {"filter": {"and_filter": {"filters": filters}}, "body_format_override": {"json_format": told}}

@@ -13,7 +13,6 @@ from eks_inference.endpoints.proxy import (
     EXTENSIONS,
     KSERVE_METHODS,
     KSERVE_PATHS,
-    METADATA,
     PICKED_BYTES,
     PICKED_HEADER,
     PICKER_FILTER,
@@ -24,6 +23,7 @@ from eks_inference.endpoints.proxy import (
     Proxy,
     Upstream,
     address,
+    says,
     seconds,
 )
 from eks_inference.endpoints.refusals import error
@@ -101,12 +101,12 @@ def routes(proxy: Proxy) -> Iterator[dict[str, Any]]:
             yield {"match": {"path": path, "headers": [method]}, **_answer(405, told)}
     for model, parts in models.items():
         first = parts[0][0][0]
-        named = _says("model", {"string_match": {"exact": model}})
+        named = [says("model", {"string_match": {"exact": model}})]
         ways = [(named, _to(parts, proxy))]
         if first.picker:
-            small = _says("bytes", {"double_match": {"range": {"start": 0, "end": PICKED_BYTES}}})
-            ways.insert(0, ([*named, *small], _to(parts, proxy, picked=True)))
-        yield from ({"match": {"path": path, "dynamic_metadata": says}, **way} for says, way in ways for path in first.paths)
+            small = says("bytes", {"double_match": {"range": {"start": 0, "end": PICKED_BYTES}}})
+            ways.insert(0, ([*named, small], _to(parts, proxy, picked=True)))
+        yield from ({"match": {"path": path, "dynamic_metadata": said}, **way} for said, way in ways for path in first.paths)
     for one in proxy.upstreams:
         if not one.model:
             ways = [(pattern, one.name) for pattern in KSERVE_PATHS]
@@ -118,17 +118,13 @@ def routes(proxy: Proxy) -> Iterator[dict[str, Any]]:
     for path in ASKING_PATHS if models else ():
         here = ", ".join(name for name, parts in models.items() if path in parts[0][0][0].paths) or "none"
         told = f"the field model of the request names no model that is asked at {path}; those that are: {here}"
-        named = {"match": {"path": path, "dynamic_metadata": _says("model", {"present_match": True})}}
+        named = {"match": {"path": path, "dynamic_metadata": [says("model", {"present_match": True})]}}
         yield {**named, **_answer(404, error(path, told, "model_not_found"))}
-        told = "the body is no JSON object with a text in the field model, or Content-Type is not application/json"
+        told = "the body is no JSON object with a text in the field model and without those of servers (kv_transfer_params), "
+        told += "or Content-Type is not application/json"
         yield {"match": {"path": path}, **_answer(400, error(path, told, "invalid_request")), **_whole(proxy)}
     for path in (MESSAGES_PATH, "/"):
         yield {"match": {"prefix": path}, **_answer(404, error(path, "there is nothing at this path", "not_found"))}
-
-
-def _says(key: str, value: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What has to have been read of a request."""
-    return [{"filter": METADATA, "path": [{"key": key}], "value": value}]
 
 
 def _answer(status: int, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,8 @@ class ServerBehind:
     namespace: str = ""
     tells_load: bool = False
     """Whether clients reach pods that tell vLLM's metrics of their load."""
+    writes: bool = True
+    """Whether a picker is asked for it: for one that writes."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def nobody_gets_past(endpoint: EndpointFacts) -> Iterator[Judgement]:
 def a_picker_can_watch(endpoint: EndpointFacts) -> Iterator[Judgement]:
     models: dict[str, dict[str, tuple[str, bool]]] = {}
     for name, server in endpoint.servers.items() if endpoint.spec.spread == "endpoint_picker" else ():
-        if server.model:
+        if server.model and server.writes:
             models.setdefault(endpoint.spec.group_of(name, server.model), {})[name] = (server.namespace, server.tells_load)
     for model, servers in models.items():
         found = list(picker.why_not(model, servers))

@@ -23,7 +23,7 @@ from eks_inference.place.placement import Placement
 from eks_inference.rules import Rule
 from eks_inference.serving import deployment, protection
 from eks_inference.serving.flags import switched
-from eks_inference.serving.pods import termination_seconds
+from eks_inference.serving.pods import TERMINATION_SECONDS
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.shape import ReplicatedServerSpec, ServerSpec
 from eks_inference.serving.storage import Account
@@ -216,10 +216,7 @@ class ReplicatedServer(Component):
         self.hardware = deployment.hardware(spec, placement.instance_type)
         self._cluster, self._placement = cluster, placement
         self._image = engine_image(spec, image, cluster)
-        gated = spec.behind_load_balancer
-        namespace, self._inside = own_namespace(
-            name, self.namespace, cluster, self, level, delete_before_replace=True, gated=gated
-        )
+        namespace, self._inside = own_namespace(name, self.namespace, cluster, self, level, delete_before_replace=True)
         self.foundation: Sequence[pulumi.Resource] = (namespace,)
         account = deployment.account_name(name)
         self._identity = Account(self.namespace, account, f"Model server {name} in the EKS cluster {cluster.name}")
@@ -276,7 +273,7 @@ class ReplicatedServer(Component):
         timeouts = pulumi.CustomTimeouts(
             create=f"{deployment.progress_seconds(spec, placement) + REPORT_SECONDS}s",
             update=f"{deployment.rollout_seconds(spec, placement) + REPORT_SECONDS}s",
-            delete=f"{termination_seconds(spec.behind_load_balancer) + REPORT_SECONDS}s",
+            delete=f"{TERMINATION_SECONDS + REPORT_SECONDS}s",
         )
         before += [*templates, self._account, service, *token, *placement.ready, *after]
         self.deployment = k8s.apps.v1.Deployment(

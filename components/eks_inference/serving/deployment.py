@@ -94,7 +94,7 @@ def cold_start_seconds(spec: ReplicatedServerSpec, placement: Placement) -> int:
 
 def progress_seconds(spec: ReplicatedServerSpec, placement: Placement) -> int:
     """Returns how long a rollout may make no progress: one pod terminates, and the next one makes a cold start."""
-    return pods.termination_seconds(spec.behind_load_balancer) + cold_start_seconds(spec, placement)
+    return pods.TERMINATION_SECONDS + cold_start_seconds(spec, placement)
 
 
 def rollout_seconds(spec: ReplicatedServerSpec, placement: Placement) -> int:
@@ -228,7 +228,7 @@ def deployment(
                     "automountServiceAccountToken": False,
                     # Otherwise a Service named vllm sets VLLM_PORT=tcp://... in every pod, and vLLM takes that for its port.
                     "enableServiceLinks": False,
-                    "terminationGracePeriodSeconds": pods.termination_seconds(spec.behind_load_balancer) + engine.lingers_seconds,
+                    "terminationGracePeriodSeconds": pods.TERMINATION_SECONDS + engine.lingers_seconds,
                     "securityContext": ROOT_POD if engine.root else restricted_pod(USER),
                     **(claimed.of_pod(name) if claimed.templates else {}),
                     **({"initContainers": first} if first else {}),

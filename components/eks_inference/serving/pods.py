@@ -27,23 +27,6 @@ DRAIN_SECONDS = 180
 """Time for running requests: that of a long generation."""
 TERMINATION_SECONDS = SETTLE_SECONDS + DRAIN_SECONDS + 60
 """Termination grace period of a pod. The last minute is for the shutdown of the engine."""
-BALANCED_SETTLE_SECONDS = 40
-"""The same where a load balancer sends the requests: its controller sees the end of the pod, AWS takes the target out, and each
-part of the load balancer learns of it. AWS publishes no bound."""
-
-KEEP_ALIVE_SECONDS = 4010
-"""How long a server keeps a connection of a load balancer that is idle: longer than any load balancer does (4000 s), or else a
-request may come just when the server closes, and fails (Elastic Load Balancing user guide, "Connection idle timeout")."""
-
-
-def settle_seconds(behind_load_balancer: bool) -> int:
-    """Returns how long a terminating pod still gets new requests."""
-    return BALANCED_SETTLE_SECONDS if behind_load_balancer else SETTLE_SECONDS
-
-
-def termination_seconds(behind_load_balancer: bool) -> int:
-    """Returns the termination grace period of a pod."""
-    return TERMINATION_SECONDS - SETTLE_SECONDS + settle_seconds(behind_load_balancer)
 
 
 def vllm_release(profile: EngineProfile) -> tuple[int, ...]:

@@ -114,13 +114,6 @@ class ServerSpec(Spec):
         description="IPv4 ranges that the pods may reach over HTTPS. The Hub has public addresses, and so has S3, behind a "
         "gateway endpoint too. [] is nowhere: for a model on a volume, or one that a store has already. Absent: everywhere.",
     )
-    behind_load_balancer: bool = Field(
-        default=False,
-        exclude_if=operator.not_,
-        description="Whether a load balancer sends requests to the pods: a pod is then ready only once the load balancer has "
-        "found it healthy, and one that ends takes requests for longer. The gateway leads to endpoints: "
-        "this is for a load balancer of yours.",
-    )
     objectives: Objectives = Field(
         default_factory=Objectives, description="What the server is to achieve; alerts tell where it does not. Default: nothing."
     )

@@ -6,7 +6,11 @@ local byte, char, find, match, sub = string.byte, string.char, string.find, stri
 
 -- Bounds of the work: no API has more keys at the top, longer ones, or any with escapes. Of these values, so many bytes are looked at.
 local MOST_KEYS, LONGEST_KEY, MOST_MESSAGES, LONGEST_USAGE = 1000, 256, 100, 1024
-local LENGTHS = { model = 1024, messages = 131072, input = 131072, prompt = 256 }
+local LENGTHS = { model = 1024, messages = 131072, input = 131072, prompt = 256, vllm_xargs = 4096 }
+-- By `…_transfer_params` the servers of a pair tell each other where the blocks of a prompt are: a client would read those of others,
+-- or end the engine. vLLM 0.30.0 takes them from `vllm_xargs`, too (protocol.py, to_sampling_params; v1/request.py).
+local OF_SERVERS = "_transfer_params"
+LENGTHS.kv_transfer_params, LENGTHS.ec_transfer_params = 4, 4
 
 -- By state (outside texts; in one; behind a backslash in one) and byte: the next state, and whether it goes deeper. Arrays of C are
 -- twice as fast as tables: 2 ms for a MiB, whatever is in it.
@@ -29,6 +33,16 @@ local function ending(text, from, state, depth)
     end
   end
   return nil, state, depth
+end
+
+-- Whether a client may send the value that begins so: none of those of servers, by name or behind escapes of letters.
+local function harmless(key, value)
+  if key ~= "vllm_xargs" then
+    return not find(key, OF_SERVERS, 1, true) or value == "null"
+  end
+  local behind = ending(value, 1, OUTSIDE, 1)
+  local whole = sub(value, 1, behind or 0)
+  return behind and not find(whole, OF_SERVERS, 1, true) and not find(whole, "\\u", 1, true)
 end
 
 -- A body of which no more is kept than is looked at: what is left of `text` begins at `at`.
@@ -86,9 +100,12 @@ function Body:values()
       return
     end
     local length = LENGTHS[key]
-    if length and (key == "model" or not values[key]) then
+    if length and (length <= 4096 or not values[key]) then
       self:has(length)
       values[key] = sub(self.text, self.at, self.at + length - 1)
+      if not harmless(key, values[key]) then
+        return
+      end
     end
     if not self:skips() then
       return

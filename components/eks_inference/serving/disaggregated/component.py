@@ -110,13 +110,7 @@ class DisaggregatedPair(Component):
         self.expected = Expected(name, 1, spec.objectives)
 
         self._namespace, inside = component.own_namespace(
-            name,
-            self.namespace,
-            cluster,
-            self,
-            workloads.POD_SECURITY,
-            delete_before_replace=True,
-            gated=spec.behind_load_balancer,
+            name, self.namespace, cluster, self, workloads.POD_SECURITY, delete_before_replace=True
         )
         self.foundation: Sequence[pulumi.Resource] = (self._namespace,)
         own = on_cluster(cluster, self, self._namespace)

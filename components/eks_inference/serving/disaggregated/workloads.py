@@ -37,7 +37,7 @@ from eks_inference.serving.disaggregated.servers import (
     servers,
 )
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
-from eks_inference.serving.pods import BALANCED_SETTLE_SECONDS, SERVER_LABEL
+from eks_inference.serving.pods import SERVER_LABEL
 
 MAX_NAME_LENGTH = 63 - len("-compile--") - KEY_LENGTH - parts.DIGEST_LENGTH
 """Longest name of a pair: its longest extension is the name of the compile Job (``jobs.py``), which has at most 63 characters."""
@@ -247,7 +247,6 @@ def router_files(name: str, spec: DisaggregatedPairSpec) -> dict[str, Any]:
 def router(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, image: str) -> dict[str, Any]:
     """Returns ``metadata`` and ``spec`` of the router's Deployment. It is ready when both servers are healthy."""
     own = labels(name, "router")
-    settle = BALANCED_SETTLE_SECONDS if spec.behind_load_balancer else 0
     urls = [f"http://{name}-{role}:{SERVER_PORTS[role]}" for role in servers(spec)]
     # Routers share no state, so each has its part of the slots.
     sequences = spec.max_num_seqs // spec.router.replicas
@@ -265,8 +264,6 @@ def router(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, imag
         # Only whether it listens: unhealthy servers are no reason to restart the router.
         "livenessProbe": {"tcpSocket": {"port": API_PORT}, "periodSeconds": 30},
         "readinessProbe": {"httpGet": {"path": _HEALTH, "port": API_PORT}, "periodSeconds": 10, "timeoutSeconds": 15},
-        # A terminating router takes no new requests, which a load balancer goes on sending for a while.
-        **({"lifecycle": {"preStop": {"exec": {"command": ["sleep", str(settle)]}}}} if settle else {}),
         "securityContext": parts.SCRIPT_CONTAINER,
         "volumeMounts": parts.mounts(),
     }
@@ -276,7 +273,7 @@ def router(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, imag
         **parts.placed(placement),
         **({} if spec.router.pool else {"affinity": beside_prefill}),
         **parts.SCRIPT_POD,
-        "terminationGracePeriodSeconds": settle + DRAIN_SECONDS,
+        "terminationGracePeriodSeconds": DRAIN_SECONDS,
         "containers": [container],
         "volumes": parts.volumes(name, spec, router_files(name, spec)["metadata"]["name"]),
     }

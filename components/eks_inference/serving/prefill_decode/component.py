@@ -117,9 +117,7 @@ class PrefillDecodeServers(Component):
         level: Level = "privileged" if spec.serving == "disaggregated" else "restricted"
         self.fronts = (router.entry(group),)
         self.other_names: Sequence[str] = ()
-        namespace, self._inside = component.own_namespace(
-            name, self.namespace, cluster, self, level, delete_before_replace=True, gated=spec.behind_load_balancer
-        )
+        namespace, self._inside = component.own_namespace(name, self.namespace, cluster, self, level, delete_before_replace=True)
         self.foundation: Sequence[pulumi.Resource] = (namespace,)
         script = k8s.core.v1.ConfigMap(
             f"{name}-drain",

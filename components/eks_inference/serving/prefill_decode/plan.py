@@ -40,7 +40,6 @@ _OWN = frozenset(
         "traffic",
         "renamed_from",
         "compile_cache",
-        "behind_load_balancer",
         "egress",
     }
 )

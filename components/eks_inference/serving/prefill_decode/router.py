@@ -16,7 +16,7 @@ from eks_inference.kubernetes.network_policy import DNS, allow_to, api_server, n
 from eks_inference.kubernetes.workloads import restricted_pod
 from eks_inference.place.placement import Placement
 from eks_inference.serving import protection
-from eks_inference.serving.pods import DRAIN_SECONDS, REVISION_LABEL, ROLE_LABEL, SERVER_LABEL, settle_seconds, spread_over_zones
+from eks_inference.serving.pods import DRAIN_SECONDS, REVISION_LABEL, ROLE_LABEL, SERVER_LABEL, SETTLE_SECONDS, spread_over_zones
 from eks_inference.serving.prefill_decode.plan import Group, port, server_labels
 from eks_inference.serving.prefill_decode.spec import ROLES
 
@@ -80,7 +80,7 @@ def deployment(group: Group, placement: Placement, *, image: Any, secret_env: Se
     With a new revision, the new routers come one by one when the new servers answer, and the old ones end their streams first.
     """
     spec, own = group.spec, labels(group.name)
-    asked, settle = spec.router, settle_seconds(spec.behind_load_balancer)
+    asked = spec.router
     container = {
         "name": "router",
         "image": image,
@@ -94,7 +94,7 @@ def deployment(group: Group, placement: Placement, *, image: Any, secret_env: Se
         "readinessProbe": {"httpGet": {"path": _READY, "port": "http"}, "periodSeconds": _PROBE_SECONDS},
         "livenessProbe": {"httpGet": {"path": "/liveness", "port": "http"}, "periodSeconds": 30},
         # Nodes learn one after the other that a pod ends; then the router ends its streams.
-        "lifecycle": {"preStop": {"exec": {"command": ["sleep", str(settle)]}}},
+        "lifecycle": {"preStop": {"exec": {"command": ["sleep", str(SETTLE_SECONDS)]}}},
         "securityContext": workloads.READ_ONLY_CONTAINER,
     }
     pod = {
@@ -105,7 +105,7 @@ def deployment(group: Group, placement: Placement, *, image: Any, secret_env: Se
         "enableServiceLinks": False,
         "securityContext": restricted_pod(_USER),
         "topologySpreadConstraints": spread_over_zones(own),
-        "terminationGracePeriodSeconds": settle + DRAIN_SECONDS,
+        "terminationGracePeriodSeconds": SETTLE_SECONDS + DRAIN_SECONDS,
         "containers": [container],
     }
     return workloads.rolling_deployment(

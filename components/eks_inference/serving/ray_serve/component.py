@@ -91,7 +91,6 @@ class RayServeVllm(Component):
         )
         self._announce(name, spec, worker)
 
-        # Not gated: KubeRay starts Serve only on a head that is ready, and a load balancer would wait for Serve.
         namespace, inside = component.own_namespace(name, self.namespace, cluster, self, delete_before_replace=True)
         script = k8s.core.v1.ConfigMap(
             f"{name}-script",

@@ -171,20 +171,15 @@ def ray_service(
     Images and the contents of ``storage`` and ``secret_env`` may be values that only a deployment knows.
     """
     workers = spec.worker
-    settle = pods.BALANCED_SETTLE_SECONDS if spec.behind_load_balancer else 0
-    wait = f"sleep {settle}; " if settle else ""
-    # Of Serve's proxies, which run in all pods.
-    keep = {"name": "RAY_SERVE_HTTP_KEEP_ALIVE_TIMEOUT_S", "value": str(pods.KEEP_ALIVE_SECONDS)}
-    proxy_env = [keep] if spec.behind_load_balancer else []
     head_template = _template(
         name,
         head,
-        container={"name": "ray-head", "image": head_image, **({"env": proxy_env} if proxy_env else {})},
+        container={"name": "ray-head", "image": head_image},
         ports=HEAD_PORTS,
         resources={"cpu": spec.head.cpu, "memory": spec.head.memory},
         # The head has no replica to drain.
-        stop_command=f"{wait}ray stop",
-        terminationGracePeriodSeconds=settle + _STOP_SECONDS,
+        stop_command="ray stop",
+        terminationGracePeriodSeconds=_STOP_SECONDS,
     )
     worker_template = _template(
         name,
@@ -192,14 +187,14 @@ def ray_service(
         container={
             "name": "ray-worker",
             "image": worker_image,
-            "env": [*secret_env, *storage.env, {"name": "NEURON_RT_LOG_LEVEL", "value": "INFO"}, *proxy_env],
+            "env": [*secret_env, *storage.env, {"name": "NEURON_RT_LOG_LEVEL", "value": "INFO"}],
         },
         ports={port: HEAD_PORTS[port] for port in ("metrics", "serve")},
         resources=worker_resources(workers),
         storage=storage,
         shared_memory_gib=workers.shared_memory_gib,
-        stop_command=f"{wait}python {SCRIPT_FOLDER}/{DRAIN} {_DRAIN_SECONDS}; ray stop",
-        terminationGracePeriodSeconds=settle + _DRAIN_SECONDS + _STOP_SECONDS,
+        stop_command=f"python {SCRIPT_FOLDER}/{DRAIN} {_DRAIN_SECONDS}; ray stop",
+        terminationGracePeriodSeconds=_DRAIN_SECONDS + _STOP_SECONDS,
         topologySpreadConstraints=pods.spread_over_zones({SERVER_LABEL: name, NODE_TYPE_LABEL: "worker"}),
         serviceAccountName=worker_account(name),
         # The head's autoscaler calls the API server. Workers run downloaded models and have no reason to.

@@ -236,7 +236,7 @@ def engine(name: str, spec: TritonServerSpec, shape: InstanceType, *, tools_imag
         health=("/v2/health/live", "/v2/health/ready"),
         disk_gib=cache_gib(spec) + model_copy_gib(spec) + _SCRATCH_GIB,
         # After that, Triton itself finishes its requests.
-        stop=["sleep", str(pods.settle_seconds(spec.behind_load_balancer))],
+        stop=["sleep", str(pods.SETTLE_SECONDS)],
         mounts=[
             {"name": "repository", "mountPath": REPOSITORY_FOLDER, "readOnly": True},
             {"name": "downloads", "mountPath": _DOWNLOADS},

@@ -68,8 +68,6 @@ def environment(spec: VllmServerSpec, placement: Placement, efa_interfaces: int 
         if _model_folder(spec) and not spec.sharding:
             # By default the compiled artifacts of a local model go into its folder, which is read-only and shared by all pods.
             ours["NEURON_COMPILED_ARTIFACTS"] = f"{_SCRATCH}/compiled"
-    if spec.behind_load_balancer:
-        ours["VLLM_HTTP_TIMEOUT_KEEP_ALIVE"] = str(pods.KEEP_ALIVE_SECONDS)
     return ours | spec.feature_environment(spec.engine) | spec.extra_env
 
 
@@ -120,8 +118,7 @@ def download(spec: VllmServerSpec) -> list[str]:
 def engine(name: str, spec: VllmServerSpec, placement: Placement, efa_interfaces: int = 0) -> Engine:
     """Returns what vLLM decides about its pods."""
     digest = hashlib.sha256(scripts(spec)[DRAIN].encode()).hexdigest()
-    settle = pods.settle_seconds(spec.behind_load_balancer)
-    stop = f"sleep {settle}; python3 {_SCRIPT_FOLDER}/{DRAIN} {pods.DRAIN_SECONDS}"
+    stop = f"sleep {pods.SETTLE_SECONDS}; python3 {_SCRIPT_FOLDER}/{DRAIN} {pods.DRAIN_SECONDS}"
     return Engine(
         name="vllm",
         command=command(spec, placement.instance_type),
