@@ -112,7 +112,21 @@ class StepTimes:
         weights, experts, cache, products, _ = self._parts(decoding, context_tokens, prefill_tokens)
         return max(weights + experts + cache, products)
 
+    def walls(self, decoding: float, context: float) -> dict[str, float]:
+        """What a step that only decodes takes, by what takes it. Read and computed at once: the longer of the two."""
+        read, products, cache, exchange, host = self._walls(decoding, context, 0)
+        found = {"bandwidth" if read > products else "compute": max(read, products), "KV": cache, "exchange": exchange, "host": host}
+        batch = self.compiled_batch or decoding
+        return found | {"padding": self._seconds(batch, context * batch / decoding, 0) - sum(found.values())}
+
     def _seconds(self, decoding: float, context: float, prompt: float, pairs: float | None = None) -> float:
+        read, products, cache, exchange, host = self._walls(decoding, context, prompt, pairs)
+        return max(read, products) + cache + exchange + host
+
+    def _walls(
+        self, decoding: float, context: float, prompt: float, pairs: float | None = None
+    ) -> tuple[float, float, float, float, float]:
+        """Seconds to read weights, to compute, for the KV cache, for the exchange and beside."""
         weights, experts, cache, products, exchanged = self._parts(decoding, context, prompt, pairs)
         own, work = self.constants, self.work
         hops = log2(work.tensor * work.ranks) if work.tensor * work.ranks > 1 else 0.0
@@ -121,7 +135,7 @@ class StepTimes:
             own.step_ms / 1e3 + (own.layer_us + own.exchange_us * hops) / 1e6 * work.layers + own.sequence_us / 1e6 * decoding
         )
         read = weights / own.weights + experts / own.experts
-        return max(read, products / reached) + cache / own.cache + exchanged / own.link + beside
+        return read, products / reached, cache / own.cache, exchanged / own.link, beside
 
     def _parts(
         self, decoding: float, context: float, prompt: float, pairs: float | None = None
