@@ -20,26 +20,25 @@ _EXPLAINED = 0.25
 """Distance between a fault and what was measured, as a logarithm, beyond which it is no explanation."""
 _ALIKE = 0.03
 """Difference between two such distances that tells nothing."""
+_OF_FEW_SIZES = ("padding", "router", "cold")
+"""Faults that come before others that do as well: hardly any size could be chosen for them."""
 _SIZES = (1.3, 1.6, 2.0, 2.4, 2.8, 3.3, 4.0, 5.0, 7.0, 10.0)
 _FEWEST = 300
 """Requests that a load is played with, if it had as many: more only take longer."""
 
-_TRY = {
+TRY = {
     "bandwidth": "quantized_weights: fp8; on Neuron or where they are quantized, the next tensor_parallel",
     "compute": "the next tensor_parallel; where prompts begin alike, prefix_caching: true",
     "KV": "quantized_kv: fp8; on Neuron, a smaller max_model_len",
     "exchange": "the tensor_parallel before",
     "queue": "a larger max_num_seqs where the KV cache has room, else one more of replicas",
     "padding": "neuron.prompt_buckets with a bucket near the prompts, and max_num_seqs near the users",
-    "host": "a larger cpu",
+    "host": "a larger cpu, and enforce_eager: false",
     "router": "an endpoint with spread: least_requests",
+    "way": "the server without what stands before it, from inside the cluster; a larger cpu",
     "cold": "a load that begins when the server is ready and warm; autoscaling.min",
 }
 """What is slow → the setting to try."""
-
-
-def setting(wall: str) -> str:
-    return f"try {_TRY[wall]}"
 
 
 def walls(model: Takes, load: float) -> tuple[Mapping[str, float], Mapping[str, float]]:
@@ -73,6 +72,8 @@ class Cause:
     says: str
     distance: float
     """How far the model with this fault is from what was measured: 0.1 is about 10 percent."""
+    tries: str
+    """The setting to try."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ class _Fault:
     steps: Steps
     ready: float = 0.0
     """When the pods began to answer."""
+    tries: str = ""
+    """The row of ``TRY``; default: that of the wall."""
 
 
 @dataclass(frozen=True)
@@ -127,14 +130,19 @@ class Diagnosis:
         """The faults that explain slow loads, the best one first, and others that do as well; empty where nothing is slow."""
         best: dict[str, Cause] = {}
         low, high = self.model.times.range
-        tokens = (by for one, of in zip(self.loads, self.predicted, strict=True) for name, by in _worse(one, of) if name == "token")
+        tokens = (
+            by for one, of in zip(self.loads, self.predicted, strict=True) for name, by in _worse(one, of) if name == "token"
+        )
         usual = min(max(min(tokens, default=1.0), low), high)  # what the predicted steps may be off by, without a fault
         for fault in self._faults() if self.slow else ():
-            found = Cause(fault.wall, fault.says, min(self._distance(fault, off) for off in {1.0, usual}))
+            found = Cause(
+                fault.wall, fault.says, min(self._distance(fault, off) for off in {1.0, usual}), TRY[fault.tries or fault.wall]
+            )
             if found.distance < _EXPLAINED and (fault.wall not in best or found.distance < best[fault.wall].distance):
                 best[fault.wall] = found
-        ordered = sorted(best.values(), key=lambda one: one.distance)
-        return tuple(one for one in ordered if one.distance < ordered[0].distance + _ALIKE)
+        least = min((one.distance for one in best.values()), default=0.0)
+        alike = (one for one in best.values() if one.distance < least + _ALIKE)
+        return tuple(sorted(alike, key=lambda one: (one.wall not in _OF_FEW_SIZES, one.distance)))
 
     def _distance(self, fault: _Fault, off: float) -> float:
         """How far the model with a fault, and with steps that take ``off`` times as long, is from what was measured."""
@@ -155,7 +163,7 @@ class Diagnosis:
             yield _Fault("router", f"requests reach {pods} of {model.replicas} pods", replace(model, replicas=pods), times)
         if (late := min(self._late(50), default=0.0)) > 0:
             says = f"a request takes {late * 1e3:.0f} ms more before or beside its engine"
-            yield limited("router", says, host_seconds=limits.host_seconds + late)
+            yield replace(limited("router", says, host_seconds=limits.host_seconds + late), tries="way")
         if (late := max(self._late(95), default=0.0)) > 0:
             yield _Fault("cold", f"the first requests waited {late:.1f} s for the engine", model, times, late)
         if times.separate and times.compiled_batch:

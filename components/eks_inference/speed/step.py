@@ -115,7 +115,12 @@ class StepTimes:
     def walls(self, decoding: float, context: float) -> dict[str, float]:
         """What a step that only decodes takes, by what takes it. Read and computed at once: the longer of the two."""
         read, products, cache, exchange, host = self._walls(decoding, context, 0)
-        found = {"bandwidth" if read > products else "compute": max(read, products), "KV": cache, "exchange": exchange, "host": host}
+        found = {
+            "bandwidth" if read > products else "compute": max(read, products),
+            "KV": cache,
+            "exchange": exchange,
+            "host": host,
+        }
         batch = self.compiled_batch or decoding
         return found | {"padding": self._seconds(batch, context * batch / decoding, 0) - sum(found.values())}
 

@@ -60,6 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     search = parser.add_argument_group("search", "without --instance")
     add_wishes(search)
     search.add_argument("--all", action="store_true", help="every way, not only the first of each instance type")
+    search.add_argument("--explain", action="store_true", help="where the time of the first place goes, and the setting to try")
     add_prices(parser)
     add_document(parser, ("text", "json"), long="--write-to")
 
@@ -96,16 +97,16 @@ def _searched(options: argparse.Namespace) -> int:
     if options.format == "json":
         from eks_inference_tools.fitting.document import document
 
-        write(json_text(document(found, saving)), options.output)
+        write(json_text(document(found, saving, options.explain)), options.output)
     else:
         from eks_inference_tools.fitting.text import render_text
 
-        write(render_text(found, options.all, saving), options.output)
+        write(render_text(found, options.all, saving, options.explain), options.output)
     return 0
 
 
 def _refuse_wishes(options: argparse.Namespace) -> None:
-    for name in ("under", "context", "concurrency", "quantization", "family", "all", "rate", *TRAFFIC):
+    for name in ("under", "context", "concurrency", "quantization", "family", "all", "explain", "rate", *TRAFFIC):
         if getattr(options, name) not in (None, False):
             refuse("is for the search", option_of(name), "", hint="leave out --instance, or this")
 

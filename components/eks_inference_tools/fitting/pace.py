@@ -4,8 +4,11 @@ Prices are of whole nodes, as they are rented. Without traffic they are divided 
 that places can be compared; with it, by those of the traffic.
 """
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import Any
 
 from eks_inference.catalog.measured import Measured, measured
 from eks_inference.catalog.speeds import speed
@@ -14,9 +17,10 @@ from eks_inference.serving.choosing import largest
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.memory import MemoryUse
 from eks_inference.serving.traffic import TrafficSpec
+from eks_inference.speed.causes import TRY, walls
 from eks_inference.speed.estimate import Answered, answered
 from eks_inference.speed.step import StepTimes, step_times
-from eks_inference.speed.takes import takes
+from eks_inference.speed.takes import modelled, takes
 
 USUAL_USERS, USUAL_INPUT, USUAL_OUTPUT = 32, 1000, 250
 """The load that places are compared under if nobody says one: so many requests at once on one pod, or as many as it holds."""
@@ -128,6 +132,34 @@ def simulated(server: ServingFacts, traffic: Traffic, pods: int, usd: float) -> 
     first, token = ({percent: of(percent) for percent in TOLD} for of in (at.first_token, at.token))
     played = Answered(first, token, at.active, traffic.rate / needed / found.most)
     return priced(Sized(needed + traffic.spare, played, simulated=True), traffic, pods, usd)
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Where the time of one pod goes, in seconds by wall."""
+
+    first_token: Mapping[str, float]
+    """Of the 95th percentile."""
+    token: Mapping[str, float]
+    """Of the mean."""
+    wall: str
+    tries: str
+    """The setting to try."""
+
+
+def explained(server: ServingFacts, traffic: Traffic | None, replicas: int) -> Explained | str:
+    """Returns where the time goes, at the traffic on so many replicas, or at the usual load; as a text why nobody knows."""
+    asked = traffic or Traffic(0)
+    load: dict[str, Any] = {"rate": asked.rate / replicas} if traffic else {"users": USUAL_USERS}
+    of = TrafficSpec(**load, input_tokens=asked.input, output_tokens=asked.output)
+    model = modelled(server, of, Objectives(), "random")
+    if isinstance(model, str):
+        return model
+    first, token = walls(model, model.asked)
+    late = asked.first_token_s and sum(first.values()) / asked.first_token_s > sum(token.values()) / (asked.token_s or math.inf)
+    of_late = first if late else token
+    wall = max(of_late, key=lambda one: of_late[one])
+    return Explained(first, token, wall, TRY[wall])
 
 
 def priced(found: Sized, traffic: Traffic, pods: int, usd: float) -> Sized:

@@ -92,6 +92,8 @@ class Run:
     remarks: tuple[str, ...] = ()
     file: str = ""
     label: str = ""
+    server: str = ""
+    """Name of the server in its stack, where the file tells it."""
 
     @property
     def output_tokens_per_s_per_chip(self) -> float | None:
