@@ -12,6 +12,7 @@ from eks_inference_tools.commands.wishes import (
     add_region,
     add_wishes,
     catalog_model,
+    count_measured,
     extended,
     known,
     known_region,
@@ -69,6 +70,7 @@ def run(options: argparse.Namespace) -> int:
     from stackgraph.presentation.output import write
 
     extended(options.catalog)
+    count_measured(options)
     if options.instance is None:
         return _searched(options)
     _refuse_wishes(options)
@@ -106,7 +108,7 @@ def _searched(options: argparse.Namespace) -> int:
 
 
 def _refuse_wishes(options: argparse.Namespace) -> None:
-    for name in ("under", "context", "concurrency", "quantization", "family", "all", "explain", "rate", *TRAFFIC):
+    for name in ("under", "context", "concurrency", "quantization", "family", "all", "explain", "measured", "rate", *TRAFFIC):
         if getattr(options, name) not in (None, False):
             refuse("is for the search", option_of(name), "", hint="leave out --instance, or this")
 

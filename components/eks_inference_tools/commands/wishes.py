@@ -264,6 +264,7 @@ def add_wishes(parser: argparse._ActionsContainer) -> None:
         help=f"what the engine quantizes at its start: {', '.join(QUANTIZED)} (default: published)",
     )
     add_family(parser)
+    add_measured(parser)
 
 
 def add_family(parser: argparse._ActionsContainer) -> None:
@@ -315,6 +316,20 @@ TRAFFIC = {"input": "input", "answer": "output", "ttft": "first_token_s", "itl":
 def option_of(name: str) -> str:
     """Returns the option that is kept by this name: `plan` has written to ``options.output`` longer."""
     return "--output" if name == "answer" else f"--{name}"
+
+
+def add_measured(parser: argparse._ActionsContainer) -> None:
+    """Adds ``options.measured``."""
+    help_ = "results of your load tests, or a bundle of first-flight: predictions follow them before published measurements"
+    parser.add_argument("--measured", metavar="FILE", type=Path, nargs="+", help=help_)
+
+
+def count_measured(options: argparse.Namespace) -> None:
+    """Makes the measurements count. Raises ``ProblemsFound`` for a file with none."""
+    if options.measured:
+        from eks_inference_tools.loadtest_report.own import count_files
+
+        count_files(options.measured)
 
 
 def add_traffic(parser: argparse._ActionsContainer) -> None:

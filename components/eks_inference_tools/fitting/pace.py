@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
-from eks_inference.catalog.measured import Measured, measured
+from eks_inference.catalog.measured import Measured, measured, own
+from eks_inference.catalog.models import find_model
 from eks_inference.catalog.speeds import speed
 from eks_inference.observability.spec import Objectives
 from eks_inference.serving.choosing import largest
@@ -26,6 +27,8 @@ USUAL_USERS, USUAL_INPUT, USUAL_OUTPUT = 32, 1000, 250
 """The load that places are compared under if nobody says one: so many requests at once on one pod, or as many as it holds."""
 _MOST_REPLICAS = 4096
 _MILLION = 1e6
+_LIKE = 2
+"""Times as many weights as another model has, beyond which its measurements are not near."""
 PERCENTS, TOLD = (50, 95), (50, 95, 99)
 """Shown, and in documents."""
 
@@ -172,12 +175,18 @@ def priced(found: Sized, traffic: Traffic, pods: int, usd: float) -> Sized:
 
 
 def nearest(use: MemoryUse, count: int = 3) -> list[Measured]:
-    """Returns the measurements nearest to a server: of its accelerator, then of its model or one of like size, then its split."""
+    """Returns the measurements nearest to a server, on its accelerator: a user's own, of its model or one of like size, then of
+    its split."""
     found = speed(use.instance)
-    there = [one for one in measured() if found and one.device == found.name and one.itl_ms]
-    name = use.model.name
+    name, size = use.model.name, use.model.parameters
 
-    def distance(one: Measured) -> tuple[bool, bool, int, int]:
-        return (one.model != name, one.engine not in ("vllm", "nxdi"), abs(one.tensor - use.tensor_parallel), one.users)
+    def like(one: Measured) -> bool:
+        shape = find_model(one.model)
+        return one.model == name or bool(shape and 1 / _LIKE < shape.parameters / size < _LIKE)
 
+    def distance(one: Measured) -> tuple[bool, bool, bool, int, int]:
+        split = abs(one.tensor - use.tensor_parallel)
+        return (one not in own(), one.model != name, one.engine not in ("vllm", "nxdi"), split, one.users)
+
+    there = [one for one in (*own(), *measured()) if found and one.device == found.name and one.itl_ms and like(one)]
     return sorted(there, key=distance)[:count]

@@ -6,6 +6,7 @@ from itertools import groupby
 
 from rich.console import RenderableType
 
+from eks_inference.catalog.measured import own
 from eks_inference_tools.check.report import StackReport
 from eks_inference_tools.cost.estimate import estimated
 from eks_inference_tools.cost.price_book import OwnPrices
@@ -126,11 +127,14 @@ def _known_of(row: Row) -> Iterator[str]:
         yield f"{row.trial.instance.name}: speed not known: {row.pace}"
         return
     low, high = row.pace.times.range
-    few = "few measurements: " if known.few else ""
+    mine, of = row.pace.times.off != 1.0, f"{known.rows} measurements of {known.name}; docs/speed.md"
+    few = "by your own measurements, " if mine else "few measurements: " if known.few else ""
     yield (
         f"{row.trial.instance.name}: {few}nine of ten measured times are {low:.2f} to {high:.2f} of what is predicted "
-        f"({known.rows} measurements of {known.name}; docs/speed.md)"
+        f"({'--measured' if mine else of})"
     )
+    if own() and not mine:
+        yield "none of your measurements (--measured) is of this model, accelerator and split"
     if row.sized:
         times = (
             (what, of[95] * 1e3)

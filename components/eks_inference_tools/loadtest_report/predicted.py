@@ -29,7 +29,7 @@ def predicted(servers: Sequence[ServingFacts], files: Sequence[Sequence[Run]]) -
         for run in runs:
             if (server := _server(servers, run)) is None:
                 notes.append(Note("note", f"{run.label}: nothing is predicted: the stack serves no {run.model or 'such model'}"))
-            elif run.users and run.completed != 0 and _lengths(run):
+            elif run.users and run.completed != 0 and run.lengths:
                 alike[servers.index(server), _pods(server, run)].append(run)
         for (which, pods), measured in alike.items():
             found = _diagnosis(servers[which], pods, measured)
@@ -52,11 +52,6 @@ def _pods(server: ServingFacts, run: Run) -> int:
     return max(1, run.chips // server.devices) if run.chips else server.pods_min
 
 
-def _lengths(run: Run) -> tuple[int, int] | None:
-    prompt, answer = (run.value(name, "mean") for name in ("input_tokens", "output_tokens"))
-    return (round(prompt), round(answer)) if prompt and answer and prompt >= 1 and answer >= 2 else None
-
-
 def _diagnosis(server: ServingFacts, pods: int, runs: Sequence[Run]) -> Diagnosis | str:
     loads = tuple(map(_seen, runs))
     longest = max(loads, key=lambda one: one.input_tokens + one.output_tokens)
@@ -66,13 +61,10 @@ def _diagnosis(server: ServingFacts, pods: int, runs: Sequence[Run]) -> Diagnosi
 
 
 def _seen(run: Run) -> Seen:
-    lengths = _lengths(run)
+    lengths = run.lengths
     assert lengths
     assert run.users
-    first, whole = run.value("ttft_ms", "mean"), run.value("e2e_ms", "mean")
-    gaps = [run.value(name, "mean") for name, basis in run.basis.items() if basis != "request_with_ttft"]
-    token = (whole - first) / (lengths[1] - 1) if first is not None and whole is not None else next(iter(gaps), None)
-    told = {f"first {percent}": run.value("ttft_ms", percent) for percent in ("p50", "p95")} | {"token": token}
+    told = {f"first {percent}": run.value("ttft_ms", percent) for percent in ("p50", "p95")} | {"token": run.token_ms}
     figures = {name: value / 1e3 for name, value in told.items() if value} | (
         {"rate": run.output_tokens_per_s} if run.output_tokens_per_s else {}
     )
