@@ -22,7 +22,7 @@ from eks_inference.speed.step import StepTimes, step_times
 from eks_inference_tools.fitting.pace import nearest
 from eks_inference_tools.flight.bundle import KIND, SCHEMA
 from eks_inference_tools.flight.evidence import load_rows
-from eks_inference_tools.loadtest_report.own import count_files
+from eks_inference_tools.flight.measured import count_files
 from stackgraph.problems import ProblemsFound
 
 LOG = Path(__file__).parents[1] / "data" / "loadtest" / "20261121T133449Z-0d7df4b21e"

@@ -327,7 +327,7 @@ def add_measured(parser: argparse._ActionsContainer) -> None:
 def count_measured(options: argparse.Namespace) -> None:
     """Makes the measurements count. Raises ``ProblemsFound`` for a file with none."""
     if options.measured:
-        from eks_inference_tools.loadtest_report.own import count_files
+        from eks_inference_tools.flight.measured import count_files
 
         count_files(options.measured)
 
