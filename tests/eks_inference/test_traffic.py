@@ -120,3 +120,47 @@ def test_a_small_rate_keeps_its_digits():
 def test_without_traffic_an_autoscaler_needs_its_numbers():
     with pytest.raises(SpecError, match="max"):
         stack(autoscaling={"kind": "keda"}, traffic=None)
+
+
+def behind_an_endpoint(traffic: Any, models: Any = None, both: bool = False) -> StackSpec:
+    """Returns two servers of one model behind an endpoint, ``old`` with three pods."""
+    name = "Qwen/Qwen3-0.6B"
+    base = {"model": {"id": name}, "engine": "cuda-vllm-0.30", "pool": "gpu", "objectives": QUICK}
+    own = {"extra_args": {"served-model-name": [name, "chat"]}} if models else {}
+    given = {
+        "name": "busy",
+        "network": {"zone_ids": ["usw2-az1", "usw2-az2"]},
+        "pools": {
+            "core": {"instance_types": ["m6i.large"], "size": 2},
+            "gpu": {"kind": "karpenter", "instance_types": ["g6.xlarge"]},
+        },
+        "servers": {"old": {**base, **own, "replicas": 3, **({"traffic": CHAT} if both else {})}, "new": {**base, **own}},
+        "endpoints": {"front": {"keys": False, "traffic": traffic, **({"models": models} if models else {})}},
+    }
+    return parse_stack(json.dumps(given), ROOT)
+
+
+def asked(spec: StackSpec) -> dict[str, float]:
+    found = [one for one in stack_facts(spec, "us-west-2") if isinstance(one, TrafficFacts)]
+    return {str(one.server.path[1]): one.traffic.rate or one.traffic.users or 0 for one in found}
+
+
+def test_servers_share_the_traffic_of_their_endpoint_by_their_pods_or_by_weights():
+    assert asked(behind_an_endpoint({"Qwen/Qwen3-0.6B": {**CHAT, "rate": 8}})) == {"old": 6, "new": 2}
+    users = {"users": 9, "input_tokens": 1000, "output_tokens": 250}
+    assert asked(behind_an_endpoint({"Qwen/Qwen3-0.6B": users})) == {"old": 7, "new": 3}
+    weights = behind_an_endpoint(
+        {"chat": {**CHAT, "rate": 1000}}, {"chat": {"old": 90, "new": 10}, "Qwen/Qwen3-0.6B": {"old": 50, "new": 50}}
+    )
+    assert asked(weights) == {"old": 900, "new": 100}
+    told = [one for rule, one in check_spec(weights, "us-west-2").judgements if rule.id == "TRF001"]
+    assert [one.path for one in told] == [("endpoints", "front", "traffic", "chat")] * 2
+    assert not any(one.holds for one in told)
+    assert {one.message.split(":")[0] for one in told} == {"old", "new"}
+
+
+def test_traffic_of_an_endpoint_leads_somewhere_and_is_said_once():
+    with pytest.raises(SpecError, match="no such name of a model"):
+        behind_an_endpoint({"nobody": CHAT})
+    with pytest.raises(SpecError, match="is said elsewhere"):
+        behind_an_endpoint({"Qwen/Qwen3-0.6B": CHAT}, both=True)

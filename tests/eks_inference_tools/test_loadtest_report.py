@@ -401,6 +401,37 @@ def test_runs_of_one_file_are_not_compared_with_each_other():
     assert report_on(DATA / "guidellm-0.8.1.json").against_first == ()
 
 
+# -- beside what is predicted ---------------------------------------------------------------------------------------------------
+
+
+def test_the_figures_of_a_shipped_stack_stand_beside_what_is_predicted(capsys: pytest.CaptureFixture[str]):
+    found = report_on("--stack", "inf2-llama2")
+    (beside,) = found.against_published
+    assert beside.run.output_tokens_per_s == pytest.approx(166.55, abs=0.01)
+    assert beside.run.value("ttft_ms", "mean") == pytest.approx(3033, abs=1)
+    assert beside.run.value("e2e_ms", "mean") == pytest.approx(56133, abs=1)
+    ratios = {row.key: row.ratio for row in beside.rows if row.statistic in ("mean", "")}
+    assert ratios["itl_ms"] == pytest.approx(1, abs=0.2)  # of both with the time to the first token
+    assert not any("Try" in note.text for note in found.notes)  # as predicted
+    assert "against predictions" in render_table(found)
+    assert "published and predicted" in render_html(found)
+
+
+def test_a_slow_load_is_told_with_its_cause_and_a_setting():
+    text = render_table(report_on("--stack", "inf2-llama3", "--published", "none"))
+    told = " ".join(text.split())
+    assert "the first token p50 is 12.0 times worse than predicted" in told
+    assert "router: a request takes 1612 ms more before or beside its engine" in told
+
+
+def test_a_stack_without_such_a_server_predicts_nothing():
+    found = report_on(str(DATA / "vllm-0.33.0-2-users.json"), "--stack", "gpu-opt350m")
+    assert any("the stack serves no" in note.text for note in found.notes)
+    for arguments in ((), ("--stack", "smoke-gpu")):
+        with pytest.raises(ProblemsFound):
+            report_on(*arguments)
+
+
 # -- the command ----------------------------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,8 @@ import pytest
 from eks_inference.catalog.instances import instance_type, instance_types
 from eks_inference.catalog.models import model, models
 from eks_inference.serving.choosing import engines_for
-from eks_inference_tools.cli import main
+from eks_inference_tools.cli import main, parser
+from eks_inference_tools.commands import plan as command
 from eks_inference_tools.commands.plan import answer, as_json
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.cost.words import offer
@@ -209,3 +210,22 @@ def test_a_model_that_no_engine_serves_is_told_with_its_architecture(capsys: pyt
 def test_a_plan_without_a_model_says_how_to_name_one(capsys: pytest.CaptureFixture[str]):
     assert main(["plan", "--instance", "p5.48xlarge"]) == 2
     assert "a repository with --hub, or its config.json with --config" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("spare", ["5000", "-1", "many"])
+def test_no_number_of_spare_replicas_is_refused_in_one_line(spare: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        parser(["plan"]).parse_args(["plan", "--model", "Qwen3-8B", "--rate", "1", f"--spare={spare}"])
+    assert capsys.readouterr().err.splitlines()[-1].endswith(f"'{spare}' is no number of replicas from 0 to 99")
+
+
+def test_a_plan_explains_where_the_time_goes(capsys: pytest.CaptureFixture[str]):
+    given = ["plan", "--model", "Llama-3.1-8B", "--family", "g6e", "--rate", "2", "--explain"]
+    options = parser(["plan"]).parse_args(given)
+    assert command.run(options) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "p95 to the first token: " in told
+    assert "of them bandwidth " in told
+    assert "bandwidth takes most; try quantized_weights: fp8" in told
+    assert command.run(parser(["plan"]).parse_args([*given, "--format", "json"])) == 0
+    assert json.loads(capsys.readouterr().out)["explained"]["wall"] == "bandwidth"

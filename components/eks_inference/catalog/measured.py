@@ -1,7 +1,7 @@
 """Published measurements of served models: loads ``measured.csv`` and, for their sources, ``measured.toml``."""
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -45,6 +45,20 @@ def measured() -> tuple[Measured, ...]:
     """All measurements."""
     with (FOLDER / "measured.csv").open(encoding="utf-8", newline="") as file:
         return tuple(map(_row, csv.DictReader(file)))
+
+
+_own: tuple[Measured, ...] = ()
+
+
+def own() -> tuple[Measured, ...]:
+    """A user's own measurements, which count before the published ones."""
+    return _own
+
+
+def count(rows: Iterable[Measured]) -> None:
+    """Makes rows count as a user's own, in place of those before."""
+    global _own
+    _own = tuple(rows)
 
 
 @cache

@@ -32,5 +32,6 @@ def name_faults(spec: ModelEndpointSpec, names: Mapping[str, Sequence[str]], doe
             shares = ", ".join(f"{server}: {100 * (server == several[0])}" for server in several)
             hint = f"say their parts: models: {{{model}: {{{shares}}}}}; or make an endpoint for each"
             yield Fault(("servers",), f"{model} leads to {' and '.join(several)}, which {why}", model, "parts", hint)
-    for model in sorted(spec.requests_per_minute_by_model.keys() - known):
-        yield Fault(("requests_per_minute_by_model", model), "requests have no such name of a model", model, ", ".join(known))
+    for key in ("requests_per_minute_by_model", "traffic"):
+        for model in sorted(getattr(spec, key).keys() - known):
+            yield Fault((key, model), "requests have no such name of a model", model, ", ".join(known))

@@ -1,6 +1,7 @@
 """The settings of an endpoint: one address for the models of several servers."""
 
 import operator
+from collections.abc import Mapping
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
@@ -8,6 +9,7 @@ from pydantic import Field, model_validator
 from eks_inference.endpoints.proxy import Spread
 from eks_inference.images.spec import PinnedImage
 from eks_inference.pools.spec import Distinct, LabelKey, LabelValue
+from eks_inference.serving.traffic import TrafficSpec
 from eks_inference.specs.base import Cpu, ExistingNamespace, Memory, Namespace, ResourceName, Spec, follows
 
 LONGEST_SILENCE_SECONDS = 600
@@ -37,6 +39,12 @@ class ModelEndpointSpec(Spec):
         description="Percentages of the requests for a name that go to each of several servers: {chat: {blue: 90, green: 10}}. "
         "Every server answers to the name (served-model-name). With spread: prefixes or sessions a conversation keeps its side. "
         "Absent: a name leads to the servers of its model, which share its requests by their number.",
+    )
+    traffic: dict[str, TrafficSpec] = Field(
+        default_factory=dict,
+        description="What clients ask for each name at the busiest time, e.g. {chat: {rate: 5, input_tokens: 1000, "
+        "output_tokens: 250}}. Servers behind the name get their percentages of models, or parts by their pods; each is judged "
+        "by its objectives (TRF001). Autoscalers follow only the traffic of their server. Default: nothing is judged.",
     )
     image: PinnedImage | None = Field(default=None, description="Image that replaces the pinned one; it needs /bin/bash.")
     replicas: int = Field(default=2, ge=1, le=50, description="Pods of the proxy, on different nodes where there are several.")
@@ -131,6 +139,11 @@ class ModelEndpointSpec(Spec):
     def group_of(self, server: str, model: str) -> str:
         """Returns what the servers that share requests with this one have in common."""
         return f"/{server}" if server in self.weighed or model in self.models else model
+
+    def shares(self, name: str, pods: Mapping[str, int]) -> dict[str, float]:
+        """Returns the share of the requests for a name that each of its servers gets. ``pods``: of those that answer to it."""
+        parts = self.models.get(name, pods)
+        return {server: part / sum(parts.values()) for server, part in parts.items() if part}
 
     @property
     def picks(self) -> PickerSpec:

@@ -1,5 +1,6 @@
 """What clients ask of a server, as a stack file says it. ``speed/rules.py`` judges whether the server takes it."""
 
+import math
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
@@ -34,6 +35,11 @@ class TrafficSpec(Spec):
         if self.hours and not sum(self.hours):
             raise ValueError("hours: no hour has any load; leave traffic out")
         return self
+
+    def part(self, share: float) -> Self:
+        """The part of it that one of several servers gets."""
+        users = self.users and math.ceil(self.users * share)
+        return self.model_copy(update={"users": users, "rate": self.rate and self.rate * share})
 
     @property
     def mean_share(self) -> float:

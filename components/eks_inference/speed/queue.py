@@ -79,6 +79,11 @@ class Served:
     def end_to_end(self, percent: float) -> float:
         return _rank(self.whole, percent)
 
+    @property
+    def mean_token(self) -> float:
+        """The mean time between tokens."""
+        return sum(gap * count for gap, count in self.gaps) / max(sum(count for _, count in self.gaps), 1)
+
     def queue(self, percent: float) -> float:
         return _rank(self.waits, percent)
 
@@ -166,13 +171,15 @@ def served(
     most: int | None = None,
     seconds: float = math.inf,
     within: Objectives | None = None,
+    ready: float = 0.0,
 ) -> Served:
     """Returns what ``replicas`` make of the traffic, at most for so many seconds, or until nothing can keep it ``within``.
 
-    ``most`` are the requests that an endpoint lets to them at once; None: it lets all of them.
+    ``most`` are the requests that an endpoint lets to them at once; None: it lets all of them. They compute nothing until they
+    are ``ready``.
     """
     chance = random.Random(traffic.seed)
-    engines = [Replica(steps, limits, traffic.prefix) for _ in range(replicas)]
+    engines = [Replica(steps, limits, traffic.prefix, ready, ready) for _ in range(replicas)]
     servers = _Servers(engines, routing, most, chance)
     coming = _times(traffic, chance)  # a list in order is a heap
     left, came, lost, behind, now = traffic.requests - len(coming), 0, 0, 0, 0.0

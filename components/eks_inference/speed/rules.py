@@ -7,7 +7,7 @@ from math import ceil
 from typing import Any, ClassVar
 
 from eks_inference.observability.spec import Objectives
-from eks_inference.rules import Judgement, not_judged, rule
+from eks_inference.rules import Judgement, Path, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.traffic import TrafficSpec
 from eks_inference.speed.queue import Routing
@@ -24,6 +24,12 @@ class TrafficFacts:
     traffic: TrafficSpec
     objectives: Objectives
     routing: Routing = "random"
+    endpoint: Path = ()
+    """The key that says the traffic of an endpoint, of which this is the server's part."""
+
+    @property
+    def path(self) -> Path:
+        return self.endpoint or self.server.at("traffic")
 
     @cached_property
     def found(self) -> Takes | str:
@@ -48,7 +54,7 @@ class TrafficFacts:
     source="speed/step.py, fitted to published measurements (catalog/speeds.toml); speed/queue.py, as vLLM's scheduler",
 )
 def takes_its_traffic(asked: TrafficFacts) -> Iterator[Judgement]:
-    found, path = asked.found, asked.server.at("traffic")
+    found, path = asked.found, asked.path
     if isinstance(found, str):
         yield not_judged("traffic", asked.server.model_id, path, why=found, fix="measure it with a load test")
         return
@@ -57,7 +63,7 @@ def takes_its_traffic(asked: TrafficFacts) -> Iterator[Judgement]:
         holds=found.asked <= found.most,
         path=path,
         working=tuple(_working(asked, found)),
-        message=found.told,
+        message=f"{asked.server.path[1]}: {found.told}" if asked.endpoint else found.told,
         given=f"{amount(found.asked)} {found.unit}",
         allowed=f"at most {amount(found.most)}; {amount(low)} to be sure",
     )

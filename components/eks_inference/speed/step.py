@@ -10,14 +10,21 @@ in steps of their own.
 
 from dataclasses import dataclass, replace
 from math import log2
+from statistics import median
 
 from eks_inference.catalog.engine_facts import dtype_bytes
+from eks_inference.catalog.measured import own
 from eks_inference.catalog.models import POOLING, Model
 from eks_inference.catalog.speeds import Chip, Constants, speed
 from eks_inference.serving.memory import MemoryUse
 
 _EXCHANGES = 2
 """Sums over all devices in a layer: after attention and after the MLP."""
+
+
+_OWN_RANGE = (0.76, 1.32)
+"""Factors on a time that is predicted from one measurement of the same model, accelerator and split at another load: nine of ten
+others of ``measured.csv`` lie between, by source, model, accelerator, engine and precision (a test calculates them)."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,8 @@ class StepTimes:
     constants: Constants
     range: tuple[float, float] = (0.5, 2.0)
     """Factors on a time, between which nine of ten measurements lie that the constants were not fitted to."""
+    off: float = 1.0
+    """Times as long as predicted that a step takes, by a user's own measurements."""
     parts: int = 1
     """Parts of a device with its share of the peaks each: NeuronCores."""
     compiled_batch: int | None = None
@@ -112,7 +121,26 @@ class StepTimes:
         weights, experts, cache, products, _ = self._parts(decoding, context_tokens, prefill_tokens)
         return max(weights + experts + cache, products)
 
+    def walls(self, decoding: float, context: float) -> dict[str, float]:
+        """What a step that only decodes takes, by what takes it. Read and computed at once: the longer of the two."""
+        read, products, cache, exchange, host = self._walls(decoding, context, 0)
+        found = {
+            "bandwidth" if read > products else "compute": max(read, products),
+            "KV": cache,
+            "exchange": exchange,
+            "host": host,
+        }
+        batch = self.compiled_batch or decoding
+        return found | {"padding": self._seconds(batch, context * batch / decoding, 0) - sum(found.values())}
+
     def _seconds(self, decoding: float, context: float, prompt: float, pairs: float | None = None) -> float:
+        read, products, cache, exchange, host = self._walls(decoding, context, prompt, pairs)
+        return max(read, products) + cache + exchange + host
+
+    def _walls(
+        self, decoding: float, context: float, prompt: float, pairs: float | None = None
+    ) -> tuple[float, float, float, float, float]:
+        """Seconds to read weights, to compute, for the KV cache, for the exchange and beside."""
         weights, experts, cache, products, exchanged = self._parts(decoding, context, prompt, pairs)
         own, work = self.constants, self.work
         hops = log2(work.tensor * work.ranks) if work.tensor * work.ranks > 1 else 0.0
@@ -121,7 +149,8 @@ class StepTimes:
             own.step_ms / 1e3 + (own.layer_us + own.exchange_us * hops) / 1e6 * work.layers + own.sequence_us / 1e6 * decoding
         )
         read = weights / own.weights + experts / own.experts
-        return max(read, products / reached) + cache / own.cache + exchanged / own.link + beside
+        off = self.off
+        return off * read, off * products / reached, off * cache / own.cache, off * exchanged / own.link, off * beside
 
     def _parts(
         self, decoding: float, context: float, prompt: float, pairs: float | None = None
@@ -157,7 +186,15 @@ def step_times(use: MemoryUse) -> StepTimes | str:
         return f"nobody measured {use.instance.chip or use.instance.name}"
     if use.model.experts and not use.model.experts_used:
         return f"the catalog does not know how many experts of {use.model.name} a token reaches"
-    return replace(of_memory(use, found.chip, found.constants), range=found.range(experts=use.model.experts > 0))
+    times = replace(of_memory(use, found.chip, found.constants), range=found.range(experts=use.model.experts > 0))
+    mine = [one for one in own() if (one.model, one.device, one.tensor) == (use.model.name, found.name, use.tensor_parallel)]
+    if not mine:
+        return times
+    # What an engine makes of a machine, it also makes where it quantizes; the range is only that of what was measured.
+    plain = replace(use, settings=replace(use.settings, quantized_bytes=None))
+    before = of_memory(plain, found.chip, found.constants)
+    off = median((one.itl_ms or 0) / 1e3 / before.between_tokens(one.users, one.prompt, one.answer) for one in mine)
+    return replace(times, off=off, range=_OWN_RANGE if plain == use else times.range)
 
 
 def of_memory(use: MemoryUse, chip: Chip, constants: Constants) -> StepTimes:

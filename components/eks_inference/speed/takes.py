@@ -21,7 +21,7 @@ _SHOWN = 2
 
 
 @dataclass(frozen=True)
-class _Slower:
+class Slower:
     """Steps that take longer, or shorter, by a factor."""
 
     steps: Steps
@@ -112,7 +112,7 @@ class Takes:
         return replace(found, users=max(1, math.ceil(of_shown))) if asked.users else replace(found, rate=of_shown)
 
     def _capacity(self, factor: float) -> float:
-        steps = _Slower(self.times, factor)
+        steps = Slower(self.times, factor)
         found = capacity(steps, self.limits, self._traffic(1), self.objectives, replicas=self._shown, routing=self.routing)
         return found * self._part
 
@@ -123,12 +123,17 @@ def amount(load: float) -> str:
 
 def takes(server: ServingFacts, traffic: TrafficSpec, wanted: Wanted, routing: Routing = "fewest") -> Takes | str:
     """Returns what a server takes, or why nobody can tell."""
+    if traffic.users and wanted == Wanted():
+        return "users wait as long as it takes: without objectives there is no number of them that is too large"
+    return modelled(server, traffic, wanted, routing)
+
+
+def modelled(server: ServingFacts, traffic: TrafficSpec, wanted: Wanted, routing: Routing = "fewest") -> Takes | str:
+    """The same for a load that need not have a limit."""
     if server.part or server.copies_per_request > 1:
         return "the queues of prefill and decode servers are not modelled"
     if server.features and server.features.speculation:
         return "how many tokens of a draft are accepted is unknown"
-    if traffic.users and wanted == Wanted():
-        return "users wait as long as it takes: without objectives there is no number of them that is too large"
     memory = server_memory(server)
     if memory is None:
         return "the memory of the model is unknown, and with it how many requests it holds"

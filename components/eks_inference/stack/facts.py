@@ -18,12 +18,14 @@ from eks_inference.place.placement import Placement
 from eks_inference.pools.facts import PoolFacts
 from eks_inference.pools.plan import placement_of, pool_zones
 from eks_inference.pools.spec import ManagedPoolSpec, PoolSpec
+from eks_inference.rules import Path
 from eks_inference.serving.facts import ScalingFacts, ServingFacts
 from eks_inference.serving.flags import switched
 from eks_inference.serving.kind import Site
 from eks_inference.serving.kinds import kind_of
 from eks_inference.serving.pods import DRAIN_SECONDS
 from eks_inference.serving.shape import PoolChoice, ServerSpec
+from eks_inference.serving.traffic import TrafficSpec
 from eks_inference.speed.queue import Routing
 from eks_inference.speed.rules import TrafficFacts
 from eks_inference.stack.spec import StackSpec
@@ -141,13 +143,20 @@ def _measurements(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Itera
 
 def _traffic(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterator[object]:
     led = {server: one.spread for name, one in spec.endpoints.items() for server in spec.behind(name)}
+    of_endpoints: dict[str, tuple[TrafficSpec, Path]] = {}
+    for name, endpoint in spec.endpoints.items():
+        for model, traffic in endpoint.traffic.items():
+            pods = {one: servers[one].pods_max * servers[one].copies for one in spec.behind(name) if model in spec.names_of(one)}
+            for server, share in endpoint.shares(model, pods).items():
+                of_endpoints[server] = traffic.part(share), ("endpoints", name, "traffic", model)
     for facts in servers.values():
         name = str(facts.path[1])
-        server = spec.servers[name]
-        if server.traffic:
-            yield TrafficFacts(facts, server.traffic, server.objectives, _ROUTINGS.get(led.get(name, ""), "random"))
-            prompt, answer = (TokenCounts(mean=one) for one in (server.traffic.input_tokens, server.traffic.output_tokens))
-            yield RequestFacts(name, facts, prompt, answer, (*facts.path, "traffic"))
+        own, path = of_endpoints.get(name, (spec.servers[name].traffic, ()))
+        if own:
+            objectives = spec.servers[name].objectives
+            yield TrafficFacts(facts, own, objectives, _ROUTINGS.get(led.get(name, ""), "random"), path)
+            prompt, answer = (TokenCounts(mean=one) for one in (own.input_tokens, own.output_tokens))
+            yield RequestFacts(name, facts, prompt, answer, path or (*facts.path, "traffic"))
 
 
 def _routed(spec: StackSpec) -> dict[str, RoutedEndpoint]:

@@ -15,7 +15,6 @@ from eks_inference.observability.spec import MONITORS
 from eks_inference.pools.node_plan import root_volume_gib
 from eks_inference.pools.spec import ManagedPoolSpec, PoolSpec
 from eks_inference.serving.features import EngineFeatures
-from eks_inference.serving.flag_values import other_names
 from eks_inference.serving.spec import HubModel
 from eks_inference.specs.base import namespace_fault
 from eks_inference.stack.pool_choice import no_such_pool, pool_faults
@@ -204,12 +203,15 @@ def _endpoint_faults(spec: StackSpec, name: str) -> Iterator[Fault]:
         message = "an endpoint has one server with the KServe API: its paths say nothing of which"
         yield Fault(path, message, ", ".join(several), "one of them", "make an endpoint for each")
     servers = {server: spec.servers[server] for server in behind if server in spec.servers and server not in tensors}
-    names = {
-        server: (one.model.id, *getattr(one, "adapters", ()), *other_names(one.model.id, getattr(one, "extra_args", {})))
-        for server, one in servers.items()
-    }
+    names = {server: spec.names_of(server) for server in servers}
     found = name_faults(spec.endpoints[name], names, {server: one.does for server, one in servers.items()})
     yield from (replace(fault, path=("endpoints", name, *fault.path)) for fault in found)
+    for model in spec.endpoints[name].traffic:
+        for server in (server for server, own in names.items() if model in own):
+            told = [one.traffic for other, one in spec.endpoints.items() if server in spec.behind(other)]
+            if spec.servers[server].traffic or sum(one in names[server] for traffic in told for one in traffic) > 1:
+                message = f"the traffic of server '{server}' is said elsewhere, too"
+                yield Fault(("endpoints", name, "traffic", model), message, hint="say it in one place")
     taken = "a server has this name" if name in spec.servers else "the web UI has this name" if name == WEB_UI else ""
     if taken:
         yield Fault(("endpoints", name), taken, name, hint="give the endpoint another name")

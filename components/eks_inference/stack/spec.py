@@ -25,6 +25,7 @@ from eks_inference.place.placement import OfferedBy
 from eks_inference.pools.karpenter_spec import KarpenterSpec
 from eks_inference.pools.spec import ManagedPoolSpec, PoolSpec
 from eks_inference.scaling.spec import ScalingSpec
+from eks_inference.serving.flag_values import other_names
 from eks_inference.serving.kind import Kind
 from eks_inference.serving.kinds import KINDS, AnyServerSpec, kind_of
 from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
@@ -197,6 +198,11 @@ class StackSpec(SharedSettings):
     def writing(self) -> tuple[str, ...]:
         """Names of the servers with the OpenAI API that write text."""
         return tuple(name for name in self.servers_with("openai") if self.servers[name].does not in POOLING)
+
+    def names_of(self, server: str) -> tuple[str, ...]:
+        """Returns the names of a model that a server answers to."""
+        one = self.servers[server]
+        return one.model.id, *getattr(one, "adapters", ()), *other_names(one.model.id, getattr(one, "extra_args", {}))
 
     def behind(self, endpoint: str) -> tuple[str, ...]:
         """Returns the names of the servers behind an endpoint."""

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from eks_inference_tools.commands.options import number_of
-from stackgraph.commands.options import add_document
+from stackgraph.commands.options import add_document, add_program
 
 if TYPE_CHECKING:
+    from eks_inference.serving.facts import ServingFacts
     from eks_inference_tools.loadtest_report.comparing import Report
     from eks_inference_tools.loadtest_report.record import Run
     from stackgraph.problems import Problem
@@ -21,6 +22,7 @@ HELP = "compare results of load tests with each other and with published figures
 EXAMPLES = (
     "loadtest report baseline.json pair.json --chips 16 --chips 32",
     "loadtest report result.json --format html -o report.html",
+    "loadtest report summary.jsonl --stack inf2-llama2",
 )
 
 
@@ -34,7 +36,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "others. Throughput is compared per chip. An option that is given once applies to all files; one that is given for each "
         "file applies to the files in order.",
     )
-    report.add_argument("files", nargs="+", metavar="FILE", type=Path, help="a summary as the tool wrote it")
+    report.add_argument(
+        "files", nargs="*", metavar="FILE", type=Path, help="a summary as the tool wrote it (default: the figures of --stack)"
+    )
+    report.add_argument(
+        "--stack",
+        metavar="STACK",
+        help="the stack that was measured: what is predicted for it, and why the result is slower (docs/traffic.md)",
+    )
+    add_program(report)
     report.add_argument(
         "--chips",
         metavar="N",
@@ -68,7 +78,7 @@ def _report(options: argparse.Namespace) -> "Report":
     from eks_inference_tools.loadtest_report.comparing import compare
     from eks_inference_tools.loadtest_report.readers.detection import read_all
     from eks_inference_tools.loadtest_report.record import published
-    from stackgraph.problems import ProblemsFound
+    from stackgraph.problems import Problem, ProblemsFound
 
     known = published()
     problems = list(_wrong_options(options, known))
@@ -80,7 +90,34 @@ def _report(options: argparse.Namespace) -> "Report":
     if problems:
         raise ProblemsFound(problems)
     figures = {} if options.published == "none" else {options.published: known[options.published]} if options.published else known
-    return compare(_named(read, options), figures, any_model=bool(options.published))
+    named = _named(read, options)
+    if options.stack is None:
+        return compare(named, figures, any_model=bool(options.published))
+    from eks_inference_tools.loadtest_report.predicted import predicted
+
+    name, servers = _stack(options)
+    if not named:
+        if name not in known:
+            raise ProblemsFound(
+                [Problem("no published figures of this stack", key="--stack", given=name, allowed=", ".join(known))]
+            )
+        named, figures = [known[name].runs], {}
+    expected, slow = predicted(servers, named)
+    return compare(named, figures, any_model=bool(options.published), predicted=expected, slow=slow)
+
+
+def _stack(options: argparse.Namespace) -> "tuple[str, list[ServingFacts]]":
+    """The name of the stack and its servers. Raises ``ProblemsFound`` for a program without a stack object."""
+    from eks_inference.serving.facts import ServingFacts
+    from eks_inference.stack.facts import stack_facts
+    from eks_inference_tools.program import REGION_KEY, program
+    from stackgraph.problems import Problem, ProblemsFound
+
+    found = program(options.stack, options.program, debug=options.debug, answers=options.answers)
+    spec, region = found.spec(), found.config.values.get(REGION_KEY)
+    if spec is None or region is None:
+        raise ProblemsFound([Problem("has no stack object with a region", key="--stack", given=found.document.shown)])
+    return found.stack, [one for one in stack_facts(spec, region) if isinstance(one, ServingFacts)]
 
 
 def _wrong_options(options: argparse.Namespace, known: Collection[str]) -> "list[Problem]":
@@ -88,6 +125,8 @@ def _wrong_options(options: argparse.Namespace, known: Collection[str]) -> "list
     from stackgraph.problems import Problem
 
     files = len(options.files)
+    if not files and options.stack is None:
+        return [Problem("name a file, or a stack with published figures", key="--stack")]
     found = [
         Problem(f"--{name} is given {given} times for {files} files", allowed="once, or once for each file")
         for name in ("chips", "instance", "label")

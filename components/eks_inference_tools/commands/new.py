@@ -16,6 +16,7 @@ from eks_inference_tools.commands.wishes import (
     add_region,
     add_wishes,
     catalog_model,
+    count_measured,
     extended,
     known_region,
     named,
@@ -84,6 +85,7 @@ def run(options: argparse.Namespace) -> int:
     file = _file(project, options.name)
     like = _like(options)
     extended(options.catalog)
+    count_measured(options)
     if asks:
         _ask_for_model(options)
     if options.config is not None or options.hub:

@@ -12,6 +12,7 @@ from eks_inference_tools.commands.wishes import (
     add_region,
     add_wishes,
     catalog_model,
+    count_measured,
     extended,
     known,
     known_region,
@@ -60,6 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     search = parser.add_argument_group("search", "without --instance")
     add_wishes(search)
     search.add_argument("--all", action="store_true", help="every way, not only the first of each instance type")
+    search.add_argument("--explain", action="store_true", help="where the time of the first place goes, and the setting to try")
     add_prices(parser)
     add_document(parser, ("text", "json"), long="--write-to")
 
@@ -68,6 +70,7 @@ def run(options: argparse.Namespace) -> int:
     from stackgraph.presentation.output import write
 
     extended(options.catalog)
+    count_measured(options)
     if options.instance is None:
         return _searched(options)
     _refuse_wishes(options)
@@ -96,16 +99,16 @@ def _searched(options: argparse.Namespace) -> int:
     if options.format == "json":
         from eks_inference_tools.fitting.document import document
 
-        write(json_text(document(found, saving)), options.output)
+        write(json_text(document(found, saving, options.explain)), options.output)
     else:
         from eks_inference_tools.fitting.text import render_text
 
-        write(render_text(found, options.all, saving), options.output)
+        write(render_text(found, options.all, saving, options.explain), options.output)
     return 0
 
 
 def _refuse_wishes(options: argparse.Namespace) -> None:
-    for name in ("under", "context", "concurrency", "quantization", "family", "all", "rate", *TRAFFIC):
+    for name in ("under", "context", "concurrency", "quantization", "family", "all", "explain", "measured", "rate", *TRAFFIC):
         if getattr(options, name) not in (None, False):
             refuse("is for the search", option_of(name), "", hint="leave out --instance, or this")
 

@@ -264,6 +264,7 @@ def add_wishes(parser: argparse._ActionsContainer) -> None:
         help=f"what the engine quantizes at its start: {', '.join(QUANTIZED)} (default: published)",
     )
     add_family(parser)
+    add_measured(parser)
 
 
 def add_family(parser: argparse._ActionsContainer) -> None:
@@ -317,6 +318,29 @@ def option_of(name: str) -> str:
     return "--output" if name == "answer" else f"--{name}"
 
 
+_MOST_SPARE = 99
+
+
+def _spare(given: str) -> int:
+    if not given.isdecimal() or int(given) > _MOST_SPARE:
+        raise argparse.ArgumentTypeError(f"'{given}' is no number of replicas from 0 to {_MOST_SPARE}")
+    return int(given)
+
+
+def add_measured(parser: argparse._ActionsContainer) -> None:
+    """Adds ``options.measured``."""
+    help_ = "results of your load tests, or a bundle of first-flight: predictions follow them before published measurements"
+    parser.add_argument("--measured", metavar="FILE", type=Path, nargs="+", help=help_)
+
+
+def count_measured(options: argparse.Namespace) -> None:
+    """Makes the measurements count. Raises ``ProblemsFound`` for a file with none."""
+    if options.measured:
+        from eks_inference_tools.flight.measured import count_files
+
+        count_files(options.measured)
+
+
 def add_traffic(parser: argparse._ActionsContainer) -> None:
     """Adds the options that say what clients ask and are to get."""
     parser.add_argument("--rate", metavar="REQUESTS", type=_rate, help="requests a second that are to be served")
@@ -325,7 +349,7 @@ def add_traffic(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--ttft", metavar="SECONDS", type=_seconds, help="longest time to the first token, of 95 of 100 requests")
     parser.add_argument("--itl", metavar="SECONDS", type=_seconds, help="longest time between tokens, of 95 of 100")
     parser.add_argument(
-        "--spare", metavar="REPLICAS", type=int, choices=range(100), help="replicas that may be lost (default: 1)"
+        "--spare", metavar="REPLICAS", type=_spare, help=f"replicas that may be lost, at most {_MOST_SPARE} (default: 1)"
     )
 
 

@@ -8,8 +8,9 @@ from eks_inference_tools.fitting.search import Found, Refusal, Row
 from eks_inference_tools.fitting.trials import Trial
 
 
-def document(found: Found, saving: Row | None = None) -> dict[str, Any]:
+def document(found: Found, saving: Row | None = None, explain: bool = False) -> dict[str, Any]:
     """Returns every place where the model fits, in the order of the search, and every other with its rule or reason."""
+    why = found.rows[0].explained if explain and found.rows else None
     wish = found.wish
     return {
         "model": wish.model.name,
@@ -21,6 +22,7 @@ def document(found: Found, saving: Row | None = None) -> dict[str, Any]:
         "usual_load": None if wish.traffic else {"users": USUAL_USERS, "input": USUAL_INPUT, "output": USUAL_OUTPUT},
         "ordered_by": ["ends", "caveat", "warnings", "usd_per_million_tokens", "usd_per_hour"],
         "fits": [_row(one) for one in found.rows],
+        **({"explained": why if isinstance(why, str) else asdict(why)} if why else {}),
         "quantized_for_less": _row(saving) if saving else None,
         "cheaper_that_do_not_fit": [_refusal(one) for one in found.cheaper],
         "refused": [_refusal(one) for one in found.refusals],

@@ -4,24 +4,31 @@ Prices are of whole nodes, as they are rented. Without traffic they are divided 
 that places can be compared; with it, by those of the traffic.
 """
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import Any
 
-from eks_inference.catalog.measured import Measured, measured
+from eks_inference.catalog.measured import Measured, measured, own
+from eks_inference.catalog.models import find_model
 from eks_inference.catalog.speeds import speed
 from eks_inference.observability.spec import Objectives
 from eks_inference.serving.choosing import largest
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.memory import MemoryUse
 from eks_inference.serving.traffic import TrafficSpec
+from eks_inference.speed.causes import TRY, walls
 from eks_inference.speed.estimate import Answered, answered
 from eks_inference.speed.step import StepTimes, step_times
-from eks_inference.speed.takes import takes
+from eks_inference.speed.takes import modelled, takes
 
 USUAL_USERS, USUAL_INPUT, USUAL_OUTPUT = 32, 1000, 250
 """The load that places are compared under if nobody says one: so many requests at once on one pod, or as many as it holds."""
 _MOST_REPLICAS = 4096
 _MILLION = 1e6
+_LIKE = 2
+"""Times as many weights as another model has, beyond which its measurements are not near."""
 PERCENTS, TOLD = (50, 95), (50, 95, 99)
 """Shown, and in documents."""
 
@@ -130,6 +137,34 @@ def simulated(server: ServingFacts, traffic: Traffic, pods: int, usd: float) -> 
     return priced(Sized(needed + traffic.spare, played, simulated=True), traffic, pods, usd)
 
 
+@dataclass(frozen=True)
+class Explained:
+    """Where the time of one pod goes, in seconds by wall."""
+
+    first_token: Mapping[str, float]
+    """Of the 95th percentile."""
+    token: Mapping[str, float]
+    """Of the mean."""
+    wall: str
+    tries: str
+    """The setting to try."""
+
+
+def explained(server: ServingFacts, traffic: Traffic | None, replicas: int) -> Explained | str:
+    """Returns where the time goes, at the traffic on so many replicas, or at the usual load; as a text why nobody knows."""
+    asked = traffic or Traffic(0)
+    load: dict[str, Any] = {"rate": asked.rate / replicas} if traffic else {"users": USUAL_USERS}
+    of = TrafficSpec(**load, input_tokens=asked.input, output_tokens=asked.output)
+    model = modelled(server, of, Objectives(), "random")
+    if isinstance(model, str):
+        return model
+    first, token = walls(model, model.asked)
+    late = asked.first_token_s and sum(first.values()) / asked.first_token_s > sum(token.values()) / (asked.token_s or math.inf)
+    of_late = first if late else token
+    wall = max(of_late, key=lambda one: of_late[one])
+    return Explained(first, token, wall, TRY[wall])
+
+
 def priced(found: Sized, traffic: Traffic, pods: int, usd: float) -> Sized:
     """Returns the same replicas on nodes with so many pods, at that price."""
     nodes = ceil(found.replicas / pods)
@@ -140,12 +175,18 @@ def priced(found: Sized, traffic: Traffic, pods: int, usd: float) -> Sized:
 
 
 def nearest(use: MemoryUse, count: int = 3) -> list[Measured]:
-    """Returns the measurements nearest to a server: of its accelerator, then of its model or one of like size, then its split."""
+    """Returns the measurements nearest to a server, on its accelerator: a user's own, of its model or one of like size, then of
+    its split."""
     found = speed(use.instance)
-    there = [one for one in measured() if found and one.device == found.name and one.itl_ms]
-    name = use.model.name
+    name, size = use.model.name, use.model.parameters
 
-    def distance(one: Measured) -> tuple[bool, bool, int, int]:
-        return (one.model != name, one.engine not in ("vllm", "nxdi"), abs(one.tensor - use.tensor_parallel), one.users)
+    def like(one: Measured) -> bool:
+        shape = find_model(one.model)
+        return one.model == name or bool(shape and 1 / _LIKE < shape.parameters / size < _LIKE)
 
+    def distance(one: Measured) -> tuple[bool, bool, bool, int, int]:
+        split = abs(one.tensor - use.tensor_parallel)
+        return (one not in own(), one.model != name, one.engine not in ("vllm", "nxdi"), split, one.users)
+
+    there = [one for one in (*own(), *measured()) if found and one.device == found.name and one.itl_ms and like(one)]
     return sorted(there, key=distance)[:count]

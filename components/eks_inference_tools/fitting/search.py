@@ -21,7 +21,18 @@ from eks_inference.serving.rules.neuron_plugin import fp8_caches_are_read
 from eks_inference.serving.sketch import USUAL_CONCURRENCY
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.cost.words import Offer, offer
-from eks_inference_tools.fitting.pace import USUAL_INPUT, USUAL_OUTPUT, Pace, Sized, Traffic, priced, simulated, sized
+from eks_inference_tools.fitting.pace import (
+    USUAL_INPUT,
+    USUAL_OUTPUT,
+    Explained,
+    Pace,
+    Sized,
+    Traffic,
+    explained,
+    priced,
+    simulated,
+    sized,
+)
 from eks_inference_tools.fitting.trials import QUANTIZATIONS, VLLM, Trial, trials
 
 COMPILED = (8, 32)
@@ -64,6 +75,7 @@ class Row:
     """Ids of the rules that warn."""
     unjudged: Mapping[str, str] = field(default_factory=dict)
     """Rules that lack a fact to judge it → which."""
+    traffic: Traffic | None = None
     sized: Sized | None = None
     """What the traffic takes here. None: nobody said a traffic, or what it takes is unknown."""
 
@@ -71,6 +83,14 @@ class Row:
     def pace(self) -> Pace | str:
         """How fast one pod is; as a text why nobody knows."""
         return self.trial.pace(USUAL_INPUT + USUAL_OUTPUT)
+
+    @property
+    def explained(self) -> Explained | str:
+        """Where the time of a pod goes, under the traffic or a usual load."""
+        traffic = self.traffic if self.sized else None
+        return explained(
+            self.trial.serving, traffic, self.sized.replicas - self.traffic.spare if self.sized and self.traffic else 1
+        )
 
     @property
     def usd_per_million(self) -> float | None:
@@ -272,7 +292,7 @@ def _judged(trial: Trial, on: Offer, traffic: Traffic | None) -> Row | Refusal:
     if trial.sequences < trial.concurrency:
         few = f"holds {trial.sequences} of {trial.concurrency} sequences of {trial.context} tokens at once"
         return Refusal(on, few, trial=trial)
-    row = Row(trial, on, tuple(dict.fromkeys(warnings)), unjudged)
+    row = Row(trial, on, tuple(dict.fromkeys(warnings)), unjudged, traffic)
     if traffic is None or on.price is None:
         return row
     pace = trial.pace(traffic.input + traffic.output)

@@ -6,6 +6,7 @@ from itertools import groupby
 
 from rich.console import RenderableType
 
+from eks_inference.catalog.measured import own
 from eks_inference_tools.check.report import StackReport
 from eks_inference_tools.cost.estimate import estimated
 from eks_inference_tools.cost.price_book import OwnPrices
@@ -43,12 +44,17 @@ _QUANTIZED = {
     "fp8": "weights and KV cache in fp8",
 }
 """Names of quantizations in words. What they do to answers nobody judged here."""
+_LEAST_SECONDS = 5e-5
+"""What is told of a time."""
 _LARGE = 8
 """Devices of a node beyond which there is hardly a larger one."""
 
 
-def render_text(found: Found, every: bool = False, saving: Row | None = None) -> str:
-    """Returns the table: of each instance type the first row, or ``every`` row; and what costs less if the engine quantizes."""
+def render_text(found: Found, every: bool = False, saving: Row | None = None, explain: bool = False) -> str:
+    """Returns the table: of each instance type the first row, or ``every`` row; and what costs less if the engine quantizes.
+
+    ``explain``: also where the time of the first row goes.
+    """
     wish = found.wish
     shown = found.rows if every else found.first_of_types
     head = f"{wish.model.name} in {wish.region}: fits {counted(len(found.first_of_types), 'instance type')}"
@@ -66,7 +72,7 @@ def render_text(found: Found, every: bool = False, saving: Row | None = None) ->
         columns = len(headings[0]) - (not every)
         table = [row[:columns] for row in (*headings, *map(cells, shown))]
         parts += [Columns(table, right=right, least=_LEAST), ""]
-        parts += [*map(_told, _known_of(shown[0])), ""]
+        parts += [*map(_told, (*_known_of(shown[0]), *(_explained(shown[0]) if explain else ()))), ""]
     if saving:
         parts += [_told(in_less_memory(saving, found.rows[0] if found.rows else None), ""), ""]
     parts += [*_cheaper(found), *_legend(found, shown)]
@@ -121,11 +127,14 @@ def _known_of(row: Row) -> Iterator[str]:
         yield f"{row.trial.instance.name}: speed not known: {row.pace}"
         return
     low, high = row.pace.times.range
-    few = "few measurements: " if known.few else ""
+    mine, of = row.pace.times.off != 1.0, f"{known.rows} measurements of {known.name}; docs/speed.md"
+    few = "by your own measurements, " if mine else "few measurements: " if known.few else ""
     yield (
         f"{row.trial.instance.name}: {few}nine of ten measured times are {low:.2f} to {high:.2f} of what is predicted "
-        f"({known.rows} measurements of {known.name}; docs/speed.md)"
+        f"({'--measured' if mine else of})"
     )
+    if own() and not mine:
+        yield "none of your measurements (--measured) is of this model, accelerator and split"
     if row.sized:
         times = (
             (what, of[95] * 1e3)
@@ -137,6 +146,18 @@ def _known_of(row: Row) -> Iterator[str]:
             f"measured: {one.model} {one.precision} on {one.tensor} x {one.device}, {one.users} at once, {one.prompt:g} + "
             f"{one.answer:g} tokens: {one.itl_ms:g} ms a token ({one.engine}; {one.source})"
         )
+
+
+def _explained(row: Row) -> Iterator[str]:
+    """Where the time of a pod goes, and the setting to try."""
+    found = row.explained
+    if isinstance(found, str):
+        yield f"not explained: {found}"
+        return
+    for what, of in (("p95 to the first token", found.first_token), ("a token, on average", found.token)):
+        parts = ", ".join(f"{name} {seconds * 1e3:.3g}" for name, seconds in of.items() if seconds >= _LEAST_SECONDS)
+        yield f"{what}: {sum(of.values()) * 1e3:.3g} ms, of them {parts}"
+    yield f"{found.wall} takes most; try {found.tries}"
 
 
 def _sized_cells(row: Row) -> tuple[str, ...]:

@@ -127,6 +127,7 @@ COLUMNS: Mapping[str, frozenset[str]] = {
     "pull": frozenset({"image", "seconds", "gb"}),
     "answer": frozenset({"first_token_s"}),
     "load": frozenset({"tool", "model", "type", "chips", "users", "completed", "failed", "output_tokens_per_s"})
+    | frozenset({"input_tokens", "output_tokens"})
     | frozenset(f"{name}_{statistic}" for name in LOAD_METRICS for statistic in LOAD_STATISTICS),
     "capacity": frozenset({"type", "cpu", "memory_mib", "aws.amazon.com/neuron", "aws.amazon.com/neuroncore", "nvidia.com/gpu"})
     | frozenset({"vpc.amazonaws.com/efa"}),

@@ -95,7 +95,8 @@ def load_rows(log: str) -> list[dict[str, Any]]:
     for run in runs_of_log(log):
         about = {"model": run.model if run.model in _repositories() else "", "type": run.instance_type, "chips": run.chips}
         counts = {"users": run.users, "completed": run.completed, "failed": run.failed}
-        figures = {"output_tokens_per_s": run.output_tokens_per_s} | {
+        lengths = {name: run.value(name, "mean") for name in ("input_tokens", "output_tokens")}
+        figures = {"output_tokens_per_s": run.output_tokens_per_s, **lengths} | {
             f"{name}_{statistic}": run.value(name, statistic) for name in LOAD_METRICS for statistic in LOAD_STATISTICS
         }
         row = {"kind": "load", "tool": run.tool, **about, **counts}

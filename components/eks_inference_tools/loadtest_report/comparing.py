@@ -63,7 +63,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A run next to another: one of the first file, or a published one."""
+    """A run next to another: one of the first file, a published one, or what is predicted."""
 
     run: Run
     other: Run
@@ -79,6 +79,10 @@ class Comparison:
             "rows": [row.document() for row in self.rows],
             "notes": [note.document() for note in self.notes],
         }
+
+
+Expected = tuple[Run, Run, Published]
+"""A run, what is predicted for it, and how."""
 
 
 @dataclass(frozen=True)
@@ -110,16 +114,25 @@ class Report:
         }
 
 
-def compare(files: Sequence[Sequence[Run]], figures: Mapping[str, Published], *, any_model: bool = False) -> Report:
+def compare(
+    files: Sequence[Sequence[Run]],
+    figures: Mapping[str, Published],
+    *,
+    any_model: bool = False,
+    predicted: Iterable[Expected] = (),
+    slow: Iterable[Note] = (),
+) -> Report:
     """Builds the report on the runs of several files. The first file is the baseline of the others.
 
-    Each run is compared with the published ``figures`` of its model or, with ``any_model``, with all of them.
+    Each run is compared with what is ``predicted`` for it, and with the published ``figures`` of its model or, with
+    ``any_model``, with all of them. ``slow`` is told beside.
     """
     runs = [run for file in files for run in file]
-    notes = [note for run in runs for note in _run_notes(run)]
+    notes = [*slow, *(note for run in runs for note in _run_notes(run))]
     later = [run for file in files[1:] for run in file]
     against_first = [_comparison(run, base) for run in later if (base := _nearest(run, files[0]))]
-    against_published = [
+    against_published = [_comparison(*each) for each in predicted]
+    against_published += [
         _comparison(run, other, figure)
         for run in runs
         for figure in figures.values()

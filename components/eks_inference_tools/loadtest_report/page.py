@@ -53,7 +53,8 @@ def _sections(report: Report) -> Iterator[Section]:
     yield Section("users", "By concurrent users", list(_by_users(report)))
     sources = [part for each in report.published for part in _source(each)]
     beside = [part for each in report.against_published for part in _comparison(each)]
-    yield Section("published", "Against published figures", [*sources, *beside])
+    others = "published and predicted" if any(each.id == "predicted" for each in report.published) else "published"
+    yield Section("published", f"Against {others} figures", [*sources, *beside])
     yield Section("first", "Against the first file", [part for each in report.against_first for part in _comparison(each)])
     yield Section("figures", "Every figure", [part for run in report.runs for part in _run(run)])
     yield Section("notes", "Notes", [element("ul", *notes)] if notes else [])

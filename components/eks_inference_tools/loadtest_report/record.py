@@ -92,6 +92,8 @@ class Run:
     remarks: tuple[str, ...] = ()
     file: str = ""
     label: str = ""
+    server: str = ""
+    """Name of the server in its stack, where the file tells it."""
 
     @property
     def output_tokens_per_s_per_chip(self) -> float | None:
@@ -108,6 +110,21 @@ class Run:
     def itl_includes_ttft(self) -> bool | None:
         """Whether ``itl_ms`` includes the time to first token; None if unknown or without such a metric."""
         return self.basis["itl_ms"] == "request_with_ttft" if "itl_ms" in self.basis else None
+
+    @property
+    def token_ms(self) -> float | None:
+        """The mean time between tokens, without the first; the median of one tool that tells no more."""
+        first, whole, answer = (self.value(name, "mean") for name in ("ttft_ms", "e2e_ms", "output_tokens"))
+        if first is not None and whole is not None and answer and answer > 1:
+            return (whole - first) / (answer - 1)
+        gaps = (self.metrics.get(name, {}) for name in BETWEEN_TOKENS if self.basis.get(name) != "request_with_ttft")
+        return next((one.get("mean", one.get("p50")) for one in gaps if one), None)
+
+    @property
+    def lengths(self) -> tuple[int, int] | None:
+        """Tokens of a prompt and of an answer, on average; None: unknown, or too few to tell a time between tokens."""
+        prompt, answer = (self.value(name, "mean") for name in ("input_tokens", "output_tokens"))
+        return (round(prompt), round(answer)) if prompt and answer and prompt >= 1 and answer >= 2 else None
 
     def value(self, metric: str, statistic: str) -> float | None:
         return self.metrics.get(metric, {}).get(statistic)

@@ -15,7 +15,10 @@ Lines = Iterator[RenderableType]
 def render_table(report: Report) -> str:
     blocks = [_overview(report.runs), *(_run(run) for run in report.runs)]
     blocks += [_comparison(each, "the first file") for each in report.against_first]
-    blocks += [_comparison(each, "published figures") for each in report.against_published]
+    blocks += [
+        _comparison(each, "predictions" if each.other.tool == "prediction" else "published figures")
+        for each in report.against_published
+    ]
     blocks += [_source(each) for each in report.published]
     if report.notes:
         blocks.append(_paragraph(f"{note.level}: {note.line()}") for note in report.notes)

@@ -42,6 +42,7 @@ def _run(summary: Fields, run: Fields) -> Run:
         tool="GuideLLM",
         tool_version=version.removeprefix("v"),
         label=summary.text("server"),
+        server=summary.text("server"),
         model=server.text("model"),
         users=summary.count("users"),
         asked=summary.count("requests"),
