@@ -152,3 +152,26 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for part in get_args(annotation):
         yield from _models(part)
+
+
+@pytest.mark.parametrize(
+    ("addon", "values", "said"),
+    [
+        ("vpc-cni", {"env": {"WARM_ENI_TARGET": "1"}}, ""),
+        ("vpc-cni", {"env": {"WARM_ENI_TARGET": 1}}, "has another type of value here"),
+        ("vpc-cni", {"envs": {"WARM_ENI_TARGET": "1"}}, "has no value 'envs' here"),
+        # A later version may have it, as this one had not.
+        ("vpc-cni", {"env": {"NETWORK_POLICY_ENFORCING_MODE": "strict"}}, ""),
+        ("coredns", {"replicaCount": 3, "podDisruptionBudget": {"maxUnavailable": "50%"}}, ""),
+        ("coredns", {"replicaCount": "3"}, "has another type of value here"),
+        ("metrics-server", {"replicas": "3"}, ""),
+    ],
+)
+def test_what_an_addon_reads_is_spelt_as_it_spells_it(addon: str, values: dict[str, Any], said: str) -> None:
+    section = "cluster" if addon == "vpc-cni" else "addons"
+    wrong = [
+        one.message
+        for one in judgements(**{section: {"addon_configuration": {addon: values}}})
+        if not one.holds and not one.unjudged
+    ]
+    assert wrong == ([f"the add-on {addon} {said}"] if said else [])

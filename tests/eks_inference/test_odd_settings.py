@@ -14,10 +14,12 @@ from eks_inference.catalog.quantization import Quantization, quantization
 from eks_inference.faults import SpecError
 from eks_inference.rules import Judgement
 from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.ray_serve.rules import RayServeFacts, replicas_find_work_and_workers
 from eks_inference.serving.rules.scaling import metrics_are_collected
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.registry import check_spec
+from servers import spec_of
 from vectors.gpu import gpu_server
 from vectors.scaling import scaling, triton
 from vectors.serving import trn2
@@ -133,6 +135,8 @@ SMOKE: dict[str, Any] = yaml.safe_load((ROOT / "stacks/Pulumi.smoke-gpu.yaml").r
         ("pools.core.extra_taints", [{"key": "a", "value": "b", "effect": "PreferNoSchedule"}], ""),
         ("pools.core.extra_taints", [{"key": "a", "value": "b", "effect": "NoSchedule"}], "taints that keep pods away"),
         ("servers.qwen3.model.id", "é/ü", "a repository of the Hugging Face Hub"),
+        ("servers.qwen3.model.id", "gpt2", "not judged: memory"),
+        ("servers.qwen3.model.id", "Qwen3-8B", "give the repository, Qwen/Qwen3-8B"),
         ("servers.qwen3.model.id", f"a/{'b' * 97}", "a repository of the Hugging Face Hub"),
         ("servers.qwen3.extra_env", {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}, ""),
         ("servers.qwen3.extra_env", {"VLLM_HOST_IP": "1.2.3.4"}, "not judged: VLLM_HOST_IP of servers.qwen3.extra_env"),
@@ -171,3 +175,17 @@ def test_an_autoscaler_on_tritons_own_queue_needs_none_of_vllms_metrics() -> Non
     facts = triton(metric="nv_inference_queue_duration_ms")
     (found,) = metrics_are_collected.judge(replace(facts, server=replace(facts.server, arguments=("--disable-log-stats",))))
     assert found.holds
+
+
+@pytest.mark.parametrize(("target", "most", "holds"), [(10, 3, True), (1000, 3, False), (1000, 1, True)])
+def test_a_replica_works_on_what_serve_gives_it(target: float, most: int, holds: bool) -> None:
+    spec = spec_of(replicas={"min": 1, "max": most, "target_ongoing_requests": target})
+    first, _ = replicas_find_work_and_workers.judge(RayServeFacts((), spec))
+    assert first.holds is holds
+
+
+def test_a_build_takes_a_ray_that_has_a_wheel() -> None:
+    with pytest.raises(SpecError, match="has no wheel"):
+        spec_of(image={"kind": "in_cluster"}, ray_version="2.0.0")
+    assert spec_of(ray_version="2.0.0").ray == "2.0.0", "an image of one's own may have it"
+    assert spec_of(image={"kind": "in_cluster"}, ray_version="2.31.0").ray == "2.31.0"

@@ -14,7 +14,17 @@ from eks_inference.catalog.instances import Accelerator
 from eks_inference.catalog.tables import Row, arguments, rows, table
 
 _MISSING = object()
-_TYPES = {"boolean": (bool,), "number": (int, float, str), "text": (str, int, float), "list": (list, tuple)}
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "boolean": (bool,),
+    "number": (int, float, str),
+    "text": (str, int, float),
+    "list": (list, tuple),
+    # Add-ons: EKS takes no other.
+    "integer": (int,),
+    "string": (str,),
+}
+ADDONS = "add-ons"
+"""Stands for a chart, of which the values are the configuration of each add-on by its name."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +96,8 @@ def _fits(takes: Any, value: Any) -> bool:
 
 @cache
 def _known() -> Mapping[str, Any]:
-    return json.loads((tables.FOLDER / "chart_values.json").read_text("utf-8"))
+    addons = {"version": "", "values": table("chart_values.toml")["addons"]["values"], "mentioned": ()}
+    return {**json.loads((tables.FOLDER / "chart_values.json").read_text("utf-8")), ADDONS: addons}
 
 
 WorkloadKind = Literal["DaemonSet", "Deployment", "StatefulSet"]

@@ -41,10 +41,22 @@ ExtraArgs = Annotated[Mapping[Argument, JsonValue], BeforeValidator(spelt_out)]
 _SERVED_NAME = Field(pattern=r"^[\w.:@+-]+(/[\w.:@+-]+)*$", description="Name of the model in requests.")
 
 
-# huggingface_hub, validate_repo_id; the Hub's own names are ASCII.
-_REPOSITORY = r"(?!.*(--|\.\.|\.git$))W(P{0,94}W)?/W(P{0,94}W)?".replace("W", "[A-Za-z0-9_]").replace("P", "[A-Za-z0-9_.-]")
+# huggingface_hub, validate_repo_id; the Hub's own names are ASCII. Its oldest repositories have no owner: gpt2.
+_REPOSITORY = r"(?!.*(--|\.\.|\.git$))(W(P{0,94}W)?/)?W(P{0,94}W)?".replace("W", "[A-Za-z0-9_]").replace("P", "[A-Za-z0-9_.-]")
 _REPOSITORY_WORDS = "OWNER/NAME, each of up to 96 of A-Z a-z 0-9 _ and, inside, single . and -, and without .git at the end"
-HubRepository = Annotated[str, Form(_REPOSITORY, f"a repository of the Hugging Face Hub: {_REPOSITORY_WORDS}")]
+
+
+def _named_as_on_the_hub(repository: str) -> str:
+    if "/" not in repository and (known := find_model(repository)):
+        raise ValueError(f"{repository} is the catalog's name: give the repository, {' or '.join(known.repositories)}")
+    return repository
+
+
+HubRepository = Annotated[
+    str,
+    Form(_REPOSITORY, f"a repository of the Hugging Face Hub: {_REPOSITORY_WORDS}"),
+    AfterValidator(_named_as_on_the_hub),
+]
 _PART = r"[\w.=+@,-]*[\w=+@,-][\w.=+@,-]*"
 """Part of a path that is more than dots: folders of the store have such names."""
 PATH = rf"^{_PART}(/{_PART})*$"

@@ -1,5 +1,6 @@
 """Vectors of the rules about recorded graphs: small graphs with resources as a program registers them."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -241,8 +242,9 @@ def associated(*beside: Resource) -> GraphFacts:
     return graph(cluster(), resource("aws:eks/podIdentityAssociation:PodIdentityAssociation", "identity", given), *beside)
 
 
-def addon(name: str) -> Resource:
-    return resource("aws:eks/addon:Addon", name, {"clusterName": "cluster", "addonName": name})
+def addon(name: str, **configuration: Any) -> Resource:
+    values = {"configurationValues": json.dumps(configuration)} if configuration else {}
+    return resource("aws:eks/addon:Addon", name, {"clusterName": "cluster", "addonName": name, **values})
 
 
 def nodes_in(vpc: str) -> GraphFacts:
@@ -492,7 +494,11 @@ VECTORS = {
         lambda: graph(chart(version="^1.7.0")),
         "has no exact version",
     ),
-    "HEL002": Vector(lambda: graph(chart(replicas=1)), lambda: graph(chart(replicas=0)), "runs no pod of what replicas counts"),
+    "HEL002": Vector(
+        lambda: graph(chart(replicas=1), addon("coredns", replicaCount=3)),
+        lambda: graph(chart(replicas=1), addon("aws-ebs-csi-driver", controller={"replicaCount": 0})),
+        "add-on aws-ebs-csi-driver runs no pod of what controller.replicaCount counts",
+    ),
     "K8S021": Vector(
         lambda: graph(pods(spec={"replicas": 2}), budget(minAvailable=1), budget("other", maxUnavailable="50%")),
         lambda: graph(pods(spec={"replicas": 2}), budget(minAvailable="100%")),
