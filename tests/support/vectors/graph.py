@@ -451,6 +451,11 @@ VECTORS = {
         lambda: graph(server(image="vllm/vllm-openai:v0.30.0", resources={"limits": {"memory": "500M"}})),
         "is killed for memory before it is up",
     ),
+    "K8S024": Vector(
+        lambda: graph(cluster(), node_group(instanceTypes=["m7g.large"]), server(image="python:3.13")),
+        lambda: graph(cluster(), node_group(instanceTypes=["m7g.large"]), server(image="ghcr.io/vllm-project/guidellm:v0.7.3")),
+        "the image is built for x86-64 alone, and its node may have Arm processors",
+    ),
     "K8S013": Vector(
         lambda: graph(cluster(), trn2_group(), on_trn2({"aws.amazon.com/neuron": 16}), neuron_daemon("neuron-device-plugin")),
         lambda: graph(cluster(), trn2_group(), on_trn2({"aws.amazon.com/neuron": 16})),
