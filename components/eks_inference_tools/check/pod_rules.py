@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -269,9 +270,10 @@ def images_are_built_for_nodes(facts: GraphFacts) -> Iterator[Judgement]:
                 given=text(container.image),
                 resource=pod.urn,
             )
-    if unknown and any(map(_is_arm, facts.shapes)):
+    if unknown and (nodes := next(filter(_is_arm, facts.shapes), None)):
         why = "an image without one does not start there, and nobody has looked"
-        yield not_judged("builds for Arm", ", ".join(sorted(unknown)), (), why=why, fix="`docker manifest inspect IMAGE` tells")
+        told = not_judged("builds for Arm", ", ".join(sorted(unknown)), (), why=why, fix="`docker manifest inspect IMAGE` tells")
+        yield replace(told, resource=nodes.urn)
 
 
 def _is_arm(shape: NodeShape) -> bool:
