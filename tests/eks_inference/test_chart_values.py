@@ -4,12 +4,15 @@ from collections.abc import Iterator
 from typing import Any, get_args
 
 import pytest
+import yaml
 from pydantic import BaseModel
 
+from conftest import ROOT
 from eks_inference.catalog import charts, tables, versions
 from eks_inference.faults import SpecError
 from eks_inference.kubernetes.merge import beside
 from eks_inference.rules import Judgement
+from eks_inference.stack.facts import StackFacts
 from eks_inference.stack.spec import StackSpec
 from eks_inference.stack.values_rules import CHARTS, OTHERS, others_words
 from vectors.stack import spec
@@ -134,6 +137,21 @@ def test_no_mapping_of_any_values_is_forgotten() -> None:
     """Each field of a stack that takes any values is named by the rule, or is read by others."""
     places = {path[-1] for path in (*CHARTS, *OTHERS)}
     assert {name for name in _of_any_values(StackSpec, set()) if name not in places} <= READ_BY_OTHERS
+
+
+def test_variables_are_named_wherever_a_stack_sets_them() -> None:
+    given = {"extra_env": {"A": "b"}}
+    assert named(clients={"open_webui": given}, load_test=given) == {
+        "clients.open_webui.extra_env.A",
+        "load_test.extra_env.A",
+    }
+    stack: dict[str, Any] = yaml.safe_load((ROOT / "stacks/Pulumi.gpu-nixl.yaml").read_text())["config"]["eks-inference:stack"]
+    (server,) = stack["servers"]
+    stack["servers"][server]["decode"] = {**stack["servers"][server]["decode"], **given}
+    facts = StackFacts(StackSpec.model_validate(stack), "us-west-2", {})
+    assert {".".join(map(str, one.path)) for one in others_words.judge(facts) if one.unjudged} == {
+        f"servers.{server}.decode.extra_env.A"
+    }
 
 
 def _of_any_values(model: type[BaseModel], seen: set[type]) -> Iterator[str]:

@@ -96,7 +96,9 @@ def _fits(takes: Any, value: Any) -> bool:
 
 @cache
 def _known() -> Mapping[str, Any]:
-    addons = {"version": "", "values": table("chart_values.toml")["addons"]["values"], "mentioned": ()}
+    rows = table("chart_values.toml")["addons"]
+    variables = {name: {"env": dict.fromkeys(texts, "string")} for name, texts in rows["texts"].items()}
+    addons = {"values": {name: {**row, **variables.get(name, {})} for name, row in rows["values"].items()}, "mentioned": ()}
     return {**json.loads((tables.FOLDER / "chart_values.json").read_text("utf-8")), ADDONS: addons}
 
 

@@ -3,6 +3,7 @@
 import operator
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
@@ -82,7 +83,9 @@ class ModelBase(Spec):
     @property
     def known(self) -> Model | None:
         """The model's shape: what the user says of it, or else the catalog's. None: unknown, or of an unknown kind."""
-        return described(self.id, self.shape) if self.shape is not None else find_model(self.id)
+        row, said = find_model(self.id), described(self.id, self.shape) if self.shape is not None else None
+        # No config.json says that a decoder was made for embeddings.
+        return row if self.shape is None else replace(said, task=row.task) if said and row else said
 
     @property
     def no_formula(self) -> str:
