@@ -15,6 +15,7 @@ from eks_inference.faults import SpecError
 from eks_inference.rules import Judgement
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.ray_serve.rules import RayServeFacts, replicas_find_work_and_workers
+from eks_inference.serving.rules.engine_features import parsers_are_known
 from eks_inference.serving.rules.scaling import metrics_are_collected
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.stack.reading import parse_stack
@@ -189,3 +190,21 @@ def test_a_build_takes_a_ray_that_has_a_wheel() -> None:
         spec_of(image={"kind": "in_cluster"}, ray_version="2.0.0")
     assert spec_of(ray_version="2.0.0").ray == "2.0.0", "an image of one's own may have it"
     assert spec_of(image={"kind": "in_cluster"}, ray_version="2.31.0").ray == "2.31.0"
+
+
+@pytest.mark.parametrize(
+    ("parser", "name", "holds"),
+    [
+        ("llama3_json", "Llama-3.1-8B", True),
+        ("llama3_json", "Qwen3-8B", False),
+        ("qwen3_xml", "Qwen3-30B-A3B", True),
+        ("mistral", "Mixtral-8x7B", True),
+        # A form that models of several families were taught.
+        ("hermes", "Llama-3.1-8B", True),
+        ("pythonic", "Qwen3-8B", True),
+    ],
+)
+def test_tool_calls_are_read_in_the_form_of_their_family(parser: str, name: str, holds: bool) -> None:
+    flags = ("--enable-auto-tool-choice", f"--tool-call-parser={parser}")
+    found = parsers_are_known.judge(gpu_server(model=model(name), arguments=flags))
+    assert all(one.holds for one in found) is holds
