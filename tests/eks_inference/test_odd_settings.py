@@ -18,8 +18,11 @@ from eks_inference.serving.ray_serve.rules import RayServeFacts, replicas_find_w
 from eks_inference.serving.rules.engine_features import parsers_are_known
 from eks_inference.serving.rules.scaling import metrics_are_collected
 from eks_inference.serving.rules.servers import server_rules
+from eks_inference.stack.facts import StackFacts
+from eks_inference.stack.pool_rules import single_helpers_stay
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.registry import check_spec
+from eks_inference.stack.spec import StackSpec
 from servers import spec_of
 from vectors.gpu import gpu_server
 from vectors.scaling import scaling, triton
@@ -208,3 +211,11 @@ def test_tool_calls_are_read_in_the_form_of_their_family(parser: str, name: str,
     flags = ("--enable-auto-tool-choice", f"--tool-call-parser={parser}")
     found = parsers_are_known.judge(gpu_server(model=model(name), arguments=flags))
     assert all(one.holds for one in found) is holds
+
+
+@pytest.mark.parametrize(("capacity", "count"), [("on_demand", 0), ("spot", 1)])
+def test_dns_and_controllers_stay(capacity: str, count: int) -> None:
+    stack = copy.deepcopy(SMOKE)
+    stack["pools"]["core"]["capacity_type"] = capacity
+    found = list(single_helpers_stay.judge(StackFacts(StackSpec.model_validate(stack), "us-west-2", {})))
+    assert [one.path for one in found if not one.holds] == [("pools", "core")] * count
