@@ -116,10 +116,10 @@ class StackProgram(Program):
         except ProblemsFound:  # told where it is read
             return self
         missing = list(missing_secrets(spec, {key.partition(":")[2] for key in self.config.values})) if spec else []
-        keys = [fault.config_key for fault in missing]
-        told = [f"before `pulumi up`: {key}: {fault.message}; {fault.hint}" for key, fault in zip(keys, missing, strict=True)]
-        values = {**self.config.values, **{key: f"<secret {key}>" for key in keys}}
-        secret_keys, warnings = self.config.secret_keys | {*keys}, (*self.config.warnings, *told)
+        told = (f"before `pulumi up`: {fault.config_key}: {fault.message}; {fault.hint}" for fault in missing)
+        stand_ins = {fault.config_key: f"<secret {fault.config_key}>" for fault in missing}
+        values, warnings = {**self.config.values, **stand_ins}, (*self.config.warnings, *told)
+        secret_keys = self.config.secret_keys | stand_ins.keys()
         return replace(self, config=replace(self.config, values=values, secret_keys=secret_keys, warnings=warnings))
 
     def explained(self, error: ProgramError) -> ProgramError:

@@ -19,9 +19,8 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "number": (int, float, str),
     "text": (str, int, float),
     "list": (list, tuple),
-    # Add-ons: EKS takes no other.
     "integer": (int,),
-    "string": (str,),
+    "string": (str,),  # of add-ons: EKS takes no other
 }
 ADDONS = "add-ons"
 """Stands for a chart, of which the values are the configuration of each add-on by its name."""

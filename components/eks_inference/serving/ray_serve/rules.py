@@ -31,7 +31,6 @@ class RayServeFacts:
 def replicas_find_work_and_workers(facts: RayServeFacts) -> Iterator[Judgement]:
     spec, replicas = facts.spec, facts.spec.replicas
     target, room = plan.target_ongoing_requests(spec), spec.worker.max * plan.replicas_per_worker(spec)
-    # One replica more is never added, so nothing waits for it.
     yield Judgement(
         holds=target <= spec.max_num_seqs or replicas.min == replicas.max,
         path=(*facts.path, "replicas", "target_ongoing_requests"),
