@@ -1,6 +1,6 @@
 """Instance types without accelerators that pools may have, and the zones that lack them, from answers of EC2 that moto carries.
 
-They are x86 types of the families T, M, C and R, without local disks and EFA; further ones are rows of one's own.
+They are types of the families T, M, C and R, without local disks and EFA; further ones are rows of one's own.
 """
 
 import gzip
@@ -16,7 +16,9 @@ from refresh import ROOT
 
 FILE = ROOT / "components" / "eks_inference" / "catalog" / "instances_general.json"
 
-_FAMILIES = re.compile(r"t3a?|[mcr][5-9](a|i|i-flex)?")
+_ARM = re.compile(r"t4g|[mcr][6-9]g")
+_FAMILIES = re.compile(rf"t3a?|[mcr][5-9](a|i|i-flex)?|{_ARM.pattern}")
+_COLUMNS = ("vcpus", "memory_mib", "ebs_mb_s", "max_pods")
 
 _LEAST_MIB = 4096
 """Less leaves no room beside the pods of add-ons."""
@@ -28,14 +30,10 @@ def table() -> str:
     for name in sorted(answers):
         family, _, size = name.partition(".")
         families[family][size] = _columns(answers[name])
-    lines = [
-        f'"{family}": {{"every_size": {json.dumps(_all_sold(family, sizes))}, "sizes": {{\n'
-        + ",\n".join(f'  "{size}": {json.dumps(sizes[size])}' for size in sorted(sizes, key=lambda one: sizes[one]["vcpus"]))
-        + "\n}}"
-        for family, sizes in sorted(families.items())
-    ]
+    lines = [f'"{family}": {json.dumps(_family(family, sizes))}' for family, sizes in sorted(families.items())]
     offered = [f'"{region}": {json.dumps(_not_everywhere(region, families))}' for region in zones.regions()]
-    return '{"families": {\n' + ",\n".join(lines) + '\n}, "zones": {\n' + ",\n".join(offered) + "\n}}\n"
+    head = f'{{"columns": {json.dumps(_COLUMNS)}, "families": {{\n'
+    return head + ",\n".join(lines) + '\n}, "zones": {\n' + ",\n".join(offered) + "\n}}\n"
 
 
 def moto_resource(name: str) -> Any:
@@ -61,18 +59,25 @@ def _is_general(name: str, answer: dict[str, Any]) -> bool:
     return bool(_FAMILIES.fullmatch(family)) and not (size.startswith("metal") or small or efa)
 
 
+def _family(name: str, sizes: dict[str, list[Any]]) -> dict[str, Any]:
+    arm = {"architecture": "arm64"} if _ARM.fullmatch(name) else {}
+    ordered = {size: sizes[size] for size in sorted(sizes, key=lambda one: sizes[one])}
+    return {"every_size": _all_sold(name, sizes), **arm, "sizes": ordered}
+
+
 def _all_sold(family: str, sizes: dict[str, Any]) -> bool:
     sold = {name.partition(".")[2] for name in moto_resource("instance_types.json.gz") if name.partition(".")[0] == family}
     return sold == sizes.keys()
 
 
-def _columns(answer: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "vcpus": answer["VCpuInfo"]["DefaultVCpus"],
-        "memory_mib": answer["MemoryInfo"]["SizeInMiB"],
-        "ebs_mb_s": answer["EbsInfo"]["EbsOptimizedInfo"]["MaximumThroughputInMBps"],
-        "max_pods": max_pods(answer),
-    }
+def _columns(answer: dict[str, Any]) -> list[Any]:
+    """Values of ``_COLUMNS``."""
+    return [
+        answer["VCpuInfo"]["DefaultVCpus"],
+        answer["MemoryInfo"]["SizeInMiB"],
+        answer["EbsInfo"]["EbsOptimizedInfo"]["MaximumThroughputInMBps"],
+        max_pods(answer),
+    ]
 
 
 def _not_everywhere(region: str, families: dict[str, dict[str, Any]]) -> dict[str, list[str]]:

@@ -2,7 +2,7 @@
 
 import sysconfig
 import traceback
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -104,7 +104,23 @@ class StackProgram(Program):
                     for path in encrypted(given, key)
                 ]
             )
-        return cls(project, document, config, debug, answers)
+        found = cls(project, document, config, debug, answers)
+        return found.lacking_secrets() if optional_secrets else found
+
+    def lacking_secrets(self) -> Self:
+        """The stack with a placeholder for each secret that only `pulumi up` needs, and a warning of it."""
+        from eks_inference.stack.references import missing_secrets
+
+        try:
+            spec = self.spec()
+        except ProblemsFound:  # told where it is read
+            return self
+        missing = list(missing_secrets(spec, {key.partition(":")[2] for key in self.config.values})) if spec else []
+        told = (f"before `pulumi up`: {fault.config_key}: {fault.message}; {fault.hint}" for fault in missing)
+        stand_ins = {fault.config_key: f"<secret {fault.config_key}>" for fault in missing}
+        values, warnings = {**self.config.values, **stand_ins}, (*self.config.warnings, *told)
+        secret_keys = self.config.secret_keys | stand_ins.keys()
+        return replace(self, config=replace(self.config, values=values, secret_keys=secret_keys, warnings=warnings))
 
     def explained(self, error: ProgramError) -> ProgramError:
         """The error with the faults that this library found, at the keys of the stack file or the lines of the program."""
@@ -170,16 +186,15 @@ class StackProgram(Program):
 program, programs, readable = StackProgram.one, StackProgram.several, StackProgram.readable
 
 
-def unwritten(project: Project, stack: str, text: str, secrets: Collection[str] = ()) -> StackProgram:
-    """A stack whose file nobody has written yet, as it would be read once ``secrets`` are set: keys of its configuration.
+def unwritten(project: Project, stack: str, text: str) -> StackProgram:
+    """A stack whose file nobody has written yet, as it would be read once its secrets are set.
 
     Raises ``ProblemsFound`` like ``programs``.
     """
     path, node = project.stack_dir / f"Pulumi.{stack}.yaml", compose(text)
     document = Document(path, shown_path(path, project.root), node.plain(), dict(node.lines()))
     found = StackProgram.loaded(project, document)
-    values = {**found.config.values, **{key: f"<secret {key}>" for key in secrets}}
-    return replace(found, config=replace(found.config, values=values, secret_keys=found.config.secret_keys | {*secrets}))
+    return replace(found, config=replace(found.config, warnings=()))
 
 
 def _faults_of_stack_file(error: ProgramError) -> Sequence[Fault]:

@@ -4,12 +4,15 @@ from collections.abc import Iterator
 from typing import Any, get_args
 
 import pytest
+import yaml
 from pydantic import BaseModel
 
+from conftest import ROOT
 from eks_inference.catalog import charts, tables, versions
 from eks_inference.faults import SpecError
 from eks_inference.kubernetes.merge import beside
 from eks_inference.rules import Judgement
+from eks_inference.stack.facts import StackFacts
 from eks_inference.stack.spec import StackSpec
 from eks_inference.stack.values_rules import CHARTS, OTHERS, others_words
 from vectors.stack import spec
@@ -136,6 +139,21 @@ def test_no_mapping_of_any_values_is_forgotten() -> None:
     assert {name for name in _of_any_values(StackSpec, set()) if name not in places} <= READ_BY_OTHERS
 
 
+def test_variables_are_named_wherever_a_stack_sets_them() -> None:
+    given = {"extra_env": {"A": "b"}}
+    assert named(clients={"open_webui": given}, load_test=given) == {
+        "clients.open_webui.extra_env.A",
+        "load_test.extra_env.A",
+    }
+    stack: dict[str, Any] = yaml.safe_load((ROOT / "stacks/Pulumi.gpu-nixl.yaml").read_text())["config"]["eks-inference:stack"]
+    (server,) = stack["servers"]
+    stack["servers"][server]["decode"] = {**stack["servers"][server]["decode"], **given}
+    facts = StackFacts(StackSpec.model_validate(stack), "us-west-2", {})
+    assert {".".join(map(str, one.path)) for one in others_words.judge(facts) if one.unjudged} == {
+        f"servers.{server}.decode.extra_env.A"
+    }
+
+
 def _of_any_values(model: type[BaseModel], seen: set[type]) -> Iterator[str]:
     if model in seen:
         return
@@ -152,3 +170,26 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for part in get_args(annotation):
         yield from _models(part)
+
+
+@pytest.mark.parametrize(
+    ("addon", "values", "said"),
+    [
+        ("vpc-cni", {"env": {"WARM_ENI_TARGET": "1"}}, ""),
+        ("vpc-cni", {"env": {"WARM_ENI_TARGET": 1}}, "has another type of value here"),
+        ("vpc-cni", {"envs": {"WARM_ENI_TARGET": "1"}}, "has no value 'envs' here"),
+        # A later version may have it, as this one had not.
+        ("vpc-cni", {"env": {"NETWORK_POLICY_ENFORCING_MODE": "strict"}}, ""),
+        ("coredns", {"replicaCount": 3, "podDisruptionBudget": {"maxUnavailable": "50%"}}, ""),
+        ("coredns", {"replicaCount": "3"}, "has another type of value here"),
+        ("metrics-server", {"replicas": "3"}, ""),
+    ],
+)
+def test_what_an_addon_reads_is_spelt_as_it_spells_it(addon: str, values: dict[str, Any], said: str) -> None:
+    section = "cluster" if addon == "vpc-cni" else "addons"
+    wrong = [
+        one.message
+        for one in judgements(**{section: {"addon_configuration": {addon: values}}})
+        if not one.holds and not one.unjudged
+    ]
+    assert wrong == ([f"the add-on {addon} {said}"] if said else [])

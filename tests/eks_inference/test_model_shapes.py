@@ -157,3 +157,10 @@ def test_a_description_changes_no_compiled_graph():
     assert isinstance(plain, CompilingServerSpec)
     assert isinstance(described, CompilingServerSpec)
     assert content_key(plain, "inf2") == content_key(described, "inf2")
+
+
+@pytest.mark.parametrize(("name", "task"), [("Qwen/Qwen3-Embedding-0.6B", "embed"), ("ours/model", "chat")])
+def test_a_config_that_names_no_task_leaves_that_of_the_catalog(name: str, task: str) -> None:
+    said = HubModel.model_validate({"id": name, "shape": LLAMA}).known
+    assert said
+    assert (said.task, said.hidden) == (task, 4096)

@@ -14,10 +14,16 @@ from eks_inference.catalog.quantization import Quantization, quantization
 from eks_inference.faults import SpecError
 from eks_inference.rules import Judgement
 from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.ray_serve.rules import RayServeFacts, replicas_find_work_and_workers
+from eks_inference.serving.rules.engine_features import parsers_are_known
 from eks_inference.serving.rules.scaling import metrics_are_collected
 from eks_inference.serving.rules.servers import server_rules
+from eks_inference.stack.facts import StackFacts
+from eks_inference.stack.pool_rules import single_helpers_stay
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.registry import check_spec
+from eks_inference.stack.spec import StackSpec
+from servers import spec_of
 from vectors.gpu import gpu_server
 from vectors.scaling import scaling, triton
 from vectors.serving import trn2
@@ -133,6 +139,8 @@ SMOKE: dict[str, Any] = yaml.safe_load((ROOT / "stacks/Pulumi.smoke-gpu.yaml").r
         ("pools.core.extra_taints", [{"key": "a", "value": "b", "effect": "PreferNoSchedule"}], ""),
         ("pools.core.extra_taints", [{"key": "a", "value": "b", "effect": "NoSchedule"}], "taints that keep pods away"),
         ("servers.qwen3.model.id", "é/ü", "a repository of the Hugging Face Hub"),
+        ("servers.qwen3.model.id", "gpt2", "not judged: memory"),
+        ("servers.qwen3.model.id", "Qwen3-8B", "give the repository, Qwen/Qwen3-8B"),
         ("servers.qwen3.model.id", f"a/{'b' * 97}", "a repository of the Hugging Face Hub"),
         ("servers.qwen3.extra_env", {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}, ""),
         ("servers.qwen3.extra_env", {"VLLM_HOST_IP": "1.2.3.4"}, "not judged: VLLM_HOST_IP of servers.qwen3.extra_env"),
@@ -171,3 +179,43 @@ def test_an_autoscaler_on_tritons_own_queue_needs_none_of_vllms_metrics() -> Non
     facts = triton(metric="nv_inference_queue_duration_ms")
     (found,) = metrics_are_collected.judge(replace(facts, server=replace(facts.server, arguments=("--disable-log-stats",))))
     assert found.holds
+
+
+@pytest.mark.parametrize(("target", "most", "holds"), [(10, 3, True), (1000, 3, False), (1000, 1, True)])
+def test_a_replica_works_on_what_serve_gives_it(target: float, most: int, holds: bool) -> None:
+    spec = spec_of(replicas={"min": 1, "max": most, "target_ongoing_requests": target})
+    first, _ = replicas_find_work_and_workers.judge(RayServeFacts((), spec))
+    assert first.holds is holds
+
+
+def test_a_build_takes_a_ray_that_has_a_wheel() -> None:
+    with pytest.raises(SpecError, match="has no wheel"):
+        spec_of(image={"kind": "in_cluster"}, ray_version="2.0.0")
+    assert spec_of(ray_version="2.0.0").ray == "2.0.0", "an image of one's own may have it"
+    assert spec_of(image={"kind": "in_cluster"}, ray_version="2.31.0").ray == "2.31.0"
+
+
+@pytest.mark.parametrize(
+    ("parser", "name", "holds"),
+    [
+        ("llama3_json", "Llama-3.1-8B", True),
+        ("llama3_json", "Qwen3-8B", False),
+        ("qwen3_xml", "Qwen3-30B-A3B", True),
+        ("mistral", "Mixtral-8x7B", True),
+        # A form that models of several families were taught.
+        ("hermes", "Llama-3.1-8B", True),
+        ("pythonic", "Qwen3-8B", True),
+    ],
+)
+def test_tool_calls_are_read_in_the_form_of_their_family(parser: str, name: str, holds: bool) -> None:
+    flags = ("--enable-auto-tool-choice", f"--tool-call-parser={parser}")
+    found = parsers_are_known.judge(gpu_server(model=model(name), arguments=flags))
+    assert all(one.holds for one in found) is holds
+
+
+@pytest.mark.parametrize(("capacity", "count"), [("on_demand", 0), ("spot", 1)])
+def test_dns_and_controllers_stay(capacity: str, count: int) -> None:
+    stack = copy.deepcopy(SMOKE)
+    stack["pools"]["core"]["capacity_type"] = capacity
+    found = list(single_helpers_stay.judge(StackFacts(StackSpec.model_validate(stack), "us-west-2", {})))
+    assert [one.path for one in found if not one.holds] == [("pools", "core")] * count

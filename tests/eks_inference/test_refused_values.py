@@ -181,7 +181,7 @@ LEGAL: list[Row] = [
     (GPU, "servers.opt", {**OPT, "model": {"kind": "volume", "claim": "w.v2", "path": "date=2026/x", "id": "org/m:1"}}, ""),
     (GPU, "pools.gpu.extra_labels", {"team.node.kubernetes.io/a": "x", "a.b.kubelet.kubernetes.io/c": "y"}, ""),
     (GPU, "pools.gpu.extra_labels -> pools.gpu", {"notnode.kubernetes.io/a": "x"}, "is reserved"),
-    (GPU, "pools.core.instance_types -> pools.core.instance_types[0]", ["m7gd.large"], "m7gd.large has Arm processors"),
+    (GPU, "pools.core.instance_types -> pools.core.instance_types[0]", ["m7gd.large"], "nearest: m7g.large"),
     (RAY, f"{RAY_SERVER}.image.ephemeral_storage_gib -> {RAY_SERVER}", 10, "the engine's image has 19 GB"),
     (GPU, "gateway_api", GATEWAY_API, ""),
     (GPU, "gateway_api.gateway", "up_per", "a name of Kubernetes"),

@@ -964,6 +964,16 @@ def test_a_namespace_of_kubernetes_is_not_declared():
     assert not found(graph(resource("kubernetes:core/v1:Namespace", "mine", {"metadata": {"name": "<a.b>"}})), "K8S018")
 
 
+def test_images_that_nobody_looked_at_are_named_where_nodes_have_arm_processors():
+    nodes = node_group(instanceTypes=["m7g.large"])
+    (rule,) = (one for one in graph_rules() if one.id == "K8S024")
+    (open_,) = rule.judge(graph(cluster(), nodes, server(image="acme/app:1"), chart()))
+    assert open_.unjudged
+    assert open_.resource == nodes.urn
+    assert "app, chart kuberay-operator" in str(open_)
+    assert not list(rule.judge(graph(cluster(), node_group(), server(image="acme/app:1"))))
+
+
 def test_a_part_of_a_chart_may_have_no_pods():
     (finding,) = found(graph(chart(grafana={"replicas": 0})), "HEL002")
     assert finding.severity == "warning"

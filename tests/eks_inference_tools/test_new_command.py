@@ -144,7 +144,7 @@ def test_each_file_passes_the_rules_about_specs(name: str, region: str, position
 def test_the_whole_stack_can_run(name: str, region: str) -> None:
     row = rows(name, region)[len(rows(name, region)) // 2]
     order = Order("mine", row, row.trial.source)
-    report = judge(unwritten(PROJECT, "mine", stack_file(order), order.secrets))
+    report = judge(unwritten(PROJECT, "mine", stack_file(order)))
     assert not report.stopped
     assert report.graph is not None
     assert report.verdict.idle == ()

@@ -52,7 +52,10 @@ LARGE = {
 
 def changed(base: dict, **keys: Any) -> dict:
     """Returns the base with some keys replaced; a dict is merged into the base's dict."""
-    return base | {key: base[key] | value if isinstance(value, dict) and key in base else value for key, value in keys.items()}
+    return base | {
+        key: base[key] | value if isinstance(value, dict) and isinstance(base.get(key), dict) else value
+        for key, value in keys.items()
+    }
 
 
 def spec_of(base: dict = SMALL, **keys: Any) -> RayServeVllmSpec:

@@ -14,7 +14,16 @@ from eks_inference.catalog.instances import Accelerator
 from eks_inference.catalog.tables import Row, arguments, rows, table
 
 _MISSING = object()
-_TYPES = {"boolean": (bool,), "number": (int, float, str), "text": (str, int, float), "list": (list, tuple)}
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "boolean": (bool,),
+    "number": (int, float, str),
+    "text": (str, int, float),
+    "list": (list, tuple),
+    "integer": (int,),
+    "string": (str,),  # of add-ons: EKS takes no other
+}
+ADDONS = "add-ons"
+"""Stands for a chart, of which the values are the configuration of each add-on by its name."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +95,10 @@ def _fits(takes: Any, value: Any) -> bool:
 
 @cache
 def _known() -> Mapping[str, Any]:
-    return json.loads((tables.FOLDER / "chart_values.json").read_text("utf-8"))
+    rows = table("chart_values.toml")["addons"]
+    variables = {name: {"env": dict.fromkeys(texts, "string")} for name, texts in rows["texts"].items()}
+    addons = {"values": {name: {**row, **variables.get(name, {})} for name, row in rows["values"].items()}, "mentioned": ()}
+    return {**json.loads((tables.FOLDER / "chart_values.json").read_text("utf-8")), ADDONS: addons}
 
 
 WorkloadKind = Literal["DaemonSet", "Deployment", "StatefulSet"]

@@ -135,7 +135,10 @@ def _instance_types(rows: Own) -> dict[str, InstanceType]:
 @cache
 def general() -> Mapping[str, Any]:
     """Families without accelerators (``families``), and by region those that not all of its zones offer (``zones``)."""
-    return json.loads((FOLDER / "instances_general.json").read_text("utf-8"))
+    found = json.loads((FOLDER / "instances_general.json").read_text("utf-8"))
+    for row in found["families"].values():
+        row["sizes"] = {size: dict(zip(found["columns"], values, strict=True)) for size, values in row["sizes"].items()}
+    return found
 
 
 def types_of(family: str, shared: Mapping[str, Any]) -> Iterator[InstanceType]:

@@ -70,7 +70,7 @@ def addon(name: str, kubernetes_version: str) -> str:
 
 def ami_release(ami_type: str, kubernetes_version: str) -> str:
     """The release version (``1.35.6-20260714``) of an EKS AMI type for a Kubernetes minor version."""
-    return _of_minor("ami_releases", ami_type, kubernetes_version)
+    return _of_minor("ami_releases", ami_type.partition("_")[0], kubernetes_version)
 
 
 def neuron_driver(release_version: str) -> str:

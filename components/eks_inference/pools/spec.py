@@ -77,16 +77,11 @@ def _is_below(prefix: str, domains: tuple[str, ...]) -> bool:
     return any(prefix == domain or prefix.endswith(f".{domain}") for domain in domains)
 
 
-# EC2 user guide, "Instance type naming conventions": g after the generation is for Graviton; a1 is older.
-_ARM = re.compile(r"(a1|[a-z]+\d+g[a-z]*)\.")
-
-
 def _known_instance_type(name: str) -> str:
     try:
         instance_type(name)
     except KeyError as error:
-        arm = f"; {name} has Arm processors, and engines and controllers here are images for x86-64" if _ARM.match(name) else ""
-        raise PydanticCustomError("NEU001", "{fault}", {"fault": error.args[0] + arm}) from None
+        raise PydanticCustomError("NEU001", "{fault}", {"fault": error.args[0]}) from None
     return name
 
 

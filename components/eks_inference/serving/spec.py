@@ -3,6 +3,7 @@
 import operator
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
@@ -41,10 +42,22 @@ ExtraArgs = Annotated[Mapping[Argument, JsonValue], BeforeValidator(spelt_out)]
 _SERVED_NAME = Field(pattern=r"^[\w.:@+-]+(/[\w.:@+-]+)*$", description="Name of the model in requests.")
 
 
-# huggingface_hub, validate_repo_id; the Hub's own names are ASCII.
-_REPOSITORY = r"(?!.*(--|\.\.|\.git$))W(P{0,94}W)?/W(P{0,94}W)?".replace("W", "[A-Za-z0-9_]").replace("P", "[A-Za-z0-9_.-]")
+# huggingface_hub, validate_repo_id; the Hub's own names are ASCII. Its oldest repositories have no owner: gpt2.
+_REPOSITORY = r"(?!.*(--|\.\.|\.git$))(W(P{0,94}W)?/)?W(P{0,94}W)?".replace("W", "[A-Za-z0-9_]").replace("P", "[A-Za-z0-9_.-]")
 _REPOSITORY_WORDS = "OWNER/NAME, each of up to 96 of A-Z a-z 0-9 _ and, inside, single . and -, and without .git at the end"
-HubRepository = Annotated[str, Form(_REPOSITORY, f"a repository of the Hugging Face Hub: {_REPOSITORY_WORDS}")]
+
+
+def _named_as_on_the_hub(repository: str) -> str:
+    if "/" not in repository and (known := find_model(repository)):
+        raise ValueError(f"{repository} is the catalog's name: give the repository, {' or '.join(known.repositories)}")
+    return repository
+
+
+HubRepository = Annotated[
+    str,
+    Form(_REPOSITORY, f"a repository of the Hugging Face Hub: {_REPOSITORY_WORDS}"),
+    AfterValidator(_named_as_on_the_hub),
+]
 _PART = r"[\w.=+@,-]*[\w=+@,-][\w.=+@,-]*"
 """Part of a path that is more than dots: folders of the store have such names."""
 PATH = rf"^{_PART}(/{_PART})*$"
@@ -70,7 +83,9 @@ class ModelBase(Spec):
     @property
     def known(self) -> Model | None:
         """The model's shape: what the user says of it, or else the catalog's. None: unknown, or of an unknown kind."""
-        return described(self.id, self.shape) if self.shape is not None else find_model(self.id)
+        row, said = find_model(self.id), described(self.id, self.shape) if self.shape is not None else None
+        # No config.json says that a decoder was made for embeddings.
+        return row if self.shape is None else replace(said, task=row.task) if said and row else said
 
     @property
     def no_formula(self) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from eks_inference.accelerators.neuron.plan import needs_scheduler
-from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec, seconds_of
+from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec, PoolSpec, seconds_of
 from eks_inference.rules import Judgement, rule
 from eks_inference.serving.pods import TERMINATION_SECONDS
 from eks_inference.stack.facts import StackFacts
@@ -111,19 +111,36 @@ def single_helpers_stay(stack: StackFacts) -> Iterator[Judgement]:
     for name, server in stack.spec.servers.items():
         for helper in server.helpers:
             pool = stack.spec.pools.get(helper.place.pool or stack.spec.core_pool)
-            if helper.pods == 1 and isinstance(pool, KarpenterPoolSpec):
-                spot, moved = "spot" in pool.capacity_types, pool.replicas is None and pool.consolidation_policy != "WhenEmpty"
-                expires = pool.expire_after != "Never"
-                why = "its node ends two minutes after a notice" if spot else "Karpenter may move it at any time"
-                if expires and not (spot or moved):
-                    why = f"Karpenter replaces its node after {pool.expire_after}"
+            if helper.pods == 1 and pool:
+                why = _leaves(pool)
                 yield Judgement(
-                    holds=not (spot or moved or expires),
+                    holds=not why,
                     path=("servers", name, *helper.place.pool_path),
-                    working=(f"capacity: {', '.join(pool.capacity_types)}; {pool.consolidation_policy}; {pool.expire_after}",),
+                    working=(_how(pool),),
                     message=f"'{name}' answers nothing while its {helper.name} starts anew: {why}",
                     given=helper.place.pool,
                 )
+    core = stack.spec.pools.get(stack.spec.core_pool)
+    if core and (why := _leaves(core)):
+        message = f"DNS and the controllers run there: {why}"
+        yield Judgement(False, ("pools", stack.spec.core_pool), (_how(core),), message, given=_how(core), fix="leave spot out")
+
+
+def _leaves(pool: PoolSpec) -> str:
+    """Why a node of the pool ends by itself, or nothing."""
+    if "spot" in _how(pool):
+        return "its node ends two minutes after a notice"
+    if isinstance(pool, ManagedPoolSpec):
+        return ""
+    if pool.replicas is None and pool.consolidation_policy != "WhenEmpty":
+        return "Karpenter may move it at any time"
+    return f"Karpenter replaces its node after {pool.expire_after}" if pool.expire_after != "Never" else ""
+
+
+def _how(pool: PoolSpec) -> str:
+    if isinstance(pool, ManagedPoolSpec):
+        return f"capacity: {pool.capacity_type}"
+    return f"capacity: {', '.join(pool.capacity_types)}; {pool.consolidation_policy}; {pool.expire_after}"
 
 
 @rule(

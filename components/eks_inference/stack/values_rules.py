@@ -26,12 +26,16 @@ CHARTS = {
 }
 """The chart of every key that holds values of one."""
 
+_ADDONS = {(where, "addon_configuration"): charts.ADDONS for where in ("addons", "cluster")}
+
 OTHERS = {
-    ("addons", "addon_configuration"): "the add-on",
-    ("cluster", "addon_configuration"): "the add-on",
+    **dict.fromkeys(_ADDONS, "the add-on"),
     ("addons", "addon_versions"): "EKS",
     ("cluster", "addon_versions"): "EKS",
     ("servers", "*", "extra_env"): "the engine",
+    ("servers", "*", "*", "extra_env"): "the engine",
+    ("clients", "open_webui", "extra_env"): "the web UI",
+    ("load_test", "extra_env"): "GuideLLM",
     ("observability", "cloudwatch", "configuration"): "the add-on",
     ("load_test", "guidellm"): "GuideLLM",
     ("load_test", "sampling"): "the server",
@@ -60,17 +64,18 @@ _JUDGED_ELSEWHERE = frozenset(
 
 @rule(
     "VAL001",
-    "Values of charts are spelt as the chart spells them, and what no rule reads is named.",
+    "Values of charts and add-ons are spelt as these spell them, and what no rule reads is named.",
     severity="warning",
-    fix="correct the key or its value; a chart ignores a key that it does not know",
-    source="values.yaml of the pinned charts and of their dependencies (catalog/chart_values.json)",
+    fix="correct the key or its value; a chart ignores a key that it does not know, and EKS refuses the add-on",
+    source="values.yaml of the pinned charts and of their dependencies (catalog/chart_values.json); schemas of add-ons",
 )
 def others_words(stack: StackFacts) -> Iterator[Judgement]:
     inputs = stack.spec.inputs()
     for where, reader in {**CHARTS, **OTHERS}.items():
         chart = CHARTS.get(where, "")
+        known = chart or _ADDONS.get(where, "")
         for start, held in _at(inputs, where):
-            for found in charts.misspelt(chart, held) if chart else ():
+            for found in charts.misspelt(known, held) if known else ():
                 if not is_output(_value_at(held, found.path)):
                     yield _misspelt(found, chart, held, start)
             judged = charts.judged(chart)
@@ -96,14 +101,16 @@ def others_words(stack: StackFacts) -> Iterator[Judgement]:
 
 def _misspelt(found: charts.Misspelt, chart: str, values: Mapping[str, Any], start: Path) -> Judgement:
     key = found.path[-1]
+    who = f"the chart {chart}" if chart else f"the add-on {found.path[0]}"
+    unknown = "A chart ignores" if chart else "EKS refuses"
     return Judgement(
         holds=False,
         path=(*start, *found.path),
-        working=(f"{chart} {versions.chart(chart).version}",),
-        message=f"the chart {chart} has {f'no value {key!r}' if found.nearest else 'another type of value'} here",
+        working=(f"{chart} {versions.chart(chart).version}" if chart else f"{who}, by a published schema of it",),
+        message=f"{who} has {f'no value {key!r}' if found.nearest else 'another type of value'} here",
         given=key if found.nearest else repr(_value_at(values, found.path)),
         allowed=found.allowed,
-        fix=f"did you mean '{found.nearest}'? A chart ignores a key that it does not know" if found.nearest else "",
+        fix=f"did you mean '{found.nearest}'? {unknown} a key that it does not know" if found.nearest else "",
     )
 
 

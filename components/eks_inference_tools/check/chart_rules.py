@@ -37,27 +37,29 @@ def charts_pinned(facts: GraphFacts) -> Iterator[Judgement]:
 
 @rule(
     "HEL002",
-    "What a chart installs has pods.",
+    "What a chart or an add-on installs has pods.",
     fix="leave the number of replicas out, or remove the chart",
     source="charts of controllers: without a pod nothing acts on the objects that name them, and nothing says so",
 )
 def charts_have_pods(facts: GraphFacts) -> Iterator[Judgement]:
-    for chart in facts.charts:
-        counts = {
-            ".".join(path): whole(value) for path, value in walk(chart.values) if path[-1:] in (("replicas",), ("replicaCount",))
-        }
+    installed = [(f"chart {one.resource.name}", one.resource, one.values) for one in facts.charts]
+    installed += [(f"add-on {one.name}", one.resource, one.configuration) for one in facts.addons]
+    for title, resource, values in installed:
+        counts = {".".join(path): whole(value) for path, value in walk(values) if path[-1:] in (("replicas",), ("replicaCount",))}
         none = [path for path, count in counts.items() if count == 0]
         if counts:
             yield Judgement(
                 holds=not none,
                 path=(),
-                working=(f"chart {chart.resource.name}: {', '.join(f'{path} {count}' for path, count in counts.items())}",),
-                message=f"chart {chart.resource.name} runs no pod of what {text(', '.join(none))} counts",
+                working=(f"{title}: {', '.join(f'{path} {count}' for path, count in counts.items())}",),
+                message=f"{title} runs no pod of what {text(', '.join(none))} counts",
                 given=text(", ".join(f"{path}: 0" for path in none)),
                 allowed="at least 1",
                 # A part of a chart may be dispensable; its controller is not.
-                severity=None
-                if any(path in ("replicas", "replicaCount", "operator.replicaCount") for path in none)
-                else "warning",
-                resource=chart.resource.urn,
+                severity=None if _CONTROLLERS & {*none} else "warning",
+                resource=resource.urn,
             )
+
+
+_CONTROLLERS = {"replicas", "replicaCount", "operator.replicaCount", "controller.replicaCount"}
+"""Where charts and add-ons count the pods without which the rest does nothing."""

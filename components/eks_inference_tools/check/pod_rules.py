@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -14,7 +15,9 @@ from eks_inference_tools.reading.clusters import is_auto
 from eks_inference_tools.reading.devices import GROUP, OF_KIND, asked, shown
 from eks_inference_tools.reading.graph_facts import GraphFacts, makes_other_nodes, walk
 from eks_inference_tools.reading.kinds import group_kind
+from eks_inference_tools.reading.node_shapes import NodeShape
 from eks_inference_tools.reading.pod_templates import PodTemplate
+from eks_inference_tools.reading.pods import Container
 from eks_inference_tools.reading.scalars import number, quantity, whole
 from stackgraph.graph.values import at, is_token, items, text, unique
 
@@ -219,7 +222,7 @@ def probes_wait_for_loading(facts: GraphFacts) -> Iterator[Judgement]:
 )
 def programs_come_up(facts: GraphFacts) -> Iterator[Judgement]:
     for pod, container, title in facts.containers:
-        name = text(container.image).partition("@")[0].rpartition("/")[2].partition(":")[0]
+        name = _repository(container)
         limit = quantity(at(container.document, "resources", "limits", "memory"))
         if limit is None or container.first or pod.kind == "DaemonSet":  # these run something else in the image of a program
             continue
@@ -238,6 +241,43 @@ def programs_come_up(facts: GraphFacts) -> Iterator[Judgement]:
                     severity=None if one.get("certain") else "warning",
                     resource=pod.urn,
                 )
+
+
+def _repository(container: Container) -> str:
+    """The last part of the repository of its image."""
+    return text(container.image).partition("@")[0].rpartition("/")[2].partition(":")[0]
+
+
+@rule(
+    "K8S024",
+    "Pods run on processors that their images are built for.",
+    fix="run them on nodes with x86-64 processors",
+    source="Kubernetes, Images: a node pulls what is built for its processors; the images that are known, in check/limits.toml",
+)
+def images_are_built_for_nodes(facts: GraphFacts) -> Iterator[Judgement]:
+    builds, unknown = limits()["builds"], {f"chart {chart.name}" for chart in facts.charts}
+    for pod, container, title in facts.containers:
+        arm = [shape.title for shape in facts.shapes_for(pod) if _is_arm(shape)]
+        name = _repository(container)
+        if arm and name not in (*builds["x86_64"], *builds["both"]):
+            unknown.add(title if is_token(container.image) else name)
+        elif arm:
+            yield Judgement(
+                holds=name in builds["both"],
+                path=(),
+                working=(f"{title}: {', '.join(arm)}; {builds['source']}",),
+                message=f"{title}: the image is built for x86-64 alone, and its node may have Arm processors",
+                given=text(container.image),
+                resource=pod.urn,
+            )
+    if unknown and (nodes := next(filter(_is_arm, facts.shapes), None)):
+        why = "an image without one does not start there, and nobody has looked"
+        told = not_judged("builds for Arm", ", ".join(sorted(unknown)), (), why=why, fix="`docker manifest inspect IMAGE` tells")
+        yield replace(told, resource=nodes.urn)
+
+
+def _is_arm(shape: NodeShape) -> bool:
+    return shape.instance is not None and shape.instance.architecture == "arm64"
 
 
 def _patience_s(probe: Any) -> int | None:

@@ -110,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
     except SpecError as error:
         refuse(error.faults[0].message, "--region", order.region, error.faults[0].allowed, error.faults[0].hint)
     with _there(kept, wanted.of_hub):
-        stack = unwritten(project, options.name, text, order.secrets)
+        stack = unwritten(project, options.name, text)
         report = judge(stack)
         if report.stopped:
             raise ProblemsFound(

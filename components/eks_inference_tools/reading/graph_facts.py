@@ -18,7 +18,7 @@ from eks_inference_tools.reading.node_pools import node_classes
 from eks_inference_tools.reading.node_shapes import NodeShape, node_shapes
 from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
 from eks_inference_tools.reading.pods import Container
-from eks_inference_tools.reading.releases import V4_CHART_TYPE, charts
+from eks_inference_tools.reading.releases import V4_CHART_TYPE, addons, charts
 from eks_inference_tools.reading.scalars import is_true
 from eks_inference_tools.reading.scheduling import obstacles
 from eks_inference_tools.reading.security_groups import SecurityGroups
@@ -66,6 +66,7 @@ class GraphFacts:
     # -- objects of the cluster
 
     autoscalers = _view(lambda graph: tuple(autoscalers(graph)))
+    addons = _view(addons)
     charts = _view(charts)
     clusters = _view(cluster_resources)
     launch_templates = _view(launch_templates)

@@ -31,7 +31,7 @@ def test_a_stack_of_the_first_row_lands(name: str, type_: str, resource: str, to
     found = search(Wish(source, wanted, "us-east-1", 4096, types=(type_,), quantized=("published",)), PriceBook())
     row = next(row for row in found.rows if row.trial.kind is VLLM)
     order = Order("mine", row, source)
-    graph = unwritten(PROJECT, "mine", stack_file(order), order.secrets).record()
+    graph = unwritten(PROJECT, "mine", stack_file(order)).record()
     with simulation(graph, toolchain) as simulated:
         report = rolled_out(simulated)
     assert not report.admission.refusals

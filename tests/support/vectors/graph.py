@@ -1,5 +1,6 @@
 """Vectors of the rules about recorded graphs: small graphs with resources as a program registers them."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -241,8 +242,9 @@ def associated(*beside: Resource) -> GraphFacts:
     return graph(cluster(), resource("aws:eks/podIdentityAssociation:PodIdentityAssociation", "identity", given), *beside)
 
 
-def addon(name: str) -> Resource:
-    return resource("aws:eks/addon:Addon", name, {"clusterName": "cluster", "addonName": name})
+def addon(name: str, **configuration: Any) -> Resource:
+    values = {"configurationValues": json.dumps(configuration)} if configuration else {}
+    return resource("aws:eks/addon:Addon", name, {"clusterName": "cluster", "addonName": name, **values})
 
 
 def nodes_in(vpc: str) -> GraphFacts:
@@ -449,6 +451,11 @@ VECTORS = {
         lambda: graph(server(image="vllm/vllm-openai:v0.30.0", resources={"limits": {"memory": "500M"}})),
         "is killed for memory before it is up",
     ),
+    "K8S024": Vector(
+        lambda: graph(cluster(), node_group(instanceTypes=["m7g.large"]), server(image="python:3.13")),
+        lambda: graph(cluster(), node_group(instanceTypes=["m7g.large"]), server(image="ghcr.io/vllm-project/guidellm:v0.7.3")),
+        "the image is built for x86-64 alone, and its node may have Arm processors",
+    ),
     "K8S013": Vector(
         lambda: graph(cluster(), trn2_group(), on_trn2({"aws.amazon.com/neuron": 16}), neuron_daemon("neuron-device-plugin")),
         lambda: graph(cluster(), trn2_group(), on_trn2({"aws.amazon.com/neuron": 16})),
@@ -492,7 +499,11 @@ VECTORS = {
         lambda: graph(chart(version="^1.7.0")),
         "has no exact version",
     ),
-    "HEL002": Vector(lambda: graph(chart(replicas=1)), lambda: graph(chart(replicas=0)), "runs no pod of what replicas counts"),
+    "HEL002": Vector(
+        lambda: graph(chart(replicas=1), addon("coredns", replicaCount=3)),
+        lambda: graph(chart(replicas=1), addon("aws-ebs-csi-driver", controller={"replicaCount": 0})),
+        "add-on aws-ebs-csi-driver runs no pod of what controller.replicaCount counts",
+    ),
     "K8S021": Vector(
         lambda: graph(pods(spec={"replicas": 2}), budget(minAvailable=1), budget("other", maxUnavailable="50%")),
         lambda: graph(pods(spec={"replicas": 2}), budget(minAvailable="100%")),

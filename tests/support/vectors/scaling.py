@@ -7,6 +7,8 @@ from eks_inference.catalog.engines import engine
 from eks_inference.catalog.models import find_model
 from eks_inference.scaling.spec import HpaSpec, KedaSpec
 from eks_inference.serving.facts import ScalingFacts
+from eks_inference.serving.ray_serve.rules import RayServeFacts
+from servers import spec_of
 from vectors import Vector
 from vectors.serving import on, server
 
@@ -36,6 +38,11 @@ def triton(every_s: int = 15, **spec: Any) -> ScalingFacts:
     return ScalingFacts(PATH, wish, small, True, every_s)
 
 
+def ray(**keys: Any) -> RayServeFacts:
+    """Returns the source system's server under Ray Serve, with changes."""
+    return RayServeFacts(("servers", "llama3"), spec_of(**keys))
+
+
 VECTORS = {
     "SCL001": Vector(scaling, lambda: scaling(metrics=False), "nothing in this stack collects"),
     "SCL002": Vector(scaling, lambda: scaling(min=0), "never adds a pod again"),
@@ -48,4 +55,10 @@ VECTORS = {
         lambda: scaling(concurrent_requests=20), lambda: scaling(concurrent_requests=30), "a pod works on 24 requests at once: 6"
     ),
     "SCL009": Vector(scaling, lambda: scaling(nodes=4), "keeps its 4 nodes when pods are removed"),
+    "SCL010": Vector(ray, lambda: ray(replicas={"max": 9}), "6 of 9 replicas would find no worker"),
+    "SRV021": Vector(
+        lambda: ray(image={"kind": "in_cluster"}),
+        lambda: ray(image={"kind": "in_cluster", "timeout_minutes": 5}),
+        "the engine's image of 19 GB alone takes some 7 minutes to pull",
+    ),
 }

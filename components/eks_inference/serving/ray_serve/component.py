@@ -23,6 +23,7 @@ from eks_inference.serving.kuberay.component import RayOperator
 from eks_inference.serving.pods import cold_start_seconds
 from eks_inference.serving.ray_serve import plan, protection
 from eks_inference.serving.ray_serve.facts import serving_facts
+from eks_inference.serving.ray_serve.rules import RULES, RayServeFacts
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.storage import Account, server_storage
@@ -82,7 +83,8 @@ class RayServeVllm(Component):
         if faults:
             raise SpecError(faults)
         facts = serving_facts(spec, worker, scheduler=scheduler is not None)
-        self._judge(name, server_rules(), facts, cluster.settings.silenced)
+        for subject in (facts, RayServeFacts((), spec)):
+            self._judge(name, (*server_rules(), *RULES), subject, cluster.settings.silenced)
         super().__init__(
             "eks-inference:index:RayServeVllm",
             name,

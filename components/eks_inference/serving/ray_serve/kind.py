@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from eks_inference.serving.kind import Kind, Site
+from eks_inference.serving.ray_serve import rules
 from eks_inference.serving.ray_serve.facts import serving_facts
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 from eks_inference.serving.sketch import Sketch
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 def _facts(name: str, spec: RayServeVllmSpec, site: Site) -> Iterator[object]:
     yield serving_facts(spec, site.placement, scheduler=site.scheduler, path=site.path)
+    yield rules.RayServeFacts(site.path, spec)
 
 
 def _build(name: str, spec: RayServeVllmSpec, on: "Dependencies", site: "ServerSite", opts: "pulumi.ResourceOptions") -> "Server":
@@ -51,4 +53,4 @@ def _sketched(sketch: Sketch) -> Mapping[str, Any] | None:
     }
 
 
-KIND = Kind(RayServeVllmSpec, _facts, _build, api="openai", dashboards=("ray-vllm",), sketched=_sketched)
+KIND = Kind(RayServeVllmSpec, _facts, _build, api="openai", dashboards=("ray-vllm",), rules=(rules.__name__,), sketched=_sketched)

@@ -7,7 +7,8 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from eks_inference.catalog.instances import InstanceType, instance_type
-from eks_inference.images.spec import PinnedImage, ServerImage
+from eks_inference.catalog.tables import version_numbers
+from eks_inference.images.spec import InClusterImage, PinnedImage, ServerImage
 from eks_inference.pools.spec import InstanceTypeName
 from eks_inference.serving.shape import CompilingServerSpec, Helper, Operator, PoolChoice
 from eks_inference.serving.spec import EngineName
@@ -89,6 +90,10 @@ class ServeReplicasSpec(Spec):
         return self
 
 
+_FIRST_RAY = (2, 31)
+"""The first with a wheel for Python 3.12, which the engine's image has (PyPI, read 2026-11-28)."""
+
+
 class RayServeVllmSpec(CompilingServerSpec):
     """vLLM on Neuron behind Ray Serve: an OpenAI API whose replicas scale over several workers."""
 
@@ -163,4 +168,7 @@ class RayServeVllmSpec(CompilingServerSpec):
     def _ray_is_known(self) -> Self:
         if self.ray_version is None and self.profile.ray is None:
             raise ValueError(f"ray_version: no Ray release is known to go with engine {self.engine}; give your image's")
+        built = isinstance(self.image, InClusterImage) and not self.image.dockerfile
+        if built and version_numbers(self.ray) < _FIRST_RAY:
+            raise ValueError(f"ray_version: {self.ray} has no wheel for the Python of the engine's image; give 2.31.0 or later")
         return self

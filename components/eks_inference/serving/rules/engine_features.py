@@ -1,8 +1,10 @@
 """Rules about features of engines that a user turns on by a key of the server. Ids SRV…"""
 
 import math
+import re
 from collections.abc import Iterator
 
+from eks_inference.catalog.architectures import architectures
 from eks_inference.catalog.engine_facts import engine_facts
 from eks_inference.catalog.features import Choice, documented, engines_with
 from eks_inference.catalog.models import find_model
@@ -181,6 +183,22 @@ def _parser(server: ServingFacts, vllm: str, name: str, plugin: str, what: str, 
         allowed=", ".join(nearest(given, known) or known),
         severity=None if used else "warning",
     )
+    # Parsers of reasoning serve models that were distilled into others; those of tool calls follow the form of one family.
+    family, model = _family(given), server.model
+    if model and used and given in known and name == "tool-call-parser" and family in set(map(_family, architectures())):
+        yield Judgement(
+            holds=_family(model.architecture).startswith(family),
+            path=path,
+            working=(f"{given}: {family}; {server.model_id}: {model.architecture}",),
+            message=f"'{given}' reads {what} of {family}: those of {model.architecture} stay in the text of the answer",
+            given=given,
+            severity="warning",
+        )
+
+
+def _family(name: str) -> str:
+    """``qwen`` of ``qwen3_xml``, a parser, and of ``qwen2_moe``, an architecture. Mixtral writes as Mistral does."""
+    return re.split(r"[^a-z]", name.replace("mixtral", "mistral"))[0]
 
 
 @rule(

@@ -1,0 +1,72 @@
+"""Rules about servers under Ray Serve alone. Ids SCL010 and SRV021; those about each worker: ``serving/rules``."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from eks_inference.catalog.times import phase_time
+from eks_inference.images.spec import InClusterImage
+from eks_inference.rules import Judgement, Path, rule
+from eks_inference.serving.ray_serve import plan
+from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
+
+
+@dataclass(frozen=True)
+class RayServeFacts:
+    """A server under Ray Serve. ``path`` is its key in the stack; empty when a component judges itself."""
+
+    about: ClassVar[str] = "servers under Ray Serve"
+
+    path: Path
+    spec: RayServeVllmSpec
+
+
+@rule(
+    "SCL010",
+    "Ray Serve adds a replica before one is full, and has workers for as many as it may want.",
+    severity="warning",
+    fix="lower target_ongoing_requests, or leave it out; raise worker.max, or lower replicas.max",
+    source="Ray documentation, Ray Serve Autoscaling: target_ongoing_requests; vLLM: what exceeds max_num_seqs waits",
+)
+def replicas_find_work_and_workers(facts: RayServeFacts) -> Iterator[Judgement]:
+    spec, replicas = facts.spec, facts.spec.replicas
+    target, room = plan.target_ongoing_requests(spec), spec.worker.max * plan.replicas_per_worker(spec)
+    yield Judgement(
+        holds=target <= spec.max_num_seqs or replicas.min == replicas.max,
+        path=(*facts.path, "replicas", "target_ongoing_requests"),
+        working=(f"{target:g} requests in flight per replica, of which it works on {spec.max_num_seqs}",),
+        message=f"{target - spec.max_num_seqs:g} requests wait at each replica before Serve adds one",
+        given=f"{target:g}",
+        allowed=f"at most {spec.max_num_seqs}",
+    )
+    yield Judgement(
+        holds=replicas.max <= room,
+        path=(*facts.path, "replicas", "max"),
+        working=(f"{spec.worker.max} workers x {plan.replicas_per_worker(spec)} replicas = {room}; max {replicas.max}",),
+        message=f"{replicas.max - room} of {replicas.max} replicas would find no worker",
+        given=str(replicas.max),
+        allowed=f"at most {room}",
+    )
+
+
+@rule(
+    "SRV021",
+    "The build of an image has time to pull what it starts from.",
+    severity="warning",
+    fix="raise image.timeout_minutes",
+    source="catalog/times.toml, phase pull",
+)
+def builds_have_time(facts: RayServeFacts) -> Iterator[Judgement]:
+    build, size, pull = facts.spec.image_reference, facts.spec.profile.image_gb, phase_time("pull")
+    if isinstance(build, InClusterImage) and not build.dockerfile and size and pull:
+        seconds, limit = pull.p50 * size, build.timeout_minutes * 60
+        yield Judgement(
+            holds=seconds <= limit,
+            path=(*facts.path, "image", "timeout_minutes"),
+            working=(f"{size:g} GB x {pull.p50} s/GB = {seconds:.0f} s to pull, then the build and the push; limit {limit} s",),
+            message=f"the engine's image of {size:g} GB alone takes some {seconds / 60:.0f} minutes to pull",
+            given=str(build.timeout_minutes),
+        )
+
+
+RULES = (replicas_find_work_and_workers, builds_have_time)
