@@ -58,9 +58,6 @@ def test_one_file_is_the_other_with_two_nodes() -> None:
     assert one_node == two_nodes
 
 
-# -- what waits for what ---------------------------------------------------------------------------------------------------------
-
-
 # -- nodes and what runs there ---------------------------------------------------------------------------------------------------
 
 
@@ -182,18 +179,6 @@ def load_test(graph: Graph) -> dict[str, Any]:
         if name.endswith(".json")
     ]
     return config
-
-
-@pytest.mark.thorough
-@both
-def test_the_load_is_the_documents(stack: str) -> None:
-    (measurement,) = load_test(recorded(stack))["measurements"]
-    assert (measurement["users"], measurement["requests"]) == (4, 200)
-    scenario = measurement["scenario"]["spec"]
-    (data,) = scenario["data"]
-    assert (data["prompt_tokens"], "prompt_tokens_stdev" in data) == (1024, False)
-    assert (data["output_tokens"], data["output_tokens_stdev"]) == (100, 10)
-    assert scenario["backend"]["extras"]["body"] == {"top_k": 50, "top_p": 0.9, "temperature": 0.7}
 
 
 @pytest.mark.thorough
