@@ -84,9 +84,9 @@ def test_a_type_without_neuron_devices_holds_no_cores() -> None:
 CORE = placement("m6i.large", pool="core", taints=(Taint("dedicated", "core", "NoSchedule"),))
 
 
-def neuron_support(version: str = "1.35", mirrors: dict[str, str] | None = None) -> Graph:
+def neuron_support(version: str = "1.35") -> Graph:
     def build() -> None:
-        cluster = existing_cluster(version=version, mirrors=mirrors or {})
+        cluster = existing_cluster(version=version)
         plugin = NeuronPlugin("neuron", NeuronSpec(), cluster=cluster)
         NeuronScheduler("devices", plugin=plugin, placement=CORE)
 

@@ -414,14 +414,13 @@ def web_ui(
     password: Callable[[], Any] = lambda: None,
     key: Callable[[], Any] = lambda: None,
     on: Placement = CORE,
-    settings: dict[str, Any] | None = None,
     **spec: Any,
 ) -> Graph:
     def build() -> None:
         OpenWebUI(
             "chat",
             OpenWebUISpec.model_validate(spec),
-            cluster=existing_cluster(**(settings or {})),
+            cluster=existing_cluster(),
             placement=on,
             servers={"llama3": Server()} if servers is None else servers,
             admin_password=password(),

@@ -50,8 +50,8 @@ def from_(model: dict, **keys: Any) -> Graph:
     return served(SMALL | {"model": model}, **keys)
 
 
-def cached(cache: dict, base: dict = SMALL, **keys: Any) -> Graph:
-    return served(base | {"compile_cache": cache}, **keys)
+def cached(cache: dict, **keys: Any) -> Graph:
+    return served(SMALL | {"compile_cache": cache}, **keys)
 
 
 def statements(graph: Graph) -> dict[str, dict]:

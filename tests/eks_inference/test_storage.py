@@ -211,14 +211,14 @@ def test_the_network_of_an_existing_file_system_is_the_teams_affair() -> None:
 # -- resources ------------------------------------------------------------------------------------------------------------------
 
 
-def the_store(spec: StoreSpec | None = None, *, zone_id: str | None = "usw2-az2", **settings: Any) -> Graph:
+def the_store(spec: StoreSpec | None = None, **settings: Any) -> Graph:
     """A driver, a store, and its claim in namespace ``di``."""
 
     def build() -> None:
         cluster = existing_cluster(**settings)
         chosen = spec or EfsStoreSpec()
         driver = FileSystemDriver("driver", chosen.file_system, cluster=cluster)
-        store = shared_store("store", chosen, cluster=cluster, network=existing_vpc(), driver=driver, zone_id=zone_id)
+        store = shared_store("store", chosen, cluster=cluster, network=existing_vpc(), driver=driver, zone_id="usw2-az2")
         claimed("models", store, cluster)
 
     return record(build)

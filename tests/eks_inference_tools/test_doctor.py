@@ -51,7 +51,6 @@ def only_these_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
 
 STORE = {"kind": "existing", "file_system": "efs", "file_system_id": "fs-0123456789abcdef0"}
 ACL = "arn:aws:wafv2:us-east-2:111122223333:regional/webacl/a/b"
-INSIDE = {"subnets": ["subnet-0123456789abcdef0"], "securityGroups": ["sg-0123456789abcdef0"]}
 
 
 @cache
