@@ -457,6 +457,15 @@ def test_the_adapter_serves_our_rules_only_and_looks_no_more_often_than_there_ar
     assert values["prometheus"] == {"url": "http://kube-prometheus-stack-prometheus.monitoring.svc.cluster.local:9090", "port": 0}
 
 
+def test_images_go_to_their_mirrors() -> None:
+    graph = backends(mirrors={"ghcr.io": "reg.example/ghcr", "registry.k8s.io": "reg.example/k8s"})
+    images = graph.named("k-release").inputs["values"]["image"]
+    assert images["webhooks"] == {"registry": "reg.example", "repository": "ghcr/kedacore/keda-admission-webhooks"}
+    adapter = graph.named("a-release").inputs
+    assert adapter["values"]["image"] == {"repository": "reg.example/k8s/prometheus-adapter/prometheus-adapter"}
+    assert adapter["chart"] == "oci://reg.example/ghcr/prometheus-community/charts/prometheus-adapter"
+
+
 def test_a_teams_own_prometheus_finds_the_rules() -> None:
     def build() -> None:
         cluster = existing_cluster()

@@ -9,6 +9,7 @@ import pytest
 
 from conftest import PROJECT, recorded
 from eks_inference.specs.settings import StackSettings
+from graphs import kind
 from stackgraph.graph.document import Graph
 from variants import recorded_with
 
@@ -75,18 +76,20 @@ def test_every_role_has_the_permissions_boundary(stack: str):
     assert {role.inputs.get("permissionsBoundary") for role in roles} == {BOUNDARY}
 
 
+ENCRYPTED = {
+    *("BucketServerSideEncryptionConfiguration", "Cluster", "EC2NodeClass", "FileSystem", "LaunchTemplate", "Repository"),
+    "StorageClass",
+}
+
+
 @pytest.mark.thorough
 def test_whatever_is_encrypted_is_so_with_the_key():
-    found = {one.type.rpartition(":")[2] for stack in STACKS for one in settled(stack).resources if KEY in json.dumps(one.inputs)}
-    assert found - {"InferencePlatform", "RolePolicy"} == {
-        "BucketServerSideEncryptionConfiguration",
-        "Cluster",
-        "EC2NodeClass",
-        "FileSystem",
-        "LaunchTemplate",
-        "Repository",
-        "StorageClass",
-    }
+    resources = [one for stack in STACKS for one in settled(stack).resources if one.custom or one.remote]
+    with_key = [one for one in resources if KEY in json.dumps(one.inputs)]
+    assert {kind(one) for one in with_key} - {"RolePolicy"} == ENCRYPTED
+    assert [one.name for one in resources if kind(one) in ENCRYPTED and one not in with_key] == []
+    kinds = [kind(one) for one in resources]
+    assert kinds.count("BucketServerSideEncryptionConfiguration") == kinds.count("Bucket")
 
 
 @pytest.mark.thorough
@@ -101,19 +104,18 @@ def test_every_image_and_chart_comes_from_the_mirrors(stack: str):
     assert not [chart for chart in charts if "repositoryOpts" in chart]
 
 
+HOLDING = {"Bucket", "FileSystem", "LogGroup", "PersistentVolumeClaim", "Repository", "Vpc"}
+"""The VPC, which holds everything, and what holds data: built images, compiled models, results, accounts, chats and logs."""
+
+
 @pytest.mark.thorough
 def test_protection_covers_what_holds_everything_and_nothing_else():
-    """The VPC, and what holds data: built images, compiled models, results, accounts, chats and logs."""
-    graphs = [settled(stack) for stack in STACKS]
-    assert {r.type.rpartition(":")[2] for graph in graphs for r in graph.resources if r.options.get("protect")} == {
-        "Bucket",
-        "FileSystem",
-        "LogGroup",
-        "PersistentVolumeClaim",
-        "Repository",
-        "Vpc",
-    }
-    assert all(cluster.inputs["deletionProtection"] is True for graph in graphs for cluster in graph.of_type("eks:index:Cluster"))
+    resources = [one for stack in STACKS for one in settled(stack).resources]
+    assert {kind(one) for one in resources if one.options.get("protect")} == HOLDING
+    bare = [one.name for one in resources if one.custom and kind(one) in HOLDING and not one.options.get("protect")]
+    assert bare == ["llama3-70b-store-claim"], "the data is in its file system"
+    clusters = [one for one in resources if one.type == "eks:index:Cluster"]
+    assert all(cluster.inputs["deletionProtection"] is True for cluster in clusters)
 
 
 @pytest.mark.thorough
