@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from catalog_rows import VERSIONS
 from eks_inference.accelerators.neuron import plan
-from eks_inference.accelerators.neuron.component import DeviceScheduler, ExistingNeuronScheduler, NeuronPlugin, NeuronScheduler
+from eks_inference.accelerators.neuron.component import NeuronPlugin, NeuronScheduler
 from eks_inference.accelerators.neuron.plan import NeuronSpec
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
 from eks_inference.place.placement import Taint
@@ -82,12 +82,11 @@ def test_a_type_without_neuron_devices_holds_no_cores() -> None:
 
 
 CORE = placement("m6i.large", pool="core", taints=(Taint("dedicated", "core", "NoSchedule"),))
-MIRRORS = {"public.ecr.aws": "registry.example/ecr-public"}
 
 
-def neuron_support(version: str = "1.35", mirrors: dict[str, str] | None = None) -> Graph:
+def neuron_support(version: str = "1.35") -> Graph:
     def build() -> None:
-        cluster = existing_cluster(version=version, mirrors=mirrors or {})
+        cluster = existing_cluster(version=version)
         plugin = NeuronPlugin("neuron", NeuronSpec(), cluster=cluster)
         NeuronScheduler("devices", plugin=plugin, placement=CORE)
 
@@ -101,18 +100,6 @@ def pod(workload: Resource) -> dict:
 def container(workload: Resource) -> dict:
     (only,) = pod(workload)["containers"]
     return only
-
-
-def after(graph: Graph, resource: Resource) -> set[str]:
-    """Names of everything a resource is created after, however far."""
-    found: set[str] = set()
-    todo = [resource]
-    while todo:
-        for urn in todo.pop().dependencies:
-            if graph.by_urn[urn].name not in found:
-                found.add(graph.by_urn[urn].name)
-                todo.append(graph.by_urn[urn])
-    return found
 
 
 def test_the_plugin_runs_on_every_neuron_type_of_the_catalog_and_on_no_other() -> None:
@@ -134,12 +121,6 @@ def tolerates(toleration: dict, taint: Taint) -> bool:
     if toleration.get("effect") not in (None, taint.effect) or toleration.get("key") not in (None, taint.key):
         return False
     return toleration.get("operator") == "Exists" or toleration.get("value") == taint.value
-
-
-def test_the_plugin_sees_the_nodes_logical_core_setting_but_cannot_change_it() -> None:
-    daemon_set = neuron_support().named("neuron-daemonset")
-    (mount,) = [mount for mount in container(daemon_set)["volumeMounts"] if mount["mountPath"] == "/opt/aws"]
-    assert mount["readOnly"] is True
 
 
 def test_scheduler_configuration_as_mounted() -> None:
@@ -188,80 +169,3 @@ def test_the_second_scheduler_is_of_the_clusters_minor_version(version: str) -> 
 def test_a_cluster_version_without_a_scheduler_image_is_refused() -> None:
     with pytest.raises(Exception, match=r"kube-scheduler has no pin for Kubernetes 1\.20"):
         neuron_support("1.20")
-
-
-def test_all_images_come_from_the_mirror() -> None:
-    graph = neuron_support(mirrors=MIRRORS)
-    workloads = [*graph.of_type("kubernetes:apps/v1:Deployment"), *graph.of_type("kubernetes:apps/v1:DaemonSet")]
-    assert len(workloads) == 3
-    for workload in workloads:
-        assert container(workload)["image"].startswith("registry.example/ecr-public/")
-
-
-def test_schedulers_run_on_the_core_pool() -> None:
-    graph = neuron_support()
-    for name in ("devices-extension-deployment", "devices-scheduler-deployment"):
-        assert pod(graph.named(name))["nodeSelector"] == CORE.node_selector
-        assert pod(graph.named(name))["tolerations"] == CORE.tolerations()
-
-
-def test_never_two_extensions_at_once_and_never_no_scheduler() -> None:
-    graph = neuron_support()
-    extension = graph.named("devices-extension-deployment").inputs["spec"]
-    assert (extension["replicas"], extension["strategy"]["type"]) == (1, "Recreate")
-    scheduler = graph.named("devices-scheduler-deployment").inputs["spec"]
-    assert scheduler["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
-
-
-def test_each_workload_comes_after_its_permissions_and_the_scheduler_after_all() -> None:
-    graph = neuron_support()
-    assert {"neuron-account", "neuron-role", "neuron-binding"} <= after(graph, graph.named("neuron-daemonset"))
-    scheduler = after(graph, graph.named("devices-scheduler-deployment"))
-    assert {
-        "neuron-daemonset",
-        "devices-extension-deployment",
-        "devices-extension-service",
-        "devices-scheduler-config",
-    } <= scheduler
-    bindings = [r.name for r in graph.resources if r.name.startswith("devices-scheduler-") and "Binding" in r.type]
-    assert len(bindings) == 4
-    assert set(bindings) <= scheduler
-
-
-def test_the_scheduler_may_write_its_own_lease_and_no_other() -> None:
-    (role,) = neuron_support().of_type("kubernetes:rbac.authorization.k8s.io/v1:Role")
-    create, hold = role.inputs["rules"]
-    assert create["verbs"] == ["create"]
-    assert (hold["resourceNames"], hold["verbs"]) == (["my-scheduler"], ["get", "update"])
-    assert plan.scheduler_configuration()["leaderElection"]["resourceName"] == "my-scheduler"
-
-
-def test_every_binding_names_a_role_and_an_account_that_exist() -> None:
-    graph = neuron_support()
-    made = {
-        (r.type.rpartition(":")[2], r.inputs["metadata"]["name"]) for r in graph.resources if r.type.startswith("kubernetes:")
-    }
-    of_kubernetes = {
-        ("ClusterRole", "system:kube-scheduler"),
-        ("ClusterRole", "system:volume-scheduler"),
-        ("Role", "extension-apiserver-authentication-reader"),
-    }
-    bindings = [r for r in graph.resources if r.type.endswith("Binding")]
-    assert len(bindings) == 6
-    for binding in bindings:
-        role = binding.inputs["roleRef"]
-        assert (role["kind"], role["name"]) in made | of_kubernetes
-        (subject,) = binding.inputs["subjects"]
-        assert ("ServiceAccount", subject["name"]) in made
-
-
-def test_everything_sits_on_the_clusters_own_provider() -> None:
-    graph = neuron_support()
-    objects = [r for r in graph.resources if r.type.startswith("kubernetes:")]
-    assert len(objects) == 4 + 6 + 8
-    assert {r.provider for r in objects} == {graph.named("c-k8s").urn}
-
-
-def test_a_scheduler_the_team_already_runs_can_stand_in() -> None:
-    existing: DeviceScheduler = ExistingNeuronScheduler()
-    assert existing.scheduler_name == NeuronScheduler.scheduler_name == "my-scheduler"

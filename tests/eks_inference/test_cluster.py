@@ -1,6 +1,5 @@
 """The cluster: its spec, its plans, and the resources the two components register."""
 
-import itertools
 import json
 from collections.abc import Callable, Iterator
 from typing import Any, get_args
@@ -83,12 +82,6 @@ def test_every_version_allowed_has_every_addon_pinned() -> None:
     for version in get_args(Version):
         for name in (*get_args(NodelessAddon), *get_args(NodeAddon)):
             assert versions.addon(name, version).startswith("v")
-
-
-def test_the_schema_names_the_versions_for_editors() -> None:
-    schema = ClusterSpec.model_json_schema()["properties"]["version"]
-    assert schema["enum"] == list(get_args(Version))
-    assert schema["default"] == "1.35"
 
 
 def test_the_api_is_private_unless_said_otherwise() -> None:
@@ -389,32 +382,12 @@ def test_the_control_plane_gets_exactly_these_arguments() -> None:
     assert all(entry["tags"] == FULL.tags for entry in entries.values())
 
 
-def test_a_private_api_mentions_no_address_block() -> None:
-    arguments = the_cluster().named("chat-control-plane").inputs
-    assert arguments["endpointPrivateAccess"] is True
-    assert arguments["endpointPublicAccess"] is False
-    assert "publicAccessCidrs" not in arguments
-
-
-def test_settings_that_are_absent_leave_nothing_behind() -> None:
-    arguments = the_cluster().named("chat-control-plane").inputs
-    assert "encryptionConfigKeyArn" not in arguments
-    assert arguments["deletionProtection"] is False
-    assert arguments["providerCredentialOpts"] == {}, "pulumi-eks wants it next to an explicit AWS provider"
-
-
 def test_the_logs_of_the_control_plane_have_an_end() -> None:
     graph = the_cluster(log_retention_days=7)
     (group,) = graph.of_type("aws:cloudwatch/logGroup:LogGroup")
     assert (group.inputs["name"], group.inputs["retentionInDays"]) == ("/aws/eks/chat/cluster", 7)
     assert waits_for(graph, "chat-control-plane", group.name), "EKS would make the group, and another one after its deletion"
     assert not the_cluster(log_types=[]).of_type("aws:cloudwatch/logGroup:LogGroup")
-
-
-def test_the_control_plane_waits_for_its_role_and_for_no_route() -> None:
-    graph = the_cluster()
-    assert waits_for(graph, "chat-control-plane", "chat-service-policy")
-    assert not waits_for(graph, "chat-control-plane", "network-route")
 
 
 @pytest.mark.thorough
@@ -436,44 +409,7 @@ def test_the_longest_cluster_name_still_makes_a_legal_role_name() -> None:
     assert len(role.name) + len("-1234567") <= 64, "the AWS provider adds eight characters and does not shorten"
 
 
-def test_nothing_is_protected_twice() -> None:
-    """EKS itself refuses deletion of the cluster; a protected resource would be inherited by all its children."""
-    assert [one.name for one in the_whole_cluster().resources if one.options.get("protect")] == ["chat-logs"]
-
-
 # -- add-ons --------------------------------------------------------------------------------------------------------------------
-
-
-def test_every_addon_is_pinned_and_named_after_the_cluster() -> None:
-    addons = the_whole_cluster().of_type("aws:eks/addon:Addon")
-    assert {addon.inputs["addonName"]: addon.inputs["addonVersion"] for addon in addons} == {
-        name: versions.addon(name, "1.35") for name in (*get_args(NodelessAddon), *get_args(NodeAddon))
-    }
-    for addon in addons:
-        assert addon.inputs["clusterName"] == "chat"
-        assert addon.inputs["preserve"] is False
-        assert addon.inputs["resolveConflictsOnCreate"] == addon.inputs["resolveConflictsOnUpdate"] == "OVERWRITE"
-
-
-@pytest.mark.parametrize("addon", get_args(NodelessAddon))
-def test_nodes_wait_for_the_addons_they_join_with(addon: str) -> None:
-    graph = the_whole_cluster()
-    assert waits_for(graph, "core-pool", f"chat-{addon}")
-    assert waits_for(graph, f"chat-{addon}", "chat-control-plane")
-
-
-@pytest.mark.parametrize("addon", get_args(NodeAddon))
-def test_addons_with_pods_wait_for_nodes(addon: str) -> None:
-    assert waits_for(the_whole_cluster(), f"chat-addons-{addon}", "core-pool")
-
-
-def test_teardown_runs_from_workloads_to_the_control_plane() -> None:
-    graph = the_whole_cluster()
-    chain = ["workload", "chat-addons-storage-class", "chat-addons-aws-ebs-csi-driver", "core-pool", "chat-vpc-cni"]
-    chain += ["chat-control-plane"]
-    for later, earlier in itertools.pairwise(chain):
-        assert waits_for(graph, later, earlier), f"{later} would outlive {earlier}"
-    assert waits_for(graph, "workload", "chat-addons-coredns")
 
 
 def test_the_storage_driver_waits_for_its_permissions() -> None:
@@ -485,41 +421,8 @@ def test_the_storage_driver_waits_for_its_permissions() -> None:
     ]
 
 
-def test_the_storage_drivers_role_is_for_its_service_account_in_this_cluster() -> None:
-    (statement,) = json.loads(the_whole_cluster().named("chat-addons-ebs-csi").inputs["assumeRolePolicy"])["Statement"]
-    assert statement["Principal"] == {"Service": "pods.eks.amazonaws.com"}
-    assert statement["Condition"]["StringEquals"] == {
-        "aws:RequestTag/eks-cluster-name": "chat",
-        "aws:RequestTag/kubernetes-namespace": "kube-system",
-        "aws:RequestTag/kubernetes-service-account": "ebs-csi-controller-sa",
-    }
-
-
 def test_without_a_key_the_storage_driver_gets_no_key_permission() -> None:
     assert not the_whole_cluster(PLAIN).of_type("aws:iam/rolePolicy:RolePolicy")
-
-
-def test_the_default_storage_class_is_what_was_planned() -> None:
-    inputs = dict(the_whole_cluster().named("chat-addons-storage-class").inputs)
-    assert inputs == plan.storage_class(KEY)
-
-
-def test_tags_reach_every_aws_resource_and_every_volume() -> None:
-    graph = the_whole_cluster()
-    untaggable = {"aws:iam/rolePolicyAttachment:RolePolicyAttachment", "aws:iam/rolePolicy:RolePolicy"}
-    ours = [r for r in graph.resources if r.package in ("aws", "eks") and r.name.startswith("chat") and r.type not in untaggable]
-    assert len(ours) == 10
-    for resource in ours:
-        assert FULL.tags.items() <= resource.inputs["tags"].items(), resource.name
-        assert resource.inputs["tags"]["Name"], resource.name
-    driver = json.loads(graph.named("chat-addons-aws-ebs-csi-driver").inputs["configurationValues"])
-    assert driver["controller"]["extraVolumeTags"] == FULL.tags
-
-
-def test_the_boundary_reaches_every_role() -> None:
-    roles = the_whole_cluster().of_type("aws:iam/role:Role")
-    assert [role.inputs["permissionsBoundary"] for role in roles] == [BOUNDARY, BOUNDARY]
-    assert all("permissionsBoundary" not in role.inputs for role in the_whole_cluster(PLAIN).of_type("aws:iam/role:Role"))
 
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
@@ -540,13 +443,6 @@ def test_a_tainted_core_pool_is_refused(effect: Any) -> None:
 
 
 # -- the Kubernetes provider and the handles ------------------------------------------------------------------------------------
-
-
-def test_kubernetes_objects_sit_on_the_clusters_own_provider() -> None:
-    graph = the_whole_cluster()
-    (provider,) = [resource for resource in graph.resources if resource.type == "pulumi:providers:kubernetes"]
-    assert provider.name == "chat-k8s"
-    assert {resource.provider for resource in graph.resources if resource.package == "kubernetes"} == {provider.urn}
 
 
 def test_the_provider_reaches_this_cluster_with_the_stacks_profile() -> None:

@@ -34,7 +34,7 @@ from eks_inference.serving.disaggregated import parts as artifact
 from eks_inference.serving.disaggregated.component import DisaggregatedPair
 from eks_inference.serving.disaggregated.facts import hardware, serving_facts
 from eks_inference.serving.disaggregated.spec import CompileOptions, DisaggregatedPairSpec
-from eks_inference.serving.leader_worker_sets.component import ExistingLeaderWorkerSets, LeaderWorkerSetController
+from eks_inference.serving.leader_worker_sets.component import ExistingLeaderWorkerSets
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.storage.handle import ExistingStore
 from golden import assert_golden
@@ -46,7 +46,7 @@ from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProgramError
 from stackgraph.recorder.recording import record
 from traffic import Outside, Pod, passes
-from vectors.disaggregated import MODEL, VECTORS, pair, pool
+from vectors.disaggregated import MODEL, pair, pool
 from vectors.disaggregated import placement as placed_on
 from waiting import until
 
@@ -282,12 +282,6 @@ def server_pods(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [spec["template"]] if group is None else [group["leaderTemplate"], group["workerTemplate"]]
 
 
-def test_every_port_of_the_transfer_is_named() -> None:
-    leader, worker = server_pods(planned(instances=2)["servers"])
-    ports = [{each["containerPort"] for each in pod["spec"]["containers"][0]["ports"]} for pod in (leader, worker)]
-    assert ports == [{8100, 14579, 14580, 45645}, {8200, 45645}]
-
-
 def test_a_changed_script_or_setting_is_another_config_map_and_a_changed_job_another_job() -> None:
     def names(**keys: Any) -> dict[str, str]:
         own = {what: each["metadata"]["name"] for what, each in planned(**keys).items() if what not in ("servers", "router")}
@@ -359,18 +353,6 @@ RULES: dict[str, Rule[Any]] = {one.id: one for one in vars(rules).values() if is
 
 def broken(id_: str, subject: Any) -> list[Judgement]:
     return [judgement for judgement in RULES[id_].judge(subject) if not judgement.holds]
-
-
-def test_every_rule_has_vectors() -> None:
-    assert sorted(RULES) == sorted(VECTORS)
-
-
-@pytest.mark.parametrize("id_", sorted(RULES))
-def test_rules_know_right_from_wrong(id_: str) -> None:
-    vector = VECTORS[id_]
-    assert list(RULES[id_].judge(vector.passes()))
-    assert not broken(id_, vector.passes())
-    assert any(vector.says in judgement.message for judgement in broken(id_, vector.fails()))
 
 
 @pytest.mark.parametrize("keys", [{"instances": 1}, {"instances": 2}, {"instances": 1, "serving": "baseline"}])
@@ -1198,15 +1180,6 @@ def test_pods_read_the_config_maps_that_are_made() -> None:
         assert made == read
 
 
-def test_jobs_go_before_servers_and_so_get_their_chips() -> None:
-    graph = built()
-    (priority,) = of_kind(graph, "PriorityClass")
-    assert priority.inputs["value"] > 0
-    for name in ("llama-compile", "llama-efa"):
-        assert graph.named(name).inputs["spec"]["template"]["spec"]["priorityClassName"] == priority.inputs["metadata"]["name"]
-    assert "priorityClassName" not in graph.named("llama-servers").inputs["spec"]["template"]["spec"]
-
-
 def test_pulumi_waits_longer_than_kubernetes() -> None:
     graph = built()
     for name in ("llama-download", "llama-compile", "llama-efa", "llama-answers"):
@@ -1229,11 +1202,6 @@ def test_a_pair_that_cannot_run_is_refused_before_anything_is_made() -> None:
         built(name="Llama")
 
 
-def test_a_silenced_rule_lets_a_pair_through() -> None:
-    short = {"context_encoding_buckets": [256, 4096]}
-    assert built(compile=short, settings={"silenced": {"DI014": "a trial of the compiler only"}})
-
-
 def test_two_instances_need_a_controller() -> None:
     def program() -> None:
         DisaggregatedPair(
@@ -1247,20 +1215,6 @@ def test_two_instances_need_a_controller() -> None:
 
     with pytest.raises(ProgramError, match="nothing turns one into pods"):
         record(program)
-
-
-def test_the_controller_is_pinned_and_runs_on_the_core_pool() -> None:
-    def program() -> None:
-        LeaderWorkerSetController("lws", cluster=existing_cluster(), placement=placement("m6i.large", pool="core"))
-
-    (release,) = record(program).of_type("kubernetes:helm.sh/v3:Release")
-    assert release.inputs["version"] == "0.10.0"
-    assert release.inputs["values"]["image"]["manager"] == {
-        "repository": "registry.k8s.io/lws/lws",
-        "tag": "v0.10.0",
-        "pullPolicy": "IfNotPresent",
-    }
-    assert release.inputs["values"]["nodeSelector"] == {"eks-inference/pool": "core"}
 
 
 def test_where_the_parts_may_run_elsewhere_they_do() -> None:

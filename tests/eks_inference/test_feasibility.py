@@ -18,9 +18,9 @@ from eks_inference.serving.choosing import engines_for, largest
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.feasibility import Fit, Split, feasibility, usual_lengths
 from eks_inference.serving.linear_backend import backend_settings
-from eks_inference.serving.memory_settings import USUAL_SEQUENCES
 from eks_inference.serving.pods import engine_environment
 from eks_inference.serving.rules.servers import server_rules
+from eks_inference.serving.sketch import USUAL_SEQUENCES
 from vectors.neuron import llama3
 from vectors.serving import gpu, on, server
 

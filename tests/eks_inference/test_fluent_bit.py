@@ -19,12 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eks_inference.aws import iam
-from eks_inference.catalog import versions
 from eks_inference.faults import SpecError
 from eks_inference.observability import cloudwatch_plan as plan
 from eks_inference.observability.cloudwatch import FluentBit
-from eks_inference.observability.spec import FluentBitSpec, ObservabilitySpec
-from graphs import stands_on
+from eks_inference.observability.spec import FluentBitSpec
 from handles import existing_cluster
 from stackgraph.graph.document import Graph
 from stackgraph.recorder.recording import record
@@ -57,11 +55,6 @@ def section(name: str, text: str) -> dict[str, str]:
 
 
 # -- what a user may write ------------------------------------------------------------------------------------------------------
-
-
-def test_not_unless_asked_for() -> None:
-    assert ObservabilitySpec().fluent_bit is None
-    assert ObservabilitySpec.model_validate({"fluent_bit": {}}).fluent_bit == FluentBitSpec(retention_days=7)
 
 
 @pytest.mark.parametrize(
@@ -122,40 +115,6 @@ def test_another_configuration_is_another_pod() -> None:
 # -- what it may do -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_role_writes_to_its_group_and_does_nothing_else() -> None:
-    graph = fluent_bit()
-    (statement,) = json.loads(graph.named("fb-role-policy").inputs["policy"])["Statement"]
-    assert statement["Effect"] == "Allow"
-    assert statement["Action"] == ["logs:CreateLogStream", "logs:PutLogEvents"]
-    assert statement["Resource"] == "<fb-log-group.arn>:*"
-
-
-def test_the_role_is_for_fluent_bit_of_this_cluster() -> None:
-    graph = fluent_bit(
-        {"namespace": "logging"}, permissions_boundary_arn="arn:aws:iam::123456789012:policy/b", tags={"team": "ml"}
-    )
-    role = graph.named("fb-role").inputs
-    (statement,) = json.loads(role["assumeRolePolicy"])["Statement"]
-    assert statement["Principal"] == {"Service": "pods.eks.amazonaws.com"}
-    assert statement["Condition"]["StringEquals"] == {
-        "aws:RequestTag/eks-cluster-name": "eks-llm",
-        "aws:RequestTag/kubernetes-namespace": "logging",
-        "aws:RequestTag/kubernetes-service-account": "fluent-bit",
-    }
-    assert role["permissionsBoundary"] == "arn:aws:iam::123456789012:policy/b"
-    association = graph.named("fb-identity").inputs
-    assert (association["namespace"], association["serviceAccount"]) == ("logging", "fluent-bit")
-    for name in ("fb-role", "fb-log-group", "fb-identity"):
-        assert graph.named(name).inputs["tags"]["team"] == "ml"
-
-
-def test_it_has_no_account_with_the_api_server() -> None:
-    graph = fluent_bit()
-    assert pod_of(graph)["automountServiceAccountToken"] is False
-    assert pod_of(graph)["serviceAccountName"] == graph.named("fb-account").inputs["metadata"]["name"]
-    assert not [resource for resource in graph.resources if "rbac.authorization" in resource.type]
-
-
 def test_who_may_talk_to_whom() -> None:
     policies = policies_of(fluent_bit())
     agent = Pod("fluent-bit", {"app.kubernetes.io/name": "fluent-bit"})
@@ -163,40 +122,6 @@ def test_who_may_talk_to_whom() -> None:
     assert passes(policies, agent, Outside("169.254.170.23"), 80)
     assert not passes(policies, agent, Pod("default"), 80)
     assert not passes(policies, Pod("default"), agent, plan.PORT)
-
-
-# -- objects --------------------------------------------------------------------------------------------------------------------
-
-
-def test_it_runs_on_every_node_whatever_the_taints() -> None:
-    pod = pod_of(fluent_bit())
-    assert pod["tolerations"] == [{"operator": "Exists"}]
-    assert "nodeSelector" not in pod
-    assert "affinity" not in pod
-
-
-def test_the_image_is_pinned_and_may_be_mirrored() -> None:
-    assert pod_of(fluent_bit())["containers"][0]["image"] == versions.image("aws-for-fluent-bit")
-    mirrored = pod_of(fluent_bit(mirrors={"public.ecr.aws": "reg.example"}))["containers"][0]["image"]
-    assert mirrored.startswith("reg.example/aws-observability/aws-for-fluent-bit:")
-
-
-def test_credentials_and_group_are_there_before_the_first_pod_and_after_the_last() -> None:
-    graph = fluent_bit()
-    for lower in ("fb-identity", "fb-role-policy", "fb-log-group", "fb-network", "fb-config", "fb-account", "fb-namespace"):
-        assert stands_on(graph, graph.named("fb-daemonset"), graph.named(lower)), lower
-
-
-def test_a_stack_that_protects_what_it_holds_keeps_the_logs() -> None:
-    assert fluent_bit(protect=True).named("fb-log-group").options.get("protect") is True
-    assert not fluent_bit().named("fb-log-group").options.get("protect")
-
-
-def test_the_component_shows_what_the_user_wrote_and_owns_everything() -> None:
-    graph = fluent_bit({"retention_days": 3})
-    component = graph.named("fb")
-    assert component.inputs == FluentBitSpec(retention_days=3).model_dump(mode="json", exclude_none=True)
-    assert {resource.parent for resource in graph.resources if resource.name.startswith("fb-")} == {component.urn}
 
 
 # -- the real thing -------------------------------------------------------------------------------------------------------------

@@ -13,12 +13,10 @@ import yaml
 from conftest import ROOT, recorded
 from eks_inference.faults import SpecError
 from eks_inference.place.quantity import cpu_millis, memory_mib
-from eks_inference.scaling.plan import adapter_rules
 from eks_inference.serving.node_places import room
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.registry import check_spec
-from eks_inference_tools.reading.sections import overview_of
-from graphs import children_of, kind, of_kind, stands_on
+from graphs import children_of, kind, of_kind
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.recorder.project import find_project
 from variants import recorded_with
@@ -55,54 +53,6 @@ def pod_of(workload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # -- servers and their number ----------------------------------------------------------------------------------------------------
-
-
-def test_the_autoscaler_owns_the_number_of_pods(graph: Graph) -> None:
-    (scaler,) = of_kind(graph, "HorizontalPodAutoscaler")
-    spec = scaler.inputs["spec"]
-    (server,) = [d for d in of_kind(graph, "Deployment") if d.inputs["metadata"]["name"] == spec["scaleTargetRef"]["name"]]
-    assert scaler.inputs["metadata"]["namespace"] == server.inputs["metadata"]["namespace"]
-    assert "replicas" not in server.inputs["spec"]
-    assert (spec["minReplicas"], spec["maxReplicas"]) == (1, 4)
-    assert stands_on(graph, scaler, server)
-
-
-def test_it_scales_as_the_source_system_does(graph: Graph) -> None:
-    (scaler,) = of_kind(graph, "HorizontalPodAutoscaler")
-    (metric,) = scaler.inputs["spec"]["metrics"]
-    assert metric["pods"] == {
-        "metric": {"name": "nv_inference_queue_duration_ms"},
-        "target": {"type": "AverageValue", "averageValue": "10"},
-    }
-    assert scaler.inputs["spec"]["behavior"] == {
-        "scaleUp": {"stabilizationWindowSeconds": 0, "policies": [{"type": "Percent", "value": 100, "periodSeconds": 5}]},
-        "scaleDown": {"stabilizationWindowSeconds": 120, "policies": [{"type": "Percent", "value": 100, "periodSeconds": 10}]},
-    }
-
-
-def test_somebody_serves_its_metric_and_comes_before_it(graph: Graph) -> None:
-    (scaler,) = of_kind(graph, "HorizontalPodAutoscaler")
-    (adapter,) = [r for r in of_kind(graph, "Release") if r.inputs["name"] == "prometheus-adapter"]
-    assert adapter.inputs["values"]["rules"]["custom"] == adapter_rules()
-    assert adapter.inputs["values"]["metricsRelistInterval"] == "30s"
-    assert stands_on(graph, scaler, adapter)
-    (prometheus,) = [r for r in of_kind(graph, "Release") if r.inputs["name"] == "kube-prometheus-stack"]
-    assert prometheus.inputs["values"]["prometheus"]["prometheusSpec"]["scrapeInterval"] == "15s"
-    assert stands_on(graph, adapter, prometheus)
-
-
-def test_prometheus_reads_triton_under_the_name_its_dashboard_asks_for(graph: Graph) -> None:
-    (server,) = [d for d in of_kind(graph, "Deployment") if d.inputs["metadata"]["name"] == "triton-server"]
-    (monitor,) = [m for m in of_kind(graph, "PodMonitor") if m.inputs["metadata"]["namespace"] == "triton-server"]
-    assert monitor.inputs["metadata"]["name"] == "triton", "the label job is <namespace>/<name>"
-    labels = server.inputs["spec"]["template"]["metadata"]["labels"]
-    assert monitor.inputs["spec"]["selector"]["matchLabels"].items() <= labels.items()
-    (container,) = pod_of(server.inputs["spec"])["containers"]
-    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    (endpoint,) = monitor.inputs["spec"]["podMetricsEndpoints"]
-    assert ports[endpoint["port"]] == 8002
-    boards = {c.inputs["metadata"]["name"] for c in of_kind(graph, "ConfigMap") if "dashboard" in c.name}
-    assert boards == {"dashboard-triton", "dashboard-gpu"}
 
 
 def test_another_kind_of_autoscaler_brings_keda_and_no_adapter() -> None:
@@ -183,34 +133,7 @@ def test_a_server_has_its_node_to_itself_but_for_daemons(graph: Graph) -> None:
     assert wanted_memory + daemon_memory <= usable.memory_mib
 
 
-def test_gpu_nodes_are_labelled_and_kept_for_pods_that_ask_for_a_gpu(graph: Graph) -> None:
-    (gpu,) = [pool for pool in overview_of(graph).capacity if pool.instance_types == ("g4dn.xlarge",)]
-    assert gpu.size == "4"
-    assert gpu.labels["nvidia.com/gpu.present"] == "true"
-    assert gpu.taints == ("nvidia.com/gpu=true:NoSchedule",)
-
-
-# -- logs ------------------------------------------------------------------------------------------------------------------------
-
-
-def test_logs_of_every_node_go_to_the_source_systems_group(graph: Graph) -> None:
-    group = graph.named("gpu-opt350m-fluent-bit-log-group")
-    assert (group.inputs["name"], group.inputs["retentionInDays"]) == (f"/aws/eks/{STACK}/workload", 1)
-    (agent,) = [d for d in of_kind(graph, "DaemonSet") if d.inputs["metadata"]["name"] == "fluent-bit"]
-    assert pod_of(agent.inputs["spec"])["tolerations"] == [{"operator": "Exists"}], "GPU nodes are tainted"
-
-
 # -- the client ------------------------------------------------------------------------------------------------------------------
-
-
-def test_the_client_runs_after_the_server_and_again_on_demand(graph: Graph) -> None:
-    (job,), (template,) = of_kind(graph, "Job"), of_kind(graph, "CronJob")
-    (server,) = of_kind(graph, "Deployment")
-    assert stands_on(graph, job, server)
-    assert template.inputs["spec"]["suspend"] is True
-    assert pod_of(template.inputs["spec"]) == pod_of(job.inputs["spec"])
-    commands = graph.outputs["next"]
-    assert f"kubectl -n triton-client logs job/{job.inputs['metadata']['name']} --all-containers" in commands
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not on PATH")

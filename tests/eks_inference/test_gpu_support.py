@@ -51,10 +51,3 @@ def test_the_exporter_stands_on_the_plugin_and_only_prometheus_reads_it() -> Non
     assert not passes(policies_of(graph), CLIENT, exporter, 9400)
     assert passes(policies_of(gpu_support(monitored=False)), CLIENT, exporter, 9400)
     assert not [one for one in gpu_support(monitored=False).resources if one.inputs.get("kind") == "PodMonitor"]
-
-
-def test_images_of_gpu_support_come_from_the_mirrors() -> None:
-    graph = gpu_support(mirrors={"nvcr.io": "registry.example/nvcr"})
-    for name in ("nvidia-daemonset", "dcgm-daemonset"):
-        (only,) = graph.named(name).inputs["spec"]["template"]["spec"]["containers"]
-        assert only["image"].startswith("registry.example/nvcr/nvidia/")

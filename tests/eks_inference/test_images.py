@@ -35,7 +35,6 @@ from stackgraph.recorder.recording import record
 
 NAME = "llama3-image"
 CORE = placement("m5.2xlarge", pool="core", taints=(Taint("dedicated", "build", "NoSchedule"),))
-KEY = "arn:aws:kms:us-west-2:111122223333:key/12345678-1234-1234-1234-123456789012"
 ECR = "111122223333.dkr.ecr.us-west-2.amazonaws.com"
 SMALL = "FROM public.ecr.aws/docker/library/busybox:1.37.0\n"
 
@@ -228,20 +227,6 @@ def test_kubernetes_does_not_fill_in_variables_of_an_argument():
 # -- the repository --------------------------------------------------------------------------------------------------------------
 
 
-def test_the_repository_is_immutable_scanned_and_named_after_cluster_and_component():
-    repository = the(built(settings={"tags": {"team": "x"}}), "Repository").inputs
-    assert repository["name"] == "c/llama3-image"
-    assert repository["imageTagMutability"] == "IMMUTABLE"
-    assert repository["imageScanningConfiguration"] == {"scanOnPush": True}
-    assert repository["tags"] == {"team": "x", "Name": "c/llama3-image"}
-    assert "encryptionConfigurations" not in repository
-
-
-def test_the_repository_uses_the_stacks_key():
-    repository = the(built(settings={"kms_key_arn": KEY}), "Repository").inputs
-    assert repository["encryptionConfigurations"] == [{"encryptionType": "KMS", "kmsKey": KEY}]
-
-
 @pytest.mark.parametrize("protect", [True, False])
 def test_the_repository_goes_with_its_images_unless_the_stack_is_protected(protect: bool):
     repository = the(built(settings={"protect": protect}), "Repository")
@@ -264,14 +249,6 @@ def statements(graph: Graph) -> dict[str, dict[str, Any]]:
     return {statement["Sid"]: statement for statement in document["Statement"]}
 
 
-def test_the_role_may_use_this_repository_and_nothing_else():
-    found = statements(built())
-    assert found.pop("Login") == {"Sid": "Login", "Effect": "Allow", "Action": ["ecr:GetAuthorizationToken"], "Resource": "*"}
-    assert [s["Resource"] for s in found.values()] == ["<llama3-image-repository.arn>"]
-    actions = {action for statement in found.values() for action in statement["Action"]}
-    assert not [action for action in actions if "*" in action or "Delete" in action or not action.startswith("ecr:")]
-
-
 @pytest.mark.parametrize(
     ("settings", "keys"),
     [
@@ -285,55 +262,6 @@ def test_private_repositories_of_bases_can_be_read_but_not_written(settings: dic
     assert bases["Resource"] == ["arn:aws:ecr:us-west-2:111122223333:repository/public/neuron/pytorch-inference-vllm-neuronx"]
     assert not [action for action in bases["Action"] if "Put" in action or "Upload" in action]
     assert environment(containers(graph)["prepare"])["REGISTRIES"] == ECR
-
-
-def test_only_the_builds_own_service_account_gets_the_role():
-    graph = built(settings={"permissions_boundary_arn": "arn:aws:iam::111122223333:policy/boundary"})
-    role, association = the(graph, "Role"), the(graph, "PodIdentityAssociation")
-    (trust,) = json.loads(role.inputs["assumeRolePolicy"])["Statement"]
-    assert trust["Condition"]["StringEquals"] == {
-        "aws:RequestTag/eks-cluster-name": "c",
-        "aws:RequestTag/kubernetes-namespace": NAME,
-        "aws:RequestTag/kubernetes-service-account": "image-build",
-    }
-    assert (association.inputs["namespace"], association.inputs["serviceAccount"]) == (NAME, pod(graph)["serviceAccountName"])
-    assert role.inputs["permissionsBoundary"].endswith("/boundary")
-
-
-def test_the_build_has_no_access_to_the_kubernetes_api():
-    graph = built()
-    assert pod(graph)["automountServiceAccountToken"] is False
-    assert not [r for r in graph.resources if ":rbac." in r.type]
-
-
-def test_only_the_build_container_is_unconfined_and_nothing_is_privileged():
-    graph = built()
-    assert the(graph, "Namespace").inputs["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "privileged"}
-    assert pod(graph)["securityContext"] == {"runAsNonRoot": True, "runAsUser": 1000, "runAsGroup": 1000}
-    prepare, build = (containers(graph)[name]["securityContext"] for name in ("prepare", "build"))
-    assert prepare["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert prepare["allowPrivilegeEscalation"] is False
-    assert prepare["capabilities"] == {"drop": ["ALL"]}
-    assert build["privileged"] is False
-    assert build["seccompProfile"] == build["appArmorProfile"] == {"type": "Unconfined"}
-    assert not [key for key in pod(graph) if key.startswith("host")]
-
-
-def test_nobody_reaches_the_build_and_it_reaches_no_instance_metadata():
-    policy = the(built(), "NetworkPolicy").inputs["spec"]
-    assert policy["podSelector"] == {}
-    assert policy["ingress"] == []
-    blocks = [
-        (peer["ipBlock"], port["port"])
-        for rule in policy["egress"]
-        for peer in rule.get("to", [])
-        if "ipBlock" in peer
-        for port in rule["ports"]
-    ]
-    assert ({"cidr": "169.254.170.23/32"}, 80) in blocks
-    assert [block for block, port in blocks if port == 80 and block["cidr"] == "0.0.0.0/0"] == [
-        {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}
-    ]
 
 
 # -- the Job ---------------------------------------------------------------------------------------------------------------------
@@ -398,13 +326,6 @@ def test_the_job_ends_by_itself_before_pulumi_stops_waiting():
     assert the(graph, "Job").options["customTimeouts"]["create"] == "90m"
 
 
-def test_a_build_that_fails_is_not_tried_again_by_the_job_but_by_the_next_update():
-    found = job(built())
-    fail = [rule for rule in found["spec"]["podFailurePolicy"]["rules"] if rule["action"] == "FailJob"]
-    assert [rule["onExitCodes"]["containerName"] for rule in fail] == ["build"]
-    assert found["metadata"]["annotations"]["pulumi.com/replaceUnready"] == "true"
-
-
 def test_the_build_runs_where_it_is_placed_with_the_disk_it_needs():
     graph = built(ephemeral_storage_gib=150)
     assert pod(graph)["nodeSelector"] == CORE.node_selector
@@ -428,22 +349,6 @@ def test_a_server_waits_for_the_finished_build():
     server = graph.named("server")
     assert the(graph, "Job").urn in server.property_dependencies["image"]
     assert server.inputs["image"] == f"<llama3-image-repository.repositoryUrl>:{tag_of()}"
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "Repository",
-        "RolePolicy",
-        "PodIdentityAssociation",
-        "Namespace",
-        "ServiceAccount",
-        "NetworkPolicy",
-    ],
-)
-def test_the_build_starts_once_all_it_needs_is_there(kind: str):
-    graph = built()
-    assert stands_on(graph, the(graph, "Job"), the(graph, kind))
 
 
 @pytest.mark.parametrize("name", [f"{NAME}-recipe", f"{NAME}-scripts", "core-nodes", "pod-identity-agent"])
@@ -523,11 +428,6 @@ class Pod:
 @pytest.fixture
 def shared(tmp_path: Path) -> Pod:
     return Pod(tmp_path)
-
-
-@pytest.mark.parametrize("script", plan.SCRIPT_FILES)
-def test_scripts_are_shell(script: str):
-    assert subprocess.run(["sh", "-n", str(ASSETS / script)], timeout=30).returncode == 0
 
 
 def test_the_job_gives_the_scripts_what_they_read():

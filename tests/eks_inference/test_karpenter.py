@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from eks_inference.aws import iam
-from eks_inference.catalog import versions
 from eks_inference.faults import SpecError
 from eks_inference.place.placement import POOL_LABEL, Placement, Taint
 from eks_inference.pools import karpenter_plan as plan
@@ -27,7 +26,6 @@ from stackgraph.recorder.recording import record
 from variants import recorded_with
 
 KEY = "arn:aws:kms:us-west-2:123456789012:key/12345678-1234-1234-1234-123456789012"
-BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
 NODE_ROLE = "arn:aws:iam::123456789012:role/karpenter-node-role-1234567"
 
 JUPYTER = {"key": "hub.jupyter.org/dedicated", "value": "user"}
@@ -255,16 +253,6 @@ def test_rules_match_the_events_ec2_sends():
     ]
 
 
-def test_every_rule_fills_the_queue_the_controller_reads():
-    graph = graph_of(pool_spec())
-    queue = the(graph, ":Queue")
-    targets = graph.of_type("aws:cloudwatch/eventTarget:EventTarget")
-    rules = {rule.name for rule in graph.of_type("aws:cloudwatch/eventRule:EventRule")}
-    assert {target.inputs["rule"] for target in targets} == {f"<{rule}.name>" for rule in rules}
-    assert {target.inputs["arn"] for target in targets} == {f"<{queue.name}.arn>"}
-    assert graph.named("karpenter-release").inputs["values"]["settings"]["interruptionQueue"] == queue.inputs["name"]
-
-
 def test_only_these_rules_may_send_and_only_encrypted():
     graph = graph_of(pool_spec())
     send, encrypted = json.loads(the(graph, ":QueuePolicy").inputs["policy"])["Statement"]
@@ -277,21 +265,6 @@ def test_only_these_rules_may_send_and_only_encrypted():
 # -- the controller --------------------------------------------------------------------------------------------------------------
 
 
-def test_two_charts_of_one_version():
-    graph = graph_of(pool_spec())
-    crds, controller = graph.named("karpenter-crds").inputs, graph.named("karpenter-release").inputs
-    assert crds["chart"] == "oci://public.ecr.aws/karpenter/karpenter-crd"
-    assert controller["chart"] == "oci://public.ecr.aws/karpenter/karpenter"
-    assert crds["version"] == controller["version"] == versions.chart("karpenter").version
-    assert controller["skipCrds"] is True
-
-
-def test_the_controller_runs_on_the_core_pool():
-    values = graph_of(pool_spec()).named("karpenter-release").inputs["values"]
-    assert values["nodeSelector"] == {"kubernetes.io/os": "linux", POOL_LABEL: "core"}
-    assert values["settings"] == {"clusterName": "llama", "interruptionQueue": "llama-karpenter"}
-
-
 def test_values_of_the_user_come_last():
     given = {"values": {"logLevel": "debug", "settings": {"featureGates": {"nodeRepair": True}}}}
     values = graph_of(pool_spec(), given).named("karpenter-release").inputs["values"]
@@ -300,41 +273,10 @@ def test_values_of_the_user_come_last():
     assert values["settings"]["featureGates"] == {"nodeRepair": True}
 
 
-def test_charts_and_image_come_from_the_mirror():
-    graph = graph_of(pool_spec(), mirrors={"public.ecr.aws": "registry.corp.example/ecr"})
-    release = graph.named("karpenter-release").inputs
-    assert release["chart"] == "oci://registry.corp.example/ecr/karpenter/karpenter"
-    assert release["values"]["controller"]["image"]["repository"] == "registry.corp.example/ecr/karpenter/controller"
-
-
 def test_replicas_that_find_no_node_are_refused():
     with pytest.raises(Exception, match=r"karpenter.replicas: pool core has too few nodes .*given: 2; allowed: at most 1"):
         graph_of(pool_spec(), core_nodes=1)
     graph_of(pool_spec(), {"replicas": 1}, core_nodes=1)
-
-
-def test_identity_is_bound_to_the_charts_service_account():
-    graph = graph_of(pool_spec())
-    association = the(graph, ":PodIdentityAssociation").inputs
-    account = graph.named("karpenter-release").inputs["values"]["serviceAccount"]["name"]
-    assert (association["namespace"], association["serviceAccount"]) == ("kube-system", account)
-    trust = json.loads(graph.named("karpenter-controller-role").inputs["assumeRolePolicy"])["Statement"][0]
-    assert trust["Condition"]["StringEquals"]["aws:RequestTag/kubernetes-service-account"] == account
-
-
-def test_the_cluster_admits_the_nodes():
-    access = the(graph_of(pool_spec()), ":AccessEntry").inputs
-    assert (access["type"], access["principalArn"]) == ("EC2_LINUX", "<karpenter-node-role.arn>")
-
-
-def test_settings_reach_every_role_and_taggable_resource():
-    graph = graph_of(pool_spec(), tags={"team": "ml"}, permissions_boundary_arn=BOUNDARY)
-    untagged = {"RolePolicy", "RolePolicyAttachment", "QueuePolicy", "EventTarget"}
-    for resource in graph.resources:
-        if resource.package == "aws" and resource.type.rpartition(":")[2] not in untagged:
-            assert resource.inputs["tags"]["team"] == "ml", resource.name
-        if resource.type == "aws:iam/role:Role":
-            assert resource.inputs["permissionsBoundary"] == BOUNDARY
 
 
 def test_long_names_stay_within_what_aws_takes():
@@ -351,28 +293,11 @@ def test_long_names_stay_within_what_aws_takes():
 # -- order -----------------------------------------------------------------------------------------------------------------------
 
 
-def test_what_has_finalizers_goes_before_what_answers_them():
-    graph = graph_of(pool_spec())
-    assert "inf2-class" in needs(graph, "inf2-pool")
-    assert "karpenter-release" in needs(graph, "inf2-class")
-    assert "karpenter-crds" in needs(graph, "karpenter-release")
-    assert {"core-nodes", "vpc-cni"} <= needs(graph, "karpenter-release")
-    assert "routes" in needs(graph, "inf2-pool")
-
-
 def test_what_the_controller_uses_outlives_it():
     graph = graph_of(pool_spec(), {"s3_read_buckets": ["models"]}, kms_key_arn=KEY)
     aws = {r.name for r in graph.resources if r.package == "aws"}
     assert aws <= needs(graph, "karpenter-release")
     assert any(name.endswith("-s3-read") for name in aws)
-
-
-def test_objects_are_on_the_clusters_provider():
-    graph = graph_of(pool_spec())
-    provider = graph.named("llama-k8s").urn
-    objects = [r for r in graph.resources if r.package == "kubernetes"]
-    assert {r.name for r in objects} >= {"karpenter-release", "karpenter-controller-credentials-binding"}
-    assert {r.provider for r in objects} == {provider}
 
 
 def test_repair_is_a_feature_gate_of_the_controller():
@@ -412,13 +337,6 @@ def test_pools_of_the_ray_system(name: str):
     assert_golden(f"pools/karpenter-{name}.yaml", yaml.safe_dump_all(json.loads(json.dumps(objects)), sort_keys=True))
 
 
-def test_a_pool_refers_to_its_own_class():
-    graph = graph_of(pool_spec())
-    node = graph.named("inf2-pool").inputs["spec"]["template"]["spec"]
-    assert node["nodeClassRef"] == {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "inf2"}
-    assert graph.named("inf2-class").inputs["metadata"]["name"] == "inf2"
-
-
 def test_subnets_and_group_are_given_by_id():
     spec = graph_of(pool_spec(zone_ids=("usw2-az2",))).named("inf2-class").inputs["spec"]
     assert spec["subnetSelectorTerms"] == [{"id": "subnet-private-usw2-az2"}]
@@ -439,12 +357,6 @@ def test_kubelet_settings_and_metadata_reach_the_class():
     spec = graph_of(pool_spec(kubelet={"maxPods": 30}, metadata_hop_limit=2)).named("inf2-class").inputs["spec"]
     assert spec["kubelet"] == {"maxPods": 30}
     assert (spec["metadataOptions"]["httpTokens"], spec["metadataOptions"]["httpPutResponseHopLimit"]) == ("required", 2)
-
-
-def test_root_disks_use_the_stacks_key():
-    (disk,) = graph_of(pool_spec(), kms_key_arn=KEY).named("inf2-class").inputs["spec"]["blockDeviceMappings"]
-    assert disk["deviceName"] == "/dev/xvda"
-    assert (disk["ebs"]["encrypted"], disk["ebs"]["kmsKeyID"], disk["ebs"]["volumeSize"]) == (True, KEY, "500Gi")
 
 
 def test_limits_and_weight_can_be_left_out():

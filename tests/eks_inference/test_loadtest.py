@@ -322,52 +322,6 @@ def test_the_longest_name_still_makes_names_kubernetes_takes() -> None:
         assert len(the(graph, kind)["metadata"]["name"]) <= 52
 
 
-def test_a_running_test_ends_before_the_next_begins() -> None:
-    (job,) = of_kind(deployed(), "Job")
-    assert job.options["deleteBeforeReplace"] is True
-
-
-def test_nothing_waits_for_the_test_or_for_the_volume() -> None:
-    graph = deployed()
-    for kind in ("Job", "PersistentVolumeClaim"):
-        assert the(graph, kind)["metadata"]["annotations"]["pulumi.com/skipAwait"] == "true"
-
-
-def test_a_test_is_tried_once_and_ends_in_time() -> None:
-    job = the(deployed(), "Job")["spec"]
-    assert job["backoffLimit"] == 0
-    assert job["activeDeadlineSeconds"] == 600 + 3600 + 4 * (7200 + 900)
-    assert "ttlSecondsAfterFinished" not in job  # the log is where the results are read
-
-
-def test_the_pods_meet_the_restricted_standard() -> None:
-    graph = deployed()
-    assert the(graph, "Namespace")["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "restricted"}
-    for pod in pods(graph):
-        security = pod["spec"]["securityContext"]
-        assert security["runAsNonRoot"]
-        assert security["runAsUser"] > 0
-        assert security["seccompProfile"] == {"type": "RuntimeDefault"}
-        assert pod["spec"]["automountServiceAccountToken"] is False
-        assert {next(key for key in volume if key != "name") for volume in pod["spec"]["volumes"]} <= {
-            "configMap",
-            "emptyDir",
-            "persistentVolumeClaim",
-        }
-    for container in containers(graph):
-        security = container["securityContext"]
-        assert security["allowPrivilegeEscalation"] is False
-        assert security["capabilities"] == {"drop": ["ALL"]}
-        assert security["readOnlyRootFilesystem"]
-
-
-def test_every_container_is_bounded_and_of_one_pinned_image() -> None:
-    for container in containers(deployed()):
-        assert container["resources"]["requests"] == container["resources"]["limits"]
-        assert container["image"] == IMAGE
-        assert not re.search(r"\b(pip|apt|curl|wget|git)\b", " ".join(container["command"]))
-
-
 def test_images_come_from_the_mirror_or_from_the_user() -> None:
     mirrored = deployed(settings={"mirrors": {"ghcr.io": "registry.example/ghcr"}})
     assert {c["image"] for c in containers(mirrored)} == {IMAGE.replace("ghcr.io", "registry.example/ghcr")}
@@ -381,24 +335,6 @@ def test_the_pods_run_where_they_are_placed() -> None:
     for pod in pods(deployed(on=placement("m5.xlarge", pool="tests", taints=(taint,)))):
         assert pod["spec"]["nodeSelector"] == {"eks-inference/pool": "tests"}
         assert pod["spec"]["tolerations"] == [taint.toleration()]
-
-
-def test_the_wait_and_the_test_read_the_same_configuration() -> None:
-    graph = deployed()
-    pod = the(graph, "Job")["spec"]["template"]["spec"]
-    (wait,), (test,) = pod["initContainers"], pod["containers"]
-    assert wait["command"][-2:] == ["wait", "/load-test/config.json"]
-    assert test["command"][-3:] == ["run", "/load-test/config.json", "/results"]
-    assert the(graph, "ConfigMap")["data"]["load_test.py"] == (ASSETS / "load_test.py").read_text()
-    assert {"name": "results", "mountPath": "/results"} in test["volumeMounts"]
-
-
-def test_the_reader_never_runs_by_itself_and_cannot_write() -> None:
-    reader = the(deployed(), "CronJob")["spec"]
-    assert reader["suspend"] is True
-    assert reader["jobTemplate"]["spec"]["ttlSecondsAfterFinished"] == 60
-    (container,) = reader["jobTemplate"]["spec"]["template"]["spec"]["containers"]
-    assert container["volumeMounts"] == [{"name": "results", "mountPath": "/results", "readOnly": True}]
 
 
 def test_the_test_reaches_names_its_servers_and_the_hub_and_is_reached_by_nobody() -> None:
@@ -432,12 +368,6 @@ def test_values_become_secrets_and_references_stay() -> None:
     assert [e["name"] for e in wait["env"] if "valueFrom" in e] == ["OPENAI_API_KEY"]
 
 
-def test_without_secrets_there_are_none() -> None:
-    graph = deployed()
-    assert not has(graph, "Secret")
-    assert not [e for e in guidellm(graph)["env"] if "secretKeyRef" in e.get("valueFrom", {})]
-
-
 def test_environment_of_the_user_wins() -> None:
     env = guidellm(deployed(LoadTestSpec(extra_env={"HF_ENDPOINT": "https://hub.example", "HF_HOME": "/tmp/x"})))["env"]
     values = {entry["name"]: entry["value"] for entry in env if "value" in entry}
@@ -466,13 +396,6 @@ def test_a_test_that_is_off_keeps_its_results_within_reach() -> None:
     graph = deployed(LoadTestSpec(enabled=False), secrets=lambda: {"api_key": "k"})
     assert not any(has(graph, kind) for kind in ("Job", "ConfigMap", "Secret"))
     assert all(has(graph, kind) for kind in ("CronJob", "PersistentVolumeClaim", "NetworkPolicy"))
-
-
-def test_results_are_protected_when_the_stack_is() -> None:
-    (volume,) = of_kind(deployed(settings={"protect": True}), "PersistentVolumeClaim")
-    assert volume.options["protect"] is True
-    (volume,) = of_kind(deployed(), "PersistentVolumeClaim")
-    assert "protect" not in volume.options
 
 
 def test_hardware_is_noted_where_it_is_known() -> None:

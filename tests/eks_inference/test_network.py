@@ -280,19 +280,6 @@ def test_load_balancers_and_karpenter_find_their_subnets_by_tag():
     assert public == {"team": "serving", "Name": "net-public-usw2-az4", "kubernetes.io/role/elb": "1"}
 
 
-def test_no_subnet_gives_instances_public_addresses():
-    assert not any(subnet.inputs["mapPublicIpOnLaunch"] for subnet in subnets(network(NetworkSpec())).values())
-
-
-@pytest.mark.parametrize("spec", [NetworkSpec(), NetworkSpec(nat="per_zone", endpoints=("s3", "ecr", "sts")), CLOSED])
-def test_every_taggable_resource_carries_the_stack_tags_and_a_name(spec: NetworkSpec):
-    untaggable = {"aws:ec2/route:Route", "aws:ec2/routeTableAssociation:RouteTableAssociation"}
-    for resource in network(spec).resources:
-        if resource.type.startswith("aws:") and resource.type not in untaggable:
-            assert resource.inputs["tags"]["team"] == "serving", resource.name
-            assert resource.inputs["tags"]["Name"].startswith("net-"), resource.name
-
-
 def test_one_nat_gateway_stands_in_the_first_zone_and_serves_all():
     graph = network(NetworkSpec(zone_ids=("usw2-az3", "usw2-az1")))
     (gateway,) = graph.of_type("aws:ec2/natGateway:NatGateway")
@@ -386,19 +373,6 @@ def test_the_vpc_resolves_names_and_only_it_is_protected():
     assert vpc["enableDnsHostnames"] is True
     assert [resource.name for resource in graph.resources if resource.options.get("protect")] == ["net-vpc"]
     assert not any(resource.options.get("protect") for resource in network(NetworkSpec()).resources)
-
-
-def test_every_resource_is_the_component_s_own_child():
-    graph = network(NetworkSpec(nat="per_zone", endpoints=("s3", "ecr")))
-    component = graph.named("net")
-    assert component.type == "eks-inference:index:Vpc"
-    for resource in graph.resources:
-        if resource.type.startswith("aws:"):
-            assert resource.parent == component.urn, resource.name
-
-
-def test_the_component_shows_the_zones_it_chose():
-    assert network(NetworkSpec(zones=2)).named("net").inputs["zone_ids"] == ["usw2-az4", "usw2-az1"]
 
 
 def test_it_hands_out_subnets_with_their_zones():

@@ -7,18 +7,12 @@ import pytest
 from eks_inference.catalog.engines import engines
 from eks_inference.catalog.instances import Accelerator, instance_type, instance_types
 from eks_inference.catalog.models import models
-from eks_inference.catalog.nixl import (
-    Mark,
-    connectors,
-    leases,
-    nixl_connectors,
-    nixl_metrics,
-    nixl_profile,
-    open_facts,
-    side_channel,
-)
+from eks_inference.catalog.nixl import Mark, connectors, leases, nixl_connectors, nixl_profile, side_channel
+from eks_inference.catalog.tables import table
 
 KINDS = get_args(Accelerator)
+FACTS = table("nixl.toml")["facts"].values()
+METRICS = table("nixl.toml")["metrics"]
 CROSSING = {"p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300", "trn2", "trn2u"}
 
 
@@ -71,21 +65,20 @@ def test_leases_are_sensible_and_longer_than_the_engine_s_own() -> None:
 
 
 def test_every_open_fact_says_how_a_run_settles_it() -> None:
-    for fact in open_facts().values():
-        assert fact.mark in ("inferred", "unknown")
-        assert fact.says.endswith(".")
-        assert fact.settled_by
-        assert not fact.settled_by.endswith(".")
+    for fact in FACTS:
+        assert fact["mark"] in ("inferred", "unknown")
+        assert fact["says"].endswith(".")
+        assert fact["settled_by"]
+        assert not fact["settled_by"].endswith(".")
 
 
 def test_every_other_row_is_documented() -> None:
-    rows = [*map(nixl_profile, KINDS), leases(), side_channel(), nixl_metrics(), *nixl_connectors().values()]
-    assert {one.mark for one in rows} == {"documented"}
-    assert {*get_args(Mark)} == {"documented"} | {one.mark for one in open_facts().values()}
+    rows = [*map(nixl_profile, KINDS), leases(), side_channel(), *nixl_connectors().values()]
+    assert {one.mark for one in rows} == {METRICS["mark"]} == {"documented"}
+    assert {*get_args(Mark)} == {"documented"} | {one["mark"] for one in FACTS}
 
 
 def test_names_of_metrics_are_those_of_counters_and_histograms_without_a_suffix() -> None:
-    found = nixl_metrics()
-    names = (found.failed_transfers, found.failed_notifications, found.expired, found.transfer_seconds, found.bytes)
+    names = [METRICS[key] for key in ("failed_transfers", "failed_notifications", "expired", "transfer_seconds", "bytes")]
     assert len({*names}) == len(names)
     assert all(name.startswith("vllm:nixl_") and not name.endswith("_total") for name in names)

@@ -3,7 +3,7 @@
 import re
 
 from conftest import ROOT
-from eks_inference.catalog.nixl import nixl_metrics, open_facts
+from eks_inference.catalog.tables import table
 from eks_inference.rules import Rule
 from eks_inference.serving.prefill_decode import operation_rules, rules
 from eks_inference.serving.rules import nixl, nixl_models
@@ -28,7 +28,10 @@ def test_its_tables_are_those_of_the_rules_and_of_the_catalog() -> None:
         (
             "facts",
             "| fact | | sources | how a first run settles it |\n|---|---|---|---|",
-            [f"| {one.says} | {one.mark} | {one.source} | {one.settled_by} |" for one in open_facts().values()],
+            [
+                f"| {one['says']} | {one['mark']} | {one['source']} | {one['settled_by']} |"
+                for one in table("nixl.toml")["facts"].values()
+            ],
         ),
     ):
         before, begin, rest = text.partition(f"<!-- {name} -->\n")
@@ -46,8 +49,7 @@ def test_the_rules_tests_metrics_and_alerts_it_names_exist() -> None:
     assert [name for name in named if f"async def {name}(" not in bench] == []
     known = {one.id for one in (*spec_rules(), *graph_rules())}
     assert {*re.findall(r"\b[A-Z]{2,3}\d{3}\b", text)} <= known
-    found = nixl_metrics()
-    names = {found.failed_transfers, found.failed_notifications, found.expired, found.transfer_seconds, found.bytes}
+    names = {name for name in table("nixl.toml")["metrics"].values() if name.startswith("vllm:")}
     assert {name.removesuffix("_total") for name in re.findall(r"`(vllm:\w+)`", text)} <= names
     alerts = (ROOT / "components/eks_inference/observability/assets/rules.yaml").read_text("utf-8")
     assert all(f"alert: {name}" in alerts for name in ("KvTransfersFailing", "KvCachesExpired") if name in text)

@@ -9,19 +9,14 @@ import pytest
 
 from catalog_rows import VERSIONS
 from eks_inference.catalog import versions
-from eks_inference.cluster.component import ClusterAddons
-from eks_inference.cluster.spec import ClusterAddonsSpec
 from eks_inference.faults import SpecError
-from eks_inference.observability import cloudwatch_plan
 from eks_inference.observability.cloudwatch import CloudWatchObservability
 from eks_inference.observability.spec import CloudWatchSpec, ObservabilitySpec
 from eks_inference.pools.plan import pool_taints
 from eks_inference.pools.spec import ManagedPoolSpec
-from handles import existing_cluster, placement
+from handles import existing_cluster
 from stackgraph.graph.document import Graph
 from stackgraph.recorder.recording import record
-
-BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
 
 
 def cloudwatch_spec(**given: Any) -> CloudWatchSpec:
@@ -31,18 +26,6 @@ def cloudwatch_spec(**given: Any) -> CloudWatchSpec:
 def the_observability(spec: CloudWatchSpec | None = None, *, name: str = "c-cloudwatch", **cluster: Any) -> Graph:
     """CloudWatch alone, on a cluster that is already there."""
     return record(lambda: CloudWatchObservability(name, spec or cloudwatch_spec(), cluster=existing_cluster(**cluster)) and None)
-
-
-def the_observability_on_addons() -> Graph:
-    """CloudWatch on top of the add-ons that pods need."""
-
-    def build() -> None:
-        cluster = ClusterAddons(
-            "c-addons", ClusterAddonsSpec(), cluster=existing_cluster(), core=placement("m6i.large", pool="core")
-        )
-        CloudWatchObservability("c-cloudwatch", cloudwatch_spec(), cluster=cluster)
-
-    return record(build)
 
 
 def configuration_of(graph: Graph) -> dict[str, Any]:
@@ -67,19 +50,10 @@ def test_nothing_is_collected_unless_asked_for() -> None:
     assert ObservabilitySpec().cloudwatch is None
 
 
-def test_an_empty_section_is_enough_to_ask() -> None:
-    assert ObservabilitySpec.model_validate({"cloudwatch": {}}).cloudwatch == CloudWatchSpec()
-
-
 @pytest.mark.parametrize("version", ["latest", "6.6.0", "v6.6.0", "v6.6-eksbuild.1"])
 def test_what_is_not_an_exact_addon_version_is_refused(version: str) -> None:
     with pytest.raises(SpecError, match="addon_version"):
         cloudwatch_spec(addon_version=version)
-
-
-def test_a_misspelt_key_is_refused() -> None:
-    with pytest.raises(SpecError, match="cloud_watch"):
-        ObservabilitySpec.model_validate({"cloud_watch": {}})
 
 
 # -- the add-on -----------------------------------------------------------------------------------------------------------------
@@ -145,18 +119,6 @@ def test_the_users_configuration_is_merged_last() -> None:
 # -- its role -------------------------------------------------------------------------------------------------------------------
 
 
-def test_only_the_agents_of_this_cluster_may_assume_the_role() -> None:
-    role = the_observability().named("c-cloudwatch-role")
-    (statement,) = json.loads(role.inputs["assumeRolePolicy"])["Statement"]
-    assert statement["Principal"] == {"Service": "pods.eks.amazonaws.com"}
-    assert statement["Action"] == ["sts:AssumeRole", "sts:TagSession"]
-    assert statement["Condition"]["StringEquals"] == {
-        "aws:RequestTag/eks-cluster-name": "c",
-        "aws:RequestTag/kubernetes-namespace": "amazon-cloudwatch",
-        "aws:RequestTag/kubernetes-service-account": "cloudwatch-agent",
-    }
-
-
 @pytest.mark.parametrize(
     ("region", "partition"), [("us-west-2", "aws"), ("us-gov-west-1", "aws-us-gov"), ("cn-north-1", "aws-cn")]
 )
@@ -164,16 +126,6 @@ def test_the_role_has_one_policy_of_its_partition(region: str, partition: str) -
     (attachment,) = the_observability(region=region).of_type("aws:iam/rolePolicyAttachment:RolePolicyAttachment")
     assert attachment.inputs["policyArn"] == f"arn:{partition}:iam::aws:policy/CloudWatchAgentServerPolicy"
     assert attachment.inputs["role"] == "<c-cloudwatch-role.name>"
-
-
-def test_boundary_and_tags_reach_the_role() -> None:
-    inputs = the_observability(permissions_boundary_arn=BOUNDARY, tags={"team": "ml"}).named("c-cloudwatch-role").inputs
-    assert inputs["permissionsBoundary"] == BOUNDARY
-    assert inputs["tags"] == {"team": "ml", "Name": "c-cloudwatch-role"}
-
-
-def test_without_a_boundary_the_role_mentions_none() -> None:
-    assert "permissionsBoundary" not in the_observability().named("c-cloudwatch-role").inputs
 
 
 def test_the_longest_stack_name_still_makes_a_legal_role_name() -> None:
@@ -184,36 +136,6 @@ def test_the_longest_stack_name_still_makes_a_legal_role_name() -> None:
 # -- order and place ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_addon_comes_after_dns_and_goes_before_it() -> None:
-    graph = the_observability_on_addons()
-    waits_for = {graph.by_urn[urn].name for urn in graph.named("c-cloudwatch-addon").dependencies}
-    assert "c-addons-coredns" in waits_for
-
-
-def test_the_agents_have_their_permissions_before_they_start_and_until_they_end() -> None:
-    graph = the_observability()
-    addon = graph.named("c-cloudwatch-addon")
-    assert graph.named("c-cloudwatch-policy").urn in addon.dependencies
-    assert graph.named("c-cloudwatch-role").urn in addon.property_dependencies["podIdentityAssociations"]
-
-
-def test_everything_is_a_child_of_the_component() -> None:
-    graph = the_observability()
-    component = graph.named("c-cloudwatch")
-    assert component.type == "eks-inference:index:CloudWatchObservability"
-    children = {resource.name for resource in graph.resources if resource.parent == component.urn}
-    logs = {f"c-cloudwatch-{kind}-logs" for kind in ("application", "dataplane", "host", "performance")}
-    guard = {"c-cloudwatch-credentials", "c-cloudwatch-credentials-binding"}
-    assert children == {"c-cloudwatch-role", "c-cloudwatch-policy", "c-cloudwatch-addon"} | logs | guard
-    addon = graph.named("c-cloudwatch-addon")
-    assert all(graph.named(name).urn in addon.dependencies for name in logs), "the agents would make groups without retention"
-
-
-def test_the_component_shows_what_the_user_wrote() -> None:
-    spec = cloudwatch_spec(configuration={"containerLogs": {"enabled": False}})
-    assert the_observability(spec).named("c-cloudwatch").inputs == spec.model_dump(mode="json", exclude_none=True)
-
-
 def test_whoever_stands_on_it_waits_for_the_addon() -> None:
     def build() -> None:
         observability = CloudWatchObservability("c-cloudwatch", cloudwatch_spec(), cluster=existing_cluster())
@@ -221,7 +143,3 @@ def test_whoever_stands_on_it_waits_for_the_addon() -> None:
 
     graph = record(build)
     assert graph.named("c-cloudwatch-addon").urn in graph.named("later").dependencies
-
-
-def test_the_log_groups_are_named_after_the_cluster() -> None:
-    assert cloudwatch_plan.cloudwatch_log_group_prefix("c") + "application" == "/aws/containerinsights/c/application"

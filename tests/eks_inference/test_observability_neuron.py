@@ -6,10 +6,9 @@ import pytest
 
 from eks_inference.accelerators.neuron.component import NeuronPlugin
 from eks_inference.accelerators.neuron.plan import NeuronSpec, neuron_instance_types
-from eks_inference.catalog import versions
 from eks_inference.observability.device_exporters import NeuronMonitor
 from eks_inference.observability.handle import ExistingPrometheus
-from eks_inference.observability.spec import NeuronMonitorSpec, ObservabilitySpec
+from eks_inference.observability.spec import NeuronMonitorSpec
 from handles import existing_cluster
 from stackgraph.graph.document import Graph
 from stackgraph.recorder.recording import record
@@ -32,11 +31,6 @@ def pod_of(graph: Graph) -> dict[str, Any]:
     return graph.named("nm-daemonset").inputs["spec"]["template"]["spec"]
 
 
-def test_not_unless_asked_for() -> None:
-    assert ObservabilitySpec().neuron_monitor is None
-    assert ObservabilitySpec.model_validate({"neuron_monitor": {}}).neuron_monitor == NeuronMonitorSpec()
-
-
 def test_it_runs_on_every_neuron_instance_type_whatever_the_taints() -> None:
     """AWS's manifest leaves out Trn2 and tolerates nothing."""
     pod = pod_of(the_monitor())
@@ -45,24 +39,6 @@ def test_it_runs_on_every_neuron_instance_type_whatever_the_taints() -> None:
     assert expression["values"] == neuron_instance_types()
     assert "trn2.48xlarge" in expression["values"]
     assert pod["tolerations"] == [{"operator": "Exists"}]
-
-
-def test_it_takes_no_device_from_the_workloads() -> None:
-    (container,) = pod_of(the_monitor())["containers"]
-    assert not [key for key in container["resources"]["requests"] if "neuron" in key]
-    assert container["securityContext"] == {"privileged": True}, "which is how it sees the devices all the same"
-
-
-def test_the_image_is_pinned_and_may_be_mirrored() -> None:
-    assert pod_of(the_monitor())["containers"][0]["image"] == versions.image("neuron-monitor")
-    mirrored = pod_of(the_monitor(mirrors={"public.ecr.aws": "reg.example"}))["containers"][0]["image"]
-    assert mirrored.startswith("reg.example/neuron/neuron-monitor:")
-
-
-def test_it_stands_on_the_plugin() -> None:
-    graph = the_monitor()
-    waits_for = {graph.by_urn[urn].name for urn in graph.named("nm-daemonset").dependencies}
-    assert {"neuron-daemonset", "nm-namespace", "nm-policy"} <= waits_for
 
 
 def test_its_namespace_alone_is_privileged() -> None:

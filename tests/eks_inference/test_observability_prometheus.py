@@ -8,14 +8,13 @@ import pulumi_kubernetes as k8s
 import pytest
 import yaml
 
-from eks_inference.catalog import versions
 from eks_inference.faults import SpecError
 from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.observability import prometheus_plan as plan
 from eks_inference.observability.alerting_plan import expectations
 from eks_inference.observability.handle import ExistingPrometheus, Expected, Metrics
 from eks_inference.observability.prometheus import PrometheusStack, ServerMetrics
-from eks_inference.observability.spec import Objectives, ObservabilitySpec, PrometheusSpec
+from eks_inference.observability.spec import Objectives, PrometheusSpec
 from eks_inference.place.placement import Taint
 from golden import assert_golden
 from handles import existing_cluster, placement, stack_settings
@@ -87,11 +86,6 @@ def names(graph: Graph, urns: Any) -> set[str]:
 # -- what a user may write ------------------------------------------------------------------------------------------------------
 
 
-def test_no_prometheus_unless_asked_for() -> None:
-    assert ObservabilitySpec().prometheus is None
-    assert ObservabilitySpec.model_validate({"prometheus": {}}).prometheus == PrometheusSpec()
-
-
 @pytest.mark.parametrize(
     ("key", "value"), [("scrape_interval_seconds", 10), ("retention_days", 0), ("volume_gib", 1), ("namespace", "Monitoring")]
 )
@@ -107,33 +101,6 @@ def test_the_whole_of_the_values() -> None:
     assert_golden("observability/kube-prometheus-stack-values.yaml", yaml.safe_dump(values(), sort_keys=True, width=130))
 
 
-def test_the_release_is_pinned_and_waits_for_what_its_pods_need() -> None:
-    graph = the_stack(password="secret")
-    release = graph.named("p-release")
-    chart = versions.chart("kube-prometheus-stack")
-    assert (release.inputs["chart"], release.inputs["version"]) == (chart.reference, chart.version)
-    assert release.inputs["namespace"] == "monitoring"
-    assert {"p-namespace", "p-nodes-namespace", "p-policy", "p-grafana-secret", "p-dashboard-neuron"} <= names(
-        graph, release.dependencies
-    )
-
-
-def test_prometheus_reads_every_monitor_of_the_cluster() -> None:
-    """As the chart comes, it reads only what carries the label of its release."""
-    spec = values()["prometheus"]["prometheusSpec"]
-    selectors = {key: value for key, value in spec.items() if key.endswith("SelectorNilUsesHelmValues")}
-    assert selectors == dict.fromkeys(
-        (f"{kind}SelectorNilUsesHelmValues" for kind in ("podMonitor", "serviceMonitor", "probe", "scrapeConfig", "rule")), False
-    )
-
-
-def test_nothing_is_expected_of_what_eks_hides() -> None:
-    chart = values()
-    for part in ("kubeControllerManager", "kubeEtcd", "kubeProxy", "kubeScheduler"):
-        assert chart[part] == {"enabled": False}
-    assert not any(chart["defaultRules"]["rules"].values())
-
-
 def test_volumes_are_of_our_storage_class_and_never_fill() -> None:
     spec = values({"volume_gib": 100, "retention_days": 30})["prometheus"]["prometheusSpec"]
     claim = spec["storageSpec"]["volumeClaimTemplate"]["spec"]
@@ -145,10 +112,6 @@ def test_volumes_are_of_our_storage_class_and_never_fill() -> None:
 def test_the_interval_is_that_of_scrapes_and_rules() -> None:
     spec = values({"scrape_interval_seconds": 15})["prometheus"]["prometheusSpec"]
     assert (spec["scrapeInterval"], spec["evaluationInterval"]) == ("15s", "15s")
-
-
-def test_one_prometheus_scrapes() -> None:
-    assert values()["prometheus"]["prometheusSpec"]["replicas"] == 1, "Ray hands out each value once"
 
 
 def test_every_pod_but_the_node_exporters_is_on_the_core_pool() -> None:
@@ -221,11 +184,6 @@ def test_each_image_goes_to_the_mirror_of_its_registry() -> None:
     assert chart["prometheusOperator"]["prometheusConfigReloader"]["resources"], "what stood beside the image stays"
 
 
-def test_the_chart_comes_from_its_mirror() -> None:
-    release = the_stack(mirrors={"ghcr.io": "reg.example/ghcr"}).named("p-release")
-    assert release.inputs["chart"] == "oci://reg.example/ghcr/prometheus-community/charts/kube-prometheus-stack"
-
-
 # -- Grafana's password ---------------------------------------------------------------------------------------------------------
 
 
@@ -272,15 +230,6 @@ def test_only_node_exporters_are_in_a_privileged_namespace() -> None:
     assert values_of(graph)["prometheus-node-exporter"]["namespaceOverride"] == "metrics-nodes"
 
 
-def test_other_namespaces_reach_the_webhook_only() -> None:
-    (policy,) = the_stack().of_type("kubernetes:networking.k8s.io/v1:NetworkPolicy")
-    assert policy.inputs["spec"] == {
-        "podSelector": {},
-        "policyTypes": ["Ingress"],
-        "ingress": [{"from": [{"podSelector": {}}]}, {"ports": [{"protocol": "TCP", "port": 10250}]}],
-    }
-
-
 def test_dashboards_are_where_grafana_looks_and_rules_are_ours() -> None:
     graph = the_stack()
     for dashboard in plan.DASHBOARDS:
@@ -290,19 +239,6 @@ def test_dashboards_are_where_grafana_looks_and_rules_are_ours() -> None:
         assert config_map["data"] == {f"{dashboard}.json": plan.dashboard(dashboard)}
     rules = graph.named("p-rules").inputs
     assert (rules["kind"], rules["spec"]) == ("PrometheusRule", plan.rules())
-
-
-def test_kuberay_operators_are_read_in_whatever_namespace() -> None:
-    monitor = the_stack().named("p-kuberay").inputs["spec"]
-    assert monitor["namespaceSelector"] == {"any": True}
-    (endpoint,) = monitor["podMetricsEndpoints"]
-    assert endpoint["honorLabels"] is True, "name and namespace of a series are the RayService's, not the operator's"
-
-
-def test_custom_resources_come_after_their_definitions_and_go_before_them() -> None:
-    graph = the_stack()
-    for name in ("p-rules", "p-kuberay"):
-        assert "p-release" in names(graph, graph.named(name).dependencies)
 
 
 def test_whoever_stands_on_it_finds_it() -> None:
@@ -316,14 +252,6 @@ def test_whoever_stands_on_it_finds_it() -> None:
 
     graph = record(build)
     assert "p-release" in names(graph, graph.named("later").dependencies)
-
-
-def test_the_component_shows_what_the_user_wrote_and_owns_everything() -> None:
-    graph = the_stack({"retention_days": 3}, password="x")
-    component = graph.named("p")
-    assert component.inputs == PrometheusSpec(retention_days=3).model_dump(mode="json", exclude_none=True)
-    ours = [resource for resource in graph.resources if resource.name.startswith("p-")]
-    assert {resource.parent for resource in ours} == {component.urn}
 
 
 # -- a model server -------------------------------------------------------------------------------------------------------------
@@ -340,15 +268,6 @@ def test_monitors_are_beside_the_server_and_name_it() -> None:
             assert "server" in [relabeling["targetLabel"] for relabeling in endpoint["relabelings"]]
 
 
-def test_the_autoscaler_is_read_from_the_head() -> None:
-    _, autoscaler = plan.ray_endpoints()["head"]
-    assert autoscaler["relabelings"][-1] == {
-        "sourceLabels": ["__meta_kubernetes_pod_ip"],
-        "targetLabel": "__address__",
-        "replacement": "$1:44217",
-    }
-
-
 def test_prometheus_may_come_in_and_nobody_else_by_this() -> None:
     policy = the_server_metrics().named("llama3-metrics-policy").inputs
     assert policy["metadata"] == {"name": "metrics", "namespace": "vllm"}
@@ -356,12 +275,6 @@ def test_prometheus_may_come_in_and_nobody_else_by_this() -> None:
     (rule,) = policy["spec"]["ingress"]
     assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
     assert [port["port"] for port in rule["ports"]] == [8080, 44217]
-
-
-def test_monitors_go_before_prometheus_and_before_the_server() -> None:
-    graph = the_server_metrics()
-    for role in ("head", "worker"):
-        assert {"p-release", "server"} <= names(graph, graph.named(f"llama3-metrics-{role}").dependencies)
 
 
 def test_a_teams_own_prometheus_finds_its_labels() -> None:

@@ -4,8 +4,6 @@ import base64
 import email
 import itertools
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -16,7 +14,6 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter
 
 from catalog_rows import VERSIONS
 from eks_inference.aws import iam, naming
@@ -33,14 +30,13 @@ from eks_inference.pools.existing import ExistingPool
 from eks_inference.pools.facts import PoolFacts
 from eks_inference.pools.managed import ManagedPool
 from eks_inference.pools.node_spec import KubeletSpec
-from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec, PoolSpec
+from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
 from golden import assert_golden
 from handles import existing_cluster, existing_vpc
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.recorder.recording import record
 
 KEY = "arn:aws:kms:us-west-2:123456789012:key/12345678-1234-1234-1234-123456789012"
-BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
 NEURON = Taint("aws.amazon.com/neuron", "true", "NoSchedule")
 NVIDIA = Taint("nvidia.com/gpu", "true", "NoSchedule")
 
@@ -57,19 +53,6 @@ def refusal_of(make: Callable[[], object]) -> str:
 
 
 # -- what a user may write -------------------------------------------------------------------------------------------------------
-
-
-def test_kind_tells_the_two_pools_apart():
-    pool = TypeAdapter(PoolSpec)
-    assert isinstance(pool.validate_python({"kind": "managed", "instance_types": ["m5.large"], "size": 2}), ManagedPoolSpec)
-    assert isinstance(pool.validate_python({"kind": "karpenter", "instance_families": ["inf2"]}), KarpenterPoolSpec)
-
-
-def test_every_field_is_documented():
-    schema = TypeAdapter(PoolSpec).json_schema()
-    for pool in ("ManagedPoolSpec", "KarpenterPoolSpec"):
-        undocumented = [name for name, field in schema["$defs"][pool]["properties"].items() if "description" not in field]
-        assert undocumented == ["kind"], pool
 
 
 def test_a_misspelt_instance_type_is_refused_once_with_the_nearest():
@@ -365,24 +348,7 @@ def test_user_data_carries_kubelet_settings_unharmed(kubelet: dict[str, Any]):
     assert node_config(text)["spec"]["kubelet"]["config"] == kubelet
 
 
-def test_specs_and_plans_do_not_import_pulumi():
-    modules = "eks_inference.pools.plan, eks_inference.pools.karpenter_plan, eks_inference.aws.iam"
-    check = f"import sys, {modules}; sys.exit('pulumi' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", check], env={"PYTHONPATH": ":".join(sys.path)}, check=False).returncode == 0
-
-
 # -- IAM documents ---------------------------------------------------------------------------------------------------------------
-
-
-def test_a_pod_role_is_for_one_service_account_of_one_cluster():
-    (statement,) = iam.pod_identity_trust(cluster="c", namespace="vllm", service_account="server")["Statement"]
-    assert statement["Principal"] == {"Service": "pods.eks.amazonaws.com"}
-    assert statement["Action"] == ["sts:AssumeRole", "sts:TagSession"]
-    assert statement["Condition"]["StringEquals"] == {
-        "aws:RequestTag/eks-cluster-name": "c",
-        "aws:RequestTag/kubernetes-namespace": "vllm",
-        "aws:RequestTag/kubernetes-service-account": "server",
-    }
 
 
 def test_ec2_is_named_after_its_partition():
@@ -439,10 +405,6 @@ def node_group(graph: Graph) -> Resource:
 def launch_template(graph: Graph) -> dict[str, Any]:
     (template,) = graph.of_type("aws:ec2/launchTemplate:LaunchTemplate")
     return dict(template.inputs)
-
-
-def names(urns: Any) -> set[str]:
-    return {urn.rpartition("::")[2] for urn in urns}
 
 
 def test_an_inferentia_pool():
@@ -511,33 +473,8 @@ def test_parallel_pulls_depend_on_release_size_and_disk(instance: str, release: 
     assert all(message.startswith(start) for message, start in zip(broken, said, strict=True))
 
 
-def test_nodes_have_what_the_sources_nodes_have():
-    attached = graph_of(managed()).of_type("aws:iam/rolePolicyAttachment:RolePolicyAttachment")
-    assert {resource.inputs["policyArn"] for resource in attached} == {
-        "arn:aws:iam::aws:policy/AmazonEKSWorkerNodePolicy",
-        "arn:aws:iam::aws:policy/AmazonEC2ContainerRegistryPullOnly",
-        "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore",
-        "arn:aws:iam::aws:policy/AmazonEKS_CNI_Policy",
-    }
-
-
 def test_no_bucket_is_readable_unless_named():
     assert graph_of(managed()).of_type("aws:iam/rolePolicy:RolePolicy") == []
-
-
-def test_the_node_group_waits_for_add_ons_routes_and_permissions():
-    graph = graph_of(managed(s3_read_buckets=["models"]))
-    attached = {r.name for r in graph.resources if r.type.startswith("aws:iam/rolePolicy")}
-    assert {"vpc-cni", "routes", *attached} <= names(node_group(graph).dependencies)
-    assert len(attached) == 5
-
-
-def test_children_are_the_components_own():
-    graph = graph_of(managed())
-    (component,) = graph.of_type("eks-inference:index:ManagedPool")
-    children = {r.name for r in graph.resources if r.parent == component.urn}
-    assert {"neuron-nodes", "neuron-template", "neuron-node-role"} < children
-    assert all(name.startswith("neuron-") for name in children)
 
 
 def test_long_names_stay_within_what_aws_takes():
@@ -551,11 +488,6 @@ def test_long_names_stay_within_what_aws_takes():
 @given(st.text("abc-", min_size=1, max_size=90), st.text("abc-", min_size=1, max_size=90))
 def test_shortened_names_stay_different(one: str, other: str):
     assert (naming.within(64, one) == naming.within(64, other)) == (one == other)
-
-
-def test_the_pool_name_is_the_label():
-    assert node_group(graph_of(managed())).inputs["labels"] == {POOL_LABEL: "neuron"}
-    assert node_group(graph_of(managed(), "llama-neuron", pool="neuron")).inputs["labels"] == {POOL_LABEL: "neuron"}
 
 
 def test_taints_are_in_the_spelling_of_eks():
@@ -621,31 +553,6 @@ def test_root_disks_are_encrypted_and_large_enough_for_images(instance: str, gib
         "kmsKeyId": KEY,
         "deleteOnTermination": "true",
     }
-
-
-def test_tags_reach_what_the_template_makes():
-    template = launch_template(graph_of(managed(), tags={"team": "ml"}))
-    tagged = {entry["resourceType"]: entry["tags"] for entry in template["tagSpecifications"]}
-    assert tagged == {kind: {"team": "ml", "Name": "llama-neuron"} for kind in ("instance", "volume", "network-interface")}
-
-
-def test_settings_reach_every_aws_resource():
-    graph = graph_of(managed(), tags={"team": "ml"}, permissions_boundary_arn=BOUNDARY)
-    for resource in graph.resources:
-        if resource.type in ("aws:iam/role:Role", "aws:eks/nodeGroup:NodeGroup", "aws:ec2/launchTemplate:LaunchTemplate"):
-            assert resource.inputs["tags"]["team"] == "ml", resource.name
-    assert graph.of_type("aws:iam/role:Role")[0].inputs["permissionsBoundary"] == BOUNDARY
-
-
-def test_a_plain_group_sets_no_interfaces():
-    """Then EKS attaches the cluster security group by itself."""
-    template = launch_template(graph_of(managed()))
-    assert not {"networkInterfaces", "vpcSecurityGroupIds", "userData", "imageId", "instanceType"} & template.keys()
-
-
-def test_local_disks_are_striped():
-    text = base64.b64decode(launch_template(graph_of(managed("trn1.32xlarge")))["userData"]).decode()
-    assert node_config(text)["spec"] == {"instance": {"localStorage": {"strategy": "RAID0"}}}
 
 
 def test_an_own_image_is_told_the_cluster_and_eks_is_told_no_version():

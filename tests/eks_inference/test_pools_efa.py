@@ -1,6 +1,5 @@
 """Pools with Elastic Fabric Adapter, placement groups, reservations and logical cores."""
 
-import base64
 import email
 import json
 import subprocess
@@ -264,16 +263,6 @@ def test_a_plain_pool_has_none_of_it():
     assert subnets_of(graph) == ["subnet-private-usw2-az1"], "one of the first two zones offers the type"
 
 
-def test_the_security_group_lets_every_protocol_through_to_itself_both_ways():
-    group = the(graph_of(efa()), "aws:ec2/securityGroup:SecurityGroup").inputs
-    assert group["vpcId"] == "vpc-1"
-    for direction in ("ingress", "egress"):
-        (rule,) = group[direction]
-        assert (rule["protocol"], rule["fromPort"], rule["toPort"], rule["self"]) == ("-1", 0, 0, True)
-        assert not {"cidrBlocks", "securityGroups"} & rule.keys(), "nobody else"
-    assert not [key for key in group["tags"] if key.startswith("kubernetes.io/cluster")]
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_security_groups_stand_inside_the_interfaces(layout: str):
     template = template_of(graph_of(efa(efa={"layout": layout})))
@@ -292,12 +281,6 @@ def test_the_template_has_the_layout_that_was_planned():
     assert [Interface(one["networkCardIndex"], one["deviceIndex"], one["interfaceType"]) for one in made] == list(
         interfaces(spec.instances()[0], EfaSpec(layout="bandwidth", interfaces=6))
     )
-
-
-def test_nodes_are_placed_close_together():
-    graph = graph_of(efa())
-    assert the(graph, "aws:ec2/placementGroup:PlacementGroup").inputs["strategy"] == "cluster"
-    assert template_of(graph)["placement"] == {"groupName": "<di-placement.name>"}
 
 
 BLOCK = {"capacity_type": "capacity_block", "capacity_reservation_id": RESERVATION, "zone_ids": ["usw2-az1"]}
@@ -334,34 +317,11 @@ def test_nodes_come_out_of_a_group_of_reservations():
     }
 
 
-def test_a_capacity_block_with_efa_keeps_its_type_on_the_template():
-    graph = graph_of(efa("trn2.48xlarge", **BLOCK))
-    template = template_of(graph)
-    assert template["instanceType"] == "trn2.48xlarge"
-    assert template["instanceMarketOptions"] == {"marketType": "capacity-block"}
-    assert len(template["networkInterfaces"]) == 16
-    assert "instanceTypes" not in the(graph, "aws:eks/nodeGroup:NodeGroup").inputs
-
-
 def test_an_efa_pool_has_one_subnet():
     twice = ExistingVpc("vpc-1", [Subnet("usw2-az1", "subnet-a"), Subnet("usw2-az1", "subnet-b"), Subnet("usw2-az4", "subnet-c")])
     assert subnets_of(graph_of(efa(), network=twice)) == ["subnet-a"]
     assert subnets_of(graph_of(efa(zone_ids=["usw2-az4"]), network=twice)) == ["subnet-c"]
     assert subnets_of(graph_of(managed(), network=twice)) == ["subnet-a", "subnet-b", "subnet-c"]
-
-
-def test_tags_reach_what_efa_adds():
-    graph = graph_of(efa(), tags={"team": "ml"})
-    for kind in ("aws:ec2/securityGroup:SecurityGroup", "aws:ec2/placementGroup:PlacementGroup"):
-        assert the(graph, kind).inputs["tags"]["team"] == "ml"
-
-
-def test_the_nodes_go_before_their_security_group_and_placement_group():
-    graph = graph_of(efa())
-    template = the(graph, "aws:ec2/launchTemplate:LaunchTemplate")
-    assert template.urn in the(graph, "aws:eks/nodeGroup:NodeGroup").dependencies
-    for kind in ("aws:ec2/securityGroup:SecurityGroup", "aws:ec2/placementGroup:PlacementGroup"):
-        assert the(graph, kind).urn in template.dependencies
 
 
 def test_a_pool_that_cannot_have_efa_is_not_built():
@@ -397,11 +357,6 @@ def test_the_script_writes_the_file_the_runtime_reads(tmp_path: Path, logical_co
 def test_no_script_runs_unless_asked_for(name: str, own_image: bool):
     facts = plan.ClusterFacts("llama", "https://cluster.example", "Q0E=", "172.20.0.0/16") if own_image else None
     assert "text/x-shellscript" not in parts(plan.user_data(managed(name), pool="di", cluster=facts) or "Content-Type: x/y\n\n")
-
-
-def test_the_script_is_in_the_template():
-    text = template_of(graph_of(managed("trn2.48xlarge", logical_cores=1)))["userData"]
-    assert "NEURON_LOGICAL_NC_CONFIG=1" in base64.b64decode(text).decode()
 
 
 # -- placements ------------------------------------------------------------------------------------------------------------------

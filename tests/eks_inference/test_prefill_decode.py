@@ -273,10 +273,6 @@ def test_clients_reach_the_routers_and_nothing_else() -> None:
     assert rule["ports"] == [{"protocol": "TCP", "port": router.API_PORT}]
 
 
-def test_a_router_may_watch_pods_and_nothing_else() -> None:
-    assert router.permission(gpu())[0]["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
-
-
 # -- routers ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -328,14 +324,6 @@ def test_the_router_of_the_baseline_selects_both_roles_and_no_router() -> None:
         assert wanted.items() <= manifest(group, role)["spec"]["template"]["metadata"]["labels"].items()
     own = router.deployment(group, on("p4d.24xlarge"), image="i")["spec"]["template"]["metadata"]["labels"]
     assert not wanted.items() <= own.items()
-
-
-def test_probes_of_a_router_do_not_ask_whether_every_server_is_healthy() -> None:
-    (one,) = router.deployment(gpu(), on("p4d.24xlarge"), image="i")["spec"]["template"]["spec"]["containers"]
-    assert {probe: one[probe]["httpGet"]["path"] for probe in ("readinessProbe", "livenessProbe")} == {
-        "readinessProbe": "/readiness",
-        "livenessProbe": "/liveness",
-    }
 
 
 # -- revisions -------------------------------------------------------------------------------------------------------------------

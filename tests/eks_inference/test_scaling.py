@@ -13,7 +13,6 @@ from pydantic import TypeAdapter, ValidationError
 from test_observability_rules import needs_promtool, promtool
 
 from conftest import ROOT
-from eks_inference.catalog import versions
 from eks_inference.faults import SpecError
 from eks_inference.observability.handle import ExistingPrometheus
 from eks_inference.observability.prometheus import PrometheusStack
@@ -30,7 +29,6 @@ from eks_inference.scaling.spec import (
     KedaOperatorSpec,
     KedaSpec,
     PrometheusAdapterSpec,
-    ScalingSpec,
     Step,
 )
 from eks_inference_tools.check.cluster_object_rules import one_owner_of_replicas
@@ -68,11 +66,6 @@ def queries(spec: KedaSpec) -> dict[str, tuple[str, float]]:
 # -- what a user may write ------------------------------------------------------------------------------------------------------
 
 
-def test_the_kind_tells_what_scales() -> None:
-    assert isinstance(autoscaler(KEDA), KedaSpec)
-    assert isinstance(autoscaler(HPA), HpaSpec)
-
-
 def test_an_hpa_is_the_source_systems_unless_told_otherwise() -> None:
     spec = hpa()
     assert (spec.min, spec.max, spec.metric, spec.target) == (1, 4, "nv_inference_queue_duration_ms", 10)
@@ -102,10 +95,6 @@ def test_the_target_follows_the_metric_until_given() -> None:
 def test_values_that_cannot_work_are_refused(spec: dict[str, Any], key: str) -> None:
     with pytest.raises(ValidationError, match=key):
         autoscaler(spec)
-
-
-def test_what_autoscalers_stand_on_needs_no_word() -> None:
-    assert ScalingSpec() == ScalingSpec(keda=KedaOperatorSpec(namespace="keda"), prometheus_adapter=PrometheusAdapterSpec())
 
 
 # -- queries of KEDA ------------------------------------------------------------------------------------------------------------
@@ -460,11 +449,6 @@ def test_the_backend_is_of_the_autoscalers_kind() -> None:
         record(build)
 
 
-def test_the_component_shows_what_the_user_wrote() -> None:
-    component = scaled(HPA).named("llama-autoscaler")
-    assert component.inputs == hpa().model_dump(mode="json", exclude_none=True)
-
-
 # -- KEDA and prometheus-adapter ------------------------------------------------------------------------------------------------
 
 
@@ -497,38 +481,11 @@ def test_the_whole_of_both_backends() -> None:
     assert_golden("scaling/backends.yaml", yaml.safe_dump_all([*objects, *releases], sort_keys=False, width=130))
 
 
-@pytest.mark.parametrize(
-    ("release", "chart", "where"), [("k-release", "keda", "keda"), ("a-release", "prometheus-adapter", "monitoring")]
-)
-def test_charts_are_pinned_and_on_the_core_pool(release: str, chart: str, where: str) -> None:
-    inputs = backends().named(release).inputs
-    pinned = versions.chart(chart)
-    assert (inputs["version"], inputs["namespace"]) == (pinned.version, where)
-    assert pinned.reference in (inputs["chart"], inputs.get("repositoryOpts", {}).get("repo"))
-    assert inputs["values"]["nodeSelector"] == {"eks-inference/pool": "core"}
-    assert inputs["values"]["tolerations"] == [Taint("role", "core", "NoSchedule").toleration()]
-
-
-def test_images_go_to_their_mirrors() -> None:
-    graph = backends(mirrors={"ghcr.io": "reg.example/ghcr", "registry.k8s.io": "reg.example/k8s"})
-    images = graph.named("k-release").inputs["values"]["image"]
-    assert images["webhooks"] == {"registry": "reg.example", "repository": "ghcr/kedacore/keda-admission-webhooks"}
-    adapter = graph.named("a-release").inputs
-    assert adapter["values"]["image"] == {"repository": "reg.example/k8s/prometheus-adapter/prometheus-adapter"}
-    assert adapter["chart"] == "oci://reg.example/ghcr/prometheus-community/charts/prometheus-adapter"
-
-
 def test_the_users_values_are_merged_over_what_the_stack_does_not_rely_on() -> None:
     graph = backends({"logLevel": 4, "resources": {"limits": None}, "rbac": {"enabledCustomScaledRefKinds": True}})
     assert graph.named("a-release").inputs["values"]["logLevel"] == 4
     assert graph.named("a-release").inputs["values"]["resources"]["limits"] is None
     assert graph.named("k-release").inputs["values"]["rbac"] == {"enabledCustomScaledRefKinds": True}
-
-
-def test_keda_reads_no_secret_and_scales_no_custom_resource() -> None:
-    values = backends().named("k-release").inputs["values"]
-    assert values["permissions"] == {"operator": {"restrict": {"secret": True}}}
-    assert values["rbac"] == {"enabledCustomScaledRefKinds": False}
 
 
 def test_the_adapter_serves_our_rules_only_and_looks_no_more_often_than_there_are_scrapes() -> None:
@@ -538,12 +495,13 @@ def test_the_adapter_serves_our_rules_only_and_looks_no_more_often_than_there_ar
     assert values["prometheus"] == {"url": "http://kube-prometheus-stack-prometheus.monitoring.svc.cluster.local:9090", "port": 0}
 
 
-def test_the_adapter_and_its_rules_stand_on_prometheus() -> None:
-    graph = backends()
-    rule = graph.named("a-rules")
-    assert (rule.inputs["kind"], rule.inputs["spec"]) == ("PrometheusRule", plan.recording_rules())
-    for upper in (rule, graph.named("a-release")):
-        assert stands_on(graph, upper, graph.named("p-release"))
+def test_images_go_to_their_mirrors() -> None:
+    graph = backends(mirrors={"ghcr.io": "reg.example/ghcr", "registry.k8s.io": "reg.example/k8s"})
+    images = graph.named("k-release").inputs["values"]["image"]
+    assert images["webhooks"] == {"registry": "reg.example", "repository": "ghcr/kedacore/keda-admission-webhooks"}
+    adapter = graph.named("a-release").inputs
+    assert adapter["values"]["image"] == {"repository": "reg.example/k8s/prometheus-adapter/prometheus-adapter"}
+    assert adapter["chart"] == "oci://reg.example/ghcr/prometheus-community/charts/prometheus-adapter"
 
 
 def test_a_teams_own_prometheus_finds_the_rules() -> None:

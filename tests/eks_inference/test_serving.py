@@ -10,7 +10,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eks_inference import serving
-from eks_inference.catalog import versions
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.instances import instance_type
 from eks_inference.faults import SpecError
@@ -29,11 +27,10 @@ from eks_inference.images.dockerfile import own_dockerfile
 from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.place.nodes import allocatable
 from eks_inference.serving import ray_serve
-from eks_inference.serving.kuberay.component import ExistingKubeRayOperator, KubeRayOperator
+from eks_inference.serving.kuberay.component import KubeRayOperator
 from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
 from eks_inference.serving.pods import Hardware, cold_start_seconds
 from eks_inference.serving.ray_serve import plan
-from eks_inference.serving.ray_serve.component import RayServeVllm
 from golden import assert_golden
 from handles import existing_cluster
 from servers import (
@@ -52,7 +49,7 @@ from servers import (
     worker_pod,
     workers_on,
 )
-from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.document import Graph
 from stackgraph.problems import ProgramError
 from stackgraph.recorder.recording import record
 from waiting import until
@@ -72,16 +69,6 @@ def operator(values: dict | None = None, mirrors: dict | None = None) -> Graph:
         KubeRayOperator("kuberay", KubeRayOperatorSpec(values=values or {}), cluster=cluster, placement=HEAD)
 
     return record(build)
-
-
-def test_the_operator_is_a_pinned_release_in_its_own_namespace_on_the_core_pool() -> None:
-    graph = operator()
-    release = graph.named("kuberay-release")
-    assert release.inputs["version"] == versions.chart("kuberay-operator").version
-    assert release.inputs["namespace"] == graph.named("kuberay-namespace").inputs["metadata"]["name"] == "kuberay-operator"
-    assert release.inputs["repositoryOpts"]["repo"] == "https://ray-project.github.io/kuberay-helm/"
-    assert release.inputs["values"]["nodeSelector"] == HEAD.node_selector
-    assert graph.named("kuberay-namespace").urn in release.dependencies
 
 
 def test_the_operators_chart_and_image_come_from_the_mirrors() -> None:
@@ -123,16 +110,6 @@ _Readable.add_representer(
 )
 
 
-def test_the_large_form_uses_every_core_it_takes() -> None:
-    graph = served(LARGE)
-    assert container(worker_pod(graph))["resources"]["limits"]["aws.amazon.com/neuron"] == "12"
-    assert declared_cores(graph) == 24
-    (deployment,) = serve_application(graph)["deployments"]
-    options = deployment["ray_actor_options"]
-    assert deployment["autoscaling_config"]["max_replicas"] * options["resources"]["neuron_cores"] == 24
-    assert 3 * options["num_cpus"] <= 90
-
-
 @pytest.mark.parametrize("base", [SMALL, LARGE])
 def test_whole_nodes_do_without_the_neuron_scheduler(base: dict) -> None:
     graph = served(base, scheduler=True)
@@ -157,20 +134,6 @@ def test_measurements_are_of_the_workers_devices() -> None:
     assert plan.hardware(worker) == Hardware("inf2.48xlarge", devices_per_pod=6, pods_min=2, pods_max=2)
     assert plan.hardware(worker).devices == 12
     assert plan.hardware(spec_of(SMALL).worker).devices is None, "Ray starts up to three workers"
-
-
-def test_pods_ask_for_devices_and_never_for_cores() -> None:
-    resources = container(worker_pod(served()))["resources"]
-    assert resources["requests"] == resources["limits"]
-    assert [name for name in resources["limits"] if "/" in name] == ["aws.amazon.com/neuron"]
-
-
-def test_workers_follow_their_placement_and_the_head_its_own() -> None:
-    graph = served()
-    worker = workers_on("inf2.8xlarge")
-    assert worker_pod(graph)["nodeSelector"] == worker.node_selector
-    assert worker_pod(graph)["tolerations"] == worker.tolerations()
-    assert head_pod(graph)["nodeSelector"] == HEAD.node_selector
 
 
 def test_a_placement_of_another_instance_type_is_refused() -> None:
@@ -267,12 +230,6 @@ def test_upgrades_never_double_the_accelerators_unless_asked() -> None:
     assert ray_service(served(upgrade="new_cluster"))["spec"]["upgradeStrategy"] == {"type": "NewCluster"}
 
 
-def test_idle_workers_outlive_a_lull() -> None:
-    options = ray_service(served())["spec"]["rayClusterConfig"]["autoscalerOptions"]
-    assert options["idleTimeoutSeconds"] == 600
-    assert ray_service(served())["spec"]["rayClusterConfig"]["enableInTreeAutoscaling"] is True
-
-
 # -- what is wrong in a spec ----------------------------------------------------------------------------------------------------
 
 
@@ -320,11 +277,6 @@ def test_what_cannot_run_is_refused_before_anything_is_made(keys: dict, complain
         served(**keys)
 
 
-def test_a_rule_that_is_silenced_refuses_nothing() -> None:
-    graph = served(startup_timeout_seconds=120, settings={"silenced": {"SRV001": "measured: it takes 90 seconds"}})
-    assert ray_service(graph)["kind"] == "RayService"
-
-
 def test_a_worker_too_small_for_a_replica_holds_none_of_them() -> None:
     spec = spec_of(tensor_parallel=8)
     assert plan.replicas_per_worker(spec) == 0
@@ -351,78 +303,6 @@ def test_all_faults_of_a_server_come_at_once() -> None:
 
 
 # -- around the RayService ------------------------------------------------------------------------------------------------------
-
-
-def test_the_head_service_keeps_the_source_systems_name_and_ports() -> None:
-    graph = served()
-    service = graph.named("vllm-llama3-inf2-head-service").inputs
-    assert service["metadata"]["name"] == "vllm"
-    assert [port["port"] for port in service["spec"]["ports"]] == [8080, 6379, 8265, 10001, 8000]
-    labels = ray_service(graph)["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["metadata"]["labels"]
-    by_kuberay = {"ray.io/node-type": "head"}
-    assert service["spec"]["selector"].items() <= (labels | by_kuberay).items()
-    listening = {port["name"]: port["containerPort"] for port in container(head_pod(graph))["ports"]}
-    assert {port["targetPort"]: port["port"] for port in service["spec"]["ports"]} == listening
-
-
-def test_kuberay_is_left_to_name_its_own_head_service() -> None:
-    assert "headService" not in ray_service(served())["spec"]["rayClusterConfig"]["headGroupSpec"]
-
-
-def test_a_service_named_vllm_does_not_reach_vllm_as_its_port() -> None:
-    graph = served()
-    assert head_pod(graph)["enableServiceLinks"] is False
-    assert worker_pod(graph)["enableServiceLinks"] is False
-
-
-def test_clients_are_sent_to_the_service_of_pods_that_answer() -> None:
-    found: list[str] = []
-
-    def build() -> None:
-        server = RayServeVllm(
-            "vllm-llama3-inf2",
-            spec_of(),
-            cluster=existing_cluster(),
-            operator=ExistingKubeRayOperator(),
-            head=HEAD,
-            worker=workers_on("inf2.8xlarge"),
-        )
-        found.append(server.url)
-
-    record(build)
-    assert found == ["http://vllm-llama3-inf2-serve-svc.vllm.svc.cluster.local:8000/v1"]
-
-
-@pytest.mark.parametrize("pod_of", [head_pod, worker_pod])
-def test_pods_meet_pod_security_restricted(pod_of: Callable[[Graph], dict]) -> None:
-    graph = served()
-    labels = graph.named("vllm-llama3-inf2-namespace").inputs["metadata"]["labels"]
-    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
-    pod = pod_of(graph)
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    assert pod["securityContext"]["runAsUser"] != 0
-    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    sidecar = ray_service(graph)["spec"]["rayClusterConfig"]["autoscalerOptions"]["securityContext"]
-    for context in (container(pod)["securityContext"], sidecar):
-        assert context["allowPrivilegeEscalation"] is False
-        assert context["capabilities"] == {"drop": ["ALL"]}
-    assert {kind for volume in pod["volumes"] for kind in volume if kind != "name"} <= {"configMap", "emptyDir"}
-
-
-def test_shared_memory_has_a_limit_within_the_workers_memory() -> None:
-    pod = worker_pod(served())
-    (shared,) = [volume["emptyDir"] for volume in pod["volumes"] if "emptyDir" in volume]
-    assert shared == {"medium": "Memory", "sizeLimit": "8Gi"}
-    store = int(worker_group(served())["rayStartParams"]["object-store-memory"])
-    assert store < 8 * 1024**3
-
-
-def test_a_token_in_the_cluster_is_only_referred_to() -> None:
-    graph = served(token=lambda: SecretRef("hugging-face", "token"))
-    assert not graph.of_type("kubernetes:core/v1:Secret")
-    (entry,) = [entry for entry in container(worker_pod(graph))["env"] if entry["name"] == "HF_TOKEN"]
-    assert entry["valueFrom"]["secretKeyRef"] == {"name": "hugging-face", "key": "token"}
-    assert "env" not in container(head_pod(graph))
 
 
 def test_a_token_given_as_a_value_becomes_a_secret_and_shows_nowhere() -> None:
@@ -457,35 +337,6 @@ def test_a_key_in_the_cluster_is_only_referred_to() -> None:
     assert not graph.of_type("kubernetes:core/v1:Secret")
     assert "secretKeyRef" in json.dumps(container(worker_pod(graph))["env"])
     assert "VLLM_API_KEY" not in served().to_json()
-
-
-def test_both_images_come_from_the_mirror() -> None:
-    settings = {"mirrors": {"registry.example": "mirror.example/cache"}}
-    graph = served(settings=settings, head={"image": "registry.example/ray:2.52.1"})
-    assert container(worker_pod(graph))["image"] == "mirror.example/cache/vllm-ray-neuron:1"
-    assert container(head_pod(graph))["image"] == "mirror.example/cache/ray:2.52.1"
-
-
-def test_the_server_comes_after_everything_it_stands_on_and_goes_before_it() -> None:
-    def build() -> None:
-        cluster = existing_cluster()
-        operator = KubeRayOperator("kuberay", KubeRayOperatorSpec(), cluster=cluster, placement=HEAD)
-        RayServeVllm("llama", spec_of(), cluster=cluster, operator=operator, head=HEAD, worker=workers_on("inf2.8xlarge"))
-
-    graph = record(build)
-    before = {graph.by_urn[urn].name for urn in graph.named("llama-rayservice").dependencies}
-    assert {"kuberay-release", "llama-script"} <= before
-    assert graph.named("llama-namespace").urn in graph.named("llama-script").dependencies
-    assert graph.named("llama-rayservice").urn in graph.named("llama-head-service").dependencies
-
-
-def test_children_sit_on_the_component_and_the_clusters_provider() -> None:
-    graph = served()
-    component = graph.named("vllm-llama3-inf2")
-    children: tuple[Resource, ...] = graph.children[component.urn]
-    assert len(children) >= 4
-    assert {child.provider for child in children if child.package == "kubernetes"} == {graph.named("c-k8s").urn}
-    assert {child.package for child in children} == {"kubernetes", "aws"}
 
 
 def test_a_changed_script_changes_the_pods(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from eks_inference import serving
 from eks_inference.catalog.engines import engine
 from eks_inference.serving import ray_serve
 from eks_inference.serving.ray_serve import plan
-from graphs import of_kind, stands_on
+from graphs import of_kind
 from servers import (
     LARGE,
     SMALL,
@@ -115,13 +115,6 @@ def test_pods_that_are_not_rays_are_closed_altogether() -> None:
     assert not passes(policies, Pod("vllm"), Outside("198.51.100.7"), 443)
 
 
-def test_the_guards_stand_before_the_first_pod_and_go_after_the_last() -> None:
-    graph = served(worker={"min": 2, "initial": 2})
-    for kind in ("NetworkPolicy", "ResourceQuota", "PodDisruptionBudget", "ServiceAccount"):
-        for guard in of_kind(graph, kind):
-            assert stands_on(graph, graph.named(f"{NAME}-rayservice"), guard)
-
-
 # -- devices and drains ---------------------------------------------------------------------------------------------------------
 
 
@@ -154,23 +147,9 @@ def test_a_drain_takes_one_worker_at_a_time(fewest: int, kept: int) -> None:
     assert budget == {"minAvailable": kept, "selector": budget["selector"]}
 
 
-def test_budgets_select_the_pods_they_are_for() -> None:
-    graph = served(worker={"min": 2, "initial": 2})
-    labels = worker_group(graph)["template"]["metadata"]["labels"] | {"ray.io/node-type": "worker"}
-    assert budgets(graph)["worker"]["selector"]["matchLabels"].items() <= labels.items()
-
-
 @pytest.mark.parametrize("fewest", [0, 1])
 def test_nothing_holds_up_the_end_of_the_node_of_the_head_or_of_a_lone_worker(fewest: int) -> None:
     assert budgets(served(worker={"min": fewest, "initial": fewest})) == {}
-
-
-def test_workers_spread_over_zones_but_never_wait_for_one() -> None:
-    graph = served(worker={"min": 2, "initial": 2})
-    (constraint,) = worker_pod(graph)["topologySpreadConstraints"]
-    assert constraint["topologyKey"] == "topology.kubernetes.io/zone"
-    assert constraint["whenUnsatisfiable"] == "ScheduleAnyway"
-    assert constraint["labelSelector"] == budgets(graph)["worker"]["selector"]
 
 
 # -- how a pod ends -------------------------------------------------------------------------------------------------------------

@@ -50,8 +50,8 @@ def from_(model: dict, **keys: Any) -> Graph:
     return served(SMALL | {"model": model}, **keys)
 
 
-def cached(cache: dict, base: dict = SMALL, **keys: Any) -> Graph:
-    return served(base | {"compile_cache": cache}, **keys)
+def cached(cache: dict, **keys: Any) -> Graph:
+    return served(SMALL | {"compile_cache": cache}, **keys)
 
 
 def statements(graph: Graph) -> dict[str, dict]:
@@ -68,13 +68,6 @@ def cache_url(graph: Graph) -> str:
 # -- the compile cache ----------------------------------------------------------------------------------------------------------
 
 
-def test_compiled_graphs_stay_in_s3_unless_said_otherwise() -> None:
-    graph = served()
-    prefix, _, key = cache_url(graph).rpartition("/")
-    assert prefix == f"s3://<{NAME}-compile-cache.bucket>/neuron-compile-cache"
-    assert len(key) == 16
-
-
 def test_what_a_server_may_do_in_aws() -> None:
     graph = from_(S3, settings={"kms_key_arn": "arn:aws:kms:us-west-2:111122223333:key/12345678-1234-1234-1234-123456789012"})
     (policy,) = graph.of_type(ROLE_POLICY)
@@ -89,65 +82,6 @@ def test_a_bucket_of_yours_is_used_below_the_prefix_and_nowhere_else() -> None:
     assert allowed["KeepCompiledGraphs"]["Resource"] == "arn:aws:s3:::compiled/inf2/llama/*"
     assert set(allowed["KeepCompiledGraphs"]["Action"]) == {"s3:GetObject", "s3:PutObject", "s3:DeleteObject"}
     assert allowed["FindCompiledGraphs"]["Resource"] == "arn:aws:s3:::compiled"
-
-
-def test_only_pods_of_the_workers_account_get_the_role() -> None:
-    graph = served(settings={"permissions_boundary_arn": "arn:aws:iam::111122223333:policy/boundary"})
-    (association,) = graph.of_type("aws:eks/podIdentityAssociation:PodIdentityAssociation")
-    (account,) = of_kind(graph, "ServiceAccount")
-    assert account.inputs["metadata"] == {"name": association.inputs["serviceAccount"], "namespace": "vllm"}
-    assert association.inputs["namespace"] == "vllm"
-    assert worker_pod(graph)["serviceAccountName"] == association.inputs["serviceAccount"]
-    assert "serviceAccountName" not in head_pod(graph)
-    (role,) = graph.of_type("aws:iam/role:Role")
-    (trust,) = json.loads(role.inputs["assumeRolePolicy"])["Statement"]
-    assert trust["Condition"]["StringEquals"]["aws:RequestTag/kubernetes-service-account"] == account.inputs["metadata"]["name"]
-    assert role.inputs["permissionsBoundary"] == "arn:aws:iam::111122223333:policy/boundary"
-
-
-def test_the_leave_is_there_before_the_pods_and_outlives_them() -> None:
-    graph = served()
-    server = graph.named(f"{NAME}-rayservice")
-    for needed in (
-        *graph.of_type("aws:eks/podIdentityAssociation:PodIdentityAssociation"),
-        *graph.of_type(ROLE_POLICY),
-        *graph.of_type("aws:s3/bucket:Bucket"),
-    ):
-        assert stands_on(graph, server, needed)
-
-
-def test_the_bucket_is_private_and_goes_with_a_stack_that_protects_nothing() -> None:
-    graph = served()
-    (bucket,) = graph.of_type("aws:s3/bucket:Bucket")
-    assert bucket.inputs["forceDestroy"] is True
-    assert not bucket.options.get("protect")
-    (block,) = graph.of_type("aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock")
-    assert all(block.inputs[key] for key in block.inputs if key != "bucket")
-    assert len([key for key in block.inputs if key != "bucket"]) == 4
-
-
-def test_the_bucket_refuses_requests_without_tls() -> None:
-    graph = served()
-    (policy,) = graph.of_type("aws:s3/bucketPolicy:BucketPolicy")
-    (statement,) = json.loads(policy.inputs["policy"])["Statement"]
-    assert (statement["Effect"], statement["Principal"], statement["Action"]) == ("Deny", "*", "s3:*")
-    assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
-    bucket = graph.by_urn[policy.property_dependencies["bucket"][0]]
-    arn, objects = statement["Resource"]
-    assert (arn, objects) == (f"<{bucket.name}.arn>", f"<{bucket.name}.arn>/*")
-
-
-def test_a_protected_stack_keeps_the_bucket_and_its_key_encrypts_it() -> None:
-    key = "arn:aws:kms:us-west-2:111122223333:key/12345678-1234-1234-1234-123456789012"
-    graph = served(settings={"protect": True, "kms_key_arn": key, "tags": {"team": "x"}})
-    (bucket,) = graph.of_type("aws:s3/bucket:Bucket")
-    assert bucket.inputs["forceDestroy"] is False
-    assert bucket.options["protect"] is True
-    assert bucket.inputs["tags"]["team"] == "x"
-    (encryption,) = [r for r in graph.resources if "ServerSideEncryptionConfiguration" in r.type]
-    (rule,) = encryption.inputs["rules"]
-    assert rule["applyServerSideEncryptionByDefault"]["kmsMasterKeyId"] == key
-    assert statements(graph)["UseStackKey"]["Condition"] == {"StringEquals": {"kms:ViaService": "s3.us-west-2.amazonaws.com"}}
 
 
 @pytest.mark.parametrize("name", ["llama", "a" * 47])

@@ -2,16 +2,21 @@
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
 
+from conftest import PROJECT, recorded
 from eks_inference.specs.settings import StackSettings
+from graphs import kind
+from stackgraph.graph.document import Graph
 from variants import recorded_with
 
 BOUNDARY = "arn:aws:iam::111122223333:policy/boundary"
-KEY = "arn:aws:kms:us-west-2:111122223333:key/11111111-2222-3333-4444-555555555555"
+KEY = "key/11111111-2222-3333-4444-555555555555"
 MIRROR = "registry.corp.example"
+RELEASE = "kubernetes:helm.sh/v3:Release"
 
 
 def values_of(key: str, value: Any) -> Iterator[Any]:
@@ -38,63 +43,79 @@ def chart_repositories(value: Any) -> Iterator[str]:
             yield from chart_repositories(item)
 
 
+STACKS = ("inf2-llama3", "inf2-llama2", "gpu-opt350m", "trn2-di-pair")
+"""Stacks that together have most components."""
+
+
+@cache
+def settled(stack: str) -> Graph:
+    """The stack with every setting that reaches all of it."""
+    images = (*values_of("image", objects(recorded(stack))), *chart_repositories(objects(recorded(stack))))
+    hosts = {one.partition("/")[0] for one in images if isinstance(one, str)}
+    registries = {host for host in hosts if "." in host and "<" not in host}
+    charts = {release.inputs.get("repositoryOpts", {}).get("repo") for release in recorded(stack).of_type(RELEASE)} - {None}
+    region = PROJECT.config(PROJECT.stack_file(stack)).values["aws:region"]
+    settings = {
+        "permissions_boundary_arn": BOUNDARY,
+        "kms_key_arn": f"arn:aws:kms:{region}:111122223333:{KEY}",
+        "protect": True,
+        "tags": {"team": "x"},
+    }
+    return recorded_with({**settings, "mirrors": dict.fromkeys((*registries, "ghcr.io", *charts), MIRROR)}, stack)
+
+
+def objects(graph: Graph) -> list[Any]:
+    return [resource.inputs for resource in graph.resources if resource.package == "kubernetes"]
+
+
 @pytest.mark.thorough
-def test_every_role_has_the_permissions_boundary():
-    graph = recorded_with({"permissions_boundary_arn": BOUNDARY})
-    roles = graph.of_type("aws:iam/role:Role")
+@pytest.mark.parametrize("stack", STACKS)
+def test_every_role_has_the_permissions_boundary(stack: str):
+    roles = settled(stack).of_type("aws:iam/role:Role")
     assert roles
     assert {role.inputs.get("permissionsBoundary") for role in roles} == {BOUNDARY}
 
 
-@pytest.mark.thorough
-def test_every_volume_and_the_clusters_secrets_use_the_key():
-    graph = recorded_with({"kms_key_arn": KEY})
-    (template,) = graph.of_type("aws:ec2/launchTemplate:LaunchTemplate")
-    (storage,) = graph.of_type("kubernetes:storage.k8s.io/v1:StorageClass")
-    (cluster,) = graph.of_type("eks:index:Cluster")
-    assert [d["ebs"]["kmsKeyId"] for d in template.inputs["blockDeviceMappings"]] == [KEY]
-    assert storage.inputs["parameters"]["kmsKeyId"] == KEY
-    assert cluster.inputs["encryptionConfigKeyArn"] == KEY
-    for node_class in graph.of_type("kubernetes:karpenter.k8s.aws/v1:EC2NodeClass"):
-        assert [d["ebs"]["kmsKeyID"] for d in node_class.inputs["spec"]["blockDeviceMappings"]] == [KEY]
+ENCRYPTED = {
+    *("BucketServerSideEncryptionConfiguration", "Cluster", "EC2NodeClass", "FileSystem", "LaunchTemplate", "Repository"),
+    "StorageClass",
+}
 
 
 @pytest.mark.thorough
-def test_every_image_and_chart_comes_from_the_mirrors():
-    registries = (
-        "public.ecr.aws",
-        "quay.io",
-        "ghcr.io",
-        "docker.io",
-        "registry.k8s.io",
-        "https://ray-project.github.io/kuberay-helm",
-    )
-    server = {"vllm-llama3-inf2": {"image": "quay.io/team/vllm-ray-neuron:1"}}
-    graph = recorded_with({"mirrors": dict.fromkeys(registries, MIRROR), "servers": server})
-    documents = [r.inputs for r in graph.resources if r.package == "kubernetes"]
+def test_whatever_is_encrypted_is_so_with_the_key():
+    resources = [one for stack in STACKS for one in settled(stack).resources if one.custom or one.remote]
+    with_key = [one for one in resources if KEY in json.dumps(one.inputs)]
+    assert {kind(one) for one in with_key} - {"RolePolicy"} == ENCRYPTED
+    assert [one.name for one in resources if kind(one) in ENCRYPTED and one not in with_key] == []
+    kinds = [kind(one) for one in resources]
+    assert kinds.count("BucketServerSideEncryptionConfiguration") == kinds.count("Bucket")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("stack", STACKS)
+def test_every_image_and_chart_comes_from_the_mirrors(stack: str):
+    documents, charts = objects(settled(stack)), [r.inputs for r in settled(stack).of_type(RELEASE)]
     images = [i for i in values_of("image", documents) if isinstance(i, str)]
-    repositories = list(chart_repositories(documents))
-    charts = [r.inputs for r in graph.of_type("kubernetes:helm.sh/v3:Release")]
     assert len(images) >= 5
-    assert len(charts) == 4
-    for reference in [*images, *repositories, *(chart["chart"] for chart in charts)]:
-        assert reference.removeprefix("oci://").startswith(f"{MIRROR}/"), reference
+    for reference in [*images, *chart_repositories(documents), *(chart["chart"] for chart in charts)]:
+        # Of an image that is built in the cluster, the address is that of its repository.
+        assert reference.removeprefix("oci://").startswith((f"{MIRROR}/", "<")), reference
     assert not [chart for chart in charts if "repositoryOpts" in chart]
+
+
+HOLDING = {"Bucket", "FileSystem", "LogGroup", "PersistentVolumeClaim", "Repository", "Vpc"}
+"""The VPC, which holds everything, and what holds data: built images, compiled models, results, accounts, chats and logs."""
 
 
 @pytest.mark.thorough
 def test_protection_covers_what_holds_everything_and_nothing_else():
-    """The VPC, and what holds data: built images, compiled models, results, accounts, chats and logs."""
-    graph = recorded_with({"protect": True})
-    assert {r.type.rpartition(":")[2] for r in graph.resources if r.options.get("protect")} == {
-        "Vpc",
-        "Repository",
-        "Bucket",
-        "LogGroup",
-        "PersistentVolumeClaim",
-    }
-    (cluster,) = graph.of_type("eks:index:Cluster")
-    assert cluster.inputs["deletionProtection"] is True
+    resources = [one for stack in STACKS for one in settled(stack).resources]
+    assert {kind(one) for one in resources if one.options.get("protect")} == HOLDING
+    bare = [one.name for one in resources if one.custom and kind(one) in HOLDING and not one.options.get("protect")]
+    assert bare == ["llama3-70b-store-claim"], "the data is in its file system"
+    clusters = [one for one in resources if one.type == "eks:index:Cluster"]
+    assert all(cluster.inputs["deletionProtection"] is True for cluster in clusters)
 
 
 @pytest.mark.thorough

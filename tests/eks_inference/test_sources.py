@@ -9,11 +9,9 @@ import yaml
 
 from conftest import ROOT
 from eks_inference.faults import SpecError
-from eks_inference.serving.rules.neuron import no_core_is_idle
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.registry import Verdict, check_spec
 from golden import assert_golden
-from vectors.neuron import llama3
 
 SOURCES = ("inf2-llama2", "inf2-llama3", "gpu-opt350m", "trn2-di", "trn2-di-pair")
 
@@ -57,13 +55,6 @@ def test_three_servers_of_four_devices_fill_the_node_and_a_fourth_does_not_fit()
     assert broken(verdict("inf2-llama2", servers={**servers, "llama2-d": servers["llama2-a"]}))["CAP001"] == "error"
 
 
-def test_sequences_of_8192_tokens_with_the_batch_of_4096_do_not_fit():
-    found = verdict("inf2-llama2", servers__llama2_a__max_model_len=8192)
-    assert broken(found)["NEU008"] == "error"
-    (finding,) = [finding for finding in found.findings if finding.rule.id == "NEU008"]
-    assert "3.03 + 18.75 + 0.09 = 21.87 GiB of 16 GiB" in finding.judgement.working[-1]
-
-
 def test_half_the_batch_of_8192_tokens_fits_though_the_model_was_made_for_fewer():
     form = {"servers__llama2_a__max_model_len": 8192, "servers__llama2_a__max_num_seqs": 12}
     assert broken(verdict("inf2-llama2", **form))["SRV002"] == "error"
@@ -71,65 +62,6 @@ def test_half_the_batch_of_8192_tokens_fits_though_the_model_was_made_for_fewer(
     found = broken(verdict("inf2-llama2", **form, **longer))
     assert "NEU008" not in found
     assert found["SRV002"] == "warning"
-
-
-def test_twelve_devices_with_two_cores_in_use_leave_eleven_idle():
-    worker = {"pool": "inferentia-inf2", "instance_type": "inf2.48xlarge", "devices": 12}
-    found = verdict("inf2-llama3", servers__vllm_llama3_inf2__worker=worker, servers__vllm_llama3_inf2__replicas={"max": 1})
-    assert broken(found)["NEU004"] == "warning"
-
-
-def test_a_model_on_one_core_leaves_the_other_of_its_device_idle():
-    (judgement,) = no_core_is_idle.judge(llama3(tensor_parallel=1))
-    assert not judgement.holds
-    assert judgement.message == "1 of the 2 NeuronCores of a pod are idle"
-
-
-def test_a_tensor_parallel_degree_of_24_does_not_divide_the_heads():
-    worker = {"pool": "inferentia-inf2", "instance_type": "inf2.48xlarge", "devices": 12}
-    found = verdict("inf2-llama3", servers__vllm_llama3_inf2__worker=worker, servers__vllm_llama3_inf2__tensor_parallel=24)
-    assert broken(found)["NEU006"] == "warning"
-
-
-def test_a_startup_probe_of_two_minutes_is_refused():
-    found = verdict("inf2-llama3", servers__vllm_llama3_inf2__startup_timeout_seconds=120)
-    assert broken(found)["SRV001"] == "error"
-    found = verdict("gpu-opt350m", servers__triton_server__startup_timeout_seconds=120)
-    assert broken(found)["SRV001"] == "error"
-
-
-def test_amazon_linux_2_is_refused_when_the_file_is_read():
-    with pytest.raises(SpecError, match=r"NEU016: .*Amazon Linux 2 is refused") as refusal:
-        verdict("inf2-llama2", pools__neuron__ami="AL2_x86_64_GPU")
-    assert {fault.rule for fault in refusal.value.faults} == {"NEU016"}
-
-
-def test_an_unknown_instance_type_is_refused_when_the_file_is_read():
-    with pytest.raises(SpecError, match=r"NEU001: .*inf2\.48xlarge"):
-        verdict("inf2-llama2", pools__neuron__instance_types=["inf2.48xlage"])
-
-
-@pytest.mark.parametrize("stack", ["trn2-di", "trn2-di-pair"])
-def test_disaggregated_servers_need_efa(stack: str):
-    assert broken(verdict(stack, pools__trn2__efa=None))["DI001"] == "error"
-
-
-def test_32_devices_on_a_node_of_16_are_refused():
-    server = {
-        "kind": "vllm",
-        "model": {"id": "meta-llama/Llama-3.3-70B-Instruct"},
-        "engine": "neuron-2.32-vllm-0.24",
-        "pool": "trn2",
-        "devices": 32,
-        "tensor_parallel": 32,
-        "max_model_len": 8192,
-        "max_num_seqs": 4,
-    }
-    assert broken(verdict("trn2-di", servers={"llama": server}))["NEU002"] == "error"
-
-
-def test_bfloat16_on_a_t4_is_refused():
-    assert broken(verdict("gpu-opt350m", servers__triton_server__dtype="bfloat16"))["GPU004"] == "error"
 
 
 def test_more_replicas_than_gpus_are_warned_of():

@@ -211,14 +211,14 @@ def test_the_network_of_an_existing_file_system_is_the_teams_affair() -> None:
 # -- resources ------------------------------------------------------------------------------------------------------------------
 
 
-def the_store(spec: StoreSpec | None = None, *, zone_id: str | None = "usw2-az2", **settings: Any) -> Graph:
+def the_store(spec: StoreSpec | None = None, **settings: Any) -> Graph:
     """A driver, a store, and its claim in namespace ``di``."""
 
     def build() -> None:
         cluster = existing_cluster(**settings)
         chosen = spec or EfsStoreSpec()
         driver = FileSystemDriver("driver", chosen.file_system, cluster=cluster)
-        store = shared_store("store", chosen, cluster=cluster, network=existing_vpc(), driver=driver, zone_id=zone_id)
+        store = shared_store("store", chosen, cluster=cluster, network=existing_vpc(), driver=driver, zone_id="usw2-az2")
         claimed("models", store, cluster)
 
     return record(build)
@@ -250,26 +250,6 @@ def test_the_whole_of_it(kind: str) -> None:
     graph = the_store(EfsStoreSpec() if kind == "efs" else lustre_spec(), tags={"team": "inference"})
     kubernetes = {resource.name: manifest(resource) for resource in (graph.named("models-volume"), graph.named("models-claim"))}
     assert_golden(f"storage/{kind}.yaml", yaml.safe_dump({**of_aws(graph), **kubernetes}, sort_keys=False, width=130))
-
-
-def test_nfs_is_open_to_the_clusters_nodes_alone() -> None:
-    group = of_aws(the_store())["store-security-group"]
-    (rule,) = group["ingress"]
-    assert (rule["fromPort"], rule["toPort"], rule["securityGroups"]) == (2049, 2049, ["sg-cluster"])
-    assert not rule.get("self")
-    assert not rule.get("cidrBlocks")
-    assert not group["egress"]
-
-
-def test_lustre_talks_both_ways_with_nodes_and_with_itself() -> None:
-    made = of_aws(the_store(lustre_spec()))
-    group = made["store-security-group"]
-    for direction in ("ingress", "egress"):
-        assert [(rule["fromPort"], rule["toPort"]) for rule in group[direction]] == [(988, 988), (1018, 1023)]
-        assert all(rule["self"] and rule["securityGroups"] == ["sg-cluster"] for rule in group[direction])
-    calls = [rule for name, rule in made.items() if name.startswith("store-to-nodes")]
-    assert {rule["securityGroupId"] for rule in calls} == {"sg-cluster"}
-    assert sorted((rule["fromPort"], rule["toPort"]) for rule in calls) == [(988, 988), (1018, 1023)]
 
 
 def test_efs_is_in_every_zone_and_lustre_in_the_one() -> None:
@@ -314,12 +294,6 @@ def test_a_stack_that_protects_its_data_keeps_the_file_system_and_it_alone(spec:
     assert not [resource for resource in the_store(spec).resources if resource.options.get("protect")]
 
 
-def test_files_of_efs_belong_to_a_user_who_is_not_root() -> None:
-    access = plain(the_store().named("store-access-point").inputs)
-    assert access["posixUser"] == {"uid": 1000, "gid": 1000}
-    assert access["rootDirectory"]["creationInfo"] == {"ownerUid": 1000, "ownerGid": 1000, "permissions": "0755"}
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("file_system", ["efs", "fsx_lustre"])
 def test_the_driver_is_pinned_for_each_version_and_has_no_permissions(file_system: FileSystem, version: str) -> None:
@@ -332,18 +306,6 @@ def test_the_driver_is_pinned_for_each_version_and_has_no_permissions(file_syste
     assert addon.inputs["addonVersion"] == versions.addon(ADDONS[file_system], version)
     assert "podIdentityAssociations" not in addon.inputs
     assert not [resource for resource in graph.resources if resource.type.startswith("aws:iam")]
-
-
-def test_the_volume_is_for_its_claim_alone_and_the_claim_for_that_volume() -> None:
-    graph = the_store(lustre_spec(size_gib=2400))
-    volume, claim = manifest(graph.named("models-volume")), manifest(graph.named("models-claim"))
-    assert volume["spec"]["claimRef"] == {**volume["spec"]["claimRef"], "name": "models", "namespace": "di"}
-    assert (claim["metadata"]["name"], claim["metadata"]["namespace"]) == ("models", "di")
-    assert claim["spec"]["volumeName"] == volume["metadata"]["name"]
-    assert claim["spec"]["storageClassName"] == volume["spec"]["storageClassName"] == ""
-    assert claim["spec"]["resources"]["requests"]["storage"] == volume["spec"]["capacity"]["storage"] == "2400Gi"
-    assert volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
-    assert {*claim["spec"]["accessModes"], *volume["spec"]["accessModes"]} == {"ReadWriteMany"}
 
 
 @pytest.mark.parametrize("spec", [EfsStoreSpec(), lustre_spec()], ids=["efs", "lustre"])

@@ -22,9 +22,7 @@ from eks_inference.observability.handle import ExistingPrometheus
 from eks_inference.observability.prometheus import VllmMetrics
 from eks_inference.place.placement import Placement, Taint
 from eks_inference.rules import Finding, findings
-from eks_inference.serving import deployment as equal_pods
 from eks_inference.serving.rules.servers import server_rules
-from eks_inference.serving.storage_plan import PodStorage
 from eks_inference.serving.triton import plan
 from eks_inference.serving.triton.component import TritonServer
 from eks_inference.serving.triton.facts import serving_facts, triton_facts
@@ -269,30 +267,6 @@ def test_the_deployment_with_defaults() -> None:
     assert_golden("triton/deployment-default.yaml", manifest(served(OPT).named(f"{NAME}-deployment")))
 
 
-def test_the_source_systems_address_ports_and_model_name() -> None:
-    graph = served(SOURCE)
-    outputs = graph.named(NAME)
-    assert outputs.type == "eks-inference:index:TritonServer"
-    service = graph.named(f"{NAME}-service").inputs
-    assert service["metadata"] == service["metadata"] | {"name": "triton-server", "namespace": "triton-server"}
-    assert {port["name"]: port["port"] for port in service["spec"]["ports"]} == {"http": 8000, "grpc": 8001, "metrics": 8002}
-    listening = {port["name"]: port["containerPort"] for port in container(graph)["ports"]}
-    assert {port["targetPort"]: port["port"] for port in service["spec"]["ports"]} == listening
-    assert service["spec"]["selector"].items() <= deployment(graph)["spec"]["template"]["metadata"]["labels"].items()
-
-
-def test_the_pod_keeps_to_restricted_and_writes_to_volumes_only() -> None:
-    graph = served()
-    labels = graph.named(f"{NAME}-namespace").inputs["metadata"]["labels"]
-    assert labels == {"pod-security.kubernetes.io/enforce": "restricted"}
-    assert pod(graph)["securityContext"] == pod(graph)["securityContext"] | {"runAsNonRoot": True, "runAsUser": 1000}
-    assert container(graph)["securityContext"]["readOnlyRootFilesystem"] is True
-    writable = {mount["mountPath"] for mount in container(graph)["volumeMounts"] if not mount.get("readOnly")}
-    assert {"/tmp", "/dev/shm", environment(graph)["HOME"], environment(graph)["HF_HOME"]} <= writable
-    assert pod(graph)["automountServiceAccountToken"] is False
-    assert pod(graph)["enableServiceLinks"] is False
-
-
 def test_a_folder_of_the_node_is_a_named_exception() -> None:
     graph = served(cache={"kind": "host_path"})
     assert graph.named(f"{NAME}-namespace").inputs["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "privileged"}
@@ -301,13 +275,6 @@ def test_a_folder_of_the_node_is_a_named_exception() -> None:
     assert container(graph)["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     volumes = {volume["name"]: volume for volume in pod(graph)["volumes"]}
     assert volumes["downloads"]["hostPath"]["path"] == "/var/cache/huggingface"
-
-
-def test_requests_equal_limits_and_the_gpu_is_one_of_the_plugins() -> None:
-    resources = container(served())["resources"]
-    assert resources["requests"] == {**resources["limits"], "cpu": "2"}
-    assert resources["limits"]["nvidia.com/gpu"] == "1"
-    assert [name for name in resources["limits"] if "/" in name] == ["nvidia.com/gpu"]
 
 
 @pytest.mark.parametrize(
@@ -321,13 +288,6 @@ def test_disk_for_downloads_is_asked_for(model: str, gib: int) -> None:
     assert plan.cache_gib(spec_of(model={"id": model}, cache={"kind": "host_path"})) == 0
 
 
-def test_pods_follow_their_placement() -> None:
-    graph = served(prefetch=True)
-    for workload in (pod(graph), graph.named(f"{NAME}-prefetch").inputs["spec"]["template"]["spec"]):
-        assert workload["nodeSelector"] == on().node_selector
-        assert workload["tolerations"] == on().tolerations()
-
-
 def test_the_prefetch_pod_holds_no_gpu() -> None:
     graph = served(prefetch=True)
     (sleeper,) = graph.named(f"{NAME}-prefetch").inputs["spec"]["template"]["spec"]["containers"]
@@ -336,10 +296,6 @@ def test_the_prefetch_pod_holds_no_gpu() -> None:
     assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"} in sleeper["env"]
     service = graph.named(f"{NAME}-service").inputs["spec"]["selector"]
     assert not service.items() <= graph.named(f"{NAME}-prefetch").inputs["spec"]["template"]["metadata"]["labels"].items()
-
-
-def test_without_prefetch_there_is_no_daemon_set() -> None:
-    assert not served().of_type("kubernetes:apps/v1:DaemonSet")
 
 
 def test_images_come_from_the_mirrors() -> None:
@@ -352,38 +308,6 @@ def test_images_come_from_the_mirrors() -> None:
 
 
 # -- probes, roll-outs, the number of pods ---------------------------------------------------------------------------------------
-
-
-@given(st.integers(60, 7200))
-def test_the_startup_probe_waits_as_long_as_the_spec_says(seconds: int) -> None:
-    spec = spec_of(startup_timeout_seconds=seconds)
-    engine = plan.engine(NAME, spec, on().instance_type, tools_image="t")
-    labels = plan.server_labels(NAME)
-    made = equal_pods.deployment(NAME, spec, on(), engine, labels=labels, image="i", storage=PodStorage())
-    (only,) = made["spec"]["template"]["spec"]["containers"]
-    probe = only["startupProbe"]
-    assert 0 <= probe["failureThreshold"] * probe["periodSeconds"] - seconds < probe["periodSeconds"]
-    assert made["spec"]["progressDeadlineSeconds"] > seconds
-
-
-def test_probes_ask_what_the_source_system_asks_and_wait_for_the_profiles_budget() -> None:
-    triton = container(served())
-    paths = {probe: triton[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
-    assert paths == {
-        "startupProbe": "/v2/health/live",
-        "livenessProbe": "/v2/health/live",
-        "readinessProbe": "/v2/health/ready",
-    }
-    startup = triton["startupProbe"]
-    assert startup["failureThreshold"] * startup["periodSeconds"] == engine("triton-26.08-vllm-0.27").startup.engine_s
-
-
-def test_pulumi_waits_longer_than_kubernetes() -> None:
-    graph = served(replicas=3)
-    timeouts = graph.named(f"{NAME}-deployment").options["customTimeouts"]
-    deadline = deployment(graph)["spec"]["progressDeadlineSeconds"]
-    assert int(timeouts["create"].removesuffix("s")) > deadline
-    assert int(timeouts["update"].removesuffix("s")) > 3 * deadline
 
 
 def test_triton_finishes_what_it_has_before_the_pod_is_killed() -> None:
@@ -401,17 +325,6 @@ def test_a_changed_setting_of_the_model_changes_the_pods() -> None:
     assert len({digest(), digest(dtype="float16"), digest(report_custom_metrics=False)}) == 3
 
 
-def test_the_autoscaler_owns_the_number_of_pods() -> None:
-    assert deployment(served(replicas=2))["spec"]["replicas"] == 2
-    assert "replicas" not in deployment(served(autoscaling={"kind": "hpa", "max": 4}))["spec"]
-
-
-def test_a_roll_out_takes_no_gpu_more_unless_asked() -> None:
-    strategy = deployment(served())["spec"]["strategy"]["rollingUpdate"]
-    assert strategy == {"maxSurge": 0, "maxUnavailable": 1}
-    assert deployment(served(surge=1))["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
-
-
 # -- guards ----------------------------------------------------------------------------------------------------------------------
 
 TRITON = Pod(NAME, {"eks-inference/server": NAME, "eks-inference/role": "server"})
@@ -426,37 +339,6 @@ def test_clients_reach_both_protocols_and_prometheus_the_metrics() -> None:
         assert not passes(policies, Outside("198.51.100.7"), TRITON, port)
     assert passes(policies, PROMETHEUS, TRITON, 8002)
     assert not passes(policies, CLIENT, TRITON, 8002)
-
-
-def test_clients_can_be_chosen() -> None:
-    policies = policies_of(served(client_namespaces={"team": "chat"}, metrics_namespaces=[]))
-    assert passes(policies, Pod("chat", namespace_labels={"team": "chat"}), TRITON, 8001)
-    assert not passes(policies, CLIENT, TRITON, 8001)
-    assert not passes(policies, PROMETHEUS, TRITON, 8002)
-
-
-def test_ways_out_are_names_credentials_and_https() -> None:
-    policies = policies_of(served())
-    assert passes(policies, TRITON, Pod("kube-system", {"k8s-app": "kube-dns"}), 53, "UDP")
-    assert passes(policies, TRITON, Outside("169.254.170.23"), 80)
-    assert passes(policies, TRITON, Outside("198.51.100.7"), 443)
-    assert not passes(policies, TRITON, Outside("169.254.169.254"), 80)
-    assert not passes(policies, Pod(NAME, {"app": "stranger"}), Outside("198.51.100.7"), 443)
-
-
-@pytest.mark.parametrize(
-    ("keys", "gpus"),
-    [({"replicas": 2}, "12"), ({"replicas": 2, "surge": 1}, "16"), ({"autoscaling": SOURCE["autoscaling"]}, "20")],
-)
-def test_the_namespace_holds_no_more_gpus_than_the_pods_may_take(keys: dict[str, Any], gpus: str) -> None:
-    quota = served(where="g4dn.12xlarge", **keys).named(f"{NAME}-quota").inputs["spec"]["hard"]
-    assert quota == {"requests.nvidia.com/gpu": gpus}
-
-
-def test_a_drain_takes_one_pod_at_a_time() -> None:
-    budget = served(replicas=2).named(f"{NAME}-budget").inputs["spec"]
-    assert budget["maxUnavailable"] == 1
-    assert budget["selector"]["matchLabels"] == TRITON.labels
 
 
 def test_everything_stands_before_the_first_pod() -> None:
@@ -488,13 +370,6 @@ def test_the_token_is_under_the_name_that_is_read() -> None:
     assert env["HF_TOKEN"] == {"secretKeyRef": {"name": f"{NAME}-hugging-face", "key": "token"}}
     assert "HUGGING_FACE_TOKEN" not in env
     assert "hf_secret" not in json.dumps([resource.inputs for resource in graph.resources], default=str)
-
-
-def test_a_secret_that_is_there_is_used_and_extra_environment_wins() -> None:
-    graph = served(token=SecretRef("mine", "key"), extra_env={"VLLM_LOGGING_LEVEL": "DEBUG"})
-    assert environment(graph)["HF_TOKEN"] == {"secretKeyRef": {"name": "mine", "key": "key"}}
-    assert environment(graph)["VLLM_LOGGING_LEVEL"] == "DEBUG"
-    assert not graph.of_type("kubernetes:core/v1:Secret")
 
 
 def test_the_repository_in_s3_is_uploaded_and_copied_into_the_pod() -> None:
@@ -544,15 +419,6 @@ def test_a_config_map_needs_no_role_and_no_bucket() -> None:
 # -- metrics ---------------------------------------------------------------------------------------------------------------------
 
 
-def test_prometheus_reads_the_port_of_metrics() -> None:
-    graph = served(monitored=True)
-    (monitor,) = [resource for resource in graph.resources if resource.inputs.get("kind") == "PodMonitor"]
-    (endpoint,) = monitor.inputs["spec"]["podMetricsEndpoints"]
-    assert endpoint["port"] in {port["name"] for port in container(graph)["ports"] if port["containerPort"] == 8002}
-    assert monitor.inputs["spec"]["selector"]["matchLabels"] == TRITON.labels
-    assert not stands_on(graph, monitor, graph.named(f"{NAME}-deployment")), "an autoscaler may want them before a pod answers"
-
-
 def test_alerts_know_how_many_requests_a_pod_works_on() -> None:
     """Four copies, of 32 sequences each: Triton hands on no gauge of those that wait."""
     graph = served(tensor_parallel=1, max_num_seqs=32, where="g4dn.12xlarge", monitored=True)
@@ -587,12 +453,6 @@ def test_a_wrong_spec_says_why(keys: dict, complaint: str) -> None:
         spec_of(**keys)
 
 
-@pytest.mark.parametrize("name", ["Triton", "1-triton", "triton_server", "triton-", "a" * 41])
-def test_names_that_kubernetes_refuses_are_refused_before_anything_is_made(name: str) -> None:
-    with pytest.raises(ProgramError, match="Kubernetes refuses this name"):
-        served(name=name)
-
-
 def test_the_constructor_refuses_what_the_rules_refuse() -> None:
     with pytest.raises(ProgramError, match=r"TRI004: vLLM 0\.27\.1 dropped this argument"):
         served(extra_args={"disable-log-requests": True})
@@ -620,11 +480,6 @@ def test_rules_judge_whatever_a_spec_may_say(
     found = judged(spec, where)
     if instance_type(where).accelerator != "nvidia":
         assert any(finding.stops for finding in found), "there is no GPU"
-
-
-def test_a_silenced_rule_does_not_stop_the_constructor() -> None:
-    silenced = {"TRI001": "the image is patched"}
-    assert served(extra_args={"own-argument": 1}, settings={"silenced": silenced}).named(f"{NAME}-deployment")
 
 
 def test_the_default_breaks_no_rule() -> None:
@@ -713,10 +568,6 @@ def test_a_bfloat16_model_on_a_t4(profile: str, dtype: str, holds: bool) -> None
     server = t4_server(model=model("Llama-3.2-1B"), engine=engine(profile), arguments=(f"--dtype={dtype}",))
     ids = [finding.rule.id for finding in findings(server_rules(), server, {})]
     assert ("GPU004" not in ids) is holds
-
-
-def test_bfloat16_is_fine_on_an_a10g() -> None:
-    assert "GPU004" not in [finding.rule.id for finding in findings(server_rules(), gpu_server("g5.12xlarge"), {})]
 
 
 def test_gpus_that_no_pod_fills_are_idle() -> None:

@@ -128,15 +128,6 @@ def test_the_job() -> None:
     assert_golden("triton/client-job.yaml", text.replace(told(graph)["digest"], "<digest>"))
 
 
-def test_the_test_comes_before_the_measurement_and_neither_fetches_a_program() -> None:
-    graph = client()
-    pod = graph.named("triton-client-job").inputs["spec"]["template"]["spec"]
-    assert [one["name"] for one in pod["initContainers"]] == ["test"]
-    assert [one["name"] for one in pod["containers"]] == ["perf"]
-    assert graph.named("triton-client-job").inputs["spec"]["backoffLimit"] == 0
-    assert {one["image"] for one in (*pod["initContainers"], *pod["containers"])} == {"nvcr.io/nvidia/tritonserver:26.08-py3-sdk"}
-
-
 def test_the_client_is_of_the_servers_release() -> None:
     graph = client({"engine": "triton-24.07-vllm-0.5"}, mirrors={"nvcr.io": "registry.example/nvcr"})
     (perf,) = graph.named("triton-client-job").inputs["spec"]["template"]["spec"]["containers"]

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import yaml
 from conftest import ROOT, recorded
 from eks_inference.catalog.engines import engine
 from eks_inference_tools.cli import main
-from graphs import kubernetes, of_kind, stands_on
+from graphs import of_kind, stands_on
 from readme import blocks
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProgramError
@@ -59,100 +58,7 @@ def test_one_file_is_the_other_with_two_nodes() -> None:
     assert one_node == two_nodes
 
 
-# -- what waits for what ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.thorough
-@both
-def test_nodes_and_plugins_then_preparation_then_servers_then_questions_then_load(stack: str) -> None:
-    graph = recorded(stack)
-    steps = {name: graph.named(f"{SERVER}-{name}") for name in ("download", "compile", "efa", "servers", "router", "answers")}
-    load_test = graph.named(f"{stack}-load-test-job")
-    for before, after in pairwise(
-        [*(steps[name] for name in ("download", "compile", "servers", "router", "answers")), load_test]
-    ):
-        assert stands_on(graph, after, before), (before.name, after.name)
-    nodes, plugin = graph.named(f"{stack}-trn2-nodes"), graph.named(f"{stack}-efa-daemonset")
-    assert stands_on(graph, steps["efa"], nodes)
-    assert stands_on(graph, steps["efa"], plugin)
-    assert stands_on(graph, steps["servers"], steps["efa"])
-    assert stands_on(graph, steps["servers"], plugin)
-    for mounting in ("download", "compile", "servers"):
-        for mounted in (*graph.of_type("aws:efs/mountTarget:MountTarget"), graph.named(f"{stack}-efs-driver-aws-efs-csi-driver")):
-            assert stands_on(graph, steps[mounting], mounted)
-
-
-@pytest.mark.thorough
-@both
-def test_neither_role_waits_for_the_other(stack: str) -> None:
-    """The engine shakes hands before it is ready: prefill ready before decode starts, or the other way round, is never."""
-    graph = recorded(stack)
-    space = graph.named(f"{SERVER}-namespace").inputs["metadata"]["name"]
-    long_lived = [
-        each
-        for each in kubernetes(graph)
-        if each.inputs.get("metadata", {}).get("namespace") == space
-        and each.type.endswith((":Deployment", ":StatefulSet", ":DaemonSet", ":LeaderWorkerSet", ":Pod"))
-    ]
-    assert sorted(each.name for each in long_lived) == [f"{SERVER}-router", f"{SERVER}-servers"]
-    servers = graph.named(f"{SERVER}-servers")
-    held = [container["command"] for pod in pods(servers) for container in pod["containers"]]
-    assert [sum(role in command for command in held) for role in ("prefill", "decode")] == [1, 1]
-    if stack == "trn2-di-pair":
-        spec = servers.inputs["spec"]
-        assert spec["startupPolicy"] == "LeaderCreated"
-        assert spec["leaderWorkerTemplate"]["restartPolicy"] == "RecreateGroupOnPodRestart"
-    # Pulumi waits for a Service until it has pods: those that stand before the servers must not be waited for.
-    for service in of_kind(graph, "Service"):
-        if service.inputs["metadata"]["namespace"] == space:
-            assert service.inputs["metadata"]["annotations"]["pulumi.com/skipAwait"] == "true", service.name
-
-
-@pytest.mark.thorough
-@both
-def test_what_is_taken_down_and_in_which_order(stack: str) -> None:
-    graph = recorded(stack)
-    servers = graph.named(f"{SERVER}-servers")
-    for lower in (
-        graph.named(f"{stack}-trn2-nodes"),
-        graph.named(f"{stack}-efa-daemonset"),
-        graph.named(f"{SERVER}-store-volume"),
-        graph.named(f"{SERVER}-store-file-system"),
-        graph.named(f"{stack}-trn2-placement"),
-        graph.named(f"{stack}-trn2-efa"),
-    ):
-        assert stands_on(graph, servers, lower), f"{lower.name} could go before the servers"
-    if stack == "trn2-di-pair":
-        assert stands_on(graph, servers, graph.named(f"{stack}-lws-release"))
-        assert stands_on(graph, graph.named(f"{stack}-lws-release"), graph.named(f"{stack}-core-nodes"))
-
-
-@pytest.mark.thorough
-def test_the_controller_of_groups_is_there_when_there_is_a_group() -> None:
-    kind = "eks-inference:index:LeaderWorkerSetController"
-    assert not recorded("trn2-di").of_type(kind)
-    assert recorded("trn2-di-pair").of_type(kind)
-
-
 # -- nodes and what runs there ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.thorough
-@both
-def test_nodes_have_all_interfaces_in_one_subnet_and_pods_ask_for_all(stack: str) -> None:
-    graph = recorded(stack)
-    nodes = graph.named(f"{stack}-trn2-nodes")
-    assert nodes.inputs["scalingConfig"]["desiredSize"] == NODES[stack]
-    assert len(nodes.inputs["subnetIds"]) == 1
-    template = graph.named(f"{stack}-trn2-template").inputs
-    assert sum(each["interfaceType"].startswith("efa") for each in template["networkInterfaces"]) == 16
-    held = pods(graph.named(f"{SERVER}-servers"))
-    assert len(held) == NODES[stack]
-    for pod in held:
-        (container,) = pod["containers"]
-        limits = container["resources"]["limits"]
-        assert (limits["aws.amazon.com/neuron"], limits["vpc.amazonaws.com/efa"]) == ("16", "16")
-        assert pod["nodeSelector"]["eks-inference/pool"] == "trn2"
 
 
 def driver(graph: Graph, stack: str) -> str:
@@ -247,13 +153,6 @@ def test_metrics_of_the_old_engine_are_kept_under_the_names_that_dashboards_know
 
 
 @pytest.mark.thorough
-def test_grafana_shows_what_the_stacks_have() -> None:
-    for stack in STACKS:
-        names = {each.inputs["metadata"]["name"] for each in of_kind(recorded(stack), "ConfigMap")}
-        assert {name for name in names if name.startswith("dashboard-")} == {"dashboard-vllm", "dashboard-neuron"}
-
-
-@pytest.mark.thorough
 @both
 def test_prometheus_and_the_load_test_get_in(stack: str) -> None:
     graph = recorded(stack)
@@ -280,18 +179,6 @@ def load_test(graph: Graph) -> dict[str, Any]:
         if name.endswith(".json")
     ]
     return config
-
-
-@pytest.mark.thorough
-@both
-def test_the_load_is_the_documents(stack: str) -> None:
-    (measurement,) = load_test(recorded(stack))["measurements"]
-    assert (measurement["users"], measurement["requests"]) == (4, 200)
-    scenario = measurement["scenario"]["spec"]
-    (data,) = scenario["data"]
-    assert (data["prompt_tokens"], "prompt_tokens_stdev" in data) == (1024, False)
-    assert (data["output_tokens"], data["output_tokens_stdev"]) == (100, 10)
-    assert scenario["backend"]["extras"]["body"] == {"top_k": 50, "top_p": 0.9, "temperature": 0.7}
 
 
 @pytest.mark.thorough

@@ -7,9 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-import textwrap
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +38,7 @@ from eks_inference.place.placement import Placement, Taint
 from eks_inference.serving import deployment as equal_pods
 from eks_inference.serving.flags import flag
 from eks_inference.serving.handle import ModelServer
-from eks_inference.serving.pods import DRAIN, Hardware, cold_start_seconds, script_texts
+from eks_inference.serving.pods import Hardware, cold_start_seconds
 from eks_inference.serving.storage_plan import PodStorage
 from eks_inference.serving.vllm import plan
 from eks_inference.serving.vllm.component import VllmServer
@@ -278,12 +276,6 @@ def test_a_node_that_gives_pods_cores_of_their_own_needs_the_limit() -> None:
     assert resources["requests"] == resources["limits"]
 
 
-def test_pods_follow_their_placement() -> None:
-    graph = served()
-    assert pod(graph)["nodeSelector"] == NEURON.node_selector
-    assert pod(graph)["tolerations"] == NEURON.tolerations()
-
-
 def test_pods_spread_over_zones_but_never_wait_for_one() -> None:
     graph = served(replicas=3)
     (constraint,) = pod(graph)["topologySpreadConstraints"]
@@ -363,11 +355,6 @@ def test_pulumi_waits_a_little_longer_than_kubernetes() -> None:
     assert deadline < seconds(timeouts["create"])
     assert 3 * deadline < seconds(timeouts["update"])
     assert pod(graph)["terminationGracePeriodSeconds"] < seconds(timeouts["delete"])
-
-
-def test_the_startup_budget_is_the_profiles_unless_given() -> None:
-    threshold = container(pod(served()))["startupProbe"]["failureThreshold"]
-    assert threshold * 10 == engine("neuron-2.28-vllm-0.13").startup.engine_s
 
 
 def test_every_probe_asks_for_health_at_the_port_of_the_api() -> None:
@@ -768,22 +755,6 @@ def test_ways_out_are_names_credentials_and_https() -> None:
     assert not passes(policies, SERVER, STRANGER, 8000)
 
 
-def test_pods_meet_restricted_and_write_nowhere_but_on_their_volumes() -> None:
-    graph = served(model=S3_MODEL)
-    (namespace,) = of_kind(graph, "Namespace")
-    assert namespace.inputs["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "restricted"}
-    assert pod(graph)["securityContext"]["runAsNonRoot"] is True
-    assert pod(graph)["automountServiceAccountToken"] is False
-    for each in (*pod(graph)["initContainers"], *pod(graph)["containers"]):
-        assert each["securityContext"] == {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        }
-    writable = [mount["mountPath"] for mount in container(pod(graph))["volumeMounts"] if not mount.get("readOnly")]
-    assert {env(graph)["HOME"], container(pod(graph))["workingDir"], "/tmp", "/dev/shm"} <= set(writable)
-
-
 @pytest.mark.parametrize("keys", [{}, {"replicas": 3}, {"autoscaling": {"kind": "keda", "min": 2, "max": 4}}])
 def test_a_drain_takes_one_pod_at_a_time(keys: dict) -> None:
     graph = served(**keys)
@@ -820,64 +791,6 @@ def test_pods_come_after_their_nodes_and_their_scheduler() -> None:
 
 
 # -- how a pod ends -------------------------------------------------------------------------------------------------------------
-
-FAKE_VLLM = """\
-    # Stands in for vLLM: its gauges, one request under way for the time given, from the first question on.
-    import os, sys, time
-    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-    asked = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *args):
-            pass
-
-        def do_GET(self):
-            self.send_response(200)
-            self.end_headers()
-            asked.append(time.monotonic())
-            under_way = 1.0 if asked[-1] < asked[0] + float(os.environ["BUSY"]) else 0.0
-            self.wfile.write(b'vllm:num_requests_running{engine="0"} %f\\n' % under_way)
-
-    server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler)
-    print("ready", flush=True)
-    server.serve_forever()
-"""
-
-
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[Callable[[str], None]]:
-    """Starts what the Deployment starts, with a stand-in for vLLM; ends it afterwards."""
-    script = tmp_path / "vllm"
-    script.write_text(textwrap.dedent(FAKE_VLLM))
-    started: list[subprocess.Popen[str]] = []
-
-    def start(busy: str) -> None:
-        spec = spec_of(port=free_ports(1)[0])
-        words = [sys.executable, str(script), "serve", *plan.arguments(spec, instance_type("inf2.48xlarge"))]
-        process = subprocess.Popen(words, env={**os.environ, "BUSY": busy}, stdout=subprocess.PIPE, text=True)
-        started.append(process)
-        assert process.stdout
-        assert process.stdout.readline() == "ready\n"
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("busy", "most"), [(4, 60), (60, 4)])
-def test_a_pod_that_ends_finishes_what_it_has(running: Callable[[str], None], tmp_path: Path, busy: int, most: int) -> None:
-    running(str(busy))
-    (tmp_path / DRAIN).write_text(script_texts("vllm", DRAIN)[DRAIN])
-    begun = time.monotonic()
-    subprocess.run(
-        [sys.executable, str(tmp_path / DRAIN), str(most)],
-        env={**os.environ, "DRAIN_MARK": str(tmp_path / "mark")},
-        check=True,
-        timeout=100,
-    )
-    assert 4 <= time.monotonic() - begun < 50
 
 
 def test_a_pod_has_time_to_be_forgotten_to_drain_and_to_stop() -> None:
@@ -1074,11 +987,6 @@ def test_three_servers_fill_the_node_through_the_second_scheduler() -> None:
     ]
     (disk,) = template["blockDeviceMappings"]
     assert (disk["ebs"]["volumeSize"], disk["ebs"]["volumeType"]) == (1024, "gp3")
-
-
-def test_grafana_shows_what_the_stack_has() -> None:
-    names = {each.inputs["metadata"]["name"] for each in of_kind(recorded(STACK), "ConfigMap")}
-    assert {name for name in names if name.startswith("dashboard-")} == {"dashboard-vllm", "dashboard-neuron"}
 
 
 def test_one_of_them_is_measured_as_the_source_system_was() -> None:

@@ -334,12 +334,6 @@ def test_json_has_what_a_program_needs(clone, capsys):
     assert "NEU008" in stack["rulesApplied"]
 
 
-def test_the_rules_are_listed(capsys):
-    assert main(["check", "--rules"]) == 0
-    said = capsys.readouterr().out
-    assert [line.split()[0] for line in said.splitlines()] == sorted(all_rules())
-
-
 def test_another_program_is_judged_by_its_graph(tmp_path, monkeypatch, capsys):
     (tmp_path / "Pulumi.yaml").write_text("name: theirs\nruntime: python\n")
     (tmp_path / "Pulumi.dev.yaml").write_text("config: {}\n")
@@ -429,11 +423,6 @@ def test_the_rules_of_a_spec_never_look_at_the_graph():
     verdict = check_spec(StackSpec.model_validate(stack_object()), "us-west-2")
     assert not {rule.id for rule in verdict.rules} & {rule.id for rule in graph_rules()}
     assert {rule.id for rule in verdict.rules} <= set(all_rules())
-
-
-@pytest.mark.thorough
-def test_a_recorded_graph_keeps_the_warnings_of_rules():
-    assert not [warning for warning in recorded(STACK).warnings if "NEU" in warning]
 
 
 @pytest.mark.parametrize(

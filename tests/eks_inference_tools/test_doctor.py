@@ -16,7 +16,7 @@ from eks_inference_tools.cli import main
 from eks_inference_tools.cost.price_book import read_price_file
 from eks_inference_tools.cost.quotas import Need
 from eks_inference_tools.doctor import account as accounts
-from eks_inference_tools.doctor import text
+from eks_inference_tools.doctor import report
 from eks_inference_tools.doctor.examine import examine, needed_policy, regions_of
 from eks_inference_tools.doctor.findings import Finding, Findings
 from eks_inference_tools.doctor.given import _for_disks
@@ -51,7 +51,6 @@ def only_these_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
 
 STORE = {"kind": "existing", "file_system": "efs", "file_system_id": "fs-0123456789abcdef0"}
 ACL = "arn:aws:wafv2:us-east-2:111122223333:regional/webacl/a/b"
-INSIDE = {"subnets": ["subnet-0123456789abcdef0"], "securityGroups": ["sg-0123456789abcdef0"]}
 
 
 @cache
@@ -119,7 +118,7 @@ def said(findings: Findings, words: str) -> Finding:
 @pytest.mark.parametrize("name", ACCOUNTS)
 def test_the_report_of_an_account(name: str):
     findings = examine(recorded("inf2-llama3"), ACCOUNTS[name]().account())
-    assert_golden(f"doctor/{name}.txt", text.render("inf2-llama3", findings))
+    assert_golden(f"doctor/{name}.txt", report.shown("inf2-llama3", findings))
 
 
 @pytest.mark.thorough

@@ -18,7 +18,7 @@ import covering
 import covering_graphs
 from conftest import recorded
 from eks_inference_tools.doctor import account as accounts
-from eks_inference_tools.doctor import document, text
+from eks_inference_tools.doctor import report
 from eks_inference_tools.doctor.account import MOST_PAGES, TRIES, Account
 from eks_inference_tools.doctor.examine import examine, needed_policy
 from eks_inference_tools.doctor.findings import VERDICTS, Findings
@@ -93,9 +93,9 @@ def readable(findings: Findings) -> None:
         assert one.topic
         assert one.verdict in VERDICTS
         assert one.text.strip()
-    shown = text.render("s", findings)
+    shown = report.shown("s", findings)
     assert all(line.isprintable() for line in shown.splitlines())
-    document.render("s", findings)
+    report.document("s", findings)
 
 
 @pytest.mark.thorough

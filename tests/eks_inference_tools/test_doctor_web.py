@@ -14,7 +14,6 @@ from eks_inference_tools.doctor.web import Web
 from loopback import Handler, Request, Served, Server
 from stub_account import well
 
-HOSTS = ("registry.example", "docker.io", "ghcr.io", "huggingface.co", "public.ecr.aws", "quay.io", "registry.k8s.io")
 TOKEN = "hf_exampleexampleexample"
 
 

@@ -104,7 +104,8 @@ def scaled_by(build: Callable[[], Any]) -> dict[str, int]:
     return dict(most_replicas(record(build)))
 
 
-def autoscaler(minimum: int | None = 1, maximum: Any = 4, name: str = "server") -> None:
+def autoscaler(minimum: int | None = 1, maximum: Any = 4) -> None:
+    name = "server"
     spec: Any = {"scale_target_ref": {"api_version": "apps/v1", "kind": "Deployment", "name": name}, "max_replicas": maximum}
     if minimum is not None:
         spec["min_replicas"] = minimum

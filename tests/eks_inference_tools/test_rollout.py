@@ -385,7 +385,6 @@ def claim(phase: str, name: str = "disk") -> Manifest:
 CLAIMED = {"template": {"spec": {"volumes": [{"persistentVolumeClaim": {"claimName": "it"}}]}}}
 DISK = {"metadata": {"name": "disk"}, "volumeBindingMode": "Immediate"}
 LATE = {"metadata": {"name": "disk"}, "volumeBindingMode": "WaitForFirstConsumer"}
-ONE_POD = {"pods": "1"}
 SELECTING = {"selector": {"app": "it"}}
 COUNTS = {
     "observedGeneration": 1,

@@ -1,6 +1,5 @@
 """Drives a headless Chromium over a pipe: real keys in a real page. Protocol: https://chromedevtools.github.io/devtools-protocol/"""
 
-import base64
 import contextlib
 import json
 import os
@@ -11,7 +10,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 PATIENCE = 60.0
@@ -91,20 +89,10 @@ class Page:
     def type(self, text: str) -> None:
         self.press(*text)
 
-    def show(self, width: int = 1280, height: int = 900, dark: bool = False, media: str = "") -> None:
+    def show(self, width: int = 1280, dark: bool = False, media: str = "") -> None:
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.send("Emulation.setEmulatedMedia", media=media, features=features)
-        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-
-    def screenshot(self, path: Path, whole: bool = False) -> None:
-        taken = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole, **self._clip(whole))
-        path.write_bytes(base64.b64decode(taken["data"]))
-
-    def _clip(self, whole: bool) -> dict[str, Any]:
-        if not whole:
-            return {}
-        size = self.send("Page.getLayoutMetrics")["cssContentSize"]
-        return {"clip": {**size, "scale": 1}}
+        self.send("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._number += 1

@@ -5,7 +5,7 @@ import json
 import os
 import random
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -149,10 +149,10 @@ def configs() -> dict[str, dict[str, Any]]:
     return found
 
 
-def advised(families: Iterable[str] = FAMILIES) -> Iterator[Asked]:
+def advised() -> Iterator[Asked]:
     """What `plan` advises first for every model of the catalog, on each family of GPUs."""
     for name, model in models().items():
-        for family in families:
+        for family in FAMILIES:
             wish = Wish({"id": model.repositories[0]}, model, "us-west-2", min(model.max_positions, 8192), families=(family,))
             for row in search(wish, PriceBook()).first_of_types[:1]:
                 yield _tried(f"{name}-{family}", configs()[name], row.trial)

@@ -15,8 +15,8 @@ def words(content: list[str], count: int) -> list[str]:
     return [f" {said}-{number}" for number in range(count)]
 
 
-def expected(prompt: str, count: int, block_tokens: int = 4) -> str:
-    return "".join(words([kv(prompt)] * blocks_of(len(prompt.split()), block_tokens), count))
+def expected(prompt: str, count: int) -> str:
+    return "".join(words([kv(prompt)] * blocks_of(len(prompt.split()), 4), count))
 
 
 def blocks_of(tokens: int, block_tokens: int) -> int:

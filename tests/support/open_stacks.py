@@ -29,8 +29,8 @@ def written_out(spec: StackSpec, given: Mapping[str, Any], *, defaults: bool = T
     return compose(text).plain()["config"][STACK_KEY]
 
 
-def recorded_stack(stack: Mapping[str, Any], region: str = "us-west-2") -> Graph:
-    config = {STACK_KEY: json.dumps(stack), "aws:region": region}
+def recorded_stack(stack: Mapping[str, Any]) -> Graph:
+    config = {STACK_KEY: json.dumps(stack), "aws:region": "us-west-2"}
     return record_once(PROJECT.main, project=PROJECT.name, stack="mine", config=config, root=PROJECT.root)
 
 

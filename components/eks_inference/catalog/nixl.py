@@ -87,17 +87,6 @@ class SideChannel(Marked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NixlMetrics(Marked):
-    """Names of metrics, without the ``_total`` that Prometheus adds to counters."""
-
-    failed_transfers: str
-    failed_notifications: str
-    expired: str
-    transfer_seconds: str
-    bytes: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class NixlConnectorRow(Marked):
     """A connector over NIXL."""
 
@@ -105,15 +94,6 @@ class NixlConnectorRow(Marked):
     """Another name of the same connector; empty where it has none."""
     refused: str = ""
     """Why the library refuses it; empty where it does not."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OpenFact(Marked):
-    """Something that no document settles."""
-
-    says: str
-    settled_by: str
-    """How a first run settles it."""
 
 
 def nixl_profile(accelerator: str) -> NixlProfile:
@@ -132,20 +112,9 @@ def side_channel() -> SideChannel:
 
 
 @cache
-def nixl_metrics() -> NixlMetrics:
-    return NixlMetrics(name="metrics", **arguments(table("nixl.toml")["metrics"]))
-
-
-@cache
 def nixl_connectors() -> dict[str, NixlConnectorRow]:
     """All known connectors over NIXL, by the name that ``kv_connector`` takes."""
     return {name: NixlConnectorRow(name=name, **arguments(row)) for name, row in table("nixl.toml")["connectors"].items()}
-
-
-@cache
-def open_facts() -> dict[str, OpenFact]:
-    """What no document settles, by a short name."""
-    return {name: OpenFact(name=name, **arguments(row)) for name, row in table("nixl.toml")["facts"].items()}
 
 
 @cache

@@ -33,7 +33,8 @@ from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.features import kv_in_fp8
 from eks_inference.serving.flags import flag
 from eks_inference.serving.lengths import positions
-from eks_inference.serving.memory_settings import GIB, USUAL_SEQUENCES, MemorySettings, Reserved, memory_settings, with_features
+from eks_inference.serving.memory_settings import GIB, MemorySettings, Reserved, memory_settings, with_features
+from eks_inference.serving.sketch import USUAL_SEQUENCES
 from eks_inference.serving.split import Held, Parallel, Widths, held
 
 TIGHT = 0.9

@@ -14,6 +14,7 @@ from eks_inference.catalog.reserves import Reserve
 from eks_inference.serving.features import EngineFeatures
 from eks_inference.serving.flag_values import size
 from eks_inference.serving.flags import flag, number, object_flag, plugin_settings, switched
+from eks_inference.serving.sketch import USUAL_SEQUENCES
 from eks_inference.serving.split import Parallel, parallel
 
 # vLLM on GPUs runs the largest step that its settings allow, samples as many sequences as it may hold, and leaves the rest of its
@@ -23,8 +24,6 @@ from eks_inference.serving.split import Parallel, parallel
 GIB = 1024**3
 _FLOAT_BYTES = 4
 _HIDDEN_BYTES = 2
-USUAL_SEQUENCES = 256
-"""vLLM's ``max_num_seqs`` where none is set, on most GPUs (vLLM, ``EngineArgs.get_batch_defaults``)."""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ USUAL_CONTEXT = 8192
 USUAL_CONCURRENCY = 4
 """Sequences at once if nobody says. On Neuron the batch that is compiled."""
 USUAL_SEQUENCES = 256
-"""vLLM's own ``max_num_seqs`` on most GPUs (vLLM documentation, engine arguments): what does not fit the KV cache waits. On
+"""vLLM's own ``max_num_seqs`` on most GPUs (vLLM, ``EngineArgs.get_batch_defaults``): what does not fit the KV cache waits. On
 Neuron the number is that of the batch that is compiled."""
 
 

@@ -11,7 +11,8 @@ from eks_inference.catalog.models import model
 from eks_inference.catalog.quantization import Quantization
 from eks_inference.catalog.speeds import Chip, Constants, chips
 from eks_inference.serving.memory import MemoryUse
-from eks_inference.serving.memory_settings import USUAL_SEQUENCES, MemorySettings
+from eks_inference.serving.memory_settings import MemorySettings
+from eks_inference.serving.sketch import USUAL_SEQUENCES
 from eks_inference.serving.split import Parallel
 from eks_inference.speed.step import StepTimes, of_memory
 

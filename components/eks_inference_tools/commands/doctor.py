@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
         write(json_text(needed_policy(graph)), options.output)
         return 0
 
-    from eks_inference_tools.doctor import document, text
+    from eks_inference_tools.doctor import report
     from eks_inference_tools.doctor.account import open_account
     from eks_inference_tools.doctor.prices import price_file
     from eks_inference_tools.doctor.web import Web
@@ -58,9 +58,9 @@ def run(options: argparse.Namespace) -> int:
     if options.write_prices:
         write(price_file(findings), options.write_prices)
     if options.format == "json":
-        shown = document.render(stack.stack, findings)
+        shown = report.document(stack.stack, findings)
     else:
-        shown = text.render(stack.stack, findings, colour=colour(options.output), width=width(options.output))
+        shown = report.shown(stack.stack, findings, colour=colour(options.output), width=width(options.output))
     write(shown, options.output)
     verdicts = {one.verdict for one in findings}
     return 2 if "error" in verdicts or (options.strict and "unknown" in verdicts) else 0

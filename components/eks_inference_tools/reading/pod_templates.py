@@ -9,8 +9,8 @@ from typing import Any
 from eks_inference_tools.reading.devices import claim_templates, claimed
 from eks_inference_tools.reading.kinds import group_kind, name_of, namespace_of, title
 from eks_inference_tools.reading.pods import Container, PodSpec
-from eks_inference_tools.reading.scalars import span, whole
-from stackgraph.graph.describe import is_kubernetes_object
+from eks_inference_tools.reading.scalars import whole
+from stackgraph.graph.describe import is_kubernetes_object, span
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, is_token, items, joined, table, text
 

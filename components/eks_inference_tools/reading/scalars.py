@@ -4,7 +4,7 @@ from decimal import Decimal
 from typing import Any
 
 from eks_inference.place.quantity import amount
-from stackgraph.graph.values import table, text, unique
+from stackgraph.graph.values import table
 
 # Quantities are 64-bit numbers, so a longer text is no quantity.
 _LONGEST_QUANTITY = 24
@@ -40,11 +40,6 @@ def quantities(value: Any) -> dict[str, Decimal]:
 def number(value: Decimal) -> str:
     """A number for display, with at most three decimal places."""
     return f"{value:.3f}".rstrip("0").rstrip(".")
-
-
-def span(low: Any, high: Any) -> str:
-    """``1–4``, or ``4`` when both are the same or one is missing."""
-    return "–".join(unique((text(low), text(high))))
 
 
 def is_true(value: Any) -> bool:

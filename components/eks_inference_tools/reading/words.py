@@ -10,9 +10,8 @@ from eks_inference_tools.reading.expressions import Expression
 from eks_inference_tools.reading.machines import Machine, taint
 from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
 from eks_inference_tools.reading.node_pools import FAMILY_LABEL, NodePool, node_pools
-from eks_inference_tools.reading.scalars import span
 from eks_inference_tools.reading.workloads import Workload
-from stackgraph.graph.describe import Words, efa_interfaces
+from stackgraph.graph.describe import Words, efa_interfaces, span
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, is_token, joined, table, text, texts, unique
 

@@ -67,11 +67,6 @@ def is_waited_for(resource: Resource) -> bool:
     return is_awaited({"apiVersion": version, "kind": kind, "metadata": resource.inputs.get("metadata") or {}})
 
 
-def is_job(resource: Resource) -> bool:
-    """Returns whether a resource lasts as long as the work of its pods, which may be anything: a build, a download, a test."""
-    return is_kubernetes_object(resource) and group_kind(resource)[1] in ("Job", "RayJob")
-
-
 def create_time(resource: Resource) -> Typical | None:
     """Returns how long the engine takes to create a resource, without pods whose phases count one by one."""
     if is_component(resource) or resource.is_provider or is_read(resource) or resource.type == STACK_TYPE:

@@ -128,7 +128,7 @@ def _ports_of_rule(inputs: Mapping[str, Any], source: Any) -> str:
     protocol = text(inputs.get("ipProtocol") or inputs.get("protocol"))
     if protocol == "-1":
         return joined("all", inputs.get("type"), source)
-    return joined(protocol, _span(inputs.get("fromPort"), inputs.get("toPort")), inputs.get("type"), source)
+    return joined(protocol, span(inputs.get("fromPort"), inputs.get("toPort")), inputs.get("type"), source)
 
 
 def _peer(inputs: Mapping[str, Any]) -> Any:
@@ -153,7 +153,8 @@ def efa_interfaces(template: Any) -> str:
     return counted(count, "EFA interface") if count else ""
 
 
-def _span(low: Any, high: Any) -> str:
+def span(low: Any, high: Any) -> str:
+    """``1–4``, or ``4`` when both are the same or one is missing."""
     return "–".join(unique((text(low), text(high))))
 
 
@@ -231,7 +232,7 @@ _TELLING = frozenset(
 # By kind of Kubernetes object.
 _KINDS: Words = {
     "HorizontalPodAutoscaler": lambda inputs: joined(
-        _span(at(inputs, "spec", "minReplicas"), at(inputs, "spec", "maxReplicas")),
+        span(at(inputs, "spec", "minReplicas"), at(inputs, "spec", "maxReplicas")),
         at(inputs, "spec", "scaleTargetRef", "name"),
         by=" × ",
     ),

@@ -23,8 +23,8 @@ def pool(**keys: Any) -> ManagedPoolSpec:
     return ManagedPoolSpec.model_validate({**good, **keys})
 
 
-def placement(spec: ManagedPoolSpec, instance_type: str | None = None) -> Placement:
-    return placement_of("di", spec, instance_type, "1.34", spec.zone_ids)
+def placement(spec: ManagedPoolSpec) -> Placement:
+    return placement_of("di", spec, None, "1.34", spec.zone_ids)
 
 
 def pair(on: ManagedPoolSpec | None = None, **spec: Any) -> DisaggregatedFacts:

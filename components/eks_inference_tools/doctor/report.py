@@ -1,20 +1,38 @@
-"""Renders findings for a terminal."""
+"""Renders findings for a terminal and as JSON."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from rich.console import RenderableType
 
-from eks_inference_tools.doctor.findings import Finding, counted
-from stackgraph.graph.values import text
+from eks_inference_tools.doctor.findings import Finding, counted, overall
+from stackgraph.graph.values import plain, text
+from stackgraph.presentation.output import json_text
 from stackgraph.presentation.terminal import WIDTH, Paragraph, drawn, words
 
+SCHEMA = 1
 _STYLES = {"ok": "green", "warning": "yellow", "unknown": "magenta", "error": "red"}
 _NAMES = {"unknown": "not known"}
 _WIDTH = max(map(len, (*_STYLES, *_NAMES.values())))
 
 
-def render(stack: str, findings: Sequence[Finding], *, colour: bool = False, width: int = WIDTH) -> str:
+def document(stack: str, findings: Sequence[Finding]) -> str:
+    """The findings of one stack as JSON, with what was read."""
+    return json_text(
+        {
+            "schema": SCHEMA,
+            "stack": stack,
+            "verdict": overall(findings),
+            "findings": [
+                {key: getattr(one, key) for key in ("topic", "verdict", "text", "remedy", "request")}
+                | {"facts": plain(one.facts)}
+                for one in findings
+            ],
+        }
+    )
+
+
+def shown(stack: str, findings: Sequence[Finding], *, colour: bool = False, width: int = WIDTH) -> str:
     """One line or paragraph for each verdict, below its topic. Commands are never wrapped, so that users can copy them."""
     lines: list[RenderableType] = [words(text(stack), "bold").append(f"  {counted(findings)}")]
     topics = tuple(dict.fromkeys(one.topic for one in findings))
