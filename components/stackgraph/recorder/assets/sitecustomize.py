@@ -1,6 +1,6 @@
 """Python imports this before a program that `preview --write-answers` runs: writes what functions and other stacks give.
 
-The rows are those of an answers file, as JSON, which is YAML. Secrets are left out, and functions that were asked with one.
+The rows are those of an answers file, as JSON, which is YAML. Values of secrets are left out, and functions that were asked with one.
 """
 
 import json
@@ -37,7 +37,8 @@ def _stack(request, response):
     if request.type == "pulumi:pulumi:StackReference":
         state = wire.decode(response.properties)
         outputs = state["outputs"].get("value", {}) if wire.SIGNATURE in state["outputs"] else state["outputs"]
-        _write({"stack": request.id, "outputs": _plain(outputs, state.get("secretOutputNames") or ())})
+        plain = _plain(outputs, state.get("secretOutputNames") or ())
+        _write({"stack": request.id, "outputs": plain, "secrets": sorted(outputs.keys() - plain.keys())})
     return response
 
 
