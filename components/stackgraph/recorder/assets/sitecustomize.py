@@ -1,6 +1,6 @@
 """Python imports this before a program that `preview --write-answers` runs: writes what functions and other stacks give.
 
-The rows are those of an answers file, as JSON, which is YAML. Values of secrets are left out, and functions that were asked with one.
+The rows are those of an answers file, as JSON, which is YAML. Secrets are left out, and functions that were asked with one.
 """
 
 import json
