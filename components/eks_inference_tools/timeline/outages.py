@@ -16,6 +16,7 @@ from eks_inference.serving.storage_plan import CACHE_VARIABLE
 from eks_inference_tools.reading.after_update import follows
 from eks_inference_tools.reading.autoscalers import autoscalers
 from eks_inference_tools.reading.clusters import parts
+from eks_inference_tools.reading.endpoints import MODEL_ENDPOINT, answering
 from eks_inference_tools.reading.kinds import (
     group_kind,
     name_of,
@@ -33,14 +34,14 @@ from eks_inference_tools.timeline.rolls import Roll, rolled
 from eks_inference_tools.timeline.starts import Homes
 from eks_inference_tools.timeline.steps import create_time
 from eks_inference_tools.timeline.timeline import End, Timeline
-from eks_inference_tools.timeline.wording import spread, total
+from eks_inference_tools.timeline.wording import duration, spread, total
 from stackgraph.diff.domain import Danger, Effect, Weight
 from stackgraph.diff.graphs import ResourceChange, StackDiff
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, items, leaves, table, text, unique
+from stackgraph.graph.wording import counted
 from stackgraph.state.steps import deletes_first
 
-_ENDPOINT = "eks-inference:index:ModelEndpoint"
 _KEPT = re.compile(rf"\$[({{]{CACHE_VARIABLE}[)}}]/[^\s\"]+")
 """Where a server keeps compiled graphs beyond its pods."""
 _ROUNDED = {"maxSurge": math.ceil, "maxUnavailable": math.floor}
@@ -217,11 +218,25 @@ def _gone(diff: StackDiff, before: Timeline, after: Timeline) -> Iterator[Danger
 
 
 def _closed(diff: StackDiff) -> Iterator[Danger]:
-    """Endpoints that go. Their servers may run on, but clients have the endpoint's address and its keys."""
+    """Endpoints that go, and models that they answer no longer. Servers may run on, but clients have the endpoint's address."""
     for change in diff.changes:
-        if (gone := change.before) and not change.after and gone.type == _ENDPOINT:
-            what = f"{gone.name} is removed: nothing answers at its address any more"
-            yield Danger("endpoint-gone", what, gone.urn, Weight.REPLACED, gone.name, ("outage",))
+        old, new = change.before, change.after
+        if not old or old.type != MODEL_ENDPOINT or not diff.base or not diff.head:
+            continue
+        before, after = answering(diff.base, old.urn), answering(diff.head, new.urn) if new else {}
+        if not new:
+            what = f"{old.name} is removed: nothing answers at its address any more"
+            yield Danger("endpoint-gone", what, old.urn, Weight.REPLACED, old.name, ("outage",))
+        elif gone := ", ".join(sorted(before.keys() - after.keys())):
+            what = f"{old.name} answers requests for {gone} with 404: none of its servers has the name any more"
+            yield Danger("model-gone", what, new.urn, Weight.REPLACED, old.name, ("outage",))
+        if new and old.inputs.get("keys") and new.inputs.get("keys") is False:
+            yield Danger("opened", f"{old.name} asks its clients for no key any more", new.urn, Weight.OPENED, old.name)
+        for model in sorted(before.keys() & after.keys()):
+            if len(after[model]) < len(before[model]):
+                left, now = ", ".join(sorted(before[model] - after[model])), counted(len(after[model]), "server")
+                what = f"{old.name}: {now} instead of {len(before[model])} for {model}, without {left}"
+                yield Danger("capacity-down", what, change.urn, subject=old.name)
 
 
 def _ends(roll: Roll | None, template: Any, old: PodStart | None, new: PodStart | None) -> bool:
@@ -235,11 +250,13 @@ def _ends(roll: Roll | None, template: Any, old: PodStart | None, new: PodStart 
 def _time(start: PodStart, before: Sequence[Typical | None]) -> tuple[str, int]:
     """How long a start takes, after what has to be made before, in words and in seconds (p50)."""
     times = [*before, *(one.time for one in phases(start))]
-    low, p50, high = (sum(one.at(which) for one in times if one) for which in PASSES)
+    known = [one for one in times if one]
+    low, p50, high = (sum(one.at(which) for one in known) for which in PASSES)
     end = End("", "", p50, low, high, tuple(Step(str(place), "", "", None) for place, one in enumerate(times) if one is None))
     if not p50:
         return "a cold start, which has no typical time", 0
-    return f"{total(end)} ({'' if low == high else f'{spread(end)}, '}by typical times)", round(p50)
+    of = f" of {len(known)} of its {len(times)} steps" if end.untimed else ""
+    return f"{total(end)} ({'' if duration(low) == duration(high) else f'{spread(end)}, '}by typical times{of})", round(p50)
 
 
 def _again(start: PodStart, old: PodStart | None, change: ResourceChange) -> PodStart:
