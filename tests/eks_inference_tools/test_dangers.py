@@ -376,6 +376,20 @@ def test_clients_of_an_endpoint_are_told_what_they_lose(edit: dict[str, Any], ki
     assert all(("outage" in one.effects) == kind.endswith("-gone") for one in found)
 
 
+@pytest.mark.parametrize("both", [False, True])
+def test_a_server_that_is_away_is_no_outage_while_an_endpoint_asks_another(both: bool):
+    """Which is what the tool offers to avoid one."""
+    servers = {"other": CHAT}
+    room = {"pools": {"gpu": {"size": 2}}, "servers": servers, "endpoints": {"chat": {"servers": ["qwen3", "other"]}}}
+    after = copy.deepcopy(room)
+    merge(after, {"servers": {name: {"max_num_seqs": 128} for name in ("qwen3", *(["other"] if both else []))}})
+    graphs = [recorded_with(one, "smoke-gpu", {"eks-inference:endpointKeys": KEYS}) for one in (room, after)]
+    found = {one.subject: one for one in stopped(*graphs)}
+    assert found.keys() == ({"qwen3", "other"} if both else {"qwen3"})
+    assert all(("outage" in one.effects) == both for one in found.values())
+    assert found["qwen3"].what.endswith("; chat asks other instead") == (not both)
+
+
 def test_a_larger_successor_needs_room_beside_what_runs():
     """One device runs and two come: a node of four has room for both, and for no second one of two."""
     node = {"pools": {"gpu": {"instance_types": ["g6.12xlarge"]}}}

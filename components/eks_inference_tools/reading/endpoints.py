@@ -64,7 +64,7 @@ def _endpoints(graph: Graph) -> Iterator[Endpoint]:
             yield Endpoint(resource.urn, "Ingress", namespace, name, type_, hosts=hosts, outside=True)
 
 
-def answering(graph: Graph, endpoint: str) -> Mapping[str, frozenset[str]]:
+def answering(graph: Graph, endpoint: str) -> dict[str, frozenset[str]]:
     """The servers that a model endpoint asks, by the model that a request names, as the routes of its proxy say."""
     pairs = [pair for one in graph.resources if one.parent == endpoint for pair in _asked(at(one.inputs, "data", "envoy.json"))]
     return {model: frozenset(servers) for model, servers in grouped(pairs).items()}

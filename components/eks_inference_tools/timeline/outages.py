@@ -16,7 +16,6 @@ from eks_inference.serving.storage_plan import CACHE_VARIABLE
 from eks_inference_tools.reading.after_update import follows
 from eks_inference_tools.reading.autoscalers import autoscalers
 from eks_inference_tools.reading.clusters import parts
-from eks_inference_tools.reading.endpoints import MODEL_ENDPOINT, answering
 from eks_inference_tools.reading.kinds import (
     group_kind,
     name_of,
@@ -39,7 +38,6 @@ from stackgraph.diff.domain import Danger, Effect, Weight
 from stackgraph.diff.graphs import ResourceChange, StackDiff
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, items, leaves, table, text, unique
-from stackgraph.graph.wording import counted
 from stackgraph.state.steps import deletes_first
 
 _KEPT = re.compile(rf"\$[({{]{CACHE_VARIABLE}[)}}]/[^\s\"]+")
@@ -58,7 +56,6 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
     yield from late.values()
     if not any(diff.by_urn[urn].kind == "create" for urn in late):
         yield from _gone(diff, before, after)
-    yield from _closed(diff)
     rolls = {urn: roll for urn, roll in rolled(diff).items() if urn not in beside.unused}
     heads = _heads(after.graph)
     for urn, name in after.servers.items():
@@ -215,28 +212,6 @@ def _gone(diff: StackDiff, before: Timeline, after: Timeline) -> Iterator[Danger
         way = _renaming([name], same[0]) if same else ""
         what = f"{name} is removed: nothing of this name serves {model} any more{new}"
         yield Danger("server-gone", what, urn, Weight.REPLACED, name, ("outage",), avoid=way)
-
-
-def _closed(diff: StackDiff) -> Iterator[Danger]:
-    """Endpoints that go, and models that they answer no longer. Servers may run on, but clients have the endpoint's address."""
-    for change in diff.changes:
-        old, new = change.before, change.after
-        if not old or old.type != MODEL_ENDPOINT or not diff.base or not diff.head:
-            continue
-        before, after = answering(diff.base, old.urn), answering(diff.head, new.urn) if new else {}
-        if not new:
-            what = f"{old.name} is removed: nothing answers at its address any more"
-            yield Danger("endpoint-gone", what, old.urn, Weight.REPLACED, old.name, ("outage",))
-        elif gone := ", ".join(sorted(before.keys() - after.keys())):
-            what = f"{old.name} answers requests for {gone} with 404: none of its servers has the name any more"
-            yield Danger("model-gone", what, new.urn, Weight.REPLACED, old.name, ("outage",))
-        if new and old.inputs.get("keys") and new.inputs.get("keys") is False:
-            yield Danger("opened", f"{old.name} asks its clients for no key any more", new.urn, Weight.OPENED, old.name)
-        for model in sorted(before.keys() & after.keys()):
-            if len(after[model]) < len(before[model]):
-                left, now = ", ".join(sorted(before[model] - after[model])), counted(len(after[model]), "server")
-                what = f"{old.name}: {now} instead of {len(before[model])} for {model}, without {left}"
-                yield Danger("capacity-down", what, change.urn, subject=old.name)
 
 
 def _ends(roll: Roll | None, template: Any, old: PodStart | None, new: PodStart | None) -> bool:
