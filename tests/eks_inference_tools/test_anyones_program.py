@@ -319,7 +319,8 @@ def test_answers_are_written_by_the_engines_own_preview(program, capsys, monkeyp
     folder = program(
         ASKING.replace("account = ", "aws.ec2.get_vpc(id=pulumi.Output.secret('vpc-secret'))\naccount = ", 1).replace(
             "aws.ec2.get_vpc(", "aws.ec2.get_vpc_output("
-        ),
+        )
+        + "pulumi.export('password', pulumi.StackReference('acme/network/keys').require_output('password'))\n",
         engine=ENGINE,
     )
     rows = [
@@ -328,6 +329,7 @@ def test_answers_are_written_by_the_engines_own_preview(program, capsys, monkeyp
         {"function": "aws:index/getCallerIdentity:getCallerIdentity", "result": {"accountId": "123456789012", "id": "x"}},
         {"function": "aws:index/getAvailabilityZones:getAvailabilityZones", "result": {"names": ["a", "b"]}},
         {"stack": "acme/network/prod", "outputs": {"subnetId": "subnet-1"}},
+        {"stack": "acme/network/keys", "outputs": {}, "secrets": ["password"]},
     ]
     (tmp_path / "bin").mkdir()
     command = tmp_path / "bin" / "pulumi"
@@ -342,6 +344,8 @@ def test_answers_are_written_by_the_engines_own_preview(program, capsys, monkeyp
     graph = json.loads(capsys.readouterr().out)
     (instance,) = [item for item in graph["resources"] if item["name"] == "i"]
     assert instance["inputs"] == {"ami": "ami-1", "availabilityZone": "b", "subnetId": "subnet-1"}
+    assert graph["outputs"]["password"].startswith("[secret")
+    assert '"secrets": ["password"]' in written.read_text()
     assert {called["token"].rpartition(":")[2]: called["answer"] for called in graph["functions"]} == {
         "getAmi": "file",
         "getAvailabilityZones": "file",

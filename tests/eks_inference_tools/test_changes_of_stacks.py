@@ -102,3 +102,11 @@ def test_any_two_graphs_can_be_compared(before, after):
     assert all(letter.isprintable() or letter == "\n" for letter in shown[0])
     same = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[0]), eks_compared())])
     assert not contents(same).changed
+
+
+def test_lines_of_outputs_stand_below_each_other_as_those_of_resources_do():
+    stack = StackReport("s", *(Recorded(Graph("p", "s", (), {"a": value})) for value in ("1", "2")))
+    page = render_html(contents(Report("p", Revision("one"), Revision("other"), [stack])))
+    outputs = page.partition("Outputs of s</h2>")[2]
+    assert re.search(r"</?\w+", outputs.lstrip())[0] == "<pre"
+    assert "\npre span {\n  display: block;" in page

@@ -182,6 +182,7 @@ def test_a_server_that_stops_before_its_successor_starts_is_a_danger(stack: str,
     assert len({one.avoid for one in found}) == bool(stops)  # one group for both
 
 
+KEYS = '{"team-a": "a-key-of-team-a-in-a-test"}'
 AT_LEAST_TWO = {"replicas": {"min": 2}}
 SERVERS: list[tuple[str, str, dict[str, Any], dict[str, Any], bool]] = [
     ("smoke-gpu", "qwen3", {}, {"max_num_seqs": 128}, True),
@@ -302,6 +303,12 @@ def test_two_pods_outlast_nodes_that_are_replaced_one_by_one():
     [
         ({}, {"servers": {"qwen3": {"max_num_seqs": 128}}}, "1 node more of gpu (g6.xlarge), $0.80/h meanwhile, 4 vCPU of "),
         ({"pools": {"gpu": {"size": 2}}}, {"servers": {"qwen3": {"max_num_seqs": 128}}}, "the nodes that stand have room"),
+        # As many nodes as are reserved.
+        (
+            {"pools": {"gpu": {"capacity_reservation_id": "cr-0123456789abcdef0", "zone_ids": ["usw2-az1"]}}},
+            {"servers": {"qwen3": {"max_num_seqs": 128}}},
+            "for which no pool here has room",
+        ),
         # The one node with its four devices goes with everything on it.
         (
             {"pools": {"gpu": {"instance_types": ["g6.12xlarge"]}}},
@@ -331,14 +338,56 @@ def test_a_server_that_goes_is_told_and_its_new_name_is_pointed_to(nodes: int, k
     assert found.effects == (("outage",) if kind == "server-gone" else ())
 
 
-def test_an_endpoint_that_goes_takes_its_address_with_it():
-    before, after = (
-        recorded_with(one, "smoke-gpu", {"eks-inference:endpointKeys": '{"team-a": "a-key-of-team-a-in-a-test"}'})
-        for one in ({"endpoints": {"chat": {}}}, {})
-    )
-    (found,) = [one for one in dangers(compare(before, after), eks_compared()) if "outage" in one.effects]
-    assert (found.kind, found.subject) == ("endpoint-gone", "chat")
-    assert "nothing answers at its address any more" in found.what
+RANK = {**CHAT, "model": {"id": "BAAI/bge-reranker-v2-m3"}, "task": "rerank"}
+CLIENTS = {"chat": {"servers": ["qwen3", "other", "rank"]}}
+
+
+@pytest.mark.parametrize(
+    ("edit", "kind", "says"),
+    [
+        ({"endpoints": None}, "endpoint-gone", "chat is removed: nothing answers at its address any more"),
+        (
+            {"endpoints": {"chat": {"servers": ["qwen3", "other"]}}},
+            "model-gone",
+            "chat answers requests for BAAI/bge-reranker-v2-m3 with 404: none of its servers has the name any more",
+        ),
+        (
+            {"endpoints": {"chat": {"servers": ["qwen3", "rank"]}}},
+            "capacity-down",
+            "chat: 1 server instead of 2 for Qwen/Qwen3-0.6B, without other",
+        ),
+        ({"endpoints": {"chat": {"keys": False}}}, "opened", "chat asks its clients for no key any more"),
+        (
+            {"endpoints": {"chat": {"client_namespaces": {"team": "a"}}}},
+            "shut",
+            "NetworkPolicy chat/chat no longer lets in pods of every namespace",
+        ),
+        ({"endpoints": {"chat": {"models": {"Qwen/Qwen3-0.6B": {"qwen3": 50, "other": 50}}}}}, "", ""),
+    ],
+)
+def test_clients_of_an_endpoint_are_told_what_they_lose(edit: dict[str, Any], kind: str, says: str):
+    """Who asks for a model that no server of an endpoint has is answered with an error, whichever servers run."""
+    room = {"pools": {"gpu": {"size": 3}}, "servers": {"other": CHAT, "rank": RANK}, "endpoints": CLIENTS, "clients": {}}
+    after = copy.deepcopy(room)
+    merge(after, edit)
+    graphs = [recorded_with(one, "smoke-gpu", {"eks-inference:endpointKeys": KEYS}) for one in (room, after)]
+    found = [one for one in dangers(compare(*graphs), eks_compared()) if one.kind != "deleted"]
+    assert [(one.kind, one.what) for one in found] == ([(kind, says)] if kind else [])
+    assert all(("outage" in one.effects) == kind.endswith("-gone") for one in found)
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_server_that_is_away_is_no_outage_while_an_endpoint_asks_another(both: bool):
+    """Which is what the tool offers to avoid one."""
+    servers = {"other": CHAT}
+    room = {"pools": {"gpu": {"size": 2}}, "servers": servers, "endpoints": {"chat": {"servers": ["qwen3", "other"]}}}
+    after = copy.deepcopy(room)
+    merge(after, {"servers": {name: {"max_num_seqs": 128} for name in ("qwen3", *(["other"] if both else []))}})
+    graphs = [recorded_with(one, "smoke-gpu", {"eks-inference:endpointKeys": KEYS}) for one in (room, after)]
+    found = {one.subject: one for one in stopped(*graphs)}
+    assert found.keys() == ({"qwen3", "other"} if both else {"qwen3"})
+    assert all(("outage" in one.effects) == both for one in found.values())
+    assert found["qwen3"].what.endswith("; chat asks other instead") == (not both)
 
 
 def test_a_larger_successor_needs_room_beside_what_runs():
@@ -403,7 +452,7 @@ def test_a_capacity_block_is_updated_while_it_has_no_node(sizes: tuple[int, int]
         found = dangers(compare(block(sizes[0], "1.35"), head), eks_compared())
         lines = [one.what for one in found if one.kind == "nodes-rolled"]
         assert len(lines) == told
-        assert all("size 0 before" in one and "successor" not in one for one in lines)
+        assert all("at size 0 only" in one and "successor" not in one for one in lines)
 
 
 def test_nodes_of_pools_that_others_use_are_told_and_those_that_nobody_needs_are_not():

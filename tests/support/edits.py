@@ -66,6 +66,10 @@ def pool(name: str, **edit: Any) -> dict[str, Any]:
     return {"pools": {name: edit}}
 
 
+def endpoint(*servers: str) -> dict[str, Any]:
+    return {"endpoints": {"chat": {"servers": [*servers], "keys": False}}}
+
+
 def does(*happens: str) -> frozenset[str]:
     return frozenset(happens)
 
@@ -347,5 +351,142 @@ EDITS = (
         RAY_AWAY,
         BY_KARPENTER,
         {NEURON: True},
+    ),
+    # What else a stack file can say.
+    Edit(
+        "smoke-gpu",
+        {},
+        server("qwen3", model={"id": "Qwen/Qwen3-1.7B"}),
+        ("qwen3 answers nothing .*; serves Qwen/Qwen3-1.7B instead of Qwen/Qwen3-0.6B", "Job .* runs again", "Job .* runs again"),
+        does("qwen3 away", "Job loadtest/smoke-gpu-load-test again", "Job qwen3-smoke-test/smoke-test again"),
+    ),
+    Edit("smoke-gpu", {}, server("qwen3", memory="10Gi"), ("qwen3 answers nothing",), QWEN_AWAY),
+    Edit(
+        "smoke-gpu",
+        {},
+        server("qwen3", image="registry.example.com/vllm@sha256:" + "b" * 64),
+        ("qwen3 answers nothing .* its successor has pulled its image,",),
+        QWEN_AWAY,
+    ),
+    Edit(
+        "smoke-gpu",
+        {},
+        server("qwen3", surge=1, max_num_seqs=128),
+        ("qwen3 waits for ever, and `pulumi up` fails: there is no room",),
+        does("Deployment qwen3/qwen3 waits"),
+    ),
+    Edit("smoke-gpu", {}, server("qwen3", client_namespaces={"team": "a"}), ("NetworkPolicy qwen3/qwen3 no longer lets in",)),
+    Edit(
+        "smoke-gpu",
+        {},
+        TWO,
+        ("Job .* runs again", "pool gpu costs 2.0 times as much"),
+        None,
+        "the simulation adds no node to a pool, so the second pod waits there",
+    ),
+    Edit("smoke-gpu", {}, {"accelerators": {"nvidia": False}}, ("DaemonSet kube-system/nvidia-device-plugin is deleted",)),
+    Edit("smoke-gpu", {}, {"observability": {"prometheus": {}, "dcgm_exporter": {}}}),
+    Edit("smoke-gpu", {}, {"network": {"nat": "per_zone"}}),
+    Edit("smoke-gpu", {}, {"cluster": {"endpoint": {"public": None, "public_access_cidrs": None}}}),
+    Edit(
+        "smoke-gpu",
+        {},
+        {"cluster": {"version": "1.34"}},
+        ("cluster .* EKS rejects a change from 1.35 to 1.34: `pulumi up` fails there",),
+        None,
+        "EKS is not here",
+    ),
+    Edit(
+        "smoke-gpu",
+        {},
+        {"load_test": None},
+        ("PersistentVolumeClaim .* is deleted with its disk", ".* are deleted"),
+        does("Namespace loadtest gone", "claim smoke-gpu-load-test-results gone"),
+    ),
+    Edit(
+        "smoke-gpu",
+        {},
+        pool("core", instance_types=["m5.xlarge"]),
+        ("nodes of smoke-gpu-core-nodes are replaced .instanceTypes.; m5.xlarge instead of m5.large", "pool core costs 2.0"),
+        does(),
+        BY_EKS,
+        {"smoke-gpu-core-nodes": False},
+    ),
+    Edit(
+        "smoke-gpu",
+        {},
+        pool("gpu", capacity_type="spot"),
+        ("qwen3 answers nothing .* for good where AWS has no g6.xlarge then", "nodes of smoke-gpu-gpu-nodes are replaced"),
+        QWEN_AWAY,
+        BY_EKS,
+        {"smoke-gpu-gpu-nodes": False},
+    ),
+    Edit(
+        "smoke-gpu",
+        {"observability": {"fluent_bit": {"retention_days": 30}}},
+        {"observability": {"fluent_bit": {"retention_days": 7}}},
+        ("cloudwatch.LogGroup .* keeps logs for 7 days: older ones are deleted",),
+        None,
+        "CloudWatch is not here",
+    ),
+    Edit(
+        "inf2-llama2",
+        {},
+        pool("neuron", root_volume_gib=800),
+        (*(f"llama2-{one} answers nothing .* with its node" for one in "abc"), "nodes of inf2-llama2-neuron-nodes are replaced"),
+        does(*(f"llama2-{one} away" for one in "abc")),
+        BY_EKS,
+        {"inf2-llama2-neuron-nodes": False},
+    ),
+    *(
+        Edit(
+            stack,
+            {},
+            server("llama3-70b", **edit),
+            tuple(f"llama3-70b .{role}. answers nothing" for role in ("decode", "prefill")),
+            does("llama3-70b (decode) away", "llama3-70b (prefill) away"),
+        )
+        for stack, edit in (
+            ("trn2-nixl", {"extra_env": {"A": "b"}}),
+            ("gpu-nixl", {"prefill": {"extra_args": {"max-num-batched-tokens": 4096}}}),
+        )
+    ),
+    Edit("gpu-nixl", {}, server("llama3-70b", router={"cpu": "3"}), (), does("llama3-70b (router) anew")),
+    Edit("gpu-opt350m", {}, server("triton-server", autoscaling={"max": 6})),
+    Edit("gpu-opt350m", {}, pool("gpu", size=1), ("nodes of gpu-opt350m-gpu-nodes: 1 instead of 4",)),
+    Edit("inf2-llama3", {}, {"pools": {"trainium-trn1": None}}, ("nodes of trainium-trn1 are deleted",)),
+    Edit(
+        "inf2-llama3",
+        {},
+        pool(NEURON, capacity_types=["spot"]),
+        (f"{RAY} answers nothing .* with its node", f"nodes of {NEURON} that .*capacity-type.* leaves out drift"),
+        RAY_AWAY,
+        BY_KARPENTER,
+        {NEURON: True},
+    ),
+    Edit(
+        "inf2-llama3",
+        {},
+        server(RAY, replicas={"max": 1}),
+        ("RayService .*: at most 1 replica of .* instead of 3",),
+        None,
+        IN_RAY,
+    ),
+    *(
+        Edit(
+            "smoke-gpu",
+            {**pool("gpu", size=2), "servers": {"other": {**CHAT, **model}}, **endpoint("qwen3", "other")},
+            endpoint("qwen3"),
+            said,
+            None,
+            "no proxy runs",
+        )
+        for model, said in (
+            ({}, ("Service .* are deleted", "chat: 1 server instead of 2 for Qwen/Qwen3-0.6B, without other")),
+            (
+                {"model": {"id": "Qwen/Qwen3-1.7B"}},
+                ("chat answers requests for Qwen/Qwen3-1.7B with 404", "Service .* are deleted"),
+            ),
+        )
     ),
 )

@@ -114,7 +114,7 @@ def _groups_open_to_themselves(
 
 def _placed_together(group: NodeGroup, template: LaunchTemplate, resource: Resource) -> Iterator[Judgement]:
     most, title, placement = group.sizes[2], group.title, template.placement_group
-    if most is None or most < 2 or template.names_reservation or group.is_capacity_block:
+    if most is None or most < 2 or group.is_reserved:
         return
     yield Judgement(
         holds=bool(placement) or is_token(at(template.document, "placement")),

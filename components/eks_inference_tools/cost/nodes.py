@@ -196,5 +196,4 @@ def _unseen(graph: Graph, placements: Sequence[Placement]) -> Found:
 def _capacity(node: PlacedNode, group: NodeGroup | None) -> Capacity:
     if group is None:
         return _BOUGHT.get(node.capacity_type, "on_demand")
-    reserved = group.is_capacity_block or (group.template is not None and group.template.names_reservation)
-    return "reserved" if reserved else _BOUGHT.get(group.capacity_type, "on_demand")
+    return "reserved" if group.is_reserved else _BOUGHT.get(group.capacity_type, "on_demand")

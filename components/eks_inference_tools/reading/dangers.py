@@ -8,7 +8,7 @@ from eks_inference_tools.reading.after_update import Then, follows
 from eks_inference_tools.reading.autoscalers import autoscalers
 from eks_inference_tools.reading.clusters import CLUSTER_TYPE, PLATFORM, REMOTE_CLUSTER_TYPE, public_networks
 from eks_inference_tools.reading.endpoints import Endpoint
-from eks_inference_tools.reading.kinds import group_kind, name_of, namespace_of, nodes_of, title, title_of
+from eks_inference_tools.reading.kinds import group_kind, name_of, namespace_of, nodes_of, replicas, title, title_of
 from eks_inference_tools.reading.machines import SUBNET_TYPE
 from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
 from eks_inference_tools.reading.node_pools import NODE_CLASS_TYPE, NODE_POOL_TYPE
@@ -34,7 +34,7 @@ def dangers(diff: StackDiff) -> Iterator[Danger]:
     yield from newly_reached(diff, _who_reaches_a_cluster)
     if not cluster_is_refused(diff):
         yield from _after_updates(diff)
-        yield from _no_longer_scaled(diff)
+        yield from _scaled(diff)
     if diff.base is not None and diff.head is not None:
         yield from _of_facts(overview_of(diff.base), overview_of(diff.head))
 
@@ -132,17 +132,25 @@ def _after_updates(diff: StackDiff) -> Iterator[Danger]:
             yield Danger(_KINDS[row.then], f"{subject}: {says}", change.urn, Weight.REFUSED, subject)
 
 
-def _no_longer_scaled(diff: StackDiff) -> Iterator[Danger]:
-    """What has as many pods as its object says once no autoscaler has the say."""
+def _scaled(diff: StackDiff) -> Iterator[Danger]:
+    """What has as many pods as its object says once no autoscaler has the say, and fewer replicas of Ray Serve."""
     before, after = ({one.target: one for one in autoscalers(graph)} if graph else {} for graph in (diff.base, diff.head))
     for change in diff.changes:
         target = (namespace_of(change.resource), group_kind(change.resource)[1], name_of(change.resource))
-        if change.before is None or change.after is None or target not in before or target in after:
+        if change.before is None or change.after is None:
             continue
-        pods, old = whole(at(change.after.inputs, "spec", "replicas")) or 1, before[target]
-        if old.most is None or pods < old.most:
-            what = f"{title_of(change.resource)}: {counted(pods, 'pod')} instead of {old.bounds} by {old.by}"
-            yield Danger("capacity-down", what, change.urn, subject=title_of(change.resource))
+        fewer = []
+        if target in before and target not in after:
+            pods, old = whole(at(change.after.inputs, "spec", "replicas")) or 1, before[target]
+            fewer += (
+                [f"{counted(pods, 'pod')} instead of {old.bounds} by {old.by}"] if old.most is None or pods < old.most else []
+            )
+        elif target[1] == "RayService":
+            old, new = (replicas(side.inputs) for side in (change.before, change.after))
+            less = [(of, now, most) for of, most in old.items() if (now := new.get(of)) is not None and now < most]
+            fewer += [f"at most {counted(now, 'replica')} of {of} instead of {most}" for of, now, most in less]
+        subject = title_of(change.resource)
+        yield from (Danger("capacity-down", f"{subject}: {what}", change.urn, subject=subject) for what in fewer)
 
 
 _KINDS: Mapping[Then, str] = {"refused": "refused", "ignored": "without-effect", "scale": "capacity-down"}

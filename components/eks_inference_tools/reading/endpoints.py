@@ -1,18 +1,22 @@
-"""Reads endpoints from a graph: Services, Ingresses and load balancers. Pure."""
+"""Reads endpoints from a graph: Services, Ingresses and load balancers, and what the proxies of model endpoints ask. Pure."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from eks_inference_tools.reading.kinds import name_of, namespace_of
 from stackgraph.graph.describe import is_kubernetes_object, ports, short_type
 from stackgraph.graph.document import Graph, is_read
-from stackgraph.graph.values import at, items, joined, table, text, unique
+from stackgraph.graph.values import at, grouped, items, joined, table, text, unique
 
 _SCHEME_ANNOTATIONS = (
     "service.beta.kubernetes.io/aws-load-balancer-scheme",
     "service.beta.kubernetes.io/aws-load-balancer-internal",
     "alb.ingress.kubernetes.io/scheme",
 )
+MODEL_ENDPOINT = "eks-inference:index:ModelEndpoint"
 _SCHEMES = {"true": "internal", "false": "internet-facing"}
 
 
@@ -58,3 +62,25 @@ def _endpoints(graph: Graph) -> Iterator[Endpoint]:
             hosts = unique(text(at(rule, "host")) for rule in items(at(spec, "rules")))
             type_ = joined(at(spec, "ingressClassName"), scheme, by=", ")
             yield Endpoint(resource.urn, "Ingress", namespace, name, type_, hosts=hosts, outside=True)
+
+
+def answering(graph: Graph, endpoint: str) -> dict[str, frozenset[str]]:
+    """The servers that a model endpoint asks, by the model that a request names, as the routes of its proxy say."""
+    pairs = [pair for one in graph.resources if one.parent == endpoint for pair in _asked(at(one.inputs, "data", "envoy.json"))]
+    return {model: frozenset(servers) for model, servers in grouped(pairs).items()}
+
+
+def _asked(value: Any) -> Iterator[tuple[str, str]]:
+    """Models, each with a server that a route anywhere inside leads to. Envoy's cluster is called as its servers."""
+    if isinstance(value, Mapping) and "route" in value:
+        named = [text(at(one, "value", "string_match", "exact")) for one in items(at(value, "match", "dynamic_metadata"))]
+        ways = items(at(value, "route", "weighted_clusters", "clusters"))
+        clusters = [at(one, "name") for one in ways if at(one, "weight")] or [at(value, "route", "cluster")]
+        model = next(filter(None, named), "the KServe API" if at(value, "match", "safe_regex") else "")
+        yield from ((model, one) for cluster in clusters for one in text(cluster).partition("/")[0].split("+") if model)
+    elif isinstance(value, str):
+        with suppress(ValueError):
+            yield from _asked({} if value[:1] != "{" else json.loads(value))
+    elif isinstance(value, Mapping | list):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _asked(inner)

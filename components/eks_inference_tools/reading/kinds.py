@@ -134,3 +134,10 @@ def serve_deployments(ray_service: Mapping[str, Any]) -> dict[str, tuple[Any, ..
         text(at(application, "name")) or "default": tuple(items(at(application, "deployments")))
         for application in serve_applications(ray_service)
     }
+
+
+def replicas(ray_service: Mapping[str, Any]) -> dict[str, int]:
+    """The most replicas of each Serve deployment of a RayService, where they are known."""
+    each = [one for found in serve_deployments(ray_service).values() for one in found]
+    most = {text(at(one, "name")): at(one, "autoscaling_config", "max_replicas") or at(one, "num_replicas") for one in each}
+    return {name: number for name, number in most.items() if isinstance(number, int)}

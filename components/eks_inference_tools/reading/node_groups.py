@@ -212,6 +212,11 @@ class NodeGroup:
         return self.capacity_type == "CAPACITY_BLOCK"
 
     @property
+    def is_reserved(self) -> bool:
+        """Whether it has no more nodes than a reservation does."""
+        return self.is_capacity_block or (self.template is not None and self.template.names_reservation)
+
+    @property
     def disk_gib(self) -> int | None:
         """The size of the root disk, from the launch template or the group itself."""
         disk = self.template.root_disk if self.template else None

@@ -49,12 +49,13 @@ class Beside:
     def room(self, servers: tuple[str, ...], ways: str, *, elsewhere: bool = False) -> str:
         """What it takes to run these, as they were, beside their successors: nodes, dollars, quota. ``ways`` are how, in words.
 
-        ``elsewhere``: on another node. Node groups get more nodes until there is room.
+        ``elsewhere``: on another node. Node groups get more nodes until there is room, but for those of a reservation.
         """
         inside = self._around(servers[0])
         before, both = Placing(inside).at(), self._with(inside, servers)
         pools = sorted({node.urn for node in before.nodes if any(pod.template.urn in servers for pod in node.pods)})
-        grown = (_grown(both, pool, more) for more in range(1, _MOST_NODES + 1) for pool in pools)
+        fixed = {group.urn for group in node_groups(inside) if group.is_reserved}
+        grown = (_grown(both, pool, more) for more in range(1, _MOST_NODES + 1) for pool in pools if pool not in fixed)
         for one in (both, *grown):
             after = Placing(one).at()
             apart = not elsewhere or sum(node.urn in pools for node in after.nodes) > 1

@@ -33,14 +33,13 @@ from eks_inference_tools.timeline.rolls import Roll, rolled
 from eks_inference_tools.timeline.starts import Homes
 from eks_inference_tools.timeline.steps import create_time
 from eks_inference_tools.timeline.timeline import End, Timeline
-from eks_inference_tools.timeline.wording import spread, total
+from eks_inference_tools.timeline.wording import duration, spread, total
 from stackgraph.diff.domain import Danger, Effect, Weight
 from stackgraph.diff.graphs import ResourceChange, StackDiff
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, items, leaves, table, text, unique
 from stackgraph.state.steps import deletes_first
 
-_ENDPOINT = "eks-inference:index:ModelEndpoint"
 _KEPT = re.compile(rf"\$[({{]{CACHE_VARIABLE}[)}}]/[^\s\"]+")
 """Where a server keeps compiled graphs beyond its pods."""
 _ROUNDED = {"maxSurge": math.ceil, "maxUnavailable": math.floor}
@@ -57,7 +56,6 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
     yield from late.values()
     if not any(diff.by_urn[urn].kind == "create" for urn in late):
         yield from _gone(diff, before, after)
-    yield from _closed(diff)
     rolls = {urn: roll for urn, roll in rolled(diff).items() if urn not in beside.unused}
     heads = _heads(after.graph)
     for urn, name in after.servers.items():
@@ -216,14 +214,6 @@ def _gone(diff: StackDiff, before: Timeline, after: Timeline) -> Iterator[Danger
         yield Danger("server-gone", what, urn, Weight.REPLACED, name, ("outage",), avoid=way)
 
 
-def _closed(diff: StackDiff) -> Iterator[Danger]:
-    """Endpoints that go. Their servers may run on, but clients have the endpoint's address and its keys."""
-    for change in diff.changes:
-        if (gone := change.before) and not change.after and gone.type == _ENDPOINT:
-            what = f"{gone.name} is removed: nothing answers at its address any more"
-            yield Danger("endpoint-gone", what, gone.urn, Weight.REPLACED, gone.name, ("outage",))
-
-
 def _ends(roll: Roll | None, template: Any, old: PodStart | None, new: PodStart | None) -> bool:
     """Whether pods end with their nodes. Some Karpenter leaves alone (Karpenter, "Disruption", pod-level controls)."""
     alone = text(at(template, "metadata", "annotations", "karpenter.sh/do-not-disrupt")) == "true"
@@ -235,11 +225,13 @@ def _ends(roll: Roll | None, template: Any, old: PodStart | None, new: PodStart 
 def _time(start: PodStart, before: Sequence[Typical | None]) -> tuple[str, int]:
     """How long a start takes, after what has to be made before, in words and in seconds (p50)."""
     times = [*before, *(one.time for one in phases(start))]
-    low, p50, high = (sum(one.at(which) for one in times if one) for which in PASSES)
+    known = [one for one in times if one]
+    low, p50, high = (sum(one.at(which) for one in known) for which in PASSES)
     end = End("", "", p50, low, high, tuple(Step(str(place), "", "", None) for place, one in enumerate(times) if one is None))
     if not p50:
         return "a cold start, which has no typical time", 0
-    return f"{total(end)} ({'' if low == high else f'{spread(end)}, '}by typical times)", round(p50)
+    of = f" of {len(known)} of its {len(times)} steps" if end.untimed else ""
+    return f"{total(end)} ({'' if duration(low) == duration(high) else f'{spread(end)}, '}by typical times{of})", round(p50)
 
 
 def _again(start: PodStart, old: PodStart | None, change: ResourceChange) -> PodStart:

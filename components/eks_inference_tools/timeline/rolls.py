@@ -79,7 +79,7 @@ def _by_eks(group: NodeGroup, because: Sequence[str]) -> Roll:
     first = text(at(given, "updateStrategy")) != "MINIMAL"
     when = "after its successor stands" if first else "before its successor starts"
     if group.is_capacity_block:  # EKS user guide, capacity-blocks-mng: a desired size of 0 in an upgrade
-        words = f"{name}: EKS wants none of a capacity block in an update ({_named(because)}): size 0 before, and back after it"
+        words = f"{name}: EKS updates a capacity block at size 0 only: set that before, and the size after it ({_named(because)})"
         return Roll(name, words, first, weight=Weight.REFUSED)
     return Roll(name, f"{name} are replaced, {at_once}{share} at a time, each {when} ({_named(because)})", first)
 

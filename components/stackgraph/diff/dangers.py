@@ -40,6 +40,7 @@ def dangers(diff: StackDiff, domain: ComparedDomain = NO_DOMAIN) -> tuple[Danger
         *_taken(diff),
         *_unprotected(diff),
         *newly_reached(diff, _who_comes_in),
+        *_shut(diff),
     ]
     return tuple(dict.fromkeys(sorted(found, key=lambda danger: danger.weight)))
 
@@ -190,6 +191,21 @@ def _who_comes_in(resource: Resource) -> Iterator[str]:
     for rule in rules:
         for key in ("cidrBlocks", "ipv6CidrBlocks", "cidrIpv4", "cidrIpv6", "cidr"):
             yield from filter(is_wide, texts(at(rule, key)))
+
+
+def _shut(diff: StackDiff) -> Iterator[Danger]:
+    """NetworkPolicies that let in pods of all namespaces before, and of some now."""
+    for change in diff.of_kind("update"):
+        if change.resource.type.endswith(":NetworkPolicy") and change.before and change.after:
+            before, after = (_is_for_all(side.inputs) for side in (change.before, change.after))
+            if before and not after:
+                yield Danger("shut", f"{_named(change)} no longer lets in pods of every namespace", change.urn)
+
+
+def _is_for_all(policy: Any) -> bool:
+    return any(
+        at(peer, "namespaceSelector") == {} for rule in items(at(policy, "spec", "ingress")) for peer in items(at(rule, "from"))
+    )
 
 
 def is_wide(cidr: str) -> bool:

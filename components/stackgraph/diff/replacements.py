@@ -77,7 +77,7 @@ def held(type_: str) -> str:
 
 @cache
 def _stores() -> Mapping[str, str]:
-    return tomllib.loads(_text("stores.toml"))
+    return {type_: words for words, types in tomllib.loads(_text("stores.toml")).items() for type_ in types.split()}
 
 
 def replacing(type_: str, before: Any, after: Any, provider: Mapping[str, Any]) -> Iterator[Path]:

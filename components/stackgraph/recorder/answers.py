@@ -9,6 +9,7 @@ A YAML list of rows. The first row that fits a call answers it::
       result: {id: ami-12345678}           # what is left out gets placeholders
     - stack: acme/network/prod             # a StackReference
       outputs: {vpcId: vpc-1}
+      secrets: [password]                  # optional: outputs whose values are left out
     - config: {region: eu-west-1}          # of the program, before what its stack's file says
 """
 
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
     from stackgraph.recorder.yaml_file import Document
 
 _FUNCTION = {"function": str, "args": dict, "region": str, "provider": str, "result": dict}
-_STACK = {"stack": str, "outputs": dict}
+_STACK = {"stack": str, "outputs": dict, "secrets": list}
 _CONFIG = {"config": dict}
+_WORDS = {str: "text", dict: "mapping", list: "list"}
 _REQUIRED = ("function", "result", "stack", "outputs")
 
 
@@ -45,9 +47,9 @@ class Answers:
                 return row["result"]
         return None
 
-    def of_stack(self, name: str) -> Mapping[str, Any] | None:
-        """The outputs of a stack; None without a row."""
-        return next((row["outputs"] for row in self.rows if row.get("stack") == name), None)
+    def of_stack(self, name: str) -> tuple[Mapping[str, Any], Sequence[str]] | None:
+        """The outputs of a stack, and the names of those that are secret; None without a row."""
+        return next(((row["outputs"], row.get("secrets", ())) for row in self.rows if row.get("stack") == name), None)
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -99,7 +101,7 @@ def _faults(row: Any) -> Iterator[tuple[str, tuple[str, ...], str]]:
             hint = f"did you mean '{nearest[0]}'?" if nearest else f"allowed are {', '.join(allowed)}"
             yield f"unknown key `{key}`", (str(key),), hint
         elif not isinstance(value, allowed[key]):
-            yield f"`{key}` must be a {'mapping' if allowed[key] is dict else 'text'}, not {value!r}", (key,), ""
+            yield f"`{key}` must be a {_WORDS[allowed[key]]}, not {value!r}", (key,), ""
     for key in allowed:
         if key in _REQUIRED and key not in row:
             yield f"`{key}` is missing", (), ""

@@ -56,7 +56,7 @@ def _hint(error: BaseException, recorder: Recorder) -> str:
         rows = (f"{{stack: {stack}, outputs: {{{', '.join(f'{one}: …' for one in names)}}}}}" for stack, names in missed.items())
         return f"--answers FILE gives outputs of other stacks that the program takes at once, as rows: - {'; - '.join(rows)}"
     if isinstance(error, KeyError) and (stacks := recorder.lacking(_said(error).strip("'"))):
-        without = f"{', '.join(stacks)} has no output {error} in the answers (--write-answers leaves out secret ones)"
+        without = f"{', '.join(stacks)} has no output {error} in the answers"
         return f"{without}: add it to the `outputs` of its row, with any value"
     asked = {called.token for called in recorder.graph().functions if called.answer == "placeholder"}
     misspelt = isinstance(error, NameError | SyntaxError | ImportError | OSError | RegistrationError)

@@ -24,7 +24,7 @@ from pulumi.runtime import rpc
 
 from stackgraph.graph.document import STACK_REFERENCE, Answer, FunctionCall
 from stackgraph.graph.values import SECRET, mapped
-from stackgraph.recorder import wire
+from stackgraph.recorder import symbols, wire
 from stackgraph.recorder.answers import NO_ANSWERS, Answers
 from stackgraph.recorder.process import replaced
 
@@ -168,10 +168,10 @@ class Functions:
         return result
 
     def outputs(self, stack: str, source: str) -> dict[str, Any] | None:
-        """The outputs of another stack; None if nobody knows them."""
+        """The outputs of another stack; None if nobody knows them. A secret one has a placeholder for its value."""
         told = self._answers.of_stack(stack)
         self._note(STACK_REFERENCE, {"name": stack}, "unknown" if told is None else "file", source)
-        return None if told is None else dict(told)
+        return told and {**told[0], **{one: wire.as_secret(symbols.token(stack, one)) for one in told[1]}}
 
     def method(self, token: str, source: str) -> None:
         """Notes a call of a method of a remote component. Its result is unknown."""

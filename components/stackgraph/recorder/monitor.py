@@ -214,7 +214,9 @@ class Recorder(Protocol):
         known = self._known(resource, properties)
         if request.type == STACK_REFERENCE:
             outputs = self._functions.outputs(str(request.id), resource.source)
-            known |= {"outputs": wire.UNKNOWN if outputs is None else outputs, "secretOutputNames": []}
+            secret = [name for name, value in (outputs or {}).items() if value == wire.as_secret(value)]
+            known |= {"outputs": wire.UNKNOWN if outputs is None else outputs, "secretOutputNames": secret}
+            self._placeholders.add(str(request.id))
         elif not self._strict:
             known |= symbols.symbolic_outputs(request.name, request.type, known)
         self._states[resource.urn] = {"urn": resource.urn, "id": request.id, "state": known}

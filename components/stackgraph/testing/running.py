@@ -168,7 +168,7 @@ class Mocks(mocks.Mocks):
         found = self.answers.of_stack(stack)
         if found is None:
             raise _unanswered(f"stack {stack}", {"stack": stack, "outputs": {}})
-        return dict(found)
+        return {**found[0], **{one: symbols.token(stack, one) for one in found[1]}}
 
 
 def _unanswered(what: str, example: Any) -> LookupError:

@@ -37,7 +37,8 @@ def _stack(request, response):
     if request.type == "pulumi:pulumi:StackReference":
         state = wire.decode(response.properties)
         outputs = state["outputs"].get("value", {}) if wire.SIGNATURE in state["outputs"] else state["outputs"]
-        _write({"stack": request.id, "outputs": _plain(outputs, state.get("secretOutputNames") or ())})
+        plain = _plain(outputs, state.get("secretOutputNames") or ())
+        _write({"stack": request.id, "outputs": plain, "secrets": sorted(outputs.keys() - plain.keys())})
     return response
 
 

@@ -1,0 +1,64 @@
+"""What clients of model endpoints see of a change: who answers no longer, and who is asked while a server is away. Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from eks_inference_tools.reading.endpoints import MODEL_ENDPOINT, answering
+from stackgraph.diff.domain import Danger, Weight
+from stackgraph.diff.graphs import ResourceChange, StackDiff
+from stackgraph.graph.wording import counted
+
+
+def seen_by_clients(diff: StackDiff, of_servers: Iterable[Danger]) -> Iterator[Danger]:
+    """The dangers of servers, none of them an outage where endpoints ask others meanwhile, and then those of endpoints."""
+    found = list(of_servers)
+    away = {one.subject for one in found if "outage" in one.effects}
+    for one in found:
+        instead = _instead(diff, one.subject, away) if one.subject in away else ""
+        yield replace(one, what=f"{one.what}; {instead}", weight=Weight.CHANGED, effects=(), avoid="") if instead else one
+    for change, before, after in _endpoints(diff):
+        yield from _lost(change, before, after)
+
+
+_Answering = dict[str, frozenset[str]]
+
+
+def _endpoints(diff: StackDiff) -> Iterator[tuple[ResourceChange, _Answering, _Answering]]:
+    """The endpoints of the base, and who answers for which model before and after."""
+    for change in diff.changes:
+        if (old := change.before) and old.type == MODEL_ENDPOINT and diff.base and diff.head:
+            after = answering(diff.head, change.after.urn) if change.after else {}
+            yield change, answering(diff.base, old.urn), after
+
+
+def _instead(diff: StackDiff, server: str, away: set[str]) -> str:
+    """Who answers all that endpoints ask a server for, while it is away; empty if nobody does for some of it."""
+    asked = [
+        (change.resource.name, (servers & after.get(model, frozenset())) - away)
+        for change, before, after in _endpoints(diff)
+        if change.after
+        for model, servers in before.items()
+        if server in servers
+    ]
+    if not all(others for _, others in asked):
+        return ""
+    return "; ".join(dict.fromkeys(f"{name} asks {', '.join(sorted(others))} instead" for name, others in asked))
+
+
+def _lost(change: ResourceChange, before: _Answering, after: _Answering) -> Iterator[Danger]:
+    """Servers may run on, but clients have the endpoint's address, its keys and its names of models."""
+    name, urn = change.resource.name, change.urn
+    if change.before is None or change.after is None:
+        what = f"{name} is removed: nothing answers at its address any more"
+        yield Danger("endpoint-gone", what, urn, Weight.REPLACED, name, ("outage",))
+        return
+    if gone := ", ".join(sorted(before.keys() - after.keys())):
+        what = f"{name} answers requests for {gone} with 404: none of its servers has the name any more"
+        yield Danger("model-gone", what, urn, Weight.REPLACED, name, ("outage",))
+    if change.before.inputs.get("keys") and change.after.inputs.get("keys") is False:
+        yield Danger("opened", f"{name} asks its clients for no key any more", urn, Weight.OPENED, name)
+    for model in sorted(before.keys() & after.keys()):
+        if len(after[model]) < len(before[model]):
+            left, now = ", ".join(sorted(before[model] - after[model])), counted(len(after[model]), "server")
+            what = f"{name}: {now} instead of {len(before[model])} for {model}, without {left}"
+            yield Danger("capacity-down", what, urn, subject=name)
