@@ -109,8 +109,10 @@ def _kernels(model: torch.nn.Module) -> list[str]:
     for layer in model.modules():
         for made in (getattr(layer, "quant_method", None), getattr(layer, "scheme", None)):
             if made is not None:
-                kernels = [type(one).__name__ for one in vars(made).values() if "Kernel" in type(one).__name__]
-                found.add(":".join([type(made).__name__, *sorted(kernels)]))
+                inside = {type(one).__name__: one for one in vars(made).values()}
+                chosen = [name for name in inside if "Kernel" in name]
+                chosen += [one.name for name, one in inside.items() if name.lower().endswith("moebackend")]
+                found.add(":".join([type(made).__name__, *sorted(chosen)]))
     return sorted(found)
 
 
