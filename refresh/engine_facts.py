@@ -16,7 +16,7 @@ from typing import Any
 from eks_inference.catalog.engine_facts import TABLES, whole
 from eks_inference.catalog.tables import version_numbers
 from refresh import ROOT
-from refresh.engine.groups import unaligned
+from refresh.engine.one_layer import of_quantized
 
 FILE = ROOT / "components" / "eks_inference" / "catalog" / "engine_facts"
 
@@ -103,8 +103,8 @@ def _line(name: str, value: Any) -> str:
 def _said(python: str) -> dict[str, Any]:
     asked = [python, "-m", "refresh.engine.facts", Path(python).parents[1] / "libcuda.so.1"]
     answer = subprocess.run(asked, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
-    said = json.loads(answer.stdout.splitlines()[-1]) | unaligned(Path(python))
-    for part in ("kernels", "unaligned_experts"):
+    said = json.loads(answer.stdout.splitlines()[-1]) | of_quantized(Path(python))
+    for part in ("kernels", "expert_kernels", "unaligned_experts"):
         said[part] = {name: _changes(rows) for name, rows in said[part].items()}
     for row in said["attention"].values():
         row["kv"] = _changes(row["kv"])

@@ -15,7 +15,7 @@ from eks_inference.catalog.tables import version_numbers
 from model_configs import differences
 from refresh import __main__ as command
 from refresh import changes, engine_facts
-from refresh.engine import groups
+from refresh.engine import one_layer
 
 
 def test_the_tables_are_listed_and_documented(capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,9 +57,10 @@ def test_what_an_engine_says_is_between_the_lines(file: Path) -> None:
 def test_the_file_of_a_new_release_has_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     newest = max((one.stem.removeprefix("vllm-") for one in engine_facts.FILE.glob("*.toml")), key=version_numbers)
     like = facts.whole(newest)
-    said = {name: like[name] for name in ("no_float16", "of_checkpoints", "reasoning_parsers")}
-    said |= {"release": "99.0.0", "quantization": {**like["quantization"], "new": ["float16"]}}
-    said["kernels"] = {"fp8": {"7.5": "New"}}
+    said = {name: like[name] for name in ("deprecated", "no_float16", "of_checkpoints", "reasoning_parsers")}
+    said |= {"release": "99.0.0", "quantization": {**like["quantization"], "new": {"8.0": ["float16"]}}}
+    said["kernels"] = {**like["kernels"], "fp8": {"7.5": "New"}}
+    said["expert_kernels"] = {form: rows for form, rows in like["expert_kernels"].items() if form != "awq"}
     said["unaligned"] = {name: parts for name, parts in like["unaligned"].items() if name != "awq"}
     said["unaligned_experts"] = {**like["unaligned_experts"], "fp8": {"7.5": 32}}
     said["attention"] = {name: engine_facts.OPTIONAL | row for name, row in like["attention"].items()}
@@ -69,9 +70,9 @@ def test_the_file_of_a_new_release_has_what_differs(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(engine_facts, "_said", lambda python: said)
     made = tomllib.loads(engine_facts.table("python"))
     assert made.keys() == {"like", "source", "read", "reasoning_parsers", *facts.TABLES}
-    assert made["kernels"] == {"fp8": {"7.5": "New"}}
+    assert (made["kernels"], made["expert_kernels"]) == ({"fp8": {"7.5": "New"}}, {"awq": {}})
     assert (made["unaligned"], made["unaligned_experts"]) == ({"awq": 0}, {"fp8": {"7.5": 32}})
-    assert made["quantization"] == {"awq": [], "new": ["float16"]}
+    assert made["quantization"] == {"awq": {}, "new": {"8.0": ["float16"]}}
     assert made["attention"].keys() == {"FLEX_ATTENTION", "TRITON_ATTN"}
     assert not made["attention"]["FLEX_ATTENTION"]
 
@@ -88,11 +89,17 @@ def test_groups_are_found_out_by_asking(monkeypatch: pytest.MonkeyPatch) -> None
             return gpu >= (8, 0) and width % smallest == 0
         return width % 128 == 0 or method == "gptq" or (method == "fp8" and parts == 1)
 
-    def answers(cases: list[dict[str, Any]], python: Path) -> list[dict[str, str]]:
-        return [{"id": one["id"], "verdict": "starts" if starts(one) else "refuses"} for one in cases]
+    def answers(cases: list[dict[str, Any]], python: Path) -> list[dict[str, Any]]:
+        methods = ["XLinearMethod:XKernel", "XKVCacheMethod", "XMoEMethod:MARLIN"]
+        return [
+            {"id": one["id"], "verdict": "starts" if starts(one) else "refuses", "stage": "model", "kernels": methods}
+            for one in cases
+        ]
 
-    monkeypatch.setattr(groups, "answers", answers)
-    said = groups.unaligned(Path("python"))
+    monkeypatch.setattr(one_layer, "answers", answers)
+    said = one_layer.of_quantized(Path("python"))
+    assert engine_facts._changes(said["kernels"]["awq"]) == {"7.5": "XKernel"}
+    assert engine_facts._changes(said["expert_kernels"]["awq"]) == {"7.5": "", "8.0": "MARLIN"}
     assert said["unaligned"] == {"fp8": 2, "awq": 1, "compressed-tensors": 1}
     assert engine_facts._changes(said["unaligned_experts"]["gptq"]) == {"8.0": 0, "9.0": 64}
     assert engine_facts._changes(said["unaligned_experts"]["awq"]) == {"8.0": 0}

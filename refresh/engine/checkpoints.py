@@ -16,13 +16,15 @@ def _compressed(form: str, weights: dict[str, Any], inputs: dict[str, Any] | Non
     }
 
 
-def _tensor(bits: int, kind: str, strategy: str, *, dynamic: object = False, group: int | None = None) -> dict[str, Any]:
+def _tensor(
+    bits: int, kind: str, strategy: str, *, dynamic: object = False, group: int | None = None, symmetric: bool = True
+) -> dict[str, Any]:
     return {
         "num_bits": bits,
         "type": kind,
         "strategy": strategy,
         "dynamic": dynamic,
-        "symmetric": True,
+        "symmetric": symmetric,
         "group_size": group,
         "actorder": None,
         "observer": "minmax",
@@ -56,11 +58,13 @@ CHECKPOINTS: Mapping[str, Mapping[str, Any]] = {
         "int-quantized", _tensor(8, "int", "channel"), _tensor(8, "int", "token", dynamic=True)
     ),
     "compressed-tensors-int4": _compressed("pack-quantized", _tensor(4, "int", "group", group=128), None),
+    "compressed-tensors-int4-zeros": _compressed("pack-quantized", _tensor(4, "int", "group", group=128, symmetric=False), None),
     "compressed-tensors-nvfp4": _compressed(
         "nvfp4-pack-quantized",
         _tensor(4, "float", "tensor_group", group=16),
         _tensor(4, "float", "tensor_group", dynamic="local", group=16),
     ),
+    "fbgemm-fp8": {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0, "modules_to_not_convert": ["lm_head"]},
     "modelopt-fp8": {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": None, "ignore": ["lm_head"]},
     "modelopt-nvfp4": {
         "quant_method": "modelopt_fp4",
@@ -78,3 +82,6 @@ CHECKPOINTS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 """By a name of ours: the method, and what in it decides about kernels."""
+
+EXPERTS_ONLY = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router"]}
+"""As the models of GPT-OSS have it, and no others."""

@@ -24,9 +24,7 @@ from vllm.config import VllmConfig, set_current_vllm_config  # noqa: E402
 from vllm.config.cache import CacheDType  # noqa: E402
 from vllm.config.load import LoadConfig  # noqa: E402
 from vllm.config.quantization import resolve_quantization_config  # noqa: E402
-from vllm.model_executor.kernels.linear import init_fp8_linear_kernel  # noqa: E402
 from vllm.model_executor.layers import quantization  # noqa: E402
-from vllm.model_executor.layers.quantization.utils.quant_utils import kFp8DynamicTensorSym, kFp8StaticTensorSym  # noqa: E402
 from vllm.model_executor.model_loader.weight_utils import get_quant_config  # noqa: E402
 from vllm.platforms.interface import DeviceCapability  # noqa: E402
 from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: E402
@@ -46,11 +44,11 @@ def main() -> None:
         json.dumps(
             {
                 "release": importlib.metadata.version("vllm"),
+                "deprecated": sorted(quantization.DEPRECATED_QUANTIZATION_METHODS),
                 "no_float16": sorted(sys.modules["vllm.config.model"]._FLOAT16_NOT_SUPPORTED_MODELS),
-                "of_checkpoints": sorted(name for name, (_, read) in methods.items() if read),
+                "of_checkpoints": sorted(name for name, (*_, read) in methods.items() if read),
                 "reasoning_parsers": sorted(vllm.reasoning._REASONING_PARSERS_TO_REGISTER),
-                "kernels": {"fp8": {f"{gpu[0]}.{gpu[1]}": _fp8_kernel(gpu) for gpu in GPUS}},
-                "quantization": {name: dtypes for name, (dtypes, _) in sorted(methods.items()) if dtypes},
+                "quantization": {name: {gpu: dtypes} for name, (gpu, dtypes, _) in sorted(methods.items()) if dtypes},
                 "attention": {name: row for one in AttentionBackendEnum if (row := _back_end(one)) for name in (one.name,)},
             }
         )
@@ -61,8 +59,8 @@ def _named(dtypes: Any) -> list[str]:
     return sorted(str(one).removeprefix("torch.") for one in dtypes)
 
 
-def _method(name: str) -> tuple[list[str], bool] | None:
-    """Types of arithmetic of a quantization, and whether it needs what a checkpoint says."""
+def _method(name: str) -> tuple[str, list[str], bool] | None:
+    """The oldest GPUs of EC2 that a quantization takes, its types of arithmetic, and whether it needs what a checkpoint says."""
     try:
         found = quantization.get_quantization_config(name)
     except Exception as error:
@@ -71,13 +69,14 @@ def _method(name: str) -> tuple[list[str], bool] | None:
     ask = found.get_supported_act_dtypes
     # Some are methods of what a checkpoint configures, of which they read nothing.
     dtypes = _named(ask() if inspect.ismethod(ask) else ask(None))
+    gpu = next(f"{major}.{minor}" for major, minor in GPUS if major * 10 + minor >= found.get_min_capability())
     plain = types.SimpleNamespace(hf_config=None, hf_overrides={}, model=os.curdir, quantization=name, revision=None)
     plain.quantization_config = resolve_quantization_config(name, None)
     try:
         get_quant_config(plain, LoadConfig())
     except Exception:
-        return dtypes, True
-    return dtypes, False
+        return gpu, dtypes, True
+    return gpu, dtypes, False
 
 
 def _on(gpu: tuple[int, int], caches: Iterable[Any]) -> torch.dtype:
@@ -90,11 +89,6 @@ def _on(gpu: tuple[int, int], caches: Iterable[Any]) -> torch.dtype:
 
 def _caches() -> list[Any]:
     return [one for one in gc.get_objects() if isinstance(one, functools._lru_cache_wrapper)]
-
-
-def _fp8_kernel(gpu: tuple[int, int]) -> str:
-    half = _on(gpu, _caches())
-    return type(init_fp8_linear_kernel(kFp8DynamicTensorSym, kFp8StaticTensorSym, half, half, (4096, 4096))).__name__
 
 
 def _back_end(one: AttentionBackendEnum) -> dict[str, Any] | None:

@@ -1,14 +1,14 @@
 """Says of each case whether the engine's start-up code takes it: ``python -m refresh.engine.judge LIBCUDA < cases > answers``.
 
-A case is a line of JSON: ``id``, ``gpu`` (name, capability, mib, count), ``args`` of `vllm serve`, ``env``, and the ``rank``
-whose part of the model is built. An answer has the case's id, ``verdict`` (starts, refuses, died), the ``stage`` that was
-reached, ``error`` in the engine's words, and what it made of the settings:
+A case is a line of JSON: ``id``, ``gpu`` (name, capability, mib, count), ``args`` of `vllm serve` and ``env``. An answer has the
+case's id, ``verdict`` (starts, refuses, died), the ``stage`` that was reached, ``error`` in the engine's words, and what it made
+of the settings:
 
 arguments   the command line
 config      create_engine_config: dtype, quantization, lengths, features
 devices     as many devices as ranks, and their dtypes
-model       every layer of one rank, on the meta device: bytes of weights, back ends, kernels
-cache       bytes of KV cache, and whether one sequence of max_model_len fits
+model       every layer of one rank of each pipeline stage, on the meta device: bytes of weights, back ends, kernels of the first
+cache       bytes of KV cache of the first, and whether one sequence of max_model_len fits all
 """
 
 import functools
@@ -16,6 +16,7 @@ import gc
 import importlib
 import json
 import os
+import pickle
 import select
 import signal
 import sys
@@ -55,12 +56,13 @@ validate_api_server_args = moved(
     "validate_api_server_args", *PARSERS, "vllm.entrypoints.launchers.launcher", "vllm.entrypoints.openai.api_server"
 )
 _planning = ("vllm.v1.core.kv_cache_planning", "vllm.v1.core.kv_cache_utils")
-get_kv_cache_configs, get_global_kv_cache_groups, get_kv_cache_groups, taken_by = (
+get_kv_cache_configs, get_global_kv_cache_groups, get_kv_cache_groups, part_of, taken_by = (
     moved(name, *_planning)
     for name in (
         "get_kv_cache_configs",
         "get_global_kv_cache_groups",
         "get_kv_cache_groups",
+        "_project_kv_cache_groups_to_worker",
         "_max_memory_usage_bytes_from_groups",
     )
 )
@@ -107,29 +109,57 @@ def _kernels(model: torch.nn.Module) -> list[str]:
     for layer in model.modules():
         for made in (getattr(layer, "quant_method", None), getattr(layer, "scheme", None)):
             if made is not None:
-                kernels = [type(one).__name__ for one in vars(made).values() if "Kernel" in type(one).__name__]
-                found.add(":".join([type(made).__name__, *sorted(kernels)]))
+                inside = {type(one).__name__: one for one in vars(made).values()}
+                chosen = [name for name in inside if "Kernel" in name]
+                chosen += [one.name for name, one in inside.items() if name.lower().endswith("moebackend")]
+                found.add(":".join([type(made).__name__, *sorted(chosen)]))
     return sorted(found)
 
 
-def _cache(config: VllmConfig, weights: int, found: dict[str, Any]) -> None:
+def _of_stage(config: VllmConfig, rank: int) -> tuple[int, Any]:
+    """Bytes of weights, and KV cache of each layer. Built in a fork, as a process is one rank."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            built = _built(config, rank)
+            found = _bytes(built.parameters()) + _bytes(built.buffers()), _specs(config)
+        except BaseException as error:
+            found = Refused(f"rank {rank}: {type(error).__name__}: {error}")
+        with os.fdopen(write, "wb") as out:
+            pickle.dump(found, out)
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as answer:
+        found = pickle.load(answer)
+    os.waitpid(child, 0)
+    if isinstance(found, Refused):
+        raise found
+    return found
+
+
+def _specs(config: VllmConfig) -> Any:
     with set_current_vllm_config(config):
         register_all_kvcache_specs(config)
-        specs = get_kv_cache_spec(config)
-        if not specs:
-            return
+        return get_kv_cache_spec(config)
+
+
+def _cache(config: VllmConfig, stages: list[tuple[int, Any]], found: dict[str, Any]) -> None:
+    specs = [one for _, one in stages]
+    if not any(specs):
+        return
+    with set_current_vllm_config(config):
         found["block"] = config.cache_config.block_size
-        left = int((stand_ins.HERE.mib << 20) * config.cache_config.gpu_memory_utilization) - weights
+        share = int((stand_ins.HERE.mib << 20) * config.cache_config.gpu_memory_utilization)
         if resolve_kv_cache_layout:  # since 0.30
             layouts = [one.name for one in get_supported_kv_cache_layouts(get_current_attn_backends(config))]
-            resolve_kv_cache_layout(config, [layouts], list(specs.values()))
-        if config.parallel_config.pipeline_parallel_size == 1:
-            found["kv_one"] = taken_by(config, get_kv_cache_groups(config, dict(specs)))
-        elif len(set(specs.values())) == 1:  # otherwise groups follow from the layers of all stages
-            found["kv_one"] = sum(one.max_memory_usage_bytes(config) for one in specs.values())
+            resolve_kv_cache_layout(config, [layouts], list(specs[0].values()))
+        groups = get_kv_cache_groups(config, {name: spec for one in specs for name, spec in one.items()})
+        if specs[0]:
+            found["kv_one"] = taken_by(config, part_of(groups, specs[0]))
         if not config.cache_config.kv_cache_memory_bytes:
-            groups = [get_global_kv_cache_groups(config, [specs])] if get_global_kv_cache_groups else []
-            (made,) = get_kv_cache_configs(config, [specs], [left], *groups)
+            given = [get_global_kv_cache_groups(config, specs)] if get_global_kv_cache_groups else []
+            made, *_ = get_kv_cache_configs(config, specs, [share - weights for weights, _ in stages], *given)
             found["blocks"] = made.num_blocks
 
 
@@ -164,13 +194,15 @@ def _judge(case: dict[str, Any]) -> dict[str, Any]:
             raise Refused(f"{needed} ranks on {stand_ins.HERE.count} devices")
         current_platform.check_if_supports_dtype(model.dtype)
         stage = "model"
-        built = _built(config, case.get("rank", 0))
+        ranks = parallel.world_size // parallel.pipeline_parallel_size
+        others = [_of_stage(config, ranks * one) for one in range(1, parallel.pipeline_parallel_size)]
+        built = _built(config, 0)
         weights, tables = _bytes(built.parameters()), _bytes(built.buffers())
         layers = config.compilation_config.static_forward_context.values()
         backends = {one.get_attn_backend().get_name() for one in layers if hasattr(one, "get_attn_backend")}
         found.update(weights=weights, tables=tables, backends=sorted(backends), kernels=_kernels(built))
         stage = "cache"
-        _cache(config, weights + tables, found)
+        _cache(config, [(weights + tables, _specs(config)), *others], found)
         found["verdict"] = "starts"
     except BaseException as error:  # SystemExit of argparse, too
         own = [one for one in traceback.extract_tb(error.__traceback__) if "site-packages" in one.filename][-2:]

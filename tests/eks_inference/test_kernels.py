@@ -1,10 +1,10 @@
-"""Kernels for quantized checkpoints: what the documents of vLLM say, GPU by GPU."""
+"""Kernels for quantized checkpoints: what vLLM selects, GPU by GPU, and what of it works."""
 
 from dataclasses import replace
 
 import pytest
 
-from eks_inference.catalog.engine_facts import kernel
+from eks_inference.catalog.engine_facts import engine_facts, failing, pads
 from eks_inference.catalog.models import model
 from eks_inference.catalog.quantization import METHODS, Quantization, quantization
 from eks_inference.serving.rules.engine_flags import quantization_is_that_of_the_checkpoint
@@ -12,9 +12,9 @@ from eks_inference.serving.rules.gpu_arithmetic import gpu_has_a_kernel
 from vectors.gpu import gpu_server
 
 
-def compressed(kind: str, bits: int, activations: str | None) -> Quantization:
+def compressed(kind: str, bits: int, activations: str | None, *, zeros: bool = False) -> Quantization:
     group = {
-        "weights": {"num_bits": bits, "type": kind},
+        "weights": {"num_bits": bits, "type": kind, "symmetric": not zeros, **({"group_size": 128} if bits == 4 else {})},
         "input_activations": activations and {"num_bits": 8, "type": activations},
     }
     found = quantization({"quant_method": "compressed-tensors", "config_groups": {"group_0": group}})
@@ -34,9 +34,9 @@ INT8 = compressed("int", 8, "int")
         (Quantization("fbgemm_fp8", 8), "g4dn.xlarge", "refused"),
         (Quantization("fbgemm_fp8", 8), "p4d.24xlarge", "unjudged"),
         (Quantization("fbgemm_fp8", 8), "g6.xlarge", "runs"),
-        (Quantization("mxfp4", 4, 32, 8, experts_only=True), "g4dn.xlarge", "refused"),
-        (compressed("int", 4, None), "g4dn.xlarge", "unjudged"),  # with zero points it needs 8.0
-        (compressed("int", 4, None), "g5.xlarge", "runs"),
+        (Quantization("modelopt", 8), "g4dn.xlarge", "refused"),
+        (compressed("int", 4, None), "g4dn.xlarge", "runs"),
+        (compressed("int", 4, None, zeros=True), "g4dn.xlarge", "runs"),
         (INT8, "g4dn.xlarge", "runs"),
         (INT8, "p5.48xlarge", "runs"),
         (INT8, "g7.4xlarge", "refused"),
@@ -82,15 +82,31 @@ def test_kernels_of_experts_that_a_user_names_are_not_judged() -> None:
     assert not list(gpu_has_a_kernel.judge(gpu_server(arguments=named)))
 
 
-def test_old_releases_have_no_kernel_for_fp8_on_turing() -> None:
-    old, new = (kernel(Quantization("fp8", 8), release) for release in ("0.5.0.post1", "0.30.0"))
-    assert old is not None
-    assert new is not None
-    assert (old.minimum, new.minimum) == ((8, 0), (7, 5))
+@pytest.mark.parametrize(("on", "verdict"), [("g4dn.xlarge", [False]), ("g5.xlarge", [True])])
+def test_experts_have_kernels_of_their_own(on: str, verdict: list[bool]) -> None:
+    """vLLM 0.30 has none for MXFP4 on Turing, where all other layers of GPT-OSS are not quantized."""
+    assert [one.holds for one in gpu_has_a_kernel.judge(gpu_server(on, model=model("GPT-OSS-20B")))] == verdict
+
+
+def test_a_release_that_was_not_asked_is_not_judged() -> None:
+    server = gpu_server(model=replace(model("Llama-3.1-8B"), quantization=AWQ))
+    (found,) = gpu_has_a_kernel.judge(replace(server, engine=replace(server.engine, vllm="0.29.0")))
+    assert found.unjudged
+
+
+@pytest.mark.parametrize("arguments", [(), ("--allow-deprecated-quantization",)])
+def test_what_a_release_is_about_to_drop_needs_a_word(arguments: tuple[str, ...]) -> None:
+    """vLLM: "The quantization method fbgemm_fp8 is deprecated", of a checkpoint, too."""
+    dropped = replace(model("Llama-3.1-8B"), quantization=Quantization("fbgemm_fp8", 8))
+    server = gpu_server("p5.48xlarge", model=dropped, arguments=arguments)
+    assert [one.holds for one in quantization_is_that_of_the_checkpoint.judge(server)] == [bool(arguments)]
 
 
 def test_the_rows_are_of_methods_that_are_read() -> None:
-    assert all(kernel(Quantization(method, 8), "0.30.0") for method in METHODS if method not in ("int8", "bitsandbytes"))
+    facts = engine_facts("0.30.0")
+    assert facts is not None
+    assert {one.partition("-")[0] for one in facts.kernels} <= {one.partition("-")[0] for one in METHODS}
+    assert {kernel for rows in facts.kernels.values() for kernel in rows.values()} >= failing().keys()
 
 
 @pytest.mark.parametrize(
@@ -99,7 +115,6 @@ def test_the_rows_are_of_methods_that_are_read() -> None:
 def test_experts_of_gpt_oss_grow_to_what_the_kernel_takes(on: tuple[int, int], grown: float) -> None:
     shape = model("GPT-OSS-120B")
     assert shape.quantization is not None
-    found = kernel(shape.quantization, "0.30.0")
-    pads = found.pads_on(on) if found else None
-    assert pads is not None
-    assert pads.grown(shape.hidden, shape.mlp) == pytest.approx(grown, abs=1e-4)
+    found = pads(shape.quantization.method, on)
+    assert found is not None
+    assert found.grown(shape.hidden, shape.mlp) == pytest.approx(grown, abs=1e-4)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from functools import cache, partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -15,9 +16,11 @@ from hypothesis import strategies as st
 
 from conftest import ROOT, STACKS, recorded
 from eks_inference.catalog import times
-from eks_inference.catalog.engines import engines
-from eks_inference.catalog.models import find_model
+from eks_inference.catalog.engines import STREAMER, EngineProfile, engines
+from eks_inference.catalog.instances import instance_types
+from eks_inference.catalog.models import find_model, models
 from eks_inference.catalog.times import INSTANT, PASSES, Pass, Typical, phase_time, resource_time
+from eks_inference.serving.cold_start import ColdStart, Weights
 from eks_inference_tools.cli import main
 from eks_inference_tools.timeline.document import document
 from eks_inference_tools.timeline.planner import Step, schedule
@@ -29,6 +32,7 @@ from eks_inference_tools.timeline.text import render_text
 from eks_inference_tools.timeline.timeline import Timeline, timeline, what_ifs
 from eks_inference_tools.timeline.wording import duration, summary
 from golden import assert_golden
+from handles import placement
 from odd_graphs import graph_of, odd_graphs, urn
 from stackgraph.graph.document import Graph, Resource, is_read
 from stackgraph.graph.structure import needs
@@ -619,6 +623,21 @@ def test_nobody_gives_up_on_a_start_that_is_as_slow_as_the_slowest_seen(build: C
         assert sum(seconds for name, seconds in slowest.items() if name not in before) <= patience
         assert sum(slowest.values()) <= spec["progressDeadlineSeconds"] < int(deployment.options["customTimeouts"]["create"][:-1])
         assert patience >= int(names.get("VLLM_ENGINE_READY_TIMEOUT_S") or 0)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("engine", [one for one in engines().values() if not one.retired], ids=lambda one: one.name)
+def test_no_limit_is_below_the_slowest_start_of_any_model_on_any_machine(engine: EngineProfile) -> None:
+    machines = [one for one in instance_types().values() if engine.serves(one)]
+    known = [one for one in models().values() if one.architecture in engine.architectures]
+    for machine, model, streamed in product(machines, known, (False, True)[: 1 + engine.streams_s3]):
+        cold = ColdStart(engine, model, placement(machine.name), machine.devices, Weights(streamed=streamed)).startup
+        start = PodStart("server", engine.accelerator, machine.family, machine.name, image_gb=engine.image_gb, model=model)
+        start = replace(start, from_hub=not streamed, load_format=STREAMER if streamed else "")
+        slowest = {one.name: one.time.high for one in phases(start) if one.time}
+        before = sum(slowest.pop(name, 0) for name in ("node", "pull"))
+        assert sum(slowest.values()) <= cold.engine_s, (machine.name, model.name)
+        assert before <= cold.node_start_s + cold.image_pull_s, (machine.name, model.name)
 
 
 @pytest.mark.parametrize("name", LARGE)

@@ -1,17 +1,17 @@
-"""What a release of vLLM says of itself on GPUs, and its kernels for quantized checkpoints: loads
-``engine_facts/vllm-RELEASE.toml`` and ``kernels.toml``.
+"""What a release of vLLM says of itself on GPUs, and where its kernels fail: loads ``engine_facts/vllm-RELEASE.toml`` and
+``kernels.toml``.
 
 A file with ``like`` has what differs from another release. Of a quantization or a back end that is gone, it has an empty row.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, TypeVar
 
 from eks_inference.catalog.models import Model
 from eks_inference.catalog.quantization import Quantization
-from eks_inference.catalog.tables import FOLDER, Row, arguments, rows, table, version_numbers
+from eks_inference.catalog.tables import FOLDER, Row, arguments, table, version_numbers
 
 Capability = tuple[int, int]
 
@@ -30,64 +30,42 @@ class Pads:
 
 
 @dataclass(frozen=True)
-class LinearBackend:
-    """A value of ``--linear-backend`` that is needed where a release selects a kernel that fails."""
+class Failing:
+    """Where a kernel fails although it is selected."""
 
-    fails: str
-    """The kernel, one of ``EngineFacts.kernels``."""
-    below: Capability
-    """The first GPUs on which it works."""
-    backend: str
+    below: Capability | None = None
+    """On GPUs older than these."""
+    since: Capability | None = None
+    """On these and newer GPUs."""
+    backend: str = ""
+    """The value of ``--linear-backend`` with which another is selected. Empty: none is known."""
     unsaid: tuple[str, ...] = ()
     """Values of which nobody has said whether they work too. All others do not."""
 
-
-@dataclass(frozen=True)
-class Kernel:
-    """What a method of quantization needs of a GPU."""
-
-    minimum: Capability
-    """Oldest GPUs with a kernel."""
-    below: Capability | None = None
-    """The first GPUs that have none any more. None: there are none such."""
-    certain: Capability | None = None
-    """Oldest GPUs with a kernel for every checkpoint of the method. None: those of ``minimum``."""
-    names: tuple[str, ...] = ()
-    """What ``--quantization`` may say of such a checkpoint, beside the method itself."""
-    pads: tuple[Pads, ...] = ()
-    linear: LinearBackend | None = None
-    """What is needed for weights that do not share their scales in blocks. None: nothing."""
-
-    def serves(self, capability: Capability) -> bool:
-        """Whether there is one for GPUs of this compute capability, at least for some checkpoints."""
-        return capability >= self.minimum and (self.below is None or capability < self.below)
-
-    def pads_on(self, capability: Capability) -> Pads | None:
-        """The row for a GPU; None where the kernel pads nothing."""
-        return next((one for one in reversed(self.pads) if one.since <= capability), None)
-
-
-def kernel(quantization: Quantization, vllm: str) -> Kernel | None:
-    """Returns the kernel of a vLLM release (``"0.27.1"``) for a quantized checkpoint; None where no source was read."""
-    known = _kernels(vllm)
-    found = (known.get("int8-activations") if quantization.integer_activations else None) or known.get(quantization.method)
-    return replace(found, linear=None) if found and quantization.group else found
+    def on(self, capability: Capability) -> bool:
+        return (self.below is not None and capability < self.below) or (self.since is not None and capability >= self.since)
 
 
 @cache
-def _kernels(vllm: str) -> dict[str, Kernel]:
-    release = tuple(int(part) for part in vllm.split(".") if part.isdecimal())
-    tables = table("kernels.toml")
-    earlier = [one for one in tables if version_numbers(one) <= release]
-    found = rows(tables[max(earlier, key=version_numbers)]) if earlier else {}
-    return {method: _kernel(columns) for method, columns in found.items()}
+def failing() -> dict[str, Failing]:
+    """Kernels that fail on some GPUs on which they are selected."""
+    return {name: Failing(**arguments(row)) for name, row in table(_KERNELS)["fails"].items()}
 
 
-def _kernel(columns: dict[str, object]) -> Kernel:
-    found = arguments(columns)
-    pads = tuple(Pads(**arguments(one)) for one in found.pop("pads", ()))
-    linear = LinearBackend(**found.pop("linear")) if "linear" in found else None
-    return Kernel(**found, pads=pads, linear=linear)
+def pads(method: str, capability: Capability) -> Pads | None:
+    """What the kernel of a quantization pads on a GPU; None where it pads nothing."""
+    rows = (Pads(**arguments(one)) for one in table(_KERNELS)["pads"].get(method, ()))
+    return next((one for one in reversed(list(rows)) if one.since <= capability), None)
+
+
+def kernel_names(method: str) -> tuple[str, ...]:
+    """What ``--quantization`` may say of a checkpoint, beside the method itself."""
+    return tuple(table(_KERNELS)["names"].get(method, ()))
+
+
+def said_from(form: str) -> Capability | None:
+    """The oldest GPUs on which somebody has said that kernels for such weights work; None: they do wherever they are selected."""
+    return arguments(table(_KERNELS)["unsaid"]).get(form)
 
 
 def _up(width: int, multiple: int) -> int:
@@ -96,7 +74,8 @@ def _up(width: int, multiple: int) -> int:
 
 Need = Literal["sinks", "images", "prefill_context", "decode_context"]
 _ALIKE = {"half": "float16", "float": "float32"}
-TABLES = ("kernels", "unaligned", "unaligned_experts", "quantization", "attention")
+_KERNELS = "kernels.toml"
+TABLES = ("kernels", "expert_kernels", "unaligned", "unaligned_experts", "quantization", "attention")
 """Of which a release has what differs."""
 _BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
@@ -156,6 +135,8 @@ class EngineFacts(Row):
     unaligned_experts: Mapping[str, Mapping[str, int]]
     """Those that refuse such inputs of an expert, or those of so many bits (``gptq-8``) → from a compute capability on, the
     smallest group that the engine makes of theirs; 0: it makes none."""
+    deprecated: tuple[str, ...]
+    """Quantizations that need ``--allow-deprecated-quantization``, also those of a checkpoint."""
     of_checkpoints: tuple[str, ...]
     """Quantizations that the engine reads from a checkpoint and does not make."""
     needs_downloads: tuple[str, ...]
@@ -168,11 +149,19 @@ class EngineFacts(Row):
     """Architectures that refuse a pipeline stage without experts."""
     images: tuple[str, ...]
     """Architectures whose prompts attend to a whole image at once."""
-    quantization: Mapping[str, tuple[str, ...]]
-    """Types of the arithmetic that each quantization takes."""
+    quantization: Mapping[str, Mapping[str, tuple[str, ...]]]
+    """Quantizations → from the oldest GPUs that have it on, the types of the arithmetic that it takes."""
     kernels: Mapping[str, Mapping[str, str]]
-    """Quantizations with one scale a tensor → from a compute capability on, the kernel that is selected."""
+    """Forms of quantized weights → from a compute capability on, the kernel of linear layers; empty: there is none."""
+    expert_kernels: Mapping[str, Mapping[str, str]]
+    """The same of experts: the back end, or the method where it has no choice."""
     attention: Mapping[str, AttentionBackend] = field(default_factory=dict)
+
+    def selected(self, how: Quantization, capability: Capability, *, experts: bool) -> tuple[str, ...] | None:
+        """The kernels for a model on a GPU, with an empty one where there is none; None: nobody asked about such weights."""
+        tables = [*([] if how.experts_only else [self.kernels]), *([self.expert_kernels] if experts else [])]
+        rows = [row for one in tables if (row := one.get(how.form))]
+        return tuple(since(row, capability) or "" for row in rows) if len(rows) == len(tables) else None
 
     def expert_group(self, how: Quantization, capability: Capability) -> int | None:
         """The smallest group of experts on a GPU, as ``unaligned_experts`` has it; None: any inputs are taken."""

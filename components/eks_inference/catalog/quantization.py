@@ -37,6 +37,16 @@ class Quantization:
     """Whether the checkpoint names layers that it leaves as they are, beside those that nobody quantizes."""
 
     @property
+    def form(self) -> str:
+        """What kernels differ by: the method, and what of its weights."""
+        parts = [self.method]
+        parts += [str(self.bits)] if self.method in ("gptq", "compressed-tensors") else []
+        if self.method == "compressed-tensors" and self.bits == 4 and self.scale_bits != _SCALE_BITS:
+            parts.append("floats" if self.scale_bits == _FLOAT4_SCALE_BITS else "zeros")
+        parts += ["integers"] if self.integer_activations else ["blocks"] if self.method == "fp8" and self.group else []
+        return "-".join(parts)
+
+    @property
     def bits_per_weight(self) -> Fraction:
         """Bits of one weight with its part of the scale."""
         return self.bits + Fraction(self.scale_bits if self.group else 0, self.group or 1)
@@ -112,11 +122,12 @@ def _grouped(one: Any) -> Quantization | None:
     integers = bits == 8 and weights.get("type") == "int" and isinstance(activations, dict) and activations.get("type") == "int"
     grouped = _positive(size)
     floats = bits == 4 and weights.get("type") == "float"
+    scale = _FLOAT4_SCALE_BITS if floats else _SCALE_BITS if weights.get("symmetric", True) else _SCALE_BITS + bits
     return Quantization(
         "compressed-tensors",
         bits,
         size if grouped else 0,
-        (_FLOAT4_SCALE_BITS if floats else _SCALE_BITS) if grouped else 0,
+        scale if grouped else 0,
         integer_activations=integers,
     )
 

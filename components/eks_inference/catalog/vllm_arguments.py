@@ -167,7 +167,8 @@ class Combination(Row):
 @cache
 def combinations() -> tuple[Combination, ...]:
     """All known combinations."""
-    return tuple(_combination(name, arguments(row)) for name, row in table(_COMBINATIONS)["combinations"].items())
+    places = table(_COMBINATIONS)["combinations"].items()
+    return tuple(_combination(name, place, arguments(row)) for place, rows in places for name, row in rows.items())
 
 
 @cache
@@ -181,12 +182,12 @@ def default_of(setting: str) -> Any:
     return rows(table(_COMBINATIONS)["defaults"]).get(setting)
 
 
-def _combination(name: str, row: dict[str, Any]) -> Combination:
+def _combination(name: str, source: str, row: dict[str, Any]) -> Combination:
     known = list(vllm_releases())
     first, last = row.pop("since", known[0]), row.pop("until", known[-1])
     row["releases"] = frozenset(known[known.index(first) : known.index(last) + 1])
     row["conditions"] = tuple(map(_condition, row.pop("refused")))
-    return Combination(name=name, read=table(_COMBINATIONS)["read"], **row)
+    return Combination(name=name, source=source, read=table(_COMBINATIONS)["read"], **row)
 
 
 def _condition(row: Mapping[str, Any]) -> Condition:

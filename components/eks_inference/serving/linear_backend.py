@@ -6,7 +6,7 @@ Source: vLLM 0.30.0, ``_get_linear_backend`` in ``model_executor/kernels/linear`
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eks_inference.catalog.engine_facts import LinearBackend, engine_facts, kernel, since
+from eks_inference.catalog.engine_facts import Capability, Failing, engine_facts, failing
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import Model, find_model
 from eks_inference.catalog.quantization import Quantization
@@ -30,12 +30,13 @@ def draft_weights(arguments: Sequence[str]) -> Quantization | None:
     return _quantized(find_model(name) if isinstance(name, str) else None, config.get("quantization"))
 
 
-def needed(vllm: str, shape: InstanceType, quantization: Quantization | None) -> LinearBackend | None:
-    """Returns what a release of vLLM needs for such weights on a GPU; None where it selects a kernel that works."""
-    known, facts, has = kernel(quantization, vllm) if quantization else None, engine_facts(vllm), shape.compute_capability
-    if not (known and known.linear and facts and has and has < known.linear.below):
+def fails(vllm: str, has: Capability | None, quantization: Quantization | None) -> Failing | None:
+    """Returns where the kernel fails that a release of vLLM selects for such weights on a GPU; None where it works."""
+    facts = engine_facts(vllm)
+    if not (quantization and facts and has):
         return None
-    return known.linear if since(facts.kernels["fp8"], has) == known.linear.fails else None
+    found = (failing().get(one) for one in facts.selected(quantization, has, experts=False) or ())
+    return next((one for one in found if one and one.on(has)), None)
 
 
 def chosen(arguments: Sequence[str]) -> str:
@@ -53,9 +54,9 @@ def backend_settings(vllm: str, shape: InstanceType, arguments: Sequence[str], m
     told = flag(arguments, "linear-backend") is not None or any(
         key.startswith("linear_backend") for key in _kernel_config(arguments)
     )
-    wanted = (needed(vllm, shape, one) for one in (weights(arguments, model), draft_weights(arguments)))
-    found = None if told else next(filter(None, wanted), None)
-    return {"linear-backend": found.backend} if found else {}
+    wanted = (fails(vllm, shape.compute_capability, one) for one in (weights(arguments, model), draft_weights(arguments)))
+    found = "" if told else next((one.backend for one in wanted if one), "")
+    return {"linear-backend": found} if found else {}
 
 
 def _quantized(model: Model | None, online: object) -> Quantization | None:

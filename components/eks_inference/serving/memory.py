@@ -23,7 +23,7 @@ Llama-3-8B over 2 cores with 10 sequences of 4096 tokens it measured 21.3 GB, an
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from eks_inference.catalog.engine_facts import dtype_bytes, engine_facts, kernel, resolved_dtype
+from eks_inference.catalog.engine_facts import dtype_bytes, engine_facts, pads, resolved_dtype
 from eks_inference.catalog.engines import EngineProfile, KvPool
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import Model
@@ -162,8 +162,8 @@ class MemoryUse:
         if capability is None:
             return None
         quantization = self.model.quantization
-        found = kernel(quantization, self.engine.vllm) if quantization else None
-        widths = Widths(dtype_bytes(self.dtype), settings.quantized_bytes, found.pads_on(capability) if found else None)
+        found = pads(quantization.method, capability) if quantization else None
+        widths = Widths(dtype_bytes(self.dtype), settings.quantized_bytes, found)
         return held(self.model, self.split, widths)
 
     @cached_property

@@ -6,7 +6,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from types import MappingProxyType
 
-from eks_inference.catalog.engine_facts import engine_facts, kernel
+from eks_inference.catalog.engine_facts import engine_facts, kernel_names
 from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.catalog.models import POOLING, find_model
 from eks_inference.catalog.tables import nearest
@@ -14,7 +14,7 @@ from eks_inference.catalog.vllm_arguments import VllmArgument, VllmRelease, vllm
 from eks_inference.rules import Judgement, Path, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flag_values import allowed, takes
-from eks_inference.serving.flags import flag
+from eks_inference.serving.flags import flag, switched
 from eks_inference.serving.lengths import only_lengths
 
 _SOURCE = "vLLM's own argument parser, by release: catalog/vllm_arguments.toml"
@@ -275,7 +275,17 @@ def _known(release: VllmRelease, method: str, path: Path) -> Judgement:
 )
 def quantization_is_that_of_the_checkpoint(server: ServingFacts) -> Iterator[Judgement]:
     given, published = flag(server.arguments, "quantization"), server.model.quantization if server.model else None
-    facts = engine_facts(server.engine.vllm)
+    facts, used = engine_facts(server.engine.vllm), published.method if published else given
+    if server.instance.nvidia and facts and used in facts.deprecated:
+        allow = "allow-deprecated-quantization"
+        yield Judgement(
+            holds=bool(switched(server.arguments, allow, False)),
+            path=server.at_flag("quantization") if given else (*server.path, "model", "id"),
+            working=(f"vLLM {facts.name} is about to drop {', '.join(facts.deprecated)}",),
+            message=f"vLLM {facts.name} is about to drop the quantization {used}, and does not start with it",
+            given=used,
+            fix=f"say {allow}: true, or choose other weights",
+        )
     if not given or server.engine.neuron:
         return
     if published is None:
@@ -290,8 +300,7 @@ def quantization_is_that_of_the_checkpoint(server: ServingFacts) -> Iterator[Jud
                 fix="leave it out, or name a checkpoint that is quantized so",
             )
         return
-    known = kernel(published, server.engine.vllm)
-    allowed = (published.method, *(known.names if known else ()))
+    allowed = (published.method, *kernel_names(published.method))
     ignored = facts is not None and published.method in facts.ignores_flag
     yield Judgement(
         holds=given in allowed,

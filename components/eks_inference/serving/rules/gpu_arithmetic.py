@@ -6,9 +6,20 @@ What a release has is data: ``catalog/engine_facts/``, ``catalog/kernels.toml``.
 from collections.abc import Iterator
 
 from eks_inference.catalog.architectures import architectures
-from eks_inference.catalog.engine_facts import Capability, EngineFacts, LinearBackend, Need, engine_facts, kernel, resolved_dtype
+from eks_inference.catalog.engine_facts import (
+    Capability,
+    EngineFacts,
+    Failing,
+    Need,
+    engine_facts,
+    resolved_dtype,
+    said_from,
+    since,
+)
+from eks_inference.catalog.instances import instance_types
 from eks_inference.catalog.models import Model
 from eks_inference.catalog.quantization import Quantization
+from eks_inference.catalog.tables import version_numbers
 from eks_inference.rules import Judgement, Path, not_judged
 from eks_inference.serving import linear_backend
 from eks_inference.serving.facts import ServingFacts
@@ -56,36 +67,39 @@ def gpu_has_the_dtype(server: ServingFacts) -> Iterator[Judgement]:
 
 
 def _taken(server: ServingFacts, facts: EngineFacts, model: Model, computed: str, how: str) -> Iterator[Judgement]:
-    """Whether the architecture and the quantization take the type."""
+    """Whether the architecture takes the type, and the quantization the type and the GPU."""
     method = model.quantization.method if model.quantization else flag(server.arguments, "quantization") or ""
-    for what, taken in (
-        (model.architecture, ("bfloat16", "float32") if model.architecture in facts.no_float16 else ()),
-        (f"weights in {method}", facts.quantization.get(method, ())),
-    ):
-        if taken:
-            yield Judgement(
-                holds=computed in taken,
-                path=server.at_flag("dtype"),
-                working=(how, f"vLLM {facts.name}, {what}: {', '.join(taken)}"),
-                message=f"vLLM {facts.name} does not run {what} in {computed}: the server does not start",
-                given=how,
-                allowed=", ".join(taken),
-            )
+    has, by_gpu = server.instance.compute_capability, facts.quantization.get(method, {})
+    taken_by: dict[str, tuple[str, ...]] = (
+        {model.architecture: ("bfloat16", "float32")} if model.architecture in facts.no_float16 else {}
+    )
+    if has and by_gpu:
+        taken_by[f"weights in {method}"] = since(by_gpu, has) or ()
+    for what, taken in taken_by.items():
+        on = "" if taken else f" on the GPUs of {server.instance.name}"
+        yield Judgement(
+            holds=computed in taken,
+            path=server.at_flag("dtype") if taken else _of_weights(server),
+            working=(how, f"vLLM {facts.name}, {what}{on}: {', '.join(taken) or 'nothing'}"),
+            message=f"vLLM {facts.name} does not run {what} in {computed}{on}: the server does not start",
+            given=how,
+            allowed=", ".join(taken) or f"GPUs of compute capability {min(by_gpu, key=version_numbers)} or later",
+        )
 
 
 @gpu_rule(
     "GPU010",
     "vLLM has a kernel for the quantization of the weights on the GPU.",
     fix="choose another instance type, or weights that are quantized otherwise or not at all",
-    source="vLLM documentation, Quantization: supported hardware; the kernels of each release: catalog/kernels.toml",
+    source="vLLM: the kernels that each release selects (catalog/engine_facts), and where those fail (catalog/kernels.toml)",
 )
 def gpu_has_a_kernel(server: ServingFacts) -> Iterator[Judgement]:
     if server.instance.compute_capability is None:
         return
     if (found := linear_backend.weights(server.arguments, server.model)) is not None:
-        yield from _kernel(server, found, _of_weights(server))
+        yield from _kernel(server, found, _of_weights(server), experts=bool(server.model and server.model.experts))
     if (found := linear_backend.draft_weights(server.arguments)) is not None:
-        yield from _kernel(server, found, server.at_flag("speculative-config"))
+        yield from _kernel(server, found, server.at_flag("speculative-config"), experts=False)
     named = flag(server.arguments, "moe-backend") or "auto"
     if named != "auto" and (server.model is None or server.model.experts):
         why = f"which experts {named} computes on which GPUs is not known here"
@@ -99,41 +113,51 @@ def _of_weights(server: ServingFacts) -> Path:
     return server.at_flag("quantization") if online else (*server.path, "model", "id")
 
 
-def _kernel(server: ServingFacts, quantization: Quantization, path: Path) -> Iterator[Judgement]:
-    has = server.instance.compute_capability
+def _kernel(server: ServingFacts, quantization: Quantization, path: Path, *, experts: bool) -> Iterator[Judgement]:
+    has, facts = server.instance.compute_capability, engine_facts(server.engine.vllm)
     assert has is not None
-    method = f"{quantization.method}{' with 8-bit integers' if quantization.integer_activations else ''}"
-    known = kernel(quantization, server.engine.vllm)
-    if known is None:
+    form, fix = quantization.form, "look at the log of vLLM when it starts"
+    selected = facts.selected(quantization, has, experts=experts) if facts else None
+    if facts is None or selected is None:
         why = f"which GPUs vLLM {server.engine.vllm} has a kernel for is not known here"
-        yield not_judged("kernel", method, path, why=why, fix="look at the log of vLLM when it starts")
+        yield not_judged("kernel", form, path, why=why, fix=fix)
         return
-    allowed = f"{_text(known.minimum)} or later" + (f", before {_text(known.below)}" if known.below else "")
+    what = ", ".join(one or "none" for one in selected)
+    allowed = [one for one in _capabilities() if _has_a_kernel(facts, quantization, one, experts=experts)]
     yield Judgement(
-        holds=known.serves(has),
+        holds=has in allowed,
         path=path,
-        working=(f"{method} on vLLM {server.engine.vllm}: {allowed}; {server.instance.name}: compute capability {_text(has)}",),
-        message=f"vLLM {server.engine.vllm} has no kernel for {method} on the GPUs of {server.instance.name}",
+        working=(f"{form} on vLLM {server.engine.vllm}, {server.instance.name} (compute capability {_text(has)}): {what}",),
+        message=f"vLLM {server.engine.vllm} has no kernel for {form} on the GPUs of {server.instance.name}",
         given=f"compute capability {_text(has)}",
-        allowed=allowed,
+        allowed=", ".join(map(_text, allowed)),
     )
-    if known.minimum <= has < (known.certain or known.minimum):
-        why = f"below compute capability {_text(known.certain or known.minimum)} it depends on the checkpoint"
-        yield not_judged("kernel", method, path, why=why, fix="look at the log of vLLM when it starts")
-    if (needed := linear_backend.needed(server.engine.vllm, server.instance, quantization)) and known.serves(has):
-        yield _selected(server, method, needed, path)
-    elif known.linear and has < known.linear.below and engine_facts(server.engine.vllm) is None:
-        why = f"which one vLLM {server.engine.vllm} selects on GPUs like these is not known here"
-        yield not_judged("kernel", method, path, why=why, fix=f"say linear-backend: {known.linear.backend}")
+    if has in allowed and has < (said_from(form) or has):
+        yield not_judged("kernel", form, path, why="nobody has said that the one that vLLM selects works", fix=fix)
+    if (failing := linear_backend.fails(server.engine.vllm, has, quantization)) and failing.backend:
+        yield _selected(server, form, failing, path)
     elif (given := linear_backend.chosen(server.arguments)) != "auto" and (
         quantization.bits < 8 or (quantization.group and given != "marlin")  # which computes FP8 everywhere
     ):
-        why = f"which kernels of {given} compute {method} on which GPUs is not known here"
+        why = f"which kernels of {given} compute {form} on which GPUs is not known here"
         path = server.at_flag("linear-backend")
         yield not_judged("linear-backend", given, path, why=why, fix="leave it out, or look at the log of vLLM when it starts")
 
 
-def _selected(server: ServingFacts, method: str, needed: LinearBackend, path: Path) -> Judgement:
+def _has_a_kernel(facts: EngineFacts, quantization: Quantization, capability: Capability, *, experts: bool) -> bool:
+    """Whether a release selects one on a GPU, and it works or another can be named."""
+    selected, failing = (
+        facts.selected(quantization, capability, experts=experts),
+        linear_backend.fails(facts.name, capability, quantization),
+    )
+    return all(selected or ()) and (failing is None or bool(failing.backend))
+
+
+def _capabilities() -> list[Capability]:
+    return sorted({one.compute_capability for one in instance_types().values() if one.compute_capability})
+
+
+def _selected(server: ServingFacts, form: str, needed: Failing, path: Path) -> Judgement:
     """The kernel that the engine selects among those that it has."""
     vllm, given = server.engine.vllm, linear_backend.chosen(server.arguments)
     path = next(
@@ -142,13 +166,13 @@ def _selected(server: ServingFacts, method: str, needed: LinearBackend, path: Pa
     fix = f"say linear-backend: {needed.backend}, or leave it out"
     if given != needed.backend and (given in needed.unsaid or server.model is None):
         why = "the weights of a repository that is unknown here may have other kernels" if server.model is None else ""
-        why = why or f"nobody has said whether it computes {method} below compute capability {_text(needed.below)}"
+        why = why or f"nobody has said whether it computes {form} on these GPUs"
         return not_judged("linear-backend", given, path, why=why, fix=fix)
     return Judgement(
         holds=given == needed.backend,
         path=path,
-        working=(f"{method} on vLLM {vllm} below compute capability {_text(needed.below)}: linear-backend {needed.backend}",),
-        message=f"vLLM {vllm} has no kernel for {method} on the GPUs of {server.instance.name} with linear-backend {given}",
+        working=(f"{form} on vLLM {vllm}, {server.instance.name}: linear-backend {needed.backend}",),
+        message=f"vLLM {vllm} has no kernel for {form} on the GPUs of {server.instance.name} with linear-backend {given}",
         given=given,
         allowed=needed.backend,
         fix=fix,
