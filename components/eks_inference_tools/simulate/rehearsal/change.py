@@ -1,14 +1,16 @@
 """Rehearses a change: applies the base of a stack on a simulated cluster, then its head as `pulumi up` does, and watches pods."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from eks_inference_tools.reading.expected import expected_of
-from eks_inference_tools.reading.kinds import NODES
+from eks_inference_tools.reading.kinds import AUTOSCALERS, NODES, PODS
 from eks_inference_tools.reading.kinds import name_of as name_in
-from eks_inference_tools.reading.live_objects import name_of
+from eks_inference_tools.reading.live_objects import Object, name_of
 from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
+from eks_inference_tools.simulate.control_plane.api import Api
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.rehearsal.clock import Clock, held
 from eks_inference_tools.simulate.rehearsal.foretold import compared, lines
@@ -27,9 +29,13 @@ from eks_inference_tools.timeline.timeline import timeline
 from stackgraph.diff.graphs import ResourceChange, StackDiff
 from stackgraph.diff.report import StackReport
 from stackgraph.graph.document import Graph
+from stackgraph.graph.values import at
 from stackgraph.state.steps import deletes_first
 
 Tell = Callable[[str], None]
+
+_AUTOSCALER_SECONDS, _ROUND_SECONDS = 45.0, 0.25
+"""Three periods of the controller (--horizontal-pod-autoscaler-sync-period)."""
 
 
 def rehearsed(report: StackReport, toolchain: Toolchain, tell: Tell = lambda words: None) -> Rehearsal:
@@ -50,12 +56,30 @@ def rehearsed(report: StackReport, toolchain: Toolchain, tell: Tell = lambda wor
         rehearsal = Rehearsal(diff.head.stack, versions, (simulated.settled(BASE, simulated.create()),))
         if not rehearsal.phases[0].is_complete:
             return rehearsal
+        _autoscaled(simulated)
         simulated.control(diff.head, (*before, *after), None if first == second else second)
         rehearsal = _Change(diff, diff.base, diff.head, after, simulated, clock).of(rehearsal)
         simulated.objects = after
         if all(phase.is_complete for phase in rehearsal.phases):
             rehearsal = replace(rehearsal, phases=(*rehearsal.phases, Phase(DESTROY, simulated.delete())))
     return replace(rehearsal, foretold=compared(said, rehearsal))
+
+
+def _autoscaled(simulated: Simulation) -> None:
+    """Lets autoscalers correct what is outside of their bounds: without metrics, they do no more."""
+    api, end = simulated.plane.api, time.monotonic() + _AUTOSCALER_SECONDS
+    while any(_is_outside(one, api) for one in api.list(AUTOSCALERS)) and time.monotonic() < end:
+        simulated.observe({PODS: api.list(PODS)})
+        time.sleep(_ROUND_SECONDS)
+
+
+def _is_outside(scaler: Object, api: Api) -> bool:
+    target, spec = (
+        api.get("deployments.apps", at(scaler, "spec", "scaleTargetRef", "name"), scaler["metadata"]["namespace"]),
+        scaler["spec"],
+    )
+    ready = at(target, "status", "readyReplicas") or 0
+    return bool(target) and not spec.get("minReplicas", 1) <= ready <= spec["maxReplicas"]
 
 
 def _again(start: PodStart, change: ResourceChange | None) -> PodStart:
@@ -97,6 +121,7 @@ class _Change:
         tell("waiting for nodes and pods")
         drifted = self._walk().through([*self._drifts()])
         settled = rollout.settle(self.simulated.plane, self.objects, walk=self._walk()) if updated.is_complete else None
+        _autoscaled(self.simulated)
         return replace(
             rehearsal,
             phases=(*rehearsal.phases, Phase(CHANGE, updated, settled), Phase(NODES_AFTER, drifted)),

@@ -61,6 +61,9 @@ def ended(names: Callable[[Api], Sequence[str]]) -> Course:
             yield words
         for name in gone:
             api.delete(NODES, name)
+        for pod in api.list(PODS):  # of DaemonSets: nobody else ends them before the garbage collector does after 40 s
+            if node_of(pod) in gone:
+                api.delete(PODS, name_of(pod), pod["metadata"]["namespace"], gracePeriodSeconds=0)
 
     return course
 

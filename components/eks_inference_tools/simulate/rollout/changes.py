@@ -43,7 +43,7 @@ def with_other_images(graph: Graph) -> Graph:
     changed = {}
     for one in objects:
         inputs = changed[one.urn] = _rewritten(one.inputs, hashes)
-        for container in _containers(inputs):
+        for container in containers_in(inputs):
             if container.get("image") in images:
                 container["image"] = images[container["image"]]
     resources = (replace(one, inputs=changed[one.urn]) if one.urn in changed else one for one in graph.resources)
@@ -63,20 +63,20 @@ def next_image(image: str) -> str:
 
 def images_in(manifest: Any) -> Iterator[str]:
     """Yields the image of every container in an object."""
-    return (image for container in _containers(manifest) if isinstance(image := container.get("image"), str))
+    return (image for container in containers_in(manifest) if isinstance(image := container.get("image"), str))
 
 
-def _containers(value: Any) -> Iterator[dict[str, Any]]:
+def containers_in(value: Any) -> Iterator[dict[str, Any]]:
     """Yields the containers of every pod template, at any depth."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if key in _CONTAINERS and isinstance(item, list):
                 yield from (one for one in item if isinstance(one, dict))
             else:
-                yield from _containers(item)
+                yield from containers_in(item)
     elif isinstance(value, list):
         for item in value:
-            yield from _containers(item)
+            yield from containers_in(item)
 
 
 def _rewritten(value: Any, hashes: Mapping[str, str]) -> Any:
