@@ -53,8 +53,8 @@ def run(options: argparse.Namespace) -> int:
     from stackgraph.presentation.output import colour, write
     from stackgraph.presentation.progress import Progress
 
-    sides = [Recorded(part_of(graph, options.cluster)) for graph in _sides(options)]
-    report = StackReport(options.stack or "", *sides, eks_compared())
+    before, after = (Recorded(part_of(graph, options.cluster)) for graph in _sides(options))
+    report = StackReport(options.stack or "", before, after, eks_compared())
     toolchain = provided(*TOOLS, DEFINITIONS)
     with ending_cleanly(), Progress(about=_SECONDS) as progress:
         rehearsal = rehearsed(report, toolchain, progress.show)

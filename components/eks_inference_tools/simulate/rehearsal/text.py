@@ -6,7 +6,6 @@ from rich.console import RenderableType
 
 from eks_inference_tools.simulate.rehearsal.report import REQUESTS_A_SECOND, Away, Rehearsal, lost
 from eks_inference_tools.timeline.wording import duration
-from stackgraph.graph.values import grouped
 from stackgraph.graph.wording import counted
 from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
 
@@ -52,7 +51,7 @@ def _lines(rehearsal: Rehearsal) -> Iterator[RenderableType]:
     yield Paragraph(words(rehearsal.stack, "bold").append_text(words(about)))
     yield ""
     if chart := [*_chart(rehearsal)]:
-        yield words(f"{'Answering':<10}pods, from the beginning to {duration(rehearsal.ends_s)} later")
+        yield words(f"{'Pods':<10}that answer, from the beginning to {duration(rehearsal.ends_s)} later, and then")
         yield Columns([(words(name), words(drawing)) for name, drawing in chart], indent=10)
         yield ""
     before = ""
@@ -80,13 +79,9 @@ def _rows(rehearsal: Rehearsal) -> Rows:
         yield "Again", f"{title} runs a second time", ""
     for title, seconds in rehearsal.waits[:_MOST]:
         yield "Waits", f"pulumi up waits {duration(seconds)} for {title}", ""
-    for verdict, lines in grouped((one.verdict, one) for one in rehearsal.foretold).items():
-        for one in lines:
-            yield (
-                f"Diff {verdict}"[:10],
-                f"{one.what} — {one.saw}" if one.what else one.saw,
-                "red" if verdict == "differs" else "",
-            )
+    for one in sorted(rehearsal.foretold, key=lambda one: one.verdict):
+        said = f"diff says: {one.what}. " if one.what else ""
+        yield one.verdict.capitalize(), f"{said}Here: {one.saw}", "red" if one.verdict == "differs" else ""
 
 
 def _away(one: Away, ends_s: float) -> str:
@@ -109,7 +104,7 @@ def _verdict(rehearsal: Rehearsal) -> str:
 
 
 def _chart(rehearsal: Rehearsal) -> Iterator[tuple[str, str]]:
-    """A column is a part of the time, with the fewest pods that answer in it."""
+    """A column is a part of the time, with the fewest pods that answer in it; the last is the end."""
     if not rehearsal.samples:
         return
     length = max(rehearsal.ends_s, 1.0) / _CHART
@@ -121,4 +116,4 @@ def _chart(rehearsal: Rehearsal) -> Iterator[tuple[str, str]]:
             within = [pods.get(name, 0) for when, pods in rehearsal.samples if start < when < end]
             fewest = min((*before, *within), default=0)
             columns.append(str(fewest) if fewest < 10 else "+")
-        yield name, "".join(columns)
+        yield name, f"{''.join(columns)} {rehearsal.samples[-1][1].get(name, 0)}"
