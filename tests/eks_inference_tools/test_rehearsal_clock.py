@@ -158,3 +158,8 @@ def test_a_budget_keeps_a_node_and_is_quoted(cluster: Cluster):
     assert next(running) == "nodes that are not drained (gpu-1): Pod demo/on-it"
     assert [*running] == []
     assert "end gpu-1" in cluster.calls
+
+
+@pytest.mark.parametrize(("most", "nodes", "at_once"), [("1", 5, 1), ("3", 5, 3), ("33 %", 6, 2), ("10%", 3, 1), ("100%", 4, 4)])
+def test_as_many_nodes_go_at_once_as_the_pool_allows(most: str, nodes: int, at_once: int):
+    assert Roll(GROUP, "", most=most).at_once(nodes) == at_once

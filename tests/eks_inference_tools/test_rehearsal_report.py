@@ -31,6 +31,8 @@ def test_what_pulumi_waits_for_is_told_and_jobs_that_run_again():
         (Line("server-stopped", "", "chat", seconds=600, ends=True), SAW, "differs"),
         (Line("server-stopped", "", "code", seconds=300, ends=True), SAW, "differs"),
         (Line("server-stopped", "", "chat", seconds=300, ends=True), replace(SAW, samples=SAMPLES[:2]), "differs"),
+        (Line("server-stopped", "", "chat", ends=True), replace(SAW, samples=SAMPLES[:2]), "agrees"),
+        (Line("server-stopped", "", "chat", ends=True), SAW, "agrees"),
         (Line("server-gone", "", "chat", ends=True), replace(SAW, samples=SAMPLES[:2]), "agrees"),
         (Line("server-gone", "", "chat", ends=True), SAW, "differs"),
         (Line("server-waits", "", "chat", "Deployment demo/chat"), STUCK, "agrees"),
@@ -52,10 +54,10 @@ def test_a_line_of_diff_is_compared_with_what_happened(line: Line, saw: Rehearsa
 
 def test_what_no_line_told_differs():
     saw = [one.saw for one in compared([], SAW)]
-    assert saw == ["chat was away for 5 min, and diff says nothing of it", f"{JOB}: it ran again, and diff says nothing of it"]
+    assert saw == ["chat was away, and diff says nothing of it", f"{JOB} ran again, and diff says nothing of it"]
     assert [one.saw for one in compared([], STUCK)][1:] == [
-        "Deployment demo/chat: it got stuck, and diff says nothing of it",
-        "Job a/b: it got stuck, and diff says nothing of it",
+        "Deployment demo/chat got stuck, and diff says nothing of it",
+        "Job a/b got stuck, and diff says nothing of it",
     ]
     assert compared([], WELL) == ()
 

@@ -95,7 +95,7 @@ PAIRS = (
         blocked(of(TWO)[0]),
         blocked(of(LARGER_DISKS)[0]),
         ("waits: nodes that are not drained .*", "Cannot evict pod as it would violate the pod's disruption budget"),
-        unsaid=("node group smoke-gpu-gpu-nodes: it got stuck",),
+        unsaid=("node group smoke-gpu-gpu-nodes got stuck",),
     ),
     Pair("another setting of the only pod", *of({}, SEQS), ("qwen3 stops 0 s after the beginning, for 16 s or more",)),
     Pair(
@@ -109,7 +109,7 @@ PAIRS = (
         PLAIN,
         without_namespace(PLAIN, "qwen3"),
         ("qwen3 stops .* does not come back", "Deployment qwen3/qwen3 was removed with something else"),
-        unsaid=("qwen3 was away for good", "Deployment qwen3/qwen3: it got stuck"),
+        unsaid=("qwen3 was away", "Deployment qwen3/qwen3 got stuck"),
     ),
     Pair("a Job that runs again", *of({}, AGAIN), ("smoke-test.* runs a second time",)),
     Pair("another setting of two servers", *of(TWO, TWO_CHANGED), few=True),

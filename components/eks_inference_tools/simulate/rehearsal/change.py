@@ -18,9 +18,9 @@ from eks_inference_tools.simulate.rehearsal.nodes import Nodes, ended, exchanged
 from eks_inference_tools.simulate.rehearsal.report import BASE, CHANGE, DESTROY, NODES_AFTER, Rehearsal
 from eks_inference_tools.simulate.report import Phase
 from eks_inference_tools.simulate.rollout import rollout
-from eks_inference_tools.simulate.rollout.operations import Operation
+from eks_inference_tools.simulate.rollout.operations import Creation, Operation, Removal
 from eks_inference_tools.simulate.rollout.walk import Outcome, Task, Walk
-from eks_inference_tools.simulate.simulation import API_SERVER, Simulation, cluster, emulated, minor
+from eks_inference_tools.simulate.simulation import API_SERVER, Simulation, cluster, emulated, minor, stood_in
 from eks_inference_tools.simulate.world.objects import ClusterObject, cluster_objects, opaque_of
 from eks_inference_tools.timeline.outages import kept
 from eks_inference_tools.timeline.pods import PodStart
@@ -137,16 +137,30 @@ class _Change:
 
     def _updated(self) -> Outcome:
         changed, obsolete = self._node_groups()
+        more, gone = self._charts()
         return rollout.update(
             self.simulated.plane,
             self.simulated.objects,
             self.objects,
             opaque_of(self.after),
-            changed=changed,
-            obsolete=obsolete,
+            changed={**changed, **more},
+            obsolete=[*obsolete, *gone],
             former={one.after.urn: one.before.urn for one in self.diff.changes if one.before and one.after and one.moved},
             walk=self._walk(),
         )
+
+    def _charts(self) -> tuple[rollout.Changed, list[Task]]:
+        """What stands in for charts and add-ons that come, and for those that go. Others stay as they are."""
+        simulated, now = self.simulated, stood_in(self.after)
+        old, new = ({one.urn for one in opaque} for opaque in (simulated.opaque, opaque_of(self.after)))
+        changed = {urn: ("create", [Creation(one) for one in now[urn]]) for urn in now if urn in new - old}
+        gone = [
+            Task(one.urn, one.title, "delete", self._users(one.urn), [Removal(item) for item in simulated.stood_in[one.urn]])
+            for one in simulated.opaque
+            if one.urn in simulated.stood_in and one.urn not in new
+        ]
+        simulated.opaque, simulated.stood_in = opaque_of(self.after), {**now, **simulated.stood_in}
+        return changed, gone
 
     def _node_groups(self) -> tuple[rollout.Changed, list[Task]]:
         """What happens to managed node groups while `pulumi up` runs, and what it deletes last."""
@@ -164,9 +178,12 @@ class _Change:
             elif group and not was:
                 changed[urn] = ("create", [self._starts(group)])
             if was and ends and last:
-                users = frozenset(one.urn for one in self.simulated.objects if urn in one.after)
-                obsolete.append(Task(urn, f"nodes of {was.name}", "delete", users, ends))
+                obsolete.append(Task(urn, f"nodes of {was.name}", "delete", self._users(was.urn), ends))
         return changed, obsolete
+
+    def _users(self, urn: str) -> frozenset[str]:
+        """What has to be deleted before."""
+        return frozenset(one.urn for one in self.simulated.objects if urn in one.after)
 
     def _ends(self, group: NodeGroup) -> Operation:
         there = [name_of(one) for one in of_pool(self.simulated.plane.api, group.name)]

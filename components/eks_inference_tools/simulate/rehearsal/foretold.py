@@ -1,9 +1,9 @@
 """Compares what ``diff`` said of a change with what happened in its rehearsal."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from eks_inference_tools.reading.kinds import title_of
-from eks_inference_tools.simulate.rehearsal.report import Foretold, Line, Rehearsal
+from eks_inference_tools.simulate.rehearsal.report import Foretold, Line, Rehearsal, Verdict
 from eks_inference_tools.timeline.wording import duration
 from stackgraph.diff.domain import Danger
 from stackgraph.diff.graphs import StackDiff
@@ -32,52 +32,44 @@ def lines(dangers: Sequence[Danger], diff: StackDiff, servers: dict[str, str]) -
 
 
 def compared(said: Sequence[Line], saw: Rehearsal) -> tuple[Foretold, ...]:
-    return (*(_compared(line, saw) for line in said), *_unsaid(said, saw))
+    verdicts: Mapping[bool | None, Verdict] = {True: "agrees", False: "differs", None: "open"}
+    found = ((line, *_compared(line, saw)) for line in said)
+    return (*(Foretold(line.what, verdicts[holds], words) for line, holds, words in found), *_unsaid(said, saw))
 
 
-def _compared(line: Line, saw: Rehearsal) -> Foretold:
-    away = [one for one in saw.away if one.server == line.server]
-    stuck = {one.title: one.waits_for for one in saw.stalls} | {one.title: one.message for one in saw.refusals}
-
-    def verdict(holds: bool, words: str) -> Foretold:
-        return Foretold(line.what, "agrees" if holds else "differs", words)
-
+def _compared(line: Line, saw: Rehearsal) -> tuple[bool | None, str]:
+    """Whether a line holds, None if nothing shows it, and what was seen."""
+    server, title = line.server, line.title
+    times = [one.seconds for one in saw.away if one.server == server]
+    longest = max((seconds for seconds in times if seconds is not None), default=0)
+    if line.kind == "server-stopped" and not times:
+        return False, f"{server} answered all the time"
+    if line.kind in ("server-stopped", "server-gone") and (None in times or not times):
+        return not line.seconds and bool(times), f"{server} {'is away for good' if times else 'answers on'}"
     if line.kind == "server-stopped":
-        if not away:
-            return verdict(False, f"{line.server} answered all the time")
-        longest = max((one.seconds for one in away if one.seconds is not None), default=None)
-        if longest is None:
-            return verdict(False, f"{line.server} did not come back")
-        near = abs(longest - line.seconds) <= _NEAR * max(longest, line.seconds)
-        return verdict(near, f"{line.server} was away for {duration(longest)}")
+        near = not line.seconds or abs(longest - line.seconds) <= _NEAR * max(longest, line.seconds)
+        return near, f"{server} was away for {duration(longest)}"
     if line.kind == "server-gone":
-        return verdict(any(one.seconds is None for one in away), f"{line.server} {'is away for good' if away else 'answers on'}")
+        return False, f"{server} came back"
     if line.kind in ("server-waits", "refused"):
-        return verdict(line.title in stuck, stuck.get(line.title, f"{line.title} went through"))
+        stuck = {one.title: one.waits_for for one in saw.stalls} | {one.title: one.message for one in saw.refusals}
+        return title in stuck, stuck.get(title, f"{title} went through")
     if line.kind == "job-again":
-        return verdict(line.title in saw.again, f"{line.title} {'ran again' if line.title in saw.again else 'did not run again'}")
-    if line.kind == "capacity-down" and line.server:
-        pods = [counts.get(line.server, 0) for _, counts in (saw.samples[0], saw.samples[-1])]
-        return verdict(pods[1] < pods[0], f"{pods[1]} of {pods[0]} pods answer in the end")
-    if line.kind == "without-effect" and line.server:
-        return verdict(
-            line.server not in saw.renewed,
-            f"pods of {line.server} {'are' if line.server in saw.renewed else 'are not'} other ones",
-        )
-    why = "AWS decides that; it was played as this line says" if line.kind in _OF_AWS else "nothing here shows it"
-    return Foretold(line.what, "open", why)
+        return title in saw.again, f"{title} {'ran' if title in saw.again else 'did not run'} again"
+    if line.kind == "capacity-down" and server:
+        before, after = (counts.get(server, 0) for _, counts in (saw.samples[0], saw.samples[-1]))
+        return after < before, f"{after} of {before} pods answer in the end"
+    if line.kind == "without-effect" and server:
+        return server not in saw.renewed, f"pods of {server} are {'others' if server in saw.renewed else 'those from before'}"
+    return None, "AWS decides that, and it was played as this line says" if line.kind in _OF_AWS else "nothing shows it"
 
 
 def _unsaid(said: Sequence[Line], saw: Rehearsal) -> Iterator[Foretold]:
     """What happened and no line told."""
-    known = {line.server for line in said if line.kind in _ENDS and line.ends}
-    for one in saw.away:
-        if one.server not in known:
-            when = "for good" if one.seconds is None else f"for {duration(one.seconds)}"
-            yield Foretold("", "differs", f"{one.server} was away {when}, and diff says nothing of it")
-    titles = {line.title for line in said}
-    for title in (*saw.again, *(one.title for one in (*saw.stalls, *saw.refusals))):
-        if title not in titles:
-            yield Foretold(
-                "", "differs", f"{title}: {'it ran again' if title in saw.again else 'it got stuck'}, and diff says nothing of it"
-            )
+    known, titles = {line.server for line in said if line.ends}, {line.title for line in said}
+    found = [
+        *(f"{one.server} was away" for one in saw.away if one.server not in known),
+        *(f"{title} ran again" for title in saw.again if title not in titles),
+        *(f"{one.title} got stuck" for one in (*saw.stalls, *saw.refusals) if one.title not in titles),
+    ]
+    yield from (Foretold("", "differs", f"{words}, and diff says nothing of it") for words in found)

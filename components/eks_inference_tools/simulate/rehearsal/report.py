@@ -9,6 +9,7 @@ from eks_inference_tools.simulate.rollout.walk import Refusal, Stall
 from stackgraph.presentation.output import json_text
 
 SCHEMA = 1
+Verdict = Literal["agrees", "differs", "open"]
 
 REQUESTS_A_SECOND = 1
 """Of each server: a constant load that no model makes up. Those that come while no pod is ready are lost."""
@@ -47,7 +48,7 @@ class Foretold:
     """A line, whether it agrees with what happened, and what that was. ``open``: the rehearsal cannot show it."""
 
     what: str
-    verdict: Literal["agrees", "differs", "open"]
+    verdict: Verdict
     saw: str
 
 
