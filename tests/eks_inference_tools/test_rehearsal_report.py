@@ -38,6 +38,7 @@ def test_what_pulumi_waits_for_is_told_and_jobs_that_run_again():
         (Line("server-waits", "", "chat", "Deployment demo/chat"), STUCK, "agrees"),
         (Line("server-waits", "", "chat", "Deployment demo/chat"), SAW, "differs"),
         (Line("refused", "", "", "Job a/b"), STUCK, "agrees"),
+        (Line("refused", "", "", ""), SAW, "open"),
         (Line("job-again", "", "", JOB), SAW, "agrees"),
         (Line("job-again", "", "", "Job demo/other"), SAW, "differs"),
         (Line("capacity-down", "", "code"), SAW, "agrees"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from eks_inference_tools.reading.expected import expected_of
-from eks_inference_tools.reading.kinds import AUTOSCALERS, NODES, PODS
+from eks_inference_tools.reading.kinds import AUTOSCALERS, DEPLOYMENTS, NODES, PODS
 from eks_inference_tools.reading.kinds import name_of as name_in
 from eks_inference_tools.reading.live_objects import Object, name_of
 from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
@@ -74,10 +74,8 @@ def _autoscaled(simulated: Simulation) -> None:
 
 
 def _is_outside(scaler: Object, api: Api) -> bool:
-    target, spec = (
-        api.get("deployments.apps", at(scaler, "spec", "scaleTargetRef", "name"), scaler["metadata"]["namespace"]),
-        scaler["spec"],
-    )
+    spec, place = scaler["spec"], scaler["metadata"]["namespace"]
+    target = api.get(DEPLOYMENTS, spec["scaleTargetRef"]["name"], place)
     ready = at(target, "status", "readyReplicas") or 0
     return bool(target) and not spec.get("minReplicas", 1) <= ready <= spec["maxReplicas"]
 

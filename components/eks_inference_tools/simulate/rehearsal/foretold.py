@@ -7,6 +7,7 @@ from eks_inference_tools.simulate.rehearsal.report import Foretold, Line, Rehear
 from eks_inference_tools.timeline.wording import duration
 from stackgraph.diff.domain import Danger
 from stackgraph.diff.graphs import StackDiff
+from stackgraph.graph.describe import is_kubernetes_object
 
 _ENDS = ("server-stopped", "server-gone", "server-waits")
 _OF_AWS = ("nodes-rolled", "nodes-kept", "nodes-replaced", "nodes-deleted")
@@ -17,15 +18,9 @@ _NEAR = 0.1
 
 def lines(dangers: Sequence[Danger], diff: StackDiff, servers: dict[str, str]) -> tuple[Line, ...]:
     """The lines about outages and controllers. ``servers`` are names by URN."""
+    titles = {change.urn: title_of(change.resource) for change in diff.changes if is_kubernetes_object(change.resource)}
     return tuple(
-        Line(
-            one.kind,
-            one.what,
-            servers.get(one.urn, ""),
-            title_of(diff.by_urn[one.urn].resource) if one.urn in diff.by_urn else "",
-            one.seconds,
-            "outage" in one.effects,
-        )
+        Line(one.kind, one.what, servers.get(one.urn, ""), titles.get(one.urn, ""), one.seconds, "outage" in one.effects)
         for one in dangers
         if one.kind in (*_ENDS, *_OF_AWS, *_OF_CONTROLLERS)
     )
@@ -51,7 +46,7 @@ def _compared(line: Line, saw: Rehearsal) -> tuple[bool | None, str]:
         return near, f"{server} was away for {duration(longest)}"
     if line.kind == "server-gone":
         return False, f"{server} came back"
-    if line.kind in ("server-waits", "refused"):
+    if line.kind in ("server-waits", "refused") and title:
         stuck = {one.title: one.waits_for for one in saw.stalls} | {one.title: one.message for one in saw.refusals}
         return title in stuck, stuck.get(title, f"{title} went through")
     if line.kind == "job-again":
