@@ -40,6 +40,7 @@ def test_what_pulumi_waits_for_is_told_and_jobs_that_run_again():
         (Line("refused", "", "", "Job a/b"), STUCK, "agrees"),
         (Line("refused", "", "", ""), SAW, "open"),
         (Line("job-again", "", "", JOB), SAW, "agrees"),
+        (Line("job-again", "", "", JOB), STUCK, "open"),
         (Line("job-again", "", "", "Job demo/other"), SAW, "differs"),
         (Line("capacity-down", "", "code"), SAW, "agrees"),
         (Line("capacity-down", "", "chat"), SAW, "differs"),

@@ -13,5 +13,5 @@ SAMPLES = ((0.0, {"chat": 1, "code": 2}), (0.0, {"chat": 0, "code": 2}), (300.0,
 SAW = Rehearsal("demo", "Kubernetes 1.35", (Phase(BASE, DONE, DONE), Phase(CHANGE, UP, DONE)), SAMPLES, {}, ("chat",), (), 300.0)
 REFUSED = Refusal("Job a/b", "Invalid", "immutable")
 WAITS = Stall("Deployment demo/chat", "0 of 1 pods are ready", ("Pod demo/chat-1: 0/3 nodes are available",), ("Service a",))
-STUCK = replace(SAW, phases=(SAW.phases[0], Phase(CHANGE, Outcome(1.0, (), (REFUSED,), (WAITS,)))))
+STUCK = replace(SAW, phases=(SAW.phases[0], Phase(CHANGE, Outcome(1.0, (), (REFUSED,), (WAITS,), (JOB,)))))
 WELL = Rehearsal("demo", "Kubernetes 1.35", SAW.phases[:1] * 2, ((0.0, {"chat": 1}),))

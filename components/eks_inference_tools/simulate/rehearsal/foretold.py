@@ -49,6 +49,8 @@ def _compared(line: Line, saw: Rehearsal) -> tuple[bool | None, str]:
     if line.kind in ("server-waits", "refused") and title:
         stuck = {one.title: one.waits_for for one in saw.stalls} | {one.title: one.message for one in saw.refusals}
         return title in stuck, stuck.get(title, f"{title} went through")
+    if line.kind == "job-again" and any(title in part.unreached for phase in saw.phases for part in phase.parts):
+        return None, f"pulumi up fails before it comes to {title}"
     if line.kind == "job-again":
         return title in saw.again, f"{title} {'ran' if title in saw.again else 'did not run'} again"
     if line.kind == "capacity-down" and server:
