@@ -29,7 +29,11 @@ def formats(words: list[str]) -> list[str]:
 
 
 def test_every_command_has_a_document() -> None:
-    below = {"list": ["list models", "list engines", "list instances"], "loadtest": ["loadtest report"]}
+    below = {
+        "list": ["list models", "list engines", "list instances"],
+        "loadtest": ["loadtest report"],
+        "rehearse": ["rehearse change"],
+    }
     for command in COMMANDS:
         for words in below.get(command, [command]):
             assert ("json" in formats(words.split())) != (command in WITHOUT), words

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from stackgraph.commands import Command
 
 GROUPS: Mapping[str, Sequence[str]] = {
-    "look at a stack before it exists": ("preview", "check", "diff", "simulate"),
+    "look at a stack before it exists": ("preview", "check", "diff", "simulate", "rehearse"),
     "make a stack of your own": ("plan", "new", "list"),
     "go to AWS": ("doctor", "first-flight"),
     "look at a deployed stack": ("verify", "chat", "loadtest"),
@@ -32,7 +32,7 @@ EXIT_CODES = """\
 exit codes of every command:
   0    success, and nothing is wrong with what was examined
   1    something is wrong: with a server (chat), a deployed stack (verify) or
-       a simulated one (simulate); or a change matches --exit-code or
+       a simulated one (simulate, rehearse); or a change matches --exit-code or
        --fail-on (diff)
   2    the input cannot be used: an option, a stack file, a stack that a rule
        refuses, a program that fails, a cluster that cannot be read, an account

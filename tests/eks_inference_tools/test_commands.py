@@ -23,6 +23,7 @@ SHARED = {"options", "wishes"}
 OWN_WORDS = {
     "--keep": "`simulate` keeps its cluster on this machine, `first-flight` what it has deployed",
     "--context": "`plan` and `new` ask for the length of sequences, `verify` for a context of the kubeconfig",
+    "--base": "`diff` finds a revision by itself, `rehearse change` changes the images of the working tree without one",
     "--model": "`plan` and `list engines` ask for a name of the catalog, `chat` for one that the server lists",
     "--engine": "`plan` and `new` ask for a profile to serve with, lists for what one supports",
     "--instance": "`plan` asks for the type to plan for, `loadtest report` for the one that served",
@@ -121,6 +122,7 @@ def test_stacks_are_named_in_one_way():
         "preview",
         "doctor",
         "simulate",
+        "rehearse",
         "verify",
         "first-flight",
     }

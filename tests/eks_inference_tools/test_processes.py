@@ -80,6 +80,17 @@ def test_processes_their_children_and_the_folder_go_with_the_context():
     assert not folder.exists()
 
 
+def test_one_is_started_again_with_other_words():
+    with Processes() as processes:
+        processes.start("one", ("sh", "-c", "echo first; sleep 3600"))
+        assert printed(processes, "one") == "first"
+        pid = processes.pid("one")
+        processes.restart("one", lambda argv: [word.replace("first", "second") for word in argv])
+        assert printed(processes, "one") == "second"
+        wait_for_end(pid)
+        processes.ensure_alive()
+
+
 def test_an_error_in_the_context_ends_them_too():
     pids: list[int] = []
 

@@ -675,7 +675,7 @@ def test_what_cannot_be_replayed_is_refused_before_anything_starts(
     with pytest.raises(SystemExit):
         main(["simulate", STACK, "--load", "--plot", "/no/such/x.svg"])
     assert "there is no folder" in capsys.readouterr().err
-    assert main(["simulate", STACK, "--load", "--rollout"]) == 2
-    assert "--rollout: belongs to a simulation without --load" in capsys.readouterr().err
+    assert main(["simulate", STACK, "--load", "--keep"]) == 2
+    assert "--keep: belongs to a simulation without --load" in capsys.readouterr().err
     assert main(["simulate", STACK, "--plot", "x.svg"]) == 2
     assert "--plot: belongs to a simulation with --load" in capsys.readouterr().err

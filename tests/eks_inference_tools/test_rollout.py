@@ -1,6 +1,5 @@
 """The order of a rollout, what Pulumi waits for, and what a change makes of it: without a cluster."""
 
-import copy
 import dataclasses
 from collections.abc import Callable
 from typing import Any, cast
@@ -585,11 +584,17 @@ def test_another_digest():
     assert digest != f"sha256:{'0' * 64}"
 
 
+def sides_of(stack: str) -> tuple[tuple[ClusterObject, ...], tuple[ClusterObject, ...]]:
+    """The objects of a stack, and those with other images."""
+    graph = recorded(stack)
+    untouched = graph.to_json()
+    after = with_other_images(graph)
+    assert graph.to_json() == untouched
+    return cluster_objects(graph), cluster_objects(after)
+
+
 def test_every_image_of_a_shipped_stack_is_another(stack: str):
-    before = cluster_objects(recorded(stack))
-    untouched = copy.deepcopy(before)
-    after = with_other_images(before)
-    assert before == untouched
+    before, after = sides_of(stack)
     old, new = ({image for item in objects for image in images_in(item.manifest)} for objects in (before, after))
     assert old
     assert not old & new
@@ -597,8 +602,8 @@ def test_every_image_of_a_shipped_stack_is_another(stack: str):
 
 
 def test_names_that_stand_for_content_are_others_wherever_they_are():
-    before = cluster_objects(recorded("inf2-llama2"))
-    after = {item.urn: item for item in with_other_images(before)}
+    before, others = sides_of("inf2-llama2")
+    after = {item.urn: item for item in others}
     renamed = {item.name: after[item.urn].name for item in before if item.name != after[item.urn].name}
     (test,) = (item for item in before if item.kind == "Job")
     (script,) = (item for item in before if item.kind == "ConfigMap" and item.name == test.name)
@@ -610,8 +615,8 @@ def test_names_that_stand_for_content_are_others_wherever_they_are():
 
 
 def test_a_name_that_stands_for_itself_is_kept():
-    before = cluster_objects(recorded("trn2-di-pair"))
-    after = {item.urn: item for item in with_other_images(before)}
+    before, others = sides_of("trn2-di-pair")
+    after = {item.urn: item for item in others}
     kept = [item.name for item in before if item.kind == "Job" and after[item.urn].name == item.name]
     assert kept == ["llama3-70b-efa"]
 

@@ -81,7 +81,6 @@ class Stage:
         self.report = report
         self.replicas: Mapping[str, int] = {}
         self.stack = ""
-        self.whole = False
         self.running = False
         self.alive: Callable[[], None] = lambda: None
 
@@ -93,9 +92,8 @@ class Stage:
         finally:
             self.running = False
 
-    def rolled_out(self, simulated: object, *, whole: bool) -> Report:
+    def rolled_out(self, simulated: object) -> Report:
         assert self.running
-        self.whole = whole
         return self.report
 
 
@@ -112,14 +110,21 @@ def stage(monkeypatch: pytest.MonkeyPatch, recorded_once: None) -> Stage:
 def test_what_is_well_is_exit_code_0(stage: Stage, capsys: pytest.CaptureFixture[str]):
     assert main(["simulate", "inf2-llama2"]) == 0
     assert capsys.readouterr().out == render_text(WELL)  # without colours: this is no terminal
-    assert (stage.stack, stage.replicas, stage.whole, stage.running) == ("inf2-llama2", {}, False, False)
+    assert (stage.stack, stage.replicas, stage.running) == ("inf2-llama2", {}, False)
 
 
 def test_what_is_not_well_is_exit_code_1(stage: Stage, capsys: pytest.CaptureFixture[str]):
     stage.report = EVERYTHING
-    assert main(["simulate", "inf2-llama2", "--rollout"]) == 1
+    assert main(["simulate", "inf2-llama2"]) == 1
     assert capsys.readouterr().out == render_text(EVERYTHING)
-    assert stage.whole
+
+
+def test_the_former_option_is_refused_with_its_command(stage: Stage, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        main(["simulate", "inf2-llama2", "--rollout"])
+    assert ended.value.code == 2
+    assert "--rollout is now: eks-inference rehearse change STACK" in capsys.readouterr().err
+    assert not stage.running
 
 
 def test_one_pending_pod_is_enough(stage: Stage):

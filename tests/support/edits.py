@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from stackgraph.graph.document import Graph
@@ -33,9 +33,9 @@ IN_RAY = "Ray's replicas live inside its workers, which do not run"
 
 @dataclass(frozen=True)
 class Edit:
-    """``said`` are patterns of lines, worst first. ``happens`` is what ``cluster/applied.py`` sees, ``unseen`` what it cannot.
+    """``said`` are patterns of lines, worst first. ``happens`` is what its rehearsal shows, ``unseen`` what that cannot.
 
-    ``rolls`` are the pools whose nodes are exchanged: whether a successor stands before a node ends. ``few``: in quick tests.
+    ``few``: in quick tests.
     """
 
     stack: str
@@ -44,7 +44,6 @@ class Edit:
     said: tuple[str, ...] = ()
     happens: frozenset[str] | None = frozenset()
     unseen: str = ""
-    rolls: Mapping[str, bool] = field(default_factory=dict)
     few: bool = False
 
     def graphs(self) -> tuple[Graph, Graph]:
@@ -153,7 +152,6 @@ EDITS = (
         ),
         QWEN_AWAY,
         BY_EKS,
-        {"smoke-gpu-core-nodes": True, "smoke-gpu-gpu-nodes": False},
         few=True,
     ),
     Edit("smoke-gpu", {}, pool("gpu", extra_labels={"team": "ml"})),
@@ -164,7 +162,6 @@ EDITS = (
         ("nodes of smoke-gpu-gpu-nodes are replaced.*blockDeviceMappings",),
         does("qwen3 anew"),
         BY_EKS,
-        {"smoke-gpu-gpu-nodes": False},
     ),
     # Nodes of Karpenter: what its hash holds, and what a node still satisfies.
     *(
@@ -175,7 +172,6 @@ EDITS = (
             (f"{RAY} answers nothing", f"nodes of {NEURON} drift.*10% at a time.*{why}"),
             RAY_AWAY,
             BY_KARPENTER,
-            {NEURON: True},
         )
         for edit, why in (
             ({"root_volume_gib": 600}, "volumeSize"),
@@ -320,7 +316,6 @@ EDITS = (
         (".* answers nothing .* with its node", "cluster .* 1.36 for good", "nodes of smoke-inf2-.*", "nodes of smoke-inf2-.*"),
         does("tinyllama away"),
         BY_EKS,
-        {"smoke-inf2-core-nodes": True, "smoke-inf2-neuron-nodes": False},
     ),
     # The Ray head is on the core pool.
     *(
@@ -350,7 +345,6 @@ EDITS = (
         ),
         RAY_AWAY,
         BY_KARPENTER,
-        {NEURON: True},
     ),
     # What else a stack file can say.
     Edit(

@@ -2,10 +2,14 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from eks_inference_tools import COMMAND
 from eks_inference_tools.commands.options import add_prices, own_prices
 from stackgraph.commands import diff
+
+if TYPE_CHECKING:
+    from stackgraph.revisions.recorders import Recorder
 
 HELP = diff.HELP
 EXAMPLES = (
@@ -22,11 +26,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    import eks_inference_tools
     from eks_inference_tools.comparison import eks_compared
     from eks_inference_tools.program import StackProgram
+
+    return diff.compare(options, eks_compared(own_prices(options)), StackProgram, recorder())
+
+
+def recorder() -> "Recorder":
+    """Records stacks of revisions, with what their rules find."""
+    import eks_inference_tools
     from stackgraph.revisions.recorders import Recorder
 
     ours = Path(eks_inference_tools.__file__).parent
-    recorder = Recorder(COMMAND, "eks_inference_tools.recorder", (ours / "recorder.py", ours / "program.py"))
-    return diff.compare(options, eks_compared(own_prices(options)), StackProgram, recorder)
+    return Recorder(COMMAND, "eks_inference_tools.recorder", (ours / "recorder.py", ours / "program.py"))

@@ -9,8 +9,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
+from eks_inference_tools import COMMAND
 from eks_inference_tools.commands.options import add_cluster
 from eks_inference_tools.commands.wishes import refuse
 from stackgraph.commands.options import add_document, add_program, add_stack, output_file
@@ -24,7 +25,6 @@ HELP = "show where every pod is scheduled, on a real control plane with simulate
 EXAMPLES = (
     "simulate inf2-llama2",
     "simulate inf2-llama2 --scale llama2-c/llama2-c=2",
-    "simulate gpu-opt350m --rollout",
     "simulate gpu-opt350m --load --plot load.svg",
 )
 MOST = "max"
@@ -52,7 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="override the replicas of a workload, repeatable; 'max': as many as the autoscalers allow",
     )
-    parser.add_argument("--rollout", action="store_true", help="then also change every image and delete everything")
+    parser.add_argument("--rollout", action=_Moved, nargs=0, help=argparse.SUPPRESS)
     parser.add_argument("--keep", action="store_true", help="keep the cluster running until Ctrl-C, for kubectl")
     parser.add_argument("--load", action="store_true", help="only show how an autoscaled server scales, in real time")
     parser.add_argument("--plot", metavar="FILE.svg", type=output_file, help="with --load, also plot users, queue times and pods")
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.program import program
     from eks_inference_tools.reading.clusters import part_of
 
-    for name in ("scale", "rollout", "keep") if options.load else ("plot",):
+    for name in ("scale", "keep") if options.load else ("plot",):
         if getattr(options, name):
             refuse(f"belongs to a simulation with{'out' * options.load} --load", f"--{name}", "")
     stack = program(options.stack, options.program, debug=options.debug, answers=options.answers)
@@ -88,7 +88,7 @@ def _placed(graph: "Graph", options: argparse.Namespace) -> int:
         Progress(about=_SECONDS) as progress,
         simulation(graph, toolchain, replicas=replicas, tell=progress.show) as simulated,
     ):
-        report = rolled_out(simulated, whole=options.rollout)
+        report = rolled_out(simulated)
         text = render_json(report) if options.format == "json" else render_text(report, colour=colour(options.output))
         write(text, options.output)
         if options.keep:
@@ -120,6 +120,13 @@ def _under_load(graph: "Graph", options: argparse.Namespace) -> int:
     if options.plot:
         write(render_plot(samples, subject), options.plot)
     return 0 if report.holds else 1
+
+
+class _Moved(argparse.Action):
+    """An option that is now a command."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        parser.error(f"{self.option_strings[0]} is now: {COMMAND} rehearse change STACK")
 
 
 def _replicas(given: str) -> tuple[str, int | None]:

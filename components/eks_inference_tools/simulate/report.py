@@ -105,7 +105,7 @@ def render_json(report: Report) -> str:
             for pod in report.scheduled.pending
         ],
         "idleDevices": report.scheduled.idle_devices(),
-        "rollout": [_phase_document(phase) for phase in report.phases],
+        "rollout": [phase_document(phase) for phase in report.phases],
         "verify": [
             {"subject": check.subject, "verdict": check.verdict, "found": check.finding.found, "expected": check.finding.expected}
             for check in report.checks
@@ -142,7 +142,7 @@ def _node_document(node: NodeWithPods) -> dict[str, Any]:
     }
 
 
-def _phase_document(phase: Phase) -> dict[str, Any]:
+def phase_document(phase: Phase) -> dict[str, Any]:
     return {
         "name": phase.name,
         "complete": phase.is_complete,

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,8 +15,8 @@ from eks_inference_tools.simulate.control_plane.control_plane import ControlPlan
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.report import Phase, Report
 from eks_inference_tools.simulate.rollout import rollout
-from eks_inference_tools.simulate.rollout.changes import with_other_images, with_replicas
-from eks_inference_tools.simulate.rollout.walk import Outcome
+from eks_inference_tools.simulate.rollout.changes import with_replicas
+from eks_inference_tools.simulate.rollout.walk import Observe, Outcome
 from eks_inference_tools.simulate.schedulers.kube_schedulers import Schedulers
 from eks_inference_tools.simulate.schedulers.second_schedulers import SecondScheduler, second_schedulers
 from eks_inference_tools.simulate.stand_ins.devices import DevicePlugins, DraDrivers
@@ -37,8 +37,9 @@ from eks_inference_tools.verify.observed import Check
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import unique
 
-_SERVER = "kube-apiserver"
+API_SERVER = "kube-apiserver"
 _SETTLE_SECONDS = 30.0
+_NOT_CHECKED = Admission(0, 0, {}, (), (), ())
 
 
 @dataclass
@@ -59,27 +60,32 @@ class Simulation:
     parts: tuple[StandIn, ...]
     tell: Callable[[str], None]
     seconds: Mapping[str, float]
+    watch: Observe = lambda seen: False
+    """Looks at the cluster in each round."""
 
     def ensure_alive(self) -> None:
         """Raises ``ComponentError`` if a process or a stand-in of the simulation has ended."""
         self.plane.processes.ensure_alive()
         self.loop.ensure_alive()
 
-    def observe(self, seen: Seen) -> None:
+    def observe(self, seen: Seen) -> bool:
         self.ensure_alive()
+        return bool(self.watch(seen))
+
+    def control(self, graph: Graph, objects: Sequence[ClusterObject], version: str | None = None) -> None:
+        """Runs the controllers that a stack needs, in place of others; with ``version`` on API servers of that version."""
+        self.loop.__exit__()
+        if version is not None:
+            self.tell(f"going to Kubernetes {version or self.plane.toolchain.versions[API_SERVER]}")
+            self.plane = self.plane.upgraded(version)
+        self.parts = (*_controllers(graph, objects), *((self.schedulers,) if second_schedulers(graph) else ()))
+        self.loop = StandIns(self.plane.api, self.parts)
+        self.loop.__enter__()
 
     def create(self) -> Outcome:
         """Creates the stack as ``pulumi up`` does."""
         self.tell(f"creating {len(self.objects)} objects")
         return rollout.create(self.plane, self.objects, self.opaque, stood_in=self.stood_in, observe=self.observe)
-
-    def update(self) -> Outcome:
-        """Changes every image as the next ``pulumi up`` would."""
-        self.tell("changing every image")
-        changed = with_other_images(self.objects)
-        outcome = rollout.update(self.plane, self.objects, changed, self.opaque, observe=self.observe)
-        self.objects = changed
-        return outcome
 
     def delete(self) -> Outcome:
         """Deletes the stack as ``pulumi destroy`` does."""
@@ -121,35 +127,58 @@ def simulation(
     and ``control_plane`` do.
     """
     objects = with_replicas(cluster_objects(graph), replicas or {})
-    wanted = expected_of(graph).version
-    version = wanted if wanted and _minor(wanted) < _minor(toolchain.versions[_SERVER]) else ""
+    version = emulated(expected_of(graph).version, toolchain)
     began = time.monotonic()
     tell("starting a control plane for admission")
     with control_plane(toolchain, version=version) as plane:
         tell(f"checking the admission of {len(objects)} objects")
         admission = admit(plane, graph)
     admitted = time.monotonic()
+    with cluster(graph, objects, toolchain, version=version, tell=tell) as simulated:
+        simulated.admission, simulated.seconds = admission, {"admit": admitted - began, **simulated.seconds}
+        yield simulated
+
+
+def emulated(wanted: str, toolchain: Toolchain) -> str:
+    """Returns the version that programs emulate to serve ``wanted``; "" if they do not."""
+    return wanted if wanted and minor(wanted) < minor(toolchain.versions[API_SERVER]) else ""
+
+
+@contextmanager
+def cluster(
+    graph: Graph,
+    objects: tuple[ClusterObject, ...],
+    toolchain: Toolchain,
+    *,
+    version: str,
+    also: Sequence[ClusterObject] = (),
+    tell: Callable[[str], None] = lambda words: None,
+) -> Iterator[Simulation]:
+    """A simulation whose admission nobody has checked. The kinds of objects that come later (``also``) are served, too."""
+    began = time.monotonic()
     tell("starting a control plane")
-    definitions = partial(install_definitions, objects=objects)
+    definitions = partial(install_definitions, objects=(*objects, *also))
     with control_plane(toolchain, version=version, prepare=definitions) as plane, closing(Schedulers(plane)) as schedulers:
         ready = time.monotonic()
         for node in nodes.managed_nodes(graph):
             plane.api.create(nodes.manifest(node))
-        parts = (*_controllers(graph, objects), *((schedulers,) if second_schedulers(graph) else ()))
-        with StandIns(plane.api, parts) as loop:
-            yield Simulation(
+        with ExitStack() as ending:
+            simulated = Simulation(
                 graph=graph,
                 plane=plane,
                 objects=objects,
                 opaque=opaque_of(graph),
                 stood_in=stood_in(graph),
-                admission=admission,
-                loop=loop,
+                admission=_NOT_CHECKED,
+                loop=StandIns(plane.api, ()),
                 schedulers=schedulers,
-                parts=parts,
+                parts=(),
                 tell=tell,
-                seconds={"admit": admitted - began, "start": ready - admitted},
+                seconds={"start": ready - began},
             )
+            ending.callback(lambda: simulated.loop.__exit__())
+            simulated.control(graph, objects)
+            yield simulated
 
 
 def stood_in(graph: Graph) -> Mapping[str, tuple[Object, ...]]:
@@ -162,18 +191,14 @@ def stood_in(graph: Graph) -> Mapping[str, tuple[Object, ...]]:
     return found
 
 
-def rolled_out(simulated: Simulation, *, whole: bool = False) -> Report:
-    """Creates the stack and reports where its pods run; with ``whole`` also updates and deletes it, unless a rollout fails."""
+def rolled_out(simulated: Simulation) -> Report:
+    """Creates the stack and reports where its pods run."""
     phases = [simulated.settled("create", simulated.create())]
     plane = simulated.plane
     scheduled = scheduled_pods({resource: plane.api.list(resource) for resource in READS})
     checks = simulated.verify()
-    if whole and phases[-1].is_complete:
-        phases.append(simulated.settled("update", simulated.update()))
-    if whole and phases[-1].is_complete:
-        phases.append(Phase("delete", simulated.delete()))
     simulated.tell("")
-    own = plane.toolchain.versions[_SERVER]
+    own = plane.toolchain.versions[API_SERVER]
     second = second_schedulers(simulated.graph)
     return Report(
         stack=simulated.graph.stack,
@@ -191,7 +216,7 @@ def rolled_out(simulated: Simulation, *, whole: bool = False) -> Report:
     )
 
 
-def _minor(version: str) -> tuple[int, ...]:
+def minor(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in version.split(".")[:2])
 
 
@@ -226,7 +251,7 @@ def _differs(simulated: Simulation) -> Iterator[str]:
     """Yields how nodes and objects may differ from real ones."""
     graph = simulated.graph
     wanted = expected_of(graph).version
-    if wanted and _minor(wanted) > _minor(simulated.plane.toolchain.versions[_SERVER]):
+    if wanted and minor(wanted) > minor(simulated.plane.toolchain.versions[API_SERVER]):
         yield f"the stack runs Kubernetes {wanted}, which is newer than the simulated version"
     yield from (f"{one.subject}: {one.why}" if one.subject else one.why for one in unsimulated(graph))
     yield from (f"{name}: the catalog does not know what it runs" for name in without_footprint(graph))

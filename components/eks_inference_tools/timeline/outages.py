@@ -237,7 +237,7 @@ def _time(start: PodStart, before: Sequence[Typical | None]) -> tuple[str, int]:
 def _again(start: PodStart, old: PodStart | None, change: ResourceChange) -> PodStart:
     """Returns the start of a pod where graphs are kept that it finds again; with ``old`` on the node that its predecessor leaves,
     with the image."""
-    before, after = (_kept(side) for side in (change.before, change.after))
+    before, after = (kept(side) for side in (change.before, change.after))
     again = replace(start, compiled=start.compiled or bool(after and before == after))
     if old is None:
         return again
@@ -262,7 +262,8 @@ def _model(service: Resource) -> list[Any]:
     return [(args, {key: value for key, value in has.items() if key.startswith("MODEL_")}) for args, has in wanted]
 
 
-def _kept(resource: Resource | None) -> frozenset[str]:
+def kept(resource: Resource | None) -> frozenset[str]:
+    """Where a server keeps compiled graphs: another pod of it that names the same places finds them."""
     texts = (one for one in leaves(resource.inputs) if isinstance(one, str)) if resource else ()
     return frozenset(place for one in texts for place in _KEPT.findall(one))
 

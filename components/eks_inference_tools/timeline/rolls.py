@@ -1,5 +1,6 @@
 """Finds the nodes that an update exchanges: those of managed node groups by EKS, those that drift by Karpenter. Pure."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,7 +25,7 @@ class Roll:
     """How the nodes of a pool are exchanged, in words. ``blocked``: they stay as they are.
 
     ``successor_first``: a node ends after its successor stands. ``forced``: also with pods that nobody may disturb. ``by_type``:
-    only nodes of types that the pool has no longer. ``weight``: as what it is told.
+    only nodes of types that the pool has no longer. ``most``: nodes at once, or ``10%`` of them. ``weight``: as what it is told.
     """
 
     name: str
@@ -34,6 +35,11 @@ class Roll:
     blocked: bool = False
     by_type: bool = False
     weight: Weight = Weight.CHANGED
+    most: str = "1"
+
+    def at_once(self, nodes: int) -> int:
+        share = whole(self.most.rstrip("% ")) or 1
+        return max(1, math.ceil(nodes * share / 100) if "%" in self.most else share)
 
 
 def rolled(diff: StackDiff) -> Mapping[str, Roll]:
@@ -81,7 +87,8 @@ def _by_eks(group: NodeGroup, because: Sequence[str]) -> Roll:
     if group.is_capacity_block:  # EKS user guide, capacity-blocks-mng: a desired size of 0 in an upgrade
         words = f"{name}: EKS updates a capacity block at size 0 only: set that before, and the size after it ({_named(because)})"
         return Roll(name, words, first, weight=Weight.REFUSED)
-    return Roll(name, f"{name} are replaced, {at_once}{share} at a time, each {when} ({_named(because)})", first)
+    words = f"{name} are replaced, {at_once}{share} at a time, each {when} ({_named(because)})"
+    return Roll(name, words, first, most=f"{at_once}{share}")
 
 
 def _by_karpenter(pool: NodePool, because: Sequence[str], *, narrower: bool) -> Roll:
@@ -100,7 +107,7 @@ def _by_karpenter(pool: NodePool, because: Sequence[str], *, narrower: bool) -> 
     at_once = f"{shares[0]} at a time" if len(shares) == 1 else "as fast as budgets allow"
     what = f"{all_of} drift, and Karpenter replaces them, {at_once}, each after its successor stands{said}"
     forced = at(pool.resource.inputs, "spec", "template", "spec", "terminationGracePeriod") is not None
-    return Roll(name, what, forced=forced, by_type=by_type)
+    return Roll(name, what, forced=forced, by_type=by_type, most=shares[0] if len(shares) == 1 else "1")
 
 
 def _named(because: Sequence[str]) -> str:

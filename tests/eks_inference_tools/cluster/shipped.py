@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from cluster.shared_planes import PLANES
@@ -13,12 +13,13 @@ from eks_inference_tools.reading.live_objects import Seen, is_leaving, labels_of
 from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.simulate import simulation as module
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
-from eks_inference_tools.simulate.report import Report
-from eks_inference_tools.simulate.rollout.changes import images_in
+from eks_inference_tools.simulate.report import Phase, Report
+from eks_inference_tools.simulate.rollout import rollout
+from eks_inference_tools.simulate.rollout.changes import images_in, with_other_images
 from eks_inference_tools.simulate.rollout.walk import Outcome
 from eks_inference_tools.simulate.simulation import Simulation, rolled_out, simulation
 from eks_inference_tools.simulate.stand_ins.load_balancers import LoadBalancers
-from eks_inference_tools.simulate.world.objects import ClusterObject
+from eks_inference_tools.simulate.world.objects import ClusterObject, cluster_objects
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at
 
@@ -33,15 +34,17 @@ class Watched(Simulation):
     left: list[str] = field(default_factory=list)
     namespaces: set[str] = field(default_factory=set)
 
-    def observe(self, seen: Seen) -> None:
-        super().observe(seen)
+    def observe(self, seen: Seen) -> bool:
         if self.devices:
             self.devices.look(seen[PODS], self.plane.api.list(NODES))
+        return super().observe(seen)
 
     def update(self) -> Outcome:
+        """Changes every image."""
         self.devices = Devices()
         self.old_images = {image for item in self.objects if not is_held_back(item) for image in images_in(item.manifest)}
-        return super().update()
+        before, self.objects = self.objects, cluster_objects(with_other_images(self.graph))
+        return rollout.update(self.plane, before, self.objects, self.opaque, observe=self.observe)
 
     def delete(self) -> Outcome:
         pods = [pod for pod in self.plane.api.list(PODS) if STANDS_IN_FOR_LABEL not in labels_of(pod)]
@@ -94,8 +97,11 @@ def balancers(simulated: Simulation) -> set[str]:
 
 @dataclass(frozen=True)
 class Ran:
+    """``changed`` is what follows: every image is another, and then all is deleted."""
+
     report: Report
     watched: Watched
+    changed: tuple[Phase, ...]
 
 
 _ran: dict[object, Ran] = {}
@@ -119,7 +125,7 @@ class Asked:
                 simulation(self.graph, self.toolchain, replicas=self.replicas) as simulated,
             ):
                 watched = Watched(**{one.name: getattr(simulated, one.name) for one in fields(Simulation)})
-                _ran[key] = Ran(rolled_out(watched, whole=not self.replicas), watched)
+                _ran[key] = Ran(rolled_out(watched), watched, () if self.replicas else tuple(_changed(watched)))
         return _ran[key]
 
 
@@ -128,11 +134,13 @@ def _asked(graph: Graph, toolchain: Toolchain, *, replicas: Mapping[str, int], t
     yield Asked(graph, toolchain, replicas)
 
 
-def _rolled_out(asked: Asked, *, whole: bool = False) -> Report:
-    """The report, up to where it was asked for."""
-    report = asked.ran().report
-    assert not (whole and asked.replicas), "a stack with other replicas than its own is only created here"
-    return report if whole else replace(report, phases=report.phases[:1])
+def _changed(watched: Watched) -> Iterator[Phase]:
+    yield watched.settled("update", watched.update())
+    yield Phase("delete", watched.delete())
+
+
+def _rolled_out(asked: Asked) -> Report:
+    return asked.ran().report
 
 
 def simulate_once(monkeypatch: Any) -> None:

@@ -22,7 +22,7 @@ from eks_inference_tools.reading.readiness import SKIP_AWAIT
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
 from eks_inference_tools.simulate.control_plane.processes import ComponentError
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
-from eks_inference_tools.simulate.rollout.changes import with_other_images
+from eks_inference_tools.simulate.rollout.changes import containers_in
 from eks_inference_tools.simulate.rollout.rollout import create, delete, settle, update
 from eks_inference_tools.simulate.rollout.walk import Outcome, Stall
 from eks_inference_tools.simulate.stand_ins.ebs import EbsVolumes
@@ -113,9 +113,8 @@ class Stack:
 
     def with_image(self, image: str) -> tuple[ClusterObject, ...]:
         changed = copy.deepcopy(self.all)
-        for item in changed:
-            for container in at(item.manifest, "spec", "template", "spec", "containers") or ():
-                container["image"] = image
+        for container in (one for item in changed for one in containers_in(item.manifest)):
+            container["image"] = image
         return changed
 
 
@@ -277,7 +276,7 @@ def test_a_second_ray_cluster_has_no_room(plane: ControlPlane, stack: Stack):
     stack.serve_with_ray("llm", DEVICES)
     for outcome in (create(plane, stack.all), settle(plane, stack.all)):
         assert outcome.is_complete, outcome
-    other = with_other_images(stack.all)
+    other = stack.with_image("server:2")
     assert update(plane, stack.all, other).is_complete
     stall = only_stall(settle(plane, other))
     assert stall.title == f"RayService {stack.namespace}/llm"

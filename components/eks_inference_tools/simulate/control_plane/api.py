@@ -112,9 +112,9 @@ class Api:
         kind = {"apiVersion": found["apiVersion"], "kind": found["kind"].removesuffix("List")}
         return [{**kind, **item} for item in found.get("items") or ()]
 
-    def delete(self, resource: str, name: str, namespace: str = "", *, propagation: str = "Background") -> None:
-        """Deletes an object if it exists."""
-        options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
+    def delete(self, resource: str, name: str, namespace: str = "", *, propagation: str = "Background", **more: int) -> None:
+        """Deletes an object if it exists. ``more`` are further options of a deletion, such as ``gracePeriodSeconds``."""
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation, **more}
         try:
             self.raw("DELETE", self._path(resource, namespace, name), options)
         except ApiRefusal as refusal:

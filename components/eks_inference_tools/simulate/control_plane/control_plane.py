@@ -4,7 +4,7 @@ import json
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
@@ -45,6 +45,24 @@ class ControlPlane:
     def kubeconfig_of(self, token: str) -> Path:
         """Writes a kubeconfig that authenticates with a token."""
         return _kubeconfig(self.processes.folder / f"kubeconfig-{secrets.token_hex(4)}", self.url, self.certificate, token)
+
+    def upgraded(self, version: str) -> "ControlPlane":
+        """Runs another version on the same etcd: the API server first, as EKS does. Clients lose their connections."""
+        for name in _OF_A_VERSION:
+            self.processes.restart(
+                name, lambda argv: [*(one for one in argv if not one.startswith(_EMULATED)), *_emulated(version)]
+            )
+            if name == _OF_A_VERSION[0]:
+                self.processes.wait_until(lambda: _serves(self.api), seconds=_START_SECONDS, what="the API server")
+        return replace(self, version=version)
+
+
+_EMULATED = "--emulated-version="
+_OF_A_VERSION = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+
+
+def _emulated(version: str) -> list[str]:
+    return [f"{_EMULATED}{version}"] if version else []
 
 
 Preparation = Callable[[ControlPlane], object]
@@ -105,7 +123,7 @@ def _start_on_free_ports(processes: Processes, toolchain: Toolchain, version: st
     tokens = {user: secrets.token_hex(16) for user in _USERS}
     (folder / "tokens.csv").write_text("".join(f'{token},{user},{user},"{_USERS[user]}"\n' for user, token in tokens.items()))
     certificate = folder / f"certificates-{port}" / "apiserver.crt"
-    emulated = [f"--emulated-version={version}"] if version else []
+    emulated = _emulated(version)
     start(
         "kube-apiserver",
         f"--etcd-servers={etcd}",

@@ -49,6 +49,7 @@ class Processes(contextlib.AbstractContextManager["Processes"]):
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="eks-inference-"))
         self._started: dict[str, int] = {}
+        self._argv: dict[str, Sequence[str | Path]] = {}
         self._lock = threading.Lock()
         try:
             self._supervisor = subprocess.Popen(
@@ -87,7 +88,12 @@ class Processes(contextlib.AbstractContextManager["Processes"]):
         answer = self._order({"name": name, "argv": [str(word) for word in argv], "env": environment})
         if "error" in answer:
             raise ComponentError([Problem(f"{name} cannot be started: {answer['error']}", given=str(argv[0]))])
-        self._started[name] = answer["pid"]
+        self._started[name], self._argv[name] = answer["pid"], argv
+
+    def restart(self, name: str, changed: Callable[[Sequence[str]], Sequence[str]]) -> None:
+        """Starts a process again, with other words on its command line."""
+        self.stop(name)
+        self.start(name, changed([str(word) for word in self._argv[name]]))
 
     def stop(self, name: str) -> None:
         """Kills a process if it is running."""

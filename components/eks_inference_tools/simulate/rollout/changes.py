@@ -14,8 +14,9 @@ from eks_inference_tools.reading.autoscalers import autoscalers
 from eks_inference_tools.reading.live_objects import identity_of
 from eks_inference_tools.reading.scalars import whole
 from eks_inference_tools.simulate.world.objects import ClusterObject
+from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph
-from stackgraph.graph.values import at, items
+from stackgraph.graph.values import at, items, text
 from stackgraph.problems import Problem, ProblemsFound
 
 _NEXT = "next"
@@ -26,24 +27,27 @@ _CONTAINERS = ("containers", "initContainers")
 _HASH = re.compile(r"-([0-9a-f]{8,64})$")
 
 
-def with_other_images(objects: Sequence[ClusterObject]) -> tuple[ClusterObject, ...]:
-    """Returns the objects with another image in every container of every pod template.
+def with_other_images(graph: Graph) -> Graph:
+    """Returns the graph with another image in every container of every pod template.
 
     Everything else stays, except for what follows from the change: where a Job's name ends in a hash of its content, that hash
     changes everywhere (in the ConfigMap of the Job, the volume that mounts it, the image that the Job builds).
     """
-    old_hashes = [found[1] for item in objects if item.kind == "Job" and (found := _HASH.search(item.name))]
-    hashes = {old: hashlib.sha256(f"{old} {_NEXT}".encode()).hexdigest()[: len(old)] for old in old_hashes}
-    old_images = {image for item in objects for image in images_in(item.manifest)}
+    objects = [one for one in graph.resources if is_kubernetes_object(one)]
+    jobs = (text(at(one.inputs, "metadata", "name")) for one in objects if one.type.endswith(":Job"))
+    hashes = {
+        old: hashlib.sha256(f"{old} {_NEXT}".encode()).hexdigest()[: len(old)] for name in jobs for old in _HASH.findall(name)
+    }
+    old_images = {image for one in objects for image in images_in(one.inputs)}
     images = {image: next_image(image) for image in old_images if _rewritten(image, hashes) == image}
-    changed = []
-    for item in objects:
-        manifest = _rewritten(item.manifest, hashes)
-        for container in _containers(manifest):
+    changed = {}
+    for one in objects:
+        inputs = changed[one.urn] = _rewritten(one.inputs, hashes)
+        for container in containers_in(inputs):
             if container.get("image") in images:
                 container["image"] = images[container["image"]]
-        changed.append(replace(item, manifest=manifest, title=_rewritten(item.title, hashes)))
-    return tuple(changed)
+    resources = (replace(one, inputs=changed[one.urn]) if one.urn in changed else one for one in graph.resources)
+    return replace(graph, resources=tuple(resources))
 
 
 def next_image(image: str) -> str:
@@ -59,20 +63,20 @@ def next_image(image: str) -> str:
 
 def images_in(manifest: Any) -> Iterator[str]:
     """Yields the image of every container in an object."""
-    return (image for container in _containers(manifest) if isinstance(image := container.get("image"), str))
+    return (image for container in containers_in(manifest) if isinstance(image := container.get("image"), str))
 
 
-def _containers(value: Any) -> Iterator[dict[str, Any]]:
+def containers_in(value: Any) -> Iterator[dict[str, Any]]:
     """Yields the containers of every pod template, at any depth."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if key in _CONTAINERS and isinstance(item, list):
                 yield from (one for one in item if isinstance(one, dict))
             else:
-                yield from _containers(item)
+                yield from containers_in(item)
     elif isinstance(value, list):
         for item in value:
-            yield from _containers(item)
+            yield from containers_in(item)
 
 
 def _rewritten(value: Any, hashes: Mapping[str, str]) -> Any:

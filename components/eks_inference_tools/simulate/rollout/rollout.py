@@ -23,6 +23,9 @@ from eks_inference_tools.simulate.rollout.walk import Observe, Outcome, Task, Wa
 from eks_inference_tools.simulate.world.objects import ClusterObject, Opaque
 from stackgraph.diff.replacements import replacing
 
+Changed = Mapping[str, tuple[str, Sequence[Operation]]]
+"""What happens to opaque resources, by URN: an action and its operations."""
+
 StoodIn = Mapping[str, Sequence[Object]]
 """The objects that stand in for the contents of opaque resources, by URN."""
 
@@ -46,25 +49,32 @@ def update(
     after: Sequence[ClusterObject],
     opaque: Sequence[Opaque] = (),
     *,
+    changed: Changed | None = None,
+    obsolete: Sequence[Task] = (),
+    former: Mapping[str, str] | None = None,
+    walk: Walk | None = None,
     observe: Observe | None = None,
 ) -> Outcome:
-    """Runs ``pulumi up`` of a changed stack; opaque resources stay as they are.
+    """Runs ``pulumi up`` of a changed stack; opaque resources stay as they are, unless ``changed`` or ``obsolete`` names them.
 
     Like the provider, it replaces an object that cannot change in place: it deletes the old object first if the new one has the
     same name or the stack asks for that, else last. It deletes obsolete objects last, too, and only if everything else succeeded.
+    ``former`` are URNs that objects had before.
     """
-    old, new = ({item.urn: item for item in objects} for objects in (before, after))
-    obsolete = [item for item in before if item.urn not in new]
+    old = {item.urn: item for item in before}
+    was = {item.urn: old.get((former or {}).get(item.urn, item.urn)) for item in after}
+    stay = {item.urn for item in was.values() if item}
+    leave = [item for item in before if item.urn not in stay]
     # Unchanged resources take part because the order of others runs through them.
-    tasks = [Task(item.urn, item.title, "keep", item.after) for item in opaque]
+    tasks = [_kept(item, changed or {}) for item in opaque]
     for item in after:
-        action, operations = _change(old.get(item.urn), item)
+        action, operations = _change(was[item.urn], item)
         tasks.append(Task(item.urn, item.title, action, item.after, operations))
-        if action == "replace" and not any(isinstance(one, Removal) for one in operations):
-            obsolete.append(old[item.urn])
-    walk = Walk(plane, observe)
+        if action == "replace" and (one := was[item.urn]) and not any(isinstance(first, Removal) for first in operations):
+            leave.append(one)
+    walk = walk or Walk(plane, observe)
     outcome = walk.through(tasks)
-    return walk.through(_removals(obsolete)) if outcome.is_complete else outcome
+    return walk.through([*_removals(leave), *obsolete]) if outcome.is_complete else outcome
 
 
 def delete(
@@ -86,7 +96,9 @@ def delete(
     return Walk(plane, observe).through(tasks)
 
 
-def settle(plane: ControlPlane, objects: Sequence[ClusterObject], *, observe: Observe | None = None) -> Outcome:
+def settle(
+    plane: ControlPlane, objects: Sequence[ClusterObject], *, walk: Walk | None = None, observe: Observe | None = None
+) -> Outcome:
     """Waits for what Pulumi does not wait for: objects that skip its awaits, endpoints of Services, and every pod."""
     tasks = [
         Task(item.urn, item.title, "settle", frozenset(), [Settling(item.manifest)])
@@ -94,7 +106,7 @@ def settle(plane: ControlPlane, objects: Sequence[ClusterObject], *, observe: Ob
         if is_settling(item.manifest)
     ]
     tasks.append(Task("", "pods", "settle", frozenset(task.urn for task in tasks), [EVERY_POD]))
-    return Walk(plane, observe).through(tasks)
+    return (walk or Walk(plane, observe)).through(tasks)
 
 
 def _removals(objects: Sequence[ClusterObject], opaque: Sequence[Opaque] = (), stood_in: StoodIn | None = None) -> list[Task]:
@@ -125,6 +137,11 @@ def _tasks(
     ]
     yield from inside
     yield Task(item.urn, item.title, action, after | {task.urn for task in inside})
+
+
+def _kept(item: Opaque, changed: Changed) -> Task:
+    action, operations = changed.get(item.urn, ("keep", ()))
+    return Task(item.urn, item.title, action, item.after, operations)
 
 
 def _change(old: ClusterObject | None, new: ClusterObject) -> tuple[str, list[Operation]]:

@@ -25,13 +25,15 @@ LIMIT_SECONDS = 600.0
 _ROUND_SECONDS = 0.25
 
 
-Observe = Callable[[Seen], None]
-"""Is called in every round with objects of the cluster, which include all pods. Its exceptions end the rollout."""
+Observe = Callable[[Seen], bool | None]
+"""Is called in every round with objects of the cluster, which include all pods. Returns whether something is still to come
+without a cause in the cluster. Its exceptions end the rollout.
+"""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A completed task. ``began_s`` counts from the start of the rollout; ``took_s`` includes the wait."""
+    """A completed task. ``began_s`` counts from the start of the rollout; ``took_s`` includes the wait. Both by its clock."""
 
     title: str
     action: str
@@ -94,9 +96,9 @@ class Task:
 class Walk:
     """Runs tasks, each after its dependencies, until all are done or nothing progresses."""
 
-    def __init__(self, plane: ControlPlane, observe: Observe | None) -> None:
-        self._plane, self._observe = plane, observe
-        self._began = time.monotonic()
+    def __init__(self, plane: ControlPlane, observe: Observe | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._plane, self._observe, self._clock = plane, observe, clock
+        self._began = clock()
         self._steps: list[Step] = []
         self._refusals: list[Refusal] = []
         self._stalls: list[Stall] = []
@@ -111,15 +113,16 @@ class Walk:
         self._done = set()
         running: list[Task] = []
         before: object = None
+        end = time.monotonic() + LIMIT_SECONDS
         quiet = 0.0  # counted in rounds, which gives a busy machine more time
         while True:
-            seen = self._look(running)
+            seen, comes = self._look(running)
             running = [*(task for task in running if not self._is_over(task, seen)), *self._started()]
             if not running:
                 break
             now = _progress(running, seen)
-            quiet, before = quiet if now == before else 0.0, now
-            if quiet >= QUIET_SECONDS or self._elapsed() > LIMIT_SECONDS:
+            quiet, before = quiet if now == before and not comes else 0.0, now
+            if quiet >= QUIET_SECONDS or time.monotonic() > end:
                 self._stalls += [self._stall(task) for task in running]
                 break
             time.sleep(_ROUND_SECONDS)
@@ -128,16 +131,14 @@ class Walk:
         return Outcome(self._elapsed(), tuple(self._steps), tuple(self._refusals), tuple(self._stalls), unreached)
 
     def _elapsed(self) -> float:
-        return time.monotonic() - self._began
+        return self._clock() - self._began
 
-    def _look(self, running: Iterable[Task]) -> Seen:
+    def _look(self, running: Iterable[Task]) -> tuple[Seen, bool]:
         self._plane.processes.ensure_alive()
         api = self._plane.api
         wanted = {PODS, *(resource for task in running if task.begun for resource in task.operations[task.position].reads(api))}
         seen = {resource: api.list(resource) for resource in sorted(wanted)}
-        if self._observe:
-            self._observe(seen)
-        return seen
+        return seen, bool(self._observe and self._observe(seen))
 
     def _started(self) -> Iterator[Task]:
         """Begins every task whose dependencies are done, and yields those that are not over at once."""

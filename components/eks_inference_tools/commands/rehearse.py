@@ -1,0 +1,96 @@
+"""``eks-inference rehearse``: plays a change on a real control plane with simulated nodes.
+
+Exit code 1: a server stopped answering, or something got stuck. Exit code 2: the rehearsal itself failed.
+"""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from eks_inference_tools.commands.diff import recorder
+from eks_inference_tools.commands.options import add_cluster
+from stackgraph.commands.options import add_document, add_program, add_stack
+from stackgraph.interrupts import ending_cleanly
+
+if TYPE_CHECKING:
+    from stackgraph.graph.document import Graph
+
+HELP = "play a change before it happens: who stops answering, for how long, what gets stuck"
+EXAMPLES = (
+    "rehearse change inf2-llama3 --base origin/main",
+    "rehearse change smoke-gpu",
+)
+_SECONDS = 90.0
+"""That a rehearsal of a shipped stack takes on two quiet cores (docs/rehearse.md)."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_subparsers(title="rehearsals", required=True, metavar="WHAT", dest="what")
+    change = what.add_parser(
+        "change",
+        help="a change from one revision to another",
+        description="Applies a stack as it is at a revision on a real control plane with simulated nodes, then as it is in the "
+        "working tree, in the order and with the waits of `pulumi up`. Shows which servers stop answering and for how long, and "
+        "what gets stuck, and compares that with the lines of `diff`. Without --base every image gets another tag. Exit code 1 "
+        "when a server stops answering or something gets stuck.",
+    )
+    add_stack(change)
+    change.add_argument("--base", metavar="REV", help="the old revision (default: the working tree, with other images)")
+    add_program(change)
+    add_cluster(change)
+    add_document(change, ("text", "markdown", "json"))
+
+
+def run(options: argparse.Namespace) -> int:
+    from eks_inference_tools.comparison import eks_compared
+    from eks_inference_tools.reading.clusters import part_of
+    from eks_inference_tools.simulate.control_plane.control_plane import TOOLS
+    from eks_inference_tools.simulate.control_plane.tool_build import provided
+    from eks_inference_tools.simulate.control_plane.toolchain import DEFINITIONS
+    from eks_inference_tools.simulate.rehearsal.change import rehearsed
+    from eks_inference_tools.simulate.rehearsal.report import render_json
+    from eks_inference_tools.simulate.rehearsal.text import render_markdown, render_text
+    from stackgraph.diff.report import Recorded, StackReport
+    from stackgraph.presentation.output import colour, write
+    from stackgraph.presentation.progress import Progress
+
+    before, after = (Recorded(part_of(graph, options.cluster)) for graph in _sides(options))
+    report = StackReport(options.stack or "", before, after, eks_compared())
+    toolchain = provided(*TOOLS, DEFINITIONS)
+    with ending_cleanly(), Progress(about=_SECONDS) as progress:
+        rehearsal = rehearsed(report, toolchain, progress.show)
+    renderers = {
+        "text": lambda: render_text(rehearsal, colour=colour(options.output)),
+        "markdown": lambda: render_markdown(rehearsal),
+        "json": lambda: render_json(rehearsal),
+    }
+    write(renderers[options.format](), options.output)
+    return 0 if rehearsal.is_well else 1
+
+
+def _sides(options: argparse.Namespace) -> "tuple[Graph, Graph]":
+    """The stack before and after the change."""
+    from eks_inference_tools.program import program
+    from eks_inference_tools.simulate.rollout.changes import with_other_images
+    from stackgraph.problems import Problem, ProblemsFound
+    from stackgraph.revisions.comparing import compare_revisions
+
+    if not options.base:
+        graph = program(options.stack, options.program, debug=options.debug, answers=options.answers).record()
+        return graph, with_other_images(graph)
+    report = compare_revisions(
+        [options.stack] if options.stack else [],
+        base=options.base,
+        program=options.program,
+        debug=options.debug,
+        answers=options.answers,
+        recorder=recorder(),
+    )
+    if len(report.stacks) > 1:
+        raise ProblemsFound([Problem("name the stack to rehearse", allowed=", ".join(one.stack for one in report.stacks))])
+    (stack,) = report.stacks
+    if problems := [problem for side in (stack.base, stack.head) if side for problem in side.problems]:
+        raise ProblemsFound(problems)
+    if not (stack.base and stack.head and stack.base.graph and stack.head.graph):
+        missing = "--base" if stack.head else "the working tree"
+        raise ProblemsFound([Problem(f"there is no stack {stack.stack} to change", key=missing, given=options.base)])
+    return stack.base.graph, stack.head.graph

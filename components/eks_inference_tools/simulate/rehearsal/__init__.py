@@ -1,0 +1,1 @@
+"""Rehearses on a simulated cluster what teams cannot try on the real one."""

@@ -1,0 +1,72 @@
+"""Compares what ``diff`` said of a change with what happened in its rehearsal."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from eks_inference_tools.reading.kinds import title_of
+from eks_inference_tools.simulate.rehearsal.report import Foretold, Line, Rehearsal, Verdict
+from eks_inference_tools.timeline.wording import duration
+from stackgraph.diff.domain import Danger
+from stackgraph.diff.graphs import StackDiff
+from stackgraph.graph.describe import is_kubernetes_object
+
+_ENDS = ("server-stopped", "server-gone", "server-waits")
+_OF_AWS = ("nodes-rolled", "nodes-kept", "nodes-replaced", "nodes-deleted")
+_OF_CONTROLLERS = ("job-again", "refused", "without-effect", "capacity-down", "endpoint-gone")
+_NEAR = 0.1
+"""Of the longer time: a start whose node or image is there already differs by more."""
+
+
+def lines(dangers: Sequence[Danger], diff: StackDiff, servers: dict[str, str]) -> tuple[Line, ...]:
+    """The lines about outages and controllers. ``servers`` are names by URN."""
+    titles = {change.urn: title_of(change.resource) for change in diff.changes if is_kubernetes_object(change.resource)}
+    return tuple(
+        Line(one.kind, one.what, servers.get(one.urn, ""), titles.get(one.urn, ""), one.seconds, "outage" in one.effects)
+        for one in dangers
+        if one.kind in (*_ENDS, *_OF_AWS, *_OF_CONTROLLERS)
+    )
+
+
+def compared(said: Sequence[Line], saw: Rehearsal) -> tuple[Foretold, ...]:
+    verdicts: Mapping[bool | None, Verdict] = {True: "agrees", False: "differs", None: "open"}
+    found = ((line, *_compared(line, saw)) for line in said)
+    return (*(Foretold(line.what, verdicts[holds], words) for line, holds, words in found), *_unsaid(said, saw))
+
+
+def _compared(line: Line, saw: Rehearsal) -> tuple[bool | None, str]:
+    """Whether a line holds, None if nothing shows it, and what was seen."""
+    server, title = line.server, line.title
+    times = [one.seconds for one in saw.away if one.server == server]
+    longest = max((seconds for seconds in times if seconds is not None), default=0)
+    if line.kind == "server-stopped" and not times:
+        return False, f"{server} answered all the time"
+    if line.kind in ("server-stopped", "server-gone") and (None in times or not times):
+        return not line.seconds and bool(times), f"{server} {'is away for good' if times else 'answers on'}"
+    if line.kind == "server-stopped":
+        near = not line.seconds or abs(longest - line.seconds) <= _NEAR * max(longest, line.seconds)
+        return near, f"{server} was away for {duration(longest)}"
+    if line.kind == "server-gone":
+        return False, f"{server} came back"
+    if line.kind in ("server-waits", "refused") and title:
+        stuck = {one.title: one.waits_for for one in saw.stalls} | {one.title: one.message for one in saw.refusals}
+        return title in stuck, stuck.get(title, f"{title} went through")
+    if line.kind == "job-again" and any(title in part.unreached for phase in saw.phases for part in phase.parts):
+        return None, f"pulumi up fails before it comes to {title}"
+    if line.kind == "job-again":
+        return title in saw.again, f"{title} {'ran' if title in saw.again else 'did not run'} again"
+    if line.kind == "capacity-down" and server:
+        before, after = (counts.get(server, 0) for _, counts in (saw.samples[0], saw.samples[-1]))
+        return after < before, f"{after} of {before} pods answer in the end"
+    if line.kind == "without-effect" and server:
+        return server not in saw.renewed, f"pods of {server} are {'others' if server in saw.renewed else 'those from before'}"
+    return None, "AWS decides that, and it was played as this line says" if line.kind in _OF_AWS else "nothing shows it"
+
+
+def _unsaid(said: Sequence[Line], saw: Rehearsal) -> Iterator[Foretold]:
+    """What happened and no line told."""
+    known, titles = {line.server for line in said if line.ends}, {line.title for line in said}
+    found = [
+        *(f"{one.server} was away" for one in saw.away if one.server not in known),
+        *(f"{title} ran again" for title in saw.again if title not in titles),
+        *(f"{one.title} got stuck" for one in (*saw.stalls, *saw.refusals) if one.title not in titles),
+    ]
+    yield from (Foretold("", "differs", f"{words}, and diff says nothing of it") for words in found)

@@ -1,0 +1,152 @@
+"""What AWS does to nodes when a change asks for it: starts, drains, exchanges and ends them.
+
+Which nodes go and in which order is decided as ``diff`` decides it (timeline/rolls.py); what that does to pods is not: evictions
+are the API server's own.
+
+Sources: EKS user guide, "Understand each phase of node updates"; Karpenter, "Disruption".
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from eks_inference.place.placement import KARPENTER_POOL_LABEL, NODE_GROUP_LABEL
+from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL
+from eks_inference_tools.placing.nodes import NodeNames, SimulatedNode, karpenter_kinds, managed_nodes, manifest
+from eks_inference_tools.reading.kinds import NODES, PODS
+from eks_inference_tools.reading.live_objects import Object, Seen, is_leaving, is_ready, labels_of, name_of, node_of, title_of
+from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
+from eks_inference_tools.simulate.rollout.operations import Operation
+from eks_inference_tools.timeline.rolls import Roll
+from stackgraph.graph.document import Graph
+from stackgraph.graph.values import at
+
+Course = Callable[[Api], Iterator[str]]
+"""Makes changes, and yields in each round what it waits for."""
+
+
+@dataclass
+class Nodes(Operation):
+    """A change of nodes."""
+
+    course: Course
+
+    def begin(self, api: Api) -> None:
+        self._running = self.course(api)
+
+    def reads(self, api: Api) -> Iterable[str]:
+        return (NODES, PODS)
+
+    def waits_for(self, api: Api, seen: Seen) -> str:
+        return next(self._running, "")
+
+
+def started(nodes: Sequence[Object]) -> Course:
+    def course(api: Api) -> Iterator[str]:
+        for node in nodes:
+            api.create(node)
+        while late := {name_of(one) for one in nodes} - {name_of(one) for one in api.list(NODES) if is_ready(one)}:
+            yield f"nodes that are not ready: {', '.join(sorted(late))}"
+
+    return course
+
+
+def ended(names: Callable[[Api], Sequence[str]]) -> Course:
+    """They are drained together."""
+
+    def course(api: Api) -> Iterator[str]:
+        gone = names(api)
+        for name in gone:
+            api.patch({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}, {"spec": {"unschedulable": True}})
+        while words := _left(api, gone):
+            yield words
+        for name in gone:
+            api.delete(NODES, name)
+        for pod in api.list(PODS):  # of DaemonSets: nobody else ends them before the garbage collector does after 40 s
+            if node_of(pod) in gone:
+                api.delete(PODS, name_of(pod), pod["metadata"]["namespace"], gracePeriodSeconds=0)
+
+    return course
+
+
+def exchanged(roll: Roll, pool: str, graph: Graph, stands: set[str]) -> Course:
+    """A node after another, or as many at once as the pool allows; ``graph`` is the one with its new settings.
+
+    ``stands`` collects nodes that are ready before a node ends for them: no pod waits for their start.
+    """
+
+    def course(api: Api) -> Iterator[str]:
+        old = [one for one in of_pool(api, pool) if not (roll.by_type and _is_kept(one, pool, graph))]
+        step = roll.at_once(len(old))
+        for first in range(0, len(old), step):
+            some = old[first : first + step]
+            fresh = _successors(api, some, pool, graph)
+            if roll.successor_first:
+                stands.update(map(name_of, fresh))
+                yield from started(fresh)(api)
+            yield from ended(lambda api, some=some: [name_of(one) for one in some])(api)
+            if not roll.successor_first:
+                yield from started(fresh)(api)
+
+    return course
+
+
+def of_pool(api: Api, pool: str) -> list[Object]:
+    return [
+        one for one in api.list(NODES) if pool in (labels_of(one).get(NODE_GROUP_LABEL), labels_of(one).get(KARPENTER_POOL_LABEL))
+    ]
+
+
+def new_nodes(graph: Graph, group: str, taken: Iterable[str]) -> list[Object]:
+    """The nodes of a managed group as a graph starts them, under names that nobody has."""
+    names = NodeNames(taken)
+    nodes = [one for one in managed_nodes(graph) if one.labels.get(NODE_GROUP_LABEL) == group]
+    return [manifest(_named(one, names)) for one in nodes]
+
+
+def _named(node: SimulatedNode, names: NodeNames) -> SimulatedNode:
+    return node.kind.node(names.new(node.kind.shape.pool), node.zone)
+
+
+def _successors(api: Api, old: Sequence[Object], pool: str, graph: Graph) -> list[Object]:
+    """What takes the places of nodes: of the same type where the pool still has it."""
+    names = NodeNames(name_of(one) for one in api.list(NODES))
+    managed = [one for one in managed_nodes(graph) if one.labels.get(NODE_GROUP_LABEL) == pool]
+    if managed:
+        return [manifest(_named(managed[place % len(managed)], names)) for place in range(len(old))]
+    found = []
+    for one in old:
+        kinds = [kind for kind in karpenter_kinds(graph) if kind.shape.pool == pool]
+        kind = next((kind for kind in kinds if kind.instance.name == _type(one)), kinds[0])
+        zone = next((zone for zone in kind.zones if zone.labels().items() <= labels_of(one).items()), kind.zones[0])
+        found.append(manifest(kind.node(names.new(pool), zone)))
+    return found
+
+
+def _is_kept(node: Object, pool: str, graph: Graph) -> bool:
+    return any(kind.shape.pool == pool and kind.instance.name == _type(node) for kind in karpenter_kinds(graph))
+
+
+def _type(node: Object) -> str:
+    return labels_of(node).get("node.kubernetes.io/instance-type", "")
+
+
+def _left(api: Api, names: Collection[str]) -> str:
+    """Evicts what is on nodes; returns what is left and why."""
+    left = []
+    for pod in api.list(PODS):
+        if node_of(pod) in names and _goes(pod):
+            where = {"name": name_of(pod), "namespace": pod["metadata"]["namespace"]}
+            why = ""
+            if not is_leaving(pod):
+                try:
+                    api.create_sub(pod, "eviction", {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": where})
+                except ApiRefusal as refusal:
+                    why = f": {refusal.message}" if refusal.status == 429 else ""
+            left.append(f"{title_of(pod)}{why}")
+    return f"nodes that are not drained ({', '.join(names)}): {', '.join(left)}" if left else ""
+
+
+def _goes(pod: Object) -> bool:
+    """Not those of DaemonSets, and those that stand in for charts, which nothing would make again."""
+    owners = {at(one, "kind") for one in at(pod, "metadata", "ownerReferences") or ()}
+    return "DaemonSet" not in owners and STANDS_IN_FOR_LABEL not in labels_of(pod)

@@ -1,0 +1,145 @@
+"""What happened in the rehearsal of a change, and its JSON."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from eks_inference_tools.simulate.report import Phase, phase_document
+from eks_inference_tools.simulate.rollout.walk import Refusal, Stall
+from stackgraph.presentation.output import json_text
+
+SCHEMA = 1
+Verdict = Literal["agrees", "differs", "open"]
+
+REQUESTS_A_SECOND = 1
+"""Of each server: a constant load that no model makes up. Those that come while no pod is ready are lost."""
+
+BASE, CHANGE, NODES_AFTER, DESTROY = "base", "change", "nodes", "destroy"
+"""The phases: the base is applied, then the change, Karpenter exchanges nodes afterwards, and in the end all is deleted."""
+
+
+@dataclass(frozen=True)
+class Away:
+    """A time in which no pod of a server is ready. ``seconds`` is None where it does not come back. ``untimed`` are phases of
+    its start without a typical time, which count nothing.
+    """
+
+    server: str
+    began_s: float
+    seconds: float | None
+    untimed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of ``diff`` about outages and controllers, written down before the rehearsal."""
+
+    kind: str
+    what: str
+    server: str = ""
+    title: str = ""
+    seconds: int = 0
+    ends: bool = False
+    """Whether it says that something does not answer for a while."""
+
+
+@dataclass(frozen=True)
+class Foretold:
+    """A line, whether it agrees with what happened, and what that was. ``open``: the rehearsal cannot show it."""
+
+    what: str
+    verdict: Verdict
+    saw: str
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """``samples`` are pods that answer by server, at each change, from the beginning of the change. ``renewed`` are servers of
+    which not all pods are those from before, ``gone`` objects of the head that the change has removed with something else.
+    """
+
+    stack: str
+    kubernetes: str
+    phases: tuple[Phase, ...]
+    samples: tuple[tuple[float, Mapping[str, int]], ...] = ()
+    untimed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    renewed: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+    ends_s: float = 0.0
+    foretold: tuple[Foretold, ...] = ()
+
+    @property
+    def away(self) -> tuple[Away, ...]:
+        return tuple(self._away())
+
+    def _away(self) -> Iterator[Away]:
+        first = self.samples[0][1] if self.samples else {}
+        for server in (name for name, pods in first.items() if pods):
+            since: float | None = None
+            for when, pods in self.samples:
+                if not pods.get(server) and since is None:
+                    since = when
+                elif pods.get(server) and since is not None:
+                    yield Away(server, since, when - since, self.untimed.get(server, ()))
+                    since = None
+            if since is not None:
+                yield Away(server, since, None)
+
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        return tuple(one for phase in self.phases for part in phase.parts for one in part.refusals)
+
+    @property
+    def stalls(self) -> tuple[Stall, ...]:
+        return tuple(one for phase in self.phases for part in phase.parts for one in part.stalls)
+
+    @property
+    def again(self) -> tuple[str, ...]:
+        """Jobs that run a second time."""
+        steps = (step for phase in self.phases if phase.name == CHANGE for step in phase.outcome.steps)
+        return tuple(step.title for step in steps if step.action == "replace" and step.title.startswith("Job "))
+
+    @property
+    def waits(self) -> tuple[tuple[str, float], ...]:
+        """What `pulumi up` waits for, the longest first, in simulated seconds."""
+        steps = (step for phase in self.phases if phase.name == CHANGE for step in phase.outcome.steps)
+        return tuple(sorted(((one.title, one.took_s) for one in steps if one.took_s), key=lambda one: -one[1]))
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing stopped answering, and nothing got stuck or lost."""
+        return not (self.away or self.refusals or self.stalls or self.gone)
+
+
+def lost(away: Away, ends_s: float) -> int:
+    """Requests that come meanwhile; of a server that does not come back, until the end of the rehearsal."""
+    return round(REQUESTS_A_SECOND * (ends_s - away.began_s if away.seconds is None else away.seconds))
+
+
+def render_json(rehearsal: Rehearsal) -> str:
+    """Times are in simulated seconds from the beginning of the change."""
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "stack": rehearsal.stack,
+        "kubernetes": rehearsal.kubernetes,
+        "well": rehearsal.is_well,
+        "endsSeconds": rehearsal.ends_s,
+        "pods": [{"seconds": when, "answering": dict(pods)} for when, pods in rehearsal.samples],
+        "away": [
+            {
+                "server": one.server,
+                "beganSeconds": one.began_s,
+                "seconds": one.seconds,
+                "untimed": one.untimed,
+                "lostRequests": lost(one, rehearsal.ends_s),
+            }
+            for one in rehearsal.away
+        ],
+        "renewed": rehearsal.renewed,
+        "jobsAgain": rehearsal.again,
+        "gone": rehearsal.gone,
+        "pulumiWaits": [{"object": title, "seconds": seconds} for title, seconds in rehearsal.waits],
+        "phases": [phase_document(phase) for phase in rehearsal.phases],
+        "diff": [{"line": one.what, "verdict": one.verdict, "saw": one.saw} for one in rehearsal.foretold],
+    }
+    return json_text(document)

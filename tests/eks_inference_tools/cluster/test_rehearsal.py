@@ -1,0 +1,143 @@
+"""Pairs of revisions with a known end, rehearsed on a real control plane: hangs and outages are told, clean changes are not."""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from cluster.test_edits import rehearsal_of
+from conftest import ROOT, recorded
+from edits import SEQS, TWO, pool, server
+from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
+from eks_inference_tools.simulate.rehearsal.text import render_text
+from eks_inference_tools.simulate.rollout.changes import with_other_images
+from readme import block
+from stackgraph.graph.document import Graph
+from variants import recorded_with
+
+pytestmark = pytest.mark.cluster
+
+STACK = "smoke-gpu"
+PAGE = ROOT / "docs" / "rehearse.md"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """``shows`` are words of the report, ``unsaid`` what ``diff`` does not know. ``few``: in quick runs."""
+
+    change: str
+    base: Graph
+    head: Graph
+    shows: tuple[str, ...] = ()
+    unsaid: tuple[str, ...] = ()
+    few: bool = False
+
+
+def of(has: Mapping[str, Any], edit: Mapping[str, Any] | None = None) -> tuple[Graph, Graph]:
+    return recorded_with(dict(has), STACK), recorded_with({**has, **(edit or {})}, STACK)
+
+
+def with_inputs(graph: Graph, kind: str, change: Callable[[dict[str, Any]], None]) -> Graph:
+    """The graph with other inputs of the objects of a kind."""
+    resources = []
+    for one in graph.resources:
+        if one.type.endswith(f":{kind}"):
+            inputs = {**one.inputs, "spec": dict(one.inputs["spec"])}
+            change(inputs["spec"])
+            one = replace(one, inputs=inputs)
+        resources.append(one)
+    assert [*resources] != [*graph.resources]
+    return replace(graph, resources=tuple(resources))
+
+
+def blocked(graph: Graph) -> Graph:
+    def none_may_go(spec: dict[str, Any]) -> None:
+        spec.pop("minAvailable", None)
+        spec["maxUnavailable"] = 0
+
+    return with_inputs(graph, "PodDisruptionBudget", none_may_go)
+
+
+def without_namespace(graph: Graph, name: str) -> Graph:
+    """What is left of a program that no longer makes the namespace of its objects."""
+    (gone,) = (one for one in graph.resources if one.type.endswith(":Namespace") and one.inputs["metadata"]["name"] == name)
+    return _without(graph, gone.urn)
+
+
+def _without(graph: Graph, urn: str) -> Graph:
+    def cut(one: Any) -> Any:
+        below = {key: tuple(u for u in urns if u != urn) for key, urns in one.property_dependencies.items()}
+        options = {key: value for key, value in one.options.items() if (key, value) != ("deletedWith", urn)}
+        return replace(
+            one, dependencies=tuple(u for u in one.dependencies if u != urn), property_dependencies=below, options=options
+        )
+
+    return replace(graph, resources=tuple(cut(one) for one in graph.resources if one.urn != urn))
+
+
+def parts(text: str) -> list[str]:
+    """Without the names that a controller made up."""
+    return re.sub(r"qwen3-[0-9a-f]+-\w+", "qwen3-HASH", text).split("[…]\n")
+
+
+SURGE, ROOM = server("qwen3", surge=1), pool("gpu", size=2)
+AGAIN = {"clients": {"smoke_test": {"run": "again"}}}
+PLAIN = recorded(STACK)
+LARGER_DISKS = {**TWO, **pool("gpu", size=2, root_volume_gib=200)}
+TWO_CHANGED = {**TWO, **server("qwen3", replicas=2, max_num_seqs=128)}
+SURGE_CHANGED = server("qwen3", surge=1, max_num_seqs=128)
+
+PAIRS = (
+    Pair(
+        "an upgrade that no node has room for",
+        *of(SURGE, SURGE_CHANGED),
+        ("Deployment qwen3/qwen3 waits: .*", "Insufficient nvidia.com/gpu"),
+        few=True,
+    ),
+    Pair(
+        "a budget that lets no pod go",
+        blocked(of(TWO)[0]),
+        blocked(of(LARGER_DISKS)[0]),
+        ("waits: nodes that are not drained .*", "Cannot evict pod as it would violate the pod's disruption budget"),
+        unsaid=("node group smoke-gpu-gpu-nodes got stuck",),
+    ),
+    Pair("another setting of the only pod", *of({}, SEQS), ("qwen3 stops 0 s after the beginning, for 16 s or more",)),
+    Pair(
+        "another image on a pool of one node",
+        PLAIN,
+        with_other_images(PLAIN),
+        ("qwen3 stops .* for 3 min 48 s", "runs a second time"),
+    ),
+    Pair(
+        "a namespace that goes before its objects",
+        PLAIN,
+        without_namespace(PLAIN, "qwen3"),
+        ("qwen3 stops .* does not come back", "Deployment qwen3/qwen3 was removed with something else"),
+        unsaid=("qwen3 was away", "Deployment qwen3/qwen3 got stuck"),
+    ),
+    Pair("a Job that runs again", *of({}, AGAIN), ("smoke-test.* runs a second time",)),
+    Pair("another setting of two servers", *of(TWO, TWO_CHANGED), few=True),
+    Pair("a label of a pool that nobody uses", *of({}, pool("gpu", extra_labels={"team": "ml"}))),
+    Pair("room for one more", *of({**SURGE, **ROOM}, {**ROOM, **SURGE_CHANGED})),
+)
+CLEAN = {pair.change for pair in PAIRS if not pair.shows} | {"a Job that runs again"}
+
+
+@pytest.mark.parametrize(
+    "pair", [one for one in PAIRS if one.few or os.environ.get("EDITS") == "all"], ids=lambda pair: pair.change
+)
+def test_a_planted_change_ends_as_known(pair: Pair, toolchain: Toolchain):
+    """``EDITS=all`` rehearses all of them."""
+    saw = rehearsal_of(pair.base, pair.head, toolchain)
+    text = render_text(saw)
+    told = re.sub(r"\s+", " ", text)
+    if pair is PAIRS[0]:
+        assert [part for part in parts(block("text", "Rehearsing a change", PAGE).text) if part not in parts(text)[0]] == []
+    assert saw.is_well == (pair.change in CLEAN)
+    for words in pair.shows:
+        assert re.search(words, told), told
+    differs = " ".join(one.saw for one in saw.foretold if one.verdict == "differs")
+    assert all(words in differs for words in pair.unsaid) if pair.unsaid else not differs

@@ -1,0 +1,165 @@
+"""The clock of a rehearsal, and its courses of nodes, on a cluster in memory."""
+
+import copy
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from conftest import recorded
+from eks_inference.place.placement import NODE_GROUP_LABEL
+from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
+from eks_inference_tools.simulate.rehearsal.clock import HELD, OF, Clock, held
+from eks_inference_tools.simulate.rehearsal.nodes import ended, exchanged
+from eks_inference_tools.simulate.world.objects import cluster_objects
+from eks_inference_tools.timeline.pods import phases
+from eks_inference_tools.timeline.rolls import Roll
+from eks_inference_tools.timeline.timeline import timeline
+from stackgraph.graph.values import at
+
+STACK = "smoke-gpu"
+GROUP = "smoke-gpu-gpu-nodes"
+
+
+class Cluster:
+    """Nodes and pods. Nodes are ready at once; an eviction ends a pod unless a budget has it."""
+
+    def __init__(self) -> None:
+        self.there: dict[str, dict[str, Any]] = {"nodes": {}, "pods": {}}
+        self.calls: list[str] = []
+        self.budget = set[str]()
+
+    def list(self, resource: str) -> list[dict[str, Any]]:
+        return copy.deepcopy([*self.there[resource].values()])
+
+    def create(self, item: dict[str, Any]) -> None:
+        name = item["metadata"]["name"]
+        self.calls.append(f"start {name}")
+        self.there["nodes"][name] = {**item, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+
+    def patch(self, item: dict[str, Any], body: dict[str, Any]) -> None:
+        if item["kind"] == "Node":
+            self.calls.append(f"cordon {item['metadata']['name']}")
+        else:
+            del self.there["pods"][item["metadata"]["name"]]["metadata"]["annotations"][HELD]
+
+    def create_sub(self, pod: dict[str, Any], subresource: str, body: dict[str, Any]) -> None:
+        name = pod["metadata"]["name"]
+        if name in self.budget:
+            raise ApiRefusal(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.")
+        self.calls.append(f"evict {name}")
+        del self.there["pods"][name]
+
+    def delete(self, resource: str, name: str, namespace: str = "", **options: int) -> None:
+        self.calls.append(f"end {name}")
+        del self.there[resource][name]
+
+    def pod(self, name: str, urn: str, node: str, image: str, *, ready: bool) -> None:
+        annotations = {OF: urn} | ({} if ready else {HELD: "true"})
+        self.there["pods"][name] = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": "demo", "uid": name, "annotations": annotations},
+            "spec": {"nodeName": node, "containers": [{"name": "main", "image": image}]},
+            "status": {"phase": "Running" if ready else "Pending", "conditions": [{"type": "Ready", "status": str(ready)}]},
+        }
+
+    @property
+    def api(self) -> Api:
+        return cast(Api, self)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+TIMES = timeline(recorded(STACK))
+((URN, NAME),) = TIMES.servers.items()
+START = TIMES.starts[URN]
+
+
+def rounds(clock: Clock, cluster: Cluster) -> Iterator[bool]:
+    for _ in range(100):
+        yield clock.observe({"pods": cluster.list("pods")})
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_pod_is_held_back_for_its_cold_start_on_its_node(cluster: Cluster, there: bool):
+    """Where the image ran on the node before, nobody pulls it."""
+    clock = Clock(cluster.api, TIMES.servers, TIMES.starts)
+    cluster.pod("old", URN, "gpu-1", "server:1", ready=True)
+    clock.observe({"pods": cluster.list("pods")})
+    clock.start({"gpu-1", "gpu-2"})
+    del cluster.there["pods"]["old"]
+    cluster.pod("new", URN, "gpu-1" if there else "gpu-2", "server:1", ready=False)
+    quiet = next(number for number, _ in enumerate(rounds(clock, cluster)) if HELD not in at_annotations(cluster, "new"))
+    assert quiet > 8, "controllers have had their time"
+    expected = sum(one.time.p50 for one in phases(START) if one.time and not (there and one.name == "pull"))
+    assert clock.now == pytest.approx(expected)
+    assert [counts for _, counts in clock.samples] == [{NAME: 1}, {NAME: 0}]
+
+
+def at_annotations(cluster: Cluster, pod: str) -> dict[str, str]:
+    return at(cluster.there["pods"][pod], "metadata", "annotations")
+
+
+def test_before_its_start_time_stands_and_nothing_is_held_back(cluster: Cluster):
+    clock = Clock(cluster.api, TIMES.servers, TIMES.starts)
+    cluster.pod("new", URN, "gpu-1", "server:1", ready=False)
+    assert clock.observe({"pods": cluster.list("pods")})
+    assert HELD not in at_annotations(cluster, "new")
+    assert clock.now == 0
+
+
+def test_pods_of_servers_are_held_back_and_no_others():
+    graph = recorded(STACK)
+    objects = cluster_objects(graph)
+    changed = {one.urn for one, other in zip(objects, held(graph, objects, TIMES.starts), strict=True) if one != other}
+    assert changed == {*TIMES.starts}
+    assert objects == cluster_objects(graph), "the graph is left alone"
+
+
+def node(cluster: Cluster, name: str) -> None:
+    cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {NODE_GROUP_LABEL: GROUP}}})
+
+
+@pytest.mark.parametrize("successor_first", [True, False])
+def test_nodes_are_exchanged_one_after_another(cluster: Cluster, successor_first: bool):
+    for name in ("gpu-1", "gpu-2"):
+        node(cluster, name)
+        cluster.pod(f"on-{name}", URN, name, "server:1", ready=True)
+    cluster.calls.clear()
+    stands = set[str]()
+    done = [*exchanged(Roll(GROUP, "", successor_first), GROUP, recorded(STACK), stands)(cluster.api)]
+    each = [["cordon {0}", "evict on-{0}", "end {0}"], ["start {1}"]]
+    order = [*each[1], *each[0]] if successor_first else [*each[0], *each[1]]
+    pairs = [("gpu-1", "gpu-3"), ("gpu-2", "gpu-4")] if successor_first else [("gpu-1", "gpu-1"), ("gpu-2", "gpu-2")]
+    ends = [words.format(*pair) for pair in pairs for words in order]
+    assert [call for call in cluster.calls if "start" not in call] == [call for call in ends if "start" not in call]
+    assert cluster.calls.index("end gpu-1") > cluster.calls.index("evict on-gpu-1")
+    starts = [number for number, call in enumerate(cluster.calls) if call.startswith("start")]
+    assert (starts[0] < cluster.calls.index("evict on-gpu-1")) == successor_first
+    assert len(starts) == len(pairs)
+    assert bool(stands) == successor_first
+    assert done
+
+
+def test_a_budget_keeps_a_node_and_is_quoted(cluster: Cluster):
+    node(cluster, "gpu-1")
+    cluster.pod("on-it", URN, "gpu-1", "server:1", ready=True)
+    cluster.budget.add("on-it")
+    running = ended(lambda api: ["gpu-1"])(cluster.api)
+    words = (
+        "nodes that are not drained (gpu-1): Pod demo/on-it: Cannot evict pod as it would violate the pod's disruption budget."
+    )
+    assert [next(running) for _ in range(3)] == [words] * 3
+    cluster.budget.clear()
+    assert next(running) == "nodes that are not drained (gpu-1): Pod demo/on-it"
+    assert [*running] == []
+    assert "end gpu-1" in cluster.calls
+
+
+@pytest.mark.parametrize(("most", "nodes", "at_once"), [("1", 5, 1), ("3", 5, 3), ("33 %", 6, 2), ("10%", 3, 1), ("100%", 4, 4)])
+def test_as_many_nodes_go_at_once_as_the_pool_allows(most: str, nodes: int, at_once: int):
+    assert Roll(GROUP, "", most=most).at_once(nodes) == at_once

@@ -1,0 +1,95 @@
+"""What the rehearsal of a change says: outages from samples, agreement with `diff`, text, JSON, the section of a comment."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from eks_inference_tools.simulate.rehearsal.foretold import compared
+from eks_inference_tools.simulate.rehearsal.report import Line, Rehearsal, render_json
+from eks_inference_tools.simulate.rehearsal.text import render_markdown, render_text
+from rehearsals import JOB, SAMPLES, SAW, STUCK, WELL
+
+
+def test_a_server_is_away_from_its_last_pod_to_the_next():
+    (away,) = SAW.away
+    assert (away.server, away.began_s, away.seconds) == ("chat", 0.0, 300.0)
+    assert not SAW.is_well
+    assert [one.seconds for one in replace(SAW, samples=SAMPLES[:2]).away] == [None]
+    assert [*replace(SAW, samples=((0.0, {"chat": 0}), (1.0, {"chat": 0}))).away] == []
+
+
+def test_what_pulumi_waits_for_is_told_and_jobs_that_run_again():
+    assert SAW.waits == (("Deployment demo/chat", 300.0),)
+    assert SAW.again == (JOB,)
+
+
+@pytest.mark.parametrize(
+    ("line", "saw", "verdict"),
+    [
+        (Line("server-stopped", "", "chat", seconds=310, ends=True), SAW, "agrees"),
+        (Line("server-stopped", "", "chat", seconds=600, ends=True), SAW, "differs"),
+        (Line("server-stopped", "", "code", seconds=300, ends=True), SAW, "differs"),
+        (Line("server-stopped", "", "chat", seconds=300, ends=True), replace(SAW, samples=SAMPLES[:2]), "differs"),
+        (Line("server-stopped", "", "chat", ends=True), replace(SAW, samples=SAMPLES[:2]), "agrees"),
+        (Line("server-stopped", "", "chat", ends=True), SAW, "agrees"),
+        (Line("server-gone", "", "chat", ends=True), replace(SAW, samples=SAMPLES[:2]), "agrees"),
+        (Line("server-gone", "", "chat", ends=True), SAW, "differs"),
+        (Line("server-waits", "", "chat", "Deployment demo/chat"), STUCK, "agrees"),
+        (Line("server-waits", "", "chat", "Deployment demo/chat"), SAW, "differs"),
+        (Line("refused", "", "", "Job a/b"), STUCK, "agrees"),
+        (Line("refused", "", "", ""), SAW, "open"),
+        (Line("job-again", "", "", JOB), SAW, "agrees"),
+        (Line("job-again", "", "", JOB), STUCK, "open"),
+        (Line("job-again", "", "", "Job demo/other"), SAW, "differs"),
+        (Line("capacity-down", "", "code"), SAW, "agrees"),
+        (Line("capacity-down", "", "chat"), SAW, "differs"),
+        (Line("without-effect", "", "code"), SAW, "agrees"),
+        (Line("without-effect", "", "chat"), SAW, "differs"),
+        (Line("nodes-rolled", "", ""), SAW, "open"),
+        (Line("endpoint-gone", "", ""), SAW, "open"),
+    ],
+)
+def test_a_line_of_diff_is_compared_with_what_happened(line: Line, saw: Rehearsal, verdict: str):
+    assert compared([line], saw)[0].verdict == verdict
+
+
+def test_what_no_line_told_differs():
+    saw = [one.saw for one in compared([], SAW)]
+    assert saw == ["chat was away, and diff says nothing of it", f"{JOB} ran again, and diff says nothing of it"]
+    assert [one.saw for one in compared([], STUCK)][1:] == [
+        "Deployment demo/chat got stuck, and diff says nothing of it",
+        "Job a/b got stuck, and diff says nothing of it",
+    ]
+    assert compared([], WELL) == ()
+
+
+def test_the_text_tells_who_stopped_and_what_got_stuck():
+    told = " ".join(render_text(SAW).split())
+    assert "chat stops 0 s after the beginning, for 5 min; 300 requests lost" in told
+    assert f"chat {'0' * 60} 1" in told
+    assert f"code {'2' * 60} 1" in told
+    assert "pulumi up waits 5 min for Deployment demo/chat" in told
+    assert told.endswith("1 server stopped answering.")
+    stuck = " ".join(render_text(STUCK).split())
+    assert "Deployment demo/chat waits: 0 of 1 pods are ready (behind it: 1 object)" in stuck
+    assert "Pod demo/chat-1: 0/3 nodes are available" in stuck
+    assert "Job a/b is refused: immutable" in stuck
+    assert "Nothing stopped answering, nothing got stuck." in render_text(WELL)
+    assert "The base does not come up by itself" in render_text(replace(WELL, phases=WELL.phases[:1]))
+
+
+def test_the_section_of_a_comment_has_the_verdict_in_its_heading():
+    shown = render_markdown(SAW)
+    assert shown.startswith("### Rehearsal of `demo`: 1 server stopped answering\n\nchat stops 0 s after")
+    assert render_markdown(WELL).startswith("### Rehearsal of `demo`: nothing stopped answering, nothing got stuck\n\n<details>")
+
+
+def test_the_document_has_every_part():
+    found = json.loads(render_json(replace(STUCK, foretold=compared([], STUCK))))
+    assert {"schema", "stack", "kubernetes", "well", "endsSeconds", "pods", "away", "renewed", "jobsAgain", "gone", "pulumiWaits",
+            "phases", "diff"} == found.keys()  # fmt: skip
+    assert (found["schema"], found["well"]) == (1, False)
+    assert found["away"][0] == {"server": "chat", "beganSeconds": 0.0, "seconds": 300.0, "untimed": [], "lostRequests": 300}
+    assert found["phases"][1]["stalls"][0]["words"] == ["Pod demo/chat-1: 0/3 nodes are available"]
+    assert json.loads(render_json(WELL))["well"] is True
