@@ -105,8 +105,8 @@ def test_any_two_graphs_can_be_compared(before, after):
 
 
 def test_lines_of_outputs_stand_below_each_other_as_those_of_resources_do():
-    stack = StackReport("s", *(Recorded(Graph("p", "s", (), {"a": value})) for value in ("1", "2")))
-    page = render_html(contents(Report("p", Revision("one"), Revision("other"), [stack])))
+    before, after = (Recorded(Graph("p", "s", (), {"a": value})) for value in ("1", "2"))
+    page = render_html(contents(Report("p", Revision("one"), Revision("other"), [StackReport("s", before, after)])))
     outputs = page.partition("Outputs of s</h2>")[2]
-    assert re.search(r"</?\w+", outputs.lstrip())[0] == "<pre"
+    assert re.findall(r"</?\w+", outputs)[0] == "<pre"
     assert "\npre span {\n  display: block;" in page
