@@ -15,7 +15,7 @@ from eks_inference_tools.placing.nodes import NodeNames, SimulatedNode, karpente
 from eks_inference_tools.reading.kinds import BUDGETS, NODES, PODS
 from eks_inference_tools.reading.live_objects import Object, Seen, is_leaving, is_ready, labels_of, name_of, node_of, title_of
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
-from eks_inference_tools.simulate.rehearsal.clock import Clock
+from eks_inference_tools.simulate.rehearsal.clock import OF, Clock
 from eks_inference_tools.simulate.rollout.operations import Operation
 from eks_inference_tools.timeline.rolls import UNDISTURBED, Roll
 from stackgraph.graph.document import Graph
@@ -65,6 +65,8 @@ def ended(names: Callable[[Api], Sequence[str]], clock: Clock | None = None) -> 
             left = [pod for pod in api.list(PODS) if node_of(pod) in gone and _goes(pod)]
             if clock and left and all(_is_kept(pod, api) for pod in left):
                 clock.now += _PATIENCE_SECONDS
+                while any(OF in (at(pod, "metadata", "annotations") or {}) and _starts(pod) for pod in api.list(PODS)):
+                    yield words  # what becomes ready while EKS waits
                 for pod in left:
                     api.delete(PODS, name_of(pod), pod["metadata"]["namespace"])
             yield words
@@ -156,6 +158,10 @@ def _left(api: Api, names: Collection[str]) -> str:
                     why = f": {refusal.message}" if refusal.status == 429 else ""
             left.append(f"{title_of(pod)}{why}")
     return f"nodes that are not drained ({', '.join(names)}): {', '.join(left)}" if left else ""
+
+
+def _starts(pod: Object) -> bool:
+    return bool(node_of(pod)) and not is_ready(pod) and not is_leaving(pod)
 
 
 def _is_undisturbed(pod: Object) -> bool:
