@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conftest import recorded
-from edits import CHAT
+from edits import CHAT, TWO, pool
 from eks_inference_tools.comparison import eks_compared
 from stackgraph.diff.dangers import dangers
 from stackgraph.diff.domain import Danger, Weight
@@ -469,3 +469,57 @@ def test_nodes_of_pools_that_others_use_are_told_and_those_that_nobody_needs_are
 
 def _runs(resource: Resource) -> bool:
     return resource.type.endswith((":Deployment", ":Job", ":RayService", ":Release", ":Addon"))
+
+
+@pytest.mark.parametrize(
+    ("force", "may_go", "kinds"),
+    [
+        (True, 0, ["nodes-rolled", "nodes-rolled"]),
+        (False, 0, ["nodes-stuck", "nodes-rolled"]),
+        (False, 1, ["nodes-rolled"]),
+    ],
+)
+def test_a_budget_that_lets_no_pod_go_keeps_nodes_that_eks_exchanges(force: bool, may_go: int, kinds: list[str]):
+    def with_budget(graph: Graph) -> Graph:
+        found = []
+        for one in graph.resources:
+            inputs = copy.deepcopy(dict(one.inputs))
+            if one.type.endswith(":PodDisruptionBudget"):
+                inputs["spec"]["maxUnavailable"] = may_go
+            if one.type == NODE_GROUP:
+                inputs["forceUpdateVersion"] = force
+            found.append(replace(one, inputs=inputs))
+        return replace(graph, resources=tuple(found))
+
+    before, after = ({**TWO, **pool("gpu", size=2, **edit)} for edit in ({}, {"root_volume_gib": 200}))
+    diff = compare(*(with_budget(recorded_with(edit, "smoke-gpu")) for edit in (before, after)))
+    found = [*dangers(diff, eks_compared())]
+    assert [one.kind for one in found] == kinds
+    told = " ".join(one.what for one in found)
+    assert ("lets no pod of Deployment qwen3/qwen3 go (maxUnavailable 0 of 2)" in told) == (not may_go)
+    assert ("`pulumi up` fails" in told) == (kinds[0] == "nodes-stuck")
+
+
+def test_what_goes_with_its_namespace_or_definition_is_told():
+    names = {"group": "example.com", "names": {"kind": "Model"}}
+    namespace = resource("n", "kubernetes:core/v1:Namespace", inputs={"metadata": {"name": "team"}})
+    definition = resource("d", "kubernetes:apiextensions.k8s.io/v1:CustomResourceDefinition", inputs={"spec": names})
+    stay = [
+        resource("claim", "kubernetes:core/v1:PersistentVolumeClaim", inputs={"metadata": {"name": "c", "namespace": "team"}}),
+        resource("model", "kubernetes:example.com/v1:Model", inputs={"metadata": {"name": "m", "namespace": "other"}}),
+    ]
+    for one, inside, effects in ((namespace, "team/c", ("outage", "loss")), (definition, "other/m", ("outage",))):
+        (found,) = dangers(compare(graph(one, *stay), graph(*stay)), eks_compared())
+        assert (found.kind, found.effects) == ("deleted-with", effects)
+        assert inside in found.what
+        kept = replace(one, options={"retainOnDelete": True})
+        assert "deleted-with" not in kinds_of_danger(kept, None, *stay)
+        assert "deleted-with" not in [d.kind for d in dangers(compare(graph(one, *stay), graph()), eks_compared())]
+
+
+def test_devices_that_nothing_offers_any_more_are_told():
+    off = recorded_with({"accelerators": {"nvidia": False}}, "smoke-gpu")
+    (found,) = dangers(compare(recorded("smoke-gpu"), off), eks_compared())
+    assert found.kind == "devices-gone"
+    assert "none of the pods of Deployment qwen3/qwen3 starts again" in found.what
+    assert [one.kind for one in dangers(compare(off, recorded("smoke-gpu")), eks_compared())] == []

@@ -8,6 +8,7 @@ import pytest
 
 from conftest import recorded
 from eks_inference.place.placement import NODE_GROUP_LABEL
+from eks_inference_tools.reading.kinds import BUDGETS
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
 from eks_inference_tools.simulate.rehearsal.clock import HELD, OF, Clock, held
 from eks_inference_tools.simulate.rehearsal.nodes import ended, exchanged
@@ -25,7 +26,7 @@ class Cluster:
     """Nodes and pods. Nodes are ready at once; an eviction ends a pod unless a budget has it."""
 
     def __init__(self) -> None:
-        self.there: dict[str, dict[str, Any]] = {"nodes": {}, "pods": {}}
+        self.there: dict[str, dict[str, Any]] = {"nodes": {}, "pods": {}, BUDGETS: {}}
         self.calls: list[str] = []
         self.budget = set[str]()
 
@@ -130,8 +131,8 @@ def test_nodes_are_exchanged_one_after_another(cluster: Cluster, successor_first
         node(cluster, name)
         cluster.pod(f"on-{name}", URN, name, "server:1", ready=True)
     cluster.calls.clear()
-    stands = set[str]()
-    done = [*exchanged(Roll(GROUP, "", successor_first), GROUP, recorded(STACK), stands)(cluster.api)]
+    clock = Clock(cluster.api, {}, {})
+    done = [*exchanged(Roll(GROUP, "", successor_first), GROUP, recorded(STACK), clock)(cluster.api)]
     each = [["cordon {0}", "evict on-{0}", "end {0}"], ["start {1}"]]
     order = [*each[1], *each[0]] if successor_first else [*each[0], *each[1]]
     pairs = [("gpu-1", "gpu-3"), ("gpu-2", "gpu-4")] if successor_first else [("gpu-1", "gpu-1"), ("gpu-2", "gpu-2")]
@@ -141,7 +142,7 @@ def test_nodes_are_exchanged_one_after_another(cluster: Cluster, successor_first
     starts = [number for number, call in enumerate(cluster.calls) if call.startswith("start")]
     assert (starts[0] < cluster.calls.index("evict on-gpu-1")) == successor_first
     assert len(starts) == len(pairs)
-    assert bool(stands) == successor_first
+    assert bool(clock.stands) == successor_first
     assert done
 
 
@@ -158,6 +159,42 @@ def test_a_budget_keeps_a_node_and_is_quoted(cluster: Cluster):
     assert next(running) == "nodes that are not drained (gpu-1): Pod demo/on-it"
     assert [*running] == []
     assert "end gpu-1" in cluster.calls
+
+
+def keep(cluster: Cluster, *, healthy: int) -> None:
+    """A budget over all pods, of which there is one."""
+    spec = {"selector": {"matchLabels": {}}}
+    status = {"desiredHealthy": healthy, "expectedPods": 1}
+    cluster.there[BUDGETS]["kept"] = {"metadata": {"name": "kept", "namespace": "demo"}, "spec": spec, "status": status}
+
+
+@pytest.mark.parametrize("healthy", [0, 1])
+def test_eks_ends_what_a_budget_keeps_once_it_has_waited(cluster: Cluster, healthy: int):
+    """One that only waits for another pod is not ended."""
+    node(cluster, "gpu-1")
+    cluster.pod("on-it", URN, "gpu-1", "server:1", ready=True)
+    cluster.budget.add("on-it")
+    keep(cluster, healthy=healthy)
+    clock = Clock(cluster.api, {}, {})
+    running = ended(lambda api: ["gpu-1"], clock)(cluster.api)
+    assert "Cannot evict pod" in next(running)
+    assert ("on-it" in cluster.there["pods"], clock.now) == ((False, 900) if healthy else (True, 0))
+    if healthy:
+        assert [*running] == []
+
+
+@pytest.mark.parametrize("why", ["", "annotation", "budget"])
+@pytest.mark.parametrize("patient", [True, False])
+def test_karpenter_leaves_a_node_alone_whose_pods_nothing_may_evict(cluster: Cluster, why: str, patient: bool):
+    node(cluster, "gpu-1")
+    cluster.pod("on-it", URN, "gpu-1", "server:1", ready=True)
+    if why == "annotation":
+        cluster.there["pods"]["on-it"]["metadata"]["annotations"]["karpenter.sh/do-not-disrupt"] = "true"
+    elif why:
+        keep(cluster, healthy=1)
+    for _ in exchanged(Roll(GROUP, "", patient=patient), GROUP, recorded(STACK), Clock(cluster.api, {}, {}))(cluster.api):
+        pass
+    assert ("end gpu-1" in cluster.calls) == (not patient or not why)
 
 
 @pytest.mark.parametrize(("most", "nodes", "at_once"), [("1", 5, 1), ("3", 5, 3), ("33 %", 6, 2), ("10%", 3, 1), ("100%", 4, 4)])

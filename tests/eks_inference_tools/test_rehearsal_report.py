@@ -1,6 +1,7 @@
 """What the rehearsal of a change says: outages from samples, agreement with `diff`, text, JSON, the section of a comment."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -93,3 +94,11 @@ def test_the_document_has_every_part():
     assert found["away"][0] == {"server": "chat", "beganSeconds": 0.0, "seconds": 300.0, "untimed": [], "lostRequests": 300}
     assert found["phases"][1]["stalls"][0]["words"] == ["Pod demo/chat-1: 0/3 nodes are available"]
     assert json.loads(render_json(WELL))["well"] is True
+
+
+def test_a_report_fits_into_a_narrow_terminal():
+    text = render_text(
+        replace(STUCK, samples=((0.0, {"a-server-with-a-name": 1}), (300.0, {"a-server-with-a-name": 0}))), width=80
+    )
+    assert max(map(len, text.splitlines())) <= 80
+    assert re.search(r"^ +a-server-with-a-name +1+ 0$", text, re.MULTILINE)

@@ -445,7 +445,7 @@ EDITS = (
             ("gpu-nixl", {"prefill": {"extra_args": {"max-num-batched-tokens": 4096}}}),
         )
     ),
-    Edit("gpu-nixl", {}, server("llama3-70b", router={"cpu": "3"}), (), does("llama3-70b (router) anew")),
+    Edit("gpu-nixl", {}, server("llama3-70b", router={"cpu": "1"})),
     Edit("gpu-opt350m", {}, server("triton-server", autoscaling={"max": 6})),
     Edit("gpu-opt350m", {}, pool("gpu", size=1), ("nodes of gpu-opt350m-gpu-nodes: 1 instead of 4",)),
     Edit("inf2-llama3", {}, {"pools": {"trainium-trn1": None}}, ("nodes of trainium-trn1 are deleted",)),

@@ -6,20 +6,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
 
 from eks_inference.rules import Judgement, not_judged, rule
 from eks_inference_tools.placing.placed import Placing
-from eks_inference_tools.reading.devices import OFFERED_BY, offers, placed_by_plugin
+from eks_inference_tools.reading.budgets import budgeted
+from eks_inference_tools.reading.devices import OFFERED_BY
 from eks_inference_tools.reading.graph_facts import GraphFacts
-from eks_inference_tools.reading.kinds import namespace_of, title_of
+from eks_inference_tools.reading.kinds import title_of
 from eks_inference_tools.reading.node_shapes import NodeShape
 from eks_inference_tools.reading.pod_templates import PodTemplate
-from eks_inference_tools.reading.pods import PodSpec
-from eks_inference_tools.reading.scalars import number, whole
+from eks_inference_tools.reading.scalars import number
 from eks_inference_tools.reading.scheduling import nearest, obstacles
-from stackgraph.graph.document import Resource
-from stackgraph.graph.values import at, is_token, table, text, unique
+from stackgraph.graph.values import is_token, unique
 from stackgraph.graph.wording import counted
 
 
@@ -160,16 +158,16 @@ def devices_are_offered(facts: GraphFacts) -> Iterator[Judgement]:
     if not facts.clusters:
         asked = {name: pod for pod in facts.pods for name in pod.requests if name in OFFERED_BY}
         for name, pod in asked.items():
-            if not any(_plugins(facts, name)):
+            if not any(facts.offering(name)):
                 why = f"{pod.title} requests it, and the program makes neither the cluster nor a device plugin"
                 fix = f"ask `kubectl describe nodes`, and install one where it is missing: {', '.join(OFFERED_BY[name])}"
                 yield replace(not_judged("the device plugin", name, (), why=why, fix=fix), resource=pod.urn)
     for pod in facts.placed_pods:
         shapes = facts.shapes_for(pod)
         for name in sorted(pod.requests.keys() & OFFERED_BY.keys()) if shapes else ():
-            plugins = tuple(_plugins(facts, name))
-            found = [title for title, offered_on in plugins if any(shape in offered_on for shape in shapes)]
-            away = [title for title, _ in plugins if title not in found]
+            plugins = tuple(facts.offering(name))
+            found = [title for _, title, offered_on in plugins if any(shape in offered_on for shape in shapes)]
+            away = [title for _, title, _ in plugins if title not in found]
             why = f": {', '.join(away)} cannot run there" if away and not found else ""
             yield Judgement(
                 holds=bool(found),
@@ -180,17 +178,6 @@ def devices_are_offered(facts: GraphFacts) -> Iterator[Judgement]:
                 allowed=f"a device plugin or driver: {', '.join(OFFERED_BY[name])}",
                 resource=pod.urn,
             )
-
-
-def _plugins(facts: GraphFacts, resource: str) -> Iterator[tuple[str, tuple[NodeShape, ...]]]:
-    """Titles of the DaemonSets and charts that offer a resource, with the node shapes that they run on."""
-    for pod in facts.daemons:
-        if any(name in container.image for name in OFFERED_BY[resource] for container in pod.containers):
-            yield pod.title, facts.shapes_for(pod)
-    for chart in facts.charts:
-        if offers(chart, resource):
-            given = PodSpec(placed_by_plugin(chart, resource))
-            yield f"chart {chart.resource.name}", tuple(one for one in facts.shapes if not obstacles(given, one))
 
 
 @rule(
@@ -225,39 +212,13 @@ def schedulers_exist(facts: GraphFacts) -> Iterator[Judgement]:
     source="Kubernetes, Specifying a Disruption Budget: with as many pods available as it demands, no eviction ever succeeds",
 )
 def budgets_let_go(facts: GraphFacts) -> Iterator[Judgement]:
-    for budget in facts.objects.get("PodDisruptionBudget", ()):
-        for template in _chosen(budget, facts):
-            kept = _kept(budget.inputs.get("spec"), template.pods or 0)
-            yield Judgement(
-                holds=not kept,
-                path=(),
-                working=(f"{title_of(budget)}: {template.title} has {template.pods} pods; {kept or 'one may go'}",),
-                message=f"{title_of(budget)} lets no pod of {template.title} go: {kept}",
-                given=kept,
-                allowed="one pod may go",
-                resource=budget.urn,
-            )
-
-
-def _chosen(budget: Resource, facts: GraphFacts) -> Iterator[PodTemplate]:
-    """Templates of the budget's pods with a known number of pods. A Job ends by itself; an autoscaler decides the number."""
-    selector = at(budget.inputs, "spec", "selector")
-    if is_token(selector) or is_token(at(selector, "matchLabels")) or at(selector, "matchExpressions"):
-        return
-    scaled = {one.target for one in facts.autoscalers}
-    for template in facts.pods:
-        ends_or_grows = template.kind in ("Job", "Pod") or (template.given_namespace, template.kind, template.name) in scaled
-        beside = template.namespace == (namespace_of(budget) or "default")
-        if template.pods and beside and not ends_or_grows and template.has_labels(table(at(selector, "matchLabels"))):
-            yield template
-
-
-def _kept(spec: Any, pods: int) -> str:
-    """Why no pod may go, or nothing. Percentages are rounded up."""
-    for key in ("minAvailable", "maxUnavailable"):
-        given = at(spec, key)
-        share = text(given).removesuffix("%") if text(given).endswith("%") else ""
-        number = -(-int(share) * pods // 100) if share.isdecimal() else whole(given)
-        if number is not None and (number >= pods if key == "minAvailable" else number == 0):
-            return f"{key} {text(given)} of {pods}"
-    return ""
+    for budget, template, kept in budgeted(facts.graph):
+        yield Judgement(
+            holds=not kept,
+            path=(),
+            working=(f"{title_of(budget)}: {template.title} has {template.pods} pods; {kept or 'one may go'}",),
+            message=f"{title_of(budget)} lets no pod of {template.title} go: {kept}",
+            given=kept,
+            allowed="one pod may go",
+            resource=budget.urn,
+        )

@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.simulate.rehearsal.report import render_json
     from eks_inference_tools.simulate.rehearsal.text import render_markdown, render_text
     from stackgraph.diff.report import Recorded, StackReport
-    from stackgraph.presentation.output import colour, write
+    from stackgraph.presentation.output import colour, width, write
     from stackgraph.presentation.progress import Progress
 
     before, after = (Recorded(part_of(graph, options.cluster)) for graph in _sides(options))
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     with ending_cleanly(), Progress(about=_SECONDS) as progress:
         rehearsal = rehearsed(report, toolchain, progress.show)
     renderers = {
-        "text": lambda: render_text(rehearsal, colour=colour(options.output)),
+        "text": lambda: render_text(rehearsal, width=width(options.output), colour=colour(options.output)),
         "markdown": lambda: render_markdown(rehearsal),
         "json": lambda: render_json(rehearsal),
     }

@@ -7,7 +7,9 @@ from typing import Any
 from eks_inference_tools.reading.after_update import Then, follows
 from eks_inference_tools.reading.autoscalers import autoscalers
 from eks_inference_tools.reading.clusters import CLUSTER_TYPE, PLATFORM, REMOTE_CLUSTER_TYPE, public_networks
+from eks_inference_tools.reading.devices import OFFERED_BY, shown
 from eks_inference_tools.reading.endpoints import Endpoint
+from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.kinds import group_kind, name_of, namespace_of, nodes_of, replicas, title, title_of
 from eks_inference_tools.reading.machines import SUBNET_TYPE
 from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
@@ -31,6 +33,7 @@ def dangers(diff: StackDiff) -> Iterator[Danger]:
     yield from _versions(diff)
     yield from _moved(diff)
     yield from _gone(diff)
+    yield from _without_devices(diff)
     yield from newly_reached(diff, _who_reaches_a_cluster)
     if not cluster_is_refused(diff):
         yield from _after_updates(diff)
@@ -59,6 +62,22 @@ def _gone(diff: StackDiff) -> Iterator[Danger]:
         elif type_ in _NODE_TYPES:
             what = f"{nodes_of(change.resource)} are deleted"
             yield Danger("nodes-deleted", what, change.urn, Weight.DELETED, nodes_of(change.resource))
+
+
+def _without_devices(diff: StackDiff) -> Iterator[Danger]:
+    """Devices that nothing offers any more (Kubernetes, Device Plugins; dynamic resource allocation)."""
+    if diff.base is None or diff.head is None:
+        return
+    before, after = GraphFacts(diff.base), GraphFacts(diff.head)
+    gone = {change.urn for change in diff.of_kind("delete")}
+    for resource in OFFERED_BY if gone else ():
+        asking = unique(pod.title for pod in after.pods if resource in pod.requests)
+        offered = [(one.urn, title) for one, title, _ in before.offering(resource) if one.urn in gone]
+        if asking and offered and not any(after.offering(resource)):
+            ((urn, title), *_), (one, *more) = offered, asking
+            pods = one + (f" and {len(more)} more" if more else "")
+            what = f"{title} is deleted, and nothing offers {shown(resource)} any more: none of the pods of {pods} starts again"
+            yield Danger("devices-gone", what, urn, Weight.DELETED)
 
 
 _FAILS = ": `pulumi up` fails there, and what needs the cluster stays as it is"

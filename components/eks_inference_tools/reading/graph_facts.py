@@ -12,12 +12,13 @@ from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.place.placement import INSTANCE_TYPE_LABEL
 from eks_inference_tools.reading.autoscalers import autoscalers
 from eks_inference_tools.reading.clusters import CLUSTER_TYPE, REMOTE_CLUSTER_TYPE, cluster_resources, is_auto
+from eks_inference_tools.reading.devices import OFFERED_BY, offers, placed_by_plugin
 from eks_inference_tools.reading.kinds import group_kind, name_of
 from eks_inference_tools.reading.node_groups import launch_templates, node_groups
 from eks_inference_tools.reading.node_pools import node_classes
 from eks_inference_tools.reading.node_shapes import NodeShape, node_shapes
 from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
-from eks_inference_tools.reading.pods import Container
+from eks_inference_tools.reading.pods import Container, PodSpec
 from eks_inference_tools.reading.releases import V4_CHART_TYPE, addons, charts
 from eks_inference_tools.reading.scalars import is_true
 from eks_inference_tools.reading.scheduling import obstacles
@@ -164,6 +165,17 @@ class GraphFacts:
     def daemons(self) -> tuple[PodTemplate, ...]:
         """Pod templates of DaemonSets."""
         return tuple(pod for pod in self.pods if pod.kind == "DaemonSet")
+
+    def offering(self, resource: str) -> Iterator[tuple[Resource, str, tuple[NodeShape, ...]]]:
+        """DaemonSets and charts that offer a resource of devices, their titles, and the node shapes that they run on."""
+        for pod in self.daemons:
+            if any(name in container.image for name in OFFERED_BY[resource] for container in pod.containers):
+                yield pod.owner, pod.title, self.shapes_for(pod)
+        for chart in self.charts:
+            if offers(chart, resource):
+                given = PodSpec(placed_by_plugin(chart, resource))
+                there = tuple(one for one in self.shapes if not obstacles(given, one))
+                yield chart.resource, f"chart {chart.resource.name}", there
 
 
 def walk(value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:

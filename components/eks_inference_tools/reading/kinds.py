@@ -8,6 +8,7 @@ import yaml
 from stackgraph.graph.document import Resource
 from stackgraph.graph.values import at, items, joined, table, text
 
+BUDGETS = "poddisruptionbudgets.policy"
 DAEMON_SETS = "daemonsets.apps"
 DEPLOYMENTS = "deployments.apps"
 ENDPOINT_SLICES = "endpointslices.discovery.k8s.io"

@@ -15,6 +15,7 @@ from eks_inference.catalog.times import PASSES, Typical
 from eks_inference.serving.storage_plan import CACHE_VARIABLE
 from eks_inference_tools.reading.after_update import follows
 from eks_inference_tools.reading.autoscalers import autoscalers
+from eks_inference_tools.reading.budgets import budgeted
 from eks_inference_tools.reading.clusters import parts
 from eks_inference_tools.reading.kinds import (
     group_kind,
@@ -29,11 +30,12 @@ from eks_inference_tools.reading.scalars import whole
 from eks_inference_tools.timeline.beside import Beside
 from eks_inference_tools.timeline.planner import Step
 from eks_inference_tools.timeline.pods import PodStart, phases, pull_time
-from eks_inference_tools.timeline.rolls import Roll, rolled
+from eks_inference_tools.timeline.rolls import UNDISTURBED, Roll, rolled
 from eks_inference_tools.timeline.starts import Homes
 from eks_inference_tools.timeline.steps import create_time
 from eks_inference_tools.timeline.timeline import End, Timeline
 from eks_inference_tools.timeline.wording import duration, spread, total
+from stackgraph.diff.dangers import taken_along
 from stackgraph.diff.domain import Danger, Effect, Weight
 from stackgraph.diff.graphs import ResourceChange, StackDiff
 from stackgraph.graph.document import Graph, Resource
@@ -57,9 +59,14 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
     if not any(diff.by_urn[urn].kind == "create" for urn in late):
         yield from _gone(diff, before, after)
     rolls = {urn: roll for urn, roll in rolled(diff).items() if urn not in beside.unused}
-    heads = _heads(after.graph)
+    heads, budgets = _heads(after.graph), [*_budgets(after.graph, rolls)]
+    stay, along = {urn for urn, pool, _ in budgets if rolls[pool].patient}, taken_along(diff)
     for urn, name in after.servers.items():
         change, start = diff.by_urn[urn], after.starts[urn]
+        if by := along.get(urn):
+            what = f"{name} answers nothing any more: {title_of(by.resource)} leaves the program, and goes with all that is in it"
+            yield Danger("server-gone", what, urn, Weight.REPLACED, name, ("outage",))
+            continue
         if change.before is None or change.after is None or urn in late:
             continue
         old = before.starts.get(change.before.urn)
@@ -85,7 +92,7 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
             if inside := group_kind(change.after)[1] == "RayService":
                 end = end.replace("pod", "replica")
             way = f"{name}: {room((urn,), _way(change))}"
-        elif roll and _ends(roll, at(spec, "template"), old, start) and _is_alone(after.graph, urn):
+        elif roll and urn not in stay and _ends(roll, at(spec, "template"), old, start) and _is_alone(after.graph, urn):
             alone = tuple(one for one in after.servers if after.starts[one].pool == start.pool and _is_alone(after.graph, one))
             end, names = f"{end} with its node of {nodes}", ", ".join(after.servers[one] for one in alone)
             each = " of each" if alone[1:] else ""
@@ -110,6 +117,21 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
         yield Danger("server-stopped", what, urn, Weight.REPLACED, was, ("outage",), seconds, way)
     for urn, roll in rolls.items():
         yield Danger("nodes-kept" if roll.blocked else "nodes-rolled", roll.words, urn, roll.weight, roll.name)
+    for _, pool, budget in budgets:
+        roll = rolls[pool]
+        kind = "nodes-stuck" if roll.fails else "nodes-kept" if roll.patient else "nodes-rolled"
+        weight = Weight.REFUSED if roll.fails else roll.weight
+        yield Danger(kind, f"{roll.name}: {budget}: {roll.kept}", pool, weight, roll.name)
+
+
+def _budgets(graph: Graph, rolls: Mapping[str, Roll]) -> Iterator[tuple[str, str, str]]:
+    """The disruption budgets that keep pods on nodes which are exchanged: the URNs of pods and pool, and the budget in words."""
+    for part in parts(graph):
+        homes = Homes(part.graph)
+        for budget, template, kept in budgeted(part.graph):
+            home = homes.of(template) if kept else None
+            if home and home.urn in rolls and not rolls[home.urn].blocked:
+                yield template.urn, home.urn, f"{title_of(budget)} lets no pod of {template.title} go ({kept})"
 
 
 def _late(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) -> Mapping[str, Danger]:
@@ -215,8 +237,8 @@ def _gone(diff: StackDiff, before: Timeline, after: Timeline) -> Iterator[Danger
 
 
 def _ends(roll: Roll | None, template: Any, old: PodStart | None, new: PodStart | None) -> bool:
-    """Whether pods end with their nodes. Some Karpenter leaves alone (Karpenter, "Disruption", pod-level controls)."""
-    alone = text(at(template, "metadata", "annotations", "karpenter.sh/do-not-disrupt")) == "true"
+    """Whether pods end with their nodes."""
+    alone = text(at(template, "metadata", "annotations", UNDISTURBED)) == "true"
     if roll is None or roll.blocked or (alone and not roll.forced):
         return False
     return not (roll.by_type and old and new and old.instance_type == new.instance_type)

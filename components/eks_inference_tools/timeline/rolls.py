@@ -9,7 +9,7 @@ from eks_inference_tools.reading.clusters import CLUSTER_TYPE, REMOTE_CLUSTER_TY
 from eks_inference_tools.reading.kinds import nodes_of
 from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
 from eks_inference_tools.reading.node_pools import NodePool, node_pools
-from eks_inference_tools.reading.scalars import whole
+from eks_inference_tools.reading.scalars import is_true, whole
 from stackgraph.diff.domain import Weight
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.document import Graph
@@ -19,6 +19,9 @@ _MOST_NAMES = 3
 _ANY_BUDGET = "10%"
 """Of a NodePool without a budget (kubernetes-sigs/karpenter 2266468, pkg/apis/v1/nodepool.go)."""
 
+UNDISTURBED = "karpenter.sh/do-not-disrupt"
+"""Annotation of pods whose nodes Karpenter leaves alone ("Disruption", pod-level controls)."""
+
 
 @dataclass(frozen=True)
 class Roll:
@@ -26,6 +29,7 @@ class Roll:
 
     ``successor_first``: a node ends after its successor stands. ``forced``: also with pods that nobody may disturb. ``by_type``:
     only nodes of types that the pool has no longer. ``most``: nodes at once, or ``10%`` of them. ``weight``: as what it is told.
+    ``kept``: what becomes of pods that a disruption budget keeps. Their nodes stay if ``patient``, and the update ``fails``.
     """
 
     name: str
@@ -36,6 +40,9 @@ class Roll:
     by_type: bool = False
     weight: Weight = Weight.CHANGED
     most: str = "1"
+    kept: str = ""
+    patient: bool = False
+    fails: bool = False
 
     def at_once(self, nodes: int) -> int:
         share = whole(self.most.rstrip("% ")) or 1
@@ -88,7 +95,9 @@ def _by_eks(group: NodeGroup, because: Sequence[str]) -> Roll:
         words = f"{name}: EKS updates a capacity block at size 0 only: set that before, and the size after it ({_named(because)})"
         return Roll(name, words, first, weight=Weight.REFUSED)
     words = f"{name} are replaced, {at_once}{share} at a time, each {when} ({_named(because)})"
-    return Roll(name, words, first, most=f"{at_once}{share}")
+    fails = not is_true(group.resource.inputs.get("forceUpdateVersion"))  # PodEvictionFailure, managed-node-update-behavior
+    kept = "EKS gives up after 15 min, and `pulumi up` fails" if fails else "EKS waits 15 min on each node, then ends them"
+    return Roll(name, words, first, most=f"{at_once}{share}", kept=kept, patient=fails, fails=fails)
 
 
 def _by_karpenter(pool: NodePool, because: Sequence[str], *, narrower: bool) -> Roll:
@@ -99,15 +108,17 @@ def _by_karpenter(pool: NodePool, because: Sequence[str], *, narrower: bool) -> 
     budgets = items(at(pool.resource.inputs, "spec", "disruption", "budgets"))
     drift = [one for one in budgets if "Drifted" in (texts(at(one, "reasons")) or ("Drifted",)) and not at(one, "schedule")]
     shares = [text(at(one, "nodes")) for one in drift] or ([] if budgets else [_ANY_BUDGET])
-    most = whole(at(pool.limits, "nodes"))
-    full = bool(pool.replicas) and most is not None and most <= (pool.replicas or 0)
+    limit = whole(at(pool.limits, "nodes"))
+    full = bool(pool.replicas) and limit is not None and limit <= (pool.replicas or 0)
     if full or {"0", "0%"} & {*shares}:
-        blocker = f"limits.nodes {most} leaves no room for a successor" if full else "a disruption budget allows none to end"
+        blocker = f"limits.nodes {limit} leaves no room for a successor" if full else "a disruption budget allows none to end"
         return Roll(name, f"{all_of} drift and stay as they are: {blocker}{said}", blocked=True)
     at_once = f"{shares[0]} at a time" if len(shares) == 1 else "as fast as budgets allow"
     what = f"{all_of} drift, and Karpenter replaces them, {at_once}, each after its successor stands{said}"
     forced = at(pool.resource.inputs, "spec", "template", "spec", "terminationGracePeriod") is not None
-    return Roll(name, what, forced=forced, by_type=by_type, most=shares[0] if len(shares) == 1 else "1")
+    kept = "Karpenter ends them after terminationGracePeriod" if forced else "their nodes stay as they are"
+    most = shares[0] if len(shares) == 1 else "1"
+    return Roll(name, what, forced=forced, by_type=by_type, most=most, kept=kept, patient=not forced)
 
 
 def _named(because: Sequence[str]) -> str:

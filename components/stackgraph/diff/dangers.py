@@ -1,15 +1,15 @@
 """Finds the changes that a reviewer must not miss: deletions, replacements, new exposure, lost protection, and a domain's own."""
 
 import ipaddress
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from stackgraph.diff import replacements
-from stackgraph.diff.domain import NO_DOMAIN, ComparedDomain, Danger, Weight
+from stackgraph.diff.domain import NO_DOMAIN, ComparedDomain, Danger, Effect, Weight
 from stackgraph.diff.graphs import Kind, ResourceChange, StackDiff
 from stackgraph.graph.describe import identity, is_kubernetes_object, short_type
 from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import at, is_token, items, text, texts
+from stackgraph.graph.values import at, grouped, is_token, items, text, texts
 from stackgraph.graph.wording import counted
 
 # Prefix lengths up to which a network counts as the whole Internet: as large as one carrier's.
@@ -30,7 +30,7 @@ def dangers(diff: StackDiff, domain: ComparedDomain = NO_DOMAIN) -> tuple[Danger
         gone = len(diff.of_kind("delete"))
         what = f"the stack file was deleted: {counted(gone, 'resource')} would no longer be managed"
         return (Danger("stack-deleted", what, weight=Weight.DELETED),) if gone else ()
-    found = list(domain.dangers(diff))
+    found = [*domain.dangers(diff), *_emptied(diff)]
     found += [
         *_lost(diff, "replace", Weight.REPLACED, found),
         *_lost(diff, "delete", Weight.DELETED, found),
@@ -67,6 +67,44 @@ def _lost(diff: StackDiff, kind: Kind, weight: Weight, found: Iterable[Danger]) 
     if others:
         word = "replaced" if kind == "replace" else "deleted"
         yield Danger(word, f"{_several(others)} {'is' if len(others) == 1 else 'are'} {word}", weight=weight)
+
+
+def taken_along(diff: StackDiff) -> Mapping[str, ResourceChange]:
+    """Objects that stay in the program and go all the same, by URN: with their namespace or definition, which leaves it.
+
+    `pulumi up` deletes last, and the API server deletes what is inside.
+    """
+    anew = {_in_cluster(change.resource, "") for change in diff.of_kind("create")}
+    going = [one for one in diff.of_kind("delete") if not one.resource.options.get("retainOnDelete")]
+    going = [one for one in going if _in_cluster(one.resource, "") not in anew]
+    inside = [(_carried_by(one.resource), one) for one in going]
+    return {
+        one.urn: change
+        for carries, change in inside
+        if carries
+        for one in (diff.head.resources if diff.head else ())
+        if is_kubernetes_object(one) and one.provider == change.resource.provider and carries(one)
+    }
+
+
+def _carried_by(resource: Resource) -> Callable[[Resource], bool] | None:
+    """Tells what the API server deletes with a namespace, or with the definition of a kind."""
+    spec, name = resource.inputs.get("spec"), at(resource.inputs, "metadata", "name")
+    if resource.type == "kubernetes:core/v1:Namespace" and isinstance(name, str) and not is_token(name):
+        return lambda one: at(one.inputs, "metadata", "namespace") == name
+    if resource.type.endswith(":CustomResourceDefinition"):
+        begins, ends = f"kubernetes:{text(at(spec, 'group'))}/", f":{text(at(spec, 'names', 'kind'))}"
+        return lambda one: one.type.startswith(begins) and one.type.endswith(ends)
+    return None
+
+
+def _emptied(diff: StackDiff) -> Iterator[Danger]:
+    assert diff.head is not None
+    for by, urns in grouped((by.urn, urn) for urn, by in taken_along(diff).items()).items():
+        change, inside = diff.by_urn[by], [diff.by_urn[urn] for urn in urns]
+        what = f"{_named(change)} is deleted with what stays in the program, {_several(inside)}: only `pulumi refresh` notices"
+        loses: tuple[Effect, ...] = ("loss",) if any(replacements.held(one.resource.type) for one in inside) else ()
+        yield Danger("deleted-with", what, change.urn, Weight.DELETED, effects=("outage", *loses))
 
 
 _KEEP_CLAIMS = ("Chart", "Release", "StatefulSet")

@@ -185,7 +185,7 @@ class _Change:
 
     def _ends(self, group: NodeGroup) -> Operation:
         there = [name_of(one) for one in of_pool(self.simulated.plane.api, group.name)]
-        return Nodes(ended(lambda api: there))
+        return Nodes(ended(lambda api: there, self.clock))
 
     def _starts(self, group: NodeGroup, at_most: int | None = None) -> Operation:
         fresh = new_nodes(self.after, group.name, (name_of(one) for one in self.simulated.plane.api.list(NODES)))[:at_most]
@@ -196,18 +196,18 @@ class _Change:
         """The provider updates the version first, then the size."""
         roll, size, there = self._rolls.get(group.urn), group.sizes[1], len(of_pool(self.simulated.plane.api, group.name))
         if roll and not roll.blocked:
-            yield Nodes(exchanged(roll, group.name, self.after, self.clock.stands))
+            yield Nodes(exchanged(roll, group.name, self.after, self.clock))
         if size is not None and size > there:
             yield self._starts(group, size - there)
         elif size is not None and size < there:
-            yield Nodes(ended(lambda api: [name_of(one) for one in of_pool(api, group.name)[size:]]))
+            yield Nodes(ended(lambda api: [name_of(one) for one in of_pool(api, group.name)[size:]], self.clock))
 
     def _drifts(self) -> Iterator[Task]:
         """Karpenter exchanges nodes once its pools have changed; `pulumi up` does not wait for that."""
         groups = {group.urn for group in node_groups(self.after)}
         for urn, roll in self._rolls.items():
             if urn not in groups and not roll.blocked:
-                course = exchanged(roll, name_in(self.after.by_urn[urn]), self.after, self.clock.stands)
+                course = exchanged(roll, name_in(self.after.by_urn[urn]), self.after, self.clock)
                 yield Task(urn, roll.name, "drift", frozenset(), [Nodes(course)])
 
     @cached_property

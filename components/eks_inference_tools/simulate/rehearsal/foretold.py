@@ -4,12 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from eks_inference_tools.reading.kinds import title_of
 from eks_inference_tools.simulate.rehearsal.report import Foretold, Line, Rehearsal, Verdict
+from eks_inference_tools.simulate.world.objects import opaque_of
 from eks_inference_tools.timeline.wording import duration
 from stackgraph.diff.domain import Danger
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.describe import is_kubernetes_object
 
-_ENDS = ("server-stopped", "server-gone", "server-waits")
+_ENDS = ("server-stopped", "server-gone", "server-waits", "nodes-stuck")
 _OF_AWS = ("nodes-rolled", "nodes-kept", "nodes-replaced", "nodes-deleted")
 _OF_CONTROLLERS = ("job-again", "refused", "without-effect", "capacity-down", "endpoint-gone")
 _NEAR = 0.1
@@ -19,6 +20,7 @@ _NEAR = 0.1
 def lines(dangers: Sequence[Danger], diff: StackDiff, servers: dict[str, str]) -> tuple[Line, ...]:
     """The lines about outages and controllers. ``servers`` are names by URN."""
     titles = {change.urn: title_of(change.resource) for change in diff.changes if is_kubernetes_object(change.resource)}
+    titles |= {one.urn: one.title for one in opaque_of(diff.head)} if diff.head else {}
     return tuple(
         Line(one.kind, one.what, servers.get(one.urn, ""), titles.get(one.urn, ""), one.seconds, "outage" in one.effects)
         for one in dangers
@@ -46,7 +48,7 @@ def _compared(line: Line, saw: Rehearsal) -> tuple[bool | None, str]:
         return near, f"{server} was away for {duration(longest)}"
     if line.kind == "server-gone":
         return False, f"{server} came back"
-    if line.kind in ("server-waits", "refused") and title:
+    if line.kind in ("server-waits", "nodes-stuck", "refused") and title:
         stuck = {one.title: one.waits_for for one in saw.stalls} | {one.title: one.message for one in saw.refusals}
         return title in stuck, stuck.get(title, f"{title} went through")
     if line.kind == "job-again" and any(title in part.unreached for phase in saw.phases for part in phase.parts):

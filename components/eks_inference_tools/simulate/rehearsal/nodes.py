@@ -3,7 +3,7 @@
 Which nodes go and in which order is decided as ``diff`` decides it (timeline/rolls.py); what that does to pods is not: evictions
 are the API server's own.
 
-Sources: EKS user guide, "Understand each phase of node updates"; Karpenter, "Disruption".
+Sources: EKS user guide, "Understand each phase of node updates", "Delete a managed node group"; Karpenter, "Disruption".
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -12,13 +12,17 @@ from dataclasses import dataclass
 from eks_inference.place.placement import KARPENTER_POOL_LABEL, NODE_GROUP_LABEL
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL
 from eks_inference_tools.placing.nodes import NodeNames, SimulatedNode, karpenter_kinds, managed_nodes, manifest
-from eks_inference_tools.reading.kinds import NODES, PODS
+from eks_inference_tools.reading.kinds import BUDGETS, NODES, PODS
 from eks_inference_tools.reading.live_objects import Object, Seen, is_leaving, is_ready, labels_of, name_of, node_of, title_of
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
+from eks_inference_tools.simulate.rehearsal.clock import OF, Clock
 from eks_inference_tools.simulate.rollout.operations import Operation
-from eks_inference_tools.timeline.rolls import Roll
+from eks_inference_tools.timeline.rolls import UNDISTURBED, Roll
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at
+
+_PATIENCE_SECONDS = 15 * 60.0
+"""After which EKS ends what a budget keeps, with force, or on a node of a group that is deleted or gets smaller."""
 
 Course = Callable[[Api], Iterator[str]]
 """Makes changes, and yields in each round what it waits for."""
@@ -50,14 +54,21 @@ def started(nodes: Sequence[Object]) -> Course:
     return course
 
 
-def ended(names: Callable[[Api], Sequence[str]]) -> Course:
-    """They are drained together."""
+def ended(names: Callable[[Api], Sequence[str]], clock: Clock | None = None) -> Course:
+    """They are drained together. With a clock, pods that a budget keeps end once EKS has waited for them in vain."""
 
     def course(api: Api) -> Iterator[str]:
         gone = names(api)
         for name in gone:
             api.patch({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}, {"spec": {"unschedulable": True}})
         while words := _left(api, gone):
+            left = [pod for pod in api.list(PODS) if node_of(pod) in gone and _goes(pod)]
+            if clock and left and all(_is_kept(pod, api) for pod in left):
+                clock.now += _PATIENCE_SECONDS
+                while any(OF in (at(pod, "metadata", "annotations") or {}) and _starts(pod) for pod in api.list(PODS)):
+                    yield words  # what becomes ready while EKS waits
+                for pod in left:
+                    api.delete(PODS, name_of(pod), pod["metadata"]["namespace"])
             yield words
         for name in gone:
             api.delete(NODES, name)
@@ -68,22 +79,25 @@ def ended(names: Callable[[Api], Sequence[str]]) -> Course:
     return course
 
 
-def exchanged(roll: Roll, pool: str, graph: Graph, stands: set[str]) -> Course:
+def exchanged(roll: Roll, pool: str, graph: Graph, clock: Clock) -> Course:
     """A node after another, or as many at once as the pool allows; ``graph`` is the one with its new settings.
 
-    ``stands`` collects nodes that are ready before a node ends for them: no pod waits for their start.
+    For a node that is ready before another ends for it, no pod waits. Karpenter leaves nodes alone whose pods nothing may evict.
     """
 
     def course(api: Api) -> Iterator[str]:
-        old = [one for one in of_pool(api, pool) if not (roll.by_type and _is_kept(one, pool, graph))]
+        old = [one for one in of_pool(api, pool) if not (roll.by_type and _has_its_type(one, pool, graph))]
+        if roll.patient and not roll.fails:
+            alone = {node_of(pod) for pod in api.list(PODS) if _goes(pod) and (_is_undisturbed(pod) or _is_kept(pod, api))}
+            old = [one for one in old if name_of(one) not in alone]
         step = roll.at_once(len(old))
         for first in range(0, len(old), step):
             some = old[first : first + step]
             fresh = _successors(api, some, pool, graph)
             if roll.successor_first:
-                stands.update(map(name_of, fresh))
+                clock.stands.update(map(name_of, fresh))
                 yield from started(fresh)(api)
-            yield from ended(lambda api, some=some: [name_of(one) for one in some])(api)
+            yield from ended(lambda api, some=some: [name_of(one) for one in some], None if roll.patient else clock)(api)
             if not roll.successor_first:
                 yield from started(fresh)(api)
 
@@ -122,7 +136,7 @@ def _successors(api: Api, old: Sequence[Object], pool: str, graph: Graph) -> lis
     return found
 
 
-def _is_kept(node: Object, pool: str, graph: Graph) -> bool:
+def _has_its_type(node: Object, pool: str, graph: Graph) -> bool:
     return any(kind.shape.pool == pool and kind.instance.name == _type(node) for kind in karpenter_kinds(graph))
 
 
@@ -144,6 +158,25 @@ def _left(api: Api, names: Collection[str]) -> str:
                     why = f": {refusal.message}" if refusal.status == 429 else ""
             left.append(f"{title_of(pod)}{why}")
     return f"nodes that are not drained ({', '.join(names)}): {', '.join(left)}" if left else ""
+
+
+def _starts(pod: Object) -> bool:
+    return bool(node_of(pod)) and not is_ready(pod) and not is_leaving(pod)
+
+
+def _is_undisturbed(pod: Object) -> bool:
+    return at(pod, "metadata", "annotations", UNDISTURBED) == "true"
+
+
+def _is_kept(pod: Object, api: Api) -> bool:
+    """Whether a budget keeps a pod however many of its like are ready."""
+    return any(
+        budget["metadata"]["namespace"] == pod["metadata"]["namespace"]
+        and (at(budget, "spec", "selector", "matchLabels") or {}).items() <= labels_of(pod).items()
+        and at(budget, "status", "desiredHealthy") >= at(budget, "status", "expectedPods")
+        for budget in api.list(BUDGETS)
+        if at(budget, "status", "expectedPods")
+    )
 
 
 def _goes(pod: Object) -> bool:

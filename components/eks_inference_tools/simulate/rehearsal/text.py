@@ -9,7 +9,8 @@ from eks_inference_tools.timeline.wording import duration
 from stackgraph.graph.wording import counted
 from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
 
-_WIDTH, _CHART = 120, 60
+_WIDTH, _CHART, _BESIDE = 120, 60, 16
+"""Of the report, its chart, and what is beside the chart."""
 _MOST = 5
 _NOT_REAL = (
     "containers do not run: a pod is ready once the typical time of its cold start has passed (timeline), and ends at once",
@@ -22,8 +23,8 @@ Rows = Iterator[tuple[str, str, str]]
 """A heading, which repeats, a text, and a style."""
 
 
-def render_text(rehearsal: Rehearsal, *, colour: bool = False) -> str:
-    return drawn(_lines(rehearsal), width=_WIDTH, colour=colour)
+def render_text(rehearsal: Rehearsal, *, width: int = _WIDTH, colour: bool = False) -> str:
+    return drawn(_lines(rehearsal, width), width=width, colour=colour)
 
 
 def render_markdown(rehearsal: Rehearsal) -> str:
@@ -46,11 +47,11 @@ def render_markdown(rehearsal: Rehearsal) -> str:
     )
 
 
-def _lines(rehearsal: Rehearsal) -> Iterator[RenderableType]:
+def _lines(rehearsal: Rehearsal, width: int) -> Iterator[RenderableType]:
     about = f": the change, on a simulated cluster of {rehearsal.kubernetes}"
     yield Paragraph(words(rehearsal.stack, "bold").append_text(words(about)))
     yield ""
-    if chart := [*_chart(rehearsal)]:
+    if chart := [*_chart(rehearsal, width)]:
         yield words(f"{'Pods':<10}that answer, from the beginning to {duration(rehearsal.ends_s)} later, and then")
         yield Columns([(words(name), words(drawing)) for name, drawing in chart], indent=10)
         yield ""
@@ -103,14 +104,16 @@ def _verdict(rehearsal: Rehearsal) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _chart(rehearsal: Rehearsal) -> Iterator[tuple[str, str]]:
+def _chart(rehearsal: Rehearsal, width: int) -> Iterator[tuple[str, str]]:
     """A column is a part of the time, with the fewest pods that answer in it; the last is the end."""
     if not rehearsal.samples:
         return
-    length = max(rehearsal.ends_s, 1.0) / _CHART
-    for name in rehearsal.samples[0][1]:
+    names = rehearsal.samples[0][1]
+    drawn_columns = max(1, min(_CHART, width - _BESIDE - max(map(len, names), default=0)))
+    length = max(rehearsal.ends_s, 1.0) / drawn_columns
+    for name in names:
         columns = []
-        for column in range(_CHART):
+        for column in range(drawn_columns):
             start, end = column * length, (column + 1) * length
             before = [pods.get(name, 0) for when, pods in rehearsal.samples if when <= start][-1:]
             within = [pods.get(name, 0) for when, pods in rehearsal.samples if start < when < end]
