@@ -112,7 +112,7 @@ def test_stages_are_devices_of_a_split(tmp_path: Path):
         ({"model_id": "mine/of-nobody"}, "the catalog has no model 'mine/of-nobody'"),
         ({"instance_type": "m6i.large"}, "the speed of instance type 'm6i.large' is not known"),
         ({"max_concurrency": None}, "it lacks users"),
-        ({"instance_type": None, "chips": None}, "it lacks the instance type"),
+        ({"instance_type": None, "chips": None}, "it lacks instance_type"),
     ],
 )
 def test_a_file_that_predicts_nothing_is_refused(tmp_path: Path, changed: dict[str, Any], why: str):

@@ -68,11 +68,7 @@ def _row(path: Path, run: Run) -> Measured | str:
     if model is None:
         return f"the catalog has no model '{run.model}'"
     if known is None or instance is None:
-        return (
-            f"the speed of instance type '{run.instance_type}' is not known"
-            if run.instance_type
-            else "it lacks the instance type"
-        )
+        return f"the speed of instance type '{run.instance_type}' is not known" if run.instance_type else "it lacks instance_type"
     if not (run.asking and run.chips and run.lengths and run.token_ms):
         needed = {
             "users": run.asking,
