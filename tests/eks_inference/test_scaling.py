@@ -357,6 +357,7 @@ def test_a_schedule_that_keda_refuses_or_that_does_nothing_is_refused(changed: d
         ("0 8 * * 1-5", "0 20 * * 5", "start comes on Mon 08:00 and again on Tue 08:00: pods begin only then"),
         ("* 8 * * *", "0 20 * * *", "start comes on Sat 08:00 and again on Sat 08:01: pods begin only then"),
         ("0 8 * * *", "0 18/2 * * *", "end comes on Sat 18:00 and again on Sat 20:00: pods stay until then"),
+        ("0 8 * * *", "00 8 * * *", "both come on Sat 08:00: pods stay until the next end"),
         ("0 8 30 2 *", "0 20 * * *", "start 0 8 30 2 * never comes"),
     ],
 )

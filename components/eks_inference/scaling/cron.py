@@ -34,6 +34,8 @@ def out_of_turn(start: str, end: str) -> str:
             return f"{what} {value} never comes"
     turns = merge(((time, "end") for time in _times(end)), ((time, "start") for time in _times(start)))
     for (before, one), (after, other) in pairwise(turns):
+        if before == after:
+            return f"both come on {after:%a %H:%M}: pods stay until the next end"
         if one == other:
             until = "begin only then" if one == "start" else "stay until then"
             return f"{one} comes on {before:%a %H:%M} and again on {after:%a %H:%M}: pods {until}"
