@@ -20,6 +20,7 @@ from eks_inference.observability.spec import PrometheusSpec
 from eks_inference.place.placement import Taint
 from eks_inference.scaling import plan
 from eks_inference.scaling.component import Autoscaler, ExistingKeda, ExistingPrometheusAdapter
+from eks_inference.scaling.cron import out_of_turn
 from eks_inference.scaling.keda import Keda
 from eks_inference.scaling.prometheus_adapter import PrometheusAdapter
 from eks_inference.scaling.spec import (
@@ -333,6 +334,7 @@ def test_a_schedule_takes_what_cron_of_keda_takes(start: str) -> None:
         ({"start": "0 8 0 * *"}, "'0' is no day of the month"),
         ({"start": "*/0 8 * * *"}, "'*/0' is no minute"),
         ({"end": "0 0 8 * * *"}, "five fields"),
+        ({"start": "0 \u0668 * * *"}, "is no hour"),
         ({"end": "@daily"}, "five fields"),
         ({"end": WORKDAYS["start"]}, "are the same"),
         ({"timezone": "Berlin"}, "no time zone"),
@@ -343,6 +345,24 @@ def test_a_schedule_takes_what_cron_of_keda_takes(start: str) -> None:
 def test_a_schedule_that_keda_refuses_or_that_does_nothing_is_refused(changed: dict[str, Any], why: str) -> None:
     with pytest.raises(SpecError, match=re.escape(why)):
         keda(min=1, max=4, schedule=[{**WORKDAYS, **changed}])
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "why"),
+    [
+        ("0 20 * * *", "0 8 * * *", ""),
+        ("0 8 * * mon", "0 20 * * fri", ""),
+        ("0 8 1 * *", "0 8 2 * ?", ""),
+        ("0 8 13 * fri", "0 20 13 * fri", ""),  # Fridays, and the 13th
+        ("0 8 * * 1-5", "0 20 * * 5", "start comes on Mon 08:00 and again on Tue 08:00: pods begin only then"),
+        ("* 8 * * *", "0 20 * * *", "start comes on Sat 08:00 and again on Sat 08:01: pods begin only then"),
+        ("0 8 * * *", "0 18/2 * * *", "end comes on Sat 18:00 and again on Sat 20:00: pods stay until then"),
+        ("0 8 * * *", "00 8 * * *", "both come on Sat 08:00: pods stay until the next end"),
+        ("0 8 30 2 *", "0 20 * * *", "start 0 8 30 2 * never comes"),
+    ],
+)
+def test_start_and_end_of_a_schedule_take_turns(start: str, end: str, why: str) -> None:
+    assert out_of_turn(start, end) == why
 
 
 def test_no_answer_of_prometheus_takes_no_pod_away() -> None:

@@ -95,6 +95,9 @@ def test_an_autoscaler_takes_its_numbers_from_the_traffic():
     assert scaler.concurrent_requests
     assert judged(spec).holds  # max is what takes the busiest time for sure
     assert {one.path[-1] for one in spec.resolved if "autoscaling" in one.path} == {"max", "min", "concurrent_requests"}
+    hours_of_people = [{"start": "0 8 * * *", "end": "0 20 * * *", "pods": 9}]
+    scheduled = stack(autoscaling={"kind": "keda", "schedule": hours_of_people}, traffic=CHAT).servers["qwen"].scalers[""]
+    assert scheduled.max == 9, "a schedule has room"
     own = stack(autoscaling={"kind": "keda", "max": 7, "concurrent_requests": 3}, traffic=CHAT).servers["qwen"].scalers[""]
     assert (own.max, own.min) == (7, 1)
 

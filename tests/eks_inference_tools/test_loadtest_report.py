@@ -424,6 +424,14 @@ def test_a_slow_load_is_told_with_its_cause_and_a_setting():
     assert "router: a request takes 1612 ms more before or beside its engine" in told
 
 
+def test_a_server_is_predicted_on_the_accelerator_that_the_file_names(tmp_path: Path):
+    of_vllm = document("vllm-0.33.0-2-users.json") | {"model_id": "facebook/opt-350m", "max_concurrency": 10**9}
+    for instance, there in (("g6.xlarge", "on g6.xlarge"), ("p5.48xlarge", "on p5.48xlarge"), ("", None)):
+        found = report_on(written(tmp_path, of_vllm | {"instance_type": instance}), "--stack", "gpu-opt350m")
+        refused = [note.text for note in found.notes if "the stack serves no" in note.text]
+        assert [there in text for text in refused if there] == [True] * bool(there), found.notes
+
+
 def test_a_stack_without_such_a_server_predicts_nothing():
     found = report_on(str(DATA / "vllm-0.33.0-2-users.json"), "--stack", "gpu-opt350m")
     assert any("the stack serves no" in note.text for note in found.notes)

@@ -16,6 +16,7 @@ from eks_inference.catalog.models import model
 from eks_inference.catalog.speeds import speeds
 from eks_inference.serving.memory import MemoryUse
 from eks_inference.serving.memory_settings import MemorySettings
+from eks_inference.serving.split import Parallel
 from eks_inference.speed import step
 from eks_inference.speed.accuracy import case
 from eks_inference.speed.step import StepTimes, step_times
@@ -84,12 +85,34 @@ def test_a_place_that_was_measured_is_predicted_as_measured(tmp_path: Path):
         assert times(other).off == 1.0
 
 
+def test_a_batch_that_was_full_is_that_of_the_requests_in_it(tmp_path: Path):
+    full = {"max_concurrency": 300, "completed": 1000, "total_input_tokens": 1_000_000, "total_output_tokens": 250_000}
+    before = times(use()).between_tokens(60, 1000, 250)
+    whole = 249 * before * 1e3
+    first = 4 * whole  # of 300 users, 240 wait for a place
+    count_files([file(tmp_path, **full, mean_tpot_ms=before * 1e3, mean_ttft_ms=first, mean_e2el_ms=first + whole)])
+    assert times(use()).off == pytest.approx(1, abs=0.03)
+
+
+def test_users_are_no_more_than_requests(tmp_path: Path):
+    count_files([file(tmp_path, max_concurrency=10**9)])
+    assert own()[0].users == MEASURED["completed"]
+
+
+def test_stages_are_devices_of_a_split(tmp_path: Path):
+    count_files([file(tmp_path, chips=2, instance_type="g6e.12xlarge")])
+    staged = use("g6e.12xlarge", parallel=Parallel(stages=2))
+    assert times(use("g6e.12xlarge", 2)).off != 1.0
+    assert times(staged).off == 1.0
+
+
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
         ({"model_id": "mine/of-nobody"}, "the catalog has no model 'mine/of-nobody'"),
         ({"instance_type": "m6i.large"}, "the speed of instance type 'm6i.large' is not known"),
         ({"max_concurrency": None}, "it lacks users"),
+        ({"instance_type": None, "chips": None}, "it lacks instance_type"),
     ],
 )
 def test_a_file_that_predicts_nothing_is_refused(tmp_path: Path, changed: dict[str, Any], why: str):

@@ -1,11 +1,11 @@
 """Settings of autoscalers for model servers, and of the software they need."""
 
-import re
 from typing import Annotated, Any, Literal, Self
 from zoneinfo import available_timezones
 
 from pydantic import AfterValidator, Field, model_validator
 
+from eks_inference.scaling.cron import cron
 from eks_inference.specs.base import MOST_PODS, Namespace, Spec, stated
 
 Seconds = Annotated[int, Field(ge=0, le=3600)]
@@ -41,32 +41,6 @@ class _Bounds(Spec):
         return self
 
 
-_CRON = {"minute": (0, 59), "hour": (0, 23), "day of the month": (1, 31), "month": (1, 12), "day of the week": (0, 6)}
-_NAMES = {
-    "month": ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
-    "day of the week": ["sun", "mon", "tue", "wed", "thu", "fri", "sat"],
-}
-
-
-def _cron(value: str) -> str:
-    """Takes what KEDA's parser takes: five fields of numbers, names, ranges, lists and steps."""
-    fields = value.split()
-    if len(fields) != len(_CRON):
-        raise ValueError(f"a schedule has five fields, such as 0 8 * * 1-5: {', '.join(_CRON)}")
-    for field, (name, (low, high)) in zip(fields, _CRON.items(), strict=True):
-        for part in field.lower().split(","):
-            match = re.fullmatch(r"(?:[*?]|(\w+)(?:-(\w+))?)(?:/([1-9]\d*))?", part)
-            ends = [_number(end, name) for end in match.groups()[:2] if end] if match else [-1]
-            if not all(low <= end <= high for end in ends) or ends != sorted(ends):
-                raise ValueError(f"{part!r} is no {name} of a schedule; allowed: {low} to {high}, a-b, *, */n, and lists of them")
-    return value
-
-
-def _number(end: str, name: str) -> int:
-    names = _NAMES.get(name, [])
-    return int(end) if end.isdecimal() else names.index(end) + (name == "month") if end in names else -1
-
-
 def _timezone(value: str) -> str:
     known = available_timezones()  # empty on a machine without the database
     if known and value not in known:
@@ -74,7 +48,7 @@ def _timezone(value: str) -> str:
     return value
 
 
-Cron = Annotated[str, AfterValidator(_cron)]
+Cron = Annotated[str, AfterValidator(cron)]
 
 
 class ScheduledPods(Spec):

@@ -14,7 +14,7 @@ from eks_inference.serving.memory import MemoryUse
 from eks_inference.serving.memory_settings import MemorySettings
 from eks_inference.serving.sketch import USUAL_SEQUENCES
 from eks_inference.serving.split import Parallel
-from eks_inference.speed.step import StepTimes, of_memory
+from eks_inference.speed.step import QUEUED, StepTimes, of_memory
 
 _PRECISIONS: Mapping[str, Quantization] = {
     "fp8": Quantization("fp8", 8),
@@ -26,8 +26,6 @@ _PRECISIONS: Mapping[str, Quantization] = {
 _ENGINES = {"nvidia": "cuda-vllm-0.30", "neuron": "neuron-2.28-vllm-0.13"}
 _MOST_SEQUENCES = {"trtllm": 2048}
 """``max_batch_size`` of ``trtllm-bench`` (TensorRT-LLM documentation), whose tables of maxima are; others have vLLM's."""
-_QUEUES = 8
-"""Prefills that a first token takes before it counts as queued."""
 _MOST_OF_THE_PEAK = 2 / 3
 """Share of the peak that no engine was seen to reach in prompts: most reach less than 0.45."""
 
@@ -76,7 +74,7 @@ class Case:
     def queues(self, constants: Constants) -> bool:
         """Whether the first token waited so long that requests queued."""
         found = self.row.ttft_ms
-        return found is not None and found / 1e3 > _QUEUES * self.first_token(constants)
+        return found is not None and found / 1e3 > QUEUED * self.first_token(constants)
 
     @property
     def possible(self) -> bool:

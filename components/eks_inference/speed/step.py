@@ -13,15 +13,15 @@ from math import log2
 from statistics import median
 
 from eks_inference.catalog.engine_facts import dtype_bytes
-from eks_inference.catalog.measured import own
+from eks_inference.catalog.measured import Measured, own
 from eks_inference.catalog.models import POOLING, Model
 from eks_inference.catalog.speeds import Chip, Constants, speed
 from eks_inference.serving.memory import MemoryUse
 
 _EXCHANGES = 2
 """Sums over all devices in a layer: after attention and after the MLP."""
-
-
+QUEUED = 8
+"""Prefills that a first token takes before it counts as queued."""
 _OWN_RANGE = (0.76, 1.32)
 """Factors on a time that is predicted from one measurement of the same model, accelerator and split at another load: nine of ten
 others of ``measured.csv`` lie between, by source, model, accelerator, engine and precision (a test calculates them)."""
@@ -187,14 +187,22 @@ def step_times(use: MemoryUse) -> StepTimes | str:
     if use.model.experts and not use.model.experts_used:
         return f"the catalog does not know how many experts of {use.model.name} a token reaches"
     times = replace(of_memory(use, found.chip, found.constants), range=found.range(experts=use.model.experts > 0))
-    mine = [one for one in own() if (one.model, one.device, one.tensor) == (use.model.name, found.name, use.tensor_parallel)]
+    served = (use.model.name, found.name, use.tensor_parallel)  # files do not tell of stages and ranks
+    mine = [one for one in own() if (one.model, one.device, one.tensor) == served and one.tensor == use.split.devices]
     if not mine:
         return times
     # What an engine makes of a machine, it also makes where it quantizes; the range is only that of what was measured.
     plain = replace(use, settings=replace(use.settings, quantized_bytes=None))
     before = of_memory(plain, found.chip, found.constants)
-    off = median((one.itl_ms or 0) / 1e3 / before.between_tokens(one.users, one.prompt, one.answer) for one in mine)
+    off = median((one.itl_ms or 0) / 1e3 / before.between_tokens(_served(one, before), one.prompt, one.answer) for one in mine)
     return replace(times, off=off, range=_OWN_RANGE if plain == use else times.range)
+
+
+def _served(row: Measured, times: StepTimes) -> float:
+    """Users whose requests the engine worked on at once (Little's law). First tokens that come later than a queue of prompts
+    explains waited for a place in the batch."""
+    waited = max((row.ttft_ms or 0) / 1e3 - QUEUED * times.first_token(row.prompt), 0.0)
+    return max(row.users * (1 - waited / (waited + (row.itl_ms or 0) / 1e3 * row.answer)), 1.0)
 
 
 def of_memory(use: MemoryUse, chip: Chip, constants: Constants) -> StepTimes:

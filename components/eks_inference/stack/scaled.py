@@ -35,8 +35,8 @@ def scaled(name: str, server: Mapping[str, Any], kind: Kind, around: Surrounding
         why = found if isinstance(found, str) else f"a lone request is not answered{found.within}"
         fault = Fault((*path, "max"), f"does not follow from the traffic: {why}", hint="write max, or change what is asked")
         raise SpecError([] if "max" in scaler else [fault])
-    keda = isinstance(spec.scalers.get(""), KedaSpec)
-    return tuple(Resolved((*path, key), value, why) for key, value, why in _numbers(found, keda=keda) if key not in scaler)
+    keda = scales if isinstance(scales := spec.scalers.get(""), KedaSpec) else None
+    return tuple(Resolved((*path, key), value, why) for key, value, why in _numbers(found, keda) if key not in scaler)
 
 
 def with_some_room(server: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -46,11 +46,13 @@ def with_some_room(server: Mapping[str, Any]) -> Mapping[str, Any]:
     return put(server, ("autoscaling", "max"), MOST_PODS) if follows else server
 
 
-def _numbers(one: Takes, *, keda: bool) -> Iterator[tuple[str, Any, str]]:
+def _numbers(one: Takes, keda: KedaSpec | None) -> Iterator[tuple[str, Any, str]]:
     """Yields keys with their values and the reasons. ``one`` is what one pod takes."""
     low, quietest = one.range[0] or one.most, min(one.traffic.hours, default=1.0)
     asked = f"{amount(one.asked)} {one.unit}"
-    yield "max", _pods(one.asked / low), f"{asked} at the busiest time / {amount(low)} that a pod takes to be sure{one.within}"
+    most, scheduled = _pods(one.asked / low), max((hours.pods for hours in keda.schedule), default=0) if keda else 0
+    why = f"{asked} at the busiest time / {amount(low)} that a pod takes to be sure{one.within}"
+    yield "max", max(most, scheduled), why if most >= scheduled else f"the pods of schedule; {most} for {why}"
     if quietest < 1:
         load = quietest * one.asked
         yield "min", _pods(load / one.most), f"{amount(load)} {one.unit} in the quietest hour / {amount(one.most)} of a pod"

@@ -68,9 +68,15 @@ def _row(path: Path, run: Run) -> Measured | str:
     if model is None:
         return f"the catalog has no model '{run.model}'"
     if known is None or instance is None:
-        return f"the speed of instance type '{run.instance_type}' is not known"
-    if not (run.users and run.chips and run.lengths and run.token_ms):
-        return "it lacks users, chips, tokens of prompts and answers, or the time between tokens"
+        return f"the speed of instance type '{run.instance_type}' is not known" if run.instance_type else "it lacks instance_type"
+    if not (run.asking and run.chips and run.lengths and run.token_ms):
+        needed = {
+            "users": run.asking,
+            "chips": run.chips,
+            "tokens of prompts and answers": run.lengths,
+            "the time between tokens": run.token_ms,
+        }
+        return f"it lacks {', '.join(name for name, value in needed.items() if not value)}"
     return Measured(
         source=path.name,
         model=model.name,
@@ -83,7 +89,7 @@ def _row(path: Path, run: Run) -> Measured | str:
         compiled=None,
         prompt=run.lengths[0],
         answer=run.lengths[1],
-        users=run.users,
+        users=run.asking,
         load="",
         ttft_ms=first.get("mean", first.get("p50")),
         itl_ms=float(f"{run.token_ms:.4g}"),

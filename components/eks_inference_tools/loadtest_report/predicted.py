@@ -4,7 +4,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from eks_inference.catalog.instances import instance_types
 from eks_inference.catalog.models import find_model
+from eks_inference.catalog.speeds import speed
 from eks_inference.observability.spec import Objectives
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.traffic import TrafficSpec
@@ -27,9 +29,9 @@ def predicted(servers: Sequence[ServingFacts], files: Sequence[Sequence[Run]]) -
     for runs in files:
         alike: dict[tuple[int, int], list[Run]] = defaultdict(list)
         for run in runs:
-            if (server := _server(servers, run)) is None:
-                notes.append(Note("note", f"{run.label}: nothing is predicted: the stack serves no {run.model or 'such model'}"))
-            elif run.users and run.completed != 0 and run.lengths:
+            if isinstance(server := _server(servers, run), str):
+                notes.append(Note("note", f"{run.label}: nothing is predicted: {server}"))
+            elif run.asking and run.lengths:
                 alike[servers.index(server), _pods(server, run)].append(run)
         for (which, pods), measured in alike.items():
             found = _diagnosis(servers[which], pods, measured)
@@ -41,11 +43,15 @@ def predicted(servers: Sequence[ServingFacts], files: Sequence[Sequence[Run]]) -
     return figures, notes
 
 
-def _server(servers: Sequence[ServingFacts], run: Run) -> ServingFacts | None:
-    """The server that a run measured: that of its name, else one of its model."""
-    shape = find_model(run.model)
+def _server(servers: Sequence[ServingFacts], run: Run) -> ServingFacts | str:
+    """The server that a run measured: that of its name, else one of its model, on the same accelerator. As a text why none is."""
+    shape, instance = find_model(run.model), instance_types().get(run.instance_type)
     named = [one for one in servers if run.server and run.server in map(str, one.path)]
-    return next(iter(named or [one for one in servers if one.model_id == run.model or (shape and one.model == shape)]), None)
+    alike = named or [one for one in servers if one.model_id == run.model or (shape and one.model == shape)]
+    there = [one for one in alike if instance is None or speed(one.instance) == speed(instance)]
+    if not there:
+        return f"the stack serves no {run.model or 'such model'}" + (f" on {run.instance_type}" if alike else "")
+    return next((one for one in there if one.instance == instance), there[0])
 
 
 def _pods(server: ServingFacts, run: Run) -> int:
@@ -63,12 +69,12 @@ def _diagnosis(server: ServingFacts, pods: int, runs: Sequence[Run]) -> Diagnosi
 def _seen(run: Run) -> Seen:
     lengths = run.lengths
     assert lengths
-    assert run.users
+    assert run.asking
     told = {f"first {percent}": run.value("ttft_ms", percent) for percent in ("p50", "p95")} | {"token": run.token_ms}
     figures = {name: value / 1e3 for name, value in told.items() if value} | (
         {"rate": run.output_tokens_per_s} if run.output_tokens_per_s else {}
     )
-    return Seen(run.users, run.completed or run.asked or run.users, *lengths, figures)
+    return Seen(run.asking, run.completed or run.asked or run.asking, *lengths, figures)
 
 
 def _figures(found: Diagnosis, runs: Sequence[Run]) -> Iterator[Expected]:

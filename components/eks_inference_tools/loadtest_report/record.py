@@ -96,6 +96,12 @@ class Run:
     """Name of the server in its stack, where the file tells it."""
 
     @property
+    def asking(self) -> int | None:
+        """Concurrent requests that there were: with fewer requests than users, all of them."""
+        told = (one for one in (self.users, self.completed) if one is not None)
+        return min(told) if self.users else None
+
+    @property
     def output_tokens_per_s_per_chip(self) -> float | None:
         return self._per_chip(self.output_tokens_per_s)
 

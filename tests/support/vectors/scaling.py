@@ -56,6 +56,11 @@ VECTORS = {
     ),
     "SCL009": Vector(scaling, lambda: scaling(nodes=4), "keeps its 4 nodes when pods are removed"),
     "SCL010": Vector(ray, lambda: ray(replicas={"max": 9}), "6 of 9 replicas would find no worker"),
+    "SCL011": Vector(
+        lambda: scaling(schedule=[{"start": "0 8 * * 1-5", "end": "0 20 * * 1-5", "pods": 2}]),
+        lambda: scaling(schedule=[{"start": "0 8 * * 1-5", "end": "0 20 * * *", "pods": 2}]),
+        "end comes on Sat 20:00 and again on Sun 20:00: pods stay until then",
+    ),
     "SRV021": Vector(
         lambda: ray(image={"kind": "in_cluster"}),
         lambda: ray(image={"kind": "in_cluster", "timeout_minutes": 5}),

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from eks_inference.place.nodes import allocatable
 from eks_inference.rules import Judgement, rule
+from eks_inference.scaling.cron import out_of_turn
 from eks_inference.scaling.plan import RATE_WINDOW_SECONDS, SCRAPES_IN_A_WINDOW
 from eks_inference.scaling.spec import HpaSpec, KedaSpec
 from eks_inference.serving.facts import ScalingFacts, ServingFacts
@@ -206,6 +207,25 @@ def nodes_go_with_pods(scaling: ScalingFacts) -> Iterator[Judgement]:
         message=f"pool '{pool}' keeps its {nodes} nodes when pods are removed: nothing is saved",
         given=f"{scaling.spec.min} to {scaling.spec.max} pods",
     )
+
+
+@rule(
+    "SCL011",
+    "Start and end of a schedule take turns.",
+    severity="warning",
+    fix="give both the same days, one time a day",
+    source="KEDA 2.20.2, cron_scaler.go: pods are there while the next end comes before the next start",
+)
+def schedules_take_turns(scaling: ScalingFacts) -> Iterator[Judgement]:
+    for number, hours in enumerate(scaling.spec.schedule if isinstance(scaling.spec, KedaSpec) else ()):
+        wrong = out_of_turn(hours.start, hours.end)
+        yield Judgement(
+            holds=not wrong,
+            path=(*scaling.path, "schedule", number),
+            working=(f"start {hours.start}, end {hours.end}: {wrong or 'one after the other, all year'}",),
+            message=wrong,
+            given=f"{hours.start} to {hours.end}",
+        )
 
 
 def _pods_of_a_node(server: ServingFacts) -> int:

@@ -8,6 +8,7 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 from eks_inference.catalog.models import POOLING, Task
 from eks_inference.images.spec import InClusterImage, ServerImage
 from eks_inference.scaling.spec import KedaSpec
+from eks_inference.serving.flag_values import other_names
 from eks_inference.serving.shape import CompilingServerSpec, ReplicatedServerSpec
 from eks_inference.serving.spec import AdapterName, AdapterSpec, HubModel
 from eks_inference.specs.base import ResourceName, stated
@@ -125,8 +126,12 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
             raise ValueError(
                 "adapters: pods download them from the Hub, as they do its models; leave them out beside another source"
             )
-        if self.model.id in self.adapters:
-            raise ValueError(f"adapters: {self.model.id} is the name of the model itself; give the adapter another")
+        if self.adapters and "lora-modules" in self.extra_args:
+            raise ValueError(
+                "extra_args: lora-modules: the engine would load these in place of adapters; list them all under adapters"
+            )
+        if twice := self.adapters.keys() & {self.model.id, *other_names(self.model.id, self.extra_args)}:
+            raise ValueError(f"adapters: {', '.join(sorted(twice))} is a name of the model itself; give the adapter another")
         return self
 
     @model_validator(mode="after")
