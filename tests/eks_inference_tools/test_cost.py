@@ -214,7 +214,7 @@ def test_an_outdated_price_is_named_and_in_no_total(monkeypatch: pytest.MonkeyPa
 
 def test_nothing_is_priced_without_a_region() -> None:
     found = estimate(Graph("test", "test", (resource("aws:ec2/natGateway:NatGateway", "nat", {}),)), PriceBook())
-    assert found.missing() == ("no price for nat_gateway in an unknown region",)
+    assert found.missing() == ("no price for nat_gateway in an unknown region (aws:region)",)
 
 
 def test_the_quota_is_that_of_the_most() -> None:
