@@ -88,6 +88,8 @@ def test_a_page_says_what_is_seen_what_it_costs_and_how_it_was_tried() -> None:
         (("InsufficientInstanceCapacity: no inf2", "manifest unknown", "InsufficientInstanceCapacity"), ["no-capacity", "image"]),
         (("toomanyrequests: You have reached your pull rate limit.",), ["image"]),
         (("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",), ["out-of-memory"]),
+        (('pod b-1: container c: CreateContainerConfigError: secret "model-keys" not found',), ["not-answering"]),
+        (('MountVolume.SetUp failed for volume "x": configmap "y" not found',), ["not-answering"]),
         (("GatedRepoError: 401 Client Error.",), ["keys"]),
         (("another operation (install/upgrade/rollback) is in progress",), ["interrupted-up"]),
         (("0/3 nodes are available: 1 node(s) had volume node affinity conflict.",), ["pending"]),

@@ -23,6 +23,7 @@ from price_tables import make_inf2_dearer
 from stackgraph.diff.dangers import dangers
 from stackgraph.diff.graphs import compare
 from stackgraph.graph.document import Graph, Resource
+from variants import recorded_with
 from vectors.graph import kubernetes, resource
 
 MONTH = 730
@@ -213,7 +214,7 @@ def test_an_outdated_price_is_named_and_in_no_total(monkeypatch: pytest.MonkeyPa
 
 def test_nothing_is_priced_without_a_region() -> None:
     found = estimate(Graph("test", "test", (resource("aws:ec2/natGateway:NatGateway", "nat", {}),)), PriceBook())
-    assert found.missing() == ("no price for nat_gateway in an unknown region",)
+    assert found.missing() == ("no price for nat_gateway in an unknown region (aws:region)",)
 
 
 def test_the_quota_is_that_of_the_most() -> None:
@@ -232,8 +233,15 @@ def test_the_table_tells_the_difference() -> None:
     change = eks_compared().measures["cost"]
     assert change(of_gpus(1), of_gpus(2)) == "+$1.86/h"
     assert change(of_gpus(2), of_gpus(1)) == "−$1.86/h"
-    assert change(of_gpus(1), of_gpus(1)) == ""
+    assert change(of_gpus(1), of_gpus(1)) == "stays $1.96/h"
     assert change(None, of_gpus(2)) == "$3.83/h"
+
+
+def test_a_removed_server_whose_node_stays_saves_nothing_and_the_table_says_what_idles() -> None:
+    before, after = recorded("inf2-llama2"), recorded_with({"servers": {"llama2-c": None}}, "inf2-llama2")
+    change = eks_compared().measures["cost"]
+    assert change(before, after) == "stays at least $13.66/h; no pod uses 4 of 12 devices of inf2.48xlarge: $4.33/h"
+    assert change(after, before) == "stays at least $13.66/h"
 
 
 def said(before: int, after: int) -> list[str]:

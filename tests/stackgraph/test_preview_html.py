@@ -597,6 +597,17 @@ def test_the_page_asks_for_nothing_and_its_script_runs(demo: browser.Page) -> No
 
 @pytest.mark.thorough
 @needs_browser
+@pytest.mark.parametrize("width", [390, 800])
+def test_a_wide_picture_scrolls_on_a_narrow_screen_and_is_whole_on_paper(demo: browser.Page, width: int) -> None:
+    hidden = "[...document.querySelectorAll('.wide')].filter((e) => e.scrollWidth > e.clientWidth + 1).length"
+    demo.show(width)
+    assert demo.run(hidden) > 0
+    demo.show(width, media="print")
+    assert demo.run(hidden) == 0
+
+
+@pytest.mark.thorough
+@needs_browser
 def test_slash_searches_and_escape_shows_all_again(demo: browser.Page) -> None:
     before = demo.run(SHOWN)
     demo.press("/")

@@ -11,7 +11,7 @@ import re
 import textwrap
 import tomllib
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ForwardRef, Literal, Union, get_args, get_origin
@@ -59,7 +59,7 @@ def page(name: str) -> str:
         f"# {name}\n\n{prose(component.__doc__)}",
         prose(component.__init__.__doc__),
         f"```python\n{program(name)}```",
-        "## Arguments\n\n" + table(("argument", "type", "default"), _arguments(component)),
+        "## Arguments\n\n" + _table_of(component),
         *_specs(component),
     ]
     if rows := [*_attributes(component)]:
@@ -74,13 +74,23 @@ def contents() -> str:
 
 
 def handles() -> str:
-    """What says of each thing that a team already has that it is there, with its arguments."""
+    """What says of each thing that a team already has that it is there, with its arguments, and what handles take."""
     public = [getattr(eks_inference, name) for name in dir(eks_inference) if name.startswith("Existing")]
-    return "\n\n".join(
-        f"### {one.__name__}\n\n{prose(one.__doc__)}\n\n{table(('argument', 'type', 'default'), _arguments(one))}"
-        for one in public
-        if issubclass(one, Handle)
-    )
+    taken = (eks_inference.SecretRef, eks_inference.StackSettings, eks_inference.Subnet)
+    return "\n\n".join(part for one in (*(one for one in public if issubclass(one, Handle)), *taken) for part in _handle(one))
+
+
+def _handle(of: type[Any]) -> Iterator[str]:
+    yield f"### {of.__name__}\n\n{prose(of.__doc__)}"
+    # A frozen model can be hashed.
+    yield _fields(schema_of(of)) if issubclass(of, Spec) else _table_of(of)  # pyright: ignore[reportArgumentType]
+    for name, call in inspect.getmembers(of, inspect.ismethod):
+        if name.startswith("from_") and not issubclass(of, Spec):
+            yield f"#### {of.__name__}.{name}\n\n{prose(call.__doc__)}\n\n{_table_of(call)}"
+
+
+def _table_of(call: Callable[..., Any]) -> str:
+    return table(("argument", "type", "default"), _arguments(call))
 
 
 _INTRODUCTION = """\
@@ -110,8 +120,8 @@ def _cell(text: str) -> str:
 # -- arguments and attributes -------------------------------------------------------------------------------------------------
 
 
-def _arguments(component: type[Any]) -> Iterator[tuple[str, str, str]]:
-    for one in [*inspect.signature(component.__init__, eval_str=True).parameters.values()][1:]:
+def _arguments(call: Callable[..., Any]) -> Iterator[tuple[str, str, str]]:
+    for one in inspect.signature(call, eval_str=True).parameters.values():
         known = one.default not in (None, ()) and "factory" not in repr(one.default)
         default = "required" if one.default is one.empty else f"`{one.default}`" if known else ""
         yield f"`{one.name}`", _annotation(one.annotation), default
@@ -186,14 +196,17 @@ def _specs(component: type[Component]) -> Iterator[str]:
             name, place = waiting.pop(0)
             level = "##" if place is schema else "###"
             doc = prose(place.get("description", ""))
-            required = place.get("required", ())
-            rows = [field_row(key, value, key in required) for key, value in place.get("properties", {}).items()]
-            fields = table(("field", "type", "default", ""), rows) if rows else ""
-            yield "\n\n".join(filter(None, (f"{level} {name}", doc, fields)))
+            yield "\n\n".join(filter(None, (f"{level} {name}", doc, _fields(place))))
             for inner in re.findall(r"'#/\$defs/(\w+)'", repr(place if place is not schema else schema["properties"])):
                 if inner not in seen and inner not in _pages_of_specs() and "properties" in schema["$defs"][inner]:
                     seen.add(inner)
                     waiting.append((inner, schema["$defs"][inner]))
+
+
+def _fields(place: Mapping[str, Any]) -> str:
+    required = place.get("required", ())
+    rows = [field_row(key, value, key in required) for key, value in place.get("properties", {}).items()]
+    return table(("field", "type", "default", ""), rows) if rows else ""
 
 
 def field_row(name: str, place: Mapping[str, Any], required: bool) -> tuple[str, str, str, str]:

@@ -214,7 +214,7 @@ def _noted(note: str, price: Price) -> str:
 
 
 def _without_price(charge: Charge) -> str:
-    where = charge.region or "an unknown region"
+    where = charge.region or "an unknown region (aws:region)"
     if charge.capacity and (old := outdated(charge.item, charge.region)):
         return f"no price for {charge.item} in {where}: the only one found is {', '.join(old.notes)}"
     return f"no price for {charge.item} in {where}"

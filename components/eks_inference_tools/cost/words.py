@@ -91,15 +91,18 @@ _CENT = 0.005
 
 
 def change(before: Estimate | None, after: Estimate | None) -> str:
-    """``+$1.04/h idle, +$12.98/h at most``; the cost itself of a new stack; empty for no change.
+    """``+$1.04/h idle, +$12.98/h at most``; the cost itself of a new stack; ``stays $3.47/h`` for no change.
 
-    What has no price is in no difference. It is named when it changes.
+    What has no price is in no difference. It is named when it changes, as is what no pod uses any more.
     """
     if before is None:
         return in_short(after) if after and after.lines else ""
     after = after or Estimate((), (), ())
     shown = by_scale(_difference(*pair) for pair in zip(before.totals, after.totals, strict=True))
-    return joined(shown, "a change without a price" if _without_price(before) != _without_price(after) else "", by=", and ")
+    unpriced = "a change without a price" if _without_price(before) != _without_price(after) else ""
+    stays = f"stays {in_short(after)}" if before.lines and after.lines and not (shown or unpriced) else ""
+    idle = (_unused(one, after) for one in after.unused if one not in before.unused)
+    return joined(stays, joined(shown, unpriced, by=", and "), *idle, by="; ")
 
 
 def _difference(before: Total, after: Total) -> str:

@@ -274,8 +274,8 @@ def _legend(found: Found, shown: tuple[Row, ...]) -> Iterator[RenderableType]:
     for name, kind in scarce.items():
         yield _told(f"{name}: capacity only by reservation or in capacity blocks{_SCARCE[kind]}", "")
     if found.rows:
-        first = found.rows[0].trial
-        yield _told(f"more of one type: --instance {first.instance.name}; a stack file: eks-inference new NAME --model …", "")
+        first = found.rows[0].trial.instance.name
+        yield _told(f"next: eks-inference new NAME with these options; one type: --model and --instance {first}", "")
 
 
 _QUOTAS = 3
@@ -312,7 +312,7 @@ def summary(report: StackReport, found: Found, order: Order, prices: OwnPrices, 
         yield f"  open     {one.summary}"
     for secret in order.secrets:
         yield f"  secret   the repository is gated, and `check` refuses the stack until: pulumi config set --secret {secret}"
-    yield f"next: eks-inference check {name}; eks-inference preview {name}; pulumi stack init {name}; pulumi up"
+    yield f"next: eks-inference preview {name}; with an AWS account: eks-inference doctor {name}, then docs/deploy.md"
 
 
 def _of_load(row: Row, wish: Wish) -> str:
