@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from stackgraph.commands import Command
 
 GROUPS: Mapping[str, Sequence[str]] = {
-    "look at a stack before it exists": ("preview", "check", "diff", "simulate"),
+    "look at a stack before it exists": ("preview", "check", "diff", "simulate", "rehearse-day"),
     "make a stack of your own": ("plan", "new", "list"),
     "go to AWS": ("doctor", "first-flight"),
     "look at a deployed stack": ("verify", "chat", "loadtest"),
