@@ -132,11 +132,18 @@ def test_a_pod_starts_sooner_where_its_image_is() -> None:
     found = subject()
     assert found.load.rate == 12.0
     assert found.prefetched
-    assert 0 < found.seconds[0] < found.seconds[1] - 60
-    expression = _starts([found], [], NODES)
-    assert '.spec.nodeName == "gpu-4"' in expression
-    assert f"then {round(found.seconds[0])} else {round(found.seconds[1])}" in expression
-    assert "core-1" not in _starts([replace(found, prefetched=False)], [on("gpu-1")], NODES)
+    assert 0 < found.seconds < 60 < found.pull_seconds
+    expression = _starts([found], [], NODES, {"gpu-9": 1000.0})
+    assert '"gpu-4": 0' in expression
+    assert f'"gpu-9": {round(1000 + found.pull_seconds)}' in expression, "its DaemonSet brings the image"
+    assert '{"gpu-1": 0}' in _starts([replace(found, prefetched=False)], [server_pod(found, "gpu-1")], NODES, {"gpu-9": 1000.0})
+
+
+def server_pod(of: Subject, node: str) -> Object:
+    return {
+        "metadata": {"name": "pod", "namespace": of.template.namespace, "labels": dict(of.template.labels)},
+        "spec": {"nodeName": node},
+    }
 
 
 def test_what_a_reader_sees() -> None:

@@ -12,6 +12,8 @@ from stackgraph.commands.options import add_document, add_program, add_stack
 from stackgraph.interrupts import ending_cleanly
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from eks_inference_tools.program import StackProgram
     from eks_inference_tools.simulate.day.day import Day
 
@@ -62,23 +64,26 @@ def run(options: argparse.Namespace) -> int:
 
     stack = program(options.stack, options.program, debug=options.debug, answers=options.answers)
     tried = {"": stack} | {one: _edited(stack, one) for one in options.tried}
-    days = {words: _played(one, options) for words, one in tried.items()}
+    days: dict[str, Day] = {}
+    rates: dict[str, float] = {}
+    for words, one in tried.items():
+        days[words] = _played(one, options, rates)
+        # What is tried has the load of the stack as it is.
+        rates = rates or {course.subject.name: course.subject.load.rate for course in days[words].courses}
     write(json_text(document(days)) if options.format == "json" else render_text(days), options.output)
     return 0 if all(day.recovers for day in days.values()) else 1
 
 
-def _played(stack: "StackProgram", options: argparse.Namespace) -> "Day":
+def _played(stack: "StackProgram", options: argparse.Namespace, rates: "Mapping[str, float]") -> "Day":
     from eks_inference.serving.facts import ServingFacts
     from eks_inference.speed.rules import TrafficFacts
     from eks_inference.stack.facts import stack_facts
     from eks_inference_tools.program import REGION_KEY
     from eks_inference_tools.reading.clusters import part_of
-    from eks_inference_tools.simulate.control_plane.control_plane import TOOLS
     from eks_inference_tools.simulate.control_plane.tool_build import provided
-    from eks_inference_tools.simulate.control_plane.toolchain import DEFINITIONS
     from eks_inference_tools.simulate.day.day import played
     from eks_inference_tools.simulate.day.subjects import subjects
-    from eks_inference_tools.simulate.simulation import simulation
+    from eks_inference_tools.simulate.simulation import simulation, tools_of
     from stackgraph.presentation.progress import Progress
     from stackgraph.problems import Problem, ProblemsFound
 
@@ -86,12 +91,12 @@ def _played(stack: "StackProgram", options: argparse.Namespace) -> "Day":
     found = tuple(stack_facts(spec, stack.config.values[REGION_KEY])) if spec else ()
     facts = {str(one.path[1]): one for one in found if isinstance(one, ServingFacts)}
     asked = {str(one.server.path[1]): one for one in found if isinstance(one, TrafficFacts)}
-    all_of_them = list(subjects(graph, facts, asked, options.rate))
+    all_of_them = list(subjects(graph, facts, asked, options.rate, rates))
     playable = [one for one in all_of_them if not isinstance(one, str)]
     if not playable:
         why = tuple(one for one in all_of_them if isinstance(one, str))
         raise ProblemsFound([Problem("no server of this stack can be played", working=why or ("it has no server",))])
-    toolchain = provided(*TOOLS, DEFINITIONS)
+    toolchain = provided(*tools_of(graph))
     seconds = 60 * options.most
     with (
         ending_cleanly(),

@@ -6,13 +6,13 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from eks_inference_tools.placing import nodes
 from eks_inference_tools.placing.footprint import footprints, without_footprint
+from eks_inference_tools.placing.nodes import karpenter_kinds, managed_nodes, manifest
 from eks_inference_tools.reading.expected import expected_of
 from eks_inference_tools.reading.live_objects import Object, Seen
 from eks_inference_tools.reading.releases import charts
-from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
-from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
+from eks_inference_tools.simulate.control_plane.control_plane import TOOLS, ControlPlane, control_plane
+from eks_inference_tools.simulate.control_plane.toolchain import DEFINITIONS, Toolchain
 from eks_inference_tools.simulate.report import Phase, Report
 from eks_inference_tools.simulate.rollout import rollout
 from eks_inference_tools.simulate.rollout.changes import with_other_images, with_replicas
@@ -22,6 +22,7 @@ from eks_inference_tools.simulate.schedulers.second_schedulers import SecondSche
 from eks_inference_tools.simulate.stand_ins.devices import DevicePlugins, DraDrivers
 from eks_inference_tools.simulate.stand_ins.ebs import EbsVolumes
 from eks_inference_tools.simulate.stand_ins.helm import helm_records
+from eks_inference_tools.simulate.stand_ins.karpenter import TOOL as KARPENTER
 from eks_inference_tools.simulate.stand_ins.karpenter import Karpenter
 from eks_inference_tools.simulate.stand_ins.kuberay import KubeRay
 from eks_inference_tools.simulate.stand_ins.leader_worker_set import LeaderWorkerSets
@@ -39,6 +40,11 @@ from stackgraph.graph.values import unique
 
 _SERVER = "kube-apiserver"
 _SETTLE_SECONDS = 30.0
+
+
+def tools_of(graph: Graph) -> tuple[str, ...]:
+    """The programs that a simulation of a graph needs, and the definitions."""
+    return (*TOOLS, "kubectl", *([KARPENTER] if karpenter_kinds(graph) else []), DEFINITIONS)
 
 
 @dataclass
@@ -133,10 +139,11 @@ def simulation(
     definitions = partial(install_definitions, objects=objects)
     with control_plane(toolchain, version=version, prepare=definitions) as plane, closing(Schedulers(plane)) as schedulers:
         ready = time.monotonic()
-        for node in nodes.managed_nodes(graph):
-            plane.api.create(nodes.manifest(node))
-        parts = (*_controllers(graph, objects), *((schedulers,) if second_schedulers(graph) else ()))
-        with StandIns(plane.api, parts) as loop:
+        for node in managed_nodes(graph):
+            plane.api.create(manifest(node))
+        karpenter = Karpenter(graph, plane)
+        parts = (*_controllers(graph, objects, karpenter), *((schedulers,) if second_schedulers(graph) else ()))
+        with closing(karpenter), StandIns(plane.api, parts) as loop:
             yield Simulation(
                 graph=graph,
                 plane=plane,
@@ -195,7 +202,7 @@ def _minor(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in version.split(".")[:2])
 
 
-def _controllers(graph: Graph, objects: Sequence[ClusterObject]) -> Iterator[StandIn]:
+def _controllers(graph: Graph, objects: Sequence[ClusterObject], karpenter: Karpenter) -> Iterator[StandIn]:
     """Yields stand-ins for the controllers that the stack needs."""
     groups = {item.group for item in objects}
     yield DevicePlugins(graph)
@@ -203,7 +210,7 @@ def _controllers(graph: Graph, objects: Sequence[ClusterObject]) -> Iterator[Sta
         yield DraDrivers(graph)
     yield EbsVolumes()
     if "karpenter.sh" in groups:
-        yield Karpenter(graph)
+        yield karpenter
     if "ray.io" in groups:
         yield KubeRay()
     if "leaderworkerset.x-k8s.io" in groups:

@@ -46,7 +46,7 @@ def running(toolchain: Toolchain) -> Iterator[Running]:
         )
         for node in managed_nodes(graph):
             plane.api.create(manifest(node))
-        with StandIns(plane.api, [DevicePlugins(graph), EbsVolumes(), Karpenter(graph)]) as stand_ins:
+        with StandIns(plane.api, [DevicePlugins(graph), EbsVolumes(), Karpenter(graph, plane)]) as stand_ins:
             for item in objects:
                 plane.api.apply(item.manifest)
             for made in footprints(graph).values():

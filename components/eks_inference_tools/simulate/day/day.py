@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from eks_inference_tools.placing.nodes import managed_nodes
-from eks_inference_tools.reading.kinds import ENDPOINT_SLICES, NODES, PODS
+from eks_inference_tools.reading.kinds import DEPLOYMENTS, ENDPOINT_SLICES, NODES, PODS
 from eks_inference_tools.reading.live_objects import (
     Object,
     condition_of,
@@ -17,6 +17,7 @@ from eks_inference_tools.reading.live_objects import (
     name_of,
     node_of,
 )
+from eks_inference_tools.simulate.control_plane.api import Api
 from eks_inference_tools.simulate.control_plane.control_plane import kubelets
 from eks_inference_tools.simulate.control_plane.processes import ComponentError
 from eks_inference_tools.simulate.day.loss import Kind, Loss, chosen
@@ -26,6 +27,8 @@ from eks_inference_tools.simulate.simulation import Simulation
 from stackgraph.graph.values import at, items, text
 from stackgraph.problems import Problem
 
+AUTOSCALERS = "horizontalpodautoscalers.autoscaling"
+_SETTLE_SECONDS = 120
 _PERIOD_SECONDS = 1.0
 _GOOD_SECONDS = 60
 """Without a lost or late request, and with every pod Ready: the day is over."""
@@ -86,11 +89,13 @@ def played(simulated: Simulation, subjects: Sequence[Subject], kind: Kind, *, at
     if not created.is_complete:
         hint = f"eks-inference simulate {simulated.graph.stack} shows what waits"
         raise ComponentError([Problem("the stack does not stand before anything is lost", hint=hint)])
+    simulated.plane.processes.wait_until(lambda: _scaled(api), seconds=_SETTLE_SECONDS, what="the fewest pods of each autoscaler")
     pods = api.list(PODS)
     stood = [pod for pod in pods if any(owns(one, pod) for one in subjects)]
     loss = chosen(kind, api.list(NODES), stood, managed_nodes(simulated.graph))
-    kubelets(simulated.plane, _starts(subjects, stood, api.list(NODES)))
     flows = {one.name: Requests(one.takes.times, one.takes.limits, one.load, one.takes.routing, one.copies) for one in subjects}
+    later = {node.name: time.time() + at_seconds + after for after, node in loss.due}
+    kubelets(simulated.plane, _starts(subjects, stood, api.list(NODES), later))
     began, struck, now = time.monotonic(), False, 0.0
     moments: list[Moment] = []
     well_since: float | None = None
@@ -130,6 +135,14 @@ def played(simulated: Simulation, subjects: Sequence[Subject], kind: Kind, *, at
     )
 
 
+def _scaled(api: Api) -> bool:
+    """Whether autoscalers have their fewest pods, and these are Ready. Nothing waits for what they add to a Deployment."""
+    least = [at(one, "spec", "minReplicas") or 1 for one in api.list(AUTOSCALERS)]
+    there = [at(one, "status", "currentReplicas") or 0 for one in api.list(AUTOSCALERS)]
+    ready = all(at(one, "status", "readyReplicas") == at(one, "spec", "replicas") for one in api.list(DEPLOYMENTS))
+    return ready and all(few <= now for few, now in zip(least, there, strict=False))
+
+
 def owns(subject: Subject, pod: Object) -> bool:
     return subject.owns(identity_of(pod)[0], labels_of(pod))
 
@@ -144,24 +157,27 @@ def _listed(slices: Sequence[Object]) -> set[str]:
     }
 
 
-def _starts(subjects: Sequence[Subject], pods: Sequence[Object], nodes: Sequence[Object]) -> str:
-    """Returns an expression of jq: when a pod is ready, by its server and by whether its node has the image."""
-    chain = "0"
+def _starts(subjects: Sequence[Subject], pods: Sequence[Object], nodes: Sequence[Object], later: Mapping[str, float]) -> str:
+    """Returns an expression of jq: when a pod is ready, by its server and by when its node has the image.
+
+    ``later`` are nodes that come, with the time of it. An image that a DaemonSet brings is there a pull later. Others are pulled
+    for a pod, where none of the server has been.
+    """
+    chain = "null"
     for one in subjects:
-        have = {name_of(node) for node in nodes} if one.prefetched else {node_of(pod) for pod in pods if owns(one, pod)}
-        with_image, without = (round(seconds) for seconds in one.seconds)
+        if one.prefetched:
+            there = {name_of(node): 0 for node in nodes}
+            there |= {name: round(comes + one.pull_seconds) for name, comes in later.items()}
+        else:
+            there = {node_of(pod): 0 for pod in pods if owns(one, pod)}
         is_it = " and ".join(
-            [f".metadata.namespace == {_quoted(one.template.namespace)}"]
-            + [f".metadata.labels[{_quoted(key)}] == {_quoted(value)}" for key, value in one.template.labels.items()]
+            [f".metadata.namespace == {json.dumps(one.template.namespace)}"]
+            + [f".metadata.labels[{json.dumps(key)}] == {json.dumps(value)}" for key, value in one.template.labels.items()]
         )
-        known = " or ".join(f".spec.nodeName == {_quoted(name)}" for name in sorted(have)) or "false"
-        chain = f"if {is_it} then (if {known} then {with_image} else {without} end) else {chain} end"
-    scheduled = '[.status.conditions[]? | select(.type == "PodScheduled") | .lastTransitionTime | fromdate] | first'
-    return f'. as $pod | ({chain}) as $s | if $s == 0 then "0s" else (($pod | {scheduled}) + $s | todate) end'
-
-
-def _quoted(value: object) -> str:
-    return json.dumps(str(value))
+        image = f"({json.dumps(there)}[.spec.nodeName] // ($at + {round(one.pull_seconds)}))"
+        chain = f"if {is_it} then ([$at, {image}] | max) + {round(one.seconds)} else {chain} end"
+    scheduled = 'first(.status.conditions[]? | select(.type == "PodScheduled") | .lastTransitionTime | fromdate)'
+    return f'({scheduled}) as $at | ({chain}) | if . then todate else "0s" end'
 
 
 def _told(now: float, at_seconds: float, loss: Loss, moments: Sequence[Moment]) -> str:

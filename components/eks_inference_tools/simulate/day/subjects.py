@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from eks_inference.observability.spec import Objectives
 from eks_inference.serving.facts import ServingFacts
@@ -25,14 +26,15 @@ _TOKENS = (250, 100)
 
 @dataclass(frozen=True)
 class Subject:
-    """A server. ``seconds`` is what a pod takes from its node until it answers, with the image there and without."""
+    """A server. ``seconds`` is what a pod takes until it answers, on a node with its image; ``pull_seconds`` the image."""
 
     name: str
     template: PodTemplate
     takes: Takes
     load: Load
     copies: int
-    seconds: tuple[float, float]
+    seconds: float
+    pull_seconds: float
     untimed: tuple[str, ...] = ()
     """Phases of the start that nobody has measured: they count nothing."""
     prefetched: bool = False
@@ -44,9 +46,15 @@ class Subject:
 
 
 def subjects(
-    graph: Graph, facts: Mapping[str, ServingFacts], asked: Mapping[str, TrafficFacts], rate: float | None
+    graph: Graph,
+    facts: Mapping[str, ServingFacts],
+    asked: Mapping[str, TrafficFacts],
+    rate: float | None = None,
+    rates: Mapping[str, float] = MappingProxyType({}),
 ) -> Iterator[Subject | str]:
-    """Yields the servers of the stack; as a text why one cannot be played. ``rate`` replaces what comes to each."""
+    """Yields the servers of the stack; as a text why one cannot be played. ``rate`` replaces what comes to each,
+    ``rates`` what comes to some.
+    """
     starts = Starts(graph)
     templates = {one.urn: one for one in pod_templates(graph)}
     prefetched = {image.image for one in templates.values() if one.kind == "DaemonSet" for image in one.containers}
@@ -59,7 +67,7 @@ def subjects(
         yield (
             f"{name}: {found}"
             if isinstance(found, str)
-            else _subject(name, template, start, found, server, rate, start.image in prefetched)
+            else _subject(name, template, start, found, server, rates.get(name, rate), start.image in prefetched)
         )
 
 
@@ -81,7 +89,7 @@ def _subject(
     whole = sum(one.time.p50 for one in parts if one.time)
     pull = sum(one.time.p50 for one in parts if one.time and one.name == "pull")
     untimed = tuple(one.title for one in parts if one.time is None)
-    return Subject(name, template, found, load, server.copies, (whole - pull, whole), untimed, prefetched)
+    return Subject(name, template, found, load, server.copies, whole - pull, pull, untimed, prefetched)
 
 
 def _traffic(server: ServingFacts) -> TrafficSpec:
