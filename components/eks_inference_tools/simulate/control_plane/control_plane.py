@@ -19,9 +19,10 @@ from stackgraph.problems import Problem
 TOOLS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
 
 LOST_LABEL = "eks-inference/lost"
-"""On a node: its kubelet says nothing any more."""
+"""On a node whose kubelet says nothing any more: what was lost, ``node`` or ``zone``."""
 
 _STAGES = resources.files("eks_inference_tools.simulate.control_plane").joinpath("assets/stages.yaml")
+_LEASES, _OF_NODES = "leases.coordination.k8s.io", "kube-node-lease"
 _SERVICE_CIDR = "172.20.0.0/16"  # the default of EKS for clusters in 10.0.0.0/8
 _POD_CIDR = "10.128.0.1/16"
 _START_SECONDS = 120
@@ -174,6 +175,9 @@ def kubelets(plane: ControlPlane, delay: str = "") -> None:
     file = plane.processes.folder / "stages.yaml"
     file.write_text(yaml.safe_dump_all(stages), "utf-8")
     plane.processes.stop("kwok")
+    # Leases of the one that ran before would keep its successor from renewing them, and nodes would not be Ready any more.
+    for lease in plane.api.list(_LEASES, _OF_NODES):
+        plane.api.delete(_LEASES, lease["metadata"]["name"], _OF_NODES)
     plane.processes.start(
         "kwok",
         [
@@ -184,6 +188,12 @@ def kubelets(plane: ControlPlane, delay: str = "") -> None:
             f"--cidr={_POD_CIDR}",
             "--node-lease-duration-seconds=40",
         ],
+    )
+    nodes = {node["metadata"]["name"] for node in plane.api.list("nodes") if LOST_LABEL not in node["metadata"]["labels"]}
+    plane.processes.wait_until(
+        lambda: nodes <= {lease["metadata"]["name"] for lease in plane.api.list(_LEASES, _OF_NODES)},
+        seconds=_START_SECONDS,
+        what="kubelets",
     )
 
 

@@ -41,7 +41,7 @@ class Loss:
     def strike(self, api: Api) -> None:
         for name in sorted(self.nodes):
             node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
-            api.patch(node, {"metadata": {"labels": {LOST_LABEL: "true"}}}, kind="merge")
+            api.patch(node, {"metadata": {"labels": {LOST_LABEL: self.kind}}}, kind="merge")
 
     def follow(self, seconds: float, nodes: Sequence[Object], api: Api) -> None:
         """Does what the cloud does, so long after the loss."""
