@@ -305,6 +305,7 @@ ELSEWHERE = {
     "doctor",
     "first-flight",
     "simulate",
+    "rehearse-day",
     "verify",
     "chat",
     "loadtest",

@@ -27,6 +27,7 @@ OWN_WORDS = {
     "--engine": "`plan` and `new` ask for a profile to serve with, lists for what one supports",
     "--instance": "`plan` asks for the type to plan for, `loadtest report` for the one that served",
     "--output": "`plan` and `new` ask for the tokens of an answer, others for a file to write to (`plan`: --write-to)",
+    "--rate": "`plan` and `new` look for what takes it, `rehearse-day` sends it",
     "--strict": "`preview` leaves unknown what only a deployment knows, `check` accepts nothing that was not judged",
     "--wait": "the file of `chat` runs in pods, too, and is part of what they are given",
 }
@@ -120,6 +121,7 @@ def test_stacks_are_named_in_one_way():
     assert {words[0] for words in having("stack")} == {
         "preview",
         "doctor",
+        "rehearse-day",
         "simulate",
         "verify",
         "first-flight",

@@ -1,4 +1,4 @@
-"""``eks-inference rehearse day``: plays the loss of a node or a zone against a stack, with requests that come meanwhile.
+"""``eks-inference rehearse-day``: plays the loss of a node or a zone against a stack, with requests that come meanwhile.
 
 Exit code 1: a server does not recover, or a pod finds no node. Exit code 2: the day itself could not be played.
 """
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 HELP = "lose a node or a zone under load, on a real control plane"
 EXAMPLES = (
-    "rehearse day gpu-opt350m --lose zone",
-    "rehearse day gpu-opt350m --lose zone --try servers.triton-server.autoscaling.min=2",
+    "rehearse-day gpu-opt350m --lose zone",
+    "rehearse-day gpu-opt350m --lose zone --try servers.triton-server.autoscaling.min=2",
 )
 _LOSSES = ("node", "zone")
 _AT_MINUTES, _MOST_MINUTES = 0.5, 20.0
@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_stack(parser)
     add_program(parser)
     add_cluster(parser)
-    parser.add_argument("--lose", choices=_LOSSES, required=True, help="what is lost")
+    parser.add_argument("--lose", choices=_LOSSES, default="zone", help="what is lost (default: zone)")
     minutes = amount_of("number of minutes")
     parser.add_argument("--at", metavar="MIN", type=minutes, default=_AT_MINUTES, help="minutes until then")
     parser.add_argument("--most", metavar="MIN", type=minutes, default=_MOST_MINUTES, help="minutes that it takes at most")

@@ -53,7 +53,7 @@ def running(toolchain: Toolchain) -> Iterator[Running]:
             for made in footprints(graph).values():
                 for item in made:
                     plane.api.apply(item)
-            yield Running(plane, stand_ins, seconds=60)
+            yield Running(plane, stand_ins, seconds=120)
 
 
 def serves(api: Api, resource: str) -> bool:
@@ -152,7 +152,8 @@ def test_nodes_without_pods_go_and_those_with_pods_stay(running: Running) -> Non
     assert len(of_karpenter(running)) > 1
     for name in ("second", "third", "late"):
         running.api.delete(PODS, name, "default")
-    running.api.patch(pool, {"spec": {"disruption": {"consolidateAfter": "1s"}}})
+    # By default, a tenth of the nodes go at a time, which takes half a minute each.
+    running.api.patch(pool, {"spec": {"disruption": {"consolidateAfter": "1s", "budgets": [{"nodes": "100%"}]}}})
     running.until(lambda: len(of_karpenter(running)) == 1, "consolidation")
     assert [*of_karpenter(running)] == [at(running.api.get(PODS, "first", "default"), "spec", "nodeName")]
     running.api.patch(pool, {"spec": {"disruption": {"consolidateAfter": "Never"}}})
