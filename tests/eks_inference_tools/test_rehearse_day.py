@@ -1,11 +1,12 @@
 """Bad days, without a cluster: requests that go to pods, what is lost with what, and what a reader sees."""
 
 import random
+import re
 from dataclasses import replace
 
 import pytest
 
-from conftest import recorded
+from conftest import ROOT, recorded
 from eks_inference.speed.batching import Limits
 from eks_inference_tools.placing.nodes import managed_nodes, manifest
 from eks_inference_tools.reading.live_objects import Object, name_of
@@ -15,6 +16,7 @@ from eks_inference_tools.simulate.day.requests import Load, Requests, bad_until
 from eks_inference_tools.simulate.day.subjects import Subject, subjects
 from eks_inference_tools.simulate.day.text import document, render_text
 from linear_steps import Linear
+from readme import block
 
 LOAD = Load(rate=4.0, input_tokens=100, output_tokens=20, late_seconds=5.0)
 """One engine takes about fifty of these a second."""
@@ -169,3 +171,14 @@ def test_what_a_reader_sees() -> None:
     written = document({"": day, "x": better})
     assert [one["tried"] for one in written["days"]] == [None, "x"]
     assert written["days"][1]["servers"][0]["requests"] == {"came": 5000, "served": 4990, "late": 0, "lost": 10}
+
+
+def test_the_page_shows_days_in_which_every_request_has_its_end() -> None:
+    """A run of the command takes a quarter of an hour, by hand: docs/rehearse-day.md."""
+    shown = block("text", "Rehearsing a bad day", ROOT / "docs" / "rehearse-day.md").text
+    days = [[*map(int, found)] for found in re.findall(r"(\d+) came = (\d+) served \+ (\d+) late \+ (\d+) lost", shown)]
+    assert len(days) == 2
+    for came, *ends in days:
+        assert came == sum(ends)
+    for (_, _, late, lost), row in zip(days, shown.splitlines()[-2:], strict=True):
+        assert re.search(rf" triton-server +{lost} +{late} ", row)
