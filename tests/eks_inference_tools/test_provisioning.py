@@ -363,11 +363,7 @@ class Started:
 
 def seen(of: Graph, *pods: dict[str, Any]) -> dict[str, list[Any]]:
     classes = [one.inputs for one in of.resources if one.inputs.get("kind") == "EC2NodeClass"]
-    return {
-        PODS: list(pods),
-        NODES: [],
-        NODE_CLASSES: [{**one, "metadata": {**one["metadata"], "generation": 2}} for one in classes],
-    }
+    return {PODS: list(pods), NODE_CLASSES: [{**one, "metadata": {**one["metadata"], "generation": 2}} for one in classes]}
 
 
 def test_karpenter_runs_with_what_ec2_has_and_its_classes_are_ready_as_verify_wants_it(tmp_path: Path) -> None:

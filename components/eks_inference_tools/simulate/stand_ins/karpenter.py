@@ -13,8 +13,8 @@ from eks_inference.place.placement import CAPACITY_TYPE_LABEL
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL
 from eks_inference_tools.placing.nodes import HARDWARE_ANNOTATION, NodeKind, karpenter_kinds
 from eks_inference_tools.reading.devices import CLAIMED
-from eks_inference_tools.reading.kinds import NODE_CLASSES, NODES, PODS
-from eks_inference_tools.reading.live_objects import identity_of, is_leaving, labels_of, name_of, node_of
+from eks_inference_tools.reading.kinds import NODE_CLASSES, PODS
+from eks_inference_tools.reading.live_objects import labels_of
 from eks_inference_tools.reading.releases import charts
 from eks_inference_tools.simulate.control_plane.api import Api
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
@@ -49,7 +49,7 @@ class Karpenter:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return (PODS, NODES, NODE_CLASSES) if self._kinds else ()
+        return (PODS, NODE_CLASSES) if self._kinds else ()
 
     def reconcile(self, seen: Seen, api: Api) -> None:
         if not self._kinds:
@@ -63,11 +63,6 @@ class Karpenter:
         if not self._runs:
             self._runs = True
             self._start()
-        # No kubelet says any more that these have ended. Kubernetes itself collects them after a minute.
-        there = {name_of(node) for node in seen[NODES]}
-        for namespace, name in (identity_of(pod) for pod in seen[PODS] if is_leaving(pod) and node_of(pod) not in {"", *there}):
-            at_once = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
-            api.raw("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", at_once)
 
     def close(self) -> None:
         """Ends Karpenter, before anything else takes the control plane."""
