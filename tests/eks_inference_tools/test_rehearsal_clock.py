@@ -7,10 +7,10 @@ from typing import Any, cast
 import pytest
 
 from conftest import recorded
-from eks_inference.place.placement import NODE_GROUP_LABEL
+from eks_inference.place.placement import KARPENTER_POOL_LABEL, NODE_GROUP_LABEL
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
 from eks_inference_tools.simulate.rehearsal.clock import HELD, OF, Clock, held
-from eks_inference_tools.simulate.rehearsal.nodes import ended, exchanged
+from eks_inference_tools.simulate.rehearsal.nodes import drifted, ended, exchanged
 from eks_inference_tools.simulate.world.objects import cluster_objects
 from eks_inference_tools.timeline.pods import phases
 from eks_inference_tools.timeline.rolls import Roll
@@ -31,6 +31,9 @@ class Cluster:
 
     def list(self, resource: str) -> list[dict[str, Any]]:
         return copy.deepcopy([*self.there[resource].values()])
+
+    def knows(self, resource: str) -> bool:
+        return resource in self.there
 
     def create(self, item: dict[str, Any]) -> None:
         name = item["metadata"]["name"]
@@ -143,6 +146,43 @@ def test_nodes_are_exchanged_one_after_another(cluster: Cluster, successor_first
     assert len(starts) == len(pairs)
     assert bool(stands) == successor_first
     assert done
+
+
+def claim(name: str, pool: str, drifts: bool) -> dict[str, Any]:
+    said = [{"type": "Drifted", "status": "True"}] if drifts else []
+    return {"metadata": {"name": name, "labels": {KARPENTER_POOL_LABEL: pool}}, "status": {"conditions": said}}
+
+
+def test_what_karpenter_exchanges_is_waited_for_and_told(cluster: Cluster):
+    claims = cluster.there["nodeclaims.karpenter.sh"] = {"old": claim("old", "inf2", False), "other": claim("other", "x", True)}
+    stands, names = set[str](), set[str]()
+    running = drifted("inf2", stands, names)(cluster.api)
+    assert next(running) == "drift of the nodes of inf2"
+    claims["old"] = claim("old", "inf2", True)
+    cluster.create({"metadata": {"name": "new", "labels": {KARPENTER_POOL_LABEL: "inf2"}}})
+    assert next(running) == "nodes that drift or end: old"
+    claims["old"]["metadata"]["deletionTimestamp"] = "2026-11-28T00:00:00Z"
+    claims["old"]["status"] = {}
+    assert next(running) == "nodes that drift or end: old"
+    claims["new"] = claim("new", "inf2", False)
+    del claims["old"]
+    assert [*running] == []
+    assert (stands, names) == ({"new"}, {"old"})
+
+
+def test_a_rehearsal_does_not_wait_for_ever_for_a_drift_that_does_not_come(cluster: Cluster):
+    cluster.there["nodeclaims.karpenter.sh"] = {"old": claim("old", "inf2", False)}
+    names = set[str]()
+    assert 0 < len([*drifted("inf2", set(), names)(cluster.api)]) <= 60
+    assert not names
+
+
+def test_a_pool_waits_seconds_for_the_end_of_its_nodes_and_all_else_is_as_it_was():
+    pools = [one for one in cluster_objects(recorded("inf2-llama3")) if one.kind == "NodePool"]
+    for before, after in zip(pools, held(recorded("inf2-llama3"), pools, ()), strict=True):
+        was, now = (copy.deepcopy(one.manifest["spec"]["template"]["spec"]) for one in (before, after))
+        assert (was.pop("terminationGracePeriod"), now.pop("terminationGracePeriod")) == ("2h", "1s")
+        assert was == now
 
 
 def test_a_budget_keeps_a_node_and_is_quoted(cluster: Cluster):

@@ -1,8 +1,9 @@
 """Rehearses a change: applies the base of a stack on a simulated cluster, then its head as `pulumi up` does, and watches pods."""
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from eks_inference_tools.reading.expected import expected_of
@@ -112,6 +113,7 @@ class _Change:
     simulated: Simulation
     clock: Clock
     _claims: Sequence[object] = ()
+    _drifted: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     _patient_until: float = 0.0
 
     def of(self, rehearsal: Rehearsal) -> Rehearsal:
@@ -131,6 +133,7 @@ class _Change:
             untimed={name: tuple(sorted(words)) for name, words in clock.untimed.items() if words},
             renewed=tuple(name for name in first if first[name] and clock.serving.get(name) != first[name]),
             gone=tuple(self._gone()) if updated.is_complete else (),
+            drifted=tuple(name for name, nodes in self._drifted.items() if nodes),
             ends_s=clock.now,
         )
 
@@ -211,7 +214,7 @@ class _Change:
         groups = {group.urn for group in node_groups(self.after)}
         for urn, roll in self._rolls.items():
             if urn not in groups and not roll.blocked:
-                course = drifted(name_in(self.after.by_urn[urn]), self.clock.stands)
+                course = drifted(name_in(self.after.by_urn[urn]), self.clock.stands, self._drifted[roll.name])
                 yield Task(urn, roll.name, "drift", frozenset(), [Nodes(course)])
 
     def _observe(self, seen: Seen) -> bool:

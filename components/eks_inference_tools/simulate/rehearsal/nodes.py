@@ -104,22 +104,23 @@ def exchanged(roll: Roll, group: str, graph: Graph, stands: set[str]) -> Course:
     return course
 
 
-def drifted(pool: str, stands: set[str]) -> Course:
-    """What Karpenter does by itself: waits until no node of the pool drifts or ends."""
+def drifted(pool: str, stands: set[str], names: set[str]) -> Course:
+    """What Karpenter does by itself: waits until no node of the pool drifts or ends. ``names`` collects those that did."""
 
     def course(api: Api) -> Iterator[str]:
         for _ in range(_UNTIL_DRIFT_ROUNDS):
             if _drifting(api, pool):
                 break
             yield f"drift of the nodes of {pool}"
-        while names := _drifting(api, pool):
+        while some := _drifting(api, pool):
+            names.update(some)
             stands.update(name_of(one) for one in of_pool(api, pool) if is_ready(one))
-            yield f"nodes that drift or end: {', '.join(names)}"
+            yield f"nodes that drift or end: {', '.join(some)}"
 
     return course
 
 
-def claims(api: Api) -> list[Object]:
+def claims(api: Api) -> Sequence[Object]:
     return api.list(_CLAIMS) if api.knows(_CLAIMS) else []
 
 
