@@ -1,21 +1,31 @@
 """Rehearses a change: applies the base of a stack on a simulated cluster, then its head as `pulumi up` does, and watches pods."""
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from eks_inference.place.placement import KARPENTER_POOL_LABEL
 from eks_inference_tools.reading.expected import expected_of
 from eks_inference_tools.reading.kinds import AUTOSCALERS, DEPLOYMENTS, NODES, PODS
 from eks_inference_tools.reading.kinds import name_of as name_in
-from eks_inference_tools.reading.live_objects import Object, Seen, name_of
+from eks_inference_tools.reading.live_objects import Object, Seen, is_leaving, labels_of, name_of
 from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
 from eks_inference_tools.simulate.control_plane.api import Api
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.rehearsal.clock import Clock, held
 from eks_inference_tools.simulate.rehearsal.foretold import compared, lines
-from eks_inference_tools.simulate.rehearsal.nodes import Nodes, claims, drifted, ended, exchanged, new_nodes, of_pool, started
+from eks_inference_tools.simulate.rehearsal.nodes import (
+    Nodes,
+    claims,
+    drifted,
+    drifts,
+    ended,
+    exchanged,
+    new_nodes,
+    of_pool,
+    started,
+)
 from eks_inference_tools.simulate.rehearsal.report import BASE, CHANGE, DESTROY, NODES_AFTER, Rehearsal
 from eks_inference_tools.simulate.report import Phase
 from eks_inference_tools.simulate.rollout import rollout
@@ -113,7 +123,7 @@ class _Change:
     simulated: Simulation
     clock: Clock
     _claims: Sequence[object] = ()
-    _drifted: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    _drifted: set[str] = field(default_factory=set)
     _patient_until: float = 0.0
 
     def of(self, rehearsal: Rehearsal) -> Rehearsal:
@@ -123,22 +133,22 @@ class _Change:
         tell("changing the stack")
         updated = self._updated()
         tell("waiting for nodes and pods")
-        drifts = Walk(self.simulated.plane, self._observe, lambda: self.clock.now).through([*self._drifts()])
+        later = self._walk().through([*self._drifts()])
         settled = rollout.settle(self.simulated.plane, self.objects, walk=self._walk()) if updated.is_complete else None
         _autoscaled(self.simulated)
         return replace(
             rehearsal,
-            phases=(*rehearsal.phases, Phase(CHANGE, updated, settled), Phase(NODES_AFTER, drifts)),
+            phases=(*rehearsal.phases, Phase(CHANGE, updated, settled), Phase(NODES_AFTER, later)),
             samples=tuple(clock.samples),
             untimed={name: tuple(sorted(words)) for name, words in clock.untimed.items() if words},
             renewed=tuple(name for name in first if first[name] and clock.serving.get(name) != first[name]),
             gone=tuple(self._gone()) if updated.is_complete else (),
-            drifted=tuple(name for name, nodes in self._drifted.items() if nodes),
+            drifted=tuple(f"nodes of {pool}" for pool in sorted(self._drifted)),
             ends_s=clock.now,
         )
 
     def _walk(self) -> Walk:
-        return Walk(self.simulated.plane, self.simulated.observe, lambda: self.clock.now)
+        return Walk(self.simulated.plane, self._observe, lambda: self.clock.now)
 
     def _updated(self) -> Outcome:
         changed, obsolete = self._node_groups()
@@ -214,15 +224,14 @@ class _Change:
         groups = {group.urn for group in node_groups(self.after)}
         for urn, roll in self._rolls.items():
             if urn not in groups and not roll.blocked:
-                course = drifted(name_in(self.after.by_urn[urn]), self.clock.stands, self._drifted[roll.name])
+                course = drifted(name_in(self.after.by_urn[urn]), self.clock.stands)
                 yield Task(urn, roll.name, "drift", frozenset(), [Nodes(course)])
 
     def _observe(self, seen: Seen) -> bool:
         """Also returns whether Karpenter has changed a claim of a node lately, which it does after pauses."""
-        now = [
-            (one["metadata"]["uid"], one["metadata"].get("deletionTimestamp"), one.get("status"))
-            for one in claims(self.simulated.plane.api)
-        ]
+        there = claims(self.simulated.plane.api)
+        self._drifted |= {labels_of(one)[KARPENTER_POOL_LABEL] for one in there if drifts(one)}
+        now = [(name_of(one), is_leaving(one), one.get("status")) for one in there]
         if now != self._claims:
             self._claims, self._patient_until = now, time.monotonic() + _KARPENTER_SECONDS
         return self.simulated.observe(seen) or time.monotonic() < self._patient_until

@@ -104,8 +104,8 @@ def exchanged(roll: Roll, group: str, graph: Graph, stands: set[str]) -> Course:
     return course
 
 
-def drifted(pool: str, stands: set[str], names: set[str]) -> Course:
-    """What Karpenter does by itself: waits until no node of the pool drifts or ends. ``names`` collects those that did."""
+def drifted(pool: str, stands: set[str]) -> Course:
+    """What Karpenter does by itself: waits until no node of the pool drifts or ends."""
 
     def course(api: Api) -> Iterator[str]:
         for _ in range(_UNTIL_DRIFT_ROUNDS):
@@ -113,7 +113,6 @@ def drifted(pool: str, stands: set[str], names: set[str]) -> Course:
                 break
             yield f"drift of the nodes of {pool}"
         while some := _drifting(api, pool):
-            names.update(some)
             stands.update(name_of(one) for one in of_pool(api, pool) if is_ready(one))
             yield f"nodes that drift or end: {', '.join(some)}"
 
@@ -126,7 +125,11 @@ def claims(api: Api) -> Sequence[Object]:
 
 def _drifting(api: Api, pool: str) -> list[str]:
     of_it = [one for one in claims(api) if labels_of(one).get(KARPENTER_POOL_LABEL) == pool]
-    return sorted(name_of(one) for one in of_it if is_leaving(one) or at(condition_of(one, "Drifted"), "status") == "True")
+    return sorted(name_of(one) for one in of_it if is_leaving(one) or drifts(one))
+
+
+def drifts(claim: Object) -> bool:
+    return at(condition_of(claim, "Drifted"), "status") == "True"
 
 
 def of_pool(api: Api, pool: str) -> list[Object]:
@@ -150,7 +153,11 @@ def _successors(api: Api, old: Sequence[Object], group: str, graph: Graph) -> li
     """What takes the places of nodes."""
     names = NodeNames(name_of(one) for one in api.list(NODES))
     managed = [one for one in managed_nodes(graph) if one.labels.get(NODE_GROUP_LABEL) == group]
-    return [manifest(_named(managed[place % len(managed)], names)) for place in range(len(old))]
+    found = []
+    for one in old:  # in the same zone, where volumes are
+        like = next((each for each in managed if each.zone.labels().items() <= labels_of(one).items()), managed[0])
+        found.append(manifest(_named(like, names)))
+    return found
 
 
 def _left(api: Api, names: Collection[str]) -> str:
