@@ -305,6 +305,7 @@ ELSEWHERE = {
     "doctor",
     "first-flight",
     "simulate",
+    "rehearse",
     "verify",
     "chat",
     "loadtest",

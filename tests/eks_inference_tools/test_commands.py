@@ -17,8 +17,8 @@ from eks_inference_tools.cli import COMMANDS, FORMER, main, parser
 from stackgraph.presentation.output import write
 from stackgraph.problems import ProblemsFound
 
-SHARED = {"options", "wishes"}
-"""Modules beside the commands, with what several of them share."""
+SHARED = {"options", "rehearse_day", "wishes"}
+"""Modules beside the commands: what several of them share, and a part of one."""
 
 OWN_WORDS = {
     "--keep": "`simulate` keeps its cluster on this machine, `first-flight` what it has deployed",
@@ -28,6 +28,7 @@ OWN_WORDS = {
     "--engine": "`plan` and `new` ask for a profile to serve with, lists for what one supports",
     "--instance": "`plan` asks for the type to plan for, `loadtest report` for the one that served",
     "--output": "`plan` and `new` ask for the tokens of an answer, others for a file to write to (`plan`: --write-to)",
+    "--rate": "`plan` and `new` look for what takes it, `rehearse day` sends it",
     "--strict": "`preview` leaves unknown what only a deployment knows, `check` accepts nothing that was not judged",
     "--wait": "the file of `chat` runs in pods, too, and is part of what they are given",
 }

@@ -1,8 +1,10 @@
-"""Nodes that Karpenter would start, and its stand-in and that of the device plugins on a cluster that only is a list."""
+"""Nodes that Karpenter would start, what EC2 has for Karpenter itself, and device plugins on a cluster that only is a list."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -19,11 +21,12 @@ from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL, footprint
 from eks_inference_tools.placing.nodes import NodeKind, karpenter_kinds, managed_nodes, manifest
 from eks_inference_tools.placing.provisioning import PodToPlace, Room, Start, choose, counted, exact_shape
 from eks_inference_tools.reading.devices import OFFERED_BY
-from eks_inference_tools.reading.kinds import DAEMON_SETS, NODE_CLASSES, NODE_POOLS, NODES, PODS, STORAGE_CLASSES, VOLUME_CLAIMS
+from eks_inference_tools.reading.kinds import NODE_CLASSES, NODES, PODS
 from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.simulate.control_plane.api import Api
+from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
 from eks_inference_tools.simulate.stand_ins.devices import DevicePlugins
-from eks_inference_tools.simulate.stand_ins.karpenter import Karpenter
+from eks_inference_tools.simulate.stand_ins.karpenter import Karpenter, machines
 from eks_inference_tools.verify.nodes import karpenter_object
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at
@@ -328,6 +331,11 @@ class Recorder:
     def __init__(self) -> None:
         self.created: list[dict[str, Any]] = []
         self.patched: list[tuple[str, Any]] = []
+        self.deleted: list[tuple[str, int]] = []
+
+    def delete(self, resource: str, name: str, namespace: str, *, gracePeriodSeconds: int) -> None:
+        assert resource == PODS
+        self.deleted.append((f"{namespace}/{name}", gracePeriodSeconds))
 
     def create(self, item: dict[str, Any]) -> None:
         self.created.append(item)
@@ -337,258 +345,122 @@ class Recorder:
         self.patched.append((item["metadata"]["name"], body))
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def pending(name: str = "server", namespace: str = "there", **asked: Any) -> dict[str, Any]:
-    return {
-        "metadata": {"name": name, "namespace": namespace, "uid": name},
-        "spec": spec(**asked),
-        "status": {
-            "phase": "Pending",
-            "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes"}],
-        },
-    }
-
-
-def objects(of: Graph, kind: str) -> list[dict[str, Any]]:
-    return [
-        {**one.inputs, "metadata": {**one.inputs["metadata"], "generation": 2}}
-        for one in of.resources
-        if one.inputs.get("kind") == kind
-    ]
-
-
-def seen(of: Graph, pods: Sequence[Any] = (), nodes: Sequence[Any] = (), **others: Sequence[Any]) -> dict[str, list[Any]]:
-    return {
-        PODS: list(pods),
-        NODES: list(nodes),
-        NODE_POOLS: objects(of, "NodePool"),
-        NODE_CLASSES: objects(of, "EC2NodeClass"),
-        DAEMON_SETS: [],
-        VOLUME_CLAIMS: [],
-        STORAGE_CLASSES: [],
-        "persistentvolumes": [],
-        **{name: list(items) for name, items in others.items()},
-    }
-
-
 GRAPH = graph(cluster(), NODE_CLASS, M5, INF2).graph
 
 
-def karpenter(of: Graph = GRAPH) -> tuple[Karpenter, Clock]:
-    clock = Clock()
-    return Karpenter(of, clock), clock
+class Started:
+    """A control plane that only notes what is started on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.kubeconfig = folder, folder / "kubeconfig"
+        self.processes = self.toolchain = self
+        self.argv: dict[str, list[Any]] = {}
+
+    def path(self, tool: str) -> Path:
+        return Path("/built", tool)
+
+    def start(self, name: str, argv: list[Any]) -> None:
+        self.argv[name] = argv
+
+    def stop(self, name: str) -> None:
+        del self.argv[name]
 
 
-def rounds(stand_in: Karpenter, clock: Clock, now: Mapping[str, Any], *, times: int = 5) -> Recorder:
-    """Rounds of a quarter of a second, in which nothing else happens; the last is when a second has passed."""
-    api = Recorder()
-    for _ in range(times):
-        stand_in.reconcile(cast(Any, now), cast(Api, api))
-        clock.now += 0.25
-    return api
-
-
-def test_the_stand_in_starts_a_node_that_then_takes_the_pod() -> None:
-    stand_in, clock = karpenter()
-    first = rounds(stand_in, clock, seen(GRAPH, [pending(cpu=1)]))
-    assert [node["metadata"]["name"] for node in first.created] == ["default-1"]
-    # The scheduler has not looked again yet: the node is there, and nothing more is started.
-    assert rounds(stand_in, clock, seen(GRAPH, [pending(cpu=1)], first.created)).created == []
-
-
-def test_a_node_that_is_not_ready_and_offers_no_device_yet_is_waited_for() -> None:
-    stand_in, clock = karpenter()
-    waits = pending(aws_amazon_com__neuron=1, **ON_INF2)
-    (node,) = rounds(stand_in, clock, seen(GRAPH, [waits])).created
-    node["spec"]["taints"].append({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"})
-    assert rounds(stand_in, clock, seen(GRAPH, [waits], [node])).created == []
-    other = pending("other", aws_amazon_com__neuron=1, **ON_INF2)
-    assert len(rounds(stand_in, clock, seen(GRAPH, [waits, other], [node])).created) == 1
-
-
-def test_pods_that_wait_are_gathered() -> None:
-    stand_in, clock = karpenter()
-    api = Recorder()
-    for number in range(8):  # one more pod each quarter of a second
-        stand_in.reconcile(seen(GRAPH, [pending(f"p{one}", cpu=1) for one in range(number + 1)]), cast(Api, api))
-        clock.now += 0.25
-    assert api.created == []
-    clock.now += 1
-    stand_in.reconcile(seen(GRAPH, [pending(f"p{one}", cpu=1) for one in range(8)]), cast(Api, api))
-    assert [node["metadata"]["labels"]["node.kubernetes.io/instance-type"] for node in api.created] == ["m5.4xlarge"]
-
-
-def test_pods_that_keep_coming_are_gathered_ten_seconds_at_most() -> None:
-    stand_in, clock = karpenter()
-    api = Recorder()
-    for number in range(42):
-        stand_in.reconcile(seen(GRAPH, [pending(f"p{one}", cpu="10m") for one in range(number + 1)]), cast(Api, api))
-        clock.now += 0.25
-    assert api.created
-
-
-def changed(item: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    first, *_, last = keys = path.split(".")
-    inside = item[first] if len(keys) > 1 else item
-    return {**item, first: {**inside, last: value}} if len(keys) > 1 else {**item, last: value}
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        changed(pending(cpu=1), "metadata.deletionTimestamp", "2026-11-21T00:00:00Z"),
-        changed(pending(cpu=1), "metadata.ownerReferences", [{"kind": "DaemonSet", "controller": True}]),
-        changed(pending(cpu=1), "spec.nodeName", "core-1"),
-        changed(pending(cpu=1), "status.conditions", [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]),
-        changed(pending(cpu=1), "status.conditions", []),
-        changed(pending(cpu=1), "spec.volumes", [{"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}]),
-    ],
-    ids=["leaving", "of a DaemonSet", "placed", "gated", "not judged yet", "without its claim"],
-)
-def test_no_node_is_started_for_other_pods(other: dict[str, Any]) -> None:
-    stand_in, clock = karpenter()
-    assert rounds(stand_in, clock, seen(GRAPH, [other])).created == []
-
-
-def claiming() -> dict[str, Any]:
-    return changed(pending(cpu=1), "spec.volumes", [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])
-
-
-def claim(**of: Any) -> dict[str, Any]:
-    return {"metadata": {"name": "data", "namespace": "there"}, "spec": {"storageClassName": "gp3", **of}}
-
-
-LATE = {"metadata": {"name": "gp3"}, "volumeBindingMode": "WaitForFirstConsumer"}
-
-
-def test_a_claim_that_waits_for_its_pod_is_waited_for_by_nobody() -> None:
-    stand_in, clock = karpenter()
-    late = {VOLUME_CLAIMS: [claim()], STORAGE_CLASSES: [LATE]}
-    assert rounds(stand_in, clock, seen(GRAPH, [claiming()], **late)).created
-    at_once = {VOLUME_CLAIMS: [claim()], STORAGE_CLASSES: [{**LATE, "volumeBindingMode": "Immediate"}]}
-    assert not rounds(stand_in, clock, seen(GRAPH, [claiming()], **at_once)).created
-
-
-def test_a_node_is_started_where_the_volume_is() -> None:
-    stand_in, clock = karpenter()
-    zone = kinds_of(M5)[0].zones[1].name
-    terms = [{"matchExpressions": [{"key": ZONE_LABEL, "operator": "In", "values": [zone]}]}]
-    volume = {"metadata": {"name": "pv"}, "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}}
-    now = seen(GRAPH, [claiming()], **{VOLUME_CLAIMS: [claim(volumeName="pv")], "persistentvolumes": [volume]})
-    (node,) = rounds(stand_in, clock, now).created
-    assert node["metadata"]["labels"][ZONE_LABEL] == zone
-    unseen = seen(GRAPH, [claiming()], **{VOLUME_CLAIMS: [claim(volumeName="pv")]})
-    assert not rounds(stand_in, clock, unseen).created
-
-
-def test_pools_that_are_not_there_yet_start_nothing() -> None:
-    stand_in, clock = karpenter()
-    now = seen(GRAPH, [pending(cpu=1)])
-    assert not rounds(stand_in, clock, {**now, NODE_POOLS: []}).created
-
-
-def test_nodes_that_are_there_count_against_limits() -> None:
-    limited = graph(cluster(), NODE_CLASS, pool("default", "m5", limits={"cpu": "2"})).graph
-    stand_in, clock = karpenter(limited)
-    (node,) = rounds(stand_in, clock, seen(limited, [pending(cpu=1)])).created
-    other = pending("other", cpu=1)
-    bound = changed(pending(cpu=1), "spec.nodeName", node["metadata"]["name"])
-    assert rounds(stand_in, clock, seen(limited, [bound, other], [node])).created == []
-
-
-def test_room_on_other_nodes_is_used_as_they_are() -> None:
-    stand_in, clock = karpenter()
-    core = {
-        "metadata": {"name": "core-1", "labels": {}},
-        "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}},
+def seen(of: Graph, *pods: dict[str, Any]) -> dict[str, list[Any]]:
+    classes = [one.inputs for one in of.resources if one.inputs.get("kind") == "EC2NodeClass"]
+    return {
+        PODS: list(pods),
+        NODES: [{"metadata": {"name": "here"}}],
+        NODE_CLASSES: [{**one, "metadata": {**one["metadata"], "generation": 2}} for one in classes],
     }
-    assert not rounds(stand_in, clock, seen(GRAPH, [pending(cpu=2)], [core])).created
-    assert rounds(stand_in, clock, seen(GRAPH, [pending(cpu=2)], [{**core, "spec": {"unschedulable": True}}])).created
 
 
-def test_pools_and_classes_become_ready_as_verify_wants_it() -> None:
-    stand_in, clock = karpenter()
-    api = rounds(stand_in, clock, seen(GRAPH), times=1)
-    assert sorted(name for name, _ in api.patched) == ["class", "default", "inf2"]
-    for name, patch in api.patched:
-        (operation,) = patch
-        item = {"metadata": {"name": name, "generation": 2}, "status": operation["value"]}
-        assert karpenter_object(NODE_CLASSES if name == "class" else NODE_POOLS, item).verdict == "ok"
-    told = {
-        resource_: [
-            {**item, "status": next(patch[0]["value"] for name, patch in api.patched if name == item["metadata"]["name"])}
-            for item in objects(GRAPH, kind)
-        ]
-        for resource_, kind in ((NODE_POOLS, "NodePool"), (NODE_CLASSES, "EC2NodeClass"))
-    }
-    assert rounds(stand_in, clock, {**seen(GRAPH), **told}, times=1).patched == [], "said once"
+def following(of: Graph, plane: Started) -> Karpenter:
+    stand_in = Karpenter(cast(ControlPlane, plane))
+    stand_in.follow(of)
+    return stand_in
 
 
-def test_nothing_happens_before_karpenter_itself_runs() -> None:
-    release = resource(
-        "kubernetes:helm.sh/v3:Release", "karpenter", {"chart": "oci://public.ecr.aws/karpenter/karpenter", "name": "karpenter"}
-    )
-    of = graph(cluster(), NODE_CLASS, M5, release).graph
-    stand_in, clock = karpenter(of)
-    assert not rounds(stand_in, clock, seen(of, [pending(cpu=1)])).created
-    own = {
-        "metadata": {"name": "karpenter-0", "namespace": "kube-system", "labels": {STANDS_IN_FOR_LABEL: "karpenter"}},
-        "status": {"phase": "Running"},
-    }
-    assert rounds(stand_in, clock, seen(of, [pending(cpu=1), own])).created
-
-
-def fixed_pool(replicas: int = 2, gate: bool | None = True, **limits: str) -> Graph:
-    two = pool("default", "m5", replicas=replicas, limits=limits)
-    values = {"settings": {"featureGates": {"staticCapacity": gate}}}
-    release = resource(
-        "kubernetes:helm.sh/v3:Release", "karpenter", {"chart": "karpenter", "name": "karpenter", "values": values}
-    )
-    return graph(cluster(), NODE_CLASS, two, *(() if gate is None else (release,))).graph
-
-
-RUNS = {
-    "metadata": {"name": "karpenter-0", "namespace": "kube-system", "labels": {STANDS_IN_FOR_LABEL: "karpenter"}},
-    "status": {"phase": "Running"},
-}
-
-
-@pytest.mark.parametrize(
-    ("of", "nodes"),
-    [
-        (fixed_pool(), 2),
-        (fixed_pool(gate=None), 2),
-        (fixed_pool(gate=False), 0),
-        (fixed_pool(3, nodes="1"), 1),
-        (fixed_pool(0), 0),
-    ],
-    ids=["gate on", "karpenter outside", "gate off", "limit", "none"],
-)
-def test_a_fixed_pool_gets_its_nodes_without_pods(of: Graph, nodes: int) -> None:
-    stand_in, clock = karpenter(of)
-    made = rounds(stand_in, clock, seen(of, [RUNS]), times=1).created
-    assert [node["metadata"]["name"] for node in made] == [f"default-{number}" for number in range(1, nodes + 1)]
-    assert rounds(stand_in, clock, seen(of, [RUNS], made)).created == []
-
-
-def test_pods_get_no_node_of_a_fixed_pool_beyond_its_number() -> None:
-    stand_in, clock = karpenter(of := fixed_pool())
-    made = rounds(stand_in, clock, seen(of, [RUNS]), times=1).created
+def test_karpenter_runs_with_what_ec2_has_and_its_classes_are_ready_as_verify_wants_it(tmp_path: Path) -> None:
+    plane, api = Started(tmp_path), Recorder()
+    stand_in = following(GRAPH, plane)
+    for _ in range(2):
+        stand_in.reconcile(seen(GRAPH), cast(Api, api))
+    program, file, kubeconfig = plane.argv["karpenter-on-kwok"]
+    assert (program, kubeconfig) == (Path("/built/karpenter-on-kwok"), plane.kubeconfig)
+    assert json.loads(file.read_text())["machines"].keys() == {"default", "inf2"}
+    name, ((operation,)) = api.patched[0]
     assert (
-        rounds(stand_in, clock, seen(of, [RUNS, pending(cpu=1), *(pending(f"p{one}", cpu=2) for one in range(4))], made)).created
-        == []
+        karpenter_object(NODE_CLASSES, {"metadata": {"name": name, "generation": 2}, "status": operation["value"]}).verdict
+        == "ok"
     )
+    stand_in.close()
+    assert not plane.argv
 
 
-def test_a_graph_without_pools_of_karpenter_needs_nothing_read() -> None:
-    assert Karpenter(recorded("inf2-llama2")).reads == ()
-    Karpenter(recorded("inf2-llama2")).reconcile({}, cast(Api, Recorder()))
+def release(**gates: bool) -> Resource:
+    values = {"settings": {"featureGates": gates}}
+    return resource("kubernetes:helm.sh/v3:Release", "karpenter", {"chart": "karpenter", "name": "karpenter", "values": values})
+
+
+def test_karpenter_runs_once_the_pods_of_its_chart_do_and_with_their_feature_gates(tmp_path: Path) -> None:
+    of = graph(cluster(), NODE_CLASS, M5, release(staticCapacity=True, spotToSpotConsolidation=False)).graph
+    plane, api = Started(tmp_path), Recorder()
+    stand_in = following(of, plane)
+    stand_in.reconcile(seen(of), cast(Api, api))
+    assert (plane.argv, api.patched) == ({}, [])
+    runs = {"metadata": {"name": "karpenter-0", "labels": {STANDS_IN_FOR_LABEL: "karpenter"}}, "status": {"phase": "Running"}}
+    stand_in.reconcile(seen(of, runs), cast(Api, api))
+    assert plane.argv["karpenter-on-kwok"][3:] == ["--feature-gates=StaticCapacity=true,SpotToSpotConsolidation=false"]
+
+
+def test_karpenter_starts_again_for_other_pools_and_only_then(tmp_path: Path) -> None:
+    plane, api = Started(tmp_path), Recorder()
+    stand_in = following(GRAPH, plane)
+    stand_in.reconcile(seen(GRAPH), cast(Api, api))
+    (first,) = plane.argv.values()
+    stand_in.follow(GRAPH)
+    stand_in.reconcile(seen(GRAPH), cast(Api, api))
+    assert plane.argv["karpenter-on-kwok"] is first
+    less = graph(cluster(), NODE_CLASS, M5).graph
+    stand_in.follow(less)
+    stand_in.reconcile(seen(less), cast(Api, api))
+    (second,) = plane.argv.values()
+    assert second is not first
+    assert json.loads(second[1].read_text())["machines"].keys() == {"default"}
+
+
+def test_pods_of_nodes_that_karpenter_ended_go_at_once_also_after_its_chart_has_gone(tmp_path: Path) -> None:
+    of = graph(cluster(), NODE_CLASS, M5, release()).graph
+    api, leaving = Recorder(), {"namespace": "default", "deletionTimestamp": "2026-11-28T00:00:00Z"}
+    pods = [
+        {"metadata": {**leaving, "name": "ends"}, "spec": {"nodeName": "gone"}},
+        {"metadata": {**leaving, "name": "kubelet-ends-it"}, "spec": {"nodeName": "here"}},
+        {"metadata": {**leaving, "name": "unscheduled"}, "spec": {}},
+        {"metadata": {"namespace": "default", "name": "stays"}, "spec": {"nodeName": "gone"}},
+    ]
+    following(of, Started(tmp_path)).reconcile(seen(of, *pods), cast(Api, api))
+    assert api.deleted == [("default/ends", 0)]
+
+
+def test_what_ec2_has_for_a_pool_is_what_the_catalog_knows_of_its_types() -> None:
+    of = machines(kinds_of(INF2))["inf2"]
+    (one,) = (each for each in of if each["name"] == "inf2.24xlarge")
+    assert {each["name"] for each in of} >= {"inf2.xlarge", "inf2.48xlarge"}
+    assert one["capacity"][DEVICE_RESOURCE] == one["allocatable"][DEVICE_RESOURCE] == "6"
+    assert DEVICE_RESOURCE not in one["registers"], "its plugin says so later"
+    assert quantity(one["allocatable"]["memory"]) < quantity(one["capacity"]["memory"])
+    assert one["labels"]["karpenter.k8s.aws/instance-family"] == ["inf2"]
+    assert POOL_LABEL not in one["labels"], "it is the NodePool's"
+    prices = {offer["labels"]["karpenter.sh/capacity-type"]: offer["price"] for offer in one["offerings"]}
+    assert prices.get("spot", 0) < prices["on-demand"]
+    assert len({offer["labels"][ZONE_LABEL] for offer in one["offerings"]}) > 1
+
+
+def test_a_graph_without_pools_of_karpenter_needs_nothing_read(tmp_path: Path) -> None:
+    stand_in = following(recorded("inf2-llama2"), Started(tmp_path))
+    assert stand_in.reads == ()
+    stand_in.reconcile({}, cast(Api, Recorder()))
 
 
 def test_the_pods_of_the_shipped_stack_get_their_nodes() -> None:

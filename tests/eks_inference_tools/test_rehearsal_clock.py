@@ -7,11 +7,11 @@ from typing import Any, cast
 import pytest
 
 from conftest import recorded
-from eks_inference.place.placement import NODE_GROUP_LABEL
+from eks_inference.place.placement import KARPENTER_POOL_LABEL, NODE_GROUP_LABEL
 from eks_inference_tools.reading.kinds import BUDGETS
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
 from eks_inference_tools.simulate.rehearsal.clock import HELD, OF, Clock, held
-from eks_inference_tools.simulate.rehearsal.nodes import ended, exchanged
+from eks_inference_tools.simulate.rehearsal.nodes import drifted, ended, exchanged
 from eks_inference_tools.simulate.world.objects import cluster_objects
 from eks_inference_tools.timeline.pods import phases
 from eks_inference_tools.timeline.rolls import Roll
@@ -32,6 +32,9 @@ class Cluster:
 
     def list(self, resource: str) -> list[dict[str, Any]]:
         return copy.deepcopy([*self.there[resource].values()])
+
+    def knows(self, resource: str) -> bool:
+        return resource in self.there
 
     def create(self, item: dict[str, Any]) -> None:
         name = item["metadata"]["name"]
@@ -146,6 +149,41 @@ def test_nodes_are_exchanged_one_after_another(cluster: Cluster, successor_first
     assert done
 
 
+def claim(name: str, pool: str, drifts: bool) -> dict[str, Any]:
+    said = [{"type": "Drifted", "status": "True"}] if drifts else []
+    return {"metadata": {"name": name, "labels": {KARPENTER_POOL_LABEL: pool}}, "status": {"conditions": said}}
+
+
+def test_what_karpenter_exchanges_is_waited_for(cluster: Cluster):
+    claims = cluster.there["nodeclaims.karpenter.sh"] = {"old": claim("old", "inf2", False), "other": claim("other", "x", True)}
+    stands = set[str]()
+    running = drifted("inf2", stands)(cluster.api)
+    assert next(running) == "drift of the nodes of inf2"
+    claims["old"] = claim("old", "inf2", True)
+    cluster.create({"metadata": {"name": "new", "labels": {KARPENTER_POOL_LABEL: "inf2"}}})
+    assert next(running) == "nodes that drift or end: old"
+    claims["old"]["metadata"]["deletionTimestamp"] = "2026-11-28T00:00:00Z"
+    claims["old"]["status"] = {}
+    assert next(running) == "nodes that drift or end: old"
+    claims["new"] = claim("new", "inf2", False)
+    del claims["old"]
+    assert [*running] == []
+    assert stands == {"new"}
+
+
+def test_a_rehearsal_does_not_wait_for_ever_for_a_drift_that_does_not_come(cluster: Cluster):
+    cluster.there["nodeclaims.karpenter.sh"] = {"old": claim("old", "inf2", False)}
+    assert 0 < len([*drifted("inf2", set())(cluster.api)]) <= 60
+
+
+def test_a_pool_waits_seconds_for_the_end_of_its_nodes_and_all_else_is_as_it_was():
+    pools = [one for one in cluster_objects(recorded("inf2-llama3")) if one.kind == "NodePool"]
+    for before, after in zip(pools, held(recorded("inf2-llama3"), pools, ()), strict=True):
+        was, now = (copy.deepcopy(one.manifest["spec"]["template"]["spec"]) for one in (before, after))
+        assert (was.pop("terminationGracePeriod"), now.pop("terminationGracePeriod")) == ("2h", "1s")
+        assert was == now
+
+
 def test_a_budget_keeps_a_node_and_is_quoted(cluster: Cluster):
     node(cluster, "gpu-1")
     cluster.pod("on-it", URN, "gpu-1", "server:1", ready=True)
@@ -181,20 +219,6 @@ def test_eks_ends_what_a_budget_keeps_once_it_has_waited(cluster: Cluster, healt
     assert ("on-it" in cluster.there["pods"], clock.now) == ((False, 900) if healthy else (True, 0))
     if healthy:
         assert [*running] == []
-
-
-@pytest.mark.parametrize("why", ["", "annotation", "budget"])
-@pytest.mark.parametrize("patient", [True, False])
-def test_karpenter_leaves_a_node_alone_whose_pods_nothing_may_evict(cluster: Cluster, why: str, patient: bool):
-    node(cluster, "gpu-1")
-    cluster.pod("on-it", URN, "gpu-1", "server:1", ready=True)
-    if why == "annotation":
-        cluster.there["pods"]["on-it"]["metadata"]["annotations"]["karpenter.sh/do-not-disrupt"] = "true"
-    elif why:
-        keep(cluster, healthy=1)
-    for _ in exchanged(Roll(GROUP, "", patient=patient), GROUP, recorded(STACK), Clock(cluster.api, {}, {}))(cluster.api):
-        pass
-    assert ("end gpu-1" in cluster.calls) == (not patient or not why)
 
 
 @pytest.mark.parametrize(("most", "nodes", "at_once"), [("1", 5, 1), ("3", 5, 3), ("33 %", 6, 2), ("10%", 3, 1), ("100%", 4, 4)])

@@ -1,11 +1,12 @@
-"""``eks-inference rehearse``: plays a change on a real control plane with simulated nodes.
+"""``eks-inference rehearse``: plays a change, or a bad day, on a real control plane with simulated nodes.
 
-Exit code 1: a server stopped answering, or something got stuck. Exit code 2: the rehearsal itself failed.
+Exit code 1: a server stopped answering or does not recover, or something got stuck. Exit code 2: the rehearsal itself failed.
 """
 
 import argparse
 from typing import TYPE_CHECKING
 
+from eks_inference_tools.commands import rehearse_day
 from eks_inference_tools.commands.diff import recorder
 from eks_inference_tools.commands.options import add_cluster
 from stackgraph.commands.options import add_document, add_program, add_stack
@@ -14,10 +15,11 @@ from stackgraph.interrupts import ending_cleanly
 if TYPE_CHECKING:
     from stackgraph.graph.document import Graph
 
-HELP = "play a change before it happens: who stops answering, for how long, what gets stuck"
+HELP = "play a change or a loss before it happens: who stops answering, for how long, what gets stuck"
 EXAMPLES = (
     "rehearse change inf2-llama3 --base origin/main",
     "rehearse change smoke-gpu",
+    *rehearse_day.EXAMPLES,
 )
 _SECONDS = 90.0
 """That a rehearsal of a shipped stack takes on two quiet cores (docs/rehearse.md)."""
@@ -38,24 +40,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_program(change)
     add_cluster(change)
     add_document(change, ("text", "markdown", "json"))
+    change.set_defaults(play=_change)
+    rehearse_day.configure(what.add_parser("day", help=rehearse_day.HELP))
 
 
 def run(options: argparse.Namespace) -> int:
+    return options.play(options)
+
+
+def _change(options: argparse.Namespace) -> int:
     from eks_inference_tools.comparison import eks_compared
     from eks_inference_tools.reading.clusters import part_of
-    from eks_inference_tools.simulate.control_plane.control_plane import TOOLS
     from eks_inference_tools.simulate.control_plane.tool_build import provided
-    from eks_inference_tools.simulate.control_plane.toolchain import DEFINITIONS
     from eks_inference_tools.simulate.rehearsal.change import rehearsed
     from eks_inference_tools.simulate.rehearsal.report import render_json
     from eks_inference_tools.simulate.rehearsal.text import render_markdown, render_text
+    from eks_inference_tools.simulate.simulation import tools_of
     from stackgraph.diff.report import Recorded, StackReport
     from stackgraph.presentation.output import colour, width, write
     from stackgraph.presentation.progress import Progress
 
-    before, after = (Recorded(part_of(graph, options.cluster)) for graph in _sides(options))
-    report = StackReport(options.stack or "", before, after, eks_compared())
-    toolchain = provided(*TOOLS, DEFINITIONS)
+    before, after = (part_of(graph, options.cluster) for graph in _sides(options))
+    report = StackReport(options.stack or "", Recorded(before), Recorded(after), eks_compared())
+    toolchain = provided(*tools_of(before), *tools_of(after))
     with ending_cleanly(), Progress(about=_SECONDS) as progress:
         rehearsal = rehearsed(report, toolchain, progress.show)
     renderers = {

@@ -72,16 +72,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _placed(graph: "Graph", options: argparse.Namespace) -> int:
-    from eks_inference_tools.simulate.control_plane.control_plane import TOOLS
     from eks_inference_tools.simulate.control_plane.tool_build import provided
-    from eks_inference_tools.simulate.control_plane.toolchain import DEFINITIONS
     from eks_inference_tools.simulate.report import render_json
-    from eks_inference_tools.simulate.simulation import rolled_out, simulation
+    from eks_inference_tools.simulate.simulation import rolled_out, simulation, tools_of
     from eks_inference_tools.simulate.text import render_text
     from stackgraph.presentation.output import colour, write
     from stackgraph.presentation.progress import Progress
 
-    toolchain = provided(*TOOLS, "kubectl", DEFINITIONS)
+    toolchain = provided(*tools_of(graph))
     replicas = _wanted(options.scale, graph)
     with (
         ending_cleanly(),

@@ -99,7 +99,7 @@ class Placing:
             if count is None or count > placed:
                 uncounted.append(template)
         usual, further = self._divided(managed)
-        standing = [*usual, *fixed(self._replicas, self._kinds, ())]
+        standing = [*usual, *fixed(self._replicas, self._kinds)]
         rooms, further_rooms = ([_room(node, self._daemons) for node in found] for found in (standing, further))
         starts = choose((_to_place(uid, pod) for uid, pod in pods.items()), self._following, self._daemons, rooms)
         seen = {pod.uid for room in (*rooms, *starts) for pod in room.pods}

@@ -9,7 +9,6 @@ Left out: preferences, topology spread, pod affinity except anti-affinity on one
 Source: kubernetes-sigs/karpenter v1 (pkg/controllers/provisioning/scheduling): queue, node claims, limits of pools, DaemonSets.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -20,10 +19,9 @@ from typing import Any
 
 from eks_inference.accelerators.efa.plan import EFA_RESOURCE
 from eks_inference.catalog.prices import instance_price
-from eks_inference.place.placement import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, KARPENTER_POOL_LABEL, Taint
+from eks_inference.place.placement import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, Taint
 from eks_inference_tools.placing.nodes import NodeKind, NodeNames, SimulatedNode, by_preference
 from eks_inference_tools.reading.expressions import Values
-from eks_inference_tools.reading.live_objects import labels_of, name_of
 from eks_inference_tools.reading.node_shapes import NodeShape
 from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.reading.scalars import quantities, whole
@@ -155,15 +153,12 @@ def choose(
     return tuple(starts)
 
 
-def fixed(
-    replicas: Mapping[str, int | None], kinds: Sequence[NodeKind], nodes: Sequence[Mapping[str, Any]]
-) -> tuple[SimulatedNode, ...]:
-    """Returns the nodes that pools with ``replicas`` lack beside ``nodes``, within their limits of nodes.
+def fixed(replicas: Mapping[str, int | None], kinds: Sequence[NodeKind]) -> tuple[SimulatedNode, ...]:
+    """Returns the nodes of pools with ``replicas``, within their limits of nodes.
 
     Which type and zone a node gets is EC2's choice: here the smallest type and the first zone.
     """
-    standing = Counter(labels_of(node).get(KARPENTER_POOL_LABEL) for node in nodes)
-    names = NodeNames(map(name_of, nodes))
+    names = NodeNames()
     found = []
     for pool, wanted in replicas.items():
         of_pool = [kind for kind in kinds if kind.shape.pool == pool]
@@ -171,7 +166,7 @@ def fixed(
             continue
         kind = min(of_pool, key=lambda one: (one.instance.vcpus, one.instance.memory_mib, one.instance.name))
         limit = whole(kind.limits.get("nodes"))
-        for _ in range((wanted if limit is None else min(wanted, limit)) - standing[pool]):
+        for _ in range(wanted if limit is None else min(wanted, limit)):
             found.append(kind.node(names.new(pool), kind.zones[0]))
     return tuple(found)
 

@@ -6,13 +6,13 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from eks_inference_tools.placing import nodes
 from eks_inference_tools.placing.footprint import footprints, without_footprint
+from eks_inference_tools.placing.nodes import karpenter_kinds, managed_nodes, manifest
 from eks_inference_tools.reading.expected import expected_of
 from eks_inference_tools.reading.live_objects import Object, Seen
 from eks_inference_tools.reading.releases import charts
-from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
-from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
+from eks_inference_tools.simulate.control_plane.control_plane import TOOLS, ControlPlane, control_plane
+from eks_inference_tools.simulate.control_plane.toolchain import DEFINITIONS, Toolchain
 from eks_inference_tools.simulate.report import Phase, Report
 from eks_inference_tools.simulate.rollout import rollout
 from eks_inference_tools.simulate.rollout.changes import with_replicas
@@ -22,6 +22,7 @@ from eks_inference_tools.simulate.schedulers.second_schedulers import SecondSche
 from eks_inference_tools.simulate.stand_ins.devices import DevicePlugins, DraDrivers
 from eks_inference_tools.simulate.stand_ins.ebs import EbsVolumes
 from eks_inference_tools.simulate.stand_ins.helm import helm_records
+from eks_inference_tools.simulate.stand_ins.karpenter import TOOL as KARPENTER
 from eks_inference_tools.simulate.stand_ins.karpenter import Karpenter
 from eks_inference_tools.simulate.stand_ins.kuberay import KubeRay
 from eks_inference_tools.simulate.stand_ins.leader_worker_set import LeaderWorkerSets
@@ -42,6 +43,11 @@ _SETTLE_SECONDS = 30.0
 _NOT_CHECKED = Admission(0, 0, {}, (), (), ())
 
 
+def tools_of(graph: Graph) -> tuple[str, ...]:
+    """The programs that a simulation of a graph needs, and the definitions."""
+    return (*TOOLS, "kubectl", *([KARPENTER] if karpenter_kinds(graph) else []), DEFINITIONS)
+
+
 @dataclass
 class Simulation:
     """A simulated cluster and the operations on its stack, of which it holds only the nodes at first.
@@ -57,6 +63,7 @@ class Simulation:
     admission: Admission
     loop: StandIns
     schedulers: Schedulers
+    karpenter: Karpenter
     parts: tuple[StandIn, ...]
     tell: Callable[[str], None]
     seconds: Mapping[str, float]
@@ -78,7 +85,8 @@ class Simulation:
         if version is not None:
             self.tell(f"going to Kubernetes {version or self.plane.toolchain.versions[API_SERVER]}")
             self.plane = self.plane.upgraded(version)
-        self.parts = (*_controllers(graph, objects), *((self.schedulers,) if second_schedulers(graph) else ()))
+        self.karpenter.follow(graph)
+        self.parts = (*_controllers(graph, objects, self.karpenter), *((self.schedulers,) if second_schedulers(graph) else ()))
         self.loop = StandIns(self.plane.api, self.parts)
         self.loop.__enter__()
 
@@ -160,9 +168,10 @@ def cluster(
     definitions = partial(install_definitions, objects=(*objects, *also))
     with control_plane(toolchain, version=version, prepare=definitions) as plane, closing(Schedulers(plane)) as schedulers:
         ready = time.monotonic()
-        for node in nodes.managed_nodes(graph):
-            plane.api.create(nodes.manifest(node))
+        for node in managed_nodes(graph):
+            plane.api.create(manifest(node))
         with ExitStack() as ending:
+            karpenter = ending.enter_context(closing(Karpenter(plane)))
             simulated = Simulation(
                 graph=graph,
                 plane=plane,
@@ -172,6 +181,7 @@ def cluster(
                 admission=_NOT_CHECKED,
                 loop=StandIns(plane.api, ()),
                 schedulers=schedulers,
+                karpenter=karpenter,
                 parts=(),
                 tell=tell,
                 seconds={"start": ready - began},
@@ -220,7 +230,7 @@ def minor(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in version.split(".")[:2])
 
 
-def _controllers(graph: Graph, objects: Sequence[ClusterObject]) -> Iterator[StandIn]:
+def _controllers(graph: Graph, objects: Sequence[ClusterObject], karpenter: Karpenter) -> Iterator[StandIn]:
     """Yields stand-ins for the controllers that the stack needs."""
     groups = {item.group for item in objects}
     yield DevicePlugins(graph)
@@ -228,7 +238,7 @@ def _controllers(graph: Graph, objects: Sequence[ClusterObject]) -> Iterator[Sta
         yield DraDrivers(graph)
     yield EbsVolumes()
     if "karpenter.sh" in groups:
-        yield Karpenter(graph)
+        yield karpenter
     if "ray.io" in groups:
         yield KubeRay()
     if "leaderworkerset.x-k8s.io" in groups:

@@ -62,8 +62,11 @@ class SharedPlanes:
                 plane, first = self._started(toolchain, version, prepare), there
         yield plane
         if prepare:
-            for node in plane.api.list(NODES):
-                plane.api.delete(NODES, name_of(node))
+            # Karpenter has ended, and what it started waits for it.
+            for resource in filter(plane.api.knows, (NODES, "nodeclaims.karpenter.sh")):
+                for item in plane.api.list(resource):
+                    plane.api.patch(item, {"metadata": {"finalizers": None}})
+                    plane.api.delete(resource, name_of(item))
             plane.processes.wait_until(lambda: not plane.api.list(NODES), seconds=SECONDS, what="the nodes are gone")
             if len(_there(plane.api)) != len(first):
                 return

@@ -11,6 +11,7 @@ from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
 from eks_inference.place.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL, footprints
 from eks_inference_tools.placing.nodes import managed_nodes, manifest
+from eks_inference_tools.reading.after_update import rows
 from eks_inference_tools.reading.kinds import DAEMON_SETS, NODE_CLASSES, NODE_POOLS, NODES, PODS
 from eks_inference_tools.reading.live_objects import condition_of, labels_of, name_of
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
@@ -46,13 +47,15 @@ def running(toolchain: Toolchain) -> Iterator[Running]:
         )
         for node in managed_nodes(graph):
             plane.api.create(manifest(node))
-        with StandIns(plane.api, [DevicePlugins(graph), EbsVolumes(), Karpenter(graph)]) as stand_ins:
+        karpenter = Karpenter(plane)
+        karpenter.follow(graph)
+        with StandIns(plane.api, [DevicePlugins(graph), EbsVolumes(), karpenter]) as stand_ins:
             for item in objects:
                 plane.api.apply(item.manifest)
             for made in footprints(graph).values():
                 for item in made:
                     plane.api.apply(item)
-            yield Running(plane, stand_ins, seconds=60)
+            yield Running(plane, stand_ins, seconds=120)
 
 
 def serves(api: Api, resource: str) -> bool:
@@ -134,3 +137,54 @@ def test_a_pod_that_is_too_large_for_every_type_starts_nothing_and_says_so(runni
     running.api.create(server("late", cpu="8", memory="64Gi", **{DEVICE_RESOURCE: "6"}))
     running.until(lambda: is_ready(running.api.get(PODS, "late", "default") or {}), "the late server")
     assert len(running.api.list(NODES)) == before + 1
+
+
+def of_karpenter(running: Running) -> dict[str, dict[str, Any]]:
+    return {name_of(node): node for node in running.api.list(NODES) if labels_of(node).get("karpenter.sh/nodepool") == POOL}
+
+
+def said(type_: str, *path: str) -> str:
+    """What `diff` says follows a change of a property."""
+    return next(row.then for row in rows() if row.named(f"kubernetes:{type_}", path))
+
+
+def test_nodes_without_pods_go_and_those_with_pods_stay(running: Running) -> None:
+    pool = running.api.get(NODE_POOLS, POOL)
+    assert pool is not None
+    assert len(of_karpenter(running)) > 1
+    for name in ("second", "third", "late"):
+        running.api.delete(PODS, name, "default")
+    # By default, a tenth of the nodes go at a time, which takes half a minute each.
+    running.api.patch(pool, {"spec": {"disruption": {"consolidateAfter": "1s", "budgets": [{"nodes": "100%"}]}}})
+    running.until(lambda: len(of_karpenter(running)) == 1, "consolidation")
+    assert [*of_karpenter(running)] == [at(running.api.get(PODS, "first", "default"), "spec", "nodeName")]
+    running.api.patch(pool, {"spec": {"disruption": {"consolidateAfter": "Never"}}})
+
+
+def test_nodes_drift_by_what_diff_says_rolls_them_and_by_nothing_else(running: Running) -> None:
+    def drifted() -> set[str]:
+        claims = running.api.list("nodeclaims.karpenter.sh")
+        return {name_of(one) for one in claims if (condition_of(one, "Drifted") or {}).get("status") == "True"}
+
+    pool, class_ = running.api.get(NODE_POOLS, POOL), running.api.get(NODE_CLASSES, POOL)
+    assert pool is not None
+    assert class_ is not None
+    # Disruption waits, so that what drifts stays there.
+    running.api.patch(pool, {"spec": {"weight": 7, "disruption": {"budgets": [{"nodes": "0"}]}}})
+    assert said("karpenter.sh/v1:NodePool", "spec", "weight") == "nothing"
+    first = set(of_karpenter(running))
+    assert first
+    running.api.patch(class_, {"spec": {"tags": {"team": "a"}}})
+    assert said("karpenter.k8s.aws/v1:EC2NodeClass", "spec", "tags", "team") == "roll"
+    running.until(lambda: drifted() >= first, "drift by a tag")
+    running.api.patch(class_, {"spec": {"tags": {"team": None}}})
+    running.until(lambda: not drifted(), "no drift by a weight, nor by a tag that is as it was")
+
+    running.api.patch(pool, {"spec": {"template": {"metadata": {"labels": {"team": "a"}}}}})
+    assert said("karpenter.sh/v1:NodePool", "spec", "template", "metadata", "labels", "team") == "roll"
+    running.until(lambda: drifted() >= first, "drift by a label")
+    assert set(of_karpenter(running)) == first, "the budget lets none go"
+    running.api.patch(pool, {"spec": {"disruption": {"budgets": [{"nodes": "100%"}]}}})
+    running.until(lambda: not first & set(of_karpenter(running)), "the node of before goes")
+    (successor,) = of_karpenter(running).values()
+    assert labels_of(successor)["team"] == "a"

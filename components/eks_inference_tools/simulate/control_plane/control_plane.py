@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 import requests
+import yaml
 
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
 from eks_inference_tools.simulate.control_plane.processes import ComponentError, Processes, free_port
@@ -17,6 +18,11 @@ from stackgraph.problems import Problem
 
 TOOLS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
 
+LOST_LABEL = "eks-inference/lost"
+"""On a node whose kubelet says nothing any more: what was lost, ``node`` or ``zone``."""
+
+_STAGES = resources.files("eks_inference_tools.simulate.control_plane").joinpath("assets/stages.yaml")
+_LEASES, _OF_NODES = "leases.coordination.k8s.io", "kube-node-lease"
 _SERVICE_CIDR = "172.20.0.0/16"  # the default of EKS for clusters in 10.0.0.0/8
 _POD_CIDR = "10.128.0.1/16"
 _START_SECONDS = 120
@@ -170,17 +176,43 @@ def _start_on_free_ports(processes: Processes, toolchain: Toolchain, version: st
     processes.wait_until(
         lambda: api.get("serviceaccounts", "default", "default"), seconds=_START_SECONDS, what="the controller manager"
     )
-    stages = folder / "stages.yaml"
-    stages.write_bytes(resources.files("eks_inference_tools.simulate.control_plane").joinpath("assets/stages.yaml").read_bytes())
-    start(
-        "kwok",
-        f"--kubeconfig={plane.kubeconfig}",
-        f"--config={stages}",
-        "--manage-all-nodes=true",
-        f"--cidr={_POD_CIDR}",
-        "--node-lease-duration-seconds=40",
-    )
+    kubelets(plane)
     return plane
+
+
+def kubelets(plane: ControlPlane, delay: str = "") -> None:
+    """Starts the kubelets of all nodes without ``LOST_LABEL``, again if they run.
+
+    ``delay`` is an expression of jq that returns how long a pod with a node takes until it is ready (``90s``), or when it is
+    (RFC 3339). The default is no time.
+    """
+    stages = list(yaml.safe_load_all(_STAGES.read_text("utf-8")))
+    if delay:
+        starts = next(stage for stage in stages if stage["metadata"]["name"] == "pod-becomes-ready")
+        starts["spec"]["delay"] = {"durationFrom": {"jq": {"expression": delay}}}
+    file = plane.processes.folder / "stages.yaml"
+    file.write_text(yaml.safe_dump_all(stages), "utf-8")
+    plane.processes.stop("kwok")
+    # Leases of the one that ran before would keep its successor from renewing them, and nodes would not be Ready any more.
+    for lease in plane.api.list(_LEASES, _OF_NODES):
+        plane.api.delete(_LEASES, lease["metadata"]["name"], _OF_NODES)
+    plane.processes.start(
+        "kwok",
+        [
+            plane.toolchain.path("kwok"),
+            f"--kubeconfig={plane.kubeconfig}",
+            f"--config={file}",
+            f"--manage-nodes-with-label-selector=!{LOST_LABEL}",
+            f"--cidr={_POD_CIDR}",
+            "--node-lease-duration-seconds=40",
+        ],
+    )
+    nodes = {node["metadata"]["name"] for node in plane.api.list("nodes") if LOST_LABEL not in node["metadata"]["labels"]}
+    plane.processes.wait_until(
+        lambda: nodes <= {lease["metadata"]["name"] for lease in plane.api.list(_LEASES, _OF_NODES)},
+        seconds=_START_SECONDS,
+        what="kubelets",
+    )
 
 
 def _serves(api: Api) -> bool:

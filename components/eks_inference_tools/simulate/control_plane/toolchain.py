@@ -48,7 +48,7 @@ Version = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Group:
-    """One of our Go modules, from which programs are built.
+    """One of our Go modules, from which programs are built: pins, and for some a main package of ours.
 
     ``version`` is the one that the programs print, ``go`` the oldest Go that builds them.
     """
@@ -63,10 +63,10 @@ class Group:
 
     @property
     def key(self) -> str:
-        """Names the build folder: differs for other pins, other flags and other machines."""
+        """Names the build folder: differs for other pins, other sources, other flags and other machines."""
         digest = hashlib.sha256(repr((sys.platform, platform.machine(), self.flags)).encode())
-        for file in ("go.mod", "go.sum"):
-            digest.update((self.folder / file).read_bytes())
+        for file in sorted(self.folder.glob("*.*")):
+            digest.update(file.read_bytes())
         return f"{self.name}-{digest.hexdigest()[:16]}"
 
     @property

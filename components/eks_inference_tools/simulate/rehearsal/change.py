@@ -2,19 +2,30 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from eks_inference.place.placement import KARPENTER_POOL_LABEL
 from eks_inference_tools.reading.expected import expected_of
 from eks_inference_tools.reading.kinds import AUTOSCALERS, DEPLOYMENTS, NODES, PODS
 from eks_inference_tools.reading.kinds import name_of as name_in
-from eks_inference_tools.reading.live_objects import Object, name_of
+from eks_inference_tools.reading.live_objects import Object, Seen, is_leaving, labels_of, name_of
 from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
 from eks_inference_tools.simulate.control_plane.api import Api
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.rehearsal.clock import Clock, held
 from eks_inference_tools.simulate.rehearsal.foretold import compared, lines
-from eks_inference_tools.simulate.rehearsal.nodes import Nodes, ended, exchanged, new_nodes, of_pool, started
+from eks_inference_tools.simulate.rehearsal.nodes import (
+    Nodes,
+    claims,
+    drifted,
+    drifts,
+    ended,
+    exchanged,
+    new_nodes,
+    of_pool,
+    started,
+)
 from eks_inference_tools.simulate.rehearsal.report import BASE, CHANGE, DESTROY, NODES_AFTER, Rehearsal
 from eks_inference_tools.simulate.report import Phase
 from eks_inference_tools.simulate.rollout import rollout
@@ -36,6 +47,8 @@ Tell = Callable[[str], None]
 
 _AUTOSCALER_SECONDS, _ROUND_SECONDS = 45.0, 0.25
 """Three periods of the controller (--horizontal-pod-autoscaler-sync-period)."""
+_KARPENTER_SECONDS = 40.0
+"""Karpenter looks for nodes to exchange every 10 s, and for the end of a drain with pauses that double up to 10 s."""
 
 
 def rehearsed(report: StackReport, toolchain: Toolchain, tell: Tell = lambda words: None) -> Rehearsal:
@@ -109,6 +122,9 @@ class _Change:
     objects: tuple[ClusterObject, ...]
     simulated: Simulation
     clock: Clock
+    _claims: Sequence[object] = ()
+    _drifted: set[str] = field(default_factory=set)
+    _patient_until: float = 0.0
 
     def of(self, rehearsal: Rehearsal) -> Rehearsal:
         api, clock, tell = self.simulated.plane.api, self.clock, self.simulated.tell
@@ -117,21 +133,22 @@ class _Change:
         tell("changing the stack")
         updated = self._updated()
         tell("waiting for nodes and pods")
-        drifted = self._walk().through([*self._drifts()])
+        later = self._walk().through([*self._drifts()])
         settled = rollout.settle(self.simulated.plane, self.objects, walk=self._walk()) if updated.is_complete else None
         _autoscaled(self.simulated)
         return replace(
             rehearsal,
-            phases=(*rehearsal.phases, Phase(CHANGE, updated, settled), Phase(NODES_AFTER, drifted)),
+            phases=(*rehearsal.phases, Phase(CHANGE, updated, settled), Phase(NODES_AFTER, later)),
             samples=tuple(clock.samples),
             untimed={name: tuple(sorted(words)) for name, words in clock.untimed.items() if words},
             renewed=tuple(name for name in first if first[name] and clock.serving.get(name) != first[name]),
             gone=tuple(self._gone()) if updated.is_complete else (),
+            drifted=tuple(f"nodes of {pool}" for pool in sorted(self._drifted)),
             ends_s=clock.now,
         )
 
     def _walk(self) -> Walk:
-        return Walk(self.simulated.plane, self.simulated.observe, lambda: self.clock.now)
+        return Walk(self.simulated.plane, self._observe, lambda: self.clock.now)
 
     def _updated(self) -> Outcome:
         changed, obsolete = self._node_groups()
@@ -207,8 +224,17 @@ class _Change:
         groups = {group.urn for group in node_groups(self.after)}
         for urn, roll in self._rolls.items():
             if urn not in groups and not roll.blocked:
-                course = exchanged(roll, name_in(self.after.by_urn[urn]), self.after, self.clock)
+                course = drifted(name_in(self.after.by_urn[urn]), self.clock.stands)
                 yield Task(urn, roll.name, "drift", frozenset(), [Nodes(course)])
+
+    def _observe(self, seen: Seen) -> bool:
+        """Also returns whether Karpenter has changed a claim of a node lately, which it does after pauses."""
+        there = claims(self.simulated.plane.api)
+        self._drifted |= {labels_of(one)[KARPENTER_POOL_LABEL] for one in there if drifts(one)}
+        now = [(name_of(one), is_leaving(one), one.get("status")) for one in there]
+        if now != self._claims:
+            self._claims, self._patient_until = now, time.monotonic() + _KARPENTER_SECONDS
+        return self.simulated.observe(seen) or time.monotonic() < self._patient_until
 
     @cached_property
     def _rolls(self):

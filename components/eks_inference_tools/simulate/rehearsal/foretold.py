@@ -60,7 +60,14 @@ def _compared(line: Line, saw: Rehearsal) -> tuple[bool | None, str]:
         return after < before, f"{after} of {before} pods answer in the end"
     if line.kind == "without-effect" and server:
         return server not in saw.renewed, f"pods of {server} are {'others' if server in saw.renewed else 'those from before'}"
-    return None, "AWS decides that, and it was played as this line says" if line.kind in _OF_AWS else "nothing shows it"
+    if any(line.kind == "nodes-rolled" and line.what.startswith(f"{name} ") for name in saw.drifted):
+        return True, "Karpenter exchanged them"
+    return (
+        None,
+        "AWS decides that: it was played as this line says, on nodes that were there"
+        if line.kind in _OF_AWS
+        else "nothing shows it",
+    )
 
 
 def _unsaid(said: Sequence[Line], saw: Rehearsal) -> Iterator[Foretold]:

@@ -1,9 +1,9 @@
 """What AWS does to nodes when a change asks for it: starts, drains, exchanges and ends them.
 
-Which nodes go and in which order is decided as ``diff`` decides it (timeline/rolls.py); what that does to pods is not: evictions
-are the API server's own.
+Which nodes of managed groups go and in which order is decided as ``diff`` decides it (timeline/rolls.py); what that does to pods
+is not: evictions are the API server's own. Karpenter decides about its nodes itself.
 
-Sources: EKS user guide, "Understand each phase of node updates", "Delete a managed node group"; Karpenter, "Disruption".
+Sources: EKS user guide, "Understand each phase of node updates", "Delete a managed node group".
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -11,18 +11,31 @@ from dataclasses import dataclass
 
 from eks_inference.place.placement import KARPENTER_POOL_LABEL, NODE_GROUP_LABEL
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL
-from eks_inference_tools.placing.nodes import NodeNames, SimulatedNode, karpenter_kinds, managed_nodes, manifest
+from eks_inference_tools.placing.nodes import NodeNames, SimulatedNode, managed_nodes, manifest
 from eks_inference_tools.reading.kinds import BUDGETS, NODES, PODS
-from eks_inference_tools.reading.live_objects import Object, Seen, is_leaving, is_ready, labels_of, name_of, node_of, title_of
+from eks_inference_tools.reading.live_objects import (
+    Object,
+    Seen,
+    condition_of,
+    is_leaving,
+    is_ready,
+    labels_of,
+    name_of,
+    node_of,
+    title_of,
+)
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
 from eks_inference_tools.simulate.rehearsal.clock import OF, Clock
 from eks_inference_tools.simulate.rollout.operations import Operation
-from eks_inference_tools.timeline.rolls import UNDISTURBED, Roll
+from eks_inference_tools.timeline.rolls import Roll
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at
 
 _PATIENCE_SECONDS = 15 * 60.0
 """After which EKS ends what a budget keeps, with force, or on a node of a group that is deleted or gets smaller."""
+_CLAIMS = "nodeclaims.karpenter.sh"
+_UNTIL_DRIFT_ROUNDS = 40
+"""Of 0.25 s: Karpenter sees a changed pool at once, and one that it is ready after its restart within seconds."""
 
 Course = Callable[[Api], Iterator[str]]
 """Makes changes, and yields in each round what it waits for."""
@@ -79,21 +92,18 @@ def ended(names: Callable[[Api], Sequence[str]], clock: Clock | None = None) -> 
     return course
 
 
-def exchanged(roll: Roll, pool: str, graph: Graph, clock: Clock) -> Course:
-    """A node after another, or as many at once as the pool allows; ``graph`` is the one with its new settings.
+def exchanged(roll: Roll, group: str, graph: Graph, clock: Clock) -> Course:
+    """A node after another, or as many at once as the group allows; ``graph`` is the one with its new settings.
 
-    For a node that is ready before another ends for it, no pod waits. Karpenter leaves nodes alone whose pods nothing may evict.
+    For a node that is ready before another ends for it, no pod waits.
     """
 
     def course(api: Api) -> Iterator[str]:
-        old = [one for one in of_pool(api, pool) if not (roll.by_type and _has_its_type(one, pool, graph))]
-        if roll.patient and not roll.fails:
-            alone = {node_of(pod) for pod in api.list(PODS) if _goes(pod) and (_is_undisturbed(pod) or _is_kept(pod, api))}
-            old = [one for one in old if name_of(one) not in alone]
+        old = of_pool(api, group)
         step = roll.at_once(len(old))
         for first in range(0, len(old), step):
             some = old[first : first + step]
-            fresh = _successors(api, some, pool, graph)
+            fresh = _successors(api, some, group, graph)
             if roll.successor_first:
                 clock.stands.update(map(name_of, fresh))
                 yield from started(fresh)(api)
@@ -102,6 +112,34 @@ def exchanged(roll: Roll, pool: str, graph: Graph, clock: Clock) -> Course:
                 yield from started(fresh)(api)
 
     return course
+
+
+def drifted(pool: str, stands: set[str]) -> Course:
+    """What Karpenter does by itself: waits until no node of the pool drifts or ends."""
+
+    def course(api: Api) -> Iterator[str]:
+        for _ in range(_UNTIL_DRIFT_ROUNDS):
+            if _drifting(api, pool):
+                break
+            yield f"drift of the nodes of {pool}"
+        while some := _drifting(api, pool):
+            stands.update(name_of(one) for one in of_pool(api, pool) if is_ready(one))
+            yield f"nodes that drift or end: {', '.join(some)}"
+
+    return course
+
+
+def claims(api: Api) -> Sequence[Object]:
+    return api.list(_CLAIMS) if api.knows(_CLAIMS) else []
+
+
+def _drifting(api: Api, pool: str) -> list[str]:
+    of_it = [one for one in claims(api) if labels_of(one).get(KARPENTER_POOL_LABEL) == pool]
+    return sorted(name_of(one) for one in of_it if is_leaving(one) or drifts(one))
+
+
+def drifts(claim: Object) -> bool:
+    return at(condition_of(claim, "Drifted"), "status") == "True"
 
 
 def of_pool(api: Api, pool: str) -> list[Object]:
@@ -121,27 +159,15 @@ def _named(node: SimulatedNode, names: NodeNames) -> SimulatedNode:
     return node.kind.node(names.new(node.kind.shape.pool), node.zone)
 
 
-def _successors(api: Api, old: Sequence[Object], pool: str, graph: Graph) -> list[Object]:
-    """What takes the places of nodes: of the same type where the pool still has it."""
+def _successors(api: Api, old: Sequence[Object], group: str, graph: Graph) -> list[Object]:
+    """What takes the places of nodes."""
     names = NodeNames(name_of(one) for one in api.list(NODES))
-    managed = [one for one in managed_nodes(graph) if one.labels.get(NODE_GROUP_LABEL) == pool]
-    if managed:
-        return [manifest(_named(managed[place % len(managed)], names)) for place in range(len(old))]
+    managed = [one for one in managed_nodes(graph) if one.labels.get(NODE_GROUP_LABEL) == group]
     found = []
-    for one in old:
-        kinds = [kind for kind in karpenter_kinds(graph) if kind.shape.pool == pool]
-        kind = next((kind for kind in kinds if kind.instance.name == _type(one)), kinds[0])
-        zone = next((zone for zone in kind.zones if zone.labels().items() <= labels_of(one).items()), kind.zones[0])
-        found.append(manifest(kind.node(names.new(pool), zone)))
+    for one in old:  # in the same zone, where volumes are
+        like = next((each for each in managed if each.zone.labels().items() <= labels_of(one).items()), managed[0])
+        found.append(manifest(_named(like, names)))
     return found
-
-
-def _has_its_type(node: Object, pool: str, graph: Graph) -> bool:
-    return any(kind.shape.pool == pool and kind.instance.name == _type(node) for kind in karpenter_kinds(graph))
-
-
-def _type(node: Object) -> str:
-    return labels_of(node).get("node.kubernetes.io/instance-type", "")
 
 
 def _left(api: Api, names: Collection[str]) -> str:
@@ -162,10 +188,6 @@ def _left(api: Api, names: Collection[str]) -> str:
 
 def _starts(pod: Object) -> bool:
     return bool(node_of(pod)) and not is_ready(pod) and not is_leaving(pod)
-
-
-def _is_undisturbed(pod: Object) -> bool:
-    return at(pod, "metadata", "annotations", UNDISTURBED) == "true"
 
 
 def _is_kept(pod: Object, api: Api) -> bool:

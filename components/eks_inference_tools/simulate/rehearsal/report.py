@@ -55,7 +55,8 @@ class Foretold:
 @dataclass(frozen=True)
 class Rehearsal:
     """``samples`` are pods that answer by server, at each change, from the beginning of the change. ``renewed`` are servers of
-    which not all pods are those from before, ``gone`` objects of the head that the change has removed with something else.
+    which not all pods are those from before, ``gone`` objects of the head that the change has removed with something else,
+    ``drifted`` the "nodes of POOL" that Karpenter exchanged.
     """
 
     stack: str
@@ -65,6 +66,7 @@ class Rehearsal:
     untimed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     renewed: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
+    drifted: tuple[str, ...] = ()
     ends_s: float = 0.0
     foretold: tuple[Foretold, ...] = ()
 

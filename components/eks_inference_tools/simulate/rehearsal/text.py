@@ -15,7 +15,7 @@ _MOST = 5
 _NOT_REAL = (
     "containers do not run: a pod is ready once the typical time of its cold start has passed (timeline), and ends at once",
     "time stands while the control plane works, and leaps to the pod that is ready next",
-    "which nodes AWS exchanges, and in which order, follows the table of diff; evictions, budgets and places are real",
+    "which nodes of groups AWS exchanges, and in which order, follows the table of diff; evictions and places are real",
     f"requests: {REQUESTS_A_SECOND} a second to each server, lost while none of its pods is ready",
 )
 

@@ -1,0 +1,130 @@
+"""``eks-inference rehearse day``: plays the loss of a node or a zone against a stack, with requests that come meanwhile.
+
+Exit code 1: a server does not recover, or a pod finds no node. Exit code 2: the day itself could not be played.
+"""
+
+import argparse
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from eks_inference_tools.commands.options import add_cluster, amount_of
+from stackgraph.commands.options import add_document, add_program, add_stack
+from stackgraph.interrupts import ending_cleanly
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from eks_inference_tools.program import StackProgram
+    from eks_inference_tools.simulate.day.day import Day
+
+HELP = "lose a node or a zone under load, on a real control plane"
+EXAMPLES = (
+    "rehearse day gpu-opt350m --lose zone",
+    "rehearse day gpu-opt350m --lose zone --try servers.triton-server.autoscaling.min=2",
+)
+_LOSSES = ("node", "zone")
+_AT_MINUTES, _MOST_MINUTES = 0.5, 20.0
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Creates the stack on a simulated cluster, sends requests to its servers, and loses the node or the zone with most of "
+        "their pods. The controllers and the scheduler of Kubernetes are real, in real time; servers answer as fast as `plan` "
+        "says, and start as slowly as the timeline says. Every request ends as served, late or lost. It ends a minute after all "
+        "is well. Exit code 1 when a server does not recover."
+    )
+    add_stack(parser)
+    add_program(parser)
+    add_cluster(parser)
+    parser.add_argument("--lose", choices=_LOSSES, default="zone", help="what is lost (default: zone)")
+    minutes = amount_of("number of minutes")
+    parser.add_argument("--at", metavar="MIN", type=minutes, default=_AT_MINUTES, help="minutes until then")
+    parser.add_argument("--most", metavar="MIN", type=minutes, default=_MOST_MINUTES, help="minutes that it takes at most")
+    parser.add_argument(
+        "--rate",
+        metavar="N",
+        type=amount_of("number of requests a second"),
+        help="requests a second to each server (default: its traffic, or half of what its fewest pods take)",
+    )
+    parser.add_argument(
+        "--try",
+        dest="tried",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="play the day also with another value in the stack file, such as servers.NAME.autoscaling.min=2; repeatable",
+    )
+    add_document(parser, ("text", "json"))
+    parser.set_defaults(play=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from eks_inference_tools.program import program
+    from eks_inference_tools.simulate.day.text import document, render_text
+    from stackgraph.presentation.output import json_text, write
+
+    stack = program(options.stack, options.program, debug=options.debug, answers=options.answers)
+    tried = {"": stack} | {one: _edited(stack, one) for one in options.tried}
+    days: dict[str, Day] = {}
+    rates: dict[str, float] = {}
+    for words, one in tried.items():
+        days[words] = _played(one, options, rates)
+        # What is tried has the load of the stack as it is.
+        rates = rates or {course.subject.name: course.subject.load.rate for course in days[words].courses}
+    write(json_text(document(days)) if options.format == "json" else render_text(days), options.output)
+    return 0 if all(day.recovers for day in days.values()) else 1
+
+
+def _played(stack: "StackProgram", options: argparse.Namespace, rates: "Mapping[str, float]") -> "Day":
+    from eks_inference.serving.facts import ServingFacts
+    from eks_inference.speed.rules import TrafficFacts
+    from eks_inference.stack.facts import stack_facts
+    from eks_inference_tools.program import REGION_KEY
+    from eks_inference_tools.reading.clusters import part_of
+    from eks_inference_tools.simulate.control_plane.tool_build import provided
+    from eks_inference_tools.simulate.day.day import played
+    from eks_inference_tools.simulate.day.subjects import subjects
+    from eks_inference_tools.simulate.simulation import simulation, tools_of
+    from stackgraph.presentation.progress import Progress
+    from stackgraph.problems import Problem, ProblemsFound
+
+    graph, spec = part_of(stack.record(), options.cluster), stack.spec()
+    found = tuple(stack_facts(spec, stack.config.values[REGION_KEY])) if spec else ()
+    facts = {str(one.path[1]): one for one in found if isinstance(one, ServingFacts)}
+    asked = {str(one.server.path[1]): one for one in found if isinstance(one, TrafficFacts)}
+    all_of_them = list(subjects(graph, facts, asked, options.rate, rates))
+    playable = [one for one in all_of_them if not isinstance(one, str)]
+    if not playable:
+        why = tuple(one for one in all_of_them if isinstance(one, str))
+        raise ProblemsFound([Problem("no server of this stack can be played", working=why or ("it has no server",))])
+    toolchain = provided(*tools_of(graph))
+    seconds = 60 * options.most
+    with (
+        ending_cleanly(),
+        Progress(about=seconds) as progress,
+        simulation(graph, toolchain, tell=progress.show) as simulated,
+    ):
+        return played(simulated, playable, options.lose, at_seconds=60 * options.at, most_seconds=seconds)
+
+
+def _edited(stack: "StackProgram", edit: str) -> "StackProgram":
+    """Returns the stack with another value in its stack object: ``servers.chat.replicas=2``."""
+    import json
+
+    import yaml
+
+    from eks_inference_tools.program import STACK_KEY
+    from stackgraph.problems import Problem, ProblemsFound
+
+    path, _, value = edit.partition("=")
+    spec = json.loads(stack.config.values.get(STACK_KEY, "{}"))
+    at, *keys = [spec, *path.split(".")]
+    *above, last = keys
+    for key in above:
+        at = at.get(key) if isinstance(at, dict) else None
+    if not isinstance(at, dict) or not value:
+        hint = "keys of the stack file with dots between them, such as servers.NAME.replicas=2"
+        raise ProblemsFound([Problem("--try changes no key of the stack file", given=edit, allowed=hint)])
+    at[last] = yaml.safe_load(value)
+    values = {**stack.config.values, STACK_KEY: json.dumps(spec)}
+    return replace(stack, config=replace(stack.config, values=values))

@@ -1,0 +1,111 @@
+"""Plays the requests of one server: they come at random times, and each ends as served, late or lost. Pure.
+
+Engines are those of ``speed/batching.py``. A request is lost when it goes to a pod that is gone or whose node is, when the pod
+goes before the answer is whole, and when the Service has no pod. Clients do not try again.
+"""
+
+import math
+import random
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from eks_inference.speed.batching import Limits, Replica, Request, Steps
+from eks_inference.speed.queue import Routing
+
+Fate = Literal["served", "late", "lost"]
+
+
+@dataclass(frozen=True)
+class Load:
+    """What comes, and what is late: ``late_seconds`` without a first token."""
+
+    rate: float
+    input_tokens: int
+    output_tokens: int
+    late_seconds: float
+    prefix: float = 0.0
+
+
+@dataclass
+class Requests:
+    """The requests of a server and the engines of its pods. ``fates`` has the time at which each request came, and its end."""
+
+    steps: Steps
+    limits: Limits
+    load: Load
+    routing: Routing = "random"
+    copies: int = 1
+    """Engines of one pod."""
+    seed: int = 0
+    came: int = 0
+    fates: list[tuple[float, Fate]] = field(default_factory=list[tuple[float, Fate]])
+
+    def __post_init__(self) -> None:
+        self._chance = random.Random(self.seed)
+        self._next = self._chance.expovariate(self.load.rate)
+        self._pods: dict[str, list[Replica]] = {}
+        self._open: dict[int, Request] = {}
+        self._at: dict[str, set[int]] = {}
+        """The numbers of the requests of each pod that have no end yet."""
+
+    @property
+    def unanswered(self) -> int:
+        return len(self._open)
+
+    def counts(self) -> Counter[Fate]:
+        return Counter(fate for _, fate in self.fates)
+
+    def advance(self, now: float, listed: Sequence[str], alive: Collection[str]) -> None:
+        """Lets time pass until ``now``. Requests go to the pods that the Service has ``listed``, ``alive`` or not."""
+        for gone in self._pods.keys() - set(alive):
+            del self._pods[gone]
+            for number in self._at.pop(gone):
+                self.fates.append((self._open.pop(number).at, "lost"))
+        while self._next <= now:
+            self._work(self._next)
+            self._arrive(self._next, listed, alive)
+            self._next += self._chance.expovariate(self.load.rate)
+        self._work(now)
+
+    def finish(self) -> None:
+        """Lets the pods that are there answer what they have."""
+        self._work(math.inf)
+
+    def _arrive(self, at: float, listed: Sequence[str], alive: Collection[str]) -> None:
+        self.came += 1
+        pod = self._chosen(listed)
+        if pod not in alive:
+            self.fates.append((at, "lost"))
+            return
+        if pod not in self._pods:
+            load = self.load
+            self._pods[pod] = [Replica(self.steps, self.limits, load.prefix, now=at) for _ in range(self.copies)]
+            self._at[pod] = set()
+        request = Request(at, self.load.input_tokens, self.load.output_tokens, self.came)
+        self._open[request.number] = request
+        self._at[pod].add(request.number)
+        min(self._pods[pod], key=lambda one: one.active).arrive(request)
+
+    def _chosen(self, listed: Sequence[str]) -> str:
+        """Returns the pod that gets a request; "": the Service has none."""
+        if not listed or self.routing == "random":
+            return self._chance.choice(sorted(listed)) if listed else ""
+        active = {pod: sum(one.active for one in self._pods.get(pod, ())) for pod in listed}
+        return min(sorted(active), key=active.__getitem__)
+
+    def _work(self, until: float) -> None:
+        for pod, engines in self._pods.items():
+            for engine in engines:
+                while (event := engine.event()) < math.inf and event <= until:
+                    for one in engine.step():
+                        del self._open[one.number]
+                        self._at[pod].remove(one.number)
+                        late = one.first - one.at + self.limits.host_seconds > self.load.late_seconds
+                        self.fates.append((one.at, "late" if late else "served"))
+
+
+def bad_until(fates: Collection[tuple[float, Fate]], since: float) -> float:
+    """Returns when the last request came that was lost or late, of those that came at or after ``since``; else ``since``."""
+    return max((at for at, fate in fates if fate != "served" and at >= since), default=since)
