@@ -66,6 +66,7 @@ get_kv_cache_configs, get_global_kv_cache_groups, get_kv_cache_groups, part_of, 
         "_max_memory_usage_bytes_from_groups",
     )
 )
+get_kv_cache_config_builder = moved("get_kv_cache_config_builder", "vllm.v1.core.kv_cache_config_builder")  # since 0.33
 get_supported_kv_cache_layouts, resolve_kv_cache_layout = (
     moved(name, "vllm.v1.attention.backends.utils") for name in ("get_supported_kv_cache_layouts", "resolve_kv_cache_layout")
 )
@@ -156,7 +157,8 @@ def _cache(config: VllmConfig, stages: list[tuple[int, Any]], found: dict[str, A
             resolve_kv_cache_layout(config, [layouts], list(specs[0].values()))
         groups = get_kv_cache_groups(config, {name: spec for one in specs for name, spec in one.items()})
         if specs[0]:
-            found["kv_one"] = taken_by(config, part_of(groups, specs[0]))
+            builder = [get_kv_cache_config_builder(config)] if get_kv_cache_config_builder else []
+            found["kv_one"] = taken_by(*builder, config, part_of(groups, specs[0]))
         if not config.cache_config.kv_cache_memory_bytes:
             given = [get_global_kv_cache_groups(config, specs)] if get_global_kv_cache_groups else []
             made, *_ = get_kv_cache_configs(config, specs, [share - weights for weights, _ in stages], *given)

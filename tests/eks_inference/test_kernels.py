@@ -94,6 +94,17 @@ def test_a_release_that_was_not_asked_is_not_judged() -> None:
     assert found.unjudged
 
 
+@pytest.mark.parametrize("vllm", ["0.27.1", "0.33.0"])
+@pytest.mark.parametrize(
+    ("shape", "checkpoint"),
+    [("Llama-3.1-8B", AWQ), ("Llama-3.1-8B", INT8), ("Qwen3-30B-A3B", Quantization("fp8", 8)), ("GPT-OSS-20B", None)],
+)
+def test_what_another_release_selects_is_no_answer(vllm: str, shape: str, checkpoint: Quantization | None) -> None:
+    asked = model(shape) if checkpoint is None else replace(model(shape), quantization=checkpoint)
+    server = gpu_server("p5.48xlarge", model=asked)
+    assert any(one.unjudged for one in gpu_has_a_kernel.judge(replace(server, engine=replace(server.engine, vllm=vllm))))
+
+
 @pytest.mark.parametrize("arguments", [(), ("--allow-deprecated-quantization",)])
 def test_what_a_release_is_about_to_drop_needs_a_word(arguments: tuple[str, ...]) -> None:
     """vLLM: "The quantization method fbgemm_fp8 is deprecated", of a checkpoint, too."""
