@@ -7,7 +7,8 @@ of the settings:
 arguments   the command line
 config      create_engine_config: dtype, quantization, lengths, features
 devices     as many devices as ranks, and their dtypes
-model       every layer of one rank of each pipeline stage, on the meta device: bytes of weights, back ends, kernels of the first
+model       every layer of one rank of each pipeline stage, on the meta device: bytes of weights and of the room for adapters,
+            back ends, kernels of the first
 cache       bytes of KV cache of the first, and whether one sequence of max_model_len fits all
 """
 
@@ -48,6 +49,8 @@ from vllm.utils.torch_utils import set_default_torch_dtype  # noqa: E402
 from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: E402
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs  # noqa: E402
 from vllm.v1.worker.gpu.attn_utils import get_kv_cache_spec  # noqa: E402
+
+from refresh.engine import adapters  # noqa: E402
 
 make_arg_parser, validate_parsed_serve_args = (
     moved(name, *PARSERS) for name in ("make_arg_parser", "validate_parsed_serve_args")
@@ -118,13 +121,14 @@ def _kernels(model: torch.nn.Module) -> list[str]:
 
 
 def _of_stage(config: VllmConfig, rank: int) -> tuple[int, Any]:
-    """Bytes of weights, and KV cache of each layer. Built in a fork, as a process is one rank."""
+    """Bytes of weights and of the room for adapters, and KV cache of each layer. Built in a fork, as a process is one rank."""
     read, write = os.pipe()
     child = os.fork()
     if not child:
         try:
             built = _built(config, rank)
-            found = _bytes(built.parameters()) + _bytes(built.buffers()), _specs(config)
+            size, specs = _bytes(built.parameters()) + _bytes(built.buffers()), _specs(config)
+            found = size + _bytes(adapters.reserved(built, config)), specs
         except BaseException as error:
             found = Refused(f"rank {rank}: {type(error).__name__}: {error}")
         with os.fdopen(write, "wb") as out:
@@ -203,8 +207,10 @@ def _judge(case: dict[str, Any]) -> dict[str, Any]:
         layers = config.compilation_config.static_forward_context.values()
         backends = {one.get_attn_backend().get_name() for one in layers if hasattr(one, "get_attn_backend")}
         found.update(weights=weights, tables=tables, backends=sorted(backends), kernels=_kernels(built))
+        specs = _specs(config)
+        found["adapters"] = _bytes(adapters.reserved(built, config))
         stage = "cache"
-        _cache(config, [(weights + tables, _specs(config)), *others], found)
+        _cache(config, [(weights + tables + found["adapters"], specs), *others], found)
         found["verdict"] = "starts"
     except BaseException as error:  # SystemExit of argparse, too
         own = [one for one in traceback.extract_tb(error.__traceback__) if "site-packages" in one.filename][-2:]
