@@ -75,7 +75,7 @@ def test_every_case_is_answered() -> None:
     assert not dead, "\n".join(dead)
 
 
-@pytest.mark.parametrize("what", ["weights", "kv_one"])
+@pytest.mark.parametrize("what", ["weights", "kv_one", "adapters"])
 def test_bytes_are_the_engines(what: str) -> None:
     wrong = []
     for one, found in judged():
@@ -85,7 +85,12 @@ def test_bytes_are_the_engines(what: str) -> None:
         if memory is None or what not in found or quantized or memory.model.uncounted:
             continue
         weights, kv = memory.of_stage(0)
-        ours, theirs = (weights, found["weights"] + found["tables"]) if what == "weights" else (kv, found[what])
+        # The room for adapters is that of the fullest stage.
+        adapters = memory.adapters if memory.split.stages == 1 else None
+        ours = {"weights": weights, "kv_one": kv, "adapters": adapters}[what]
+        if ours is None:
+            continue
+        theirs = found[what] + (found["tables"] if what == "weights" else 0)
         off = abs(ours - theirs)
         if off > max(OFF * theirs, UNNOTICED) and not excepted(one, f"{what} of {memory.model.architecture}"):
             wrong.append(f"{ours / theirs:.3f}: {told(one, found)}")

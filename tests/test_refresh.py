@@ -92,7 +92,8 @@ def test_groups_are_found_out_by_asking(monkeypatch: pytest.MonkeyPatch) -> None
     def answers(cases: list[dict[str, Any]], python: Path) -> list[dict[str, Any]]:
         methods = ["XLinearMethod:XKernel", "XKVCacheMethod", "XMoEMethod:MARLIN"]
         return [
-            {"id": one["id"], "verdict": "starts" if starts(one) else "refuses", "stage": "model", "kernels": methods}
+            {"id": one["id"], "verdict": "starts" if starts(one) else "refuses", "stage": "model"}
+            | ({"kernels": methods} if starts(one) else {})
             for one in cases
         ]
 
@@ -103,6 +104,12 @@ def test_groups_are_found_out_by_asking(monkeypatch: pytest.MonkeyPatch) -> None
     assert said["unaligned"] == {"fp8": 2, "awq": 1, "compressed-tensors": 1}
     assert engine_facts._changes(said["unaligned_experts"]["gptq"]) == {"8.0": 0, "9.0": 64}
     assert engine_facts._changes(said["unaligned_experts"]["awq"]) == {"8.0": 0}
+
+
+def test_layers_have_their_kernels_also_where_something_fails_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"verdict": "refuses", "stage": "cache", "kernels": ["XLinearMethod:XKernel"]}
+    monkeypatch.setattr(one_layer, "answers", lambda cases, python: [said | {"id": one["id"]} for one in cases])
+    assert engine_facts._changes(one_layer._kernels(Path("python"))["kernels"]["awq"]) == {"7.5": "XKernel"}
 
 
 @pytest.mark.parametrize("model", models().values(), ids=lambda one: one.name)

@@ -7,7 +7,8 @@ of the settings:
 arguments   the command line
 config      create_engine_config: dtype, quantization, lengths, features
 devices     as many devices as ranks, and their dtypes
-model       every layer of one rank of each pipeline stage, on the meta device: bytes of weights, back ends, kernels of the first
+model       every layer of one rank of each pipeline stage, on the meta device: bytes of weights and of the room for adapters,
+            back ends, kernels of the first
 cache       bytes of KV cache of the first, and whether one sequence of max_model_len fits all
 """
 
@@ -49,6 +50,8 @@ from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: E4
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs  # noqa: E402
 from vllm.v1.worker.gpu.attn_utils import get_kv_cache_spec  # noqa: E402
 
+from refresh.engine import adapters  # noqa: E402
+
 make_arg_parser, validate_parsed_serve_args = (
     moved(name, *PARSERS) for name in ("make_arg_parser", "validate_parsed_serve_args")
 )
@@ -66,6 +69,7 @@ get_kv_cache_configs, get_global_kv_cache_groups, get_kv_cache_groups, part_of, 
         "_max_memory_usage_bytes_from_groups",
     )
 )
+get_kv_cache_config_builder = moved("get_kv_cache_config_builder", "vllm.v1.core.kv_cache_config_builder")  # since 0.33
 get_supported_kv_cache_layouts, resolve_kv_cache_layout = (
     moved(name, "vllm.v1.attention.backends.utils") for name in ("get_supported_kv_cache_layouts", "resolve_kv_cache_layout")
 )
@@ -117,13 +121,14 @@ def _kernels(model: torch.nn.Module) -> list[str]:
 
 
 def _of_stage(config: VllmConfig, rank: int) -> tuple[int, Any]:
-    """Bytes of weights, and KV cache of each layer. Built in a fork, as a process is one rank."""
+    """Bytes of weights and of the room for adapters, and KV cache of each layer. Built in a fork, as a process is one rank."""
     read, write = os.pipe()
     child = os.fork()
     if not child:
         try:
             built = _built(config, rank)
-            found = _bytes(built.parameters()) + _bytes(built.buffers()), _specs(config)
+            size, specs = _bytes(built.parameters()) + _bytes(built.buffers()), _specs(config)
+            found = size + _bytes(adapters.reserved(built, config)), specs
         except BaseException as error:
             found = Refused(f"rank {rank}: {type(error).__name__}: {error}")
         with os.fdopen(write, "wb") as out:
@@ -156,7 +161,8 @@ def _cache(config: VllmConfig, stages: list[tuple[int, Any]], found: dict[str, A
             resolve_kv_cache_layout(config, [layouts], list(specs[0].values()))
         groups = get_kv_cache_groups(config, {name: spec for one in specs for name, spec in one.items()})
         if specs[0]:
-            found["kv_one"] = taken_by(config, part_of(groups, specs[0]))
+            builder = [get_kv_cache_config_builder(config)] if get_kv_cache_config_builder else []
+            found["kv_one"] = taken_by(*builder, config, part_of(groups, specs[0]))
         if not config.cache_config.kv_cache_memory_bytes:
             given = [get_global_kv_cache_groups(config, specs)] if get_global_kv_cache_groups else []
             made, *_ = get_kv_cache_configs(config, specs, [share - weights for weights, _ in stages], *given)
@@ -201,8 +207,10 @@ def _judge(case: dict[str, Any]) -> dict[str, Any]:
         layers = config.compilation_config.static_forward_context.values()
         backends = {one.get_attn_backend().get_name() for one in layers if hasattr(one, "get_attn_backend")}
         found.update(weights=weights, tables=tables, backends=sorted(backends), kernels=_kernels(built))
+        specs = _specs(config)
+        found["adapters"] = _bytes(adapters.reserved(built, config))
         stage = "cache"
-        _cache(config, [(weights + tables, _specs(config)), *others], found)
+        _cache(config, [(weights + tables + found["adapters"], specs), *others], found)
         found["verdict"] = "starts"
     except BaseException as error:  # SystemExit of argparse, too
         own = [one for one in traceback.extract_tb(error.__traceback__) if "site-packages" in one.filename][-2:]

@@ -97,10 +97,8 @@ def _asked(python: Path, folder: Path, asked: list[Any]) -> dict[tuple[str, tupl
     cases = [_case(folder, f"{form} {gpu}", how, gpu, {**model, **sizes}, 1) for form, how, model, gpu in asked]
     said = {one["id"]: one for one in answers(cases, python)}
     found = {(form, gpu): said[f"{form} {gpu}"] for form, _, _, gpu in asked}
-    return {
-        key: one["kernels"] if one["verdict"] == "starts" else None if one["stage"] == "model" else []
-        for key, one in found.items()
-    }
+    # Once the layers are built they have their kernels, whatever comes after.
+    return {key: one.get("kernels", None if one["stage"] == "model" else []) for key, one in found.items()}
 
 
 def _kernel(methods: Sequence[str], of_experts: bool) -> str:

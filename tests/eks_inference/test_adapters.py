@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,23 @@ def test_a_gpu_has_the_room_that_the_engine_reserves(name: str, tensor: int, res
     assert 2 * 16 * 2 * numbers == reserved
 
 
-@pytest.mark.parametrize("name", ["Qwen3-30B-A3B", "DeepSeek-V2-Lite"])
+@pytest.mark.parametrize(
+    ("name", "split", "reserved"),
+    [
+        ("Qwen3-30B-A3B", Parallel(), 160_628_736),
+        ("Qwen3-30B-A3B", Parallel(tensor=4), 131_432_448),
+        ("Qwen3-30B-A3B", Parallel(tensor=4, expert=True), 55_934_976),
+        ("Mixtral-8x7B", Parallel(tensor=4), 31_163_392),
+    ],
+)
+def test_experts_have_the_room_that_the_engine_reserves(name: str, split: Parallel, reserved: int) -> None:
+    """The same of models with two layers."""
+    numbers = weights_of_a_rank(replace(models()[name], layers=2, expert_layers=2), split)
+    assert numbers
+    assert 2 * 16 * 2 * numbers == reserved
+
+
+@pytest.mark.parametrize("name", ["GPT-OSS-20B", "DeepSeek-V2-Lite"])
 def test_what_the_engine_was_not_asked_is_unknown(name: str) -> None:
     assert weights_of_a_rank(models()[name], Parallel()) is None
 

@@ -94,6 +94,21 @@ def test_a_release_that_was_not_asked_is_not_judged() -> None:
     assert found.unjudged
 
 
+def test_what_another_release_selects_is_no_answer() -> None:
+    facts = engine_facts("0.30.0")
+    assert facts is not None
+    assert facts.selected(AWQ, (9, 0), experts=True)
+    assert replace(facts, expert_kernels={**facts.expert_kernels, AWQ.form: {}}).selected(AWQ, (9, 0), experts=True) is None
+
+
+@pytest.mark.parametrize(("vllm", "holds"), [("0.30.0", False), ("0.33.0", True)])
+def test_a_release_is_judged_by_what_it_selects_itself(vllm: str, holds: bool) -> None:
+    """On A100, 0.30 selects CUTLASS for ModelOpt's FP8, which fails there, and 0.33 Marlin."""
+    server = gpu_server("p4d.24xlarge", model=replace(model("Llama-3.1-8B"), quantization=Quantization("modelopt", 8)))
+    server = replace(server, engine=replace(server.engine, vllm=vllm), arguments=("--linear-backend=auto",))
+    assert all(one.holds for one in gpu_has_a_kernel.judge(server)) == holds
+
+
 @pytest.mark.parametrize("arguments", [(), ("--allow-deprecated-quantization",)])
 def test_what_a_release_is_about_to_drop_needs_a_word(arguments: tuple[str, ...]) -> None:
     """vLLM: "The quantization method fbgemm_fp8 is deprecated", of a checkpoint, too."""

@@ -246,7 +246,9 @@ def _keys(draw: random.Random, config: Mapping[str, Any], devices: int) -> dict[
     keys: dict[str, Any] = {"tensor_parallel": degree, "max_model_len": draw.choice((1024, 2048, 4096))}
     extra: dict[str, Any] = {}
     ranks = degree
-    for what in draw.sample(("dtype", "weights", "kv", "split", "experts", "length", "flag", "flag"), draw.choice((1, 1, 2))):
+    for what in draw.sample(
+        ("dtype", "weights", "kv", "split", "experts", "adapters", "length", "flag", "flag"), draw.choice((1, 1, 2))
+    ):
         match what:
             case "dtype":
                 keys["dtype"] = draw.choice(("bfloat16", "float16"))
@@ -261,6 +263,8 @@ def _keys(draw: random.Random, config: Mapping[str, Any], devices: int) -> dict[
                     ranks *= extra[way] if draw.random() < 0.9 else 1
             case "experts":
                 extra["enable-expert-parallel"] = True
+            case "adapters":
+                extra |= {"enable-lora": True, "max-loras": draw.choice((1, 2, 8)), "max-lora-rank": draw.choice((8, 64, 256))}
             case "length":
                 keys["max_model_len"] = text.get("max_position_embeddings", 2048) * draw.choice((1, 1, 2))
             case "flag":
@@ -286,7 +290,6 @@ FLAGS: Mapping[str, Sequence[Any]] = {
     "gpu-memory-utilization": (0.6, 0.95),
     "attention-backend": ("FLASHINFER", "FLASH_ATTN", "TRITON_ATTN", "FLASHMLA", "FLEX_ATTENTION"),
     "kv-cache-dtype": ("fp8_e5m2", "fp8_e4m3", "nvfp4", "int8"),
-    "enable-lora": (True,),
     "speculative-config": (
         {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4},
         {"method": "mtp", "num_speculative_tokens": 1},

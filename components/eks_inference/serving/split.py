@@ -164,26 +164,30 @@ def _bits(model: Model, split: Parallel, widths: Widths, part: weights.Part) -> 
 
 def _refined(quantization: Quantization, model: Model, split: Parallel) -> Quantization:
     """Groups of experts become smaller until they divide a shard (``MoeWNA16Method``, which keeps no zero points of GPTQ)."""
-    group, width = quantization.group, _expert_width(model, split)
+    group, width = quantization.group, expert_width(model, split)
     while quantization.method in ("awq", "gptq") and group > _SMALLEST_GROUP and (width % group or model.hidden % group):
         group //= 2
     zeros = quantization.bits if quantization.method == "gptq" and group < quantization.group else 0
     return replace(quantization, group=group, scale_bits=quantization.scale_bits - zeros)
 
 
-def _expert_width(model: Model, split: Parallel) -> int:
+def expert_width(model: Model, split: Parallel) -> int:
     """Width of one expert on a device."""
     width = model.expert_mlp or model.mlp
     return width if split.expert else -(-width // split.sharing_experts)
 
 
+def experts_of_a_device(model: Model, split: Parallel) -> int:
+    """Experts of a layer that a device has, whole or a part of each."""
+    return -(-model.experts // split.sharing_experts) if split.expert else model.experts
+
+
 def _share_of_experts(model: Model, split: Parallel) -> Fraction:
-    most = -(-model.experts // split.sharing_experts)
-    return Fraction(most, model.experts) if split.expert else Fraction(1, split.sharing_experts)
+    return Fraction(experts_of_a_device(model, split), model.experts * (1 if split.expert else split.sharing_experts))
 
 
 def _grown(model: Model, split: Parallel, widths: Widths, part: weights.Part) -> float:
-    return widths.pads.grown(model.hidden, _expert_width(model, split)) if widths.pads and part.linear else 1
+    return widths.pads.grown(model.hidden, expert_width(model, split)) if widths.pads and part.linear else 1
 
 
 def inputs_in_groups(
