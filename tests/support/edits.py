@@ -404,7 +404,6 @@ EDITS = (
         ("nodes of smoke-gpu-core-nodes are replaced .instanceTypes.; m5.xlarge instead of m5.large", "pool core costs 2.0"),
         does(),
         BY_EKS,
-        {"smoke-gpu-core-nodes": False},
     ),
     Edit(
         "smoke-gpu",
@@ -413,7 +412,6 @@ EDITS = (
         ("qwen3 answers nothing .* for good where AWS has no g6.xlarge then", "nodes of smoke-gpu-gpu-nodes are replaced"),
         QWEN_AWAY,
         BY_EKS,
-        {"smoke-gpu-gpu-nodes": False},
     ),
     Edit(
         "smoke-gpu",
@@ -430,7 +428,6 @@ EDITS = (
         (*(f"llama2-{one} answers nothing .* with its node" for one in "abc"), "nodes of inf2-llama2-neuron-nodes are replaced"),
         does(*(f"llama2-{one} away" for one in "abc")),
         BY_EKS,
-        {"inf2-llama2-neuron-nodes": False},
     ),
     *(
         Edit(
@@ -456,7 +453,6 @@ EDITS = (
         (f"{RAY} answers nothing .* with its node", f"nodes of {NEURON} that .*capacity-type.* leaves out drift"),
         RAY_AWAY,
         BY_KARPENTER,
-        {NEURON: True},
     ),
     Edit(
         "inf2-llama3",
