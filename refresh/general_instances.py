@@ -16,7 +16,7 @@ from refresh import ROOT
 
 FILE = ROOT / "components" / "eks_inference" / "catalog" / "instances_general.json"
 
-_ARM = re.compile(r"t4g|[mcr][6-9]g")
+_ARM = re.compile(r"t4g|[mcr][6-8]g|[mc]9g")  # nobody lists a price of r9g
 _FAMILIES = re.compile(rf"t3a?|[mcr][5-9](a|i|i-flex)?|{_ARM.pattern}")
 _COLUMNS = ("vcpus", "memory_mib", "ebs_mb_s", "max_pods")
 

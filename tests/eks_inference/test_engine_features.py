@@ -212,7 +212,15 @@ def test_rules_see_the_features_of_every_kind(facts: Any) -> None:
 @pytest.mark.parametrize("profile", [one for one in engines().values() if documented(one.name)], ids=lambda one: one.name)
 def test_settings_of_features_are_arguments_of_the_release(profile: Any) -> None:
     release = vllm_releases()[profile.vllm]
-    values = {"block_size": 32, "blocks": 4, "max_model_len": 64, "tokens": 3, "largest_prompt": 64}
+    values = {
+        "block_size": 32,
+        "blocks": 4,
+        "max_model_len": 64,
+        "tokens": 3,
+        "largest_prompt": 64,
+        "adapters": 2,
+        "largest_rank": 16,
+    }
     texts = dict.fromkeys(("draft", "quantized_checkpoint", "tool_parser", "chat_template"), "a")
     lists = {key: [64] for key in ("prompt_buckets", "length_buckets", "batch_buckets")}
     for feature, choices in documented(profile.name).items():
@@ -230,7 +238,7 @@ def test_every_set_is_of_engines_of_the_catalog_and_every_feature_is_a_key() -> 
     for one in feature_sets():
         for feature in one.choices:
             top, _, inner = feature.partition(".")
-            assert top in OpenAiFeatures.model_fields
+            assert top in VllmServerSpec.model_fields
             assert not inner or inner in OpenAiFeatures.model_fields[top].annotation.__args__[0].model_fields  # type: ignore[union-attr]
 
 

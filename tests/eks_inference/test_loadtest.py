@@ -269,7 +269,7 @@ def test_what_does_not_touch_the_measurement_does_not_run_it_again(change: dict[
         {"input_tokens": {"mean": 5, "stddev": -1}},
         {"image": "ghcr.io/vllm-project/guidellm:latest"},
         {"timeout_seconds": 5},
-        {"tokenizer": {"id": "no-owner"}},
+        {"tokenizer": {"id": "no owner"}},
         {"user": [2]},
     ],
 )

@@ -557,7 +557,6 @@ def test_a_quantization_of_unknown_size_is_told_as_not_judged() -> None:
         ({"image": "docker.io/vllm/vllm-openai:nightly-1b2d"}, "docker.io/vllm/vllm-openai:nightly-1b2d"),
         ({"extra_args": {"speculative-config": {"method": "ngram"}}}, "with --speculative-config"),
         ({"extra_args": {"hf-overrides": {"num_hidden_layers": 100}}}, "with --hf-overrides"),
-        ({"extra_args": {"enable-lora": True}}, "with --enable-lora"),
     ],
 )
 def test_what_a_setting_takes_out_of_the_calculation_is_told_as_not_judged(changes: dict[str, Any], of: str) -> None:

@@ -247,7 +247,7 @@ def test_upgrades_never_double_the_accelerators_unless_asked() -> None:
         ({"replicas": {"min": 4}}, "min 4 is more than max 3"),
         ({"engine": "neuron-2.29"}, r"nearest: neuron-2\.26-vllm-0\.9"),
         ({"engine": "neuron-2.26-vllm-0.9"}, "ray_version: no Ray release is known to go with engine"),
-        ({"model": {"id": "Meta-Llama-3-8B-Instruct"}}, "is not a repository of the Hugging Face Hub"),
+        ({"model": {"id": "Meta Llama"}}, "is not a repository of the Hugging Face Hub"),
         ({"model": {"id": "meta-llama/Llama-"}}, "single . and -, and without .git at the end"),
         ({"model": {"id": "meta-llama./Llama"}}, "is not a repository of the Hugging Face Hub"),
         ({"extra_args": {"--dtype": "float16"}}, "has a wrong form"),

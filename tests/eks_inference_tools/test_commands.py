@@ -24,6 +24,7 @@ OWN_WORDS = {
     "--keep": "`simulate` keeps its cluster on this machine, `first-flight` what it has deployed",
     "--context": "`plan` and `new` ask for the length of sequences, `verify` for a context of the kubeconfig",
     "--base": "`diff` finds a revision by itself, `rehearse change` changes the images of the working tree without one",
+    "--explain": "`check` shows the arithmetic of a rule, `plan` what makes its first place slow",
     "--model": "`plan` and `list engines` ask for a name of the catalog, `chat` for one that the server lists",
     "--engine": "`plan` and `new` ask for a profile to serve with, lists for what one supports",
     "--instance": "`plan` asks for the type to plan for, `loadtest report` for the one that served",
@@ -183,10 +184,12 @@ def test_an_unknown_stack_is_named_beside_those_there_are(words, capsys):
 
 @each_with("program")
 def test_a_missing_project_is_named(words, capsys, tmp_path):
-    said = refused(capsys, *words, *required(words), "--program", str(tmp_path / "absent"))
+    # A report of files needs no program.
+    asked = [*words, *(["--stack", "mine"] if words[0] == "loadtest" else required(words)), "--program"]
+    said = refused(capsys, *asked, str(tmp_path / "absent"))
     assert f"given: {tmp_path / 'absent'}" in said
     assert "allowed: the folder of a Pulumi Python project" in said
-    assert "no Pulumi.yaml in this folder or above it" in refused(capsys, *words, *required(words), "--program", str(tmp_path))
+    assert "no Pulumi.yaml in this folder or above it" in refused(capsys, *asked, str(tmp_path))
 
 
 @each_with("output")
@@ -234,8 +237,11 @@ def failing(tmp_path: Path) -> Path:
     return tmp_path
 
 
-# `diff` runs programs of a repository: test_diff_command.py. `first-flight` runs none without a stack object.
-@pytest.mark.parametrize("words", [words for words in having("debug") if words[0] not in ("diff", "first-flight")], ids=" ".join)
+# `diff` runs programs of a repository: test_diff_command.py. `first-flight` and reports run none without a stack object.
+_OTHERS = ("diff", "first-flight", "loadtest")
+
+
+@pytest.mark.parametrize("words", [words for words in having("debug") if words[0] not in _OTHERS], ids=" ".join)
 def test_the_traceback_of_a_program_is_shown_when_it_is_wanted(words, capsys, failing):
     arguments = [*words, "--program", str(failing)]
     assert main(arguments) == 2

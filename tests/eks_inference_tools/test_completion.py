@@ -21,7 +21,7 @@ from eks_inference_tools.completing import FILES, VALUES
 
 OPEN = {
     *("TOKENS", "USD_PER_HOUR", "N", "TEXT", "BILLIONS", "GIB", "REV", "CHARACTERS", "URL", "WHAT", "RULE", "SECONDS", "LOGIN"),
-    *("USD", "RUNG", "KEY=VALUE", "REQUESTS", "REPLICAS"),
+    *("USD", "RUNG", "MIN", "KEY=VALUE", "REQUESTS", "REPLICAS"),
     *("NAMESPACE/NAME=N", "NAME", "HOW", "ID", "SHELL", "COMMAND", "LIST", "None"),
 }
 """Metavars for which nothing is offered but the choices of argparse."""
@@ -100,7 +100,10 @@ def answers(arguments: list[str], lines: list[str], environment: Mapping[str, st
 def test_every_option_of_every_command_is_offered(shell):
     (commands,) = (action.choices for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
     options = {f"eks-inference {name} --": its._option_string_actions for name, its in commands.items()}
-    expected = [{option for option in each if option.startswith("--")} for each in options.values()]
+    expected = [
+        {option for option, action in each.items() if option.startswith("--") and action.help != argparse.SUPPRESS}
+        for each in options.values()
+    ]
     assert answers(["bash", "-c", BASH], list(options), shell) == expected
 
 

@@ -194,7 +194,7 @@ DOUBTFUL: Mapping[str, tuple[list[Resource], str]] = {
         [group("nodes", "m5.large", 1, 0, launchTemplate={"id": "lt-1"})],
         "disks of nodes: their size is unknown",
     ),
-    "replicas": ([node_pool("m8g.large", replicas=3), NODE_CLASS], "nodes of default: their type is not in the catalog"),
+    "replicas": ([node_pool("m4.large", replicas=3), NODE_CLASS], "nodes of default: their type is not in the catalog"),
 }
 
 

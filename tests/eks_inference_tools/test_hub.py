@@ -215,7 +215,7 @@ def test_a_commit_of_a_user_needs_no_header(site: Site, capsys: pytest.CaptureFi
     ("options", "words"),
     [
         (("--model", "ours/other"), "has no such repository"),
-        (("--model", "Llama-2-13B"), "a repository of the Hugging Face Hub"),
+        (("--model", "Llama-2-13B"), "is the catalog's name"),
         (("--model", "../../api/whoami"), "a repository of the Hugging Face Hub"),
         (("--model", NAME, "--revision", "v9"), "has no such revision"),
         (("--model", NAME, "--revision", "../x y"), "--revision"),

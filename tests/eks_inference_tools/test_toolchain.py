@@ -323,7 +323,7 @@ def test_all_is_built_once(machine: Machine, capsys: pytest.CaptureFixture[str])
     assert told[0].startswith(f"{len(told) - 1} items to make, once: at most about ")
     numbered = [f"{number} of {len(told) - 1}, {name}" for number, name in enumerate((DEFINITIONS, *tools()), start=1)]
     assert [" ".join(line.partition(":")[0].split()[:4]) for line in told[1:]] == numbered
-    assert re.search(r"^2 of 9, etcd 3\.\S+: done, 1 module, 2 packages, 0 s$", err, re.M)
+    assert re.search(r"^2 of 10, etcd 3\.\S+: done, 1 module, 2 packages, 0 s$", err, re.M)
     assert cached() == {*tools(), definitions_file().name}
     for arguments, folder, environment in machine.calls():
         assert environment == {"GOFLAGS": "-mod=readonly", "GOWORK": "off"}
@@ -386,7 +386,7 @@ def test_a_build_that_fails_tells_the_last_words_and_keeps_what_was_made(machine
     assert {"etcd", "kubectl"} <= made
     assert not {"kwok", "prometheus"} & made
     machine.go()
-    assert [step.name.split()[0] for step in build_quietly()] == ["kwok", "prometheus", "promtool"]
+    assert [step.name.split()[0] for step in build_quietly()] == ["kwok", "prometheus", "promtool", "karpenter-on-kwok"]
 
 
 def test_a_full_disk_is_told_where_space_is_needed(machine: Machine):
@@ -524,7 +524,7 @@ def test_a_build_that_is_ended_ends_go_and_leaves_nothing_half(machine: Machine,
     assert "etcd" in made
     assert "kwok" not in made
     machine.go()
-    assert [step.name.split()[0] for step in build_quietly()] == ["kwok", "prometheus", "promtool"]
+    assert [step.name.split()[0] for step in build_quietly()] == ["kwok", "prometheus", "promtool", "karpenter-on-kwok"]
 
 
 def test_a_second_build_waits_and_then_has_nothing_to_do(machine: Machine):

@@ -8,6 +8,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from eks_inference.catalog import versions
+from eks_inference.catalog.models import find_model
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
 from eks_inference.component import Component
@@ -137,6 +138,8 @@ def _targets(
             faults.append(Fault(("servers", position), message, server_name, ", ".join(sorted(servers))))
             continue
         try:
+            if not spec.tokenizer and "/" not in server.model_id and find_model(server.model_id) is None:
+                raise SpecError([])  # the oldest repositories have no owner, but far more names of models in S3 and on volumes
             tokenizer = spec.tokenizer or HubTokenizer(id=server.model_id)
         except SpecError:
             message = f"server '{server_name}' gives its model a name that is no repository of the Hub"

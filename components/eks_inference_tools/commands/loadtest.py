@@ -41,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     report.add_argument(
         "--stack",
+        dest="measured",
         metavar="STACK",
         help="the stack that was measured: what is predicted for it, and why the result is slower (docs/traffic.md)",
     )
@@ -91,7 +92,7 @@ def _report(options: argparse.Namespace) -> "Report":
         raise ProblemsFound(problems)
     figures = {} if options.published == "none" else {options.published: known[options.published]} if options.published else known
     named = _named(read, options)
-    if options.stack is None:
+    if options.measured is None:
         return compare(named, figures, any_model=bool(options.published))
     from eks_inference_tools.loadtest_report.predicted import predicted
 
@@ -113,7 +114,7 @@ def _stack(options: argparse.Namespace) -> "tuple[str, list[ServingFacts]]":
     from eks_inference_tools.program import REGION_KEY, program
     from stackgraph.problems import Problem, ProblemsFound
 
-    found = program(options.stack, options.program, debug=options.debug, answers=options.answers)
+    found = program(options.measured, options.program, debug=options.debug, answers=options.answers)
     spec, region = found.spec(), found.config.values.get(REGION_KEY)
     if spec is None or region is None:
         raise ProblemsFound([Problem("has no stack object with a region", key="--stack", given=found.document.shown)])
@@ -125,7 +126,7 @@ def _wrong_options(options: argparse.Namespace, known: Collection[str]) -> "list
     from stackgraph.problems import Problem
 
     files = len(options.files)
-    if not files and options.stack is None:
+    if not files and options.measured is None:
         return [Problem("name a file, or a stack with published figures", key="--stack")]
     found = [
         Problem(f"--{name} is given {given} times for {files} files", allowed="once, or once for each file")

@@ -7,7 +7,6 @@ import argparse
 from typing import TYPE_CHECKING
 
 from eks_inference_tools.commands import rehearse_day
-from eks_inference_tools.commands.diff import recorder
 from eks_inference_tools.commands.options import add_cluster
 from stackgraph.commands.options import add_document, add_program, add_stack
 from stackgraph.interrupts import ending_cleanly
@@ -76,6 +75,7 @@ def _change(options: argparse.Namespace) -> int:
 
 def _sides(options: argparse.Namespace) -> "tuple[Graph, Graph]":
     """The stack before and after the change."""
+    from eks_inference_tools.commands.diff import recorder
     from eks_inference_tools.program import program
     from eks_inference_tools.simulate.rollout.changes import with_other_images
     from stackgraph.problems import Problem, ProblemsFound
