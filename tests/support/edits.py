@@ -226,7 +226,6 @@ EDITS = (
         server("triton-server", autoscaling=None),
         ("HorizontalPodAutoscaler .* are deleted", "Deployment triton-server/triton-server: 1 pod instead of 3–4 by HPA"),
         does("triton-server 1 pods instead of 3"),  # a refusal was written down; the API server takes it
-        few=True,
     ),
     # A pool of fixed size that Karpenter keeps has to have room for a successor.
     *(

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 from conftest import STACKS, recorded
 from eks_inference_tools.reading.kinds import NODES
@@ -52,7 +53,8 @@ class SharedPlanes:
                 yield plane
             return
         idle = self._idle[version, prepare is None]
-        plane = idle.pop() if idle else self._started(toolchain, version, prepare)
+        # Who started it may have asked for fewer programs.
+        plane = replace(idle.pop(), toolchain=toolchain) if idle else self._started(toolchain, version, prepare)
         first = _there(plane.api) if prepare else frozenset()
         if prepare:
             prepare(plane)
