@@ -579,7 +579,15 @@ def test_stages_take_gpus_of_the_pod() -> None:
     for stages, holds in ((2, True), (4, False)):
         flags = {"pipeline-parallel-size": stages}
         subject = gpu_server(tensor_parallel=2, devices=4, arguments=(f"--pipeline-parallel-size={stages}",), extra_args=flags)
-        assert [one.holds for one in judged(rule, subject)] == [True, True, holds]
+        assert [one.holds for one in judged(rule, subject)] == [True, True, holds, True]
+    model = find_model("Llama-3.1-8B")
+    assert model is not None
+    for stages, holds in ((7, True), (8, False), (70, False)):  # vLLM 0.27, 0.30 and 0.33 end in their division of the KV cache
+        flags = {"pipeline-parallel-size": stages}
+        subject = gpu_server(
+            model=replace(model, layers=7), devices=8, arguments=(f"--pipeline-parallel-size={stages}",), extra_args=flags
+        )
+        assert judged(rule, subject)[-1].holds == holds
 
 
 @pytest.mark.parametrize(("made", "unjudged"), [(gpu_server, False), (t4_server, True)])

@@ -63,15 +63,18 @@ def gpus_suffice(server: ServingFacts) -> Iterator[Judgement]:
             allowed=f"{_gpus(server.devices)} together",
         )
     facts, model = engine_facts(server.engine.vllm), server.model
-    if facts and model and split.stages > 1 and model.architecture in facts.experts_in_stages:
-        dense, first = model.layers - model.expert_layers, split.layers(model.layers)[0]
+    if model and split.stages > 1:
+        by_experts = bool(facts and model.architecture in facts.experts_in_stages)
+        first, last = (split.layers(model.layers)[end] for end in (0, -1))  # the stages between have no fewer
+        what, before = ("layer with experts", model.layers - model.expert_layers) if by_experts else ("layer", 0)
+        bare = [name for name, stage in (("first", first), ("last", last)) if stage.stop <= max(before, stage.start)]
         yield Judgement(
-            holds=first.stop > dense,
+            holds=not bare,
             path=server.under("extra_args", FLAGS[0]),
-            working=(f"layers of the first of {split.stages} stages: {first.stop}; layers without experts: {dense}",),
-            message=f"the first stage has no layer with experts, without which vLLM {facts.name} does not start {model.name}",
+            working=(f"layers: {model.layers}, {before} of them before the first {what}; stages: {split.stages}",),
+            message=f"the {' and the '.join(bare)} stage has no {what}, without which vLLM does not start {model.name}",
             given=str(split.stages),
-            allowed=f"stages of more than {dense} layers",
+            allowed=f"at most {model.layers} stages, each with a {what}",
         )
 
 
