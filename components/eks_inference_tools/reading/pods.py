@@ -157,11 +157,6 @@ class PodSpec:
         """The names of its PersistentVolumeClaims."""
         return tuple(text(name) for one in self.volumes if (name := at(one, "persistentVolumeClaim", "claimName")))
 
-    @cached_property
-    def ephemeral_volumes(self) -> tuple[str, ...]:
-        """The names of its generic ephemeral volumes, whose claims live as long as the pod."""
-        return tuple(text(at(one, "name")) for one in self.volumes if at(one, "ephemeral"))
-
 
 def _words(container: Any, key: str) -> Iterator[str]:
     return (word for word in items(at(container, key)) if isinstance(word, str))
