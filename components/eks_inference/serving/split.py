@@ -117,10 +117,10 @@ def held(model: Model, split: Parallel, widths: Widths) -> tuple[Held, ...] | No
     sizes = [_sizes(model, split, widths, weights.layer(model, kind, sparse=one)) for one in sparse]
     rotary, positions = kind.rotary_tables * model.max_positions * (model.rope_dim or model.head_dim), 0
     if kind.learned_positions is not None:
-        rotary, positions = 0, (model.max_positions + kind.learned_positions) * model.hidden
+        rotary, count = 0, model.max_positions + kind.learned_positions
+        positions = (_padded(count) // split.tensor if kind.encoder else count) * model.hidden  # encoders: VocabParallelEmbedding
     width = model.embedding_width or model.hidden
-    rows = -(-model.vocabulary // _VOCABULARY_UNIT) * _VOCABULARY_UNIT
-    table = rows * width * widths.plain // split.tensor
+    table = _padded(model.vocabulary) * width * widths.plain // split.tensor
     projection = width * model.hidden if width != model.hidden else 0
     found, dense = [], model.layers - model.expert_layers
     stages = split.layers(model.layers)
@@ -134,6 +134,10 @@ def held(model: Model, split: Parallel, widths: Widths) -> tuple[Held, ...] | No
         whole = rotary + first * (positions + projection) + last * (projection + weights.norm(model, kind))
         found.append(Held(layers[0], layers[1] + tables * table, layers[2] + whole * widths.plain))
     return tuple(found)
+
+
+def _padded(rows: int) -> int:
+    return -(-rows // _VOCABULARY_UNIT) * _VOCABULARY_UNIT
 
 
 def _sizes(model: Model, split: Parallel, widths: Widths, parts: Sequence[weights.Part]) -> tuple[int, int, int]:
