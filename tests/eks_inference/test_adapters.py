@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from test_disaggregated import HUB_STAND_IN
-from test_tasks import faults, pods
+from test_tasks import pods
 
 from conftest import ROOT
 from eks_inference.catalog.models import models
 from eks_inference.serving.adapters import weights_of_a_rank
 from eks_inference.serving.split import Parallel
-from variants import recorded_with
+from variants import faults, recorded_with
 
 SQL, LAW = "0123456789abcdef" * 2 + "01234567", "89abcdef01234567" * 2 + "89abcdef"
 ADAPTERS = {

@@ -275,7 +275,8 @@ class ReplicatedServer(Component):
             update=f"{deployment.rollout_seconds(spec, placement) + REPORT_SECONDS}s",
             delete=f"{TERMINATION_SECONDS + REPORT_SECONDS}s",
         )
-        before += [*templates, self._account, service, *token, *placement.ready, *after]
+        pools = [ready for one in placement.places for ready in one.ready]
+        before += [*templates, self._account, service, *token, *pools, *after]
         self.deployment = k8s.apps.v1.Deployment(
             f"{name}-deployment",
             **manifest,

@@ -243,6 +243,10 @@ class ServerSpec(Spec):
         """Returns the pool where the engine runs."""
         raise NotImplementedError
 
+    def other_pools(self) -> tuple[PoolChoice, ...]:
+        """Returns where the same pods run while the main pool has no capacity, in order."""
+        return ()
+
     def pools(self) -> Iterator[PoolChoice]:
         """Yields every pool that pods of the server run in. The first is ``main_pool``."""
         yield self.main_pool()

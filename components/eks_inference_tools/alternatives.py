@@ -1,0 +1,59 @@
+"""What a stack costs, and when a server answers first, at each place of its pods: while those before have no capacity. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from eks_inference.place.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
+from eks_inference.stack.nested import put
+from eks_inference_tools.cost.estimate import Total
+from eks_inference_tools.cost.words import total as dollars
+from eks_inference_tools.reading.pods import AFFINITY, PodSpec
+from eks_inference_tools.timeline.timeline import End
+from eks_inference_tools.timeline.wording import spread, total
+from stackgraph.domain import Listing, Part, Row, Section
+from stackgraph.graph.document import Graph
+from stackgraph.graph.values import at
+
+if TYPE_CHECKING:
+    from eks_inference_tools.domain import Figures
+
+_TEMPLATE = ("spec", "template", "spec")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place of the pods of a server, with the cost of the stack as deployed while they are there."""
+
+    server: str
+    where: str
+    usd_per_hour: Total
+    answers: End
+
+    def words(self) -> str:
+        return f"{self.where}: {dollars(self.usd_per_hour)}/h, first answer after {total(self.answers)}"
+
+
+def places(graph: Graph, figures: "Figures") -> Iterator[Place]:
+    """Yields the places of servers with several, in the order in which their pods take them."""
+    for urn, server in figures.time(graph).servers.items():
+        resource = graph.by_urn[urn]
+        found = PodSpec(at(resource.inputs, *_TEMPLATE)).places
+        for one in found if len(found) > 1 else ():
+            moved = replace(resource, inputs=put(resource.inputs, (*_TEMPLATE, *AFFINITY), at(one.document, *AFFINITY)))
+            there = replace(graph, resources=tuple(moved if old is resource else old for old in graph.resources))
+            (answers,) = (end for end in figures.time(there).answers if end.name == server)
+            labels = dict(one.chosen_labels())
+            where = f"{labels.get(INSTANCE_TYPE_LABEL, 'nodes')} of {labels.get(POOL_LABEL, 'the cluster')}"
+            yield Place(server, where, figures.cost(there).totals[1], answers)
+
+
+def places_section(graph: Graph, figures: "Figures") -> Section:
+    """A row for each place."""
+    rows = [
+        (one.server, one.where, dollars(one.usd_per_hour), total(one.answers), spread(one.answers))
+        for one in places(graph, figures)
+    ]
+    header = ("Pods of", "Run on, in this order", "Stack per hour", "First answer", "Seen")
+    cells = [[(Part((text,)),) for text in row] for row in rows]
+    return Section("Alternatives", [Listing(tuple(map(str.upper, header)), list(map(Row, rows)))], header, cells)
