@@ -7,10 +7,14 @@ import pytest
 
 from eks_inference.catalog.instances import instance_type
 from eks_inference.place.placement import POOL_LABEL, Placement
+from eks_inference.serving.vllm.component import VllmServer
 from eks_inference_tools.alternatives import places, places_section
 from eks_inference_tools.comparison import eks_compared
 from eks_inference_tools.domain import Figures
+from handles import existing_cluster, placement
 from stackgraph.graph.document import Graph
+from stackgraph.problems import ProgramError
+from stackgraph.recorder.recording import record
 from variants import faults, recorded_with
 
 SPOT = {"kind": "karpenter", "instance_types": ["g6.xlarge", "g6e.xlarge"], "capacity_types": ["spot"]}
@@ -84,6 +88,41 @@ def test_each_place_is_judged(other: dict[str, str], server: dict[str, Any], why
     found = " ".join(faults(section(other, **server)))
     assert why in found
     assert bool(found) == bool(why)
+
+
+def test_pods_without_room_in_a_pool_of_a_fixed_size_are_refused_unless_they_have_another_place() -> None:
+    """CAP001 counts no pod twice."""
+    small, reserve = ({"kind": "managed", "instance_types": ["g6.xlarge"], "size": 1, "root_volume_gib": 100} for _ in range(2))
+    changed = section(pool="small", instance_type=None, replicas=2)
+    changed["pools"] |= {"small": small, "reserve": reserve}
+    assert any("CAP001" in fault for fault in faults(changed))
+    changed["servers"]["qwen3"]["alternatives"] = [{"pool": "reserve"}]
+    assert not faults(changed)
+
+
+SPEC = {
+    "model": {"id": "Qwen/Qwen3-0.6B"},
+    "engine": "cuda-vllm-0.30",
+    "pool": "a",
+    "tensor_parallel": 1,
+    "max_num_seqs": 8,
+    "max_model_len": 2048,
+    "alternatives": [{"pool": "b"}],
+}
+
+
+@pytest.mark.parametrize(("others", "why"), [((), "are those of the placement"), (("c",), "placed elsewhere"), (("b",), "")])
+def test_a_program_gives_the_other_places_to_the_placement(others: tuple[str, ...], why: str) -> None:
+    place = replace(placement("g6.xlarge", pool="a"), others=tuple(placement("g6.xlarge", pool=name) for name in others))
+
+    def build() -> None:
+        VllmServer("chat", SPEC, cluster=existing_cluster(), placement=place)
+
+    if why:
+        with pytest.raises(ProgramError, match=why):
+            record(build, project="p", stack="s")
+    else:
+        assert any(one.name == "chat-deployment" for one in record(build, project="p", stack="s").resources)
 
 
 def test_the_first_place_counts_and_the_others_are_told_with_what_they_cost(graph: Graph) -> None:
