@@ -323,6 +323,11 @@ class CompilingServerSpec(ServerSpec, OpenAiFeatures):
         return self
 
     @property
+    def s3_adapters(self) -> tuple[str, ...]:
+        """Folders in S3 that pods copy before the engine starts, beside the model."""
+        return ()
+
+    @property
     def sharding(self) -> Mapping[str, JsonValue]:
         """Flags that make the engine save a finished artifact with the weights; empty where nothing keeps it."""
         return {}

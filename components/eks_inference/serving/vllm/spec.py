@@ -11,7 +11,7 @@ from eks_inference.pools.spec import InstanceTypeName
 from eks_inference.scaling.spec import KedaSpec
 from eks_inference.serving.flag_values import other_names
 from eks_inference.serving.shape import CompilingServerSpec, PoolChoice, ReplicatedServerSpec
-from eks_inference.serving.spec import AdapterName, AdapterSpec, HubModel
+from eks_inference.serving.spec import AdapterName, AdapterSource, AdapterSpec, HubModel, S3AdapterSpec
 from eks_inference.specs.base import ResourceName, Spec, stated
 from eks_inference.storage.plan import node_mib_s
 from eks_inference.storage.spec import EfsStoreSpec, FileSystem
@@ -70,10 +70,10 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
         "classify. It decides the engine's runner, the paths that endpoints lead out, and which clients ask the server. Default: "
         "what the model was made for, by the catalog or its config.json.",
     )
-    adapters: dict[AdapterName, AdapterSpec] = Field(
+    adapters: dict[AdapterName, AdapterSource] = Field(
         default_factory=dict,
         description="LoRA adapters by the name that requests ask for. Each is there from the start and has its part of the GPUs' "
-        "memory; none is loaded later. For models of the Hub, on GPUs. Default: none.",
+        "memory; none is loaded later. On GPUs; adapters of the Hub beside a model of the Hub. Default: none.",
     )
     alternatives: tuple[PlaceSpec, ...] = Field(
         default=(),
@@ -119,6 +119,14 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
         return EfsStoreSpec() if self.shared_store else self.store
 
     @property
+    def hub_adapters(self) -> Mapping[str, AdapterSpec]:
+        return {name: one for name, one in sorted(self.adapters.items()) if isinstance(one, AdapterSpec)}
+
+    @property
+    def s3_adapters(self) -> tuple[str, ...]:
+        return tuple(one.uri for _, one in sorted(self.adapters.items()) if isinstance(one, S3AdapterSpec))
+
+    @property
     def stores_of_the_stack(self) -> frozenset[str]:
         return frozenset({self.shared_store} if self.shared_store else ())
 
@@ -149,9 +157,9 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
 
     @model_validator(mode="after")
     def _adapters_are_beside_a_model_of_the_hub(self) -> Self:
-        if self.adapters and not isinstance(self.model, HubModel):
+        if self.hub_adapters and not isinstance(self.model, HubModel):
             raise ValueError(
-                "adapters: pods download them from the Hub, as they do its models; leave them out beside another source"
+                "adapters: pods download them from the Hub as they do its models; beside another source, keep them in S3"
             )
         if self.adapters and "lora-modules" in self.extra_args:
             raise ValueError(
