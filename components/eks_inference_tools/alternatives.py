@@ -1,24 +1,28 @@
 """What a stack costs, and when a server answers first, at each place of its pods: while those before have no capacity. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from eks_inference.place.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
 from eks_inference.stack.nested import put
-from eks_inference_tools.cost.estimate import Total
+from eks_inference_tools.cost.estimate import Estimate, Total
 from eks_inference_tools.cost.words import total as dollars
 from eks_inference_tools.reading.pods import AFFINITY, PodSpec
-from eks_inference_tools.timeline.timeline import End
+from eks_inference_tools.timeline.timeline import End, Timeline
 from eks_inference_tools.timeline.wording import spread, total
 from stackgraph.domain import Listing, Part, Row, Section
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at
 
-if TYPE_CHECKING:
-    from eks_inference_tools.domain import Figures
-
 _TEMPLATE = ("spec", "template", "spec")
+
+
+class Figures(Protocol):
+    """What graphs cost and how long they take."""
+
+    cost: Callable[[Graph], Estimate]
+    time: Callable[[Graph], Timeline]
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Place:
         return f"{self.where}: {dollars(self.usd_per_hour)}/h, first answer after {total(self.answers)}"
 
 
-def places(graph: Graph, figures: "Figures") -> Iterator[Place]:
+def places(graph: Graph, figures: Figures) -> Iterator[Place]:
     """Yields the places of servers with several, in the order in which their pods take them."""
     for urn, server in figures.time(graph).servers.items():
         resource = graph.by_urn[urn]
@@ -48,7 +52,7 @@ def places(graph: Graph, figures: "Figures") -> Iterator[Place]:
             yield Place(server, where, figures.cost(there).totals[1], answers)
 
 
-def places_section(graph: Graph, figures: "Figures") -> Section:
+def places_section(graph: Graph, figures: Figures) -> Section:
     """A row for each place."""
     rows = [
         (one.server, one.where, dollars(one.usd_per_hour), total(one.answers), spread(one.answers))
