@@ -7,6 +7,7 @@ from typing import Protocol
 from eks_inference.place.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
 from eks_inference.stack.nested import put
 from eks_inference_tools.cost.estimate import Estimate, Total
+from eks_inference_tools.cost.quotas import needs
 from eks_inference_tools.cost.words import total as dollars
 from eks_inference_tools.reading.pods import AFFINITY, PodSpec
 from eks_inference_tools.timeline.timeline import End, Timeline
@@ -33,6 +34,8 @@ class Place:
     where: str
     usd_per_hour: Total
     answers: End
+    quotas: tuple[str, ...]
+    """What the account needs of quotas for nodes with accelerators."""
 
     def words(self) -> str:
         return f"{self.where}: {dollars(self.usd_per_hour)}/h, first answer after {total(self.answers)}"
@@ -49,15 +52,18 @@ def places(graph: Graph, figures: Figures) -> Iterator[Place]:
             (answers,) = (end for end in figures.time(there).answers if end.name == server)
             labels = dict(one.chosen_labels())
             where = f"{labels.get(INSTANCE_TYPE_LABEL, 'nodes')} of {labels.get(POOL_LABEL, 'the cluster')}"
-            yield Place(server, where, figures.cost(there).totals[1], answers)
+            cost = figures.cost(there)
+            quotas = (" of ".join(one.cells[1::-1]) for one in needs(there, cost) if one.quota and one.quota.families)
+            yield Place(server, where, cost.totals[1], answers, tuple(quotas))
 
 
 def places_section(graph: Graph, figures: Figures) -> Section:
     """A row for each place."""
     rows = [
-        (one.server, one.where, dollars(one.usd_per_hour), total(one.answers), spread(one.answers))
+        (one.server, one.where, dollars(one.usd_per_hour), total(one.answers), spread(one.answers), ", ".join(one.quotas))
         for one in places(graph, figures)
     ]
-    header = ("Pods of", "Run on, in this order", "Stack per hour", "First answer", "Seen")
+    header = ("Pods of", "Run on, in this order", "Stack per hour", "First answer", "Seen", "Quota")
     cells = [[(Part((text,)),) for text in row] for row in rows]
-    return Section("Alternatives", [Listing(tuple(map(str.upper, header)), list(map(Row, rows)))], header, cells)
+    lines = [Row(row[:-1], {"needs": row[-1:]}) for row in rows]
+    return Section("Alternatives", [Listing(tuple(map(str.upper, header[:-1])), lines)], header, cells)

@@ -132,7 +132,10 @@ def test_the_first_place_counts_and_the_others_are_told_with_what_they_cost(grap
     costs = [one.usd_per_hour.usd_per_hour for one in found]
     assert costs == sorted(set(costs))
     assert figures.cost(graph).totals[1].usd_per_hour == costs[0]
-    assert len(places_section(graph, figures).rows) == 3
+    quotas = [one.quotas for one in found]
+    assert quotas == [("4 vCPU of All G and VT Spot Instance Requests",)] * 2 + [("8 vCPU of Running On-Demand G and VT instances",)]
+    (listing,) = places_section(graph, figures).listings
+    assert [row.details["needs"] for row in listing.rows] == quotas
     told = eks_compared().facts(graph)["places of qwen3"]
     assert told.index("g6.xlarge of spot") < told.index("g6e.2xlarge of demand")
     assert not places_section(recorded_with({}, "smoke-gpu"), figures).rows
