@@ -15,7 +15,7 @@ from handles import existing_cluster, placement
 from stackgraph.graph.document import Graph
 from stackgraph.problems import ProgramError
 from stackgraph.recorder.recording import record
-from variants import faults, recorded_with
+from variants import faults, recorded_with, verdict
 
 SPOT = {"kind": "karpenter", "instance_types": ["g6.xlarge", "g6e.xlarge"], "capacity_types": ["spot"]}
 DEMAND = {"kind": "karpenter", "instance_types": ["g6.xlarge", "g6e.2xlarge", "g6.12xlarge"]}
@@ -90,6 +90,10 @@ def test_each_place_is_judged(other: dict[str, str], server: dict[str, Any], why
     assert bool(found) == bool(why)
 
 
+def test_what_is_true_of_several_places_is_said_once() -> None:
+    assert [one.rule.id for one in verdict(section(*ELSEWHERE)).findings].count("SRV005") == 1
+
+
 def test_pods_without_room_in_a_pool_of_a_fixed_size_are_refused_unless_they_have_another_place() -> None:
     """CAP001 counts no pod twice."""
     small, reserve = ({"kind": "managed", "instance_types": ["g6.xlarge"], "size": 1, "root_volume_gib": 100} for _ in range(2))
@@ -133,7 +137,9 @@ def test_the_first_place_counts_and_the_others_are_told_with_what_they_cost(grap
     assert costs == sorted(set(costs))
     assert figures.cost(graph).totals[1].usd_per_hour == costs[0]
     quotas = [one.quotas for one in found]
-    assert quotas == [("4 vCPU of All G and VT Spot Instance Requests",)] * 2 + [("8 vCPU of Running On-Demand G and VT instances",)]
+    assert quotas == [("4 vCPU of All G and VT Spot Instance Requests",)] * 2 + [
+        ("8 vCPU of Running On-Demand G and VT instances",)
+    ]
     (listing,) = places_section(graph, figures).listings
     assert [row.details["needs"] for row in listing.rows] == quotas
     told = eks_compared().facts(graph)["places of qwen3"]

@@ -141,7 +141,7 @@ def places_take_the_same_pods(server: ServingFacts) -> Iterator[Judgement]:
     ]
     yield Judgement(
         holds=not differ and not claims,
-        path=server.at("pool"),
+        path=server.at("place"),
         working=tuple(f"{what}: {'equal' if here[what] == there[what] else 'other'}" for what in here),
         message="claims of devices name the nodes of one pool" if claims else f"pods would differ: {'; '.join(differ)}",
         given=server.instance.name,

@@ -16,7 +16,7 @@ def facts_of_places(spec: VllmServerSpec, placement: Placement, *, scheduler: bo
     first, *others = (serving_facts(spec, one, scheduler=scheduler, path=path) for one in placement.places)
     yield first
     for number, one in enumerate(others):
-        yield replace(one, first=first, keys={**one.keys, "pool": ("alternatives", str(number), "pool")})
+        yield replace(one, first=first, keys={**one.keys, "place": ("alternatives", str(number))})
 
 
 def serving_facts(
