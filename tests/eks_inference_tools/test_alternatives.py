@@ -7,7 +7,9 @@ import pytest
 
 from eks_inference.catalog.instances import instance_type
 from eks_inference.place.placement import POOL_LABEL, Placement
+from eks_inference.serving.deployment import startup
 from eks_inference.serving.vllm.component import VllmServer
+from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference_tools.alternatives import places, places_section
 from eks_inference_tools.comparison import eks_compared
 from eks_inference_tools.domain import Figures
@@ -22,6 +24,16 @@ DEMAND = {"kind": "karpenter", "instance_types": ["g6.xlarge", "g6e.2xlarge", "g
 ELSEWHERE = [{"pool": "spot", "instance_type": "g6e.xlarge"}, {"pool": "demand", "instance_type": "g6e.2xlarge"}]
 
 LARGE, SMALL = ({"pool": "demand", "instance_type": f"g6.{size}"} for size in ("12xlarge", "xlarge"))
+
+SPEC = {
+    "model": {"id": "Qwen/Qwen3-0.6B"},
+    "engine": "cuda-vllm-0.30",
+    "pool": "a",
+    "tensor_parallel": 1,
+    "max_num_seqs": 8,
+    "max_model_len": 2048,
+    "alternatives": [{"pool": "b"}],
+}
 
 
 def section(*others: Any, **server: Any) -> dict[str, Any]:
@@ -51,18 +63,12 @@ def test_pods_name_their_places_in_order_and_ask_for_what_the_smallest_node_has(
     assert pod(graph)["containers"][0]["resources"] == smallest != largest
 
 
-def test_the_longest_of_the_cold_starts_bounds_the_wait(graph: Graph) -> None:
-    """A place with a slow disk, named last."""
-    slow = {**DEMAND, "root_volume_mib_s": 125}
-    fast = {**SPOT, "root_volume_mib_s": 1000}
-
-    def limit(*others: Any, pool: str) -> int:
-        changed = section(*others, pool=pool, instance_type="g6.xlarge", model={"id": "Qwen/Qwen3-8B"}, disk_gib=60)
-        changed["pools"] |= {"spot": fast, "demand": slow}
-        return pod(recorded_with(changed, "smoke-gpu"))["containers"][0]["startupProbe"]["failureThreshold"]
-
-    behind = {"pool": "demand", "instance_type": "g6.xlarge"}
-    assert limit(behind, pool="spot") == max(limit(pool="spot"), limit(pool="demand"))
+def test_the_longest_of_the_cold_starts_bounds_the_wait() -> None:
+    spec = VllmServerSpec.model_validate(SPEC | {"model": {"id": "Qwen/Qwen3-32B"}})
+    fast, slow = (replace(placement("g6e.xlarge", pool="a"), disk_mib_s=speed) for speed in (1000, 125))
+    alone = [startup(spec, one) for one in (fast, slow)]
+    assert alone[0].download_s < alone[1].download_s
+    assert startup(spec, replace(fast, others=(slow,))) == startup(spec, replace(slow, others=(fast,))) == alone[1]
 
 
 @pytest.mark.parametrize(
@@ -102,17 +108,9 @@ def test_pods_without_room_in_a_pool_of_a_fixed_size_are_refused_unless_they_hav
     assert any("CAP001" in fault for fault in faults(changed))
     changed["servers"]["qwen3"]["alternatives"] = [{"pool": "reserve"}]
     assert not faults(changed)
-
-
-SPEC = {
-    "model": {"id": "Qwen/Qwen3-0.6B"},
-    "engine": "cuda-vllm-0.30",
-    "pool": "a",
-    "tensor_parallel": 1,
-    "max_num_seqs": 8,
-    "max_model_len": 2048,
-    "alternatives": [{"pool": "b"}],
-}
+    assert [one.rule.id for one in verdict(changed).findings] == ["CAP001"]
+    small["size"] = 2
+    assert not verdict(changed).findings
 
 
 @pytest.mark.parametrize(("others", "why"), [((), "are those of the placement"), (("c",), "placed elsewhere"), (("b",), "")])

@@ -1,5 +1,6 @@
 """What a user decides about a plain vLLM server."""
 
+import operator
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Self
 
@@ -78,6 +79,7 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
     alternatives: tuple[PlaceSpec, ...] = Field(
         default=(),
         max_length=9,
+        exclude_if=operator.not_,
         description="Where the pods run instead, in this order, while the places before have no capacity: other instance types, "
         "other pools, on demand behind spot. Rules judge the server at each of them, and its pods ask for what the smallest node "
         "has for them. What needs another engine, split or flag there is another server of the same model (SRV022).",
