@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal, TypedDict, cast
 
 import pulumi
@@ -42,8 +43,9 @@ def deploy_server(
     Without ``prometheus`` the server has neither metrics nor an autoscaler. The keys of ``backends`` are kinds of autoscaler.
     Raises ``SpecError`` as the components do, with paths relative to the server's key.
     """
-    choice = spec.main_pool()
-    placement = dependencies.pools[choice.pool].placement(choice.instance_type)
+    choices = (spec.main_pool(), *spec.other_pools())
+    placement, *others = (dependencies.pools[one.pool].placement(one.instance_type) for one in choices)
+    placement = replace(placement, others=tuple(others))
     image = None
     if isinstance(spec.image, InClusterImage):
         image = ImageBuild(

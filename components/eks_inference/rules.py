@@ -14,7 +14,7 @@ where it does not apply, and ``not_judged`` where it applies but lacks a fact: a
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
@@ -167,15 +167,22 @@ def rule(
 
 
 def judged(rules: Iterable[Rule[Any]], subjects: Iterable[object]) -> tuple[tuple[Rule[Any], Judgement], ...]:
-    """Returns the judgements of each rule on each subject of its type, each once: two servers of a pair may be judged alike."""
+    """Returns the judgements of each rule on each subject of its type, each once: two servers of a pair may be judged alike.
+
+    Faults of a subject that is ``elsewhere``, where that is not empty, begin with it.
+    """
     made = (
-        (one, judgement)
+        (one, judgement, getattr(subject, "elsewhere", ""))
         for subject in subjects
         for one in rules
         if isinstance(subject, one.subject)
         for judgement in one.judge(subject)
     )
-    return tuple({(one.id, judgement): (one, judgement) for one, judgement in made}.values())
+    found: dict[tuple[str, Judgement], tuple[Rule[Any], Judgement]] = {}
+    for one, judgement, where in made:
+        told = replace(judgement, message=f"{where}: {judgement.message}") if where and not judgement.holds else judgement
+        found.setdefault((one.id, judgement), (one, told))
+    return tuple(found.values())
 
 
 def left_open(judgements: Iterable[Judgement]) -> tuple[NotJudged, ...]:

@@ -1,7 +1,8 @@
 """The EKS domain of stackgraph's comparisons: facts, dangers, and what a change does to the cost."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
+from eks_inference_tools.alternatives import places
 from eks_inference_tools.cost import words as cost
 from eks_inference_tools.cost.estimate import Estimate
 from eks_inference_tools.cost.price_book import OwnPrices
@@ -18,7 +19,7 @@ from eks_inference_tools.timeline.outages import outages
 from stackgraph.diff.domain import ComparedDomain, Danger
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.document import Graph
-from stackgraph.graph.values import joined
+from stackgraph.graph.values import grouped, joined
 
 
 def eks_compared(prices: OwnPrices | None = None) -> ComparedDomain:
@@ -41,13 +42,19 @@ def eks_compared(prices: OwnPrices | None = None) -> ComparedDomain:
     return ComparedDomain(
         words=WORDS,
         titles=TITLES,
-        facts=lambda graph: facts(graph, figures.cost(graph)),
+        facts=lambda graph: facts(graph, figures.cost(graph)) | places_by_server(graph, figures),
         dangers=dangerous,
         measures={COST: cost_change},
     )
 
 
-def facts(graph: Graph, estimate: Estimate) -> Mapping[str, str]:
+def places_by_server(graph: Graph, figures: Figures) -> dict[str, str]:
+    """Where the pods of servers with several places run, in order, with what the stack then costs."""
+    found = grouped((f"places of {one.server}", one.words()) for one in places(graph, figures))
+    return {server: "; else ".join(words) for server, words in found.items()}
+
+
+def facts(graph: Graph, estimate: Estimate) -> dict[str, str]:
     """The facts that a comparison shows before and after, by subject."""
     return dict([*_facts(graph), *traffic(graph, estimate)])
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+from eks_inference_tools.alternatives import places_section
 from eks_inference_tools.cost.estimate import Estimate, Rate, estimated
 from eks_inference_tools.cost.price_book import OwnPrices
 from eks_inference_tools.cost.sections import cost_section
@@ -36,6 +37,7 @@ def eks(prices: OwnPrices | None = None, measured: Sequence[Rate] = ()) -> Domai
         yield from sections(graph)
         yield cost_section(graph, figures.cost(graph), measured)
         yield time_section(figures.time(graph))
+        yield places_section(graph, figures)
 
     def chart(graph: Graph) -> Chart | None:
         # Only a page needs it.

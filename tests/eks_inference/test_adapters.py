@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from test_disaggregated import HUB_STAND_IN
-from test_tasks import faults, pods
+from test_tasks import pods
 
 from conftest import ROOT
 from eks_inference.catalog.models import models
 from eks_inference.serving.adapters import weights_of_a_rank
 from eks_inference.serving.split import Parallel
-from variants import recorded_with
+from variants import faults, recorded_with
 
 SQL, LAW = "0123456789abcdef" * 2 + "01234567", "89abcdef01234567" * 2 + "89abcdef"
 ADAPTERS = {
@@ -91,6 +91,24 @@ def test_pods_download_adapters_by_commit_and_start_with_them_by_name() -> None:
     assert all(name in routes for name in ("sql", "law", "Qwen/Qwen3-0.6B"))
 
 
+def test_adapters_from_s3_are_copied_and_their_folders_alone_are_read() -> None:
+    model = {"kind": "s3", "uri": "s3://our-models/qwen3/v1", "id": "Qwen/Qwen3-0.6B"}
+    law = {"kind": "s3", "uri": "s3://our-adapters/law/v2", "rank": 8}
+    for source, beside in ((model, {}), ({"id": "Qwen/Qwen3-0.6B"}, {"sql": ADAPTERS["sql"]})):
+        graph = recorded_with({"servers": {"qwen3": {"model": source, "adapters": {"law": law, **beside}}}}, "smoke-gpu")
+        (engine,) = pods(graph, "qwen3-deployment")
+        assert "law=/scratch/adapters/our-adapters/law/v2" in engine["args"]
+        (deployment,) = (one for one in graph.resources if one.name == "qwen3-deployment")
+        first = {one["name"]: one for one in deployment.inputs["spec"]["template"]["spec"]["initContainers"]}
+        copy = first["download-adapter-0"]
+        assert copy["args"][:4] == ["s3", "sync", law["uri"], "/scratch/adapters/our-adapters/law/v2"]
+        assert {"name": "scratch", "mountPath": "/scratch"} in copy["volumeMounts"]
+        assert law["uri"] not in " ".join([*first["download-model"]["command"], *first["download-model"].get("args", ())])
+        policy = json.dumps([one.inputs for one in graph.resources if one.type == "aws:iam/rolePolicy:RolePolicy"])
+        assert "arn:aws:s3:::our-adapters/law/v2/*" in policy
+        assert ("our-models/qwen3/v1" in policy) == (source is model)
+
+
 def test_adapters_of_a_name_can_be_shared_and_limited_at_an_endpoint() -> None:
     limited = {"endpoints": {"api": {"requests_per_minute_by_model": {"sql": 10}}}}
     assert not faults({**section(), **limited})
@@ -107,7 +125,8 @@ def test_adapters_of_a_name_can_be_shared_and_limited_at_an_endpoint() -> None:
         ({"adapters": {"Qwen/Qwen3-0.6B": ADAPTERS["sql"]}}, "a name of the model itself"),
         ({"extra_args": {"served-model-name": ["Qwen/Qwen3-0.6B", "sql"]}}, "sql is a name of the model itself"),
         ({"extra_args": {"lora-modules": ["tax=acme/tax"]}}, "lora-modules"),
-        ({"model": {"kind": "s3", "uri": "s3://models/m", "id": "m"}}, "pods download them from the Hub"),
+        ({"model": {"kind": "s3", "uri": "s3://models/m", "id": "m"}}, "keep them in S3"),
+        ({"adapters": {"sql": {"kind": "s3", "uri": "s3://models", "rank": 16}}}, "s3://<bucket>/<folder>"),
         ({"extra_args": {"max-loras": 8}}, "max-loras"),
     ],
 )

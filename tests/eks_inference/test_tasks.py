@@ -7,13 +7,12 @@ import pytest
 
 from conftest import PROJECT
 from eks_inference.clients.chat import TASKS, main
-from eks_inference.faults import SpecError
 from eks_inference.serving.paths import PATHS
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.registry import check_spec
 from loopback import Handler, Served, Server
 from stackgraph.graph.document import Graph
-from variants import merge, recorded_with
+from variants import faults, merge, recorded_with
 
 SECRETS = {"eks-inference:endpointKeys": json.dumps({"team-a": "a-key-of-team-a-in-a-test"})}
 EMBED, RERANK = "BAAI/bge-large-en-v1.5", "BAAI/bge-reranker-v2-m3"
@@ -32,17 +31,6 @@ def three(changes: dict[str, Any] | None = None) -> dict[str, Any]:
     section = json.loads(json.dumps(THREE))
     merge(section, changes or {})
     return section
-
-
-def faults(section: dict[str, Any]) -> list[str]:
-    """What is refused in the stack on one GPU with a section of changes."""
-    spec = json.loads(PROJECT.config(PROJECT.stack_file("smoke-gpu")).values["eks-inference:stack"])
-    merge(spec, section)
-    try:
-        found = check_spec(parse_stack(json.dumps(spec)), "us-west-2").faults
-    except SpecError as error:
-        found = error.faults
-    return [str(fault) for fault in found]
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """The one value that connects node pools and workloads, so that no label, taint or instance shape is written twice."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from eks_inference.catalog.instances import InstanceType
@@ -91,6 +91,8 @@ class Placement:
     """Whether nodes come only from a capacity reservation or capacity block."""
     devices: OfferedBy = "plugin"
     """What offers the devices of the nodes. With ``claims``, a pod names claims (``device_claims``) instead of resources."""
+    others: "tuple[Placement, ...]" = ()
+    """Where the same pods run instead, in this order, while the places before have no capacity."""
     home: Home = field(default=ANYWHERE, compare=False)
     """The cluster of the pool. Empty: unknown."""
 
@@ -99,12 +101,26 @@ class Placement:
         """Whether pods claim the devices of these nodes."""
         return self.devices == CLAIMS
 
+    @property
+    def places(self) -> "tuple[Placement, ...]":
+        """This place and the others, each as the one of its pods."""
+        found = (self, *self.others)
+        return tuple(replace(one, others=(*found[:n], *found[n + 1 :])) for n, one in enumerate(found))
+
     def tolerations(self) -> list[dict[str, str]]:
-        return [taint.toleration() for taint in self.taints]
+        return [taint.toleration() for taint in dict.fromkeys(taint for one in (self, *self.others) for taint in one.taints)]
 
     def scheduling(self) -> dict[str, Any]:
-        """Returns node selector and tolerations, spelled as in pods and chart values."""
-        return {"nodeSelector": dict(self.node_selector), "tolerations": self.tolerations()}
+        """Returns node selector, or affinity to several places, and tolerations, spelled as in pods and chart values.
+
+        Karpenter starts a node for the first term that it can (``removeRequiredNodeAffinityTerm``). The scheduler takes any node
+        that stands.
+        """
+        if not self.others:
+            return {"nodeSelector": dict(self.node_selector), "tolerations": self.tolerations()}
+        terms = [_term(one.node_selector) for one in (self, *self.others)]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        return {"affinity": {"nodeAffinity": required}, "tolerations": self.tolerations()}
 
     def resources(
         self, devices: int | None = None, *, cpu: str | None = None, memory: str | None = None
@@ -141,6 +157,10 @@ class Placement:
             if not fits:
                 allowed = f"a Kubernetes quantity up to {most[key]}, as text"
                 yield Fault((key,), f"no pod gets this of {self.instance_type.name}", repr(quantity), allowed)
+
+
+def _term(labels: Mapping[str, str]) -> dict[str, Any]:
+    return {"matchExpressions": [{"key": key, "operator": "In", "values": [value]} for key, value in labels.items()]}
 
 
 def _listed(counts: Sequence[int]) -> str:

@@ -192,7 +192,11 @@ class ReplicatedServer(Component):
         level: Level = "restricted",
         opts: pulumi.ResourceOptions | None,
     ) -> None:
-        faults = [*name_faults(name, deployment.MAX_NAME_LENGTH), *placement_faults(spec, pool=placement)]
+        others = {f"alternatives_{number}_pool": one for number, one in enumerate(placement.others)}
+        faults = [*name_faults(name, deployment.MAX_NAME_LENGTH), *placement_faults(spec, pool=placement, **others)]
+        if (places := len(spec.other_pools())) != len(others):
+            hint = "give them to the placement, too: dataclasses.replace(first, others=(second, ...))"
+            faults.append(Fault(("alternatives",), "are those of the placement", str(places), str(len(others)), hint))
         if faults := [*faults, *image_faults(spec, image)]:
             raise SpecError(faults)
         for subject in subjects:
@@ -275,7 +279,8 @@ class ReplicatedServer(Component):
             update=f"{deployment.rollout_seconds(spec, placement) + REPORT_SECONDS}s",
             delete=f"{TERMINATION_SECONDS + REPORT_SECONDS}s",
         )
-        before += [*templates, self._account, service, *token, *placement.ready, *after]
+        pools = [ready for one in placement.places for ready in one.ready]
+        before += [*templates, self._account, service, *token, *pools, *after]
         self.deployment = k8s.apps.v1.Deployment(
             f"{name}-deployment",
             **manifest,

@@ -8,7 +8,7 @@ Application", "Local ephemeral storage").
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from eks_inference.accelerators.efa.plan import EFA_RESOURCE
@@ -20,6 +20,7 @@ from eks_inference.kubernetes.workloads import RESTRICTED_CONTAINER, restricted_
 from eks_inference.place.claims import DeviceClaims, claimed_resource, device_claims
 from eks_inference.place.nodes import pod_size
 from eks_inference.place.placement import Placement
+from eks_inference.place.quantity import amount
 from eks_inference.serving import pods, protection
 from eks_inference.serving.cold_start import cold_start
 from eks_inference.serving.pods import Hardware
@@ -57,9 +58,12 @@ def hardware(spec: ReplicatedServerSpec, shape: InstanceType) -> Hardware:
 
 
 def resources(spec: ReplicatedServerSpec, placement: Placement) -> dict[str, str]:
-    """Returns requests and limits of one pod except disk: those of the spec, or else a share of the node."""
-    shape = placement.instance_type
-    return pod_size(shape, device_count(spec, shape), cpu=spec.cpu, memory=spec.memory, claimed=placement.claimed)
+    """Returns requests and limits of one pod except disk: those of the spec, or else a share of the smallest node."""
+    found = [
+        pod_size(shape, device_count(spec, shape), cpu=spec.cpu, memory=spec.memory, claimed=placement.claimed)
+        for shape in (one.instance_type for one in placement.places)
+    ]
+    return found[0] | {what: min((size[what] for size in found), key=amount) for what in ("cpu", "memory")}
 
 
 def claims(spec: ReplicatedServerSpec, placement: Placement, efa_interfaces: int = 0) -> DeviceClaims:
@@ -78,8 +82,9 @@ def model_copy_gib(spec: ReplicatedServerSpec) -> int:
 
 
 def startup(spec: ReplicatedServerSpec, placement: Placement) -> Startup:
-    """Returns the limits of a cold start on these nodes."""
-    return cold_start(spec, placement, device_count(spec, placement.instance_type)).startup
+    """Returns the limits of a cold start on these nodes: of each phase, the longest."""
+    found = (cold_start(spec, one, device_count(spec, one.instance_type)).startup for one in placement.places)
+    return Startup(*map(max, zip(*map(astuple, found), strict=True)))
 
 
 def startup_timeout_seconds(spec: ReplicatedServerSpec, placement: Placement) -> int:

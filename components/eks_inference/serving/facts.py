@@ -104,8 +104,15 @@ class ServingFacts:
     """Whether the files of the model stay as they are: they are those of a commit, or not of the Hub."""
     led_out: bool = False
     """Whether a gateway leads to the server."""
+    first: "ServingFacts | None" = None
+    """The same pods where they run first; None: that is here."""
     beside: bool = False
     """Whether another server of the same pod already stands for what the pod holds and requests: only flags differ."""
+
+    @property
+    def elsewhere(self) -> str:
+        """Where the pods are judged, unless that is where they run first."""
+        return f"on {self.instance.name} of pool {self.placement.pool}" if self.first else ""
 
     @property
     def startup(self) -> Startup:

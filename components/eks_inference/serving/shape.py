@@ -243,6 +243,10 @@ class ServerSpec(Spec):
         """Returns the pool where the engine runs."""
         raise NotImplementedError
 
+    def other_pools(self) -> tuple[PoolChoice, ...]:
+        """Returns where the same pods run while the main pool has no capacity, in order."""
+        return ()
+
     def pools(self) -> Iterator[PoolChoice]:
         """Yields every pool that pods of the server run in. The first is ``main_pool``."""
         yield self.main_pool()
@@ -317,6 +321,11 @@ class CompilingServerSpec(ServerSpec, OpenAiFeatures):
         if twice := set_twice(self._feature_settings, self.extra_args):
             raise ValueError(f"extra_args: {', '.join(twice)}: keys of the server set this too; leave it out here")
         return self
+
+    @property
+    def s3_adapters(self) -> tuple[str, ...]:
+        """Folders in S3 that pods copy before the engine starts, beside the model."""
+        return ()
 
     @property
     def sharding(self) -> Mapping[str, JsonValue]:

@@ -167,6 +167,16 @@ class HubModel(ModelBase):
         return is_gated(self.id) if self.gated is None else self.gated
 
 
+S3Folder = Annotated[
+    str,
+    Form(
+        rf"s3://{BUCKET}(/(?!\.\.?(/|$))[A-Za-z0-9!_.'()=+@,-]+)+",
+        "s3://<bucket>/<folder>, with a folder of A-Z a-z 0-9 ! _ . ' ( ) = + @ , - whose parts are neither . nor .., and a "
+        f"bucket of {BUCKET_WORDS}",
+    ),
+]
+
+
 class S3Model(ModelBase):
     """A model folder (configuration, tokenizer, safetensors) in S3. Every start copies it to the node's disk, or streams it.
 
@@ -175,14 +185,7 @@ class S3Model(ModelBase):
     """
 
     kind: Literal["s3"] = Field(default="s3", json_schema_extra=stated, description="From S3.")
-    uri: Annotated[
-        str,
-        Form(
-            rf"s3://{BUCKET}(/(?!\.\.?(/|$))[A-Za-z0-9!_.'()=+@,-]+)+",
-            "s3://<bucket>/<folder>, with a folder of A-Z a-z 0-9 ! _ . ' ( ) = + @ , - whose parts are neither . nor .., and a "
-            f"bucket of {BUCKET_WORDS}",
-        ),
-    ] = Field(
+    uri: S3Folder = Field(
         description="Folder with the files, without a trailing slash, e.g. s3://models/llama-3-8b-instruct/v1.",
     )
     id: Annotated[str, _SERVED_NAME]
@@ -193,14 +196,6 @@ class S3Model(ModelBase):
         description="Whether the engine reads the weights from S3 into the GPUs itself, and keeps no copy on the node's disk. "
         "For engines whose image has the Run:ai Model Streamer, and buckets in the region of the stack.",
     )
-
-    @property
-    def bucket(self) -> str:
-        return self.uri.removeprefix("s3://").partition("/")[0]
-
-    @property
-    def prefix(self) -> str:
-        return self.uri.removeprefix("s3://").partition("/")[2]
 
     @property
     def without_effect(self) -> frozenset[str]:
@@ -231,16 +226,39 @@ class VolumeModel(ModelBase):
     id: Annotated[str, _SERVED_NAME]
 
 
-class AdapterSpec(Spec):
+class _AdapterBase(Spec):
+    rank: Literal[1, 8, 16, 32, 64, 128, 256, 320, 512] = Field(
+        description="r in adapter_config.json, or the next larger of these. The largest of a server decides the memory of each."
+    )
+
+
+class AdapterSpec(_AdapterBase):
     """A LoRA adapter on the Hugging Face Hub, which every pod downloads before its engine starts."""
 
+    kind: Literal["hugging_face"] = Field(
+        default="hugging_face", json_schema_extra=stated, exclude_if=lambda _: True, description="From the Hugging Face Hub."
+    )
     repository: HubRepository = Field(description="Repository with adapter_config.json and adapter_model.safetensors.")
     revision: str = Field(
         pattern=r"^[0-9a-f]{40}$", description="Commit of the repository: pods of one server have the same adapter."
     )
-    rank: Literal[1, 8, 16, 32, 64, 128, 256, 320, 512] = Field(
-        description="r in adapter_config.json, or the next larger of these. The largest of a server decides the memory of each."
+
+    @property
+    def folder(self) -> str:
+        return f"{self.repository}/{self.revision}"
+
+
+class S3AdapterSpec(_AdapterBase):
+    """A LoRA adapter in S3, which every pod copies before its engine starts, and may read as a model from S3."""
+
+    kind: Literal["s3"] = Field(default="s3", json_schema_extra=stated, description="From S3.")
+    uri: S3Folder = Field(
+        description="Folder with adapter_config.json and adapter_model.safetensors, which must not change: name its version."
     )
+
+    @property
+    def folder(self) -> str:
+        return self.uri.removeprefix("s3://")
 
 
 AdapterName = Annotated[str, _SERVED_NAME]
@@ -249,6 +267,8 @@ AdapterName = Annotated[str, _SERVED_NAME]
 def _from_the_hub_unless_said(given: Any) -> Any:
     return {"kind": "hugging_face", **given} if isinstance(given, dict) else given
 
+
+AdapterSource = Annotated[AdapterSpec | S3AdapterSpec, Field(discriminator="kind"), BeforeValidator(_from_the_hub_unless_said)]
 
 ModelSource = Annotated[HubModel | S3Model | VolumeModel, Field(discriminator="kind"), BeforeValidator(_from_the_hub_unless_said)]
 """Source of a model. Without ``kind`` it is the Hugging Face Hub."""

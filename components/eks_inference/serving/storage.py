@@ -59,13 +59,15 @@ def server_storage(
     if isinstance(cache, S3CompileCache):
         bucket = cache.bucket or private_bucket(f"{name}-compile-cache", cluster, parent)
         url = pulumi.Output.concat("s3://", bucket, "/", cache.prefix)
-    if storage_plan.needs_role(model, cache):
+    adapters = spec.s3_adapters
+    if storage_plan.needs_role(model, cache, adapters):
         policy = pulumi.Output.from_input(bucket).apply(
-            lambda known: rendered(iam.policy_json, storage_plan.role_policy(model, cache, cluster.settings, known))
+            lambda known: rendered(iam.policy_json, storage_plan.role_policy(model, cache, cluster.settings, known, adapters))
         )
         ready += account_role(account, policy, cluster, parent)
     downloader = cluster.settings.image(versions.image("aws-cli"))
-    return storage_plan.pod_storage(name, model, cache, cache_url=url, downloader_image=downloader), ready
+    pod = storage_plan.pod_storage(name, model, cache, cache_url=url, downloader_image=downloader, adapters=adapters)
+    return pod, ready
 
 
 def private_bucket(name: str, cluster: Cluster, parent: pulumi.Resource) -> pulumi.Output[str]:

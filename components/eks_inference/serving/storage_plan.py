@@ -11,7 +11,7 @@ documentation "Neuron Persistent Cache", vllm-neuron ``neuronx_distributed_model
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,8 @@ CACHE_VARIABLE = "COMPILE_CACHE"
 
 _CACHE_FOLDER = "/var/cache/neuron"
 _MODEL_FOLDER = "/models"
+SCRATCH = "/scratch"
+"""Where pods of vLLM servers mount the volume ``scratch``."""
 
 
 @dataclass(frozen=True)
@@ -107,9 +109,18 @@ def cache_claim(name: str, namespace: str, cache: VolumeCompileCache, *, several
 
 
 def pod_storage(
-    name: str, model: ModelSource, cache: CompileCache, *, downloader_image: str, cache_url: Any = None
+    name: str,
+    model: ModelSource,
+    cache: CompileCache,
+    *,
+    downloader_image: str,
+    cache_url: Any = None,
+    adapters: Sequence[str] = (),
 ) -> PodStorage:
-    """Returns environment, volumes and init containers of a pod. ``cache_url`` (S3 cache only) may be unknown until deployed."""
+    """Returns environment, volumes and init containers of a pod. ``cache_url`` (S3 cache only) may be unknown until deployed.
+
+    ``adapters`` are folders in S3, which come to the volume ``scratch``.
+    """
     pod = PodStorage()
     if isinstance(cache, S3CompileCache):
         pod.env.append({"name": CACHE_VARIABLE, "value": cache_url})
@@ -132,6 +143,11 @@ def pod_storage(
         pod.init_containers.append(
             s3_copy("download-model", downloader_image, model.uri, _MODEL_FOLDER, volume="model", resources=sizes)
         )
+    small = {"cpu": "500m", "memory": "512Mi"}
+    for number, uri in enumerate(adapters):
+        folder, sizes = f"{SCRATCH}/adapters/{uri.removeprefix('s3://')}", {"requests": small, "limits": small}
+        copy = s3_copy(f"download-adapter-{number}", downloader_image, uri, folder, volume="scratch", resources=sizes)
+        pod.init_containers.append(copy | {"volumeMounts": [{"name": "scratch", "mountPath": SCRATCH}]})
     return pod
 
 
@@ -151,13 +167,16 @@ def s3_copy(name: str, image: str, url: Any, folder: str, *, volume: str, resour
     }
 
 
-def needs_role(model: ModelSource, cache: CompileCache) -> bool:
+def needs_role(model: ModelSource, cache: CompileCache, adapters: Sequence[str] = ()) -> bool:
     """Returns whether the pods need permissions in AWS."""
-    return isinstance(cache, S3CompileCache) or isinstance(model, S3Model)
+    return isinstance(cache, S3CompileCache) or isinstance(model, S3Model) or bool(adapters)
 
 
-def role_policy(model: ModelSource, cache: CompileCache, settings: StackSettings, cache_bucket: str | None) -> iam.Document:
-    """Returns the IAM policy of the pods: they may use the compile cache in ``cache_bucket`` and read the model's folder."""
+def role_policy(
+    model: ModelSource, cache: CompileCache, settings: StackSettings, cache_bucket: str | None, adapters: Sequence[str] = ()
+) -> iam.Document:
+    """Returns the IAM policy of the pods: they may use the compile cache in ``cache_bucket``, and read the folders of model and
+    adapters."""
     statements = []
     partition = settings.partition
     if isinstance(cache, S3CompileCache) and cache_bucket:
@@ -168,7 +187,9 @@ def role_policy(model: ModelSource, cache: CompileCache, settings: StackSettings
         # The cache deletes its own locks and failed entries.
         statements.append(iam.allow("KeepCompiledGraphs", ["s3:DeleteObject", "s3:GetObject", "s3:PutObject"], objects))
     if isinstance(model, S3Model):
-        statements += read_folder("Model", partition, model.bucket, model.prefix)
+        statements += read_folder("Model", partition, model.uri)
+    for number, uri in enumerate(adapters):
+        statements += read_folder(f"Adapter{number}", partition, uri)
     if settings.kms_key_arn:
         through_s3 = {"StringEquals": {"kms:ViaService": f"s3.{settings.region}.{iam.dns_suffix(partition)}"}}
         actions = ["kms:Decrypt", "kms:GenerateDataKey"]
@@ -176,8 +197,9 @@ def role_policy(model: ModelSource, cache: CompileCache, settings: StackSettings
     return iam.document(*statements)
 
 
-def read_folder(what: str, partition: str, bucket: str, prefix: str) -> list[iam.Statement]:
-    """Returns the statements that allow pods to list and read what is below ``prefix`` of a bucket."""
+def read_folder(what: str, partition: str, uri: str) -> list[iam.Statement]:
+    """Returns the statements that allow pods to list and read what is below a folder of a bucket."""
+    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
     arn = f"arn:{partition}:s3:::{bucket}"
     below = {"StringLike": {"s3:prefix": f"{prefix}/*"}}
     return [

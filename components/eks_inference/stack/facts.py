@@ -69,7 +69,7 @@ def stack_facts(spec: StackSpec, region: str) -> Iterator[object]:
             if isinstance(subject, ServingFacts) and not subject.beside:
                 # Prefill and decode are separate subjects.
                 named = _named(name, subject.part)
-                servers[named if named not in servers else f"{name} (second)"] = subject
+                servers[named if named not in servers else f"{name} ({subject.elsewhere or 'second'})"] = subject
             else:
                 yield subject
     yield from servers.values()
@@ -105,7 +105,7 @@ def _site(spec: StackSpec, name: str, server: ServerSpec, zone_ids: Sequence[str
 
     return Site(
         path=("servers", name),
-        placement=place(server.main_pool()),
+        placement=replace(place(server.main_pool()), others=tuple(map(place, server.other_pools()))),
         pools=spec.pools,
         place=place,
         zone_ids=zone_ids,

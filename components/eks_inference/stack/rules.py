@@ -34,6 +34,7 @@ MOST_NODE_GROUPS = 30
     source="Kubernetes scheduling: a pod takes its devices, CPU and memory from one node",
 )
 def servers_fit_their_pool(stack: StackFacts) -> Iterator[Judgement]:
+    movable = {name for name, server in stack.servers.items() if server.placement.others}
     for pool, groups in _pods_by_pool(stack).items():
         placement = groups[0].placement
         nodes, instance = placement.max_nodes, placement.instance_type
@@ -55,9 +56,10 @@ def servers_fit_their_pool(stack: StackFacts) -> Iterator[Judgement]:
             ),
             message="there is no room for "
             + ", ".join(f"{count} {'pod' if count == 1 else 'pods'} of '{group}'" for group, count in unplaced.items())
-            + ("" if fewest else " once servers are scaled out or rolled out"),
+            + ("" if fewest else " once servers are scaled out or rolled out")
+            + ("; they wait for their alternatives" if unplaced.keys() <= movable else ""),
             given=str(nodes),
-            severity="error" if fewest else "warning",
+            severity="error" if fewest.keys() - movable else "warning",
         )
 
 
@@ -309,7 +311,8 @@ def _pods_by_pool(stack: StackFacts) -> Mapping[str, Sequence[EqualPods]]:
     """Returns the pods of servers by pool: those with a model first, because the first stands for the nodes of the pool."""
     found: dict[str, list[EqualPods]] = {}
     for name, facts in stack.servers.items():
-        found.setdefault(facts.placement.pool, []).append(equal_pods(name, facts))
+        if not facts.first:  # elsewhere are no further pods
+            found.setdefault(facts.placement.pool, []).append(equal_pods(name, facts))
     for name, server in stack.spec.servers.items():
         for helper in server.helpers:
             name_of_pool = helper.place.pool or stack.spec.core_pool

@@ -1,7 +1,8 @@
 """Chooses the nodes that Karpenter would start for unschedulable pods. Pure.
 
 Like Karpenter, it places the largest pods first: on existing nodes; then on planned nodes, which may become any instance type
-that still holds all their pods; then on a new node of the first pool by weight that takes the pod. In the end each planned node
+that still holds all their pods; then on a new node of the first pool by weight that takes the pod, at the first of its required
+terms of node affinity for which there is one. In the end each planned node
 becomes the type left that is cheapest on demand by list price. Devices count as if they were offered already.
 
 Left out: preferences, topology spread, pod affinity except anti-affinity on one node, replacing nodes.
@@ -59,6 +60,11 @@ class PodToPlace:
     @property
     def requests(self) -> Amounts:
         return {"pods": Decimal(1), **self.spec.requests}
+
+    @cached_property
+    def ways(self) -> "tuple[PodToPlace, ...]":
+        """The pod at each of its places, in their order."""
+        return tuple(self if one is self.spec else replace(self, spec=one) for one in self.spec.places)
 
     @cached_property
     def apart_from(self) -> tuple[Mapping[str, Any], ...]:
@@ -120,24 +126,31 @@ def choose(
     pools = [list(of_pool) for _, of_pool in groupby(sorted(kinds, key=_by_weight), _by_weight)]
     planned: list[list[_Option]] = []
     # Nodes and limits only get fuller: what refused a pod refuses all that are like it.
-    refused: dict[_Like, tuple[int, int]] = {}
+    full_to: dict[_Like, int] = {}
+    refused: dict[_Like, int] = {}
     hopeless: set[_Like] = set()
     for pod in sorted(pods, key=_largest_first):
         like = id(pod.spec), id(pod.labels), pod.namespace, pod.volumes
-        stood, tried = refused.get(like, (0, 0))
-        stood = next((number for number in range(stood, len(standing)) if standing[number].takes(pod)), len(standing))
-        if stood < len(standing):
-            standing[stood].put(pod)
-        else:
-            tried = next((number for number in range(tried, len(planned)) if _narrow(planned[number], pod)), len(planned))
-            if tried == len(planned) and like not in hopeless:
-                options = next((found for pool in pools if (found := _new(pod, pool, daemons, used_up))), None)
-                if options:
-                    planned.append(options)
-                    _take(used_up, options)
-                else:
-                    hopeless.add(like)
-        refused[like] = stood, tried
+        tried = full_to.get(like, 0)
+        full_to[like] = next((number for number in range(tried, len(standing)) if standing[number].takes(pod)), len(standing))
+        if full_to[like] < len(standing):
+            standing[full_to[like]].put(pod)
+            continue
+        for there in pod.ways:
+            like = id(there.spec), *like[1:]
+            tried = refused.get(like, 0)
+            tried = next((number for number in range(tried, len(planned)) if _narrow(planned[number], there)), len(planned))
+            refused[like] = tried
+            if tried < len(planned):
+                break
+            if like in hopeless:
+                continue
+            options = next((found for pool in pools if (found := _new(there, pool, daemons, used_up))), None)
+            if options:
+                planned.append(options)
+                _take(used_up, options)
+                break
+            hopeless.add(like)
     new_names = NodeNames(names)
     starts = []
     for options in planned:

@@ -10,11 +10,13 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
+from eks_inference.stack.nested import put
 from eks_inference_tools.reading.expressions import Expression, expressions
 from eks_inference_tools.reading.scalars import quantities, whole
 from stackgraph.graph.values import at, is_token, items, table, text
 
-_AFFINITY = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+AFFINITY = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+"""Path of the required terms in the spec of a pod."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +127,15 @@ class PodSpec:
     @cached_property
     def affinity_terms(self) -> tuple[tuple[Expression, ...], ...]:
         """The terms of the required node affinity. A node has to match one of them."""
-        return tuple(expressions(at(term, "matchExpressions")) for term in items(at(self.document, *_AFFINITY)))
+        return tuple(expressions(at(term, "matchExpressions")) for term in items(at(self.document, *AFFINITY)))
+
+    @cached_property
+    def places(self) -> "tuple[PodSpec, ...]":
+        """The pod with each term of that affinity alone."""
+        terms = tuple(items(at(self.document, *AFFINITY)))
+        if len(terms) < 2:
+            return (self,)
+        return tuple(PodSpec(put(self.document, AFFINITY, [term]), self.claimed) for term in terms)
 
     def chosen_labels(self) -> Iterator[tuple[str, str]]:
         """The node labels and values in the node selector and in every term of the affinity."""

@@ -8,7 +8,8 @@ import pytest
 from cluster.running import Running
 from conftest import recorded
 from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
-from eks_inference.place.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
+from eks_inference.catalog.instances import instance_type
+from eks_inference.place.placement import INSTANCE_TYPE_LABEL, POOL_LABEL, ZONE_LABEL, Placement
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL, footprints
 from eks_inference_tools.placing.nodes import managed_nodes, manifest
 from eks_inference_tools.reading.after_update import rows
@@ -188,3 +189,27 @@ def test_nodes_drift_by_what_diff_says_rolls_them_and_by_nothing_else(running: R
     running.until(lambda: not first & set(of_karpenter(running)), "the node of before goes")
     (successor,) = of_karpenter(running).values()
     assert labels_of(successor)["team"] == "a"
+
+
+def test_pods_go_to_their_next_place_while_the_first_has_no_capacity_and_not_before(running: Running) -> None:
+    """By the terms that a server with alternatives has. The first place is the dearer one: Karpenter alone would not take it."""
+    zone = labels_of(next(node for node in running.api.list(NODES) if POOL_LABEL in labels_of(node)))[ZONE_LABEL]
+    dear, cheap = (instance_type(f"inf2.{size}") for size in ("24xlarge", "8xlarge"))
+    behind = Placement(POOL, cheap, {POOL_LABEL: POOL, INSTANCE_TYPE_LABEL: cheap.name})
+    here = {POOL_LABEL: POOL, INSTANCE_TYPE_LABEL: dear.name, ZONE_LABEL: zone}
+    affinity = Placement(POOL, dear, here, others=(behind,)).scheduling()["affinity"]
+
+    def type_of(name: str) -> str:
+        for node in of_karpenter(running).values():  # nodes that stand are taken in any order
+            running.api.patch(node, {"spec": {"unschedulable": True}})
+        pod = server(name, cpu="8", memory="64Gi", **{DEVICE_RESOURCE: "1"})
+        pod["spec"] = {**pod["spec"], "nodeSelector": {}, "affinity": affinity}
+        running.api.create(pod)
+        running.until(lambda: is_ready(running.api.get(PODS, name, "default") or {}), name)
+        node = running.api.get(NODES, at(running.api.get(PODS, name, "default"), "spec", "nodeName"))
+        return labels_of(node or {})[INSTANCE_TYPE_LABEL]
+
+    assert type_of("with-capacity") == dear.name
+    in_zone = next(node for node in running.api.list(NODES) if labels_of(node).get(ZONE_LABEL) == zone)
+    running.api.patch(in_zone, {"metadata": {"labels": {"eks-inference/lost": "zone"}}})
+    assert type_of("without-capacity") == cheap.name

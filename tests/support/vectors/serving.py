@@ -152,6 +152,11 @@ VECTORS = {
         lambda: server(model_id="Qwen/Qwen3-8B", model=find_model("Qwen3-8B")),
         "users report: the compiler of SDK 2.28 fails on Qwen3 for Inf2",
     ),
+    "SRV022": Vector(
+        lambda: server(first=server()),
+        lambda: server(first=server(devices=2)),
+        "pods would differ: devices: 2 on inf2.48xlarge, 4 here",
+    ),
     "SRV020": Vector(
         lambda: server(placement=on("g6.xlarge"), does="embed", has_task=True),
         lambda: server(does="embed", has_task=True),

@@ -120,6 +120,40 @@ def startup_is_waited_for(server: ServingFacts) -> Iterator[Judgement]:
     )
 
 
+_SAME = ("accelerator", "devices", "arguments", "environment")
+"""What pods have that may follow from their node."""
+
+
+@rule(
+    "SRV022",
+    "The same pods run at each of their alternatives.",
+    fix="write the devices and flags that are for both places; or leave the alternative out and make another server of this "
+    "model there: an endpoint leads the model's name to both",
+    source="Kubernetes documentation, Pods: a Deployment has one template, which does not follow from the node",
+)
+def places_take_the_same_pods(server: ServingFacts) -> Iterator[Judgement]:
+    if server.first is None:
+        return
+    claims = server.placement.claimed or server.first.placement.claimed
+    here, there = (_of_pods(one) for one in (server, server.first))
+    differ = [
+        f"{what}: {there[what]} on {server.first.instance.name}, {here[what]} here" for what in here if here[what] != there[what]
+    ]
+    yield Judgement(
+        holds=not differ and not claims,
+        path=server.at("place"),
+        working=tuple(f"{what}: {'equal' if here[what] == there[what] else 'other'}" for what in here),
+        message="claims of devices name the nodes of one pool" if claims else f"pods would differ: {'; '.join(differ)}",
+        given=server.instance.name,
+        allowed=f"what takes the pods of {server.first.instance.name}",
+    )
+
+
+def _of_pods(server: ServingFacts) -> dict[str, str]:
+    flags, env = " ".join(server.arguments), " ".join(f"{name}={value}" for name, value in sorted(server.environment.items()))
+    return dict(zip(_SAME, (str(server.instance.accelerator), str(server.devices), flags, env), strict=True))
+
+
 @rule(
     "SRV002",
     "Sequences are no longer than the model was made for.",

@@ -326,5 +326,5 @@ def role_policy(spec: TritonServerSpec, settings: StackSettings, repository_buck
     model = storage_plan.role_policy(spec.model, NoCompileCache(), settings, None)["Statement"]
     repository: list[iam.Statement] = []
     if isinstance(spec.repository, S3Repository) and repository_bucket:
-        repository = read_folder("Repository", settings.partition, repository_bucket, spec.repository.prefix)
+        repository = read_folder("Repository", settings.partition, f"s3://{repository_bucket}/{spec.repository.prefix}")
     return iam.document(*repository, *model)

@@ -14,7 +14,7 @@ from eks_inference.serving.component import ReplicatedServer, Secret, vllm_api_k
 from eks_inference.serving.flag_values import other_names
 from eks_inference.serving.storage import server_storage
 from eks_inference.serving.vllm import plan
-from eks_inference.serving.vllm.facts import serving_facts
+from eks_inference.serving.vllm.facts import facts_of_places
 from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference.specs.base import Given
 from eks_inference.storage.component import store_claim
@@ -72,7 +72,7 @@ class VllmServer(ReplicatedServer):
             cluster=cluster,
             placement=placement,
             image=image,
-            subjects=[serving_facts(spec, placement, scheduler=scheduler is not None)],
+            subjects=facts_of_places(spec, placement, scheduler=scheduler is not None),
             labels=plan.labels(name),
             ports={plan.PORT_NAME: plan.port(spec)},
             opts=opts,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from eks_inference.serving.kind import Kind, Site
 from eks_inference.serving.sketch import Sketch
-from eks_inference.serving.vllm.facts import serving_facts
+from eks_inference.serving.vllm.facts import facts_of_places
 from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference.storage.rules import store_facts
 
@@ -20,10 +20,10 @@ def _facts(name: str, spec: VllmServerSpec, site: Site) -> Iterator[object]:
         yield store_facts(
             spec.kept_in,
             network_zone_ids=site.zone_ids,
-            pools={spec.pool: site.pool_zones(site.pools[spec.pool])},
+            pools={one.pool: site.pool_zones(site.pools[one.pool]) for one in spec.pools()},
             path=(*site.path, "store" if spec.store else "shared_store"),
         )
-    yield serving_facts(spec, site.placement, scheduler=site.scheduler, path=site.path)
+    yield from facts_of_places(spec, site.placement, scheduler=site.scheduler, path=site.path)
 
 
 def _build(name: str, spec: VllmServerSpec, on: "Dependencies", site: "ServerSite", opts: "pulumi.ResourceOptions") -> "Server":

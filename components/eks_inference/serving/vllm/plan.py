@@ -13,8 +13,8 @@ from eks_inference.place.placement import Placement
 from eks_inference.serving import pods
 from eks_inference.serving.deployment import Engine, model_copy_gib, startup_timeout_seconds
 from eks_inference.serving.pods import DOWNLOAD, DRAIN, KEEP_ARTIFACT, SERVER_LABEL, engine_environment, script_texts
-from eks_inference.serving.spec import HubModel
-from eks_inference.serving.storage_plan import CACHE_VARIABLE, compile_cache_place, content_key, model_folder, revision
+from eks_inference.serving.spec import AdapterSpec, HubModel
+from eks_inference.serving.storage_plan import CACHE_VARIABLE, SCRATCH, compile_cache_place, content_key, model_folder, revision
 from eks_inference.serving.vllm.spec import VllmServerSpec
 
 PORT_NAME = "http"
@@ -23,7 +23,6 @@ PORT_NAME = "http"
 HEALTH = "/health"
 
 _SCRIPT_FOLDER = "/eks-inference"
-_SCRATCH = "/scratch"
 _STORE = "/store"
 
 
@@ -55,10 +54,10 @@ def environment(spec: VllmServerSpec, placement: Placement, efa_interfaces: int 
     kept = compile_cache_place(spec, shape.family, f"$({CACHE_VARIABLE})")
     ours = {
         # The home folder of the image belongs to root, and only this volume and /tmp are writable.
-        "HOME": _SCRATCH,
+        "HOME": SCRATCH,
         # PyTorch looks up the name of the user and fails if there is none (vLLM issue 44548).
         "USER": "vllm",
-        spec.profile.generation.compile_cache_variable: kept or f"{_SCRATCH}/compile-cache",
+        spec.profile.generation.compile_cache_variable: kept or f"{SCRATCH}/compile-cache",
         **engine_environment(
             spec.profile, shape, spec.model.known, startup_timeout_seconds(spec, placement), efa_interfaces=efa_interfaces
         ),
@@ -67,18 +66,21 @@ def environment(spec: VllmServerSpec, placement: Placement, efa_interfaces: int 
         ours["NEURON_RT_LOG_LEVEL"] = "INFO"
         if _model_folder(spec) and not spec.sharding:
             # By default the compiled artifacts of a local model go into its folder, which is read-only and shared by all pods.
-            ours["NEURON_COMPILED_ARTIFACTS"] = f"{_SCRATCH}/compiled"
+            ours["NEURON_COMPILED_ARTIFACTS"] = f"{SCRATCH}/compiled"
     return ours | spec.feature_environment(spec.engine) | spec.extra_env
 
 
 def _model_folder(spec: VllmServerSpec) -> str | None:
-    return model_folder(spec, f"{_STORE if spec.kept_in else _SCRATCH}/models")
+    return model_folder(spec, f"{_STORE if spec.kept_in else SCRATCH}/models")
 
 
 def adapter_folders(spec: VllmServerSpec) -> dict[str, str]:
     """Returns where the pods have the adapters, by name."""
-    place = _STORE if spec.kept_in else _SCRATCH
-    return {name: f"{place}/adapters/{one.repository}/{one.revision}" for name, one in sorted(spec.adapters.items())}
+    kept = _STORE if spec.kept_in else SCRATCH
+    return {
+        name: f"{kept if isinstance(one, AdapterSpec) else SCRATCH}/adapters/{one.folder}"
+        for name, one in sorted(spec.adapters.items())
+    }
 
 
 def claim_name(name: str) -> str:
@@ -102,14 +104,14 @@ def labels(name: str) -> dict[str, str]:
 
 def scripts(spec: VllmServerSpec) -> dict[str, str]:
     """Returns the scripts of a pod by file name."""
-    download, keep = [DOWNLOAD] if spec.downloads_first or spec.adapters else [], [KEEP_ARTIFACT] if spec.sharding else []
+    download, keep = [DOWNLOAD] if spec.downloads_first or spec.hub_adapters else [], [KEEP_ARTIFACT] if spec.sharding else []
     return script_texts("vllm", DRAIN, *download, *keep)
 
 
 def download(spec: VllmServerSpec) -> list[str]:
     """Returns the command that downloads model and adapters before the engine starts; empty where the engine does it."""
     folders, model = adapter_folders(spec), spec.model
-    wanted = [[spec.adapters[name].repository, spec.adapters[name].revision, folder] for name, folder in folders.items()]
+    wanted = [[one.repository, one.revision, folders[name]] for name, one in spec.hub_adapters.items()]
     if isinstance(model, HubModel) and (own := _model_folder(spec)):
         wanted.insert(0, [model.id, revision(model), own])
     return ["python3", f"{_SCRIPT_FOLDER}/{DOWNLOAD}", *itertools.chain(*wanted)] if wanted else []
@@ -124,7 +126,7 @@ def engine(name: str, spec: VllmServerSpec, placement: Placement, efa_interfaces
         command=command(spec, placement.instance_type),
         arguments=arguments(spec, placement.instance_type),
         # vllm-neuron keeps the checkpoint and compiled artifacts below its working directory.
-        home=_SCRATCH,
+        home=SCRATCH,
         environment=environment(spec, placement, efa_interfaces),
         efa_interfaces=efa_interfaces,
         ports={PORT_NAME: port(spec)},
@@ -134,7 +136,7 @@ def engine(name: str, spec: VllmServerSpec, placement: Placement, efa_interfaces
         stop=["/bin/sh", "-c", stop],
         mounts=[
             {"name": "drain", "mountPath": _SCRIPT_FOLDER, "readOnly": True},
-            {"name": "scratch", "mountPath": _SCRATCH},
+            {"name": "scratch", "mountPath": SCRATCH},
             *([{"name": "store", "mountPath": _STORE}] if spec.kept_in else []),
         ],
         volumes=[

@@ -1,5 +1,6 @@
 """What a user decides about a plain vLLM server."""
 
+import operator
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Self
 
@@ -7,15 +8,25 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 
 from eks_inference.catalog.models import POOLING, Task
 from eks_inference.images.spec import InClusterImage, ServerImage
+from eks_inference.pools.spec import InstanceTypeName
 from eks_inference.scaling.spec import KedaSpec
 from eks_inference.serving.flag_values import other_names
-from eks_inference.serving.shape import CompilingServerSpec, ReplicatedServerSpec
-from eks_inference.serving.spec import AdapterName, AdapterSpec, HubModel
-from eks_inference.specs.base import ResourceName, stated
+from eks_inference.serving.shape import CompilingServerSpec, PoolChoice, ReplicatedServerSpec
+from eks_inference.serving.spec import AdapterName, AdapterSource, AdapterSpec, HubModel, S3AdapterSpec
+from eks_inference.specs.base import ResourceName, Spec, stated
 from eks_inference.storage.plan import node_mib_s
 from eks_inference.storage.spec import EfsStoreSpec, FileSystem
 
 _DOCKERFILE = "ARG ENGINE_IMAGE\nFROM ${ENGINE_IMAGE}\n"
+
+
+class PlaceSpec(Spec):
+    """Nodes that the same pods run on while the places before have no capacity."""
+
+    pool: ResourceName = Field(description="Pool of the nodes: another one, or that of the server with another instance type.")
+    instance_type: InstanceTypeName | None = Field(
+        default=None, description="Instance type. Optional when the pool has only one."
+    )
 
 
 class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
@@ -60,10 +71,18 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
         "classify. It decides the engine's runner, the paths that endpoints lead out, and which clients ask the server. Default: "
         "what the model was made for, by the catalog or its config.json.",
     )
-    adapters: dict[AdapterName, AdapterSpec] = Field(
+    adapters: dict[AdapterName, AdapterSource] = Field(
         default_factory=dict,
         description="LoRA adapters by the name that requests ask for. Each is there from the start and has its part of the GPUs' "
-        "memory; none is loaded later. For models of the Hub, on GPUs. Default: none.",
+        "memory; none is loaded later. On GPUs; adapters of the Hub beside a model of the Hub. Default: none.",
+    )
+    alternatives: tuple[PlaceSpec, ...] = Field(
+        default=(),
+        max_length=9,
+        exclude_if=operator.not_,
+        description="Where the pods run instead, in this order, while the places before have no capacity: other instance types, "
+        "other pools, on demand behind spot. Rules judge the server at each of them, and its pods ask for what the smallest node "
+        "has for them. What needs another engine, split or flag there is another server of the same model (SRV022).",
     )
     port: int | None = Field(
         default=None, ge=1024, le=65535, description="Port of API and metrics. Default: the engine profile's."
@@ -82,6 +101,16 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
             raise ValueError(f"{', '.join(keys)}: an answer of task {self.does} has no tokens; leave it out")
         return self
 
+    def other_pools(self) -> tuple[PoolChoice, ...]:
+        return tuple(
+            PoolChoice(one.pool, one.instance_type, under=("alternatives", str(number)), accelerators=self.accelerators)
+            for number, one in enumerate(self.alternatives)
+        )
+
+    def pools(self) -> Iterator[PoolChoice]:
+        yield self.main_pool()
+        yield from self.other_pools()
+
     @property
     def compiling_pods(self) -> int:
         return self.most
@@ -90,6 +119,14 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
     def kept_in(self) -> EfsStoreSpec | None:
         """The file system that keeps the model, its own or one of the stack."""
         return EfsStoreSpec() if self.shared_store else self.store
+
+    @property
+    def hub_adapters(self) -> Mapping[str, AdapterSpec]:
+        return {name: one for name, one in sorted(self.adapters.items()) if isinstance(one, AdapterSpec)}
+
+    @property
+    def s3_adapters(self) -> tuple[str, ...]:
+        return tuple(one.uri for _, one in sorted(self.adapters.items()) if isinstance(one, S3AdapterSpec))
 
     @property
     def stores_of_the_stack(self) -> frozenset[str]:
@@ -122,9 +159,9 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
 
     @model_validator(mode="after")
     def _adapters_are_beside_a_model_of_the_hub(self) -> Self:
-        if self.adapters and not isinstance(self.model, HubModel):
+        if self.hub_adapters and not isinstance(self.model, HubModel):
             raise ValueError(
-                "adapters: pods download them from the Hub, as they do its models; leave them out beside another source"
+                "adapters: pods download them from the Hub as they do its models; beside another source, keep them in S3"
             )
         if self.adapters and "lora-modules" in self.extra_args:
             raise ValueError(
