@@ -1,4 +1,4 @@
-"""``eks-inference rehearse day``: plays the loss of a node or a zone against a stack, with requests that come meanwhile.
+"""``eks-inference rehearse day``: plays losses against a stack, with requests that come meanwhile.
 
 Exit code 1: a server does not recover, or a pod finds no node. Exit code 2: the day itself could not be played.
 """
@@ -17,28 +17,48 @@ if TYPE_CHECKING:
     from eks_inference_tools.program import StackProgram
     from eks_inference_tools.simulate.day.day import Day
 
-HELP = "lose a node or a zone under load, on a real control plane"
+HELP = "lose nodes, a zone or what the cluster stands on under load, on a real control plane"
 EXAMPLES = (
     "rehearse day gpu-opt350m --lose zone",
     "rehearse day gpu-opt350m --lose zone --try servers.triton-server.autoscaling.min=2",
 )
-_LOSSES = ("node", "zone")
-_AT_MINUTES, _MOST_MINUTES = 0.5, 20.0
+_LOSSES = (
+    "node",
+    "zone",
+    "pool",
+    "spot",
+    "capacity-block",
+    "image-registry",
+    "hub",
+    "api-server",
+    "scheduler-extension",
+    "picker",
+)
+_AT_MINUTES, _BACK_MINUTES, _MOST_MINUTES = 0.5, 5.0, 20.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Creates the stack on a simulated cluster, sends requests to its servers, and loses the node or the zone with most of "
-        "their pods. The controllers and the scheduler of Kubernetes are real, in real time; servers answer as fast as `plan` "
-        "says, and start as slowly as the timeline says. Every request ends as served, late or lost. It ends a minute after all "
-        "is well. Exit code 1 when a server does not recover."
+        "Creates the stack on a simulated cluster, sends requests to its servers, and takes away what --lose names: of nodes, "
+        "zones and pools the one with most of their pods. The controllers and the scheduler of Kubernetes are real, in real "
+        "time; servers answer as fast as `plan` says, and start as slowly as the timeline says. Every request ends as served, "
+        "late or lost. It ends a minute after all is well. Exit code 1 when a server does not recover."
     )
     add_stack(parser)
     add_program(parser)
     add_cluster(parser)
-    parser.add_argument("--lose", choices=_LOSSES, default="zone", help="what is lost (default: zone)")
+    parser.add_argument(
+        "--lose", choices=_LOSSES, action="append", help="what is lost, repeatable: all of it at once (default: zone)"
+    )
     minutes = amount_of("number of minutes")
     parser.add_argument("--at", metavar="MIN", type=minutes, default=_AT_MINUTES, help="minutes until then")
+    parser.add_argument(
+        "--back",
+        metavar="MIN",
+        type=minutes,
+        default=_BACK_MINUTES,
+        help="minutes until a registry, a hub, the API server, an extension or a picker is back; nodes and zones stay away",
+    )
     parser.add_argument("--most", metavar="MIN", type=minutes, default=_MOST_MINUTES, help="minutes that it takes at most")
     parser.add_argument(
         "--rate",
@@ -83,6 +103,7 @@ def _played(stack: "StackProgram", options: argparse.Namespace, rates: "Mapping[
     from eks_inference_tools.reading.clusters import part_of
     from eks_inference_tools.simulate.control_plane.tool_build import provided
     from eks_inference_tools.simulate.day.day import played
+    from eks_inference_tools.simulate.day.loss import World, absent
     from eks_inference_tools.simulate.day.subjects import subjects
     from eks_inference_tools.simulate.simulation import simulation, tools_of
     from stackgraph.presentation.progress import Progress
@@ -97,6 +118,9 @@ def _played(stack: "StackProgram", options: argparse.Namespace, rates: "Mapping[
     if not playable:
         why = tuple(one for one in all_of_them if isinstance(one, str))
         raise ProblemsFound([Problem("no server of this stack can be played", working=why or ("it has no server",))])
+    kinds = options.lose or ["zone"]
+    if problems := [Problem(why, key="--lose") for why in absent(kinds, World(graph, playable))]:
+        raise ProblemsFound(problems)
     toolchain = provided(*tools_of(graph))
     seconds = 60 * options.most
     with (
@@ -104,7 +128,14 @@ def _played(stack: "StackProgram", options: argparse.Namespace, rates: "Mapping[
         Progress(about=seconds) as progress,
         simulation(graph, toolchain, tell=progress.show) as simulated,
     ):
-        return played(simulated, playable, options.lose, at_seconds=60 * options.at, most_seconds=seconds)
+        return played(
+            simulated,
+            playable,
+            kinds,
+            at_seconds=60 * options.at,
+            back_seconds=60 * options.back,
+            most_seconds=seconds,
+        )
 
 
 def _edited(stack: "StackProgram", edit: str) -> "StackProgram":

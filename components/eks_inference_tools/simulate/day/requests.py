@@ -1,20 +1,22 @@
 """Plays the requests of one server: they come at random times, and each ends as served, late or lost. Pure.
 
 Engines are those of ``speed/batching.py``. A request is lost when it goes to a pod that is gone or whose node is, when the pod
-goes before the answer is whole, and when the Service has no pod. Clients do not try again.
+goes before the answer is whole, and when the Service has no pod. Pods that end have a grace. Clients do not try again.
 """
 
 import math
 import random
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal
 
 from eks_inference.speed.batching import Limits, Replica, Request, Steps
 from eks_inference.speed.queue import Routing
 
 Fate = Literal["served", "late", "lost"]
+NONE: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Requests:
     routing: Routing = "random"
     copies: int = 1
     """Engines of one pod."""
+    picked: bool = True
+    """Whether requests find the pod that knows their beginning; else one of all of them, by chance."""
     seed: int = 0
     came: int = 0
     fates: list[tuple[float, Fate]] = field(default_factory=list[tuple[float, Fate]])
@@ -57,9 +61,13 @@ class Requests:
     def counts(self) -> Counter[Fate]:
         return Counter(fate for _, fate in self.fates)
 
-    def advance(self, now: float, listed: Sequence[str], alive: Collection[str]) -> None:
-        """Lets time pass until ``now``. Requests go to the pods that the Service has ``listed``, ``alive`` or not."""
+    def advance(self, now: float, listed: Sequence[str], alive: Collection[str], graces: Mapping[str, float] = NONE) -> None:
+        """Lets time pass until ``now``. Requests go to the pods that the Service has ``listed``, ``alive`` or not.
+
+        Of those that are not alive any more, some have ended by themselves: these answer what they have, for ``graces`` seconds.
+        """
         for gone in self._pods.keys() - set(alive):
+            self._answer(gone, now + graces.get(gone, -math.inf))
             del self._pods[gone]
             for number in self._at.pop(gone):
                 self.fates.append((self._open.pop(number).at, "lost"))
@@ -80,13 +88,14 @@ class Requests:
             self.fates.append((at, "lost"))
             return
         if pod not in self._pods:
-            load = self.load
-            self._pods[pod] = [Replica(self.steps, self.limits, load.prefix, now=at) for _ in range(self.copies)]
+            self._pods[pod] = [Replica(self.steps, self.limits, self.load.prefix, now=at) for _ in range(self.copies)]
             self._at[pod] = set()
         request = Request(at, self.load.input_tokens, self.load.output_tokens, self.came)
         self._open[request.number] = request
         self._at[pod].add(request.number)
-        min(self._pods[pod], key=lambda one: one.active).arrive(request)
+        engine = min(self._pods[pod], key=lambda one: one.active)
+        engine.prefix = self.load.prefix / (1 if self.picked else len(listed))
+        engine.arrive(request)
 
     def _chosen(self, listed: Sequence[str]) -> str:
         """Returns the pod that gets a request; "": the Service has none."""
@@ -96,14 +105,17 @@ class Requests:
         return min(sorted(active), key=active.__getitem__)
 
     def _work(self, until: float) -> None:
-        for pod, engines in self._pods.items():
-            for engine in engines:
-                while (event := engine.event()) < math.inf and event <= until:
-                    for one in engine.step():
-                        del self._open[one.number]
-                        self._at[pod].remove(one.number)
-                        late = one.first - one.at + self.limits.host_seconds > self.load.late_seconds
-                        self.fates.append((one.at, "late" if late else "served"))
+        for pod in self._pods:
+            self._answer(pod, until)
+
+    def _answer(self, pod: str, until: float) -> None:
+        for engine in self._pods[pod]:
+            while (event := engine.event()) < math.inf and event <= until:
+                for one in engine.step():
+                    del self._open[one.number]
+                    self._at[pod].remove(one.number)
+                    late = one.first - one.at + self.limits.host_seconds > self.load.late_seconds
+                    self.fates.append((one.at, "late" if late else "served"))
 
 
 def bad_until(fates: Collection[tuple[float, Fate]], since: float) -> float:

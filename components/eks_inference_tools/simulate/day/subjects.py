@@ -39,6 +39,8 @@ class Subject:
     """Phases of the start that nobody has measured: they count nothing."""
     prefetched: bool = False
     """Whether a DaemonSet brings the image to each node."""
+    from_hub: bool = False
+    """Whether a pod downloads the model from the hub when it starts."""
 
     def owns(self, namespace: str, labels: Mapping[str, object]) -> bool:
         wanted = self.template.labels
@@ -89,7 +91,8 @@ def _subject(
     whole = sum(one.time.p50 for one in parts if one.time)
     pull = sum(one.time.p50 for one in parts if one.time and one.name == "pull")
     untimed = tuple(one.title for one in parts if one.time is None)
-    return Subject(name, template, found, load, server.copies, whole - pull, pull, untimed, prefetched)
+    hub = start.from_hub and not start.weights_stored
+    return Subject(name, template, found, load, server.copies, whole - pull, pull, untimed, prefetched, hub)
 
 
 def _traffic(server: ServingFacts) -> TrafficSpec:

@@ -33,15 +33,24 @@ def document(days: Days) -> dict[str, Any]:
 
 
 def _block(tried: str, day: Day) -> Iterator[RenderableType]:
-    loss = day.loss
-    what = f"{loss.kind} {loss.what} is lost after {duration(day.lost_at)} ({counted(len(loss.nodes), 'node')})"
-    yield f"{day.stack}{f', with {tried}' if tried else ''}: {what}"
+    yield Paragraph(words(f"{day.stack}{f', with {tried}' if tried else ''}: {_losses(day)}"), further="  ")
     for course in day.courses:
         yield from _course(course, day)
-    for pool in loss.without:
+    for pool in (pool for loss in day.losses for pool in loss.without):
         yield Paragraph(words(f"node group {pool} starts no other node: it has no other zone"), first="  ")
     for pod, why in day.waiting:
         yield Paragraph(words(why), first=f"  {pod} waits: ")
+
+
+def _losses(day: Day) -> str:
+    what = [f"{one.what} ({counted(len(one.nodes), 'node')})" if one.nodes else one.what for one in day.losses]
+    back = [one.what for one in day.losses if not one.nodes]
+    lost = f"{_are(what)} lost after {duration(day.lost_at)}"
+    return f"{lost}; {_are(back)} back {duration(day.back)} later" if back else lost
+
+
+def _are(what: Sequence[str]) -> str:
+    return f"{' and '.join(what)} {'is' if len(what) == 1 else 'are'}"
 
 
 def _course(course: Course, day: Day) -> Iterator[RenderableType]:
@@ -92,7 +101,9 @@ def _clock(seconds: float) -> str:
 def _document(day: Day) -> dict[str, Any]:
     return {
         "stack": day.stack,
-        "lost": {"kind": day.loss.kind, "what": day.loss.what, "nodes": sorted(day.loss.nodes), "at_seconds": day.lost_at},
+        "lost": [{"kind": one.kind, "what": one.what, "nodes": sorted(one.nodes)} for one in day.losses],
+        "lost_at_seconds": day.lost_at,
+        "back_after_seconds": day.back,
         "seconds": round(day.seconds, 1),
         "recovers": day.recovers,
         "servers": [
