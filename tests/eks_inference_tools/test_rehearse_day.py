@@ -12,15 +12,18 @@ from datetime import UTC, datetime
 import pytest
 
 from conftest import ROOT, recorded
+from eks_inference.catalog.prices import instance_price
 from eks_inference.speed.batching import Limits
 from eks_inference_tools.cli import main
 from eks_inference_tools.commands import rehearse_day
+from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.placing.nodes import managed_nodes, manifest
 from eks_inference_tools.program import StackProgram
 from eks_inference_tools.reading.live_objects import Object, name_of
 from eks_inference_tools.simulate.control_plane import tool_build
 from eks_inference_tools.simulate.day import loss as loss_module
 from eks_inference_tools.simulate.day.day import Course, Day, Moment, _listed, starts
+from eks_inference_tools.simulate.day.dollars import Bill, Dollars
 from eks_inference_tools.simulate.day.loss import KINDS, OF_NODES, Loss, World, absent, chosen
 from eks_inference_tools.simulate.day.requests import Load, Requests, bad_until
 from eks_inference_tools.simulate.day.striking import Striking
@@ -356,6 +359,22 @@ def server_pod(of: Subject, node: str) -> Object:
     }
 
 
+def test_a_day_costs_what_its_nodes_cost_as_long_as_they_are_there() -> None:
+    nodes = list(world(graph_with("spot")).nodes)
+    nodes[0]["metadata"]["labels"]["node.kubernetes.io/instance-type"] = "x99.metal"
+    bill = Bill(PriceBook())
+    bill.add(nodes, 1800)
+    bill.add(nodes[:2], 1800)
+    found = bill.dollars()
+    core, gpu = (instance_price(one, "us-west-2") for one in ("m6i.large", "g4dn.xlarge"))
+    assert core
+    assert gpu
+    assert found.usd == pytest.approx(core.usd + 4 * gpu.usd / 2)
+    assert found.node_hours == 4
+    assert found.unpriced == ("x99.metal in us-west-2",)
+    assert found.notes == ("g4dn.xlarge: counted as on demand; spot costs less: give prices.g4dn.xlarge.spot",)
+
+
 def test_what_a_reader_sees() -> None:
     loss = Loss("zone", "zone us-west-2a", frozenset(["gpu-1", "gpu-4"]), without=("gpu",))
     hub = Loss("hub", "the model hub")
@@ -367,13 +386,23 @@ def test_what_a_reader_sees() -> None:
         Moment(410, "s", 1, 1),
     )
     course = Course(subject(), 5000, 900, 100, 4000, 380.0, True, moments)
-    day = Day("gpu-opt350m", (loss, hub), 30.0, 300.0, 500.0, (course,), (("ns/pod", "0/4 nodes are available"),))
+    day = Day(
+        "gpu-opt350m",
+        (loss, hub),
+        30.0,
+        300.0,
+        500.0,
+        (course,),
+        (("ns/pod", "0/4 nodes are available"),),
+        Dollars(1.5, 2.0, ("x in y",)),
+    )
     better = replace(day, courses=(replace(course, lost=10, late=0, served=4990, bad_seconds=50.0),), waiting=())
     shown = render_text({"": day, "servers.s.replicas=2": better})
     assert "zone us-west-2a (2 nodes) and the model hub are lost after 30 s; the model hub is back 5 min" in shown
     assert "5000 came = 900 served + 100 late + 4000 lost" in shown
     assert "requests were lost or late for 6 min 20 s" in shown
     assert "0:30     1       0  the loss" in shown
+    assert "nodes: $1.50 for 2.00 node hours, $10.80 an hour; without a price: x in y" in shown
     assert "node group gpu starts no other node: it has no other zone" in shown
     assert "ns/pod waits: 0/4 nodes are available" in shown
     assert not day.recovers

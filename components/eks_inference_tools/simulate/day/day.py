@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 
+from eks_inference_tools.cost.price_book import PriceBook, prices_of
 from eks_inference_tools.reading.kinds import AUTOSCALERS, DEPLOYMENTS, ENDPOINT_SLICES, NODES, PODS
 from eks_inference_tools.reading.live_objects import (
     Object,
@@ -20,6 +21,7 @@ from eks_inference_tools.reading.live_objects import (
 from eks_inference_tools.simulate.control_plane.api import Api
 from eks_inference_tools.simulate.control_plane.control_plane import kubelets
 from eks_inference_tools.simulate.control_plane.processes import ComponentError
+from eks_inference_tools.simulate.day.dollars import Bill, Dollars
 from eks_inference_tools.simulate.day.loss import OF_NODES, Loss, World, chosen
 from eks_inference_tools.simulate.day.requests import Requests, bad_until
 from eks_inference_tools.simulate.day.striking import Striking
@@ -77,6 +79,7 @@ class Day:
     seconds: float
     courses: tuple[Course, ...]
     waiting: tuple[tuple[str, str], ...]
+    dollars: Dollars
 
     @property
     def recovers(self) -> bool:
@@ -123,6 +126,7 @@ def played(
         raise ProblemsFound([Problem(f"no node of stack {simulated.graph.stack} runs on {', '.join(none)} now")])
     flows = {one.name: Requests(one.takes.times, one.takes.limits, one.load, one.takes.routing, one.copies) for one in subjects}
     kubelets(simulated.plane, starts(world, striking, time.time() + at_seconds))
+    bill = Bill(PriceBook((prices_of(simulated.graph),)))
     began, now = time.monotonic(), 0.0
     moments: list[Moment] = []
     well_since: float | None = None
@@ -131,7 +135,8 @@ def played(
         before = {name_of(pod): pod for pod in seen.pods}
         if not striking.away:
             seen.look(api)
-        now = time.monotonic() - began
+        last, now = now, time.monotonic() - began
+        bill.add(seen.nodes, now - last)
         if striking.struck:
             striking.follow(now - at_seconds, seen.nodes)
         elif now >= at_seconds:
@@ -148,8 +153,8 @@ def played(
             wanted = [pod for pod in own if not is_leaving(pod)]
             answering = [pod for pod in wanted if is_ready(pod) and name_of(pod) in alive]
             moments.append(Moment(now, one.name, len(wanted), len(answering)))
-            last = bad_until(flow.fates, at_seconds)
-            well = well and len(answering) == len(wanted) and now - last >= _GOOD_SECONDS / 2
+            bad = bad_until(flow.fates, at_seconds)
+            well = well and len(answering) == len(wanted) and now - bad >= _GOOD_SECONDS / 2
         well_since = (now if well_since is None else well_since) if well else None
         simulated.tell(_told(now, at_seconds, striking.losses, moments[-len(subjects) :]))
         time.sleep(max(0.0, began + now + _PERIOD_SECONDS - time.monotonic()))
@@ -163,6 +168,7 @@ def played(
         seconds=now,
         courses=tuple(_course(one, flows[one.name], moments, at_seconds, well_since is not None) for one in subjects),
         waiting=() if striking.away else tuple(_waiting(api.list(PODS))),
+        dollars=bill.dollars(),
     )
 
 

@@ -24,7 +24,7 @@ from stackgraph.graph.values import at, table, text
 _OUTSIDE = 60.0
 """Seconds for a new node whose time nobody has measured."""
 SPOT_NOTICE = 120.0
-_GROUPS_CAPACITY_LABEL = "eks.amazonaws.com/capacityType"
+GROUPS_CAPACITY_LABEL = "eks.amazonaws.com/capacityType"
 _PICKER_LABEL = "eks-inference/picker"
 
 Named = tuple[str, str]
@@ -85,11 +85,11 @@ def _pool_of(node: Object) -> str:
 
 
 def _is_spot(node: Object) -> bool:
-    return "spot" in (labels_of(node).get(CAPACITY_TYPE_LABEL), labels_of(node).get(_GROUPS_CAPACITY_LABEL, "").lower())
+    return "spot" in (labels_of(node).get(CAPACITY_TYPE_LABEL), labels_of(node).get(GROUPS_CAPACITY_LABEL, "").lower())
 
 
 def _is_block(node: Object) -> bool:
-    return labels_of(node).get(_GROUPS_CAPACITY_LABEL) == "CAPACITY_BLOCK"
+    return labels_of(node).get(GROUPS_CAPACITY_LABEL) == "CAPACITY_BLOCK"
 
 
 def _node(world: World) -> Loss:
@@ -152,7 +152,7 @@ def _extensions(graph: Graph) -> Iterator[Named]:
 def _sold(label: str, managed: str) -> Callable[[World], bool]:
     """Whether some nodes of a stack may be bought so."""
     return lambda world: (
-        any(one.labels.get(_GROUPS_CAPACITY_LABEL) == managed for one in managed_nodes(world.graph, lambda group: 1))
+        any(one.labels.get(GROUPS_CAPACITY_LABEL) == managed for one in managed_nodes(world.graph, lambda group: 1))
         or any(label in (kind.shape.labels.get(CAPACITY_TYPE_LABEL) or ()) for kind in karpenter_kinds(world.graph))
     )
 

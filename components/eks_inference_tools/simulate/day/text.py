@@ -36,6 +36,10 @@ def _block(tried: str, day: Day) -> Iterator[RenderableType]:
     yield Paragraph(words(f"{day.stack}{f', with {tried}' if tried else ''}: {_losses(day)}"), further="  ")
     for course in day.courses:
         yield from _course(course, day)
+    yield ""
+    yield f"  nodes: {_dollars(day)}"
+    for note in day.dollars.notes:
+        yield Paragraph(words(note), first="    ")
     for pool in (pool for loss in day.losses for pool in loss.without):
         yield Paragraph(words(f"node group {pool} starts no other node: it has no other zone"), first="  ")
     for pod, why in day.waiting:
@@ -47,6 +51,16 @@ def _losses(day: Day) -> str:
     back = [one.what for one in day.losses if not one.nodes]
     lost = f"{_are(what)} lost after {duration(day.lost_at)}"
     return f"{lost}; {_are(back)} back {duration(day.back)} later" if back else lost
+
+
+def _dollars(day: Day) -> str:
+    found = day.dollars
+    said = f"${found.usd:.2f} for {found.node_hours:.2f} node hours, ${_an_hour(day)} an hour"
+    return f"{said}; without a price: {', '.join(found.unpriced)}" if found.unpriced else said
+
+
+def _an_hour(day: Day) -> str:
+    return f"{3600 * day.dollars.usd / max(day.seconds, 1):.2f}"
 
 
 def _are(what: Sequence[str]) -> str:
@@ -86,12 +100,12 @@ def _changes(moments: Sequence[Moment], lost_at: float) -> Iterator[tuple[Moment
 
 
 def _beside(days: Days) -> Iterator[RenderableType]:
-    rows = [("", "server", "lost", "late", "recovered after")]
+    rows = [("", "server", "lost", "late", "recovered after", "$/h")]
     for tried, day in days.items():
         for course in day.courses:
             after = duration(course.bad_seconds) if course.recovered else "not"
-            rows.append((tried or _AS_IT_IS, course.subject.name, str(course.lost), str(course.late), after))
-    yield Columns(rows, right=range(2, 5))
+            rows.append((tried or _AS_IT_IS, course.subject.name, str(course.lost), str(course.late), after, _an_hour(day)))
+    yield Columns(rows, right=range(2, 6))
 
 
 def _clock(seconds: float) -> str:
@@ -117,5 +131,7 @@ def _document(day: Day) -> dict[str, Any]:
             }
             for one in day.courses
         ],
+        "dollars": {"usd": round(day.dollars.usd, 4), "node_hours": round(day.dollars.node_hours, 3)}
+        | {"unpriced": list(day.dollars.unpriced), "notes": list(day.dollars.notes)},
         "waiting": [{"pod": pod, "why": why} for pod, why in day.waiting],
     }
