@@ -35,8 +35,12 @@ from readme import block
 from stackgraph.graph.document import Graph
 from variants import recorded_with
 
-LOAD = Load(rate=4.0, input_tokens=100, output_tokens=20, late_seconds=5.0)
+LOAD = Load(((0.0, 4.0),), input_tokens=100, output_tokens=20, late_seconds=5.0)
 """One engine takes about fifty of these a second."""
+
+
+def often(rate: float) -> Load:
+    return replace(LOAD, rates=((0.0, rate),))
 
 
 def flow(load: Load = LOAD, **options: object) -> Requests:
@@ -47,7 +51,7 @@ def flow(load: Load = LOAD, **options: object) -> Requests:
 def test_every_request_is_served_late_or_lost_once_whatever_pods_do(seed: int) -> None:
     """Pods come, go, and stay listed when they are gone, at random."""
     chance, names = random.Random(seed), ["a", "b", "c"]
-    asked = flow(replace(LOAD, rate=30.0), seed=seed, routing=chance.choice(["random", "fewest"]), copies=chance.choice([1, 2]))
+    asked = flow(often(30.0), seed=seed, routing=chance.choice(["random", "fewest"]), copies=chance.choice([1, 2]))
     for second in range(1, 120):
         asked.advance(second, chance.sample(names, chance.randrange(4)), set(chance.sample(names, chance.randrange(4))))
         assert asked.came == len(asked.fates) + asked.unanswered
@@ -76,12 +80,12 @@ def test_requests_are_lost_as_long_as_the_service_lists_a_pod_that_is_gone() -> 
     lost = [at for at, fate in asked.fates if fate == "lost"]
     assert min(lost) >= 29, "what ran on the pod, and what came after"
     assert 79 < max(lost) <= 80
-    assert len(lost) == pytest.approx(LOAD.rate * 50 / 2, rel=0.3), "by chance, half go to it"
+    assert len(lost) == pytest.approx(4 * 50 / 2, rel=0.3), "by chance, half go to it"
     assert bad_until(asked.fates, 30) == max(lost)
 
 
 def test_too_much_for_one_pod_is_late_and_not_lost() -> None:
-    asked = flow(replace(LOAD, rate=300.0))
+    asked = flow(often(300.0))
     for second in range(1, 31):
         asked.advance(second, ["a"], {"a"})
     asked.finish()
@@ -187,7 +191,7 @@ def graph_with(kind: str) -> Graph:
     return recorded_with(edit, stack)
 
 
-OFTEN = replace(LOAD, rate=30.0)
+OFTEN = often(30.0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -256,7 +260,7 @@ def test_options_are_the_losses_that_there_are() -> None:
 def test_pods_that_end_by_themselves_answer_what_they_have() -> None:
     lost = []
     for graces in ({}, {"a": 5.0}, {"a": 600.0}):
-        asked = flow(replace(LOAD, rate=100.0))
+        asked = flow(often(100.0))
         for second in range(1, 31):
             asked.advance(second, ["a"], {"a"})
         asked.advance(30, [], set(), graces)
@@ -286,7 +290,7 @@ def subject() -> Subject:
     values = PROJECT.config(PROJECT.stack_file("gpu-opt350m")).values
     facts = stack_facts(parse_stack(values["eks-inference:stack"], PROJECT.root), values["aws:region"])
     servers = {str(one.path[1]): one for one in facts if isinstance(one, ServingFacts)}
-    (found,) = subjects(recorded("gpu-opt350m"), servers, {}, 12.0)
+    (found,) = subjects(recorded("gpu-opt350m"), servers, {}, ((0.0, 12.0),))
     assert isinstance(found, Subject)
     return found
 
@@ -297,7 +301,7 @@ def no_losses(*losses: Loss) -> Striking:
 
 def test_a_pod_starts_sooner_where_its_image_is() -> None:
     found = subject()
-    assert found.load.rate == 12.0
+    assert found.load.rates == ((0.0, 12.0),)
     assert found.prefetched
     assert 0 < found.seconds < 60 < found.pull_seconds
     (node,) = managed_nodes(GPU)[-1:]
@@ -401,7 +405,7 @@ def test_what_a_reader_sees() -> None:
     assert "zone us-west-2a (2 nodes) and the model hub are lost after 30 s; the model hub is back 5 min" in shown
     assert "5000 came = 900 served + 100 late + 4000 lost" in shown
     assert "requests were lost or late for 6 min 20 s" in shown
-    assert "0:30     1       0  the loss" in shown
+    assert "0:30          12             1       0  the loss" in shown
     assert "nodes: $1.50 for 2.00 node hours, $10.80 an hour; without a price: x in y" in shown
     assert "node group gpu starts no other node: it has no other zone" in shown
     assert "ns/pod waits: 0/4 nodes are available" in shown

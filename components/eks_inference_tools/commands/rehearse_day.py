@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from eks_inference_tools.program import StackProgram
     from eks_inference_tools.simulate.day.day import Day
+    from eks_inference_tools.simulate.day.requests import Rates
 
 HELP = "lose nodes, a zone or what the cluster stands on under load, on a real control plane"
 EXAMPLES = (
@@ -34,6 +35,7 @@ _LOSSES = (
     "scheduler-extension",
     "picker",
 )
+_MOST_RATE = 10_000.0
 _AT_MINUTES, _BACK_MINUTES, _MOST_MINUTES = 0.5, 5.0, 20.0
 
 
@@ -48,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_program(parser)
     add_cluster(parser)
     parser.add_argument(
-        "--lose", choices=_LOSSES, action="append", help="what is lost, repeatable: all of it at once (default: zone)"
+        "--lose", choices=_LOSSES, action="append", default=[], help="what is lost, repeatable: all of it at once (default: zone)"
     )
     minutes = amount_of("number of minutes")
     parser.add_argument("--at", metavar="MIN", type=minutes, default=_AT_MINUTES, help="minutes until then")
@@ -62,9 +64,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--most", metavar="MIN", type=minutes, default=_MOST_MINUTES, help="minutes that it takes at most")
     parser.add_argument(
         "--rate",
-        metavar="N",
-        type=amount_of("number of requests a second"),
-        help="requests a second to each server (default: its traffic, or half of what its fewest pods take)",
+        metavar="N[,MIN:N…]",
+        type=_rates,
+        default=(),
+        help="requests a second to each server, also as a course with minutes, such as 4,1:10,3:20,6:1 (default: its traffic, or "
+        "half of what its fewest pods take); a course without --lose is a day without a loss",
     )
     parser.add_argument(
         "--try",
@@ -86,16 +90,16 @@ def run(options: argparse.Namespace) -> int:
     stack = program(options.stack, options.program, debug=options.debug, answers=options.answers)
     tried = {"": stack} | {one: _edited(stack, one) for one in options.tried}
     days: dict[str, Day] = {}
-    rates: dict[str, float] = {}
+    rates: dict[str, Rates] = {}
     for words, one in tried.items():
         days[words] = _played(one, options, rates)
         # What is tried has the load of the stack as it is.
-        rates = rates or {course.subject.name: course.subject.load.rate for course in days[words].courses}
+        rates = rates or {course.subject.name: course.subject.load.rates for course in days[words].courses}
     write(json_text(document(days)) if options.format == "json" else render_text(days), options.output)
     return 0 if all(day.recovers for day in days.values()) else 1
 
 
-def _played(stack: "StackProgram", options: argparse.Namespace, rates: "Mapping[str, float]") -> "Day":
+def _played(stack: "StackProgram", options: argparse.Namespace, rates: "Mapping[str, Rates]") -> "Day":
     from eks_inference.serving.facts import ServingFacts
     from eks_inference.speed.rules import TrafficFacts
     from eks_inference.stack.facts import stack_facts
@@ -104,6 +108,7 @@ def _played(stack: "StackProgram", options: argparse.Namespace, rates: "Mapping[
     from eks_inference_tools.simulate.control_plane.tool_build import provided
     from eks_inference_tools.simulate.day.day import played
     from eks_inference_tools.simulate.day.loss import World, absent
+    from eks_inference_tools.simulate.day.scaling import tools_for
     from eks_inference_tools.simulate.day.subjects import subjects
     from eks_inference_tools.simulate.simulation import simulation, tools_of
     from stackgraph.presentation.progress import Progress
@@ -118,10 +123,10 @@ def _played(stack: "StackProgram", options: argparse.Namespace, rates: "Mapping[
     if not playable:
         why = tuple(one for one in all_of_them if isinstance(one, str))
         raise ProblemsFound([Problem("no server of this stack can be played", working=why or ("it has no server",))])
-    kinds = options.lose or ["zone"]
+    kinds = options.lose or ["zone"] * (len(options.rate) < 2)
     if problems := [Problem(why, key="--lose") for why in absent(kinds, World(graph, playable))]:
         raise ProblemsFound(problems)
-    toolchain = provided(*tools_of(graph))
+    toolchain = provided(*tools_of(graph), *tools_for(graph))
     seconds = 60 * options.most
     with (
         ending_cleanly(),
@@ -136,6 +141,22 @@ def _played(stack: "StackProgram", options: argparse.Namespace, rates: "Mapping[
             back_seconds=60 * options.back,
             most_seconds=seconds,
         )
+
+
+def _rates(given: str) -> "Rates":
+    """Parses ``4,1:10,3:20``: so many requests a second, from which minute on."""
+    first, *further = given.split(",")
+    found = [(0.0, first), *((part.partition(":")[0], part.partition(":")[2]) for part in further)]
+    try:
+        rates = tuple((60 * float(minute), float(rate)) for minute, rate in found)
+    except ValueError:
+        rates = ()
+    starts = [start for start, _ in rates]
+    known = all(0 <= rate <= _MOST_RATE for _, rate in rates) and any(rate for _, rate in rates)
+    if not known or starts != sorted(set(starts)):
+        hint = "a number of requests a second, or several with the minutes from which on they hold: 4,1:10,3:20"
+        raise argparse.ArgumentTypeError(f"'{given}' is not {hint}")
+    return rates
 
 
 def _edited(stack: "StackProgram", edit: str) -> "StackProgram":

@@ -24,6 +24,7 @@ from eks_inference_tools.simulate.control_plane.processes import ComponentError
 from eks_inference_tools.simulate.day.dollars import Bill, Dollars
 from eks_inference_tools.simulate.day.loss import OF_NODES, Loss, World, chosen
 from eks_inference_tools.simulate.day.requests import Requests, bad_until
+from eks_inference_tools.simulate.day.scaling import blind, metric_of, seeing
 from eks_inference_tools.simulate.day.striking import Striking
 from eks_inference_tools.simulate.day.subjects import Subject
 from eks_inference_tools.simulate.simulation import Simulation
@@ -40,12 +41,16 @@ _GOOD_SECONDS = 60
 
 @dataclass(frozen=True)
 class Moment:
-    """The pods of one server at one time, in seconds of the day: those there should be, those that answer."""
+    """The pods of one server at one time, in seconds of the day: those there should be, those that answer.
+
+    ``metric`` is what its autoscaler sees on average of a pod.
+    """
 
     at: float
     server: str
     wanted: int
     answering: int
+    metric: float | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,8 @@ class Day:
     courses: tuple[Course, ...]
     waiting: tuple[tuple[str, str], ...]
     dollars: Dollars
+    blind: tuple[str, ...] = ()
+    """Autoscalers that see nothing, and why."""
 
     @property
     def recovers(self) -> bool:
@@ -93,9 +100,11 @@ class _Cluster:
     nodes: Sequence[Object] = ()
     pods: Sequence[Object] = ()
     listed: Set[str] = frozenset()
+    autoscalers: Sequence[Object] = ()
 
     def look(self, api: Api) -> None:
         self.pods, self.nodes = api.list(PODS), api.list(NODES)
+        self.autoscalers = api.list(AUTOSCALERS)
         self.listed = _listed(api.list(ENDPOINT_SLICES))
 
 
@@ -125,39 +134,48 @@ def played(
     if none := [one.what for one in striking.losses if one.kind in OF_NODES and not one.nodes]:
         raise ProblemsFound([Problem(f"no node of stack {simulated.graph.stack} runs on {', '.join(none)} now")])
     flows = {one.name: Requests(one.takes.times, one.takes.limits, one.load, one.takes.routing, one.copies) for one in subjects}
+    # Without a loss, requests that are lost or late count from the beginning.
+    at_seconds = at_seconds if kinds else 0.0
     kubelets(simulated.plane, starts(world, striking, time.time() + at_seconds))
     bill = Bill(PriceBook((prices_of(simulated.graph),)))
-    began, now = time.monotonic(), 0.0
-    moments: list[Moment] = []
+    changes = max(start for one in subjects for start, _ in one.load.rates)
+    now, moments = 0.0, list[Moment]()
     well_since: float | None = None
-    while now < most_seconds and (well_since is None or now - well_since < _GOOD_SECONDS):
-        simulated.ensure_alive()
-        before = {name_of(pod): pod for pod in seen.pods}
-        if not striking.away:
-            seen.look(api)
-        last, now = now, time.monotonic() - began
-        bill.add(seen.nodes, now - last)
-        if striking.struck:
-            striking.follow(now - at_seconds, seen.nodes)
-        elif now >= at_seconds:
-            striking.strike()
-        standing = {name_of(node) for node in seen.nodes} - striking.gone(now - at_seconds)
-        ended = before.keys() - {name_of(pod) for pod in seen.pods}
-        graces = {name: _grace(before[name]) for name in ended if node_of(before[name]) in standing}
-        well = striking.is_over(now - at_seconds)
-        for one in subjects:
-            flow, own = flows[one.name], [pod for pod in seen.pods if owns(one, pod)]
-            alive = {name_of(pod) for pod in own if node_of(pod) in standing and at(pod, "status", "phase") == "Running"}
-            flow.picked = not striking.is_lost("picker", now - at_seconds)
-            flow.advance(now, sorted(seen.listed & {name_of(pod) for pod in own}), alive, graces)
-            wanted = [pod for pod in own if not is_leaving(pod)]
-            answering = [pod for pod in wanted if is_ready(pod) and name_of(pod) in alive]
-            moments.append(Moment(now, one.name, len(wanted), len(answering)))
-            bad = bad_until(flow.fates, at_seconds)
-            well = well and len(answering) == len(wanted) and now - bad >= _GOOD_SECONDS / 2
-        well_since = (now if well_since is None else well_since) if well else None
-        simulated.tell(_told(now, at_seconds, striking.losses, moments[-len(subjects) :]))
-        time.sleep(max(0.0, began + now + _PERIOD_SECONDS - time.monotonic()))
+    with seeing(simulated) as pages:
+        began = time.monotonic()
+        while now < most_seconds and (well_since is None or now - well_since < _GOOD_SECONDS):
+            simulated.ensure_alive()
+            before = {name_of(pod): pod for pod in seen.pods}
+            if not striking.away:
+                seen.look(api)
+            last, now = now, time.monotonic() - began
+            bill.add(seen.nodes, now - last)
+            since = now - at_seconds
+            if striking.struck:
+                striking.follow(since, seen.nodes)
+            elif since >= 0:
+                striking.strike()
+            standing = {name_of(node) for node in seen.nodes} - striking.gone(since)
+            ended = before.keys() - {name_of(pod) for pod in seen.pods}
+            graces = {name: _grace(before[name]) for name in ended if node_of(before[name]) in standing}
+            well, shown = striking.is_over(since) and now >= changes, list[tuple[Object, Requests]]()
+            for one in subjects:
+                flow, own = flows[one.name], [pod for pod in seen.pods if owns(one, pod)]
+                running = [pod for pod in own if node_of(pod) in standing and at(pod, "status", "phase") == "Running"]
+                alive = {name_of(pod) for pod in running}
+                flow.picked = not striking.is_lost("picker", since)
+                flow.advance(now, sorted(seen.listed & {name_of(pod) for pod in own}), alive, graces)
+                shown += [(pod, flow) for pod in running]
+                wanted = [pod for pod in own if not is_leaving(pod)]
+                answering = [pod for pod in wanted if is_ready(pod) and name_of(pod) in alive]
+                moments.append(Moment(now, one.name, len(wanted), len(answering), metric_of(one, seen.autoscalers)))
+                quiet = now - bad_until(flow.fates, at_seconds)
+                well = well and len(answering) == len(wanted) and quiet >= _GOOD_SECONDS / 2
+                well = well and (bool(kinds) or len(wanted) <= one.least)
+            pages.write(shown)
+            well_since = (now if well_since is None else well_since) if well else None
+            simulated.tell(_told(now, at_seconds, striking.losses, moments[-len(subjects) :]))
+            time.sleep(max(0.0, began + now + _PERIOD_SECONDS - time.monotonic()))
     for flow in flows.values():
         flow.finish()
     return Day(
@@ -167,6 +185,7 @@ def played(
         back=back_seconds,
         seconds=now,
         courses=tuple(_course(one, flows[one.name], moments, at_seconds, well_since is not None) for one in subjects),
+        blind=tuple(blind(simulated.graph)),
         waiting=() if striking.away else tuple(_waiting(api.list(PODS))),
         dollars=bill.dollars(),
     )
@@ -230,7 +249,7 @@ def starts(world: World, striking: Striking, struck: float) -> str:
 def _told(now: float, at_seconds: float, losses: Sequence[Loss], moments: Sequence[Moment]) -> str:
     said = ", ".join(f"{one.server} {one.answering} of {one.wanted}" for one in moments)
     what = " and ".join(one.what for one in losses)
-    when = f"{what} lost {now - at_seconds:.0f} s ago" if now >= at_seconds else "before the loss"
+    when = f"{what} lost {now - at_seconds:.0f} s ago" if what and now >= at_seconds else "nothing lost"
     return f"{when}; pods that answer: {said}"
 
 
