@@ -5,6 +5,7 @@ import random
 import re
 import shutil
 import subprocess
+import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ from eks_inference_tools.simulate.day import loss as loss_module
 from eks_inference_tools.simulate.day.day import Course, Day, Moment, _listed, starts
 from eks_inference_tools.simulate.day.dollars import Bill, Dollars
 from eks_inference_tools.simulate.day.loss import KINDS, OF_NODES, Loss, World, absent, chosen
+from eks_inference_tools.simulate.day.plot import render_plot
 from eks_inference_tools.simulate.day.requests import Load, Requests, bad_until
 from eks_inference_tools.simulate.day.striking import Striking
 from eks_inference_tools.simulate.day.subjects import Subject, subjects
@@ -151,8 +153,12 @@ class Plane:
     def patch(self, item: Object, body: Object) -> None:
         if "replicas" in body.get("spec", {}):
             self.sizes[name_of(item)] = body["spec"]["replicas"]
-        for key, value in body.get("metadata", {}).get("labels", {}).items():
-            next(one for one in self.nodes if name_of(one) == name_of(item))["metadata"]["labels"][key] = value
+        for part, values in body.items():
+            for node in self.nodes:
+                if part == "metadata" and name_of(node) == name_of(item):
+                    node["metadata"]["labels"].update(values["labels"])
+                elif name_of(node) == name_of(item):
+                    node["spec"].update(values)
 
     def delete(self, resource: str, name: str, namespace: str = "") -> None:
         self.nodes[:] = [one for one in self.nodes if name_of(one) != name]
@@ -232,6 +238,8 @@ def test_spot_nodes_go_two_minutes_after_the_notice_and_no_other_comes() -> None
     striking = Striking(cluster, chosen(["spot"], world(graph)), 300.0)  # pyright: ignore[reportArgumentType]
     striking.strike()
     assert not striking.gone(119)
+    striking.follow(1, cluster.nodes)
+    assert {name_of(node) for node in cluster.nodes if node["spec"].get("unschedulable")} == striking.gone(120)
     assert striking.gone(120) == {"gpu-1", "gpu-2", "gpu-3", "gpu-4"}
     striking.follow(121, cluster.nodes)
     striking.follow(122, cluster.nodes)
@@ -414,6 +422,27 @@ def test_what_a_reader_sees() -> None:
     written = document({"": day, "x": better})
     assert [one["tried"] for one in written["days"]] == [None, "x"]
     assert written["days"][1]["servers"][0]["requests"] == {"came": 5000, "served": 4990, "late": 0, "lost": 10}
+
+
+def test_the_picture_has_the_curves_and_the_loss() -> None:
+    load = Load(((0.0, 4.0), (60.0, 20.0)), 100, 20, 5.0)
+    moments = [
+        Moment(float(at), "s", 1 if at < 90 else 3, 1 if at < 120 else 2, None if at < 30 else at / 4) for at in range(200)
+    ]
+    course = Course(replace(subject(), load=load), 1, 1, 0, 0, 0.0, True, tuple(moments))
+    day = Day("gpu-opt350m", (Loss("hub", "the hub"),), 100.0, 300.0, 200.0, (course,), (), Dollars(1, 1))
+    root = ET.fromstring(render_plot(day, course))
+    paths = {one.get("class"): one.attrib["d"] for one in root.iter() if one.tag.endswith("path")}
+    assert paths.keys() == {"line rate", "line metric", "line answering", "line wanted"}
+    assert any(one.get("class") == "loss" for one in root.iter())
+    description = next(one.text for one in root.iter() if one.tag.endswith("desc"))
+    assert description == "4 requests/s, 1 pod; at 60 s 20 requests/s; at 90 s 3 pods."
+    width, height = (float(root.attrib[key]) for key in ("width", "height"))
+    for path in paths.values():
+        for point in path.replace("M", " ").replace("L", " ").split():
+            x, y = map(float, point.split(","))
+            assert 0 <= x <= width
+            assert 0 <= y <= height
 
 
 def test_the_page_shows_days_in_which_every_request_has_its_end() -> None:

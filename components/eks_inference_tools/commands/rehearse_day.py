@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eks_inference_tools.commands.options import add_cluster, amount_of
-from stackgraph.commands.options import add_document, add_program, add_stack
+from stackgraph.commands.options import add_document, add_program, add_stack, output_file
 from stackgraph.interrupts import ending_cleanly
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--most", metavar="MIN", type=minutes, default=_MOST_MINUTES, help="minutes that it takes at most")
     parser.add_argument(
         "--rate",
-        metavar="N[,MIN:N…]",
+        metavar="N",
         type=_rates,
         default=(),
         help="requests a second to each server, also as a course with minutes, such as 4,1:10,3:20,6:1 (default: its traffic, or "
@@ -78,12 +78,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="play the day also with another value in the stack file, such as servers.NAME.autoscaling.min=2; repeatable",
     )
+    parser.add_argument("--plot", metavar="FILE.svg", type=output_file, help="also plot the first server's day")
     add_document(parser, ("text", "json"))
     parser.set_defaults(play=run)
 
 
 def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.program import program
+    from eks_inference_tools.simulate.day.plot import render_plot
     from eks_inference_tools.simulate.day.text import document, render_text
     from stackgraph.presentation.output import json_text, write
 
@@ -96,6 +98,9 @@ def run(options: argparse.Namespace) -> int:
         # What is tried has the load of the stack as it is.
         rates = rates or {course.subject.name: course.subject.load.rates for course in days[words].courses}
     write(json_text(document(days)) if options.format == "json" else render_text(days), options.output)
+    if options.plot:
+        day = next(iter(days.values()))
+        write(render_plot(day, day.courses[0]), options.plot)
     return 0 if all(day.recovers for day in days.values()) else 1
 
 

@@ -103,9 +103,9 @@ class _Cluster:
     autoscalers: Sequence[Object] = ()
 
     def look(self, api: Api) -> None:
-        self.pods, self.nodes = api.list(PODS), api.list(NODES)
-        self.autoscalers = api.list(AUTOSCALERS)
+        # Before the pods: one that becomes Ready in between would be listed and not run.
         self.listed = _listed(api.list(ENDPOINT_SLICES))
+        self.pods, self.nodes, self.autoscalers = api.list(PODS), api.list(NODES), api.list(AUTOSCALERS)
 
 
 def played(

@@ -74,8 +74,6 @@ class Striking:
             if not loss.notice:
                 self._end(loss)
                 continue
-            for name in loss.nodes:  # EKS marks those of groups; Karpenter taints its own
-                api.patch(_node(name), {"spec": {"unschedulable": True}})
             if _hears_notices(self.simulated):
                 for claim in claims(api):
                     if at(claim, "status", "nodeName") in loss.nodes:
@@ -103,6 +101,9 @@ class Striking:
             left = loss.nodes & there.keys()
             if seconds < loss.notice:
                 of_groups = {name for name in left if KARPENTER_POOL_LABEL not in labels_of(there[name])}
+                for name in of_groups:
+                    if not at(there[name], "spec", "unschedulable"):
+                        plane.api.patch(_node(name), {"spec": {"unschedulable": True}})
                 evicted(plane.api, of_groups)
             elif not loss.cut_off:
                 self._end(loss, [name for name in left if LOST_LABEL not in labels_of(there[name])])

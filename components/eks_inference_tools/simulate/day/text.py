@@ -82,7 +82,7 @@ def _course(course: Course, day: Day) -> Iterator[RenderableType]:
     rows = [("time", "requests/s", "metric", "pods", "answer", "")]
     for one, what in _changes(course, day):
         metric = "" if one.metric is None else f"{one.metric:.3g}"
-        rows.append((_clock(one.at), f"{_rate_at(load, one.at):.3g}", metric, str(one.wanted), str(one.answering), what))
+        rows.append((_clock(one.at), f"{rate_at(load, one.at):.3g}", metric, str(one.wanted), str(one.answering), what))
     yield Columns(rows, indent=4, right=range(5))
     for phase in subject.untimed:
         yield Paragraph(words(f"nobody measured how long it takes that {phase}: it counts nothing here"), first="    ")
@@ -104,12 +104,12 @@ def _changes(course: Course, day: Day) -> Iterator[tuple[Moment, str]]:
         yield moments[0], ""
     for before, now in pairwise(moments):
         struck = bool(day.losses) and before.at < day.lost_at <= now.at
-        more = _rate_at(load, now.at) - _rate_at(load, before.at)
+        more = rate_at(load, now.at) - rate_at(load, before.at)
         if struck or more or (before.wanted, before.answering) != (now.wanted, now.answering):
             yield now, "the loss" if struck else "more requests" if more > 0 else "fewer requests" if more else ""
 
 
-def _rate_at(load: Load, at: float) -> float:
+def rate_at(load: Load, at: float) -> float:
     return next(rate for start, rate in reversed(load.rates) if start <= at)
 
 
