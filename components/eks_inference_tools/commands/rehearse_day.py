@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 HELP = "lose nodes, a zone or what the cluster stands on under load, on a real control plane"
 EXAMPLES = (
-    "rehearse day gpu-opt350m --lose zone",
+    "rehearse day gpu-opt350m --lose zone --lose image-registry",
+    "rehearse day gpu-opt350m --rate 4,1:10,3:20,6:1 --plot day.svg",
     "rehearse day gpu-opt350m --lose zone --try servers.triton-server.autoscaling.min=2",
 )
 _LOSSES = (
