@@ -23,7 +23,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
 FORMER = {
     "resolve": "preview STACK --format stack",
     "cluster-tools": "simulate STACK, which builds what it needs",
-    "replay": "simulate STACK --load",
+    "replay": "rehearse day STACK --rate 4,1:10,3:20,6:1",
     **{name: f"list {name}" for name in ("models", "engines", "instances")},
 }
 """Names that commands had until the last release, and what does their work now."""

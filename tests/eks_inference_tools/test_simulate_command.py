@@ -119,11 +119,12 @@ def test_what_is_not_well_is_exit_code_1(stage: Stage, capsys: pytest.CaptureFix
     assert capsys.readouterr().out == render_text(EVERYTHING)
 
 
-def test_the_former_option_is_refused_with_its_command(stage: Stage, capsys: pytest.CaptureFixture[str]):
+@pytest.mark.parametrize(("option", "what"), [("--rollout", "change"), ("--load", "day")])
+def test_a_former_option_is_refused_with_its_command(option: str, what: str, stage: Stage, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as ended:
-        main(["simulate", "inf2-llama2", "--rollout"])
+        main(["simulate", "inf2-llama2", option])
     assert ended.value.code == 2
-    assert "--rollout is now: eks-inference rehearse change STACK" in capsys.readouterr().err
+    assert f"{option} is now: eks-inference rehearse {what} STACK" in capsys.readouterr().err
     assert not stage.running
 
 

@@ -7,10 +7,9 @@ from conftest import ROOT, STACKS, recorded
 from eks_inference_tools.cost.estimate import estimated
 from eks_inference_tools.cost.quotas import needs
 from eks_inference_tools.cost.words import in_short
-from eks_inference_tools.simulate.replay.subject import subject_of
+from eks_inference_tools.simulate.day.scaling import tools_for
 from eks_inference_tools.timeline.timeline import timeline
 from eks_inference_tools.timeline.wording import duration
-from stackgraph.problems import ProblemsFound
 
 _PROVEN = "graph, rollout"
 """Of every stack: test_engine_parity.py compares its graph with the real engine's, and cluster/test_simulate.py rolls it out on a
@@ -57,8 +56,5 @@ def _page_of(stack: str) -> str:
 
 
 def _replayed(stack: str) -> Iterator[str]:
-    try:
-        subject_of(recorded(stack))
-    except ProblemsFound:
-        return
-    yield "autoscaler under load"
+    if tools_for(recorded(stack)):
+        yield "autoscaler under load"

@@ -1,4 +1,4 @@
-"""``eks-inference rehearse day``: plays the loss of a node or a zone against a stack, with requests that come meanwhile.
+"""``eks-inference rehearse day``: plays losses against a stack, with requests that come meanwhile.
 
 Exit code 1: a server does not recover, or a pod finds no node. Exit code 2: the day itself could not be played.
 """
@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eks_inference_tools.commands.options import add_cluster, amount_of
-from stackgraph.commands.options import add_document, add_program, add_stack
+from stackgraph.commands.options import add_document, add_program, add_stack, output_file
 from stackgraph.interrupts import ending_cleanly
 
 if TYPE_CHECKING:
@@ -16,35 +16,60 @@ if TYPE_CHECKING:
 
     from eks_inference_tools.program import StackProgram
     from eks_inference_tools.simulate.day.day import Day
+    from eks_inference_tools.simulate.day.requests import Rates
 
-HELP = "lose a node or a zone under load, on a real control plane"
+HELP = "lose nodes, a zone or what the cluster stands on under load, on a real control plane"
 EXAMPLES = (
-    "rehearse day gpu-opt350m --lose zone",
+    "rehearse day gpu-opt350m --lose zone --lose image-registry",
+    "rehearse day gpu-opt350m --rate 4,1:10,3:20,6:1 --plot day.svg",
     "rehearse day gpu-opt350m --lose zone --try servers.triton-server.autoscaling.min=2",
 )
-_LOSSES = ("node", "zone")
-_AT_MINUTES, _MOST_MINUTES = 0.5, 20.0
+_LOSSES = (
+    "node",
+    "zone",
+    "pool",
+    "spot",
+    "capacity-block",
+    "image-registry",
+    "hub",
+    "api-server",
+    "scheduler-extension",
+    "picker",
+)
+_MOST_RATE = 10_000.0
+_AT_MINUTES, _BACK_MINUTES, _MOST_MINUTES = 0.5, 5.0, 20.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Creates the stack on a simulated cluster, sends requests to its servers, and loses the node or the zone with most of "
-        "their pods. The controllers and the scheduler of Kubernetes are real, in real time; servers answer as fast as `plan` "
-        "says, and start as slowly as the timeline says. Every request ends as served, late or lost. It ends a minute after all "
-        "is well. Exit code 1 when a server does not recover."
+        "Creates the stack on a simulated cluster, sends requests to its servers, and takes away what --lose names: of nodes, "
+        "zones and pools the one with most of their pods. The controllers and the scheduler of Kubernetes are real, in real "
+        "time; servers answer as fast as `plan` says, and start as slowly as the timeline says. Every request ends as served, "
+        "late or lost. It ends a minute after all is well. Exit code 1 when a server does not recover."
     )
     add_stack(parser)
     add_program(parser)
     add_cluster(parser)
-    parser.add_argument("--lose", choices=_LOSSES, default="zone", help="what is lost (default: zone)")
+    parser.add_argument(
+        "--lose", choices=_LOSSES, action="append", default=[], help="what is lost, repeatable: all of it at once (default: zone)"
+    )
     minutes = amount_of("number of minutes")
     parser.add_argument("--at", metavar="MIN", type=minutes, default=_AT_MINUTES, help="minutes until then")
+    parser.add_argument(
+        "--back",
+        metavar="MIN",
+        type=minutes,
+        default=_BACK_MINUTES,
+        help="minutes until a registry, a hub, the API server, an extension or a picker is back; nodes and zones stay away",
+    )
     parser.add_argument("--most", metavar="MIN", type=minutes, default=_MOST_MINUTES, help="minutes that it takes at most")
     parser.add_argument(
         "--rate",
         metavar="N",
-        type=amount_of("number of requests a second"),
-        help="requests a second to each server (default: its traffic, or half of what its fewest pods take)",
+        type=_rates,
+        default=(),
+        help="requests a second to each server, also as a course with minutes, such as 4,1:10,3:20,6:1 (default: its traffic, or "
+        "half of what its fewest pods take); a course without --lose is a day without a loss",
     )
     parser.add_argument(
         "--try",
@@ -54,28 +79,33 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="play the day also with another value in the stack file, such as servers.NAME.autoscaling.min=2; repeatable",
     )
+    parser.add_argument("--plot", metavar="FILE.svg", type=output_file, help="also plot the first server's day")
     add_document(parser, ("text", "json"))
     parser.set_defaults(play=run)
 
 
 def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.program import program
+    from eks_inference_tools.simulate.day.plot import render_plot
     from eks_inference_tools.simulate.day.text import document, render_text
     from stackgraph.presentation.output import json_text, write
 
     stack = program(options.stack, options.program, debug=options.debug, answers=options.answers)
     tried = {"": stack} | {one: _edited(stack, one) for one in options.tried}
     days: dict[str, Day] = {}
-    rates: dict[str, float] = {}
+    rates: dict[str, Rates] = {}
     for words, one in tried.items():
         days[words] = _played(one, options, rates)
         # What is tried has the load of the stack as it is.
-        rates = rates or {course.subject.name: course.subject.load.rate for course in days[words].courses}
+        rates = rates or {course.subject.name: course.subject.load.rates for course in days[words].courses}
     write(json_text(document(days)) if options.format == "json" else render_text(days), options.output)
+    if options.plot:
+        day = next(iter(days.values()))
+        write(render_plot(day, day.courses[0]), options.plot)
     return 0 if all(day.recovers for day in days.values()) else 1
 
 
-def _played(stack: "StackProgram", options: argparse.Namespace, rates: "Mapping[str, float]") -> "Day":
+def _played(stack: "StackProgram", options: argparse.Namespace, rates: "Mapping[str, Rates]") -> "Day":
     from eks_inference.serving.facts import ServingFacts
     from eks_inference.speed.rules import TrafficFacts
     from eks_inference.stack.facts import stack_facts
@@ -83,6 +113,8 @@ def _played(stack: "StackProgram", options: argparse.Namespace, rates: "Mapping[
     from eks_inference_tools.reading.clusters import part_of
     from eks_inference_tools.simulate.control_plane.tool_build import provided
     from eks_inference_tools.simulate.day.day import played
+    from eks_inference_tools.simulate.day.loss import World, absent
+    from eks_inference_tools.simulate.day.scaling import tools_for
     from eks_inference_tools.simulate.day.subjects import subjects
     from eks_inference_tools.simulate.simulation import simulation, tools_of
     from stackgraph.presentation.progress import Progress
@@ -97,14 +129,40 @@ def _played(stack: "StackProgram", options: argparse.Namespace, rates: "Mapping[
     if not playable:
         why = tuple(one for one in all_of_them if isinstance(one, str))
         raise ProblemsFound([Problem("no server of this stack can be played", working=why or ("it has no server",))])
-    toolchain = provided(*tools_of(graph))
+    kinds = options.lose or ["zone"] * (len(options.rate) < 2)
+    if problems := [Problem(why, key="--lose") for why in absent(kinds, World(graph, playable))]:
+        raise ProblemsFound(problems)
+    toolchain = provided(*tools_of(graph), *tools_for(graph))
     seconds = 60 * options.most
     with (
         ending_cleanly(),
         Progress(about=seconds) as progress,
         simulation(graph, toolchain, tell=progress.show) as simulated,
     ):
-        return played(simulated, playable, options.lose, at_seconds=60 * options.at, most_seconds=seconds)
+        return played(
+            simulated,
+            playable,
+            kinds,
+            at_seconds=60 * options.at,
+            back_seconds=60 * options.back,
+            most_seconds=seconds,
+        )
+
+
+def _rates(given: str) -> "Rates":
+    """Parses ``4,1:10,3:20``: so many requests a second, from which minute on."""
+    first, *further = given.split(",")
+    found = [(0.0, first), *((part.partition(":")[0], part.partition(":")[2]) for part in further)]
+    try:
+        rates = tuple((60 * float(minute), float(rate)) for minute, rate in found)
+    except ValueError:
+        rates = ()
+    starts = [start for start, _ in rates]
+    known = all(0 <= rate <= _MOST_RATE for _, rate in rates) and any(rate for _, rate in rates)
+    if not known or starts != sorted(set(starts)):
+        hint = "a number of requests a second, or several with the minutes from which on they hold: 4,1:10,3:20"
+        raise argparse.ArgumentTypeError(f"'{given}' is not {hint}")
+    return rates
 
 
 def _edited(stack: "StackProgram", edit: str) -> "StackProgram":

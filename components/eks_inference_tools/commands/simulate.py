@@ -1,7 +1,6 @@
-"""``eks-inference simulate``: schedules the pods of a stack on a real control plane with simulated nodes, or scales a server.
+"""``eks-inference simulate``: schedules the pods of a stack on a real control plane with simulated nodes.
 
-Exit code 1: an object was rejected, a pod is Pending, a rollout failed, or the autoscaler missed a target. Exit code 2: the
-simulation itself failed.
+Exit code 1: an object was rejected, a pod is Pending, or a rollout failed. Exit code 2: the simulation itself failed.
 """
 
 import argparse
@@ -13,19 +12,16 @@ from typing import TYPE_CHECKING, NoReturn
 
 from eks_inference_tools import COMMAND
 from eks_inference_tools.commands.options import add_cluster
-from eks_inference_tools.commands.wishes import refuse
-from stackgraph.commands.options import add_document, add_program, add_stack, output_file
+from stackgraph.commands.options import add_document, add_program, add_stack
 from stackgraph.interrupts import ending_cleanly
 
 if TYPE_CHECKING:
-    from eks_inference_tools.simulate.replay.subject import Sample
     from stackgraph.graph.document import Graph
 
 HELP = "show where every pod is scheduled, on a real control plane with simulated nodes"
 EXAMPLES = (
     "simulate inf2-llama2",
     "simulate inf2-llama2 --scale llama2-c/llama2-c=2",
-    "simulate gpu-opt350m --load --plot load.svg",
 )
 MOST = "max"
 _SECONDS = 30.0
@@ -36,10 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Starts etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok on loopback, adds the nodes that the "
         "stack's own pools would start, and applies the stack's objects in Pulumi's order. Exit code 1 when an object is "
-        "rejected or a pod stays Pending. Containers do not run. The first run builds these programs with Go. --load instead "
-        "tests the autoscaler of a Triton server, such as that of gpu-opt350m, under changing load: a real Prometheus with the "
-        "stack's own rules reads simulated servers, and the real controller scales them by the stack's own object, in seven to "
-        "nine minutes."
+        "rejected or a pod stays Pending. Containers do not run. The first run builds these programs with Go."
     )
     add_stack(parser)
     add_program(parser)
@@ -54,8 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--rollout", action=_Moved, nargs=0, help=argparse.SUPPRESS)
     parser.add_argument("--keep", action="store_true", help="keep the cluster running until Ctrl-C, for kubectl")
-    parser.add_argument("--load", action="store_true", help="only show how an autoscaled server scales, in real time")
-    parser.add_argument("--plot", metavar="FILE.svg", type=output_file, help="with --load, also plot users, queue times and pods")
+    parser.add_argument("--load", action=_Moved, nargs=0, help=argparse.SUPPRESS)
     add_document(parser, ("text", "json"))
 
 
@@ -63,15 +55,8 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.program import program
     from eks_inference_tools.reading.clusters import part_of
 
-    for name in ("scale", "keep") if options.load else ("plot",):
-        if getattr(options, name):
-            refuse(f"belongs to a simulation with{'out' * options.load} --load", f"--{name}", "")
     stack = program(options.stack, options.program, debug=options.debug, answers=options.answers)
     graph = part_of(stack.record(), options.cluster)
-    return (_under_load if options.load else _placed)(graph, options)
-
-
-def _placed(graph: "Graph", options: argparse.Namespace) -> int:
     from eks_inference_tools.simulate.control_plane.tool_build import provided
     from eks_inference_tools.simulate.report import render_json
     from eks_inference_tools.simulate.simulation import rolled_out, simulation, tools_of
@@ -94,37 +79,15 @@ def _placed(graph: "Graph", options: argparse.Namespace) -> int:
     return 0 if report.is_well else 1
 
 
-def _under_load(graph: "Graph", options: argparse.Namespace) -> int:
-    from eks_inference_tools.simulate.control_plane.tool_build import provided
-    from eks_inference_tools.simulate.replay.report import reported
-    from eks_inference_tools.simulate.replay.run import TOOLS, replay
-    from eks_inference_tools.simulate.replay.subject import TIMELINE, subject_of
-    from eks_inference_tools.simulate.replay.text import render_plot, render_text
-    from eks_inference_tools.simulate.replay.triton import fitted, rows
-    from stackgraph.presentation.output import json_text, write
-    from stackgraph.presentation.progress import Progress
-
-    subject = subject_of(graph)
-    model = fitted(rows(), subject.limits.target)
-    toolchain = provided(*TOOLS)
-    with Progress(about=sum(phase.seconds for phase in TIMELINE)) as progress:
-
-        def watch(sample: "Sample") -> None:
-            progress.show(f"{sample.users} users, {sample.replicas} replicas")
-
-        samples = replay(toolchain, graph, subject, model, watch=watch)
-    report = reported(subject, samples, model)
-    write(json_text(report.document()) if options.format == "json" else render_text(report), options.output)
-    if options.plot:
-        write(render_plot(samples, subject), options.plot)
-    return 0 if report.holds else 1
+_NOW = {"--rollout": "rehearse change STACK", "--load": "rehearse day STACK --rate 4,1:10,3:20,6:1"}
 
 
 class _Moved(argparse.Action):
     """An option that is now a command."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        parser.error(f"{self.option_strings[0]} is now: {COMMAND} rehearse change STACK")
+        option = self.option_strings[0]
+        parser.error(f"{option} is now: {COMMAND} {_NOW[option]}")
 
 
 def _replicas(given: str) -> tuple[str, int | None]:

@@ -81,12 +81,19 @@ class Simulation:
 
     def control(self, graph: Graph, objects: Sequence[ClusterObject], version: str | None = None) -> None:
         """Runs the controllers that a stack needs, in place of others; with ``version`` on API servers of that version."""
-        self.loop.__exit__()
+        self.pause()
         if version is not None:
             self.tell(f"going to Kubernetes {version or self.plane.toolchain.versions[API_SERVER]}")
             self.plane = self.plane.upgraded(version)
         self.karpenter.follow(graph)
         self.parts = (*_controllers(graph, objects, self.karpenter), *((self.schedulers,) if second_schedulers(graph) else ()))
+        self.resume()
+
+    def pause(self) -> None:
+        """Stops the stand-ins, before the API server goes."""
+        self.loop.__exit__()
+
+    def resume(self) -> None:
         self.loop = StandIns(self.plane.api, self.parts)
         self.loop.__enter__()
 

@@ -9,11 +9,11 @@ from cluster.shared_planes import PLANES, SharedPlanes
 from eks_inference_tools.simulate import simulation
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain, installed
 
-LONGEST = ("test_replay.py", "test_rollout.py", "test_simulate.py")
+LONGEST = ("test_day.py", "test_rollout.py", "test_simulate.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest begin first. A replay takes seven minutes, in which it mostly waits and other files run beside it."""
+    """The longest begin first. A day mostly waits, and other files run beside it."""
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
 
 

@@ -59,8 +59,15 @@ class ControlPlane:
                 name, lambda argv: [*(one for one in argv if not one.startswith(_EMULATED)), *_emulated(version)]
             )
             if name == _OF_A_VERSION[0]:
-                self.processes.wait_until(lambda: _serves(self.api), seconds=_START_SECONDS, what="the API server")
+                self.wait_for_api()
         return replace(self, version=version)
+
+    def restart_api_server(self) -> None:
+        self.processes.restart(_OF_A_VERSION[0], lambda argv: argv)
+        self.wait_for_api()
+
+    def wait_for_api(self) -> None:
+        self.processes.wait_until(lambda: _serves(self.api), seconds=_START_SECONDS, what="the API server")
 
 
 _EMULATED = "--emulated-version="
@@ -157,7 +164,7 @@ def _start_on_free_ports(processes: Processes, toolchain: Toolchain, version: st
     }
     api = Api(url, tokens["admin"], certificate)
     plane = ControlPlane(api, url, version, kubeconfigs["admin"], certificate, processes, toolchain)
-    processes.wait_until(lambda: _serves(api), seconds=_START_SECONDS, what="the API server")
+    plane.wait_for_api()
     prepare(plane)
     start(
         "kube-controller-manager",

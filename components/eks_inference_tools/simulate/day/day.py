@@ -2,11 +2,12 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 
-from eks_inference_tools.placing.nodes import managed_nodes
-from eks_inference_tools.reading.kinds import DEPLOYMENTS, ENDPOINT_SLICES, NODES, PODS
+from eks_inference_tools.cost.price_book import PriceBook, prices_of
+from eks_inference_tools.reading.kinds import AUTOSCALERS, DEPLOYMENTS, ENDPOINT_SLICES, NODES, PODS
 from eks_inference_tools.reading.live_objects import (
     Object,
     condition_of,
@@ -20,28 +21,36 @@ from eks_inference_tools.reading.live_objects import (
 from eks_inference_tools.simulate.control_plane.api import Api
 from eks_inference_tools.simulate.control_plane.control_plane import kubelets
 from eks_inference_tools.simulate.control_plane.processes import ComponentError
-from eks_inference_tools.simulate.day.loss import Kind, Loss, chosen
+from eks_inference_tools.simulate.day.dollars import Bill, Dollars
+from eks_inference_tools.simulate.day.loss import OF_NODES, Loss, World, chosen
 from eks_inference_tools.simulate.day.requests import Requests, bad_until
+from eks_inference_tools.simulate.day.scaling import blind, metric_of, seeing
+from eks_inference_tools.simulate.day.striking import Striking
 from eks_inference_tools.simulate.day.subjects import Subject
 from eks_inference_tools.simulate.simulation import Simulation
 from stackgraph.graph.values import at, items, text
-from stackgraph.problems import Problem
+from stackgraph.problems import Problem, ProblemsFound
 
-AUTOSCALERS = "horizontalpodautoscalers.autoscaling"
 _SETTLE_SECONDS = 120
 _PERIOD_SECONDS = 1.0
+_GRACE_SECONDS = 30
+"""Of pods that say none (Kubernetes API, terminationGracePeriodSeconds)."""
 _GOOD_SECONDS = 60
 """Without a lost or late request, and with every pod Ready: the day is over."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """The pods of one server at one time, in seconds of the day: those there should be, those that answer."""
+    """The pods of one server at one time, in seconds of the day: those there should be, those that answer.
+
+    ``metric`` is what its autoscaler sees on average of a pod.
+    """
 
     at: float
     server: str
     wanted: int
     answering: int
+    metric: float | None = None
 
 
 @dataclass(frozen=True)
@@ -63,26 +72,54 @@ class Course:
 
 @dataclass(frozen=True)
 class Day:
-    """``lost`` is what was lost at ``lost_at`` seconds, of ``seconds`` in all. ``waiting`` are pods without a node at the end,
-    with the scheduler's words.
+    """``losses`` come at ``lost_at`` seconds, of ``seconds`` in all; what others serve is back ``back`` seconds later.
+
+    ``waiting`` are pods without a node at the end, with the scheduler's words.
     """
 
     stack: str
-    loss: Loss
+    losses: tuple[Loss, ...]
     lost_at: float
+    back: float
     seconds: float
     courses: tuple[Course, ...]
     waiting: tuple[tuple[str, str], ...]
+    dollars: Dollars
+    blind: tuple[str, ...] = ()
+    """Autoscalers that see nothing, and why."""
 
     @property
     def recovers(self) -> bool:
         return all(course.recovered for course in self.courses) and not self.waiting
 
 
-def played(simulated: Simulation, subjects: Sequence[Subject], kind: Kind, *, at_seconds: float, most_seconds: float) -> Day:
-    """Loses something after ``at_seconds``, and plays on until all is well for a minute, or ``most_seconds`` have passed.
+@dataclass
+class _Cluster:
+    """What was last seen of it: while the API server is away, all goes on as it was."""
 
-    Raises ``ComponentError`` when the stack does not stand before.
+    nodes: Sequence[Object] = ()
+    pods: Sequence[Object] = ()
+    listed: Set[str] = frozenset()
+    autoscalers: Sequence[Object] = ()
+
+    def look(self, api: Api) -> None:
+        # Before the pods: one that becomes Ready in between would be listed and not run.
+        self.listed = _listed(api.list(ENDPOINT_SLICES))
+        self.pods, self.nodes, self.autoscalers = api.list(PODS), api.list(NODES), api.list(AUTOSCALERS)
+
+
+def played(
+    simulated: Simulation,
+    subjects: Sequence[Subject],
+    kinds: Sequence[str],
+    *,
+    at_seconds: float,
+    back_seconds: float,
+    most_seconds: float,
+) -> Day:
+    """Loses things after ``at_seconds``, and plays on until all is well for a minute, or ``most_seconds`` have passed.
+
+    Raises ``ComponentError`` when the stack does not stand before, and ``ProblemsFound`` when nothing of a kind does.
     """
     api = simulated.plane.api
     created = simulated.settled("create", simulated.create())
@@ -90,48 +127,67 @@ def played(simulated: Simulation, subjects: Sequence[Subject], kind: Kind, *, at
         hint = f"eks-inference simulate {simulated.graph.stack} shows what waits"
         raise ComponentError([Problem("the stack does not stand before anything is lost", hint=hint)])
     simulated.plane.processes.wait_until(lambda: _scaled(api), seconds=_SETTLE_SECONDS, what="the fewest pods of each autoscaler")
-    pods = api.list(PODS)
-    stood = [pod for pod in pods if any(owns(one, pod) for one in subjects)]
-    loss = chosen(kind, api.list(NODES), stood, managed_nodes(simulated.graph))
+    seen = _Cluster()
+    seen.look(api)
+    world = World(simulated.graph, subjects, seen.nodes, [pod for pod in seen.pods if any(owns(one, pod) for one in subjects)])
+    striking = Striking(simulated, chosen(kinds, world), back_seconds)
+    if none := [one.what for one in striking.losses if one.kind in OF_NODES and not one.nodes]:
+        raise ProblemsFound([Problem(f"no node of stack {simulated.graph.stack} runs on {', '.join(none)} now")])
     flows = {one.name: Requests(one.takes.times, one.takes.limits, one.load, one.takes.routing, one.copies) for one in subjects}
-    later = {node.name: time.time() + at_seconds + after for after, node in loss.due}
-    kubelets(simulated.plane, _starts(subjects, stood, api.list(NODES), later))
-    began, struck, now = time.monotonic(), False, 0.0
-    moments: list[Moment] = []
+    # Without a loss, requests that are lost or late count from the beginning.
+    at_seconds = at_seconds if kinds else 0.0
+    kubelets(simulated.plane, starts(world, striking, time.time() + at_seconds))
+    bill = Bill(PriceBook((prices_of(simulated.graph),)))
+    changes = max(start for one in subjects for start, _ in one.load.rates)
+    now, moments = 0.0, list[Moment]()
     well_since: float | None = None
-    while now < most_seconds and (well_since is None or now - well_since < _GOOD_SECONDS):
-        simulated.ensure_alive()
-        pods, nodes = api.list(PODS), api.list(NODES)
-        listed = _listed(api.list(ENDPOINT_SLICES))
-        now = time.monotonic() - began
-        if struck:
-            loss.follow(now - at_seconds, nodes, api)
-        elif now >= at_seconds:
-            loss.strike(api)
-            struck = True
-        standing = {name_of(node) for node in nodes} - (loss.nodes if struck else frozenset())
-        well = struck
-        for one in subjects:
-            flow, own = flows[one.name], [pod for pod in pods if owns(one, pod)]
-            alive = {name_of(pod) for pod in own if node_of(pod) in standing and at(pod, "status", "phase") == "Running"}
-            flow.advance(now, sorted(listed & {name_of(pod) for pod in own}), alive)
-            wanted = [pod for pod in own if not is_leaving(pod)]
-            answering = [pod for pod in wanted if is_ready(pod) and name_of(pod) in alive]
-            moments.append(Moment(now, one.name, len(wanted), len(answering)))
-            last = bad_until(flow.fates, at_seconds)
-            well = well and len(answering) == len(wanted) and now - last >= _GOOD_SECONDS / 2
-        well_since = (now if well_since is None else well_since) if well else None
-        simulated.tell(_told(now, at_seconds, loss, moments[-len(subjects) :]))
-        time.sleep(max(0.0, began + now + _PERIOD_SECONDS - time.monotonic()))
+    with seeing(simulated) as pages:
+        began = time.monotonic()
+        while now < most_seconds and (well_since is None or now - well_since < _GOOD_SECONDS):
+            simulated.ensure_alive()
+            before = {name_of(pod): pod for pod in seen.pods}
+            if not striking.away:
+                seen.look(api)
+            last, now = now, time.monotonic() - began
+            bill.add(seen.nodes, now - last)
+            since = now - at_seconds
+            if striking.struck:
+                striking.follow(since, seen.nodes)
+            elif since >= 0:
+                striking.strike()
+            standing = {name_of(node) for node in seen.nodes} - striking.gone(since)
+            ended = before.keys() - {name_of(pod) for pod in seen.pods}
+            graces = {name: _grace(before[name]) for name in ended if node_of(before[name]) in standing}
+            well, shown = striking.is_over(since) and now >= changes, list[tuple[Object, Requests]]()
+            for one in subjects:
+                flow, own = flows[one.name], [pod for pod in seen.pods if owns(one, pod)]
+                running = [pod for pod in own if node_of(pod) in standing and at(pod, "status", "phase") == "Running"]
+                alive = {name_of(pod) for pod in running}
+                flow.picked = not striking.is_lost("picker", since)
+                flow.advance(now, sorted(seen.listed & {name_of(pod) for pod in own}), alive, graces)
+                shown += [(pod, flow) for pod in running]
+                wanted = [pod for pod in own if not is_leaving(pod)]
+                answering = [pod for pod in wanted if is_ready(pod) and name_of(pod) in alive]
+                moments.append(Moment(now, one.name, len(wanted), len(answering), metric_of(one, seen.autoscalers)))
+                quiet = now - bad_until(flow.fates, at_seconds)
+                well = well and len(answering) == len(wanted) and quiet >= _GOOD_SECONDS / 2
+                well = well and (bool(kinds) or len(wanted) <= one.least)
+            pages.write(shown)
+            well_since = (now if well_since is None else well_since) if well else None
+            simulated.tell(_told(now, at_seconds, striking.losses, moments[-len(subjects) :]))
+            time.sleep(max(0.0, began + now + _PERIOD_SECONDS - time.monotonic()))
     for flow in flows.values():
         flow.finish()
     return Day(
         stack=simulated.graph.stack,
-        loss=loss,
+        losses=tuple(striking.losses),
         lost_at=at_seconds,
+        back=back_seconds,
         seconds=now,
         courses=tuple(_course(one, flows[one.name], moments, at_seconds, well_since is not None) for one in subjects),
-        waiting=tuple(_waiting(api.list(PODS))),
+        blind=tuple(blind(simulated.graph)),
+        waiting=() if striking.away else tuple(_waiting(api.list(PODS))),
+        dollars=bill.dollars(),
     )
 
 
@@ -157,32 +213,43 @@ def _listed(slices: Sequence[Object]) -> set[str]:
     }
 
 
-def _starts(subjects: Sequence[Subject], pods: Sequence[Object], nodes: Sequence[Object], later: Mapping[str, float]) -> str:
+def _grace(pod: Object) -> float:
+    return at(pod, "spec", "terminationGracePeriodSeconds") or _GRACE_SECONDS
+
+
+def starts(world: World, striking: Striking, struck: float) -> str:
     """Returns an expression of jq: when a pod is ready, by its server and by when its node has the image.
 
-    ``later`` are nodes that come, with the time of it. An image that a DaemonSet brings is there a pull later. Others are pulled
-    for a pod, where none of the server has been.
+    ``struck`` is the time of the loss. An image that a DaemonSet brings is on a node that comes a pull later. Others are pulled
+    for a pod, where none of the server has been. What is pulled or downloaded while its source is away waits for it.
     """
-    chain = "null"
-    for one in subjects:
+    came = {node.name: struck + after for loss in striking.losses for after, node in loss.due}
+    pulling = partial(striking.waits, "image-registry", struck)
+    known = {name_of(node): 0 for node in world.nodes}
+    chain = f"(if {json.dumps(known)}[.spec.nodeName] then 0 else {pulling('$at')} end) | if . > $at then . else null end"
+    for one in world.subjects:
         if one.prefetched:
-            there = {name_of(node): 0 for node in nodes}
-            there |= {name: round(comes + one.pull_seconds) for name, comes in later.items()}
+            pulls = {name: striking.since("image-registry", struck, comes) for name, comes in came.items()}
+            there = known | {name: round(begins + one.pull_seconds) for name, begins in pulls.items()}
         else:
-            there = {node_of(pod): 0 for pod in pods if owns(one, pod)}
+            there = {node_of(pod): 0 for pod in world.pods if owns(one, pod)}
         is_it = " and ".join(
             [f".metadata.namespace == {json.dumps(one.template.namespace)}"]
             + [f".metadata.labels[{json.dumps(key)}] == {json.dumps(value)}" for key, value in one.template.labels.items()]
         )
-        image = f"({json.dumps(there)}[.spec.nodeName] // ($at + {round(one.pull_seconds)}))"
-        chain = f"if {is_it} then ([$at, {image}] | max) + {round(one.seconds)} else {chain} end"
+        image = f"({json.dumps(there)}[.spec.nodeName] // ({pulling('$at')} + {round(one.pull_seconds)}))"
+        begins = f"([$at, {image}] | max)"
+        if one.from_hub:
+            begins = striking.waits("hub", struck, begins)
+        chain = f"if {is_it} then {begins} + {round(one.seconds)} else {chain} end"
     scheduled = 'first(.status.conditions[]? | select(.type == "PodScheduled") | .lastTransitionTime | fromdate)'
     return f'({scheduled}) as $at | ({chain}) | if . then todate else "0s" end'
 
 
-def _told(now: float, at_seconds: float, loss: Loss, moments: Sequence[Moment]) -> str:
+def _told(now: float, at_seconds: float, losses: Sequence[Loss], moments: Sequence[Moment]) -> str:
     said = ", ".join(f"{one.server} {one.answering} of {one.wanted}" for one in moments)
-    when = f"{loss.kind} {loss.what} lost {now - at_seconds:.0f} s ago" if now >= at_seconds else "before the loss"
+    what = " and ".join(one.what for one in losses)
+    when = f"{what} lost {now - at_seconds:.0f} s ago" if what and now >= at_seconds else "nothing lost"
     return f"{when}; pods that answer: {said}"
 
 

@@ -10,7 +10,7 @@ from eks_inference.serving.traffic import TrafficSpec
 from eks_inference.speed.rules import TrafficFacts
 from eks_inference.speed.takes import Takes, takes
 from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
-from eks_inference_tools.simulate.day.requests import Load
+from eks_inference_tools.simulate.day.requests import Load, Rates
 from eks_inference_tools.timeline.pods import PodStart, phases
 from eks_inference_tools.timeline.starts import Starts
 from stackgraph.graph.document import Graph
@@ -39,6 +39,10 @@ class Subject:
     """Phases of the start that nobody has measured: they count nothing."""
     prefetched: bool = False
     """Whether a DaemonSet brings the image to each node."""
+    least: int = 1
+    """Pods without load."""
+    from_hub: bool = False
+    """Whether a pod downloads the model from the hub when it starts."""
 
     def owns(self, namespace: str, labels: Mapping[str, object]) -> bool:
         wanted = self.template.labels
@@ -49,8 +53,8 @@ def subjects(
     graph: Graph,
     facts: Mapping[str, ServingFacts],
     asked: Mapping[str, TrafficFacts],
-    rate: float | None = None,
-    rates: Mapping[str, float] = MappingProxyType({}),
+    rate: Rates = (),
+    rates: Mapping[str, Rates] = MappingProxyType({}),
 ) -> Iterator[Subject | str]:
     """Yields the servers of the stack; as a text why one cannot be played. ``rate`` replaces what comes to each,
     ``rates`` what comes to some.
@@ -77,19 +81,19 @@ def _subject(
     start: PodStart,
     found: Takes,
     server: ServingFacts,
-    rate: float | None,
+    rate: Rates,
     prefetched: bool,
 ) -> Subject:
     asked = found.traffic
-    if rate is None:
-        rate = asked.rate or found.output_tokens_per_second / asked.mean_share / asked.output_tokens
+    rate = rate or ((0.0, asked.rate or found.output_tokens_per_second / asked.mean_share / asked.output_tokens),)
     late = found.objectives.first_token
     load = Load(rate, asked.input_tokens, asked.output_tokens, LATE_SECONDS if late is None else late, asked.cached_share)
     parts = [one for one in phases(start) if one.name != "node"]
     whole = sum(one.time.p50 for one in parts if one.time)
     pull = sum(one.time.p50 for one in parts if one.time and one.name == "pull")
     untimed = tuple(one.title for one in parts if one.time is None)
-    return Subject(name, template, found, load, server.copies, whole - pull, pull, untimed, prefetched)
+    hub = start.from_hub and not start.weights_stored
+    return Subject(name, template, found, load, server.copies, whole - pull, pull, untimed, prefetched, server.pods_min, hub)
 
 
 def _traffic(server: ServingFacts) -> TrafficSpec:

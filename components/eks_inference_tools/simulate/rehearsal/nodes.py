@@ -74,7 +74,7 @@ def ended(names: Callable[[Api], Sequence[str]], clock: Clock | None = None) -> 
         gone = names(api)
         for name in gone:
             api.patch({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}, {"spec": {"unschedulable": True}})
-        while words := _left(api, gone):
+        while words := evicted(api, gone):
             left = [pod for pod in api.list(PODS) if node_of(pod) in gone and _goes(pod)]
             if clock and left and all(_is_kept(pod, api) for pod in left):
                 clock.now += _PATIENCE_SECONDS
@@ -170,8 +170,8 @@ def _successors(api: Api, old: Sequence[Object], group: str, graph: Graph) -> li
     return found
 
 
-def _left(api: Api, names: Collection[str]) -> str:
-    """Evicts what is on nodes; returns what is left and why."""
+def evicted(api: Api, names: Collection[str]) -> str:
+    """Evicts what is on nodes, in one round of several; returns what is left and why."""
     left = []
     for pod in api.list(PODS):
         if node_of(pod) in names and _goes(pod):

@@ -5,7 +5,7 @@ type, at list prices; spot costs ``_SPOT`` of them. What the terms of an EC2Node
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from eks_inference.catalog.prices import instance_price
@@ -32,6 +32,9 @@ _DEAR = 1e6
 _FOREIGN = ("karpenter.k8s.aws/", "kubernetes.io/", "node.kubernetes.io/", "topology.k8s.aws/", "topology.kubernetes.io/")
 """Domains of the labels that AWS's provider gives nodes; Karpenter adds all others from the NodePool."""
 
+Lacks = Callable[[str, Mapping[str, str]], bool]
+"""Whether EC2 has no instance for a pool, with such labels of zone and capacity type."""
+
 
 class Karpenter:
     """Runs Karpenter once the pods of its chart run, if the graph installs it, and says that EC2NodeClasses are ready."""
@@ -44,14 +47,16 @@ class Karpenter:
         self._releases: list[str] = []
         self._wanted = self._runs = _Settings()
 
-    def follow(self, graph: Graph) -> None:
-        """From now on, this is for the NodePools of the graph."""
+    def follow(self, graph: Graph, lacks: Lacks = lambda pool, labels: False) -> None:
+        """From now on, this is for the NodePools of the graph, without the instances that EC2 ``lacks``."""
         self._kinds = karpenter_kinds(graph)
         installed = [chart for chart in charts(graph) if chart.name == _CHART]
         self._releases = [chart.release for chart in installed]
         gates = {key: value for chart in installed for key, value in table(at(chart.values, *_GATES)).items()}
         words = ",".join(f"{key[:1].upper()}{key[1:]}={json.dumps(value)}" for key, value in gates.items())
-        self._wanted = _Settings(json.dumps({"machines": machines(self._kinds), "version": expected_of(graph).version}), words)
+        self._wanted = _Settings(
+            json.dumps({"machines": machines(self._kinds, lacks), "version": expected_of(graph).version}), words
+        )
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -101,7 +106,7 @@ def _end_pods_without_node(seen: Seen, api: Api) -> None:
             api.delete(PODS, name, namespace, gracePeriodSeconds=0)
 
 
-def machines(kinds: tuple[NodeKind, ...]) -> dict[str, list[dict[str, Any]]]:
+def machines(kinds: tuple[NodeKind, ...], lacks: Lacks = lambda pool, labels: False) -> dict[str, list[dict[str, Any]]]:
     """Returns what EC2 has for each NodePool, as tools/karpenter/aws.go reads it."""
     found: dict[str, list[dict[str, Any]]] = {}
     for kind in kinds:
@@ -115,7 +120,7 @@ def machines(kinds: tuple[NodeKind, ...]) -> dict[str, list[dict[str, Any]]]:
                 "allocatable": {**kind.allocatable, **devices},
                 "registers": dict(kind.capacity),
                 "annotations": hardware,
-                "offerings": list(_offerings(kind)),
+                "offerings": [one for one in _offerings(kind) if not lacks(kind.shape.pool, one["labels"])],
             }
         )
     return found

@@ -1,8 +1,8 @@
-"""Runs a real Prometheus for a replay, configured from the stack's own monitors and rules.
+"""Runs a real Prometheus for a day, configured from the stack's own monitors and rules.
 
 Stands in for the Prometheus operator, which cannot run without its images. For every endpoint of a PodMonitor the configuration
 discovers pods, selects them by labels and port, and applies the monitor's interval and relabelings. One thing is added: scrapes
-go through a proxy on loopback, which answers for the pods (``triton.Fleet``).
+go through a proxy on loopback, which answers for the pods.
 
 Source: prometheus-operator 0.93, pkg/prometheus/promcfg.go (generatePodMonitorConfig); Prometheus documentation, "Configuration".
 """
@@ -17,7 +17,7 @@ import requests
 
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
 from eks_inference_tools.simulate.control_plane.processes import ComponentError, free_port
-from eks_inference_tools.simulate.replay.subject import Subject
+from eks_inference_tools.simulate.day.sources import Sources
 
 TOOL = "prometheus"
 
@@ -30,9 +30,9 @@ _TIMEOUT_SECONDS = 10
 # -- the configuration, pure -----------------------------------------------------------------------------------------------------
 
 
-def configuration(subject: Subject, *, kubeconfig: Path, proxy: str, rule_files: Sequence[Path]) -> dict[str, Any]:
+def configuration(sources: Sources, *, kubeconfig: Path, proxy: str, rule_files: Sequence[Path]) -> dict[str, Any]:
     """Returns Prometheus' configuration. ``proxy`` is the URL of the proxy that answers for the pods."""
-    chosen = subject.prometheus
+    chosen = sources.prometheus
     wanted = {
         "scrape_interval": chosen.get("scrapeInterval"),
         "evaluation_interval": chosen.get("evaluationInterval"),
@@ -41,7 +41,7 @@ def configuration(subject: Subject, *, kubeconfig: Path, proxy: str, rule_files:
     return {
         "global": {key: value for key, value in wanted.items() if value},
         "rule_files": [str(path) for path in rule_files],
-        "scrape_configs": [job for monitor in subject.monitors for job in _jobs(monitor, kubeconfig, proxy)],
+        "scrape_configs": [job for monitor in sources.monitors for job in _jobs(monitor, kubeconfig, proxy)],
     }
 
 
@@ -128,7 +128,7 @@ class Prometheus:
         return answer.json()["data"]
 
 
-def start(plane: ControlPlane, subject: Subject, *, proxy: str) -> Prometheus:
+def start(plane: ControlPlane, sources: Sources, *, proxy: str) -> Prometheus:
     """Starts Prometheus among the control plane's processes, and waits until it answers.
 
     Raises ``ComponentError``, with Prometheus' own message if it rejects the rules or the configuration.
@@ -136,10 +136,10 @@ def start(plane: ControlPlane, subject: Subject, *, proxy: str) -> Prometheus:
     folder, processes = plane.processes.folder, plane.processes
     rules, config = folder / "rules", folder / f"{TOOL}.yaml"
     rules.mkdir(exist_ok=True)
-    for name, content in subject.rule_files.items():
+    for name, content in sources.rule_files.items():
         (rules / name).write_text(json.dumps(content))
-    files = [rules / name for name in subject.rule_files]
-    config.write_text(json.dumps(configuration(subject, kubeconfig=plane.kubeconfig, proxy=proxy, rule_files=files)))
+    files = [rules / name for name in sources.rule_files]
+    config.write_text(json.dumps(configuration(sources, kubeconfig=plane.kubeconfig, proxy=proxy, rule_files=files)))
     for attempt in range(_ATTEMPTS):
         address = f"127.0.0.1:{free_port()}"
         processes.start(

@@ -24,8 +24,8 @@ from eks_inference_tools.reading.live_objects import name_of
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
 from eks_inference_tools.simulate.control_plane.processes import Answer, Request, document, serving
-from eks_inference_tools.simulate.replay.prometheus import Prometheus
-from eks_inference_tools.simulate.replay.subject import AdapterRule, Subject
+from eks_inference_tools.simulate.day.prometheus import Prometheus
+from eks_inference_tools.simulate.day.sources import AdapterRule, Sources
 
 GROUP = "custom.metrics.k8s.io"
 VERSION = "v1beta1"
@@ -91,10 +91,10 @@ class CustomMetrics:
 
 
 @contextmanager
-def registered(plane: ControlPlane, subject: Subject, prometheus: Prometheus) -> Iterator[CustomMetrics]:
+def registered(plane: ControlPlane, sources: Sources, prometheus: Prometheus) -> Iterator[CustomMetrics]:
     """Serves the metrics on loopback and registers them with the API server, as the chart would."""
-    metrics = CustomMetrics(subject.rules, prometheus, plane.api)
-    interval, end = subject.limits.relist_seconds, threading.Event()
+    metrics = CustomMetrics(sources.rules, prometheus, plane.api)
+    interval, end = sources.relist_seconds, threading.Event()
 
     def keep_listing() -> None:
         while not end.is_set():
@@ -104,7 +104,7 @@ def registered(plane: ControlPlane, subject: Subject, prometheus: Prometheus) ->
             end.wait(interval)
 
     with serving(metrics.answer, certificate=plane.certificate) as port:
-        for item in registration(subject.adapter_namespace, port):
+        for item in registration(sources.adapter_namespace, port):
             plane.api.apply(item)
         thread = threading.Thread(target=keep_listing, daemon=True)
         thread.start()
