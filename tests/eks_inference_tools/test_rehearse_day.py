@@ -1,5 +1,6 @@
 """Bad days, without a cluster: requests that go to pods, what is lost with what, and what a reader sees."""
 
+import json
 import random
 import re
 from dataclasses import replace
@@ -15,6 +16,7 @@ from eks_inference_tools.simulate.day.loss import Loss, chosen
 from eks_inference_tools.simulate.day.requests import Load, Requests, bad_until
 from eks_inference_tools.simulate.day.subjects import Subject, subjects
 from eks_inference_tools.simulate.day.text import document, render_text
+from json_schemas import unlike
 from linear_steps import Linear
 from readme import block
 
@@ -169,6 +171,7 @@ def test_what_a_reader_sees() -> None:
     assert not day.recovers
     assert better.recovers
     written = document({"": day, "x": better})
+    assert not unlike("rehearse day", json.loads(json.dumps(written)))
     assert [one["tried"] for one in written["days"]] == [None, "x"]
     assert written["days"][1]["servers"][0]["requests"] == {"came": 5000, "served": 4990, "late": 0, "lost": 10}
 

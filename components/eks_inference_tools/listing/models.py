@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from eks_inference.catalog import models as catalog
 from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.catalog.models import Model
-from eks_inference_tools.listing.table import Column, Listing, columns_of
+from eks_inference_tools.listing.table import Column, Listing, columns_of, shape_of
 
 _BILLION = 1e9
 _KIB = 1024
+SHAPE = {"models": [shape_of(Model, engines=[str], **dict.fromkeys(("parameters", "weight_bytes", "kv_bytes_per_token"), int))]}
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,28 @@ from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
 
 SCHEMA = 1
 """Version of the JSON document."""
+SHAPE = {
+    "days": [
+        {
+            "tried": str | None,
+            "stack": str,
+            "lost": {"kind": str, "what": str, "nodes": [str], "at_seconds": float},
+            "seconds": float,
+            "recovers": bool,
+            "servers": [
+                {
+                    "name": str,
+                    "requests": dict.fromkeys(("came", "served", "late", "lost"), int),
+                    "rate": float,
+                    "bad_seconds": float,
+                    "recovered": bool,
+                    "pods": [tuple[float, int, int]],
+                }
+            ],
+            "waiting": [{"pod": str, "why": str}],
+        }
+    ]
+}
 
 Days = Mapping[str, Day]
 """By what was tried: ``""`` is the stack as it is."""

@@ -4,12 +4,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_type_hints
 
 from eks_inference_tools.loadtest_report.record import published
 from eks_inference_tools.simulate.replay.subject import SYNC_SECONDS, Limits, Sample, Step, Subject, steps
 from eks_inference_tools.simulate.replay.triton import FIGURES, FITTED, TOLERANCE, Prediction, Replica, predictions, rows
 from stackgraph.graph.wording import counted
+from stackgraph.strict_json import OrNull
 
 _SLACK_SECONDS = 10
 
@@ -183,6 +184,31 @@ def _seconds_of(samples: Sequence[Sample], pods: Callable[[Sample], Iterable[str
 
 
 SCHEMA = 1
+_BESIDE = dict.fromkeys(("source", "model", "deviation"), float)
+SHAPE = {
+    "stack": str,
+    "autoscaler": dict.fromkeys(("namespace", "name", "metric"), str),
+    "limits": {"least": int, "most": int, "target": float},
+    **{key: [str] for key in ("real", "of_the_stack", "stand_ins")},
+    "holds": bool,
+    "findings": [Finding],
+    "samples": [
+        {**get_type_hints(Sample), "values": OrNull({"*": float | str}), **dict.fromkeys(("limited", "message"), str | None)}
+    ],
+    "model": {
+        "source": str,
+        "fitted_to_users": [int],
+        **dict.fromkeys(("alone_ms", "per_user_ms", "queue_ms"), float),
+        "rows": [
+            {
+                "users": int,
+                "fitted": bool,
+                "pods": {"source": int, "before": int, "model": int},
+                **dict.fromkeys(("latency_ms", "latency_with_pods_before_ms", "completed_per_s"), _BESIDE),
+            }
+        ],
+    },
+}
 """Version of the JSON document."""
 
 REAL = ("Prometheus", "kube-controller-manager", "kube-scheduler", "kube-apiserver", "etcd")
