@@ -194,9 +194,9 @@ def problem(program: StackProgram, finding: Finding, graph: Graph | None) -> Pro
     """
     found = program.problems([finding.fault])[0]
     urn = finding.judgement.resource
-    if not urn:
-        return found
     spec = program.spec() if graph else None
+    if not urn or (spec and finding.fault.path):
+        return found
     if graph and spec and (path := stack_key(urn, graph, spec)):
         (asked,) = program.problems([replace(finding.fault, path=path)])
         return replace(asked, key=f"{asked.key}: {short_name(urn)}")
