@@ -24,6 +24,7 @@ from eks_inference.kubernetes.secrets import CONFIG_SECRETS
 from eks_inference.loadtest.component import MAX_NAME_LENGTH as LOAD_TEST_NAME
 from eks_inference.loadtest.component import LoadTest
 from eks_inference.network.component import Vpc
+from eks_inference.network.handle import Network, existing_vpc
 from eks_inference.observability.cloudwatch import CloudWatchObservability, FluentBit
 from eks_inference.observability.device_exporters import DcgmExporter, NeuronMonitor
 from eks_inference.observability.handle import Budget
@@ -161,8 +162,10 @@ class InferencePlatform(Component):
         """Creates VPC, control plane, node pools, and the add-ons that pods need."""
         spec, name, child = self._spec, self._spec.name, self._child
         with faults_under("network"):
-            self.network = Vpc(
-                f"{name}-net", spec.network, settings=settings, cluster_name=name, families=spec.families(), opts=child
+            self.network: Network = (
+                existing_vpc(existing, isolated=spec.network.nat == "none")
+                if (existing := spec.network.existing)
+                else Vpc(f"{name}-net", spec.network, settings=settings, cluster_name=name, families=spec.families(), opts=child)
             )
         with faults_under("cluster"):
             control_plane = EksCluster(name, spec.cluster, network=self.network, settings=settings, opts=child)

@@ -523,3 +523,20 @@ def test_devices_that_nothing_offers_any_more_are_told():
     assert found.kind == "devices-gone"
     assert "none of the pods of Deployment qwen3/qwen3 starts again" in found.what
     assert [one.kind for one in dangers(compare(off, recorded("smoke-gpu")), eks_compared())] == []
+
+
+def test_a_stack_that_leaves_its_budget_is_told():
+    def stack(budget: float | None, *more: Resource) -> Graph:
+        given = {"region": "us-west-2"} | ({"budgetUsdPerMonth": budget} if budget else {})
+        platform = resource("small", "eks-inference:index:InferencePlatform", inputs=given)
+        return graph(platform, resource("small", "aws:eks/cluster:Cluster", inputs={"version": "1.35"}), *more)
+
+    def told(before: Graph, after: Graph) -> list[str]:
+        return [one.what for one in dangers(compare(before, after), eks_compared()) if one.effects == ("budget",)]
+
+    second = resource("second", "aws:eks/cluster:Cluster", inputs={"version": "1.35"})
+    assert told(stack(100), stack(100, second)) == ["the stack costs $146 a month as deployed; its budget is $100"]
+    assert told(stack(None), stack(70)) == ["the stack costs $73 a month as deployed; its budget is $70"]
+    assert not told(stack(200), stack(200, second))
+    assert not told(stack(100, second), stack(100, second)), "it was beyond before, and nothing changes"
+    assert not told(stack(100, second), stack(100)), "it comes back"
