@@ -526,17 +526,16 @@ def test_devices_that_nothing_offers_any_more_are_told():
 
 
 def test_a_stack_that_leaves_its_budget_is_told():
-    def stack(budget: float | None, *more: Resource) -> Graph:
-        given = {"region": "us-west-2"} | ({"budgetUsdPerMonth": budget} if budget else {})
-        platform = resource("small", "eks-inference:index:InferencePlatform", inputs=given)
-        return graph(platform, resource("small", "aws:eks/cluster:Cluster", inputs={"version": "1.35"}), *more)
+    """The stack costs $854 a month; in the others a pool has two nodes, and both budgets are too small or one is."""
+
+    def stack(budget: float, nodes: int = 1) -> Graph:
+        return recorded_with({"budget_usd_per_month": budget, "pools": {"gpu": {"size": nodes}}}, "smoke-gpu")
 
     def told(before: Graph, after: Graph) -> list[str]:
         return [one.what for one in dangers(compare(before, after), eks_compared()) if one.effects == ("budget",)]
 
-    second = resource("second", "aws:eks/cluster:Cluster", inputs={"version": "1.35"})
-    assert told(stack(100), stack(100, second)) == ["the stack costs $146 a month as deployed; its budget is $100"]
-    assert told(stack(None), stack(70)) == ["the stack costs $73 a month as deployed; its budget is $70"]
-    assert not told(stack(200), stack(200, second))
-    assert not told(stack(100, second), stack(100, second)), "it was beyond before, and nothing changes"
-    assert not told(stack(100, second), stack(100)), "it comes back"
+    (said,) = told(stack(1000), stack(1000, 2))
+    assert said.endswith("a month as deployed; its budget is $1,000")
+    assert told(recorded("smoke-gpu"), stack(700)) == ["the stack costs $854 a month as deployed; its budget is $700"]
+    assert not told(stack(2000), stack(2000, 2))
+    assert not told(stack(800, 2), stack(800)), "it comes nearer"
