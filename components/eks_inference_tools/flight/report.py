@@ -265,7 +265,7 @@ CAVEAT = (
 )
 
 _LONGEST_SOURCE = 80
-"""Of a source in text. JSON has all of it."""
+"""Characters of a source in the text. JSON has all of it."""
 
 _STYLES = {"confirmed": "green", "contradicted": "red", "new": "yellow"}
 

@@ -22,7 +22,7 @@ class ModelRow:
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Of all layers, in two bytes an element, without repeated heads."""
+        """Counts all layers, at two bytes an element, without repeated heads."""
         return self.model.kv_bytes_per_token()
 
     @property

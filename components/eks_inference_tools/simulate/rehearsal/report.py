@@ -24,7 +24,7 @@ SHAPE = {
 }
 
 REQUESTS_A_SECOND = 1
-"""Of each server: a constant load that no model makes up. Those that come while no pod is ready are lost."""
+"""Each server gets this constant load, which comes from no model. Requests that come while no pod is ready are lost."""
 
 BASE, CHANGE, NODES_AFTER, DESTROY = "base", "change", "nodes", "destroy"
 """The phases: the base is applied, then the change, Karpenter exchanges nodes afterwards, and in the end all is deleted."""
