@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 DEFAULT_URL = "http://localhost:8000/v1"
 SCHEMA = 1
-"""Version of the document of ``--format json``."""
+"""Of the document of ``--format json``."""
 
 _PAUSE_S = 5.0
 _LONGEST_MESSAGE = 300
@@ -32,7 +32,7 @@ class ServerError(Exception):
 
 
 class GivenError(Exception):
-    """The given URL, model or key cannot be used."""
+    """What was given cannot be used: the URL, the model, the key."""
 
 
 class Question(NamedTuple):
@@ -80,7 +80,7 @@ class Answer(NamedTuple):
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Counts a streamed answer from its first token, after the prompt was read, and a whole one from the request."""
+        """Of a streamed answer: after its first token, which stands for reading the prompt. Of a whole one: over all its time."""
         if not self.tokens:
             return None
         if self.first_token_s is None:
@@ -292,7 +292,7 @@ def _json(data: bytes) -> Any:
 
 
 def _message(body: Any) -> str:
-    """Returns the message in an error body; vLLM and Ray Serve put it in different places."""
+    """What an error body says; vLLM and Ray Serve differ in where."""
     error = body.get("error", body) if isinstance(body, dict) else body
     text = error.get("message", error) if isinstance(error, dict) else error
     return _shortened(text if isinstance(text, str) else json.dumps(text))

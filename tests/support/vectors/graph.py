@@ -292,10 +292,11 @@ def ebs(encrypted: Any) -> GraphFacts:
 
 def budgeted(usd: int) -> GraphFacts:
     """A control plane, which costs $0.10 an hour, in the budget of its stack."""
-    given = {"region": "us-west-2", "budgetUsdPerMonth": usd}
+    provider = resource("pulumi:providers:aws", "west", {"region": "us-west-2"})
     return graph(
-        resource("eks-inference:index:InferencePlatform", "small", given, custom=False),
-        resource("aws:eks/cluster:Cluster", "small", {"version": "1.35"}),
+        provider,
+        resource("eks-inference:index:InferencePlatform", "small", {"budgetUsdPerMonth": usd}),
+        resource("aws:eks/cluster:Cluster", "small", {"version": "1.35"}, provider=provider.urn),
     )
 
 

@@ -54,7 +54,7 @@ class Settings:
 
 
 def command_line(settings: Settings, port: int) -> list[str]:
-    """The server's command line, on loopback only. vLLM takes the last of two equal flags, so ``engine_args`` come last."""
+    """The server's command line, on loopback only. Of a flag given twice vLLM takes the last: ``engine_args`` come last."""
     revision = ["--revision", settings.model_revision] if settings.model_revision and not settings.model_folder else []
     source = [settings.model_folder, "--served-model-name", settings.model_id] if settings.model_folder else [settings.model_id]
     return [
