@@ -12,6 +12,8 @@ import pytest
 from clones import copy_project
 from conftest import ROOT
 from eks_inference_tools.cli import COMMANDS, main, parser
+from eks_inference_tools.documents import NAMES
+from json_schemas import faults
 from readme import block
 from stackgraph.problems import Problem
 
@@ -37,6 +39,40 @@ def test_every_command_has_a_document() -> None:
     for command in COMMANDS:
         for words in below.get(command, [command]):
             assert ("json" in formats(words.split())) != (command in WITHOUT), words
+
+
+COMMANDS_AS_THEY_ARE = {
+    "check": "check inf2-llama3",
+    "check --explain": "check inf2-llama3 --explain GPU001",
+    "check --rules": "check --rules",
+    "errors": "plan --model nobody/nothing",
+    "list engines": "list engines",
+    "list instances": "list instances",
+    "list models": "list models",
+    "new": "new mine --model Qwen/Qwen3-8B --region us-west-2",
+    "plan": "plan --model Qwen/Qwen3-8B --region us-west-2 --rate 3 --explain",
+    "plan --instance": "plan --model Qwen/Qwen3-8B --instance g6e.xlarge",
+    "preview": "preview inf2-llama3 --timeline",
+}
+"""Documents that need no cluster, account, server or file of somebody else."""
+
+
+@pytest.mark.parametrize("name", COMMANDS_AS_THEY_ARE)
+def test_a_document_has_its_schema(name: str, clone: Path, recorded_once: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema", *name.replace("--", "").split()]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert main([*COMMANDS_AS_THEY_ARE[name].split(), "--format", "json"]) == (2 if name == "errors" else 0)
+    assert not list(faults(json.loads(capsys.readouterr().out), schema))
+
+
+def test_every_document_is_compared_with_its_schema() -> None:
+    """The others where their tests make them."""
+    tests = "".join(file.read_text() for file in (ROOT / "tests").rglob("test_*.py"))
+    elsewhere = {name for name in NAMES if f'unlike("{name}", ' in tests}
+    assert elsewhere | {*COMMANDS_AS_THEY_ARE} == {*NAMES}
+    written = {name.partition(" --")[0] for name in NAMES} - {"errors"}
+    first = {word for name in written for word in (name, name.split()[0])}
+    assert {*COMMANDS} - {*WITHOUT} <= first
 
 
 @pytest.fixture

@@ -194,6 +194,7 @@ def test_modules_are_imported_by_names_that_can_be_read():
         "eks_inference.rules",
         "eks_inference.stack.registry",
         "eks_inference_tools.cli",
+        "eks_inference_tools.documents",
         "stackgraph.__main__",
         "stackgraph.recorder.lazy_sdk",
     }

@@ -298,7 +298,7 @@ def test_the_deployment_commands_name_what_exists() -> None:
     assert named <= set(CONFIG_SECRETS)
     assert (ROOT / "infra" / "requirements.txt").exists()
     (new,) = [line for line in shell("get-started") if line.startswith("pulumi new ")]
-    assert (ROOT / new.partition("/tree/main/")[2] / "Pulumi.yaml").is_file()
+    assert (ROOT / new.split('"')[1].removeprefix("$clone/") / "Pulumi.yaml").is_file()
     assert [line for line in shell("deploy") if line not in lines] == ["eks-inference schema -o stacks/schema.json"]
 
 
@@ -412,3 +412,10 @@ def test_a_kind_is_one_short_file() -> None:
     """test_kinds.py builds stacks with it."""
     assert "another_kind.py" in page("recipes").read_text()
     assert (ROOT / "tests" / "support" / "another_kind.py").is_file()
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "docs").glob("*.md")), ids=lambda file: file.stem)
+def test_a_page_with_an_address_that_nobody_has_says_whose_it_is(file: Path) -> None:
+    text = file.read_text()
+    if "github.com/OWNER/" in text and file.stem not in ("_index", "get-started"):
+        assert "get-started.md#whose-address" in text

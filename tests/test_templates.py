@@ -50,8 +50,7 @@ def files(stack: str) -> dict[str, str]:
         "template": {
             "displayName": stack,
             "description": described(stack),
-            "quickstart": "eks-inference preview dev, then pulumi up. What it needs: "
-            "https://github.com/OWNER/eks-inference/tree/main/docs/stacks",
+            "quickstart": "eks-inference preview dev, then pulumi up. What it needs: docs/stacks beside this template",
             "config": {"aws:region": {"description": "The region; zones, prices and quotas follow from it.", "default": region}},
         },
     }

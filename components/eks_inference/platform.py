@@ -24,8 +24,10 @@ from eks_inference.kubernetes.secrets import CONFIG_SECRETS
 from eks_inference.loadtest.component import MAX_NAME_LENGTH as LOAD_TEST_NAME
 from eks_inference.loadtest.component import LoadTest
 from eks_inference.network.component import Vpc
+from eks_inference.network.handle import Network, existing_vpc
 from eks_inference.observability.cloudwatch import CloudWatchObservability, FluentBit
 from eks_inference.observability.device_exporters import DcgmExporter, NeuronMonitor
+from eks_inference.observability.handle import Budget
 from eks_inference.observability.prometheus import PrometheusStack
 from eks_inference.pools.karpenter import Karpenter
 from eks_inference.pools.karpenter_pool import KarpenterPool
@@ -44,6 +46,7 @@ from eks_inference.specs.program_config import project_folder
 from eks_inference.specs.settings import StackSettings
 from eks_inference.speed.rules import TrafficFacts
 from eks_inference.stack.outputs import stack_outputs
+from eks_inference.stack.prices import node_prices
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.references import missing_secrets
 from eks_inference.stack.registry import check_spec
@@ -94,6 +97,8 @@ class InferencePlatform(Component):
             raise SpecError(verdict.faults)
         settings = spec.settings(region, profile)
         inputs = {"name": spec.name, "region": settings.region} | ({"prices": spec.inputs()["prices"]} if spec.prices else {})
+        if spec.budget_usd_per_month:
+            inputs["budgetUsdPerMonth"] = spec.budget_usd_per_month
         if spec.resolved:
             # What is open may resolve otherwise with the next release: a preview shows that it does, and why.
             inputs["resolved"] = {format_path(one.path): {"value": one.value, "why": one.why} for one in spec.resolved}
@@ -157,8 +162,10 @@ class InferencePlatform(Component):
         """Creates VPC, control plane, node pools, and the add-ons that pods need."""
         spec, name, child = self._spec, self._spec.name, self._child
         with faults_under("network"):
-            self.network = Vpc(
-                f"{name}-net", spec.network, settings=settings, cluster_name=name, families=spec.families(), opts=child
+            self.network: Network = (
+                existing_vpc(existing, isolated=spec.network.nat == "none")
+                if (existing := spec.network.existing)
+                else Vpc(f"{name}-net", spec.network, settings=settings, cluster_name=name, families=spec.families(), opts=child)
             )
         with faults_under("cluster"):
             control_plane = EksCluster(name, spec.cluster, network=self.network, settings=settings, opts=child)
@@ -211,8 +218,16 @@ class InferencePlatform(Component):
                 # A URL that stays in the configuration after its receiver is gone does no harm.
                 alert_receiver_url=alert_receiver_url if wanted.prometheus.receiver_has_url else None,
                 dashboards=self._spec.dashboards,
+                budget=self._budget(),
                 **self._on_core,
             )
+
+    def _budget(self) -> Budget | None:
+        spec = self._spec
+        if spec.budget_usd_per_month is None:
+            return None
+        types = {one.name for pool in spec.pools.values() for one in pool.instances()}
+        return Budget(spec.budget_usd_per_month, node_prices(types, spec.prices, self.cluster.settings.region))
 
     def _accelerators(self, prometheus: PrometheusStack | None) -> dict[str, Any]:
         """Creates device plugins, the EFA plugin and device monitors; returns what servers depend on."""

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from eks_inference_tools.alternatives import places
 from eks_inference_tools.cost import words as cost
+from eks_inference_tools.cost.budget import leaves_budget
 from eks_inference_tools.cost.estimate import Estimate
 from eks_inference_tools.cost.price_book import OwnPrices
 from eks_inference_tools.cost.traffic import traffic
@@ -36,6 +37,7 @@ def eks_compared(prices: OwnPrices | None = None) -> ComparedDomain:
                 found = outages(diff, figures.time(diff.base), figures.time(diff.head), Beside(diff, diff.head, now))
                 yield from seen_by_clients(diff, found)
             yield from cost.dangers(figures.cost(diff.base), now)
+            yield from leaves_budget(diff.base, diff.head, figures.cost(diff.base), now)
         yield from dangers(diff)
         yield from resolved_otherwise(diff)
 

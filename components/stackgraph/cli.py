@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 ERRORS_SCHEMA = 1
-"""Of the document that takes the place of a command's own with ``--format json``, when nothing could be done."""
+"""Version of the document that ``--format json`` prints in place of a command's own when nothing could be done."""
 
 
 @dataclass(frozen=True)

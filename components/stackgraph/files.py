@@ -6,7 +6,7 @@ from pathlib import Path
 from stackgraph.problems import Problem, ProblemsFound
 
 MOST_BYTES = 256 << 20
-"""Of what other programs write, which grows with what they do: states, graphs, results of load tests."""
+"""The most bytes of a file that another program writes: states, graphs and results of load tests grow with use."""
 
 
 def content(path: Path, most: int = MOST_BYTES, shown: str = "") -> bytes:

@@ -26,6 +26,7 @@ from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.place.placement import Placement, Taint
 from golden import assert_golden
 from handles import existing_cluster, placement
+from json_schemas import unlike
 from openai_server import Fault, OpenAIServer
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProgramError
@@ -275,6 +276,7 @@ def test_answers_are_a_document(capsys: pytest.CaptureFixture[str]) -> None:
     with OpenAIServer() as server:
         assert main(["--url", server.url, "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
+    assert not unlike("chat", document)
     assert (document["schema"], document["model"]) == (1, "m")
     assert [answer["prompt"] for answer in document["answers"]] == [question.prompt for question in EXAMPLES]
     assert all(answer["text"] and answer["seconds"] >= 0 for answer in document["answers"])

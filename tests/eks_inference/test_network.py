@@ -20,6 +20,7 @@ from eks_inference.specs.settings import StackSettings
 from graphs import stands_on
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.recorder.recording import record
+from variants import recorded_with
 
 # ------------------------------------------------------------------------------------------------- the address grid
 
@@ -406,3 +407,37 @@ def test_flow_logs_are_written_only_to_their_group_and_only_if_asked_for() -> No
     (statement,) = json.loads(policy.inputs["policy"])["Statement"]
     assert statement["Resource"] == f"<{group.name}.arn>:*"
     assert stands_on(graph, log, policy)
+
+
+def test_a_stack_file_may_name_a_vpc_that_is_there():
+    subnets = {"usw2-az1": "subnet-0a1b2c3d4e5f60718", "usw2-az2": "subnet-0f1e2d3c4b5a69788"}
+    existing = {"id": "vpc-0a1b2c3d4e5f60718", "private_subnets": subnets}
+    given = {"existing": existing, **dict.fromkeys(("zone_ids", "zones", "endpoints"))}
+    graph = recorded_with({"network": given}, "smoke-gpu")
+    assert {one.type for one in graph.resources if one.type.startswith("aws:ec2/")} == {"aws:ec2/launchTemplate:LaunchTemplate"}
+    (cluster,) = graph.of_type("eks:index:Cluster")
+    assert (cluster.inputs["vpcId"], cluster.inputs["privateSubnetIds"]) == (existing["id"], [*subnets.values()])
+    assert {tuple(one.inputs["subnetIds"]) for one in graph.of_type("aws:eks/nodeGroup:NodeGroup")} == {tuple(subnets.values())}
+    assert not cluster.inputs.get("publicSubnetIds")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"zone_ids": ["usw2-az3", "usw2-az4"]},
+        {"zones": 2},
+        {"public_subnets": True},
+        {"endpoints": ["s3"]},
+        {"load_balancer_subnets": True},
+        {"flow_logs": {}},
+    ],
+    ids=lambda given: next(iter(given)),
+)
+def test_an_existing_vpc_has_nothing_of_a_new_one(given: dict[str, object]):
+    subnets = {"usw2-az1": "subnet-0a1b2c3d4e5f60718", "usw2-az2": "subnet-0f1e2d3c4b5a69788"}
+    existing = {"existing": {"id": "vpc-0a1b2c3d4e5f60718", "private_subnets": subnets}}
+    follows = {"zone_ids": [*subnets], "public_subnets": False}
+    assert NetworkSpec.model_validate(existing | follows).existing
+    (key,) = given
+    with pytest.raises(SpecError, match=f"{key}.*: of a new VPC only"):
+        NetworkSpec.model_validate(existing | follows | given)

@@ -12,7 +12,9 @@ import yaml
 
 from conftest import ROOT
 from eks_inference.observability import prometheus_plan as plan
+from eks_inference.observability.alerting_plan import TYPE_LABEL
 from eks_inference_tools.simulate.control_plane.toolchain import installed
+from variants import recorded_with
 
 TOOLS = installed("promtool")
 needs_promtool = pytest.mark.skipif(bool(TOOLS.missing()), reason=TOOLS.missing())
@@ -151,3 +153,15 @@ def test_every_panel_asks_in_promql(tmp_path: Path) -> None:
     (tmp_path / "panels.yaml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
     result = promtool("check", "rules", "panels.yaml", where=tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_a_budget_brings_its_prices_and_the_types_of_nodes_to_prometheus() -> None:
+    prices = {"m6i.large": {"on_demand": 0.05, "source": "ours"}}
+    graph = recorded_with({"budget_usd_per_month": 1234567.5, "prices": prices}, "gpu-opt350m")
+    rules = graph.named("gpu-opt350m-prometheus-budget").inputs["spec"]["groups"][0]["rules"]
+    budget, *types = [(rule["expr"], rule.get("labels", {}).get(TYPE_LABEL)) for rule in rules]
+    assert budget == ("vector(1234567.5)", None)
+    assert ("vector(0.05)", "m6i.large") in types
+    assert len({name for _, name in types}) >= 2
+    values = graph.named("gpu-opt350m-prometheus-release").inputs["values"]["kube-state-metrics"]
+    assert values["metricLabelsAllowlist"] == ["nodes=[node.kubernetes.io/instance-type]"]

@@ -26,6 +26,7 @@ from eks_inference_tools.doctor.questions import call, operations
 from eks_inference_tools.doctor.quotas import _nameless
 from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
 from golden import assert_golden
+from json_schemas import unlike
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProblemsFound
 from stub_account import Refused, StubAccount, denied, in_another_region, well, without_quota
@@ -590,6 +591,7 @@ def test_json_has_every_finding_with_what_was_read(answering, capsys, tmp_path):
     assert main(["doctor", "inf2-llama2", "--no-web", "--format", "json", "--write-prices", str(file)]) == 2
     document = json.loads(capsys.readouterr().out)
     assert (document["schema"], document["stack"], document["verdict"]) == (1, "inf2-llama2", "error")
+    assert not unlike("doctor", document)
     row = next(one for one in document["findings"] if one["text"].startswith(INF))
     assert (
         row["facts"]

@@ -30,6 +30,7 @@ from eks_inference_tools.loadtest_report.readers.detection import read_all
 from eks_inference_tools.loadtest_report.record import METRICS, STATISTICS, Run, published
 from eks_inference_tools.loadtest_report.table import WIDTH, render_table
 from golden import assert_golden
+from json_schemas import unlike
 from stackgraph.problems import ProblemsFound
 
 DATA = Path(__file__).parents[1] / "data" / "loadtest"
@@ -595,6 +596,7 @@ def test_the_document_stays_as_it_is(monkeypatch: pytest.MonkeyPatch):
 
 def test_the_json_document_has_every_key_in_every_run():
     found = json.loads(rendered(*(DATA / name for name in REAL), OWN / "summary.jsonl", "--format", "json"))
+    assert not unlike("loadtest report", found)
     assert found["schema"] == 1
     shapes = {json.dumps(shape(run)) for run in found["runs"]}
     assert len(shapes) == 1

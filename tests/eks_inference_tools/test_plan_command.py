@@ -12,9 +12,10 @@ from eks_inference.catalog.models import model, models
 from eks_inference.serving.choosing import engines_for
 from eks_inference_tools.cli import main, parser
 from eks_inference_tools.commands import plan as command
-from eks_inference_tools.commands.plan import answer, as_json
+from eks_inference_tools.commands.plan import answer
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.cost.words import offer
+from eks_inference_tools.fitting import splits
 from eks_inference_tools.fitting.feasibility import render_text
 from golden import assert_golden
 
@@ -48,7 +49,7 @@ def test_every_table_fits_a_terminal_and_agrees_with_the_json() -> None:
                 continue
             found = answer(wanted, instance.name)
             asked = offer(instance, "us-east-1", PriceBook())
-            text, document = render_text(found, asked), json.loads(as_json(found, asked))
+            text, document = render_text(found, asked), json.loads(json.dumps(splits.document(found, asked)))
             assert max(map(len, text.splitlines())) <= 100, text
             assert [split.get("refusal", "") for split in document["splits"]] == [split.refusal for split in found.splits]
             for split in found.splits:

@@ -32,6 +32,7 @@ from eks_inference_tools.simulate.day.striking import Striking
 from eks_inference_tools.simulate.day.subjects import Subject, subjects
 from eks_inference_tools.simulate.day.text import document, render_text
 from eks_inference_tools.simulate.stand_ins.karpenter import Lacks
+from json_schemas import unlike
 from linear_steps import Linear
 from readme import block
 from stackgraph.graph.document import Graph
@@ -420,6 +421,7 @@ def test_what_a_reader_sees() -> None:
     assert not day.recovers
     assert better.recovers
     written = document({"": day, "x": better})
+    assert not unlike("rehearse day", json.loads(json.dumps(written)))
     assert [one["tried"] for one in written["days"]] == [None, "x"]
     assert written["days"][1]["servers"][0]["requests"] == {"came": 5000, "served": 4990, "late": 0, "lost": 10}
 

@@ -14,6 +14,7 @@ from eks_inference_tools.simulate.text import render_text
 from eks_inference_tools.simulate.world.scheduled_pods import PendingPod, ScheduledPod, ScheduledPods
 from eks_inference_tools.verify.observed import Check, failed, unknown, wait
 from golden import assert_golden
+from json_schemas import unlike
 from simulation_reports import CREATE, EVERYTHING, GIB, NODES, PENDING, UNREACHED, UNSCHEDULABLE, UPDATE, WELL, amounts, server
 
 
@@ -201,6 +202,7 @@ def test_what_had_no_turn_is_told_with_its_reason():
 
 def test_the_json_has_everything_at_length():
     document = json.loads(render_json(EVERYTHING))
+    assert not unlike("simulate", document)
     create, update, delete = document["rollout"]
     assert create["unreached"] == [*UNREACHED, "RoleBinding demo/reader"]
     assert create["stalls"][0]["behind"] == list(UNREACHED)

@@ -18,6 +18,7 @@ from eks_inference_tools.verify.checks import judge
 from eks_inference_tools.verify.observed import Check, Observed, failed, ok, overall, render_json, render_text, unknown, wait
 from golden import assert_golden
 from healthy_cluster import SCHEDULER, HealthyCluster, break_scheduler, observed, vector
+from json_schemas import unlike
 from stackgraph.graph.document import Graph
 from stackgraph.presentation.progress import Progress
 from stackgraph.problems import ProblemsFound
@@ -135,6 +136,7 @@ def test_the_json_form_holds_the_same(cli, cluster):
     document = json.loads(cli.out)
     assert (document["schema"], document["stack"], document["cluster"]) == (1, "inf2-llama3", "inf2-llama3")
     assert document["verdict"] == "wait"
+    assert not unlike("verify", document)
     assert document["counts"]["wait"] == 1
     (waiting,) = [check for check in document["checks"] if check["verdict"] == "wait"]
     assert waiting["subject"] == SCHEDULER

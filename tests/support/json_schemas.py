@@ -1,64 +1,61 @@
-"""The JSON Schema of a shape of ``strict_json``, and whether a document has it: as much of the standard as such shapes need."""
+"""What a document has that its JSON Schema does not allow: as much of the standard as our schemas need."""
 
-import json
 import re
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-from stackgraph.diff.document import SCHEMA
-from stackgraph.diff.saved import SHAPE
-from stackgraph.strict_json import ANY, OrNull, Text
+from eks_inference_tools.documents import schema_of
 
-OF_DIFF = Path(__file__).parents[2] / "docs" / "diff" / f"report-{SCHEMA}.schema.json"
-"""What `diff --format json` writes. A new meaning of a key is another version, and another file."""
-_TYPES = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "null": type(None)}
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "boolean": bool,
+    "integer": int,
+    "number": (int, float),
+    "null": type(None),
+}
 
 
-def json_schema(shape: Any) -> dict[str, Any]:
-    if shape is ANY:
-        return {}
-    if isinstance(shape, OrNull):
-        return {"anyOf": [json_schema(shape.shape), {"type": "null"}]}
-    if isinstance(shape, list):
-        return {"type": "array", "items": json_schema(shape[0])}
-    if isinstance(shape, tuple):
-        return {"enum": list(shape)}
-    if isinstance(shape, Text):
-        any_character = re.sub(r"(?<!\\)\.(?=[*+])", r"[\\s\\S]", shape.pattern)
-        return {"type": "string", "description": shape.words, "pattern": f"^(?:{any_character})$"}
-    if isinstance(shape, dict):
-        return {
-            "type": "object",
-            "additionalProperties": False,
-            "required": [key for key in shape if not key.endswith("?")],
-            "properties": {key.removesuffix("?"): json_schema(one) for key, one in shape.items()},
-        }
-    return {"type": "boolean"} if shape is bool else {"type": "integer", "minimum": 0} if shape is int else {"type": "string"}
+def unlike(name: str, document: Any) -> list[str]:
+    """What is wrong with a document of that name in ``documents.NAMES``."""
+    return list(faults(document, schema_of(name)))
 
 
 def fits(value: Any, schema: dict[str, Any]) -> bool:
-    if "anyOf" in schema:
-        return any(fits(value, one) for one in schema["anyOf"])
-    if value not in schema.get("enum", (value,)) or value != schema.get("const", value):
-        return False
+    return not any(faults(value, schema))
+
+
+def _is(value: Any, kind: str) -> bool:
+    return isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
+
+
+def faults(value: Any, schema: Any, key: str = "") -> Iterator[str]:
+    """Yields the keys that do not fit, each with why."""
     kind = schema.get("type")
-    if kind and (not isinstance(value, _TYPES[kind]) or (kind == "integer" and isinstance(value, bool))):
-        return False
-    if kind == "string":
-        return re.search(schema.get("pattern", ""), value) is not None
-    if kind == "array":
-        return all(fits(one, schema["items"]) for one in value)
-    if kind == "object":
-        known = schema["properties"]
-        return {*schema["required"]} <= {*value} <= {*known} and all(fits(one, known[key]) for key, one in value.items())
-    return kind != "integer" or value >= schema["minimum"]
-
-
-def schema_of_diff() -> dict[str, Any]:
-    found = json_schema(SHAPE)
-    found["properties"]["schema"] = {"const": SCHEMA}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A report of `eks-inference diff`", **found}
-
-
-def write() -> None:
-    OF_DIFF.write_text(json.dumps(schema_of_diff(), indent=1) + "\n", encoding="utf-8")
+    if "anyOf" in schema:
+        alternatives = [list(faults(value, one, key)) for one in schema["anyOf"]]
+        yield from min(alternatives, key=len)
+    elif value not in schema.get("enum", (value,)) or value != schema.get("const", value):
+        yield f"{key}: {value!r} is not allowed"
+    elif kind and not _is(value, kind):
+        yield f"{key}: {value!r:.60} is no {kind}"
+    elif kind == "string" and not re.search(schema.get("pattern", ""), value):
+        yield f"{key}: {value!r} has not the pattern {schema['pattern']}"
+    elif kind == "integer" and value < schema["minimum"]:
+        yield f"{key}: {value} is too small"
+    elif kind == "array":
+        places = schema.get("prefixItems", [schema["items"]] * len(value))
+        if len(places) != len(value):
+            yield f"{key}: {len(value)} items"
+        for number, (one, its) in enumerate(zip(value, places, strict=False)):
+            yield from faults(one, its, f"{key}[{number}]")
+    elif kind == "object":
+        known = schema.get("properties", {})
+        yield from (f"{key}.{one}: missing" for one in {*schema.get("required", ())} - {*value})
+        for name, one in value.items():
+            its = known.get(name, schema["additionalProperties"])
+            if its is False:
+                yield f"{key}.{name}: unknown"
+            else:
+                yield from faults(one, its, f"{key}.{name}")

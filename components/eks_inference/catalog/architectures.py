@@ -51,7 +51,7 @@ class Architecture(Row):
     encoder: bool = False
     """Whether it reads a text as a whole, keeps no KV cache and writes nothing: it makes embeddings or scores."""
     positions_in_all: bool = False
-    """Whether ``max_position_embeddings`` counts the ``learned_positions`` that no token has."""
+    """Whether ``max_position_embeddings`` includes the ``learned_positions`` that belong to no token."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """Our names of numbers → keys of config.json, where they differ from the usual ones (``config_json.py``)."""
 

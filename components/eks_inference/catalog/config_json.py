@@ -49,7 +49,7 @@ _TWO_BYTES = {"bfloat16": "bfloat16", "float16": "float16", "float32": "bfloat16
 
 
 class NoFormulaError(SpecError):
-    """Nobody wrote a formula for the architecture, or the size of its quantization is unknown: what needs it is not judged."""
+    """The architecture has no formula, or the size of its quantization is unknown: rules that need it judge nothing."""
 
 
 def parse(text: str | bytes) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
 """Rows of the catalog in one line each, for lists to choose from: completion in editors and shells.
 
-Each function returns names in the order of the catalog, with what tells one from the next. Nothing is said about prices, which
-a region decides.
+Each function returns names in the order of the catalog, with what tells one from the next. Prices are left out, because they
+depend on the region.
 """
 
 from eks_inference.catalog.engines import EngineProfile, engines

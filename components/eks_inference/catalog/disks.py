@@ -10,10 +10,10 @@ class VolumeType(Row):
     """What EC2 takes for a volume of one type."""
 
     least_mib_s: int
-    """Smallest throughput, which every volume has."""
+    """Baseline throughput of every volume."""
     most_mib_s: int
     least_iops: int
-    """Smallest number of operations a second, which every volume has."""
+    """Baseline operations a second of every volume."""
     most_iops: int
     iops_per_gib: int
     """Most operations a second for each GiB of the volume."""

@@ -1,7 +1,7 @@
 """What a release of vLLM says of itself on GPUs, and where its kernels fail: loads ``engine_facts/vllm-RELEASE.toml`` and
 ``kernels.toml``.
 
-A file with ``like`` has what differs from another release. Of a quantization or a back end that is gone, it has an empty row.
+A file with ``like`` has what differs from another release. A quantization or back end that is gone has an empty row.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ class Pads:
 
 @dataclass(frozen=True)
 class Failing:
-    """Where a kernel fails although it is selected."""
+    """A case in which vLLM selects a kernel that fails."""
 
     below: Capability | None = None
     """On GPUs older than these."""
@@ -53,7 +53,7 @@ def failing() -> dict[str, Failing]:
 
 
 def pads(method: str, capability: Capability) -> Pads | None:
-    """What the kernel of a quantization pads on a GPU; None where it pads nothing."""
+    """The padding that a quantization's kernel needs on a GPU; None without padding."""
     rows = (Pads(**arguments(one)) for one in table(_KERNELS)["pads"].get(method, ()))
     return next((one for one in reversed(list(rows)) if one.since <= capability), None)
 

@@ -37,7 +37,7 @@ class Buckets:
     length_unit: int = 1
     """Lengths of sequences for which graphs are compiled are multiples of it."""
     segments: int | None = None
-    """Sizes of segments that one server can have. None: several."""
+    """Segment sizes for one server. None: several."""
     longest_whole: int | None = None
     """Longest ``max_model_len`` whose prompts may be processed whole, in tokens. None: no limit."""
 

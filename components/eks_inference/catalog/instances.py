@@ -48,7 +48,7 @@ class ForAccelerator:
 
 
 _ORIGIN = {"source": "EC2 DescribeInstanceTypes (moto 5.2.5)", "read": "2026-11"}
-"""Of the types without accelerators."""
+"""Origin of the types without accelerators."""
 
 
 @dataclass(frozen=True)

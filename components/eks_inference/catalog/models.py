@@ -83,8 +83,8 @@ class Model(weights.Layers, Row):
         """Total size of the weights in bytes. ``bytes_per_parameter`` is by default as published.
 
         ``quantized_bytes`` is the size of weights that a quantization converts at start: all but embedding and output layer,
-        which vLLM leaves as they are (``Fp8Config.get_quant_method`` converts linear layers). A checkpoint that is quantized
-        already stays as it is.
+        which vLLM leaves as they are (``Fp8Config.get_quant_method`` converts linear layers). A quantized checkpoint stays
+        unchanged.
         """
         width = bytes_per_parameter or self.plain_bytes
         if self.quantization:
@@ -117,7 +117,7 @@ class Model(weights.Layers, Row):
     def kv_heads_at(self, tensor_parallel: int) -> int:
         """Total number of KV heads on all cores of one server.
 
-        Heads that divide evenly among the cores stay as they are. If the degree is a multiple of their number, the engine repeats
+        Heads that divide evenly among the cores stay unchanged. If the degree is a multiple of their number, the engine repeats
         them until each core has one. Otherwise it expands them to the number of query heads, with those that it pads. Source: NxD
         Inference, ``REPLICATE_TO_TP_DEGREE``, ``CONVERT_TO_MHA`` and ``get_shardable_head_counts``.
         """

@@ -40,7 +40,7 @@ class NixlProfile(Marked):
     environment: Mapping[str, str]
     """Variables of all servers."""
     interfaces_per_device: int
-    """EFA interfaces that a pod requests for each device; 0: the share of its devices of those of the node."""
+    """EFA interfaces that a pod requests for each device. 0: the pod gets interfaces in proportion to its devices."""
     models: tuple[str, ...]
     """Models of the catalog documented for disaggregated inference; empty: all that the engine serves, except ``unproven``."""
     unlisted: str
@@ -113,7 +113,7 @@ def side_channel() -> SideChannel:
 
 @cache
 def nixl_connectors() -> dict[str, NixlConnectorRow]:
-    """All known connectors over NIXL, by the name that ``kv_connector`` takes."""
+    """All known connectors over NIXL, by their ``kv_connector`` name."""
     return {name: NixlConnectorRow(name=name, **arguments(row)) for name, row in table("nixl.toml")["connectors"].items()}
 
 

@@ -12,7 +12,7 @@ _OFF = ("", "0", "false", "none", "null")
 
 @dataclass(frozen=True)
 class Opening(Row):
-    """A flag, a variable or a value of a chart, by name. Of a value, the name is the end of its path."""
+    """A flag, a variable or a value of a chart, by name. The name of a value is the end of its path."""
 
     of: Literal["engine", "interface", "chart"]
     """Where it counts: flags and variables of an engine, variables of any container, values of charts."""

@@ -121,7 +121,7 @@ _AT_LEAST_ONE = frozenset(
 
 
 def _impossible(row: Model | EngineProfile | InstanceType) -> Iterator[tuple[str, str, str]]:
-    """Values of the right type that no row has."""
+    """Yields values of the right type that are impossible."""
     if isinstance(row, Model):
         yield from _numbers(row, "model")
         yield from _numbers(row.quantization, "model", ".quantization") if row.quantization else ()

@@ -1,6 +1,6 @@
 """List prices of AWS in USD: instances from ``prices_instances.json``, what it lacks and everything else from ``prices.toml``.
 
-A price holds for one region and the day of its source. No price is ever made from that of another region.
+A price holds for one region and the day of its source. A region without a row has no price; another region's price is never used.
 """
 
 import json
@@ -44,7 +44,7 @@ class Price:
     as_of: str
     """The month or day (ISO) on which the source had this price; empty for a price that a user gave."""
     notes: tuple[str, ...] = ()
-    """What a reader has to know beside the price, such as that only one source has it."""
+    """Caveats about the price, such as a single source."""
 
 
 @dataclass(frozen=True)

@@ -45,15 +45,15 @@ class Constants:
     link: float = 0.4
     """Share of the link."""
     step_ms: float = 1.5
-    """What each step takes beside, however small it is."""
+    """Fixed time of each step."""
     layer_us: float = 10.0
-    """What each layer takes beside: the start of its kernels."""
+    """Fixed time of each layer: starting its kernels."""
     exchange_us: float = 10.0
-    """What the exchange of a layer takes beside its data, for each doubling of the devices."""
+    """Fixed time of a layer's exchange, for each doubling of the devices."""
     sequence_us: float = 6.0
-    """What a step takes for each sequence that gets a token: scheduling, sampling."""
+    """Time of a step for each sequence that gets a token: scheduling and sampling."""
     request_ms: float = 12.0
-    """What a request takes before its first token beside steps: HTTP, text to tokens."""
+    """Time of a request before its first token, apart from steps: HTTP and tokenizing."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Errors:
 
     rows: int
     median: float
-    """Of the distance from 1."""
+    """Median distance from 1."""
     p90: float
     low: float
     high: float
@@ -84,13 +84,13 @@ class Speed(Row):
     experts: Errors | None = None
     """Errors of models without and with experts. None: no row."""
     first_token: Errors | None = None
-    """Of the time to the first token of a request that is alone."""
+    """Errors of the time to the first token, for a request that runs alone."""
     most: Errors | None = None
-    """Of the largest throughput in a steady state."""
+    """Errors of the largest steady throughput."""
     burst: Errors | None = None
-    """Of the throughput of requests that all came at once."""
+    """Errors of the throughput when all requests come at once."""
     without: Mapping[str, Errors] = field(default_factory=dict)
-    """Of each group that was left out, without and with experts."""
+    """Errors by the group left out, without and with experts."""
 
     @property
     def few(self) -> bool:

@@ -49,7 +49,7 @@ class VllmArgument:
     choices: tuple[str | int, ...] = ()
     """The only values, if the parser has a list."""
     bounds: Mapping[str, float] = field(default_factory=dict)
-    """Of a number: ``gt``, ``ge``, ``lt`` and ``le``, as pydantic calls them."""
+    """Bounds of a number: ``gt``, ``ge``, ``lt`` and ``le``, as pydantic calls them."""
     nullable: bool = False
     """Whether a key takes null. A flag never does."""
 

@@ -12,7 +12,7 @@ from eks_inference.catalog.architectures import Architecture
 
 @dataclass(frozen=True, kw_only=True)
 class Layers:
-    """The numbers that say how large the layers of a decoder are."""
+    """The numbers that decide the size of a decoder's layers."""
 
     hidden: int
     layers: int

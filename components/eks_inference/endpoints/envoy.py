@@ -52,7 +52,7 @@ _LONGEST_LOGGED = 200
 _ORDERS = ("data-parallel", "encoder", "envoy", "gateway", "kv-cache", "llm-d", "prefiller", "slo", "vllm")
 """Headers x-…-… that Envoy, llm-d's picker and its sidecar, or vLLM obey (llm-d-router v0.10.0, pkg/; vLLM 0.30.0)."""
 _LONGEST_ANSWER = 1 << 20
-"""Of those that the proxy gives itself. Envoy's own limit (4096 bytes) refuses the list of some fifty models."""
+"""The longest answer that the proxy gives itself. Envoy's own limit (4096 bytes) refuses the list of some fifty models."""
 
 
 def configuration(proxy: Proxy) -> dict[str, Any]:

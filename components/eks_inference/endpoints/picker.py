@@ -56,7 +56,7 @@ class Picker:
 
     @property
     def resource(self) -> str:
-        """Begins the names of its resources in Pulumi. No name has a dot, so no picker of another endpoint has one of them."""
+        """Begins the names of its resources in Pulumi. Names contain no dot, so the pickers of two endpoints never share one."""
         return f"{self.endpoint}.{self.server}-picker"
 
     @property
@@ -102,7 +102,7 @@ def labels(picker: Picker) -> dict[str, str]:
 
 
 def of_endpoint(endpoint: str) -> dict[str, str]:
-    """Returns the labels that all pickers of an endpoint have."""
+    """Returns the labels shared by all pickers of an endpoint."""
     return {APP_LABEL: _APP, ENDPOINT_LABEL: endpoint}
 
 

@@ -24,7 +24,7 @@ API_PORT = 8080
 HEALTH_PORT = 8081
 """Answers ``METRICS_PATH``, and like ``API_PORT`` ``HEALTH_PATH``."""
 ADMIN_PORT = 9901
-"""Of the pod's loopback address only: whoever reaches it may stop the proxy."""
+"""Open on the pod's loopback address only, because its clients may stop the proxy."""
 
 WORKERS = 2
 """Threads of a proxy."""
@@ -51,7 +51,7 @@ METRICS_PATH = "/stats/prometheus"
 SESSION_HEADER = "x-session-id"
 """By which a client tells that requests belong together, as vllm-router reads it, too."""
 CLIENT_HEADER = "x-endpoint-client"
-"""Tells servers which client asks. What a client itself sends under this name does not arrive."""
+"""Tells servers which client asks. The proxy drops a client's own header of this name."""
 
 PICKED_HEADER = "x-gateway-destination-endpoint"
 """By which a picker names pods, as address and port (Gateway API Inference Extension, endpoint picker protocol)."""
@@ -131,7 +131,7 @@ class Proxy:
     """Where the key is that servers demand; None: they demand none."""
     requests_per_minute: int | None = None
     requests_per_model: Mapping[str, int] = field(default_factory=dict)
-    """Of each client, by the model's name."""
+    """Requests a minute of each client, by the model's name."""
     concurrent_requests: int | None = None
     models: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Percentages of the requests for a name, by server."""

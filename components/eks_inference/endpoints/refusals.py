@@ -60,7 +60,7 @@ def error(path: str, message: str, code: str, type_: str = "invalid_request_erro
 
 
 def replies() -> dict[str, Any]:
-    """Has the proxy's own refusals be errors of the API that is asked. Those of gRPC stay what they are."""
+    """Has the proxy's own refusals be errors of the API that is asked. gRPC's refusals stay unchanged."""
     return {"mappers": [_reply(path, *one) for path in (MESSAGES_PATH, "/") for one in _REPLIES]}
 
 

@@ -190,7 +190,7 @@ def _for_pickers(**fields: Any) -> dict[str, Any]:
 
 
 def _hashed(proxy: Proxy) -> dict[str, Any]:
-    """What decides which pod answers; nothing where it is the number of requests. A client that names its session knows best."""
+    """Returns what decides which pod answers; empty: the number of requests. A client that names its session knows best."""
     session = {"header": {"header_name": SESSION_HEADER}, "terminal": True}
     policies = {
         "endpoint_picker": [],

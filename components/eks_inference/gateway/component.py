@@ -47,7 +47,7 @@ class Gateway(Component):
 
     The load balancer sends requests straight to pods that are ready, in the order of their arrival. Between load balancer and
     pods there is no encryption. It waits ``idle_timeout_seconds`` for the next byte of an answer, so a stream may last as long as
-    it flows. A pod that ends gets no new requests and keeps those it has. With ``behind_load_balancer`` in its spec, an
+    it flows. A terminating pod gets no new requests and finishes its current ones. With ``behind_load_balancer`` in its spec, an
     endpoint waits for the load balancer when it starts and when it ends.
 
     It is in ``network``'s public subnets where the spec says ``public``, else in ``network.load_balancer_subnets``, which hold

@@ -118,7 +118,7 @@ def balancer_annotations(
     security_group: Any,
     attributes: Any,
 ) -> dict[str, Any]:
-    """Returns the annotations that all Ingresses of a gateway share. What is ``Any`` may be unknown until deployed."""
+    """Returns the annotations that all Ingresses of a gateway share. Fields of type ``Any`` may be unknown until deployed."""
     settings = {
         "group.name": gateway,
         "scheme": "internet-facing" if spec.public else "internal",
@@ -158,7 +158,7 @@ def ingress(
     ingress_class: str,
     login: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Returns ``metadata`` and ``spec`` of the Ingress of one door of a route."""
+    """Returns ``metadata`` and ``spec`` of the Ingress for one door of a route."""
     path = path_to(route, door)
     target = {
         "healthcheck-path": door.health,

@@ -28,7 +28,7 @@ class RoutedEndpoint:
 
 @dataclass(frozen=True)
 class GatewayApiFacts:
-    """Routes of a Gateway that the cluster has. ``endpoints`` has those of its routes, by target."""
+    """Routes of the cluster's own Gateway. ``endpoints`` has those of its routes, by target."""
 
     about: ClassVar[str] = "routes of a Gateway (Gateway API)"
 

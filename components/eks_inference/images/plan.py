@@ -64,7 +64,7 @@ _SYSTEM_GIB = 20
 def arguments(spec: InClusterImage, defaults: Mapping[str, str]) -> dict[str, str]:
     """Returns the build arguments: the Dockerfile's defaults, overridden by ``defaults``, overridden by the spec's.
 
-    ``defaults`` come from the user of the image (its engine). Those that the Dockerfile does not declare are dropped.
+    ``defaults`` come from the user of the image (its engine). Arguments that the Dockerfile does not declare are dropped.
     """
     declared = dockerfile.arguments(spec.dockerfile_text)
     literal = {name: default for name, default in declared.items() if default is not None}

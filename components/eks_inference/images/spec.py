@@ -49,8 +49,8 @@ CONTEXT_LIMIT_BYTES = 900 * 1024
 class InClusterImage(Spec):
     """An image that a Job in the cluster builds and pushes into an ECR repository of the stack.
 
-    A change of Dockerfile, files or build arguments builds it again, and nothing else does: the tag is a hash of these. What the
-    build downloads (e.g. packages without a version) is not part of the hash.
+    A change of Dockerfile, files or build arguments builds it again, and nothing else does: the tag is a hash of these. The
+    hash does not cover downloads of the build (e.g. packages without a version).
     """
 
     kind: Literal["in_cluster"] = Field(

@@ -1,4 +1,4 @@
-"""Where requests enter: ports of pods of model servers, and ports of Services that are led out of the cluster. Pure."""
+"""Entry points of requests: ports of model servers' pods, and ports of Services that lead out of the cluster. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

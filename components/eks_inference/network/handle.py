@@ -9,6 +9,7 @@ from typing import Protocol
 import pulumi
 
 from eks_inference.component import Handle
+from eks_inference.network.spec import ExistingVpcSpec
 from eks_inference.specs.base import ZoneId
 
 
@@ -47,6 +48,14 @@ class Network(Protocol):
     def ready(self) -> Sequence[pulumi.Resource]:
         """Resources that must exist before a node can reach the internet, and must outlive it: routes and their associations."""
         ...
+
+
+def existing_vpc(spec: ExistingVpcSpec, *, isolated: bool) -> ExistingVpc:
+    """Returns the handle of a VPC that a stack file names."""
+    private, public = (
+        [Subnet(zone, id_) for zone, id_ in subnets.items()] for subnets in (spec.private_subnets, spec.public_subnets)
+    )
+    return ExistingVpc(spec.id, private, public, isolated)
 
 
 @dataclass(frozen=True)

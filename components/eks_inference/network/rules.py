@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from eks_inference.network.plan import RESERVED_ADDRESSES, plan_subnets
 from eks_inference.network.spec import NetworkSpec
-from eks_inference.rules import Judgement, rule
+from eks_inference.rules import Judgement, not_judged, rule
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,10 @@ def services_outside_the_vpc(network: NetworkFacts) -> Iterator[Judgement]:
 )
 def addresses_for_pods(network: NetworkFacts) -> Iterator[Judgement]:
     if not network.zone_ids:
+        return
+    if network.spec.existing:
+        what, why = "whether subnets have addresses for all pods", "the VPC is there, and a stack file does not know their sizes"
+        yield not_judged(what, "the network", ("network", "existing"), why=why, fix="compare them: aws ec2 describe-subnets")
         return
     plans = plan_subnets(network.spec.cidr, network.zone_ids, public=network.spec.public_subnets)
     usable = sum(plan.private.num_addresses - RESERVED_ADDRESSES for plan in plans)

@@ -14,7 +14,8 @@ from eks_inference.network.plan import (
     has_room_for_load_balancers,
     vpc_range,
 )
-from eks_inference.specs.base import Spec, ZoneId, distinct, follows
+from eks_inference.specs.base import Form, Spec, ZoneId, distinct, follows
+from eks_inference.specs.late import Late
 
 Endpoint = Literal[
     "ec2",
@@ -48,6 +49,24 @@ class FlowLogsSpec(Spec):
         description="What is logged: refused traffic, or what was let through or all, which is much more.",
     )
     retention_days: RetentionDays = Field(default=30, description="Retention of the log lines.")
+
+
+SubnetId = Annotated[Late, Form(r"subnet-[0-9a-f]{8,17}", "the id of a subnet, such as subnet-0a1b2c3d4e5f60718")]
+
+
+class ExistingVpcSpec(Spec):
+    """A VPC that is there, in which nothing is made or changed. Its subnets stand by their zones."""
+
+    id: Annotated[Late, Form(r"vpc-[0-9a-f]{8,17}", "the id of a VPC, such as vpc-0a1b2c3d4e5f60718")] = Field(
+        description="Id of the VPC."
+    )
+    private_subnets: dict[ZoneId, SubnetId] = Field(
+        min_length=MIN_ZONES,
+        description="Subnets of nodes and pods by zone, also of a secondary range of the VPC, such as 100.64.0.0/16.",
+    )
+    public_subnets: dict[ZoneId, SubnetId] = Field(
+        default_factory=dict, description="Subnets of internet-facing load balancers by zone."
+    )
 
 
 class NetworkSpec(Spec):
@@ -92,9 +111,16 @@ class NetworkSpec(Spec):
         "internal gateway in such a range.",
     )
     flow_logs: FlowLogsSpec | None = Field(default=None, description="Log of the traffic in the VPC. Absent: none.")
+    existing: ExistingVpcSpec | None = Field(
+        default=None,
+        description="A VPC that is there, instead of a new one. cidr is then its range, and nat says no more than whether its "
+        "private subnets reach the internet.",
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if self.existing:
+            return self._of_existing(self.existing)
         if self.zone_ids and self.zones is not None:
             raise ValueError("give zone_ids or zones, not both")
         if self.nat != "none" and not self.public_subnets:
@@ -107,4 +133,14 @@ class NetworkSpec(Spec):
         missing = sorted(WITHOUT_INTERNET - set(self.endpoints))
         if self.nat == "none" and missing:
             raise ValueError(f"without NAT no node can join the cluster: add the endpoints {', '.join(missing)}")
+        return self
+
+    def _of_existing(self, existing: ExistingVpcSpec) -> Self:
+        """What others ask of a network follows from the subnets of an existing one (stack/defaults.py)."""
+        given = [key for key in ("zones", "load_balancer_subnets", "flow_logs") if getattr(self, key)]
+        given += ["endpoints"] if "endpoints" in self.model_fields_set else []
+        given += ["zone_ids"] if self.zone_ids != tuple(existing.private_subnets) else []
+        given += ["public_subnets"] if self.public_subnets != bool(existing.public_subnets) else []
+        if given:
+            raise ValueError(f"{', '.join(given)}: of a new VPC only; leave out this, or existing")
         return self

@@ -11,7 +11,7 @@ from typing import Any
 from eks_inference.aws import iam
 from eks_inference.faults import Fault
 from eks_inference.kubernetes.secrets import SecretRef
-from eks_inference.observability.handle import Expected
+from eks_inference.observability.handle import Budget, Expected
 from eks_inference.observability.prometheus_plan import RELEASE
 from eks_inference.observability.spec import PrometheusSpec, Receiver, SlackReceiver, SnsReceiver
 
@@ -20,6 +20,9 @@ SERVICE_ACCOUNT = f"{RELEASE}-alertmanager"
 
 URL_SECRET = SecretRef("alert-receiver", "url")
 """Where the URL of a receiver is kept, which is a secret: whoever knows it may post."""
+
+TYPE_LABEL = "label_node_kubernetes_io_instance_type"
+"""What kube-state-metrics makes of the label of nodes, where its values allow that (README, kube_node_labels)."""
 
 _RECEIVER = "receiver"
 _NOBODY = "null"
@@ -78,6 +81,16 @@ def publisher(receiver: SnsReceiver) -> iam.Document:
     if receiver.kms_key_arn:
         statements.append(iam.allow("Encrypt", ["kms:Decrypt", "kms:GenerateDataKey"], receiver.kms_key_arn))
     return iam.document(*statements)
+
+
+def of_budget(budget: Budget) -> dict[str, Any]:
+    """Returns a rule file with the budget and the prices, as series: the alert OverBudget compares nodes with them."""
+    rules = [{"record": "stack:budget:usd_per_month", "expr": f"vector({budget.usd_per_month:.10g})"}]
+    rules += [
+        {"record": "instance_type:price:usd_per_hour", "expr": f"vector({usd:g})", "labels": {TYPE_LABEL: type_}}
+        for type_, usd in sorted(budget.usd_per_hour.items())
+    ]
+    return {"groups": [{"name": "eks-inference.budget", "rules": rules}]}
 
 
 def expectations(expected: Expected, namespace: str, servers: Sequence[str]) -> dict[str, Any]:

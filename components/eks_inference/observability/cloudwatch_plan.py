@@ -34,7 +34,7 @@ _CONFIGURATION = {
 }
 
 _FREE = ("manager.applicationSignals.autoMonitor.monitorAllServices",)
-"""What a user may replace."""
+"""Values that a user may replace."""
 
 
 def cloudwatch_addon(spec: CloudWatchSpec, kubernetes_version: str) -> Addon:

@@ -65,6 +65,14 @@ class Expected:
     """Requests that a pod works on at once; None where the engine itself counts those that wait."""
 
 
+@dataclass(frozen=True)
+class Budget:
+    """What a stack may cost a month, and what an hour of a node costs, by instance type."""
+
+    usd_per_month: float
+    usd_per_hour: Mapping[str, float]
+
+
 class RayPods(Protocol):
     """A Ray server that has its namespace to itself: ``RayServeVllm``."""
 

@@ -21,7 +21,7 @@ from eks_inference.kubernetes.workloads import APP_LABEL
 from eks_inference.observability import alerting_plan
 from eks_inference.observability import prometheus_plan as plan
 from eks_inference.observability.alerting_plan import expectations
-from eks_inference.observability.handle import Expected, Metrics, RayPods, VllmPods
+from eks_inference.observability.handle import Budget, Expected, Metrics, RayPods, VllmPods
 from eks_inference.observability.spec import PrometheusSpec, Receiver, SnsReceiver
 from eks_inference.place.placement import Placement
 from eks_inference.specs.base import Given
@@ -50,6 +50,8 @@ class PrometheusStack(Component):
     Helm installs the CustomResourceDefinitions once and neither updates nor deletes them. Before a chart upgrade, apply the new
     ones by hand (kube-prometheus-stack, UPGRADE.md), or set ``crds.upgradeJob.enabled`` in ``values``.
 
+    With ``budget``, kube-state-metrics tells the types of nodes, and the alert OverBudget knows their prices.
+
     Raises ``SpecError`` when a receiver lacks its URL, or a URL its receiver.
     """
 
@@ -67,6 +69,7 @@ class PrometheusStack(Component):
         grafana_admin_password: SecretRef | pulumi.Input[str] | None = None,
         alert_receiver_url: SecretRef | pulumi.Input[str] | None = None,
         dashboards: Sequence[str] = plan.DASHBOARDS,
+        budget: Budget | None = None,
     ) -> None:
         spec = PrometheusSpec.of(spec)
         if faults := alerting_plan.url_faults(spec, given=alert_receiver_url is not None):
@@ -127,6 +130,7 @@ class PrometheusStack(Component):
                 receiver=alerting_plan.receiver_values(spec.receiver, region=cluster.settings.region, url=url)
                 if spec.receiver
                 else None,
+                has_budget=budget is not None,
             ),
             # The release waits for up to two volumes, six images, and node exporters on nodes that may still be starting.
             timeout_seconds=900,
@@ -143,7 +147,7 @@ class PrometheusStack(Component):
                 *placement.ready,
             ),
         )
-        custom_resources = self._rules_and_monitors(name, spec, on_cluster(cluster, self, release))
+        custom_resources = self._rules_and_monitors(name, spec, budget, on_cluster(cluster, self, release))
         self.ready: Sequence[pulumi.Resource] = (release, *custom_resources)
         self.endpoint = carried(self.url, self.ready)
         self.register_outputs({"namespace": spec.namespace, "prometheus": self.endpoint, "grafanaService": plan.GRAFANA_SERVICE})
@@ -162,15 +166,23 @@ class PrometheusStack(Component):
             parent=self,
         )
 
-    def _rules_and_monitors(self, name: str, spec: PrometheusSpec, opts: pulumi.ResourceOptions) -> tuple[pulumi.Resource, ...]:
+    def _rules_and_monitors(
+        self, name: str, spec: PrometheusSpec, budget: Budget | None, opts: pulumi.ResourceOptions
+    ) -> tuple[pulumi.Resource, ...]:
         """Creates the library's recording and alerting rules, and PodMonitors for KubeRay operators and Karpenter."""
-        rules = k8s.apiextensions.CustomResource(
-            f"{name}-rules",
-            **plan.PROMETHEUS_RULE,
-            metadata={"name": "eks-inference", "namespace": spec.namespace},
-            spec=plan.rules(spec.runbooks),
-            opts=opts,
-        )
+        files = {"rules": ("eks-inference", plan.rules(spec.runbooks))}
+        if budget:
+            files["budget"] = ("eks-inference-budget", alerting_plan.of_budget(budget))
+        rules = [
+            k8s.apiextensions.CustomResource(
+                f"{name}-{what}",
+                **plan.PROMETHEUS_RULE,
+                metadata={"name": called, "namespace": spec.namespace},
+                spec=content,
+                opts=opts,
+            )
+            for what, (called, content) in files.items()
+        ]
         # The operator exports the state of each RayService, labelled with the name and namespace of that RayService.
         ports = {"kuberay-operator": {"port": "http", "honorLabels": True}, "karpenter": {"port": "http-metrics"}}
         monitors = [
@@ -183,7 +195,7 @@ class PrometheusStack(Component):
             )
             for controller, port in ports.items()
         ]
-        return rules, *monitors
+        return *rules, *monitors
 
 
 class ServerMetrics(Component):

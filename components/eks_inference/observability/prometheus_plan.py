@@ -81,6 +81,7 @@ def chart_values(
     cluster: str,
     grafana_password: SecretRef | None,
     receiver: Mapping[str, Any] | None = None,
+    has_budget: bool = False,
 ) -> dict[str, Any]:
     """Returns chart values; the user's stand beside ours. ``receiver`` are those of ``alertmanager_plan``."""
     here = placement.scheduling()
@@ -139,6 +140,10 @@ def chart_values(
     }
     if receiver:
         values = merge.merged(values, {"alertmanager": receiver})
+    if has_budget:
+        # By default kube_node_labels has no label.
+        allowed = {"metricLabelsAllowlist": ["nodes=[node.kubernetes.io/instance-type]"]}
+        values = merge.merged(values, {"kube-state-metrics": allowed})
     for path, image in _IMAGES.items():
         values = merge.merged(values, _image(path, image, settings))
     return merge.beside(values, spec.values, chart=RELEASE)

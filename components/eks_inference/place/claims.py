@@ -82,9 +82,10 @@ def asked_by(spec: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 def device_claims(placement: Placement, devices: int | None = None, *, efa_interfaces: int = 0) -> DeviceClaims:
     """Returns the claims of a pod for ``devices`` (default: all of the node) and so many EFA interfaces nearest to them.
 
-    Neuron devices are a connected set where the driver publishes groups, and each interface is in the group of the devices. Of a
-    part of a node's GPUs, each comes with interfaces below its PCIe root. No claim asks for more devices than a scheduler may
-    allocate to one. ``logical_cores`` of the pool becomes the driver's setting of the claimed devices.
+    Neuron devices are a connected set where the driver publishes groups, and each interface is in the group of the devices. If
+    a pod takes only some of a node's GPUs, each comes with interfaces below its PCIe root. Each claim asks for at most as many
+    devices as a scheduler may allocate to one. ``logical_cores`` of the pool becomes the driver's setting of the claimed
+    devices.
 
     Raises ``SpecError`` for more devices or interfaces than a node has, for a number of devices that is no connected set, and
     for interfaces that cannot be divided among the devices.

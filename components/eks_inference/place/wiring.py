@@ -1,4 +1,4 @@
-"""Where handles belong: cluster, network and region. What one component gets must belong together.
+"""Where handles belong: cluster, network and region. All handles of one component must belong together.
 
 Only what a program says is compared: a handle that does not say where it belongs goes anywhere.
 """

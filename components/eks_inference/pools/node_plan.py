@@ -38,7 +38,7 @@ def root_volume_iops(spec: PoolSpec) -> int:
 
 
 def paid_mib_s(spec: PoolSpec) -> int | None:
-    """Returns the throughput to ask for, or None where it is what every gp3 volume has.
+    """Returns the throughput to ask for, or None for the baseline of gp3.
 
     What every volume has is left out: a change of the launch template would replace the nodes of existing stacks for nothing.
     """

@@ -41,7 +41,7 @@ TIGHT = 0.9
 """Share of the available memory above which parts that cannot be calculated may no longer fit."""
 
 _STEP_TOKENS = 8192
-"""Tokens of a step of an engine of which nobody knows better. A large value is safe."""
+"""Tokens in a step, where the engine's own default is unknown. A large value is safe."""
 
 
 @dataclass(frozen=True)

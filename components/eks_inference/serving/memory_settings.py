@@ -117,13 +117,13 @@ _KEPT_WHOLE = ("kv-transfer-config", "kv-events-config", "disable-hybrid-kv-cach
 _CACHE_BYTES = {"fp8": 1, "int8": 1, "int4": 0.5, "nvfp4": 0.5625}
 """Bytes of an element by how the type of the KV cache begins; 16 elements of NVFP4 share a scale of a byte."""
 _CACHE_SCALE_BYTES = 4
-"""Of types that end with ``_per_token_head``, beside each head."""
+"""Bytes beside each head, for types that end with ``_per_token_head``."""
 
 _WITHOUT_OVERLAP = ("ngram", "[ngram]", "suffix", "medusa", "mlp_speculator", "custom_class")
 """Speculation beside which steps do not overlap (``VllmConfig.__post_init__``)."""
 
 _MOST_TOKENS = 1 << 40
-"""Of a step: larger numbers are no other, and arithmetic with them overflows."""
+"""The most tokens in a step. Larger values mean the same, and arithmetic with them overflows."""
 
 
 @dataclass(frozen=True)

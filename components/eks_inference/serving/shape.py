@@ -46,7 +46,7 @@ class PoolChoice:
     """A pool that some pods of a server run in, with the keys of the spec that choose it."""
 
     pool: str
-    """Its name. Of a ``Helper`` it may be empty: the stack's core pool."""
+    """Its name. It may be empty for a ``Helper``, which then runs on the core pool."""
     instance_type: str | None
     under: tuple[str, ...] = ()
     """Path of the object that holds ``pool`` and ``instance_type``: ``("worker",)``."""

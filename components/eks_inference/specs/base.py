@@ -257,7 +257,7 @@ def listed(kind: str) -> dict[str, JsonValue]:
 
 
 def follows(schema: dict[str, Any]) -> None:
-    """Of a key that follows from others where it is absent: the schema has no default for it."""
+    """Marks a key whose value follows from others when it is absent; the schema has no default for it."""
     del schema["default"]
 
 
@@ -321,7 +321,7 @@ def distinct(values: tuple[str, ...]) -> tuple[str, ...]:
 def dns_label_faults(name: str, message: str, *, max_length: int) -> list[Fault]:
     """Returns a fault with this message when a component's name is not valid in the names of its Kubernetes objects.
 
-    ``max_length`` is what the other parts of those names leave of the 63 characters of a DNS label.
+    A DNS label has 63 characters; ``max_length`` is what its other parts leave.
     """
     if re.fullmatch(_DNS_LABEL, name) and len(name) <= max_length:
         return []

@@ -64,7 +64,7 @@ class Served:
     first_tokens: tuple[float, ...] = field(repr=False)
     whole: tuple[float, ...] = field(repr=False)
     waits: tuple[float, ...] = field(repr=False)
-    """Of each request, in order of size: the time to its first token, to its last one, and until the engine took it."""
+    """Times of the requests, sorted: to the first token, to the last one, and until the engine took the request."""
     gaps: tuple[tuple[float, int], ...] = field(repr=False)
     """Times between tokens, in order of size, each with its number."""
 

@@ -125,6 +125,7 @@ class _Filling:
                     self.waiting |= {tuple(map(str, one.path)) for one in error.faults}
         self._work_of_core()
         self._accelerators()
+        self._existing_vpc()
         self._gateway()
 
     def _put(self, path: Path, value: Any, why: str) -> None:
@@ -259,6 +260,15 @@ class _Filling:
             return {"scheduler": True}, f"; {of}"
         return {"scheduler": False}, "; every pod takes one device or all of a node"
 
+    def _existing_vpc(self) -> None:
+        """Fills what rules ask of a network from the subnets of one that is there."""
+        existing = at(self.stack, ("network", "existing"), None)
+        if not isinstance(existing, Mapping) or not isinstance(private := existing.get("private_subnets"), Mapping):
+            return
+        for key, value in {"zone_ids": [*private], "public_subnets": bool(existing.get("public_subnets"))}.items():
+            if key not in self.stack["network"]:
+                self._put(("network", key), value, "the subnets of network.existing")
+
     def _gateway(self) -> None:
         """Fills what a gateway needs: endpoints before the servers that it leads to, and what they and the network do for it."""
         for key in ("gateway", "gateway_api"):
@@ -268,7 +278,7 @@ class _Filling:
                 self._endpoints(key, given, routes)
         gateway, network = self.stack.get("gateway"), self.stack.get("network", {})
         public = gateway.public if isinstance(gateway, GatewaySpec) else at(gateway, ("public",), False)
-        if not gateway or public or not isinstance(network, Mapping) or "load_balancer_subnets" in network:
+        if not gateway or public or not isinstance(network, Mapping) or {"existing", "load_balancer_subnets"} & network.keys():
             return
         cidr = network.get("cidr", NetworkSpec.model_fields["cidr"].default)
         with suppress(ValueError, TypeError):  # validation reports it

@@ -9,7 +9,7 @@ from eks_inference.network.spec import Endpoint
 from eks_inference.observability.spec import SlackReceiver, SnsReceiver
 from eks_inference.pools.node_spec import ReleaseAmi
 from eks_inference.pools.spec import KarpenterPoolSpec
-from eks_inference.rules import Judgement, Path, rule
+from eks_inference.rules import Judgement, Path, not_judged, rule
 from eks_inference.serving.features import EngineFeatures
 from eks_inference.serving.spec import HubModel
 from eks_inference.stack.facts import StackFacts
@@ -29,6 +29,12 @@ def services_have_endpoints(stack: StackFacts) -> Iterator[Judgement]:
     if stack.spec.network.nat != "none":
         return
     given = stack.spec.network.endpoints
+    if stack.spec.network.existing:
+        what, why = "whether every service has an endpoint", "the VPC is there, and a stack file does not know its endpoints"
+        yield not_judged(
+            what, "the network", ("network", "existing"), why=why, fix="see that it has those of docs/isolated-network.md"
+        )
+        return
     for part, wanted in _calls(stack.spec).items():
         missing = [endpoint for endpoint in wanted if endpoint not in given]
         yield Judgement(

@@ -1,13 +1,13 @@
 """Prices of a user's own, in a stack file or a file of prices: negotiated, of a Savings Plan, of a capacity block, of a day."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated
 
 from pydantic import Field
 
 from eks_inference.catalog.instances import instance_types
-from eks_inference.catalog.prices import services
+from eks_inference.catalog.prices import block_price, instance_price, services
 from eks_inference.catalog.tables import nearest
 from eks_inference.faults import Fault
 from eks_inference.specs.base import Spec, listed
@@ -33,6 +33,17 @@ class OwnPrice(Spec):
     reserved: Usd | None = Field(default=None, description="An hour of an instance in a capacity reservation or capacity block.")
     usd: Usd | None = Field(default=None, description="One unit of a service. The unit is that of the list price.")
     source: str = Field(min_length=3, max_length=200, description="Where the price is from. Reports show it beside the price.")
+
+
+def node_prices(types: Iterable[str], own: Mapping[str, OwnPrice], region: str) -> Mapping[str, float]:
+    """USD an hour of instance types, of those that have a price. Spot counts as on demand, unless there is an own price alone."""
+    found: dict[str, float] = {}
+    for name in types:
+        given = [usd for key in CAPACITIES if name in own and (usd := getattr(own[name], key)) is not None]
+        listed_price = instance_price(name, region) or block_price(name, region)
+        if given or listed_price:
+            found[name] = max(given) if given or listed_price is None else listed_price.usd
+    return found
 
 
 def price_faults(prices: Mapping[str, OwnPrice], above: tuple[str, ...], *, catalog_only: bool) -> Iterator[Fault]:

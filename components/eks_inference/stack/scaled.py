@@ -15,7 +15,7 @@ from eks_inference.stack.nested import Resolved, at, put
 from eks_inference.stack.open_servers import Surroundings, facts_of
 
 _SHARE = 0.8
-"""Of what a pod can work on: the next one takes minutes to start."""
+"""The share of a pod's capacity at which the next pod starts, which takes minutes."""
 
 
 def scaled(name: str, server: Mapping[str, Any], kind: Kind, around: Surroundings) -> tuple[Resolved, ...]:

@@ -122,6 +122,15 @@ class StackSpec(SharedSettings):
         description="Your own prices in the stack's region, by instance type or service. Others: the list prices of the catalog.",
     )
 
+    budget_usd_per_month: float | None = Field(
+        default=None,
+        gt=0,
+        le=100_000_000,
+        allow_inf_nan=False,
+        description="The most that the stack may cost a month by these prices (COST001). With Prometheus, an alert compares it "
+        "with what the nodes cost that there are.",
+    )
+
     @field_validator("catalog")
     @classmethod
     def _catalog_is_extended(cls, files: tuple[str, ...]) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ def one_subnet_a_zone(subnets: Sequence[tuple[str, T]]) -> dict[str, T]:
 def store_zone(spec: StoreSpec, pool_zone_ids: Sequence[str]) -> str | None:
     """Returns the only zone of a file system: the zone in its spec or, for FSx for Lustre, the pool's first zone.
 
-    None for a file system in every zone of the network, and when the zone is unknown.
+    Returns None if the file system is in every zone of the network, or the zone is unknown.
     """
     if isinstance(spec, LustreStoreSpec):
         return spec.zone_id or next(iter(pool_zone_ids), None)

@@ -11,6 +11,24 @@ from stackgraph.presentation.output import json_text
 from stackgraph.problems import Problem
 
 SCHEMA = 1
+_PROBLEM = {**dict.fromkeys(("message", "file", "key", "given", "allowed", "fix"), str), "line": int, "working": [str]}
+_RULE = dict.fromkeys(("id", "severity", "meaning", "fix", "source"), str)
+VERDICT = {
+    **dict.fromkeys(("stack", "verdict"), str),
+    "canRun": bool,
+    **{key: [str] for key in ("notes", "idleSilences", "rulesApplied")},
+    "notJudged": [{"what": str, "of": str, **_PROBLEM}],
+    "refusals": [_PROBLEM],
+    "findings": [{"rule": str, "severity": str, "silenced": str | None, **_PROBLEM}],
+    "rules": int,
+}
+SHAPE = {"stacks": [VERDICT]}
+_ARITHMETIC = {"holds": bool | None, **dict.fromkeys(("key", "resource", "message"), str), "working": [str]}
+EXPLAINED = {
+    "rule": _RULE,
+    "stacks": [{"stack": str, "refusals": [_PROBLEM], "judgements": [_ARITHMETIC], "doesNotApply": str}],
+}
+RULES = {"rules": [_RULE]}
 
 
 def verdicts(stacks: Sequence[Mapping[str, Any]]) -> str:

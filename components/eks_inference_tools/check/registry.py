@@ -18,6 +18,7 @@ _MODULES = (
     "eks_inference_tools.check.chart_rules",
     "eks_inference_tools.check.cluster_object_rules",
     "eks_inference_tools.check.cluster_rules",
+    "eks_inference_tools.check.cost_rules",
     "eks_inference_tools.check.device_rules",
     "eks_inference_tools.check.limit_rules",
     "eks_inference_tools.check.network_rules",

@@ -49,7 +49,7 @@ def left_open(graph: Graph) -> Iterator[NotJudged]:
 
 
 def _may_run_servers(resource: Resource) -> bool:
-    """Whether a resource may be a server, or make one. Nobody knows what a kind of somebody else's does."""
+    """Whether a resource may be a server, or make one. The effect of a foreign kind is unknown."""
     if resource.package != "kubernetes":
         return resource.remote and resource.package == "eks-inference"
     _, versioned_group, kind = resource.type.split(":")
@@ -190,13 +190,13 @@ def unknown_silences(program: StackProgram, spec: "StackSpec | None", silenced: 
 def problem(program: StackProgram, finding: Finding, graph: Graph | None) -> Problem:
     """A finding as a problem with its place: a line of the stack file, or a resource and the line of a program that makes it.
 
-    Of a resource that a key of the stack file asks for, the place is that key.
+    A resource that a key of the stack file asks for is told at that key.
     """
     found = program.problems([finding.fault])[0]
     urn = finding.judgement.resource
-    if not urn:
-        return found
     spec = program.spec() if graph else None
+    if not urn or (spec and finding.fault.path):
+        return found
     if graph and spec and (path := stack_key(urn, graph, spec)):
         (asked,) = program.problems([replace(finding.fault, path=path)])
         return replace(asked, key=f"{asked.key}: {short_name(urn)}")

@@ -204,7 +204,7 @@ def _report(options: argparse.Namespace) -> int:
     import dataclasses
 
     from eks_inference_tools.flight.bundle import read_bundle
-    from eks_inference_tools.flight.report import as_rows, judged, render_report
+    from eks_inference_tools.flight.report import SCHEMA, as_rows, judged, render_report
     from stackgraph.presentation.output import colour, json_text, width, write
 
     if options.bundle is None:
@@ -215,7 +215,7 @@ def _report(options: argparse.Namespace) -> int:
         return 0
     found = judged(bundle)
     if options.format == "json":
-        write(json_text([dataclasses.asdict(one) for one in found]), options.output)
+        write(json_text({"schema": SCHEMA, "findings": [dataclasses.asdict(one) for one in found]}), options.output)
     else:
         drawing = {"colour": colour(options.output), "width": width(options.output)}
         write(render_report(bundle, found, **drawing), options.output)

@@ -212,7 +212,7 @@ def _chosen_of(offered: "Sequence[Row]", given: str) -> "Row":
 
 
 def _offered(found: "Found") -> "list[Row]":
-    """Of each instance type the first row of plain vLLM."""
+    """Returns the first row of plain vLLM for each instance type."""
     from eks_inference_tools.fitting.trials import VLLM
 
     return list(replace(found, rows=tuple(row for row in found.rows if row.trial.kind is VLLM)).first_of_types)

@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eks_inference_tools.commands.options import add_prices, number_of, own_prices
 from eks_inference_tools.commands.wishes import (
@@ -25,7 +25,7 @@ from stackgraph.commands.options import add_document
 
 if TYPE_CHECKING:
     from eks_inference.catalog.models import Model
-    from eks_inference.serving.feasibility import Feasibility, Split
+    from eks_inference.serving.feasibility import Feasibility
     from eks_inference_tools.cost.price_book import OwnPrices
     from eks_inference_tools.cost.words import Offer
 
@@ -77,7 +77,10 @@ def run(options: argparse.Namespace) -> int:
     found = answer(named(options).model, options.instance, options.engine, options.max_model_len)
     offer = _offer(found, options.region, own_prices(options))
     if options.format == "json":
-        write(as_json(found, offer), options.output)
+        from eks_inference_tools.fitting.splits import document
+        from stackgraph.presentation.output import json_text
+
+        write(json_text(document(found, offer)), options.output)
     else:
         from eks_inference_tools.fitting.feasibility import render_text
 
@@ -153,77 +156,3 @@ def answer(
         message = f"{wanted.name} was made for sequences of {wanted.max_positions} tokens"
         refuse(message, "--max-model-len", str(max(lengths)), f"at most {wanted.max_positions}")
     return feasibility(wanted, instance, chosen, lengths)
-
-
-def as_json(found: "Feasibility", offer: "Offer") -> str:
-    """Everything in the table and more, as JSON. Sizes are in bytes."""
-    from stackgraph.presentation.output import json_text
-
-    model, instance, engine = found.model, found.instance, found.engine
-    return json_text(
-        {
-            "model": {
-                "name": model.name,
-                "architecture": model.architecture,
-                "dtype": model.dtype,
-                "parameters": model.parameters,
-                "weight_bytes": model.weight_bytes(),
-                "kv_bytes_per_token": model.kv_bytes_per_token(),
-                "heads": model.heads,
-                "kv_heads": model.kv_heads,
-                "quantization": model.quantization.method if model.quantization else None,
-                "window": model.window or None,
-                "window_layers": model.window_layers,
-                "not_counted": list(model.uncounted),
-                "max_positions": model.max_positions,
-            },
-            "instance": {
-                "name": instance.name,
-                "accelerator": instance.accelerator,
-                "devices": instance.devices,
-                "cores_per_device": instance.cores_per_device,
-                "device_memory_gib": instance.device_memory_gib,
-            },
-            "engine": {
-                "name": engine.name,
-                "vllm": engine.vllm,
-                "sdk": engine.sdk,
-                "image": engine.image,
-                "caveat": engine.caveat,
-                "kv_cache": engine.generation.kv_cache,
-            },
-            "region": offer.region,
-            "usd_per_hour": offer.price.usd if offer.price else None,
-            "price_source": offer.source,
-            "quota": offer.quota.title if offer.quota else None,
-            "splits": [_split(split, offer) for split in found.splits],
-        }
-    )
-
-
-def _split(split: "Split", offer: "Offer") -> dict[str, Any]:
-    head = {"tensor_parallel": split.tensor_parallel, "kv_repeats": split.kv_repeats}
-    if split.refusal:
-        return head | {"refusal": split.refusal}
-    return head | {
-        "devices": split.devices,
-        "idle_cores": split.idle_cores,
-        "pods_per_node": split.pods,
-        "usd_per_hour_and_pod": offer.per_pod(split.pods),
-        "idle_devices_per_node": split.idle_devices,
-        "neuron_scheduler": split.scheduler,
-        "cautions": list(split.cautions),
-        "fits": [
-            {
-                "max_model_len": fit.max_model_len,
-                "advised_sequences": fit.advised.sequences,
-                "most_sequences": fit.most.sequences,
-                "weight_bytes": fit.most.weights,
-                "beside_bytes": fit.most.reserved.size if fit.most.reserved else None,
-                "kv_bytes_advised": fit.advised.kv,
-                "kv_bytes_most": fit.most.kv,
-                "usable_bytes": fit.most.capacity,
-            }
-            for fit in split.fits
-        ],
-    }

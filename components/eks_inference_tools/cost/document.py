@@ -5,13 +5,39 @@ from dataclasses import asdict
 from typing import Any
 
 from eks_inference.catalog.prices import Price
-from eks_inference_tools.cost.estimate import Estimate, Priced, Rate
+from eks_inference_tools.cost.estimate import Estimate, Priced, Rate, Unused
 from eks_inference_tools.cost.price_book import Charge
 from eks_inference_tools.cost.quotas import Need, needs
 from eks_inference_tools.cost.words import MEANING
 from stackgraph.graph.document import Graph
+from stackgraph.strict_json import OrNull
 
 _KEYS = ("idle", "deployed", "atMost")
+_PRICE = OrNull({"usd": float, **dict.fromkeys(("unit", "source", "asOf"), str), "notes": [str]})
+_SCALES = dict.fromkeys(_KEYS, float)
+_USE = dict.fromkeys(("part", "what", "item", "region", "urn"), str)
+SHAPE = {
+    "meaning": str,
+    "currency": str,
+    "totals": {key: {"perHour": float, "perMonth": float, "atLeast": bool} for key in _KEYS},
+    "parts": {"*": _SCALES},
+    "lines": [{**_USE, "owner": str, "capacity": str | None, "price": _PRICE, "amounts": _SCALES, "perHour": _SCALES}],
+    "perMillionOutputTokens": [{"run": str, "tokensPerSecond": float, "deployed": float, "atLeast": bool}],
+    "byUse": [{**_USE, "price": _PRICE}],
+    "withoutPrice": [str],
+    "notCounted": [dict.fromkeys(("what", "why", "urn"), str)],
+    "unused": [Unused],
+    "notes": [str],
+    "quotas": [
+        {
+            "region": str,
+            "amount": float,
+            **dict.fromkeys(("title?", "service?", "code?", "unit?", "unknown?"), str),
+            "newAccount?": float | None,
+        }
+    ],
+}
+"""``cost`` of `preview`."""
 
 
 def document(graph: Graph, found: Estimate, measured: Sequence[Rate] = ()) -> dict[str, Any]:

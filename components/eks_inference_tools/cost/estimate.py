@@ -37,7 +37,7 @@ _DEVICES = (DEVICE_RESOURCE, CORE_RESOURCE, GPU_RESOURCE)
 
 @dataclass(frozen=True)
 class Unused:
-    """Of one instance type in one pool: ``nodes`` without a pod that uses devices, and ``devices`` left on nodes with one."""
+    """Unused capacity of an instance type in a pool: ``nodes`` without a pod that uses devices, free ``devices`` on others."""
 
     urn: str
     type: str

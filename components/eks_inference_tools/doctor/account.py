@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     import boto3
 
 CONNECT_SECONDS, READ_SECONDS, TRIES = 5, 20, 4
-"""Of one request. botocore waits between tries, longer when AWS throttles ("standard" retry mode, AWS SDKs reference guide)."""
+"""Limits of one request. botocore waits between tries, longer when AWS throttles (AWS SDKs reference guide, "standard")."""
 
 MOST_SECONDS = 180.0
 """After this long nothing more is asked."""
 
 MOST_PAGES = 100
-"""Of one answer."""
+"""Pages of one answer."""
 
 _DENIED = ("accessdenied", "unauthorized", "notauthorized", "authorizationerror")
 _DENIED_CODES = frozenset(("403", "Forbidden"))

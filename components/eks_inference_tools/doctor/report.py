@@ -5,12 +5,13 @@ from itertools import groupby
 
 from rich.console import RenderableType
 
-from eks_inference_tools.doctor.findings import Finding, counted, overall
+from eks_inference_tools.doctor.findings import Finding, Verdict, counted, overall
 from stackgraph.graph.values import plain, text
 from stackgraph.presentation.output import json_text
 from stackgraph.presentation.terminal import WIDTH, Paragraph, drawn, words
 
 SCHEMA = 1
+SHAPE = {"stack": str, "verdict": Verdict, "findings": [Finding]}
 _STYLES = {"ok": "green", "warning": "yellow", "unknown": "magenta", "error": "red"}
 _NAMES = {"unknown": "not known"}
 _WIDTH = max(map(len, (*_STYLES, *_NAMES.values())))

@@ -3,9 +3,71 @@
 from dataclasses import asdict
 from typing import Any
 
-from eks_inference_tools.fitting.pace import USUAL_INPUT, USUAL_OUTPUT, USUAL_USERS, nearest
+from eks_inference.catalog.measured import Measured
+from eks_inference_tools.fitting.pace import USUAL_INPUT, USUAL_OUTPUT, USUAL_USERS, Explained, Traffic, nearest
 from eks_inference_tools.fitting.search import Found, Refusal, Row
 from eks_inference_tools.fitting.trials import Trial
+from stackgraph.strict_json import OrNull
+
+SCHEMA = 1
+_TRIED = {
+    **dict.fromkeys(("kind", "engine", "quantization"), str),
+    "instance": str,
+    "tensor_parallel": int,
+}
+_RANGE = {"low": float, "high": float}
+_PERCENTILES = {"*": float}
+PLACE = {
+    **_TRIED,
+    **dict.fromkeys(("devices", "pods_per_node", "sequences"), int),
+    **dict.fromkeys(("usd_per_million_tokens", "usd_per_hour", "usd_per_hour_and_pod"), float | None),
+    "speed": {
+        "unknown?": str,
+        **dict.fromkeys(("sequences?", "tokens_per_second?"), float),
+        "range?": _RANGE,
+        "accelerator?": str | None,
+        "measurements?": int,
+        "nearest?": [Measured],
+    },
+    "traffic": OrNull(
+        {
+            **dict.fromkeys(("replicas", "nodes"), int),
+            "estimated": bool,
+            "usd_per_hour": float | None,
+            "busy": float,
+            "range": _RANGE,
+            "first_token_s": _PERCENTILES,
+            "token_s": _PERCENTILES,
+        }
+    ),
+    **dict.fromkeys(("price_kind", "price_source", "quota"), str | None),
+    "needs_reservation": bool,
+    "ends": str,
+    "caveat": str,
+    "warnings": [str],
+    "not_judged": {"*": str},
+}
+_REFUSED = {
+    **{f"{key}?" if key != "instance" else key: one for key, one in _TRIED.items()},
+    "usd_per_hour": float | None,
+    "rule": str,
+    "reason": str,
+}
+SHAPE = {
+    "model": str,
+    "region": str,
+    "context": int,
+    "concurrency": int,
+    "under": float | None,
+    "traffic": Traffic | None,
+    "usual_load": OrNull(dict.fromkeys(("users", "input", "output"), int)),
+    "ordered_by": [str],
+    "fits": [PLACE],
+    "explained?": Explained | str,
+    "quantized_for_less": OrNull(PLACE),
+    "cheaper_that_do_not_fit": [_REFUSED],
+    "refused": [_REFUSED],
+}
 
 
 def document(found: Found, saving: Row | None = None, explain: bool = False) -> dict[str, Any]:
@@ -13,6 +75,7 @@ def document(found: Found, saving: Row | None = None, explain: bool = False) -> 
     why = found.rows[0].explained if explain and found.rows else None
     wish = found.wish
     return {
+        "schema": SCHEMA,
         "model": wish.model.name,
         "region": wish.region,
         "context": wish.context,

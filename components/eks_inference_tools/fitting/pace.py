@@ -142,9 +142,9 @@ class Explained:
     """Where the time of one pod goes, in seconds by wall."""
 
     first_token: Mapping[str, float]
-    """Of the 95th percentile."""
+    """Seconds by wall at the 95th percentile."""
     token: Mapping[str, float]
-    """Of the mean."""
+    """Mean seconds by wall."""
     wall: str
     tries: str
     """The setting to try."""

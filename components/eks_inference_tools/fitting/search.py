@@ -148,7 +148,7 @@ class Found:
 
     @cached_property
     def first_of_types(self) -> tuple[Row, ...]:
-        """Of each instance type the first row."""
+        """The first row of each instance type."""
         first: dict[str, Row] = {}
         for row in self.rows:
             first.setdefault(row.trial.instance.name, row)

@@ -97,7 +97,7 @@ def _sections(order: Order) -> Iterator[list[str]]:
 
 
 def _without_others(value: Any, instance: InstanceType) -> Any:
-    """A section without monitors of other devices than those of the instance type."""
+    """Returns the section with monitors for the devices of the instance type alone."""
     others = [key for key, devices in MONITORS.items() if devices != instance.accelerator]
     return {key: one for key, one in value.items() if key not in others} if isinstance(value, Mapping) else value
 

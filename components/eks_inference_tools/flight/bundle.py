@@ -62,7 +62,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
 _WORD = re.compile(r"[A-Za-z0-9+/=_-]{20,}")
 _CANDIDATE = re.compile(r"[0-9A-Fa-f:.]*[0-9A-Fa-f:][0-9A-Fa-f:.]+[0-9A-Fa-f:](%\w+)?(/\d{1,3})?")
 _BITS_OF_A_SECRET = 3.6
-"""Of a letter, by how often each occurs: words and paths have less, keys that a generator made have more."""
+"""Bits of entropy a letter, by how often each occurs. Words and paths have fewer, generated keys more."""
 
 
 _DIGITS_OF_A_SECRET = 3
@@ -214,7 +214,7 @@ _NUMBERS = frozenset({"seconds", "gb", "first_token_s", "cpu", "memory_mib", "us
 }
 _OPTIONAL = {"why", "unit"}
 _NEEDED = {"capacity": {"type"}, "load": {"tool"}}
-"""Of kinds that seldom have all columns; others need all but those that are optional."""
+"""Needed columns of kinds that seldom have all. Other kinds need every column that is not optional."""
 
 
 def read_bundle(path: Path) -> Mapping[str, Any]:

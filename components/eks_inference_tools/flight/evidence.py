@@ -107,7 +107,7 @@ def load_rows(log: str) -> list[dict[str, Any]]:
 
 @cache
 def _repositories() -> frozenset[str]:
-    """Of the catalog as it is published, without a team's own rows."""
+    """Returns the repositories of the published catalog, without a team's own rows."""
     return frozenset(one for row in table("models.toml").values() for one in row["repositories"])
 
 

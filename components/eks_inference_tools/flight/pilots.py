@@ -21,7 +21,7 @@ class WallClock:
 
 @dataclass
 class Unattended:
-    """Nobody is there. It goes on within both caps only, and keeps what stands only where ``--keep`` says so."""
+    """No person is at the terminal: it goes on within both caps only, and keeps what stands only where ``--keep`` says so."""
 
     keep: bool = False
     progress: Progress = field(default_factory=Progress)

@@ -31,6 +31,7 @@ from stackgraph.presentation.terminal import WIDTH, Columns, Paragraph, drawn, w
 Verdict = Literal["contradicted", "confirmed", "new"]
 VERDICTS: tuple[Verdict, ...] = ("contradicted", "confirmed", "new")
 
+SCHEMA = 1
 Row = Mapping[str, Any]
 
 WIDER = 1.5
@@ -55,6 +56,9 @@ class Judged:
     date: str
     known: str = ""
     source: str = ""
+
+
+SHAPE = {"findings": [Judged]}
 
 
 def judged(bundle: Mapping[str, Any]) -> tuple[Judged, ...]:
@@ -261,7 +265,7 @@ CAVEAT = (
 )
 
 _LONGEST_SOURCE = 80
-"""Of a source in text. JSON has all of it."""
+"""Characters of a source in the text. JSON has all of it."""
 
 _STYLES = {"confirmed": "green", "contradicted": "red", "new": "yellow"}
 

@@ -8,9 +8,11 @@ from eks_inference.catalog.engines import EngineProfile
 from eks_inference.catalog.features import documented
 from eks_inference.catalog.instances import instance_types
 from eks_inference.catalog.models import models
-from eks_inference_tools.listing.table import Column, Listing, columns_of, plain
+from eks_inference_tools.listing.table import Column, Listing, columns_of, plain, shape_of
+from stackgraph.strict_json import ANY
 
 _SWITCH = frozenset({"on", "off"})
+SHAPE = {"engines": [shape_of(EngineProfile, status=str, chips=[str], models=[str], features={"*": ANY})]}
 
 
 @dataclass(frozen=True)

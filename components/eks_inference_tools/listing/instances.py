@@ -8,10 +8,28 @@ from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.catalog.zones import says_zones_of, sold_as, zone_ids
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.cost.words import Offer, offer
-from eks_inference_tools.listing.table import Column, Listing, columns_of
+from eks_inference_tools.listing.table import Column, Listing, columns_of, shape_of
 from stackgraph.graph.wording import counted
 
 _MIB = 1024
+
+
+SHAPE = {
+    "region": str,
+    "instances": [
+        shape_of(
+            InstanceType,
+            memory_gib=float,
+            neuron_cores=int,
+            zones=[str],
+            usd_per_hour=float | None,
+            price_kind=str | None,
+            price_source=str | None,
+            price_notes=[str],
+            quota=str | None,
+        )
+    ],
+}
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from eks_inference.catalog import models as catalog
 from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.catalog.models import Model
-from eks_inference_tools.listing.table import Column, Listing, columns_of
+from eks_inference_tools.listing.table import Column, Listing, columns_of, shape_of
 
 _BILLION = 1e9
 _KIB = 1024
+SHAPE = {"models": [shape_of(Model, engines=[str], **dict.fromkeys(("parameters", "weight_bytes", "kv_bytes_per_token"), int))]}
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class ModelRow:
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Of all layers, in two bytes an element, without repeated heads."""
+        """Counts all layers, at two bytes an element, without repeated heads."""
         return self.model.kv_bytes_per_token()
 
     @property

@@ -1,9 +1,9 @@
 """Rows of a list as a table for people, and as JSON. A column is typed once, with its cell."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from fractions import Fraction
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
 from rich.console import RenderableType
 
@@ -11,6 +11,7 @@ from eks_inference.catalog.tables import Row
 from stackgraph.graph.wording import counted
 from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
 
+SCHEMA = 1
 T = TypeVar("T")
 _GAP = 2
 NONE = "-"
@@ -68,7 +69,7 @@ class Listing(Generic[T]):
 
     def document(self, name: str, taken: "Taken[T]") -> dict[str, Any]:
         """The list as JSON."""
-        return {**self.facts, name: [self.record(row) for row in taken.rows]}
+        return {"schema": SCHEMA, **self.facts, name: [self.record(row) for row in taken.rows]}
 
     def text(self, taken: "Taken[T]", width: int) -> str:
         """The table, at most ``width`` columns wide."""
@@ -107,6 +108,12 @@ def _shown(columns: Sequence[Column[T]], rows: Sequence[T], width: int) -> Seque
     while sum(least[one] for one in shown) + _GAP * (len(shown) - 1) > width and any(one.spare for one in shown):
         shown.remove(max(shown, key=lambda one: one.spare))
     return shown
+
+
+def shape_of(row: type, **more: Any) -> dict[str, Any]:
+    """The shape of ``columns_of`` a row of that class, with ``more`` beside or instead."""
+    types = get_type_hints(row)
+    return {one.name: types[one.name] for one in fields(row)} | more
 
 
 def columns_of(row: Row) -> dict[str, Any]:

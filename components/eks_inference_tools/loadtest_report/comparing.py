@@ -5,10 +5,23 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from eks_inference.catalog.instances import instance_types
-from eks_inference_tools.loadtest_report.record import BASES, BETWEEN_TOKENS, METRICS, STATISTICS, Published, Run
+from eks_inference_tools.loadtest_report.record import BASES, BETWEEN_TOKENS, METRICS, RUN, STATISTICS, Published, Run
 
 SCHEMA = 1
 """Version of the JSON document."""
+_NOTE = {"level": ("note", "warning"), "rule": str | None, "text": str}
+_COMPARISON = {
+    **dict.fromkeys(("run", "other", "published?"), str),
+    "rows": [{"metric": str, "statistic": str | None, "this": float, "other": float, "ratio": float | None}],
+    "notes": [_NOTE],
+}
+SHAPE = {
+    "runs": [RUN],
+    "against_first": [_COMPARISON],
+    "against_published": [_COMPARISON],
+    "published": [{**dict.fromkeys(("id", "source", "measured", "read"), str), "remarks": [str], "runs": [RUN]}],
+    "notes": [_NOTE],
+}
 
 HARDWARE_RULE = "DI012"
 """The rule to compare throughput per chip: the source compares a disaggregated pair with one server on half the hardware."""

@@ -1,4 +1,4 @@
-"""What the model of speeds says of a load test of a stack, beside what was measured, and why that is slower. Pure."""
+"""Predicts a stack's load test, compares the prediction with the measurement, and says why the measurement is slower. Pure."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence

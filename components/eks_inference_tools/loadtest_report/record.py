@@ -168,6 +168,23 @@ class Run:
         }
 
 
+_NUMBER = float | None
+_STATISTICS = dict.fromkeys(STATISTICS, _NUMBER)
+RUN = {
+    **dict.fromkeys(("label", "file", "tool"), str),
+    **dict.fromkeys(("tool_version", "model", "instance_type"), str | None),
+    **dict.fromkeys(("chips", "users"), int | None),
+    "requests": dict.fromkeys(("asked", "launched", "completed", "failed"), int | None),
+    **dict.fromkeys(("duration_s", "launched_per_min"), _NUMBER),
+    **dict.fromkeys(
+        (f"{rate}{per}" for rate in ("completed_per_min", "output_tokens_per_s") for per in ("", "_per_chip")), _NUMBER
+    ),
+    "itl_includes_ttft": bool | None,
+    "metrics": {name: _STATISTICS | ({"basis": Basis | None} if name in BETWEEN_TOKENS else {}) for name in METRICS},
+    "remarks": [str],
+}
+"""The shape of a run's document."""
+
 _FILE = Path(__file__).parent / "published.toml"
 _COLUMNS = ("users", "asked", "completed", "failed", "chips", "launched_per_min", "completed_per_min", "output_tokens_per_s")
 

@@ -29,7 +29,7 @@ STANDS_IN_FOR_LABEL = "eks-inference/stands-in-for"
 """On every object made here and its pods: the name of the Helm release or add-on that it stands in for."""
 
 IMAGE_HOST = "stand-in.invalid"
-"""The registry host of images that the catalog does not name. Nothing is ever pulled."""
+"""The registry host of images that the catalog does not name. Images are never pulled."""
 
 Object = dict[str, Any]
 

@@ -207,7 +207,7 @@ def exact_shape(labels: Mapping[str, Any], taints: Iterable[Taint]) -> NodeShape
 
 
 def overhead(shape: NodeShape, daemons: Iterable[PodSpec]) -> Amounts:
-    """Returns what the pods of DaemonSets take of a node of this shape."""
+    """Returns the resources that DaemonSets take on a node of this shape."""
     total: dict[str, Decimal] = {}
     for spec in daemons:
         if not obstacles(spec, shape):

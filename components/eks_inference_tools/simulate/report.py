@@ -7,7 +7,7 @@ from typing import Any
 from eks_inference_tools.simulate.rollout.walk import Outcome
 from eks_inference_tools.simulate.world.admit import Admission
 from eks_inference_tools.simulate.world.scheduled_pods import Amounts, NodeWithPods, ScheduledPods
-from eks_inference_tools.verify.observed import Check
+from eks_inference_tools.verify.observed import Check, Verdict
 from stackgraph.presentation.output import json_text
 
 
@@ -73,6 +73,45 @@ class Report:
 
 
 SCHEMA = 1
+_AMOUNTS = {"*": float}
+_POD = {**dict.fromkeys(("namespace", "name", "owner"), str), "requests": _AMOUNTS, "devices": [int], "standsInFor": str}
+PHASE = {
+    "name": str,
+    "complete": bool,
+    "seconds": float,
+    "settledSeconds": float | None,
+    "steps": [{"object": str, "action": str, "beganSeconds": float, "tookSeconds": float}],
+    "refusals": [dict.fromkeys(("object", "reason", "message"), str)],
+    "stalls": [{"object": str, "waitsFor": str, "words": [str], "behind": [str]}],
+    "unreached": [str],
+}
+SHAPE = {
+    "stack": str,
+    "well": bool,
+    "kubernetes": str,
+    "admission": {
+        "objects": int,
+        "podTemplates": int,
+        "origins": {"*": int},
+        "unchecked": [str],
+        "refusals": [dict.fromkeys(("object", "source", "reason", "message"), str)],
+    },
+    "nodes": [
+        {
+            **dict.fromkeys(("name", "pool", "instanceType", "zone"), str),
+            "allocatable": _AMOUNTS,
+            "taken": _AMOUNTS,
+            "pods": [_POD],
+            "ended": [str],
+        }
+    ],
+    "pending": [{**dict.fromkeys(("owner", "namespace", "pod"), str), "requests": _AMOUNTS, "said": str}],
+    "idleDevices": {"*": {"*": int}},
+    "rollout": [PHASE],
+    "verify": [{"subject": str, "verdict": Verdict, "found": str, "expected": str}],
+    **{key: [str] for key in ("schedulers", "complaints", "notReal", "differs")},
+    "seconds": {"*": float},
+}
 
 
 def render_json(report: Report) -> str:

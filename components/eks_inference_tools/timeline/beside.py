@@ -67,7 +67,7 @@ class Beside:
         return next((part.graph for part in parts(self.head) if urn in part.graph.by_urn), self.head)
 
     def _with(self, graph: Graph, urns: Iterable[str]) -> Graph:
-        """The graph with what is there before, under names that no autoscaler knows. Of an update, one pod has to stay."""
+        """The graph with what is there before, under names that no autoscaler knows. During an update, one pod has to stay."""
         olds = [one for urn in urns if (one := self.diff.by_urn[urn].before)]
         one_pod = {urn for urn in urns if self.diff.by_urn[urn].kind == "update"}
         both = (*graph.resources, *(_old(one, one_pod=one.urn in one_pod) for one in olds))

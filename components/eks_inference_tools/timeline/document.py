@@ -6,6 +6,26 @@ from typing import Any
 from eks_inference.catalog.times import Typical
 from eks_inference_tools.timeline.planner import Step
 from eks_inference_tools.timeline.timeline import CAVEAT, Course, End, Timeline, what_ifs
+from stackgraph.strict_json import OrNull
+
+_SPREAD = dict.fromkeys(("low", "p50", "high"), int)
+_END = {"atLeast": bool, "seconds": _SPREAD, "path": [str], "untimed": [str]}
+_STEP = {
+    **dict.fromkeys(("id", "urn", "title"), str),
+    "startSeconds": int,
+    "endSeconds": int,
+    "inUpdate": bool,
+    "typical": OrNull({**_SPREAD, "samples?": int, "source?": str, "date?": str}),
+}
+SHAPE = {
+    "caveat": str,
+    "up": _END,
+    "answers": {"*": _END},
+    "destroy": _END,
+    "steps": [_STEP],
+    "whatIfs": [{"change": str, "server": str, "savesSeconds": int}],
+}
+"""``timeline`` of `preview`."""
 
 
 def document(timeline: Timeline) -> dict[str, Any]:

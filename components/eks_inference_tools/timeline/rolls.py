@@ -17,7 +17,7 @@ from stackgraph.graph.values import at, items, text, texts, unique
 
 _MOST_NAMES = 3
 _ANY_BUDGET = "10%"
-"""Of a NodePool without a budget (kubernetes-sigs/karpenter 2266468, pkg/apis/v1/nodepool.go)."""
+"""The budget of a NodePool that has none of its own (kubernetes-sigs/karpenter 2266468, pkg/apis/v1/nodepool.go)."""
 
 UNDISTURBED = "karpenter.sh/do-not-disrupt"
 """Annotation of pods whose nodes Karpenter leaves alone ("Disruption", pod-level controls)."""
@@ -101,7 +101,7 @@ def _by_eks(group: NodeGroup, because: Sequence[str]) -> Roll:
 
 
 def _by_karpenter(pool: NodePool, because: Sequence[str], *, narrower: bool) -> Roll:
-    """Budgets with a schedule hold at their hours only. Of a narrower choice, only the nodes outside drift."""
+    """Budgets with a schedule hold at their hours only. If the choice becomes narrower, only nodes outside it drift."""
     name, said = nodes_of(pool.resource), _named(because)
     all_of, said = (f"{name} that {said} leaves out", "") if narrower else (name, f" ({said})")
     by_type = narrower and all("/instance-" in one for one in because)

@@ -8,7 +8,7 @@ from eks_inference_tools.timeline.timeline import Course, End, Timeline
 from stackgraph.graph.values import grouped
 
 _MOST_LINES, _MOST_NAMES = 5, 10
-"""Of many servers, in words and in the chart."""
+"""The most servers in words and in the chart."""
 
 
 def duration(seconds: float) -> str:

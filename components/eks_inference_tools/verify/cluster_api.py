@@ -18,7 +18,7 @@ _REQUEST_TIMEOUT_S = 20
 _COMMAND_TIMEOUT_S = 60  # kubectl gets credentials from another command, which may contact another server
 _PARALLEL_REQUESTS = 6
 _LINES = 200
-"""Of a log."""
+"""Lines of a log that are read."""
 
 _VERSION = "/version"
 # Helm's record of each revision: a Secret named after release and revision, with the status as a label.

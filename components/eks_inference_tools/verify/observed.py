@@ -141,6 +141,14 @@ class Observed:
 SCHEMA = 1
 
 VERDICTS: tuple[Verdict, ...] = ("ok", "wait", "unknown", "failed")
+_CHECK = {**dict.fromkeys(("area", "subject", "found", "expected", "next", "runbook"), str), "verdict": Verdict}
+SHAPE = {
+    **dict.fromkeys(("stack", "cluster", "context"), str),
+    "verdict": Verdict,
+    "counts": dict.fromkeys(VERDICTS, int),
+    "checks": [_CHECK],
+    "unchecked": {"*": int},
+}
 
 
 def counted(checks: Iterable[Check]) -> str:

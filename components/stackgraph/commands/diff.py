@@ -22,7 +22,7 @@ EXAMPLES = (
     "diff --state export.json dev",
 )
 FORMATS = ("text", "markdown", "json", "html")
-FAILING = ("replace", "delete", "danger", "unsure", "outage", "loss")
+FAILING = ("replace", "delete", "danger", "unsure", "outage", "loss", "budget")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -102,9 +102,9 @@ def _failing(given: str) -> tuple[str, ...]:
 
 
 def _happens(
-    what: Literal["replace", "delete", "danger", "unsure", "outage", "loss"], report: "Report", told: "Contents"
+    what: Literal["replace", "delete", "danger", "unsure", "outage", "loss", "budget"], report: "Report", told: "Contents"
 ) -> bool:
-    if what in ("outage", "loss"):
+    if what in ("outage", "loss", "budget"):
         return any(what in danger.effects for stack in report.stacks for danger in stack.dangers)
     if what == "danger":
         return any(stack.dangers for stack in told.stacks)

@@ -112,7 +112,7 @@ _KEEP_CLAIMS = ("Chart", "Release", "StatefulSet")
 
 
 def _held(change: ResourceChange, base: Graph | None) -> str:
-    """What is lost with a resource. Of a namespace in which the program keeps nothing but its own objects, nothing more."""
+    """What is lost with a resource. A namespace that holds only objects of the program adds nothing."""
     resource = change.before or change.resource
     if resource.type == "kubernetes:core/v1:Namespace" and base:
         places = ((one, at(one.inputs, "metadata", "namespace") or one.inputs.get("namespace")) for one in base.resources)

@@ -23,7 +23,7 @@ class Weight(IntEnum):
     CHANGED = 7
 
 
-Effect = Literal["outage", "loss"]
+Effect = Literal["outage", "loss", "budget"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Danger:
     """One change that a reviewer must see. ``kind`` is an identifier for programs, ``what`` a line for people.
 
     Dangers of one ``subject``, with which ``what`` begins, are told in one line. ``effects`` says whether something does not
-    answer for a while (``seconds``; 0: nobody knows) or is lost for good, ``avoid`` what would avoid it.
+    answer for a while (``seconds``; 0: nobody knows), is lost for good or costs more than it may, ``avoid`` what would avoid it.
     """
 
     kind: str

@@ -6,11 +6,12 @@ as what it is shown (project, tool, link) are the caller's, never the document's
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from stackgraph import strict_json
 from stackgraph.diff.contents import Contents, FactRow, FindingText, Revision, StackContents, Told, by_subject
 from stackgraph.diff.document import SCHEMA
+from stackgraph.diff.domain import Effect
 from stackgraph.diff.graphs import KINDS
 from stackgraph.diff.titles import Titles
 from stackgraph.graph.values import grouped, unique
@@ -64,7 +65,7 @@ _STACK = {
 }
 _DANGER = {
     **dict.fromkeys(("stack", "kind", "what", "urn", "subject", "avoid"), str),
-    "effects": [("outage", "loss")],
+    "effects": [get_args(Effect)],
     "seconds": int,
 }
 SHAPE = {

@@ -130,7 +130,7 @@ def _lines(stack: StackReport, change: ResourceChange) -> Iterator[str]:
 
 
 def property_lines(change: PropertyChange, ending: str = "") -> Iterator[str]:
-    """The lines of one changed property. Of long texts and lists, only the items that differ."""
+    """The lines of one changed property. Long texts and lists show only the items that differ."""
     name, before, after = change.name, change.before, change.after
     if isinstance(before, str) and isinstance(after, str) and ("\n" in before or "\n" in after):
         yield f"  {name}:{ending}"

@@ -1,7 +1,7 @@
 """Reads the report that a run for a pull request left as an artifact. The artifact is untrusted: unreviewed code made it.
 
 The run, its commit and the repository of that commit come from the event, which GitHub wrote. The artifact names the pull
-request, which must have that very commit, and has the comparison as data. No text of it is posted as it is.
+request, which must have that very commit, and has the comparison as data. Its texts are never posted unchanged.
 """
 
 import io

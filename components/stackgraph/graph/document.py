@@ -117,6 +117,26 @@ def is_read(resource: Resource) -> bool:
     return "read" in resource.options
 
 
+SHAPE = {
+    "project": str,
+    "stack": str,
+    "resources": [
+        {
+            **dict.fromkeys(("urn", "type", "name", "parent", "provider", "source"), str),
+            **dict.fromkeys(("custom", "remote"), bool),
+            "inputs": {"*": Any},
+            "dependencies": [str],
+            "propertyDependencies": {"*": [str]},
+            "options": {"*": Any},
+            "computed?": [str],
+        }
+    ],
+    "outputs": {"*": Any},
+    "opaque": [str],
+    "functions": [{"token": str, "args": {"*": Any}, "answer": Answer, "source": str}],
+}
+
+
 @dataclass(frozen=True)
 class Graph:
     """What a program registers: ``resources`` sorted by URN, stack ``outputs``, and the ``warnings`` it logged.

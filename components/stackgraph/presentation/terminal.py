@@ -1,4 +1,4 @@
-"""Draws text for a terminal with rich: paragraphs, columns, colours. No value can control the terminal.
+"""Draws text for a terminal with rich: paragraphs, columns, colours. Values cannot control the terminal.
 
 Import this module only to draw for people: JSON output and ``--help`` must not load rich.
 """

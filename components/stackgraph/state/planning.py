@@ -185,7 +185,7 @@ class _Planner:
         return {**held.outputs, "id": held.id} if held else value
 
     def _settled(self, resource: Resource) -> dict[str, Any]:
-        """The inputs with the outputs that they find. Of resources with one name, those count that the input depends on."""
+        """The inputs with the outputs that they find. If resources share a name, those that the input depends on count."""
         uses = resource.property_dependencies
         return {key: settled(item, partial(self._known, urns=uses.get(key, ()))) for key, item in resource.inputs.items()}
 

@@ -29,7 +29,7 @@ _NAMES = ("name", "bucket", "clusterIdentifier", "identifier", "nodeGroupName")
 
 @dataclass(frozen=True)
 class Step:
-    """One step. ``urn`` is that of the program, of a deleted resource that of the state."""
+    """One step. ``urn`` is the program's; for a deleted resource, the state's."""
 
     op: Op
     urn: str
@@ -45,8 +45,8 @@ def steps(plan: Plan, deployed: Deployed) -> tuple[Step, ...]:
 def deletes_first(change: ResourceChange) -> bool:
     """Whether a replaced resource is deleted before its successor exists.
 
-    A provider decides unless an option says so; the rules are those of the AWS and the Kubernetes provider. Of a replacement that
-    follows from another resource, the engine asks no provider (``diff`` of step_generator.go).
+    A provider decides unless an option says so; the rules are those of the AWS and the Kubernetes provider. The engine asks no
+    provider about a replacement that follows from another resource (``diff`` of step_generator.go).
     """
     before, after = change.before, change.after
     if before is None or after is None:

@@ -204,7 +204,7 @@ _BAR_ROW, _BAR = 24, 14
 _TOP, _END_LINE = 26, 20
 _MOST_LETTERS = 46
 _LEAST_SHARE = 0.01
-"""Of the whole: shorter bars are left out of the drawing unless they decide."""
+"""Share of the whole. Shorter bars are left out of the drawing unless they decide."""
 _LEAST_WIDTH = 2
 _TICK_MINUTES = (1, 2, 5, 10, 15, 30, 60, 120, 240)
 _MOST_TICKS = 10

@@ -50,7 +50,7 @@ from stackgraph.views.summary import (
 def render_tree(graph: Graph, domain: Domain = NO_DOMAIN, *, colour: bool = False, width: int = 100) -> str:
     """The graph as text: a headline, components with their resources, and the sections of the domain.
 
-    No line is longer than ``width`` (at least 40 are taken); ``colour`` adds ANSI colours.
+    Lines have at most ``width`` columns (40 or more); ``colour`` adds ANSI colours.
     """
     width = max(width, LEAST_WIDTH)
     structure = Structure(graph)

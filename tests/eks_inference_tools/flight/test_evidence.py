@@ -29,6 +29,7 @@ from eks_inference_tools.verify.observed import Check, failed, ok, wait
 from fake_automation import Trouble
 from flights import Flight, course, job_log
 from golden import assert_golden
+from json_schemas import unlike
 
 DATE = "2026-11-25"
 MODEL_OF_LOG = "NousResearch/Meta-Llama-3-8B-Instruct"
@@ -237,6 +238,8 @@ def test_a_report_of_a_flight(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     file.write_text(json.dumps(flown(tmp_path)), encoding="utf-8")
     assert main(["first-flight", "report", str(file)]) == 0
     assert_golden("flight/report.txt", capsys.readouterr().out)
+    assert main(["first-flight", "report", str(file), "--format", "json"]) == 0
+    assert not unlike("first-flight report", json.loads(capsys.readouterr().out))
     assert_golden("flight/bundle.json", json.dumps({**json.loads(file.read_text()), "versions": {}}, indent=2) + "\n")
 
 

@@ -290,6 +290,16 @@ def ebs(encrypted: Any) -> GraphFacts:
     return graph(template(blockDeviceMappings=[{"deviceName": "/dev/xvda", "ebs": {"encrypted": encrypted, "volumeSize": 100}}]))
 
 
+def budgeted(usd: int) -> GraphFacts:
+    """A control plane, which costs $0.10 an hour, in the budget of its stack."""
+    provider = resource("pulumi:providers:aws", "west", {"region": "us-west-2"})
+    return graph(
+        provider,
+        resource("eks-inference:index:InferencePlatform", "small", {"budgetUsdPerMonth": usd}),
+        resource("aws:eks/cluster:Cluster", "small", {"version": "1.35"}, provider=provider.urn),
+    )
+
+
 def tagged(tags: Mapping[str, str], type_: str = "aws:iam/role:Role") -> GraphFacts:
     return graph(resource(type_, "made", {"tags": tags}))
 
@@ -350,6 +360,11 @@ VECTORS = {
         lambda: graph(claim_of(gpu=8, efa=24)),
         lambda: graph(claim_of(gpu=8, efa=32)),
         "ResourceClaimTemplate half asks for 40 devices",
+    ),
+    "COST001": Vector(
+        lambda: budgeted(80),
+        lambda: budgeted(70),
+        "the stack costs $73 a month as deployed",
     ),
     "AWS012": Vector(
         lambda: tagged({"team": "search", "Name": "a b_c.d:e/f=g+h@i-j"}),

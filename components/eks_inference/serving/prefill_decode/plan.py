@@ -201,7 +201,7 @@ class Group:
 
 
 def server_labels(name: str) -> dict[str, str]:
-    """Returns the labels of the servers of both roles and of every revision; routers lack one of them."""
+    """Returns the labels that servers of both roles have in every revision; routers lack one of them."""
     return {SERVER_LABEL: name, "app.kubernetes.io/component": "servers"}
 
 

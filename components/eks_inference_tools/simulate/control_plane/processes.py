@@ -82,7 +82,7 @@ class Processes(contextlib.AbstractContextManager["Processes"]):
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self, name: str, argv: Sequence[str | Path]) -> None:
-        """Starts a process. Of our environment it gets PATH and HOME only, so that it gets no credentials."""
+        """Starts a process. It inherits PATH and HOME alone, and thus no credentials."""
         environment = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ} | _GO
         self._exit_file(name).unlink(missing_ok=True)
         answer = self._order({"name": name, "argv": [str(word) for word in argv], "env": environment})

@@ -67,7 +67,7 @@ Show = Callable[[Step], None]
 
 
 _CPU_MINUTES = 25
-"""Of a build of everything by a Go that has built nothing before, measured on two cores in November 2026."""
+"""CPU time of building everything with a fresh Go, measured on two cores in November 2026."""
 
 
 def provided(*names: str) -> Toolchain:

@@ -18,7 +18,7 @@ from stackgraph.graph.document import Graph
 LATE_SECONDS = 5.0
 """Without an objective for the first token."""
 _SHARE = 0.5
-"""Of what the pods of the start can take, where nothing tells what comes."""
+"""The share of the starting pods' capacity that is offered when the stack does not say its traffic."""
 _WANTED = Objectives(time_to_first_token_seconds=LATE_SECONDS)
 _TOKENS = (250, 100)
 """A prompt and an answer where nothing tells them: a question in a chat."""

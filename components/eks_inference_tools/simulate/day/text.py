@@ -14,6 +14,29 @@ from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
 
 SCHEMA = 1
 """Version of the JSON document."""
+SHAPE = {
+    "days": [
+        {
+            "tried": str | None,
+            "stack": str,
+            "lost": [{"kind": str, "what": str, "nodes": [str]}],
+            **dict.fromkeys(("lost_at_seconds", "back_after_seconds", "seconds"), float),
+            "recovers": bool,
+            "servers": [
+                {
+                    "name": str,
+                    "requests": dict.fromkeys(("came", "served", "late", "lost"), int),
+                    "rates": [tuple[float, float]],
+                    "bad_seconds": float,
+                    "recovered": bool,
+                    "pods": [tuple[float, int, int, float | None]],
+                }
+            ],
+            "dollars": {"usd": float, "node_hours": float, "unpriced": [str], "notes": [str]},
+            "waiting": [{"pod": str, "why": str}],
+        }
+    ]
+}
 
 Days = Mapping[str, Day]
 """By what was tried: ``""`` is the stack as it is."""

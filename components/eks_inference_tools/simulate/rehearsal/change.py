@@ -100,7 +100,7 @@ def _again(start: PodStart, change: ResourceChange | None) -> PodStart:
 
 
 def _versions(sides: Sequence[Graph], toolchain: Toolchain) -> tuple[str, str, str]:
-    """What the API servers emulate for both sides, and the same in words. Nothing emulates what is newer than the tools."""
+    """What the API servers emulate for both sides, and the same in words. Versions newer than the tools cannot be emulated."""
     own = minor(toolchain.versions[API_SERVER])[:2]
     wanted = [minor(version) if (version := expected_of(graph).version) else own for graph in sides]
     late = max(0, *(one[1] - own[1] for one in wanted))

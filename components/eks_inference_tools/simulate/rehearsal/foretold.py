@@ -14,7 +14,7 @@ _ENDS = ("server-stopped", "server-gone", "server-waits", "nodes-stuck")
 _OF_AWS = ("nodes-rolled", "nodes-kept", "nodes-replaced", "nodes-deleted")
 _OF_CONTROLLERS = ("job-again", "refused", "without-effect", "capacity-down", "endpoint-gone")
 _NEAR = 0.1
-"""Of the longer time: a start whose node or image is there already differs by more."""
+"""Two times agree within this share of the longer one. Starts whose node or image is there already differ by more."""
 
 
 def lines(dangers: Sequence[Danger], diff: StackDiff, servers: dict[str, str]) -> tuple[Line, ...]:

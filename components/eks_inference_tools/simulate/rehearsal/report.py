@@ -4,15 +4,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from eks_inference_tools.simulate.report import Phase, phase_document
+from eks_inference_tools.simulate.report import PHASE, Phase, phase_document
 from eks_inference_tools.simulate.rollout.walk import Refusal, Stall
 from stackgraph.presentation.output import json_text
 
 SCHEMA = 1
 Verdict = Literal["agrees", "differs", "open"]
+SHAPE = {
+    "stack": str,
+    "kubernetes": str,
+    "well": bool,
+    "endsSeconds": float,
+    "pods": [{"seconds": float, "answering": {"*": int}}],
+    "away": [{"server": str, "beganSeconds": float, "seconds": float | None, "untimed": [str], "lostRequests": int}],
+    **{key: [str] for key in ("renewed", "jobsAgain", "gone")},
+    "pulumiWaits": [{"object": str, "seconds": float}],
+    "phases": [PHASE],
+    "diff": [{"line": str, "verdict": Verdict, "saw": str}],
+}
 
 REQUESTS_A_SECOND = 1
-"""Of each server: a constant load that no model makes up. Those that come while no pod is ready are lost."""
+"""Each server gets this constant load, which comes from no model. Requests that come while no pod is ready are lost."""
 
 BASE, CHANGE, NODES_AFTER, DESTROY = "base", "change", "nodes", "destroy"
 """The phases: the base is applied, then the change, Karpenter exchanges nodes afterwards, and in the end all is deleted."""

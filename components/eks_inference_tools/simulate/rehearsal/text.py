@@ -10,7 +10,7 @@ from stackgraph.graph.wording import counted
 from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
 
 _WIDTH, _CHART, _BESIDE = 120, 60, 16
-"""Of the report, its chart, and what is beside the chart."""
+"""Widths of the report, its chart, and the columns beside the chart."""
 _MOST = 5
 _NOT_REAL = (
     "containers do not run: a pod is ready once the typical time of its cold start has passed (timeline), and ends at once",

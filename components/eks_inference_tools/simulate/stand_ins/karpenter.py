@@ -98,7 +98,7 @@ class _Settings(NamedTuple):
 
 
 def _end_pods_without_node(seen: Seen, api: Api) -> None:
-    """No kubelet says any more that these have ended. Kubernetes itself collects them after a minute."""
+    """Their kubelet is gone and can no longer report that they have ended. Kubernetes itself collects them after a minute."""
     there = {name_of(node) for node in seen[NODES]}
     for pod in seen[PODS]:
         if is_leaving(pod) and node_of(pod) not in {"", *there}:

@@ -1,0 +1,74 @@
+"""The documents of ``--format json``, by command: their versions and shapes, where each is written."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, get_type_hints
+
+from eks_inference.clients import chat
+from eks_inference_tools.check import document as check
+from eks_inference_tools.cost import document as cost
+from eks_inference_tools.doctor import report as doctor
+from eks_inference_tools.fitting import document as fitting
+from eks_inference_tools.fitting import splits
+from eks_inference_tools.flight import report as flight
+from eks_inference_tools.listing import engines, instances, models, table
+from eks_inference_tools.loadtest_report import comparing
+from eks_inference_tools.timeline import document as timeline
+from eks_inference_tools.verify import observed
+from stackgraph.cli import ERRORS_SCHEMA
+from stackgraph.diff import document as diff
+from stackgraph.diff import saved
+from stackgraph.graph import document as graph
+from stackgraph.json_schema import published
+from stackgraph.problems import Problem
+
+_ANSWER = {"prompt?": str, **get_type_hints(chat.Answer)}
+
+
+@dataclass(frozen=True)
+class Document:
+    version: int
+    shape: Mapping[str, Any]
+
+
+_DOCUMENTS = {
+    "chat": Document(chat.SCHEMA, {"url": str, "model": str, "answers": [_ANSWER]}),
+    "check": Document(check.SCHEMA, check.SHAPE),
+    "check --explain": Document(check.SCHEMA, check.EXPLAINED),
+    "check --rules": Document(check.SCHEMA, check.RULES),
+    "diff": Document(diff.SCHEMA, saved.SHAPE),
+    "doctor": Document(doctor.SCHEMA, doctor.SHAPE),
+    "errors": Document(ERRORS_SCHEMA, {"errors": [Problem]}),
+    "first-flight report": Document(flight.SCHEMA, flight.SHAPE),
+    "list engines": Document(table.SCHEMA, engines.SHAPE),
+    "list instances": Document(table.SCHEMA, instances.SHAPE),
+    "list models": Document(table.SCHEMA, models.SHAPE),
+    "loadtest report": Document(comparing.SCHEMA, comparing.SHAPE),
+    "new": Document(check.SCHEMA, {"file": str, "place": fitting.PLACE, **check.VERDICT}),
+    "plan": Document(fitting.SCHEMA, fitting.SHAPE),
+    "plan --instance": Document(fitting.SCHEMA, splits.SHAPE),
+    "preview": Document(graph.SCHEMA, {**graph.SHAPE, "cost": cost.SHAPE, "timeline?": timeline.SHAPE}),
+    "verify": Document(observed.SCHEMA, observed.SHAPE),
+}
+
+
+_REHEARSED = {
+    "rehearse change": "rehearsal.report",
+    "rehearse day": "day.text",
+    "simulate": "report",
+}
+"""Modules of ``simulate``, which only those who ask load."""
+
+NAMES = (*_DOCUMENTS, *_REHEARSED)
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    """The JSON schema of one of the ``NAMES``."""
+    if name in _REHEARSED:
+        module = import_module(f"eks_inference_tools.simulate.{_REHEARSED[name]}")
+        found = Document(module.SCHEMA, module.SHAPE)
+    else:
+        found = _DOCUMENTS[name]
+    title = "Errors of a command" if name == "errors" else f"What `eks-inference {name} --format json` writes"
+    return published(title, found.version, found.shape)
