@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from conftest import recorded
-from edits import CHAT, TWO, endpoint, pool
+from edits import CHAT, OPEN_WEBUI, TWO, endpoint, pool
 from eks_inference_tools.comparison import eks_compared
+from eks_inference_tools.reading.kinds import name_of
 from stackgraph.diff.dangers import dangers
 from stackgraph.diff.domain import Danger, Weight
 from stackgraph.diff.graphs import compare
@@ -355,6 +356,24 @@ def test_an_update_of_any_deployment_that_has_no_room_beside_itself_waits_for_ev
     waiting = [one.what for one in told if one.kind == "server-waits"]
     assert all(re.match("Deployment chat/chat waits for ever, .* and what runs answers on$", what) for what in waiting)
     assert len(waiting) == waits
+
+
+def test_a_claim_that_pods_keep_is_not_gone_before_its_successor_comes():
+    """Not one that no pods use any more."""
+    graph = recorded_with({**OPEN_WEBUI, "load_test": None}, "smoke-gpu")
+    (claim,) = (one for one in graph.resources if one.type.endswith(":PersistentVolumeClaim"))
+    other = replace(claim, inputs={**claim.inputs, "spec": {**claim.inputs["spec"], "storageClassName": "other"}})
+    head = replace(graph, resources=tuple(other if one is claim else one for one in graph.resources))
+    (web,) = (one for one in head.resources if one.type.endswith(":Deployment") and name_of(one) == "open-webui")
+    without = copy.deepcopy(web)
+    without.inputs["spec"]["template"]["spec"]["volumes"] = []
+
+    def told(after: Graph) -> list[str]:
+        return [one.what for one in dangers(compare(graph, after), eks_compared()) if one.kind == "refused"]
+
+    (what,) = told(head)
+    assert what.startswith("PersistentVolumeClaim openwebui/open-webui stays while Deployment openwebui/open-webui uses it")
+    assert told(replace(head, resources=tuple(without if one is web else one for one in head.resources))) == []
 
 
 RANK = {**CHAT, "model": {"id": "BAAI/bge-reranker-v2-m3"}, "task": "rerank"}

@@ -113,6 +113,10 @@ def of_an_old_api(graph: Graph) -> Graph:
     )
 
 
+def of_one_device(graph: Graph) -> Graph:
+    return with_inputs(graph, "ResourceQuota", lambda spec: spec.update(hard={"requests.nvidia.com/gpu": "1"}))
+
+
 def standing(graph: Graph) -> Graph:
     """The graph with pools of Karpenter whose budget lets no node go."""
     return with_inputs(
@@ -172,7 +176,6 @@ PAIRS = (
         WEB,
         with_another_claim(WEB),
         ("PersistentVolumeClaim openwebui/open-webui waits: it is not gone yet, held by kubernetes.io/pvc-protection",),
-        unsaid=True,
     ),
     Pair("another selector", PLAIN, with_another_selector(PLAIN), ("qwen3 stops 0 s after the beginning, for 16 s or more",)),
     Pair(
@@ -180,6 +183,13 @@ PAIRS = (
         PLAIN,
         of_an_old_api(PLAIN),
         ("is refused: the API server knows no .* of policy/v1beta1",),
+        unsaid=True,
+    ),
+    Pair(
+        "a quota that lets in no second pod",
+        of_one_device(of({**SURGE, **ROOM})[0]),
+        of_one_device(of({**ROOM, **SURGE_CHANGED})[0]),
+        ("Deployment qwen3/qwen3 waits: .* exceeded quota: accelerators",),
         unsaid=True,
     ),
     Pair("another namespace", *of({}, server("qwen3", namespace="other")), ("qwen3 stops", "smoke-test.* runs a second time")),
