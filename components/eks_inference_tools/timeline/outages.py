@@ -141,18 +141,16 @@ def _late(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) ->
     """
     found, starts = dict[str, Danger](), {**before.starts, **after.starts}
     gone = tuple(one.urn for one in diff.of_kind("delete") if one.urn in before.servers)
-    for change in diff.changes:
+    for change in (one for one in diff.changes if one.after and group_kind(one.after)[1] == "Deployment"):
         urn, resource = change.urn, change.resource
-        if change.after is None or group_kind(resource)[1] != "Deployment":
-            continue
         name, is_server = after.servers.get(urn) or title_of(resource), urn in after.servers
         surges = change.kind == "update" and _restarts(change) and not _at_once(resource, _pods(after.graph, resource))
         if not surges and not (is_server and change.kind == "create"):
             continue
-        crowded = beside.crowded(urn, (urn,) if surges else gone)
+        olds = (urn,) if surges else gone
+        crowded = beside.crowded(urn, olds)
         if not crowded or not (surges or any(starts[one].pool == starts[urn].pool for one in crowded if one in starts)):
             continue
-        olds = (urn,) if surges else gone
         alike = not surges and name in {before.servers[one] for one in olds}
         others = ", ".join(title_of(before.graph.by_urn[one]) if alike else before.servers.get(one, "what runs") for one in olds)
         last = "" if surges or not olds else f" while {others} stands, which it deletes last"
