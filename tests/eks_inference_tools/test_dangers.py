@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from conftest import recorded
-from edits import CHAT, TWO, pool
+from edits import CHAT, OPEN_WEBUI, TWO, endpoint, pool
 from eks_inference_tools.comparison import eks_compared
+from eks_inference_tools.reading.kinds import name_of
 from stackgraph.diff.dangers import dangers
 from stackgraph.diff.domain import Danger, Weight
 from stackgraph.diff.graphs import compare
@@ -336,6 +337,43 @@ def test_a_server_that_goes_is_told_and_its_new_name_is_pointed_to(nodes: int, k
     assert found.kind == kind
     assert "`renamed_from: qwen3` makes chat replace it" in found.avoid
     assert found.effects == (("outage",) if kind == "server-gone" else ())
+
+
+@pytest.mark.parametrize(("cpu", "waits"), [("200m", False), ("700m", True), ("3", False)])
+def test_an_update_of_any_deployment_that_has_no_room_beside_itself_waits_for_ever(cpu: str, waits: bool):
+    """Not one that has no room by itself: nodes that the program does not make may take it."""
+    graph = recorded_with({**pool("core", size=1), **endpoint("qwen3")}, "smoke-gpu")
+    (proxy,) = (one for one in graph.resources if one.name == "chat-deployment")
+
+    def with_proxy(changed: str) -> Graph:
+        inputs = copy.deepcopy(proxy.inputs)
+        inputs["spec"]["replicas"] = 1
+        inputs["spec"]["template"]["metadata"]["annotations"] = {"changed": changed}
+        inputs["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = cpu
+        return replace(graph, resources=tuple(replace(one, inputs=inputs) if one is proxy else one for one in graph.resources))
+
+    told = dangers(compare(with_proxy("a"), with_proxy("b")), eks_compared())
+    waiting = [one.what for one in told if one.kind == "server-waits"]
+    assert all(re.match("Deployment chat/chat waits for ever, .* and what runs answers on$", what) for what in waiting)
+    assert len(waiting) == waits
+
+
+def test_a_claim_that_pods_keep_is_not_gone_before_its_successor_comes():
+    """Not one that no pods use any more."""
+    graph = recorded_with({**OPEN_WEBUI, "load_test": None}, "smoke-gpu")
+    (claim,) = (one for one in graph.resources if one.type.endswith(":PersistentVolumeClaim"))
+    other = replace(claim, inputs={**claim.inputs, "spec": {**claim.inputs["spec"], "storageClassName": "other"}})
+    head = replace(graph, resources=tuple(other if one is claim else one for one in graph.resources))
+    (web,) = (one for one in head.resources if one.type.endswith(":Deployment") and name_of(one) == "open-webui")
+    without = copy.deepcopy(web)
+    without.inputs["spec"]["template"]["spec"]["volumes"] = []
+
+    def told(after: Graph) -> list[str]:
+        return [one.what for one in dangers(compare(graph, after), eks_compared()) if one.kind == "refused"]
+
+    (what,) = told(head)
+    assert what.startswith("PersistentVolumeClaim openwebui/open-webui stays while Deployment openwebui/open-webui uses it")
+    assert told(replace(head, resources=tuple(without if one is web else one for one in head.resources))) == []
 
 
 RANK = {**CHAT, "model": {"id": "BAAI/bge-reranker-v2-m3"}, "task": "rerank"}

@@ -44,6 +44,8 @@ FAILING = {
     "pulumi.export('a', pulumi.Output.from_input(asyncio.get_event_loop().create_future()))": "that will never resolve",
     "pulumi.runtime.register_resource_transform(lambda given: None); CustomResource('c', 'a/v1', 'K', spec={}); "
     "pulumi.export('a', pulumi.Output.from_input(asyncio.get_event_loop().create_future()))": "that will never resolve",
+    "never = lambda given: asyncio.get_running_loop().create_future(); pulumi.runtime.register_resource_transform(never); "
+    "[CustomResource(name, 'a/v1', 'K', spec={}) for name in 'dc']": "a transform or hook of c, d that will never return",
     "raise GeneratorExit('why')": "GeneratorExit: why",
     "raise asyncio.CancelledError('why')": "CancelledError: why",
     "raise type('Mine', (KeyboardInterrupt,), {})('why')": "Mine: why",
@@ -110,6 +112,24 @@ def test_a_program_that_still_waits_for_something_is_waited_for(wait: str, proje
     (project / "__main__.py").write_text(LATER.format(wait))
     assert main(["preview", "dev", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["outputs"] == {"a": "in the end"}
+
+
+CALLED_BACK = {
+    "pulumi.runtime.register_invoke_transform(slow); pulumi.export('a', Output.from_input(invoke_async('a:b:c', {})))": "a:b:c",
+    "before = pulumi.ResourceHook('h', slow, pulumi.ResourceHookOptions(on_dry_run=True)); ComponentResource('a:b:C', 'c', "
+    "opts=pulumi.ResourceOptions(hooks=pulumi.ResourceHookBinding(before_create=[before])))": "c",
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("program", "name"), CALLED_BACK.items(), ids=CALLED_BACK.values())
+@pytest.mark.parametrize("slow", ["asyncio.sleep(4.5)", "asyncio.get_running_loop().create_future()"])
+def test_what_takes_its_time_is_waited_for_and_what_never_returns_is_told(program: str, name: str, slow: str, project, capsys):
+    more = "from pulumi import ComponentResource, Output\nfrom pulumi.runtime import invoke_async"
+    (project / "__main__.py").write_text(f"{IMPORTS}{more}\nslow = lambda given: {slow}\n{program}\n")
+    ends = "sleep" in slow
+    assert main(["preview", "dev"]) == (0 if ends else 2)
+    assert (f"hook of {name} that will never return" in capsys.readouterr().err) == (not ends)
 
 
 def test_a_program_whose_threads_have_nothing_to_do_is_not_waited_for(project, capsys):

@@ -442,6 +442,13 @@ EDITS = (
         )
     ),
     Edit("gpu-nixl", {}, server("llama3-70b", router={"cpu": "1"})),
+    Edit(
+        "gpu-nixl",
+        {**pool("core", size=1), "load_test": None},
+        server("llama3-70b", router={"cpu": "1"}),
+        ("Deployment disaggregated/llama3-70b-router waits for ever, .* what runs answers on",),
+        does("Deployment disaggregated/llama3-70b-router waits"),
+    ),
     Edit("gpu-opt350m", {}, server("triton-server", autoscaling={"max": 6})),
     Edit("gpu-opt350m", {}, pool("gpu", size=1), ("nodes of gpu-opt350m-gpu-nodes: 1 instead of 4",)),
     Edit("inf2-llama3", {}, {"pools": {"trainium-trn1": None}}, ("nodes of trainium-trn1 are deleted",)),

@@ -14,6 +14,7 @@ from eks_inference_tools.reading.kinds import group_kind, name_of, namespace_of,
 from eks_inference_tools.reading.machines import SUBNET_TYPE
 from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
 from eks_inference_tools.reading.node_pools import NODE_CLASS_TYPE, NODE_POOL_TYPE
+from eks_inference_tools.reading.pod_templates import pod_templates
 from eks_inference_tools.reading.scalars import whole
 from eks_inference_tools.reading.sections import Overview, overview_of
 from eks_inference_tools.reading.words import NodeCapacity
@@ -21,8 +22,9 @@ from stackgraph.diff.dangers import is_wide, newly_reached
 from stackgraph.diff.domain import Danger, Weight
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import at, grouped, is_token, table, text, unique
+from stackgraph.graph.values import at, grouped, is_token, items, table, text, unique
 from stackgraph.graph.wording import counted
+from stackgraph.state.steps import deletes_first
 
 _CLUSTER_TYPES = (CLUSTER_TYPE, REMOTE_CLUSTER_TYPE)
 _NODE_TYPES = (NODE_GROUP_TYPE, NODE_POOL_TYPE, NODE_CLASS_TYPE)
@@ -59,9 +61,28 @@ def _gone(diff: StackDiff) -> Iterator[Danger]:
             yield Danger("nodes-replaced", what, change.urn, Weight.REPLACED, nodes_of(change.resource))
         elif group_kind(change.resource)[1] in ("Job", "RayJob") and change.kind == "replace":
             yield Danger("job-again", f"{title_of(change.resource)} runs again ({because})", change.urn, Weight.REPLACED)
+        elif change.kind == "replace" and deletes_first(change) and (held := _holding(diff, change.resource)):
+            what = f"{title_of(change.resource)} stays while {held} uses it, and `pulumi up` fails: it deletes the claim first"
+            yield Danger("refused", what, change.urn, Weight.REFUSED)
         elif type_ in _NODE_TYPES:
             what = f"{nodes_of(change.resource)} are deleted"
             yield Danger("nodes-deleted", what, change.urn, Weight.DELETED, nodes_of(change.resource))
+
+
+def _holding(diff: StackDiff, claim: Resource) -> str:
+    """What has pods before and after that use a claim, also ended ones: they keep it (kubernetes, pvcprotection, podUsesPVC)."""
+    mounted = ("persistentVolumeClaim", "claimName")
+    return next(
+        (
+            pods.title
+            for pods in (pod_templates(diff.head) if diff.head and group_kind(claim)[1] == "PersistentVolumeClaim" else ())
+            if pods.kind != "CronJob"
+            and pods.namespace == (namespace_of(claim) or "default")
+            and diff.by_urn[pods.urn].kind in ("same", "update")
+            and any(at(one, *mounted) == name_of(claim) for one in items(at(pods.template, "spec", "volumes")))
+        ),
+        "",
+    )
 
 
 def _without_devices(diff: StackDiff) -> Iterator[Danger]:

@@ -1,7 +1,7 @@
 """Tries whether what goes has room beside what comes, which is what spares users an outage. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -34,25 +34,26 @@ class Beside:
     @cached_property
     def unused(self) -> frozenset[str]:
         """Pools in which Karpenter starts no node for this stack at any scale, by URN; none where all its pods are others'."""
-        placed = [Placing(part.graph).at("most", ending=True) for part in parts(self.head)]
+        placed = [placing.at("most", ending=True) for _, placing in self._parts]
         used = {node.urn for one in placed for node in one.nodes if node.by_karpenter}
         following = {pool.urn for pool in node_pools(self.head) if pool.replicas is None}
         return frozenset(following - used if used and not any(one.unplaced for one in placed) else ())
 
-    def crowded(self, server: str, olds: tuple[str, ...]) -> frozenset[str]:
-        """What creates the pods that find no node while those of ``olds`` stay, in the cluster of a server."""
-        inside = self._around(server)
-        left = Placing(self._with(inside, olds)).at().unplaced
-        alone = Placing(inside).at().unplaced if olds else ()
-        return frozenset(pod.template.urn.removesuffix(_OLD) for pod in left) if len(left) > len(alone) else frozenset()
+    def crowded(self, urn: str, olds: tuple[str, ...]) -> frozenset[str]:
+        """What creates the pods that find no node while those of ``olds`` stay; nothing if a Deployment finds none by itself."""
+        graph, placing = self._around(urn)
+        left, alone = Placing(self._with(graph, olds)).at().unplaced, placing.at().unplaced
+        if len(left) <= len(alone) or any(pod.template.urn == urn for pod in alone):
+            return frozenset()
+        return frozenset(pod.template.urn.removesuffix(_OLD) for pod in left)
 
     def room(self, servers: tuple[str, ...], ways: str, *, elsewhere: bool = False) -> str:
         """What it takes to run these, as they were, beside their successors: nodes, dollars, quota. ``ways`` are how, in words.
 
         ``elsewhere``: on another node. Node groups get more nodes until there is room, but for those of a reservation.
         """
-        inside = self._around(servers[0])
-        before, both = Placing(inside).at(), self._with(inside, servers)
+        inside, placing = self._around(servers[0])
+        before, both = placing.at(), self._with(inside, servers)
         pools = sorted({node.urn for node in before.nodes if any(pod.template.urn in servers for pod in node.pods)})
         fixed = {group.urn for group in node_groups(inside) if group.is_reserved}
         grown = (_grown(both, pool, more) for more in range(1, _MOST_NODES + 1) for pool in pools if pool not in fixed)
@@ -63,8 +64,12 @@ class Beside:
                 return f"{ways}: {_takes(before.nodes, after.nodes, self.cost)}"
         return f"{ways}, for which no pool here has room"
 
-    def _around(self, urn: str) -> Graph:
-        return next((part.graph for part in parts(self.head) if urn in part.graph.by_urn), self.head)
+    @cached_property
+    def _parts(self) -> Sequence[tuple[Graph, Placing]]:
+        return [(part.graph, Placing(part.graph)) for part in parts(self.head)]
+
+    def _around(self, urn: str) -> tuple[Graph, Placing]:
+        return next(one for one in self._parts if urn in one[0].by_urn)
 
     def _with(self, graph: Graph, urns: Iterable[str]) -> Graph:
         """The graph with what is there before, under names that no autoscaler knows. During an update, one pod has to stay."""

@@ -141,24 +141,25 @@ def _late(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) ->
     """
     found, starts = dict[str, Danger](), {**before.starts, **after.starts}
     gone = tuple(one.urn for one in diff.of_kind("delete") if one.urn in before.servers)
-    for urn, name in after.servers.items():
-        change, pool = diff.by_urn[urn], after.starts[urn].pool
-        resource = change.resource
+    for change in (one for one in diff.changes if one.after and group_kind(one.after)[1] == "Deployment"):
+        urn, resource = change.urn, change.resource
+        name, is_server = after.servers.get(urn) or title_of(resource), urn in after.servers
         surges = change.kind == "update" and _restarts(change) and not _at_once(resource, _pods(after.graph, resource))
-        if not pool or group_kind(resource)[1] != "Deployment" or not (change.kind == "create" or surges):
+        if not surges and not (is_server and change.kind == "create"):
             continue
         olds = (urn,) if surges else gone
-        if not any(starts[one].pool == pool for one in beside.crowded(urn, olds) if one in starts):
+        crowded = beside.crowded(urn, olds)
+        if not crowded or not (surges or any(starts[one].pool == starts[urn].pool for one in crowded if one in starts)):
             continue
         alike = not surges and name in {before.servers[one] for one in olds}
-        others = ", ".join(title_of(before.graph.by_urn[one]) if alike else before.servers[one] for one in olds)
+        others = ", ".join(title_of(before.graph.by_urn[one]) if alike else before.servers.get(one, "what runs") for one in olds)
         last = "" if surges or not olds else f" while {others} stands, which it deletes last"
-        compiles = any(
+        compiles = is_server and any(
             one.role == "compile" and diff.by_urn[job].kind in ("create", "replace") for job, one in after.starts.items()
         )
         answers = f", and {others} {'is away while it compiles' if compiles else 'answers on'}" if olds else ""
         what = f"{name} waits for ever, and `pulumi up` fails: there is no room for its pods{last}{answers}"
-        same = [before.servers[one] for one in gone if starts[one].model_name == starts[urn].model_name]
+        same = [before.servers[one] for one in gone if starts[one].model_name == starts[urn].model_name] if is_server else []
         way = f"{name}: {beside.room((urn,), 'room for both')}" if surges else _renaming(same, name)
         away: tuple[Effect, ...] = ("outage",) if compiles and olds else ()
         found[urn] = Danger("server-waits", what, urn, Weight.REPLACED, name, away, avoid=way)

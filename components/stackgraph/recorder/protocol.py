@@ -17,6 +17,8 @@ class Callbacks:
         self._stubs: dict[str, Any] = {}
         self._channels: list[Any] = []
         self._lock = threading.Lock()
+        self.asked: dict[int, str] = {}
+        """Whom the calls without an answer are about, by the id of their message."""
 
     def call(self, callback: callback_pb2.Callback, request: Any) -> bytes:
         """What a function of the program returns for a message."""
@@ -30,7 +32,11 @@ class Callbacks:
                 self._channels.append(channel)
                 stub = self._stubs[callback.target] = callback_pb2_grpc.CallbacksStub(channel)
         asked = callback_pb2.CallbackInvokeRequest(token=callback.token, request=request.SerializeToString())
-        return stub.Invoke(asked).response
+        self.asked[id(request)] = getattr(request, "name", "") or getattr(request, "token", "")
+        try:
+            return stub.Invoke(asked).response
+        finally:
+            del self.asked[id(request)]
 
     def close(self) -> None:
         for channel in self._channels:
@@ -231,9 +237,9 @@ class Protocol:
     """The part of a monitor that registers nothing. ``digest`` makes the digest that a graph keeps of a secret."""
 
     def __init__(self, digest: Callable[[Any], str] | None = None) -> None:
-        self._callbacks = Callbacks()
-        self._transforms = Transforms(self._callbacks)
-        self._hooks = Hooks(self._callbacks)
+        self.callbacks = Callbacks()
+        self._transforms = Transforms(self.callbacks)
+        self._hooks = Hooks(self.callbacks)
         self._warnings: dict[str, None] = {}
         self.secrets = wire.Secrets(digest)
 
@@ -274,5 +280,5 @@ class Protocol:
         return empty_pb2.Empty()
 
     def SignalAndWaitForShutdown(self, request: Any) -> empty_pb2.Empty:
-        self._callbacks.close()
+        self.callbacks.close()
         return empty_pb2.Empty()

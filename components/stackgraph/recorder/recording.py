@@ -106,7 +106,7 @@ def _run(program: Callable[[], Any] | Path, recorder: Recorder, root: Path) -> N
             for one in (garbage_collection_off(), _short_traces(), repetition_spared(), process_kept()):
                 around.enter_context(one)
             with _forgiving(recorder, root), _observed(recorder), taken_early(recorder.is_made_up, recorder.take):
-                loop.run_until_complete(_settled(program))
+                loop.run_until_complete(_settled(program, recorder))
     except BaseException as error:
         sys.setrecursionlimit(deepest)
         if type(error) is KeyboardInterrupt:  # the user's
@@ -120,7 +120,7 @@ def _run(program: Callable[[], Any] | Path, recorder: Recorder, root: Path) -> N
         loop.close()
 
 
-async def _settled(program: Callable[[], Any]) -> None:
+async def _settled(program: Callable[[], Any], recorder: Recorder) -> None:
     """Runs a program and lets its outputs resolve before the SDK waits for them.
 
     The SDK waits for all pending outputs again after each one that resolves, which takes minutes for a thousand resources.
@@ -141,14 +141,21 @@ async def _settled(program: Callable[[], Any]) -> None:
                 return
 
     loop: Any = asyncio.get_running_loop()
-    threads = _busy_threads(loop._default_executor)
+    threads, before = _busy_threads(loop._default_executor), dict[int, str]()
     running = asyncio.ensure_future(pulumi.runtime.run_in_stack(run))
     while not (await asyncio.wait([running], timeout=_IDLE_S))[0]:
         polls = bool(_CallbackServicer._servicers)  # what serves transforms has one thread and one socket
-        # In this order: a thread leaves a step.
-        if _busy_threads(loop._default_executor) <= threads + polls and _is_idle(loop, 1 + polls):
+        asked, before = before, {**recorder.callbacks.asked}
+        # In this order: a thread leaves a step. What a transform is asked may be on its way, but not for so long.
+        known = threads + polls + len(before)
+        if _busy_threads(loop._default_executor) <= known and _is_idle(loop, 1 + polls) and asked == before:
+            if before:
+                recorder.callbacks.close()  # fails their registrations, and so ends the program
+                await asyncio.wait([running], timeout=_IDLE_S)
             await _CallbackServicer.shutdown()
-            raise pulumi.RunError("the program waits for an Output that will never resolve")
+            names = ", ".join(sorted({*before.values()}))
+            what = f"a transform or hook of {names} that will never return" if before else "an Output that will never resolve"
+            raise pulumi.RunError(f"the program waits for {what}")
     await running
 
 

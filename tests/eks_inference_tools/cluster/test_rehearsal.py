@@ -10,7 +10,7 @@ import pytest
 
 from cluster.test_edits import rehearsal_of
 from conftest import ROOT, recorded
-from edits import SEQS, TWO, pool, server
+from edits import CHAT, EDITS, OPEN_WEBUI, SEQS, TWO, pool, server
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.rehearsal.text import render_text
 from eks_inference_tools.simulate.rollout.changes import with_other_images
@@ -26,13 +26,14 @@ PAGE = ROOT / "docs" / "rehearse.md"
 
 @dataclass(frozen=True)
 class Pair:
-    """``shows`` are words of the report. ``few``: in quick runs."""
+    """``shows`` are words of the report. ``few``: in quick runs. ``unsaid``: ``diff`` does not know it."""
 
     change: str
     base: Graph
     head: Graph
     shows: tuple[str, ...] = ()
     few: bool = False
+    unsaid: bool = False
 
 
 def of(has: Mapping[str, Any], edit: Mapping[str, Any] | None = None) -> tuple[Graph, Graph]:
@@ -83,6 +84,46 @@ def _without(graph: Graph, urn: str) -> Graph:
     return replace(graph, resources=tuple(cut(one) for one in graph.resources if one.urn != urn))
 
 
+def with_another_claim(graph: Graph) -> Graph:
+    return with_inputs(graph, "PersistentVolumeClaim", lambda spec: spec.update(storageClassName="other"))
+
+
+def with_another_selector(graph: Graph) -> Graph:
+    """The graph with a label that the selectors of Deployments ask for too, which nothing may change later."""
+
+    def select(spec: dict[str, Any]) -> None:
+        labels = {**spec["selector"]["matchLabels"], "generation": "2"}
+        metadata = {**spec["template"]["metadata"], "labels": {**spec["template"]["metadata"]["labels"], **labels}}
+        spec.update(selector={"matchLabels": labels}, template={**spec["template"], "metadata": metadata})
+
+    return with_inputs(graph, "Deployment", select)
+
+
+def of_an_old_api(graph: Graph) -> Graph:
+    """The graph with budgets of an API that Kubernetes has not had since 1.25."""
+    old = "policy/v1beta1"
+    return replace(
+        graph,
+        resources=tuple(
+            replace(one, type=f"kubernetes:{old}:PodDisruptionBudget", inputs={**one.inputs, "apiVersion": old})
+            if one.type.endswith(":PodDisruptionBudget")
+            else one
+            for one in graph.resources
+        ),
+    )
+
+
+def of_one_device(graph: Graph) -> Graph:
+    return with_inputs(graph, "ResourceQuota", lambda spec: spec.update(hard={"requests.nvidia.com/gpu": "1"}))
+
+
+def standing(graph: Graph) -> Graph:
+    """The graph with pools of Karpenter whose budget lets no node go."""
+    return with_inputs(
+        graph, "NodePool", lambda spec: spec.update(disruption={**spec["disruption"], "budgets": [{"nodes": "0"}]})
+    )
+
+
 def parts(text: str) -> list[str]:
     """Without the names that a controller made up."""
     return re.sub(r"qwen3-[0-9a-f]+-\w+", "qwen3-HASH", text).split("[…]\n")
@@ -91,6 +132,9 @@ def parts(text: str) -> list[str]:
 SURGE, ROOM = server("qwen3", surge=1), pool("gpu", size=2)
 AGAIN = {"clients": {"smoke_test": {"run": "again"}}}
 PLAIN = recorded(STACK)
+KARPENTER = "inf2-llama3"
+LABELLED = recorded_with(pool("inferentia-inf2", extra_labels={"team": "ml"}), KARPENTER)
+WEB, SMALLER = recorded_with(OPEN_WEBUI, STACK), recorded_with({"clients": {"open_webui": {"volume_gib": 10}}}, STACK)
 LARGER_DISKS = {**TWO, **pool("gpu", size=2, root_volume_gib=200)}
 TWO_CHANGED = {**TWO, **server("qwen3", replicas=2, max_num_seqs=128)}
 SURGE_CHANGED = server("qwen3", surge=1, max_num_seqs=128)
@@ -126,6 +170,41 @@ PAIRS = (
         without_namespace(PLAIN, "qwen3"),
         ("qwen3 stops .* does not come back", "Deployment qwen3/qwen3 was removed with something else"),
     ),
+    Pair("a claim that shrinks", WEB, SMALLER, ("PersistentVolumeClaim openwebui/open-webui is refused: .* can not be less",)),
+    Pair(
+        "a claim of another class",
+        WEB,
+        with_another_claim(WEB),
+        ("PersistentVolumeClaim openwebui/open-webui waits: it is not gone yet, held by kubernetes.io/pvc-protection",),
+    ),
+    Pair("another selector", PLAIN, with_another_selector(PLAIN), ("qwen3 stops 0 s after the beginning, for 16 s or more",)),
+    Pair(
+        "an API that is gone",
+        PLAIN,
+        of_an_old_api(PLAIN),
+        ("is refused: the API server knows no .* of policy/v1beta1",),
+        unsaid=True,
+    ),
+    Pair(
+        "a quota that lets in no second pod",
+        of_one_device(of({**SURGE, **ROOM})[0]),
+        of_one_device(of({**ROOM, **SURGE_CHANGED})[0]),
+        ("Deployment qwen3/qwen3 waits: .* exceeded quota: accelerators",),
+        unsaid=True,
+    ),
+    Pair("another namespace", *of({}, server("qwen3", namespace="other")), ("qwen3 stops", "smoke-test.* runs a second time")),
+    Pair(
+        "another name without nodes for both",
+        *of({}, {"servers": {"qwen3": None, "chat": CHAT}}),
+        ("Deployment chat/chat waits: .*", "Insufficient nvidia.com/gpu"),
+    ),
+    Pair(
+        "a router that no node has room for",
+        *next(one for one in EDITS if "load_test" in one.has).graphs(),
+        ("Deployment disaggregated/llama3-70b-router waits: .*", "Insufficient cpu"),
+    ),
+    Pair("nodes of Karpenter that drift and may not go", standing(recorded(KARPENTER)), standing(LABELLED)),
+    Pair("nodes of Karpenter that drift", recorded(KARPENTER), LABELLED, ("vllm-llama3-inf2 stops",)),
     Pair("a Job that runs again", *of({}, AGAIN), ("smoke-test.* runs a second time",)),
     Pair("another setting of two servers", *of(TWO, TWO_CHANGED), few=True),
     Pair("a label of a pool that nobody uses", *of({}, pool("gpu", extra_labels={"team": "ml"}))),
@@ -147,4 +226,4 @@ def test_a_planted_change_ends_as_known(pair: Pair, toolchain: Toolchain):
     assert saw.is_well == (pair.change in CLEAN)
     for words in pair.shows:
         assert re.search(words, told), told
-    assert [one for one in saw.foretold if one.verdict == "differs"] == []
+    assert any(one.verdict == "differs" for one in saw.foretold) == pair.unsaid

@@ -134,7 +134,9 @@ class _Change:
         updated = self._updated()
         tell("waiting for nodes and pods")
         later = self._walk().through([*self._drifts()])
-        settled = rollout.settle(self.simulated.plane, self.objects, walk=self._walk()) if updated.is_complete else None
+        gone = tuple(self._gone()) if updated.is_complete else ()
+        there = [one for one in self.objects if one.title not in gone]
+        settled = rollout.settle(self.simulated.plane, there, walk=self._walk()) if updated.is_complete else None
         _autoscaled(self.simulated)
         return replace(
             rehearsal,
@@ -142,7 +144,7 @@ class _Change:
             samples=tuple(clock.samples),
             untimed={name: tuple(sorted(words)) for name, words in clock.untimed.items() if words},
             renewed=tuple(name for name in first if first[name] and clock.serving.get(name) != first[name]),
-            gone=tuple(self._gone()) if updated.is_complete else (),
+            gone=gone,
             drifted=tuple(f"nodes of {pool}" for pool in sorted(self._drifted)),
             ends_s=clock.now,
         )

@@ -100,7 +100,11 @@ class Update(Creation):
 
     def begin(self, api: Api) -> None:
         """Applies the manifest without force: like the provider, it fails on a field that another manager owns."""
-        if api.get(*self._address(api)) is None:
+        try:
+            there = api.get(*self._address(api))
+        except UnknownKind as unknown:
+            raise ApiRefusal(404, "NotFound", f"the API server knows no {unknown}") from None
+        if there is None:
             raise ApiRefusal(404, "NotFound", f"{title_of(self.manifest)} no longer exists")
         api.patch(self.manifest, self.manifest, kind="apply")
 
