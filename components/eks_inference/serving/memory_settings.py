@@ -14,6 +14,7 @@ from eks_inference.catalog.reserves import Reserve
 from eks_inference.serving.features import EngineFeatures
 from eks_inference.serving.flag_values import size
 from eks_inference.serving.flags import flag, number, object_flag, plugin_settings, switched
+from eks_inference.serving.pictures import takes
 from eks_inference.serving.sketch import USUAL_SEQUENCES
 from eks_inference.serving.split import Parallel, parallel
 
@@ -54,6 +55,10 @@ class Reserved:
     """Whether the engine runs without CUDA graphs (``--enforce-eager``)."""
     adapters: int = 0
     """Bytes of the room for adapters."""
+    seen: int = 0
+    """Tokens of pictures or of a video that the engine works on at once; 0: it takes none."""
+    tried: bool = True
+    """Whether it works on as many when it starts."""
 
     @cached_property
     def terms(self) -> tuple[Term, ...]:
@@ -77,8 +82,20 @@ class Reserved:
                 self.step_tokens * model.hidden * _HIDDEN_BYTES,
                 f"{self.step_tokens} tokens x {model.hidden} x {_HIDDEN_BYTES} bytes",
             )
+        yield from self._of_pictures()
         yield Term("CUDA graphs", 0 if self.eager else row.graphs_gib * GIB)
         yield Term("adapters", self.adapters)
+
+    def _of_pictures(self) -> Iterator[Term]:
+        """First the tower computes its largest picture, then the decoder its largest step: the larger of both counts."""
+        tower = self.model.tower
+        if tower is None or not self.seen:
+            return
+        made = self.seen * tower.levels + self.step_tokens * (tower.levels - 1)
+        yield Term("pictures", made * tower.hidden * _HIDDEN_BYTES, f"{made} embeddings x {tower.hidden} x {_HIDDEN_BYTES} bytes")
+        step = self.sequences * self.model.vocabulary * _FLOAT_BYTES * self.reserve.sampler_copies
+        beyond = self.seen * tower.activation_bytes - step if self.tried else 0
+        yield Term("tower at work", max(beyond, 0), f"{self.seen} tokens x {tower.activation_bytes} bytes, less sampling")
 
     @cached_property
     def size(self) -> int:
@@ -164,6 +181,10 @@ class MemorySettings:
     """Whether layers with a window hold every token, because something else reads the KV cache."""
     adapter_ranks: int = 0
     """Ranks of all adapters that a GPU has room for (``--max-loras`` times ``--max-lora-rank``)."""
+    videos: bool = True
+    """Whether requests may have a video (``--limit-mm-per-prompt``)."""
+    tried: bool = True
+    """Whether the engine tries the largest picture when it starts (``--skip-mm-profiling``)."""
 
 
 def memory_settings(
@@ -198,6 +219,8 @@ def memory_settings(
         whole_prompts=not switched(arguments, "enable-chunked-prefill", True),
         overlaps=switched(arguments, "async-scheduling", drafts not in _WITHOUT_OVERLAP),
         adapter_ranks=loras * rank if switched(arguments, "enable-lora", False) else 0,
+        videos=takes(arguments, "video"),
+        tried=not switched(arguments, "skip-mm-profiling", False),
         whole_windows=any(flag(arguments, name) is not None for name in _KEPT_WHOLE),
         kv_pool=bounds
         and replace(

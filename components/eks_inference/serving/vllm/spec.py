@@ -1,7 +1,7 @@
 """What a user decides about a plain vLLM server."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
@@ -9,12 +9,14 @@ from eks_inference.catalog.models import POOLING, Task
 from eks_inference.images.spec import InClusterImage, ServerImage
 from eks_inference.scaling.spec import KedaSpec
 from eks_inference.serving.flag_values import other_names
+from eks_inference.serving.pictures import NOWHERE, Domain, Medium, fetches
 from eks_inference.serving.shape import CompilingServerSpec, ReplicatedServerSpec
 from eks_inference.serving.spec import AdapterName, AdapterSpec, HubModel
 from eks_inference.specs.base import ResourceName, stated
 from eks_inference.storage.plan import node_mib_s
 from eks_inference.storage.spec import EfsStoreSpec, FileSystem
 
+_DOMAINS = "allowed-media-domains"
 _DOCKERFILE = "ARG ENGINE_IMAGE\nFROM ${ENGINE_IMAGE}\n"
 
 
@@ -64,6 +66,18 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
         default_factory=dict,
         description="LoRA adapters by the name that requests ask for. Each is there from the start and has its part of the GPUs' "
         "memory; none is loaded later. For models of the Hub, on GPUs. Default: none.",
+    )
+    limit_mm_per_prompt: dict[Medium, Annotated[int, Field(ge=0)]] | None = Field(
+        default=None,
+        exclude_if=lambda limits: limits is None,
+        description="Most pictures and videos of a prompt, for models that see. The engine makes room for the largest "
+        "of each medium that it takes, and with 0 of each loads nothing to see with. Default: vLLM's, 999 of each.",
+    )
+    allowed_media_domains: tuple[Domain, ...] = Field(
+        default=(),
+        exclude_if=lambda domains: not domains,
+        description="Hosts that the engine fetches pictures and videos of requests from. Default: none; requests then bring "
+        "them along (data: URLs).",
     )
     port: int | None = Field(
         default=None, ge=1024, le=65535, description="Port of API and metrics. Default: the engine profile's."
@@ -115,6 +129,15 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
         yield from super()._chosen()
         if self.adapters:
             yield "adapters", "on"
+
+    @property
+    def _feature_settings(self) -> dict[str, Any]:
+        found = super()._feature_settings
+        if self.limit_mm_per_prompt is not None:
+            found["limit-mm-per-prompt"] = self.limit_mm_per_prompt
+        if self.allowed_media_domains or (fetches(self.profile, self.model.known) and _DOMAINS not in self.extra_args):
+            found[_DOMAINS] = [*self.allowed_media_domains] or [NOWHERE]
+        return found
 
     def _values(self) -> dict[str, Any]:
         ranks = [adapter.rank for adapter in self.adapters.values()]
