@@ -32,7 +32,8 @@ def _info(config: VllmConfig) -> Any:
     made = AutoImageProcessor.from_pretrained(config.model_config.model)
     processor = types.SimpleNamespace(image_processor=made, _merge_kwargs=lambda *given, **named: {"images_kwargs": {}})
     processor.image_seq_length = getattr(made, "image_seq_length", 0)
-    context = InputProcessingContext(config.model_config, types.SimpleNamespace(init_kwargs={}))  # pyright: ignore
+    processor.tokenizer = types.SimpleNamespace(init_kwargs={})
+    context = InputProcessingContext(config.model_config, processor.tokenizer)
     object.__setattr__(context, "get_hf_processor", lambda *given, **named: processor)
     return MULTIMODAL_REGISTRY._get_model_cls(config.model_config)._processor_factory.info(context)
 
@@ -40,7 +41,7 @@ def _info(config: VllmConfig) -> Any:
 def _tokens(info: Any, width: int, height: int) -> int:
     if hasattr(info, "get_max_num_tiles"):  # Llama 4: the tiles, and the whole picture as one more
         vision = info.get_hf_config().vision_config
-        tile = types.SimpleNamespace(height=vision.image_size, width=vision.image_size)
+        tile = mllama4.SizeDict(height=vision.image_size, width=vision.image_size)
         sizes = mllama4.find_supported_resolutions(max_num_chunks=info.get_max_num_tiles(), patch_size=tile)
         best = mllama4.get_best_fit((height, width), torch.tensor(sizes))
         tiles = int(best[0]) * int(best[1]) // vision.image_size**2

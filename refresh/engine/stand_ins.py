@@ -56,7 +56,7 @@ def _renamed() -> None:
     import transformers.models.pixtral.modeling_pixtral as pixtral
 
     if not hasattr(pixtral, "PixtralRotaryEmbedding"):
-        pixtral.PixtralRotaryEmbedding = pixtral.PixtralVisionRotaryEmbedding
+        pixtral.PixtralRotaryEmbedding = lambda config, device=None: pixtral.PixtralVisionRotaryEmbedding(config)
         pixtral.position_ids_in_meshgrid = None
 
 

@@ -90,6 +90,8 @@ def config_of(model: Model) -> dict[str, Any]:
         found[names["shared_experts"]] = model.shared_mlp // model.expert_mlp
     if "dense_layers" in names:
         found[names["dense_layers"]] = model.layers - model.expert_layers
+    elif "expert_step" in names:
+        found[names["expert_step"]] = model.layers // (model.expert_layers or model.layers)
     if kind.bias_key:
         found[kind.bias_key] = model.biased
     if model.window:

@@ -249,9 +249,15 @@ class MemoryUse:
             eager=settings.eager,
             adapters=self.adapters or 0,
             # What the encoder's cache and one of its runs have room for (vLLM, compute_mm_encoder_budget).
-            seen=max(self.step_tokens, tower.largest(settings.videos, self.max_model_len)) if tower else 0,
+            seen=max(self.step_tokens, self._largest_medium) if tower else 0,
             tried=settings.tried,
         )
+
+    @property
+    def _largest_medium(self) -> int:
+        """Tokens of the largest picture or video of a prompt, as far as that is known."""
+        tower, settings = self.model.tower, self.settings
+        return tower.largest(settings.videos, self.max_model_len) if tower and not settings.resized else 0
 
     @property
     def adapters(self) -> int | None:

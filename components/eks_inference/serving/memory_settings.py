@@ -25,6 +25,7 @@ from eks_inference.serving.split import Parallel, parallel
 GIB = 1024**3
 _FLOAT_BYTES = 4
 _HIDDEN_BYTES = 2
+_TOWER_WORK = "tower at work"
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Reserved:
         yield Term("pictures", made * tower.hidden * _HIDDEN_BYTES, f"{made} embeddings x {tower.hidden} x {_HIDDEN_BYTES} bytes")
         step = self.sequences * self.model.vocabulary * _FLOAT_BYTES * self.reserve.sampler_copies
         beyond = self.seen * tower.activation_bytes - step if self.tried else 0
-        yield Term("tower at work", max(beyond, 0), f"{self.seen} tokens x {tower.activation_bytes} bytes, less sampling")
+        yield Term(_TOWER_WORK, max(beyond, 0), f"{self.seen} tokens x {tower.activation_bytes} bytes, less sampling")
 
     @cached_property
     def size(self) -> int:
@@ -104,8 +105,11 @@ class Reserved:
 
     @property
     def margin(self) -> int | None:
-        """How far the sum may be off, in bytes; None: unknown."""
-        return None if self.reserve.margin_gib is None else int(self.reserve.margin_gib * GIB)
+        """How far the sum may be off, in bytes; None: unknown. Nobody measured towers: half of their work is in it."""
+        if self.reserve.margin_gib is None:
+            return None
+        work = sum(one.size for one in self.terms if one.what == _TOWER_WORK)
+        return int(self.reserve.margin_gib * GIB + work / 2)
 
     @property
     def working(self) -> tuple[str, ...]:
@@ -114,7 +118,7 @@ class Reserved:
             return ()
         terms = [f"{one.what} {one.factors + ' = ' if one.factors else ''}{one.size / GIB:.2f}" for one in self.terms]
         sum_ = f" = {self.size / GIB:.2f} GiB" if len(terms) > 1 else " GiB"
-        margin = "" if self.reserve.margin_gib is None else f", within {self.reserve.margin_gib:g} GiB"
+        margin = "" if self.margin is None else f", within {self.margin / GIB:.3g} GiB"
         return (f"beside weights and KV cache: {' + '.join(terms)}{sum_}{margin}",)
 
 
@@ -183,6 +187,8 @@ class MemorySettings:
     """Ranks of all adapters that a GPU has room for (``--max-loras`` times ``--max-lora-rank``)."""
     videos: bool = True
     """Whether requests may have a video (``--limit-mm-per-prompt``)."""
+    resized: bool = False
+    """Whether pictures have another size than the model's own, and nobody knows which (``--mm-processor-kwargs``)."""
     tried: bool = True
     """Whether the engine tries the largest picture when it starts (``--skip-mm-profiling``)."""
 
@@ -220,6 +226,7 @@ def memory_settings(
         overlaps=switched(arguments, "async-scheduling", drafts not in _WITHOUT_OVERLAP),
         adapter_ranks=loras * rank if switched(arguments, "enable-lora", False) else 0,
         videos=takes(arguments, "video"),
+        resized=flag(arguments, "mm-processor-kwargs") is not None,
         tried=not switched(arguments, "skip-mm-profiling", False),
         whole_windows=any(flag(arguments, name) is not None for name in _KEPT_WHOLE),
         kv_pool=bounds

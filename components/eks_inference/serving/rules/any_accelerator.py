@@ -25,6 +25,7 @@ UNCOUNTED = {
     "hf-config-path": "another configuration may have other layers and heads",
     "hf-overrides": "it may change layers and heads",
     "kv-cache-memory-bytes": "it replaces the share of memory that the KV cache gets",
+    "mm-processor-kwargs": "it changes how many tokens a picture has",
     "nnodes": "the model is split over pods that are not there",
     "spec-model": "a draft model takes memory of its own",
     "speculative-config": "a draft model takes memory of its own",
