@@ -30,7 +30,8 @@ def _own(model: Any) -> int:
 def _info(config: VllmConfig) -> Any:
     """The engine's account of the model's pictures. The tokenizer, of which it counts nothing, is not there."""
     made = AutoImageProcessor.from_pretrained(config.model_config.model)
-    processor = types.SimpleNamespace(image_processor=made, _merge_kwargs=lambda *given, **named: {"images_kwargs": {}})
+    whole = {"images_kwargs": {"do_pan_and_scan": False, "pan_and_scan_max_num_crops": 1}}  # as Gemma 3 is published
+    processor = types.SimpleNamespace(image_processor=made, _merge_kwargs=lambda *given, **named: whole)
     processor.image_seq_length = getattr(made, "image_seq_length", 0)
     processor.tokenizer = types.SimpleNamespace(init_kwargs={})
     context = InputProcessingContext(config.model_config, processor.tokenizer)
