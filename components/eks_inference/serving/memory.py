@@ -263,7 +263,8 @@ class MemoryUse:
     def adapters(self) -> int | None:
         """Room for adapters on a device, in bytes; None: there are some, of unknown size."""
         ranks = self.settings.adapter_ranks
-        each = weights_of_a_rank(self.model, self.split) if ranks else 0
+        asked = not self.model.tower  # the engine was not asked about adapters of models that see
+        each = (weights_of_a_rank(self.model, self.split) if asked else None) if ranks else 0
         return None if each is None else int(ranks * each * dtype_bytes(self.dtype))
 
     @property
