@@ -50,7 +50,7 @@ def test_a_tower_is_split_as_the_engine_splits_it():
     for parts in (1, 2, 4):
         found = use("Qwen3-VL-8B", parts)
         text = use("Qwen3-8B", parts)
-        tables = (262144 - 40960) * 128 * 2  # rotary positions
+        tables = (4 * 262144 - 40960) * 128 * 2  # rotary positions
         assert found.weights - text.weights - tables == pytest.approx(2 * (tower.divided / parts + tower.whole), abs=2)
 
 
