@@ -1,5 +1,7 @@
 """Servers of models that see: what towers and pictures take, which media come in, and from where."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,13 @@ from eks_inference.serving.memory_settings import memory_settings
 from eks_inference.serving.pictures import NOWHERE, takes
 from eks_inference.serving.traffic import TrafficSpec
 from eks_inference.serving.vllm.spec import VllmServerSpec
+from eks_inference.speed.rules import TrafficFacts
+from eks_inference.speed.takes import Takes
+from eks_inference.stack.facts import stack_facts
+from eks_inference.stack.reading import parse_stack
 from refresh.towers import configs
+
+ROOT = Path(__file__).parents[2]
 
 VLLM = engine("cuda-vllm-0.30")
 LIMITS = '--limit-mm-per-prompt={"image": %d, "video": %d}'
@@ -107,3 +115,22 @@ def test_pictures_of_requests_are_tokens_of_prompts():
     assert tower
     assert asked.with_tokens_of_pictures(tower.tokens(asked.picture_size)).input_tokens == 100 + 3 * 2040 // 2
     assert tower.tokens("largest") == 16384
+
+
+@pytest.mark.parametrize(("id_", "asked"), [("Qwen/Qwen3-VL-8B-Instruct", 100 + 2 * 1024), ("Qwen/Qwen3-8B", None)])
+def test_a_server_takes_the_prompts_with_their_pictures(id_: str, asked: int | None):
+    traffic = {"rate": 1, "input_tokens": 100, "output_tokens": 50, "pictures": 2}
+    chat = {"model": {"id": id_}, "engine": VLLM.name, "max_num_seqs": 8, "max_model_len": 8192, "traffic": traffic}
+    given = {
+        "name": "seeing",
+        "network": {"zone_ids": ["usw2-az1", "usw2-az2"]},
+        "pools": {"gpu": {"kind": "karpenter", "instance_types": ["g6e.xlarge"]}},
+        "servers": {"chat": chat},
+    }
+    (facts,) = (one for one in stack_facts(parse_stack(json.dumps(given), ROOT), "us-west-2") if isinstance(one, TrafficFacts))
+    found = facts.found
+    if asked is None:
+        assert found == "how many tokens Qwen3-8B makes of a picture is unknown, or it takes none"
+    else:
+        assert isinstance(found, Takes)
+        assert found.traffic.input_tokens == asked
