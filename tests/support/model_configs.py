@@ -115,8 +115,8 @@ def _with_eyes(tower: str, made: dict[str, Any]) -> dict[str, Any]:
     plain = {key: value for key, value in there.items() if key != "quantization_config"}
     if "text_config" not in there:
         return {**plain, **made, **outer}
-    text = there["text_config"]
-    return {**plain, **outer, "text_config": {**text, **made, "model_type": text["model_type"]}}
+    text = {**there["text_config"], **made, "model_type": there["text_config"]["model_type"]}
+    return {**plain, **outer, "text_config": {key: value for key, value in text.items() if key != "architectures"}}
 
 
 def _class(model: Model) -> str:
