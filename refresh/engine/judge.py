@@ -1,8 +1,8 @@
 """Says of each case whether the engine's start-up code takes it: ``python -m refresh.engine.judge LIBCUDA < cases > answers``.
 
-A case is a line of JSON: ``id``, ``gpu`` (name, capability, mib, count), ``args`` of `vllm serve` and ``env``. An answer has the
-case's id, ``verdict`` (starts, refuses, died), the ``stage`` that was reached, ``error`` in the engine's words, and what it made
-of the settings:
+A case is a line of JSON: ``id``, ``gpu`` (name, capability, mib, count), ``args`` of `vllm serve`, ``env``, and ``sight`` to ask
+what the model sees with. An answer has the case's id, ``verdict`` (starts, refuses, died), the ``stage`` that was reached,
+``error`` in the engine's words, and what it made of the settings:
 
 arguments   the command line
 config      create_engine_config: dtype, quantization, lengths, features
@@ -50,7 +50,7 @@ from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: E4
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs  # noqa: E402
 from vllm.v1.worker.gpu.attn_utils import get_kv_cache_spec  # noqa: E402
 
-from refresh.engine import adapters  # noqa: E402
+from refresh.engine import adapters, sight  # noqa: E402
 
 make_arg_parser, validate_parsed_serve_args = (
     moved(name, *PARSERS) for name in ("make_arg_parser", "validate_parsed_serve_args")
@@ -208,6 +208,8 @@ def _judge(case: dict[str, Any]) -> dict[str, Any]:
         backends = {one.get_attn_backend().get_name() for one in layers if hasattr(one, "get_attn_backend")}
         found.update(weights=weights, tables=tables, backends=sorted(backends), kernels=_kernels(built))
         specs = _specs(config)
+        if case.get("sight"):
+            found["sight"] = sight.asked(built, config)
         found["adapters"] = _bytes(adapters.reserved(built, config))
         stage = "cache"
         _cache(config, [(weights + tables + found["adapters"], specs), *others], found)

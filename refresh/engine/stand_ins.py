@@ -48,6 +48,16 @@ def load(libcuda: Path) -> None:
         array.array = type("array", (array.array,), {"__class_getitem__": classmethod(lambda cls, of: cls)})
     _cuda()
     _nvml()
+    _renamed()
+
+
+def _renamed() -> None:
+    """What vLLM 0.30.0 imports by the names that transformers had until 5.13. Only running a model would call it."""
+    import transformers.models.pixtral.modeling_pixtral as pixtral
+
+    if not hasattr(pixtral, "PixtralRotaryEmbedding"):
+        pixtral.PixtralRotaryEmbedding = lambda config, device=None: pixtral.PixtralVisionRotaryEmbedding(config)
+        pixtral.position_ids_in_meshgrid = None
 
 
 def _properties(device: object = None) -> types.SimpleNamespace:

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from eks_inference.catalog.engines import EngineProfile, engine, engines
-from eks_inference.catalog.models import find_model
+from eks_inference.catalog.models import find_model, model
 from eks_inference.catalog.tables import table
 from eks_inference.catalog.vllm_arguments import Takes, VllmRelease, vllm_releases, whole_rows
 from eks_inference.faults import SpecError
@@ -566,7 +566,7 @@ def test_what_a_setting_takes_out_of_the_calculation_is_told_as_not_judged(chang
 
 
 def test_a_part_of_a_model_that_no_formula_counts_is_told_as_not_judged() -> None:
-    gemma = find_model("Gemma-3-27B")
+    gemma = replace(model("Gemma-3-27B"), tower=None, uncounted=("vision tower",))
     sees = gpu_server(model=gemma)
     (left,) = left_open(judgement for rule in server_rules() for judgement in judged(rule, sees))
     assert (left.what, left.of) == (("memory",), "vision tower of Gemma-3-27B")

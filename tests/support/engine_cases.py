@@ -36,6 +36,7 @@ from eks_inference_tools.fitting.trials import ACCELERATED, Trial, rules_of, sit
 from known_pairs import Pair
 from model_configs import CLASSES, config_of
 from refresh.engine.checkpoints import CHECKPOINTS
+from refresh.towers import beside
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = ROOT / "tests" / "data" / "model_configs"
@@ -112,6 +113,8 @@ class Asked:
         given = next(one.arguments[1:] for one in self._subjects if isinstance(one, ServingFacts))
         place.mkdir(parents=True, exist_ok=True)
         (place / "config.json").write_text(json.dumps(self.config))
+        if "vision_config" in self.config:
+            (place / "preprocessor_config.json").write_text(json.dumps(beside(self.config)["picture"]))
         return {
             "id": self.id,
             "gpu": {

@@ -8,6 +8,7 @@ from eks_inference.catalog.architectures import architectures
 from eks_inference.catalog.config_json import KEYS, model_of_config
 from eks_inference.catalog.models import Model
 from refresh.engine.checkpoints import CHECKPOINTS
+from refresh.towers import configs
 
 CLASSES = {
     "bert": "BertModel",
@@ -17,6 +18,11 @@ CLASSES = {
     "gemma2": "Gemma2ForCausalLM",
     "gemma3": "Gemma3ForConditionalGeneration",
     "gemma3_text": "Gemma3ForCausalLM",
+    "llama4": "Llama4ForConditionalGeneration",
+    "mistral3": "Mistral3ForConditionalGeneration",
+    "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
+    "qwen3_vl": "Qwen3VLForConditionalGeneration",
+    "qwen3_vl_moe": "Qwen3VLMoeForConditionalGeneration",
     "glm": "GlmForCausalLM",
     "glm4_moe": "Glm4MoeForCausalLM",
     "gpt_oss": "GptOssForCausalLM",
@@ -84,6 +90,8 @@ def config_of(model: Model) -> dict[str, Any]:
         found[names["shared_experts"]] = model.shared_mlp // model.expert_mlp
     if "dense_layers" in names:
         found[names["dense_layers"]] = model.layers - model.expert_layers
+    elif "expert_step" in names:
+        found[names["expert_step"]] = model.layers // (model.expert_layers or model.layers)
     if kind.bias_key:
         found[kind.bias_key] = model.biased
     if model.window:
@@ -96,7 +104,19 @@ def config_of(model: Model) -> dict[str, Any]:
         blocks = method == "fp8" and model.quantization.group
         found["quantization_config"] = dict(_CHECKPOINTS["fp8-blocks" if blocks else method])
     told = {key: value for key, value in found.items() if value is not None or key == "q_lora_rank"}  # absent, it is 1536
-    return {**FURTHER.get(model.architecture, {}), **told}
+    made = {**FURTHER.get(model.architecture, {}), **told}
+    return _with_eyes(model.tower.name, made) if model.tower else made
+
+
+def _with_eyes(tower: str, made: dict[str, Any]) -> dict[str, Any]:
+    """The file of the model that the tower is known of, with another decoder."""
+    there = dict(configs())[tower]
+    outer = {key: there[key] for key in ("architectures", "model_type")}
+    plain = {key: value for key, value in there.items() if key != "quantization_config"}
+    if "text_config" not in there:
+        return {**plain, **made, **outer}
+    text = {**there["text_config"], **made, "model_type": there["text_config"]["model_type"]}
+    return {**plain, **outer, "text_config": {key: value for key, value in text.items() if key != "architectures"}}
 
 
 def _class(model: Model) -> str:

@@ -14,11 +14,12 @@ from eks_inference.catalog.architectures import Architecture, architectures
 from eks_inference.catalog.models import Model, Task
 from eks_inference.catalog.quantization import METHODS, quantization
 from eks_inference.catalog.tables import nearest
+from eks_inference.catalog.towers import tower_of, towers
 from eks_inference.faults import Fault, SpecError
 
 LONGEST = 1 << 20
 """Largest file, in bytes. Those of the Hub have some thousand."""
-LARGEST = 10_000_000
+LARGEST = 20_000_000
 """Largest number that any key may have: the longest sequences of published models, in tokens."""
 MOST_LAYERS = 1_000
 
@@ -83,6 +84,8 @@ def model_of_config(name: str, config: Mapping[str, Any], source: str = "config.
     if reader.faults:
         raise SpecError(reader.faults)
     said = text.get("quantization_config") or config.get("quantization_config")
+    vision = config.get("vision_config")
+    tower = tower_of(architecture, columns["hidden"], vision) if isinstance(vision, dict) else None
     return Model(
         name=name,
         source=source,
@@ -91,7 +94,8 @@ def model_of_config(name: str, config: Mapping[str, Any], source: str = "config.
         architecture=architecture,
         quantization=_quantization(said) if said else None,
         task=_task(config, kind),
-        uncounted=("vision tower",) if isinstance(config.get("vision_config"), dict) else (),
+        tower=tower,
+        uncounted=("vision tower",) if isinstance(vision, dict) and tower is None else (),
         **columns,
     )
 
@@ -112,7 +116,8 @@ def shape_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(kept.get("text_config"), dict):
         kept["text_config"] = shape_keys(kept["text_config"])
     if isinstance(kept.get("vision_config"), dict):
-        kept["vision_config"] = {}
+        read = {key for one in towers().values() for key, _ in one.vision}
+        kept["vision_config"] = {key: value for key, value in kept["vision_config"].items() if key in read}
     return kept
 
 
@@ -123,17 +128,17 @@ def _architecture(config: Mapping[str, Any], text: Mapping[str, Any]) -> tuple[A
         message, given = "this key is required and missing", json.dumps(outer)[:40] if outer is not None else ""
         raise SpecError([Fault(("model_type",), message, given=given, allowed="the architecture of the model, e.g. llama")])
     known = architectures()
-    name = next((one for one in (inner, outer) if one in known), None)
-    if name is None or (inner not in known and config is not text and inner != outer):
-        like = nearest(inner, known)
+    unknown = next((one for one in (inner, outer) if one not in known), None)
+    if unknown is not None:
+        like = nearest(unknown, known)
         hint = "; or ".join(
             [f"nearest: {', '.join(like)}"] * bool(like)
             + ["write a row with counted_parameters (docs/models.md), or all keys of the server: its memory is then not judged"]
         )
         raise NoFormulaError(
-            [Fault(("model_type",), "this architecture has no formula here", inner[:60], ", ".join(known), hint)]
+            [Fault(("model_type",), "this architecture has no formula here", unknown[:60], ", ".join(known), hint)]
         )
-    return known[name], outer
+    return known[inner], outer
 
 
 def _task(config: Mapping[str, Any], kind: Architecture) -> Task:

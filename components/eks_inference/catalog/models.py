@@ -8,7 +8,8 @@ from typing import Any, Literal
 from eks_inference.catalog import weights
 from eks_inference.catalog.architectures import architectures
 from eks_inference.catalog.quantization import Quantization
-from eks_inference.catalog.tables import Own, Row, arguments, extended, missing, nearest, own, table
+from eks_inference.catalog.tables import Own, Row, arguments, extended, find, missing, nearest, own, table
+from eks_inference.catalog.towers import Tower, towers
 
 Task = Literal["chat", "complete", "embed", "rerank", "classify"]
 POOLING: frozenset[Task] = frozenset({"embed", "rerank", "classify"})
@@ -48,8 +49,10 @@ class Model(weights.Layers, Row):
     """Layers with that window."""
     quantization: Quantization | None = None
     """How the published checkpoint is quantized. None: it is not."""
+    tower: Tower | None = None
+    """What it sees with. In the data file: the name of a row of ``towers.toml``."""
     uncounted: tuple[str, ...] = ()
-    """Parts of the checkpoint that no formula counts: a vision tower."""
+    """Parts of the checkpoint that nobody counted: a vision tower that the engine was not asked about."""
     task: Task = "chat"
     """What it was made for."""
     counted_parameters: int | None = None
@@ -57,7 +60,7 @@ class Model(weights.Layers, Row):
 
     @cached_property
     def parameters(self) -> int:
-        """Number of weights, by the formula of the architecture."""
+        """Number of weights, by the formula of the architecture, without what it sees with."""
         if self.counted_parameters is not None:
             return self.counted_parameters
         kind = architectures()[self.architecture]
@@ -87,9 +90,10 @@ class Model(weights.Layers, Row):
         unchanged.
         """
         width = bytes_per_parameter or self.plain_bytes
+        seeing = self.tower.weights * width if self.tower else 0
         if self.quantization:
-            return (self.parameters - self.quantized) * width + self.quantization.size(self.quantized)
-        return self.embeddings * width + (self.parameters - self.embeddings) * (quantized_bytes or width)
+            return seeing + (self.parameters - self.quantized) * width + self.quantization.size(self.quantized)
+        return seeing + self.embeddings * width + (self.parameters - self.embeddings) * (quantized_bytes or width)
 
     @property
     def writes(self) -> bool:
@@ -100,7 +104,7 @@ class Model(weights.Layers, Row):
     @property
     def sees(self) -> bool:
         """Whether it takes pictures, which an engine fetches where requests say so."""
-        return "vision tower" in self.uncounted
+        return self.tower is not None or "vision tower" in self.uncounted
 
     @property
     def plain_bytes(self) -> int:
@@ -191,6 +195,8 @@ def model_of(name: str, row: Mapping[str, Any]) -> Model:
     columns = arguments(row)
     if "quantization" in columns:
         columns["quantization"] = Quantization(**columns["quantization"])
+    if "tower" in columns:
+        columns["tower"] = find("tower", columns["tower"], towers())
     return Model(name=name, **columns)
 
 

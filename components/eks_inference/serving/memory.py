@@ -34,6 +34,7 @@ from eks_inference.serving.features import kv_in_fp8
 from eks_inference.serving.flags import flag
 from eks_inference.serving.lengths import positions
 from eks_inference.serving.memory_settings import GIB, MemorySettings, Reserved, memory_settings, with_features
+from eks_inference.serving.pictures import takes
 from eks_inference.serving.sketch import USUAL_SEQUENCES
 from eks_inference.serving.split import Held, Parallel, Widths, held
 
@@ -237,14 +238,33 @@ class MemoryUse:
         row = reserve_of(self.engine.generation.name, self.engine.vllm)
         if row is None:
             return None
-        settings, devices, room = self.settings, self.split.devices, self.adapters or 0
-        return Reserved(row, self.model, self.instance, devices, settings.max_num_seqs, self.step_tokens, settings.eager, room)
+        settings, tower = self.settings, self.model.tower
+        return Reserved(
+            reserve=row,
+            model=self.model,
+            instance=self.instance,
+            parts=self.split.devices,
+            sequences=settings.max_num_seqs,
+            step_tokens=self.step_tokens,
+            eager=settings.eager,
+            adapters=self.adapters or 0,
+            # What the encoder's cache and one of its runs have room for (vLLM, compute_mm_encoder_budget).
+            seen=max(self.step_tokens, self._largest_medium) if tower else 0,
+            tried=settings.tried,
+        )
+
+    @property
+    def _largest_medium(self) -> int:
+        """Tokens of the largest picture or video of a prompt, as far as that is known."""
+        tower, settings = self.model.tower, self.settings
+        return tower.largest(settings.videos, self.max_model_len) if tower and not settings.resized else 0
 
     @property
     def adapters(self) -> int | None:
         """Room for adapters on a device, in bytes; None: there are some, of unknown size."""
         ranks = self.settings.adapter_ranks
-        each = weights_of_a_rank(self.model, self.split) if ranks else 0
+        asked = not self.model.tower  # the engine was not asked about adapters of models that see
+        each = (weights_of_a_rank(self.model, self.split) if asked else None) if ranks else 0
         return None if each is None else int(ranks * each * dtype_bytes(self.dtype))
 
     @property
@@ -320,6 +340,7 @@ class MemoryUse:
         terms = [f"{(model.parameters - converted) / 1e9:.2f} billion x {dtype_bytes(self.dtype)} bytes"]
         terms += [f"{converted / 1e9:.2f} billion x {size} bytes"] if converted else []
         terms += [f"draft {gib(settings.draft_bytes)} GiB"] if settings.draft_bytes else []
+        terms += [f"tower {model.tower.weights / 1e9:.2f} billion x {dtype_bytes(self.dtype)} bytes"] if model.tower else []
         terms += [f"{part}: not counted" for part in model.uncounted]
         total = terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"
         if self.held is None or self.split.devices == 1:
@@ -364,8 +385,9 @@ def server_memory(server: ServingFacts) -> MemoryUse | None:
     chosen = server.features.chosen if server.features else {}
     if kv_in_fp8(server.engine, flag(server.arguments, "kv-cache-dtype") or "", server.model, chosen):
         settings = replace(settings, kv_bytes=1)
+    served = server.engine.served(server.model)
     return MemoryUse(
-        model=replace(server.engine.served(server.model), max_positions=positions(server.model, server.arguments)),
+        model=_with_eyes(replace(served, max_positions=positions(server.model, server.arguments)), server),
         instance=server.instance,
         engine=server.engine,
         tensor_parallel=server.tensor_parallel,
@@ -373,6 +395,10 @@ def server_memory(server: ServingFacts) -> MemoryUse | None:
         max_model_len=server.max_model_len,
         settings=with_features(replace(settings, max_num_seqs=server.max_num_seqs or USUAL_SEQUENCES), server.features),
     )
+
+
+def _with_eyes(model: Model, server: ServingFacts) -> Model:
+    return model if takes(server.arguments) else replace(model, tower=None, uncounted=())
 
 
 def gib(size: float) -> str:

@@ -14,6 +14,7 @@ from eks_inference.catalog.reserves import Reserve
 from eks_inference.serving.features import EngineFeatures
 from eks_inference.serving.flag_values import size
 from eks_inference.serving.flags import flag, number, object_flag, plugin_settings, switched
+from eks_inference.serving.pictures import takes
 from eks_inference.serving.sketch import USUAL_SEQUENCES
 from eks_inference.serving.split import Parallel, parallel
 
@@ -24,6 +25,7 @@ from eks_inference.serving.split import Parallel, parallel
 GIB = 1024**3
 _FLOAT_BYTES = 4
 _HIDDEN_BYTES = 2
+_TOWER_WORK = "tower at work"
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,10 @@ class Reserved:
     """Whether the engine runs without CUDA graphs (``--enforce-eager``)."""
     adapters: int = 0
     """Bytes of the room for adapters."""
+    seen: int = 0
+    """Tokens of pictures or of a video that the engine works on at once; 0: it takes none."""
+    tried: bool = True
+    """Whether it works on as many when it starts."""
 
     @cached_property
     def terms(self) -> tuple[Term, ...]:
@@ -77,8 +83,20 @@ class Reserved:
                 self.step_tokens * model.hidden * _HIDDEN_BYTES,
                 f"{self.step_tokens} tokens x {model.hidden} x {_HIDDEN_BYTES} bytes",
             )
+        yield from self._of_pictures()
         yield Term("CUDA graphs", 0 if self.eager else row.graphs_gib * GIB)
         yield Term("adapters", self.adapters)
+
+    def _of_pictures(self) -> Iterator[Term]:
+        """First the tower computes its largest picture, then the decoder its largest step: the larger of both counts."""
+        tower = self.model.tower
+        if tower is None or not self.seen:
+            return
+        made = self.seen * tower.levels + self.step_tokens * (tower.levels - 1)
+        yield Term("pictures", made * tower.hidden * _HIDDEN_BYTES, f"{made} embeddings x {tower.hidden} x {_HIDDEN_BYTES} bytes")
+        step = self.sequences * self.model.vocabulary * _FLOAT_BYTES * self.reserve.sampler_copies
+        beyond = self.seen * tower.activation_bytes - step if self.tried else 0
+        yield Term(_TOWER_WORK, max(beyond, 0), f"{self.seen} tokens x {tower.activation_bytes} bytes, less sampling")
 
     @cached_property
     def size(self) -> int:
@@ -87,8 +105,11 @@ class Reserved:
 
     @property
     def margin(self) -> int | None:
-        """How far the sum may be off, in bytes; None: unknown."""
-        return None if self.reserve.margin_gib is None else int(self.reserve.margin_gib * GIB)
+        """How far the sum may be off, in bytes; None: unknown. Nobody measured towers: half of their work is in it."""
+        if self.reserve.margin_gib is None:
+            return None
+        work = sum(one.size for one in self.terms if one.what == _TOWER_WORK)
+        return int(self.reserve.margin_gib * GIB + work / 2)
 
     @property
     def working(self) -> tuple[str, ...]:
@@ -97,7 +118,7 @@ class Reserved:
             return ()
         terms = [f"{one.what} {one.factors + ' = ' if one.factors else ''}{one.size / GIB:.2f}" for one in self.terms]
         sum_ = f" = {self.size / GIB:.2f} GiB" if len(terms) > 1 else " GiB"
-        margin = "" if self.reserve.margin_gib is None else f", within {self.reserve.margin_gib:g} GiB"
+        margin = "" if self.margin is None else f", within {self.margin / GIB:.3g} GiB"
         return (f"beside weights and KV cache: {' + '.join(terms)}{sum_}{margin}",)
 
 
@@ -164,6 +185,12 @@ class MemorySettings:
     """Whether layers with a window hold every token, because something else reads the KV cache."""
     adapter_ranks: int = 0
     """Ranks of all adapters that a GPU has room for (``--max-loras`` times ``--max-lora-rank``)."""
+    videos: bool = True
+    """Whether requests may have a video (``--limit-mm-per-prompt``)."""
+    resized: bool = False
+    """Whether pictures have another size than the model's own, and nobody knows which (``--mm-processor-kwargs``)."""
+    tried: bool = True
+    """Whether the engine tries the largest picture when it starts (``--skip-mm-profiling``)."""
 
 
 def memory_settings(
@@ -198,6 +225,9 @@ def memory_settings(
         whole_prompts=not switched(arguments, "enable-chunked-prefill", True),
         overlaps=switched(arguments, "async-scheduling", drafts not in _WITHOUT_OVERLAP),
         adapter_ranks=loras * rank if switched(arguments, "enable-lora", False) else 0,
+        videos=takes(arguments, "video"),
+        resized=flag(arguments, "mm-processor-kwargs") is not None,
+        tried=not switched(arguments, "skip-mm-profiling", False),
         whole_windows=any(flag(arguments, name) is not None for name in _KEPT_WHOLE),
         kv_pool=bounds
         and replace(

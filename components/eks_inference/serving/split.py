@@ -132,7 +132,11 @@ def held(model: Model, split: Parallel, widths: Widths) -> tuple[Held, ...] | No
         tables = int(first or (last and not untied)) + int(last and untied)
         tables = 1 + int(untied) if kind.tables_everywhere else tables
         whole = rotary + first * (positions + projection) + last * (projection + weights.norm(model, kind))
-        found.append(Held(layers[0], layers[1] + tables * table, layers[2] + whole * widths.plain))
+        divided = tables * table
+        if model.tower:  # in every stage (vLLM 0.30.0, __init__ of the models)
+            divided += model.tower.divided * widths.plain // split.tensor
+            whole += model.tower.whole
+        found.append(Held(layers[0], layers[1] + divided, layers[2] + whole * widths.plain))
     return tuple(found)
 
 

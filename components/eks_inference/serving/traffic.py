@@ -5,6 +5,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from eks_inference.catalog.towers import PictureSize
 from eks_inference.specs.base import Spec
 
 _Share = Annotated[float, Field(ge=0, le=1)]
@@ -17,6 +18,16 @@ class TrafficSpec(Spec):
     users: int | None = Field(default=None, ge=1, description="Users who send the next request as soon as they have an answer.")
     input_tokens: int = Field(ge=1, description="Tokens of a prompt, on average.")
     output_tokens: int = Field(ge=1, description="Tokens of an answer, on average.")
+    pictures: float = Field(
+        default=0,
+        ge=0,
+        exclude_if=lambda pictures: not pictures,
+        description="Pictures of a request, on average, beside the tokens of its prompt. Their tokens count as others do; "
+        "the work of what the model sees with is left out. Default: none.",
+    )
+    picture_size: PictureSize = Field(
+        default="1024x1024", exclude_if=lambda size: size == "1024x1024", description="Their size in pixels."
+    )
     cached_share: float = Field(
         default=0, ge=0, lt=1, description="Share of a prompt that the prefix cache has already. Default: nothing."
     )
@@ -40,6 +51,9 @@ class TrafficSpec(Spec):
         """The part of it that one of several servers gets."""
         users = self.users and math.ceil(self.users * share)
         return self.model_copy(update={"users": users, "rate": self.rate and self.rate * share})
+
+    def with_tokens_of_pictures(self, each: int) -> Self:
+        return self.model_copy(update={"input_tokens": self.input_tokens + round(self.pictures * each), "pictures": 0})
 
     @property
     def mean_share(self) -> float:

@@ -70,7 +70,7 @@ def takes_its_traffic(asked: TrafficFacts) -> Iterator[Judgement]:
 
 
 def _working(asked: TrafficFacts, found: Takes) -> Iterator[str]:
-    limits, traffic = found.limits, asked.traffic
+    limits, traffic = found.limits, found.traffic  # with the tokens of pictures
     computed = max(1, round(traffic.input_tokens * (1 - traffic.cached_share)))  # the last token is computed in any case
     batch = min(limits.max_num_seqs, max(1, limits.kv_tokens // (traffic.input_tokens + traffic.output_tokens)))
     context = batch * (traffic.input_tokens + traffic.output_tokens // 2)

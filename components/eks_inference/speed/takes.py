@@ -137,6 +137,10 @@ def modelled(server: ServingFacts, traffic: TrafficSpec, wanted: Wanted, routing
     memory = server_memory(server)
     if memory is None:
         return "the memory of the model is unknown, and with it how many requests it holds"
+    if traffic.pictures:
+        if memory.model.tower is None:
+            return f"how many tokens {memory.model.name} makes of a picture is unknown, or it takes none"
+        traffic = traffic.with_tokens_of_pictures(memory.model.tower.tokens(traffic.picture_size))
     times = step_times(memory)
     if isinstance(times, str):
         return times

@@ -103,13 +103,14 @@ def _about(found: Feasibility, offer: Offer) -> list[Paragraph]:
     way = f"in pages that sequences share{pool}" if engine.generation.paged else "set aside for the whole batch at its longest"
     others = [each.name for each in engines_for(instance, model) if each != engine]
     size, kept_as = gib(model.weight_bytes()), "one latent vector" if model.kv_rank else f"{model.kv_heads} KV heads"
+    seeing = f" and {model.tower.weights / 1e9:.2f} to see with" if model.tower else ""
     left_out = "".join(f", without the {part}" for part in model.uncounted)
     held = engine.served(model)
     left_out += f"; the engine unpacks it: {gib(held.weight_bytes())} GiB" if held != model else ""
     window = f"; {model.window_layers} of {model.layers} layers attend to {model.window} tokens" if model.window_layers else ""
     kept = "" if not window else ", and keep them all" if one.beyond is None else ""
     facts = [
-        ("model", f"{model.parameters / 1e9:.2f} billion parameters, {_format(model)}: {size} GiB{left_out}"),
+        ("model", f"{model.parameters / 1e9:.2f} billion parameters{seeing}, {_format(model)}: {size} GiB{left_out}"),
         ("", f"{model.layers} layers, {model.heads} heads, {kept_as}; at most {model.max_positions} tokens"),
         ("", f"KV cache: {model.kv_bytes_per_token() / 1024:g} KiB a token with each KV head held once{window}{kept}"),
         ("node", f"{cores}{logical}, {one.memory / GIB:g} GiB a {part}{usable}"),

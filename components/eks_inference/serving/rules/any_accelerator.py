@@ -9,10 +9,11 @@ from eks_inference.place.nodes import DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB
 from eks_inference.rules import Judgement, Rule, Severity, not_judged, rule
 from eks_inference.serving.choosing import engines_for, largest
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.flags import flag, switched
+from eks_inference.serving.flags import flag
 from eks_inference.serving.lengths import only_lengths
 from eks_inference.serving.memory import GIB, Limit, MemoryUse, gib, percent, server_memory
 from eks_inference.serving.node_places import room
+from eks_inference.serving.pictures import takes
 
 ACCELERATORS: dict[Accelerator, str] = {"neuron": "Neuron devices", "nvidia": "NVIDIA GPUs"}
 
@@ -24,6 +25,7 @@ UNCOUNTED = {
     "hf-config-path": "another configuration may have other layers and heads",
     "hf-overrides": "it may change layers and heads",
     "kv-cache-memory-bytes": "it replaces the share of memory that the KV cache gets",
+    "mm-processor-kwargs": "it changes how many tokens a picture has",
     "nnodes": "the model is split over pods that are not there",
     "spec-model": "a draft model takes memory of its own",
     "speculative-config": "a draft model takes memory of its own",
@@ -161,7 +163,7 @@ def _draft_unjudged(server: ServingFacts) -> Iterator[Judgement]:
 
 def _parts_unjudged(server: ServingFacts, model: Model) -> Iterator[Judgement]:
     """Says which parts of the model no formula counts (vLLM documentation, "Text-only mode": they are then not loaded)."""
-    if model.uncounted and not switched(server.arguments, "language-model-only", False):
+    if model.uncounted and takes(server.arguments):
         yield not_judged(
             "memory",
             f"{' and '.join(model.uncounted)} of {model.name}",

@@ -110,7 +110,7 @@ def _chunks(server: ServingFacts) -> bool:
 def _of_model(model: Model, degree: int) -> dict[str, Any]:
     return {
         "model.experts": model.experts,
-        "model.multimodal": bool(model.uncounted),
+        "model.multimodal": model.sees,
         "model.kv_heads": model.kv_heads,
         "model.heads_per_kv_head": model.heads // model.kv_heads,
         "model.windows": model.window_layers > 0,

@@ -9,8 +9,9 @@ from eks_inference.catalog.engines import STREAMER
 from eks_inference.catalog.tables import version_numbers
 from eks_inference.rules import Judgement, rule
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.flags import flag, number, object_flag, switched
+from eks_inference.serving.flags import flag, number, object_flag
 from eks_inference.serving.memory import GIB, server_memory
+from eks_inference.serving.pictures import takes
 from eks_inference.serving.pods import vllm_release
 from eks_inference.serving.rules import any_accelerator
 from eks_inference.serving.rules.any_accelerator import gpu_rule
@@ -240,7 +241,7 @@ def host_terms(server: ServingFacts) -> Iterator[HostTerm]:
         size = number(limit, _STREAMER_GIB * GIB) / GIB
         most = memory.model.weight_bytes() / GIB if memory else size
         yield HostTerm("buffer of the streamer", round(min(size, most), 2), gpus, sure=False, flag="load-format")
-    if server.model and server.model.uncounted and not switched(arguments, "language-model-only", False):
+    if server.model and server.model.sees and takes(arguments):
         cache = number(flag(arguments, "mm-processor-cache-gb"), _MULTIMODAL_GIB)
         yield HostTerm("cache of images", cache, server.copies + ranks, sure=False, flag="mm-processor-cache-gb")
     yield HostTerm("processes", _PROCESS_GIB, server.copies + ranks + (gpus if gpus > ranks else 0), sure=False)

@@ -23,7 +23,8 @@ from eks_inference.catalog.tables import version_numbers
 from eks_inference.rules import Judgement, Path, not_judged
 from eks_inference.serving import linear_backend
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.flags import flag, object_flag, switched
+from eks_inference.serving.flags import flag, object_flag
+from eks_inference.serving.pictures import takes
 from eks_inference.serving.pods import vllm_release
 from eks_inference.serving.rules.any_accelerator import gpu_rule
 from eks_inference.serving.split import inputs_in_groups, parallel
@@ -268,9 +269,7 @@ def _needs(server: ServingFacts, facts: EngineFacts, model: Model) -> Iterator[N
     kind, split = architectures().get(model.architecture), parallel(server.arguments, server.tensor_parallel)
     if kind and kind.sinks:
         yield "sinks"
-    limits = object_flag(server.arguments, "limit-mm-per-prompt")
-    texts = switched(server.arguments, "language-model-only", False) or (bool(limits) and not any(limits.values()))
-    if model.architecture in facts.images and not texts:
+    if model.architecture in facts.images and takes(server.arguments):
         yield "images"
     if split.prefill_context > 1:
         yield "prefill_context"

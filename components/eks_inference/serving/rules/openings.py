@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from eks_inference.catalog.openings import openings
-from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.rules import Judgement, rule
 from eks_inference.serving.facts import ServingFacts, is_commit
 from eks_inference.serving.flags import flag
+from eks_inference.serving.pictures import fetches
 
 
 @rule(
@@ -35,13 +35,12 @@ def engines_stay_closed(server: ServingFacts) -> Iterator[Judgement]:
 @rule(
     "OPN002",
     "A model with eyes fetches only from domains that the stack names.",
-    fix="name them: extra_args: {allowed-media-domains: [images.example.com]}",
+    fix="name them: allowed_media_domains: [images.example.com], or under extra_args where the server has no such key",
     source="vLLM 0.30.0, docs/usage/security.md: without them a request has the engine fetch any address that the pod reaches; "
     "an error where a gateway leads to the server, elsewhere a warning",
 )
 def media_have_domains(server: ServingFacts) -> Iterator[Judgement]:
-    release = vllm_releases().get(server.engine.vllm)
-    if not (server.model and server.model.sees) or release is None or "allowed-media-domains" not in release.flags:
+    if not fetches(server.engine, server.model):
         return
     domains = flag(server.arguments, "allowed-media-domains")
     yield Judgement(

@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
@@ -11,12 +11,14 @@ from eks_inference.images.spec import InClusterImage, ServerImage
 from eks_inference.pools.spec import InstanceTypeName
 from eks_inference.scaling.spec import KedaSpec
 from eks_inference.serving.flag_values import other_names
+from eks_inference.serving.pictures import NOWHERE, Domain, Medium, fetches
 from eks_inference.serving.shape import CompilingServerSpec, PoolChoice, ReplicatedServerSpec
 from eks_inference.serving.spec import AdapterName, AdapterSource, AdapterSpec, HubModel, S3AdapterSpec
 from eks_inference.specs.base import ResourceName, Spec, stated
 from eks_inference.storage.plan import node_mib_s
 from eks_inference.storage.spec import EfsStoreSpec, FileSystem
 
+_DOMAINS = "allowed-media-domains"
 _DOCKERFILE = "ARG ENGINE_IMAGE\nFROM ${ENGINE_IMAGE}\n"
 
 
@@ -83,6 +85,18 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
         description="Where the pods run instead, in this order, while the places before have no capacity: other instance types, "
         "other pools, on demand behind spot. Rules judge the server at each of them, and its pods ask for what the smallest node "
         "has for them. What needs another engine, split or flag there is another server of the same model (SRV022).",
+    )
+    limit_mm_per_prompt: dict[Medium, Annotated[int, Field(ge=0)]] | None = Field(
+        default=None,
+        exclude_if=lambda limits: limits is None,
+        description="Most pictures and videos of a prompt, for models that see. The engine makes room for the largest "
+        "of each medium that it takes, and with 0 of each loads nothing to see with. Default: vLLM's, 999 of each.",
+    )
+    allowed_media_domains: tuple[Domain, ...] = Field(
+        default=(),
+        exclude_if=lambda domains: not domains,
+        description="Hosts that the engine fetches pictures and videos of requests from. Default: none; requests then bring "
+        "them along (data: URLs).",
     )
     port: int | None = Field(
         default=None, ge=1024, le=65535, description="Port of API and metrics. Default: the engine profile's."
@@ -152,6 +166,15 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
         yield from super()._chosen()
         if self.adapters:
             yield "adapters", "on"
+
+    @property
+    def _feature_settings(self) -> dict[str, Any]:
+        found = super()._feature_settings
+        if self.limit_mm_per_prompt is not None:
+            found["limit-mm-per-prompt"] = self.limit_mm_per_prompt
+        if self.allowed_media_domains or (fetches(self.profile, self.model.known) and _DOMAINS not in self.extra_args):
+            found[_DOMAINS] = [*self.allowed_media_domains] or [NOWHERE]
+        return found
 
     def _values(self) -> dict[str, Any]:
         ranks = [adapter.rank for adapter in self.adapters.values()]

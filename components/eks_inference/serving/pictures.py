@@ -1,0 +1,31 @@
+"""Which media a server takes, and from where. Pure."""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, get_args
+
+from pydantic import StringConstraints
+
+from eks_inference.catalog.engines import EngineProfile
+from eks_inference.catalog.models import Model
+from eks_inference.catalog.vllm_arguments import vllm_releases
+from eks_inference.serving.flags import object_flag, switched
+
+Medium = Literal["image", "video"]
+Domain = Annotated[str, StringConstraints(pattern=r"^([a-z0-9-]+\.)+[a-z][a-z0-9-]*$", max_length=253)]
+"""The name of a host, and no address: the engine compares whole names, in small letters."""
+
+NOWHERE = "none.invalid"
+"""A host that does not exist (RFC 2606): without any, the engine fetches from all (vLLM 0.30.0, MediaConnector)."""
+
+
+def fetches(engine: EngineProfile, model: Model | None) -> bool:
+    """Whether the engine can be told where it fetches pictures from, and the model takes any."""
+    release = vllm_releases().get(engine.vllm)
+    return bool(model and model.sees and release and "allowed-media-domains" in release.flags)
+
+
+def takes(arguments: Sequence[str], *media: Medium) -> bool:
+    """Whether a prompt may have one of these media, or any. Without one the engine loads no tower (``--limit-mm-per-prompt``)."""
+    limits = object_flag(arguments, "limit-mm-per-prompt")
+    texts = switched(arguments, "language-model-only", False)
+    return not texts and any(limits.get(one) not in (0, {"count": 0}) for one in media or get_args(Medium))
