@@ -15,7 +15,7 @@ Routing = Literal["fewest", "prefixes", "random"]
 """Which replica gets a request: the one with the fewest; that of its conversation, up to a quarter above its part; any."""
 
 _BALANCE = 1.25
-"""What a replica takes, of its part, before a conversation goes to the next one (``endpoints/routing.py``)."""
+"""What a replica has, of its part, when a conversation goes to another one (``endpoints/routing.py``)."""
 _WARMING = 0.1
 """Share of the requests that only fill the servers: nothing is measured by then."""
 _BEHIND = 0.05
@@ -115,6 +115,11 @@ class Objectives:
         return late > requests - math.ceil(requests * self.percent / 100)
 
 
+def keeps(own: int, active: int, replicas: int) -> bool:
+    """Whether a conversation stays on a replica with so many of all active requests, as Envoy counts: with the new one."""
+    return own <= math.ceil(math.ceil(_BALANCE * (active + 1)) / replicas)
+
+
 class _Servers:
     """All replicas, and what leads requests to them."""
 
@@ -152,8 +157,8 @@ class _Servers:
         active = [one.active for one in self.replicas]
         if self.routing == "fewest":
             return min(range(number), key=lambda one: (active[one], (one - first) % number))
-        bound = math.ceil(_BALANCE * (sum(active) + 1) / number)
-        return next(one % number for one in range(first, first + number) if active[one % number] < bound)
+        order = [one % number for one in range(first, first + number)]
+        return next(one for one in order if keeps(active[one], sum(active), number))
 
     def _changed(self, which: int) -> None:
         self.versions[which] += 1

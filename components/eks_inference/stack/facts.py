@@ -30,7 +30,7 @@ from eks_inference.speed.queue import Routing
 from eks_inference.speed.rules import TrafficFacts
 from eks_inference.stack.spec import StackSpec
 
-_ROUTINGS: Mapping[str, Routing] = {
+ROUTINGS: Mapping[str, Routing] = {
     "endpoint_picker": "fewest",
     "least_requests": "fewest",
     "prefixes": "prefixes",
@@ -154,7 +154,7 @@ def _traffic(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterator[o
         own, path = of_endpoints.get(name, (spec.servers[name].traffic, ()))
         if own:
             objectives = spec.servers[name].objectives
-            yield TrafficFacts(facts, own, objectives, _ROUTINGS.get(led.get(name, ""), "random"), path)
+            yield TrafficFacts(facts, own, objectives, ROUTINGS.get(led.get(name, ""), "random"), path)
             prompt, answer = (TokenCounts(mean=one) for one in (own.input_tokens, own.output_tokens))
             yield RequestFacts(name, facts, prompt, answer, path or (*facts.path, "traffic"))
 
