@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eks_inference.catalog.engines import engine
+from eks_inference.catalog.instances import instance_type
 from eks_inference.catalog.models import model
 from eks_inference.catalog.own import rows_of
 from eks_inference.catalog.tables import Own, use
@@ -22,11 +24,11 @@ from eks_inference_tools.cli import main
 from eks_inference_tools.commands.wishes import QUANTIZED
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.fitting import search as searching
-from eks_inference_tools.fitting.pace import Sized, Traffic
+from eks_inference_tools.fitting.pace import CALM, Pace, Sized, Traffic, simulated, sized
 from eks_inference_tools.fitting.search import Found, Row, Wish, quantized_for_less, search
 from eks_inference_tools.fitting.stack_file import Order, stack_file
 from eks_inference_tools.fitting.text import render_text
-from eks_inference_tools.fitting.trials import QUANTIZATIONS, VLLM
+from eks_inference_tools.fitting.trials import QUANTIZATIONS, VLLM, Trial
 from golden import assert_golden
 from open_stacks import minimal
 
@@ -314,6 +316,59 @@ def test_a_traffic_takes_replicas_that_keep_its_objectives_and_the_spare() -> No
     assert all(none_spare[name].replicas < few[name].replicas for name in few)
     order = [row.order for row in loaded(5, **objectives).rows]
     assert order == sorted(order)
+
+
+LONG = Traffic(5, 30000, 300, token_s=0.05, spare=0)
+
+
+def on(instance: str, tensor: int = 1, traffic: Traffic = LONG) -> Trial:
+    wanted = model("Qwen3-8B")
+    source = {"id": wanted.repositories[0]}
+    length = traffic.input + traffic.output
+    return Trial(source, wanted, engine("cuda-vllm-0.30"), instance_type(instance), length, 1, tensor_parallel=tensor)
+
+
+def test_replicas_are_not_full_where_nobody_says_how_late_a_first_token_may_be() -> None:
+    pace = on("g6e.xlarge", traffic=Traffic(200)).pace(1250)
+    assert isinstance(pace, Pace)
+    patient, hasty = (sized(pace, Traffic(200, first_token_s=most, spare=0), 1, 1) for most in (None, 60))
+    assert isinstance(patient, Sized)
+    assert isinstance(hasty, Sized)
+    assert patient.answered.busy <= CALM < hasty.answered.busy
+
+
+def test_long_prompts_come_in_pieces_where_other_answers_would_wait_too_long() -> None:
+    trial = on("p4d.24xlarge", 2)
+    pace = trial.pace(30300)
+    assert isinstance(pace, Pace)
+    tokens = pace.step_tokens(LONG.input, 0.05)
+    assert tokens == 512
+    assert pace.step_tokens(LONG.input, 1) is None  # it waits less anyway
+    assert pace.step_tokens(LONG.input, 0.001) is None  # nothing is so short
+    pieces = replace(trial, step_tokens=tokens).pace(30300)
+    assert isinstance(pieces, Pace)
+    whole, divided = sized(pace, LONG, 1, 1), sized(pieces, LONG, 1, 1)
+    assert isinstance(whole, Sized)
+    assert isinstance(divided, Sized)
+    assert divided.replicas < whole.replicas
+    assert (replace(trial, step_tokens=tokens).server or {})["extra_args"] == {"max-num-batched-tokens": 512}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "traffic",
+    [LONG, Traffic(5, 16000, 500, 10, 0.05, spare=0), Traffic(5, 8000, 100, 2, spare=0), Traffic(5, 1000, 250, 1, spare=0)],
+)
+@pytest.mark.parametrize("instance", ["g6e.xlarge", "p5.48xlarge"])
+def test_an_estimate_takes_about_the_replicas_that_queues_take(instance: str, traffic: Traffic) -> None:
+    trial = on(instance, traffic=replace(traffic, rate=50))
+    pace = trial.pace(traffic.input + traffic.output)
+    assert isinstance(pace, Pace)
+    estimated = sized(pace, replace(traffic, rate=50), 1, 1)
+    assert isinstance(estimated, Sized)
+    played = simulated(trial.serving, replace(traffic, rate=50), 1, 1, estimated.replicas)
+    assert isinstance(played, Sized)
+    assert 0.65 < estimated.replicas / played.replicas <= 1.5
 
 
 @pytest.mark.thorough

@@ -22,8 +22,8 @@ _BEHIND = 0.05
 """Share of all requests that may wait when the last one comes. More, and the queue grows without end."""
 _FASTEST = 1e4
 """Requests a second that no replicas reach."""
-_EXACT = 0.02
-"""How exactly the most load is found, as a share of it."""
+_EXACT, _SOON = 0.02, 0.05
+"""How exactly the most load is found, as a share of it, and where an estimate says about how much it is."""
 
 
 @dataclass(frozen=True)
@@ -247,9 +247,17 @@ def _times(traffic: Traffic, chance: random.Random) -> list[float]:
 
 
 def capacity(
-    steps: Steps, limits: Limits, traffic: Traffic, objectives: Objectives, *, replicas: int = 1, routing: Routing = "fewest"
+    steps: Steps,
+    limits: Limits,
+    traffic: Traffic,
+    objectives: Objectives,
+    *,
+    replicas: int = 1,
+    routing: Routing = "fewest",
+    near: float = 0.0,
 ) -> float:
     """Returns the most load at which replicas keep the objectives: requests a second, or users where the traffic has users.
+    It is probably ``near`` some load.
 
     0: not even one request does.
     """
@@ -262,10 +270,13 @@ def capacity(
     alone = served(steps, limits, replace(traffic, users=1, arrivals=(), requests=1))
     if not objectives.kept(alone):
         return 0.0
-    low, high = 0.0, 1.0 if users else replicas / max(alone.end_to_end(100), 1e-9)
+    low, high = 0.0, near or (1.0 if users else replicas / max(alone.end_to_end(100), 1e-9))
+    grows = 1.25 if near else 4
     while kept(high) and high < (traffic.requests if users else _FASTEST):
-        low, high = high, 4 * high
-    while high - low > max(_EXACT * high, users):
+        low, high = high, grows * high
+    if near and not low and kept(near / grows):
+        low = near / grows
+    while high - low > max((_SOON if near else _EXACT) * high, users):
         middle = (low + high) // 2 if users else (low + high) / 2
         low, high = (middle, high) if kept(middle) else (low, middle)
     return low

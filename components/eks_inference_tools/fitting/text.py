@@ -11,7 +11,7 @@ from eks_inference_tools.check.report import StackReport
 from eks_inference_tools.cost.estimate import estimated
 from eks_inference_tools.cost.price_book import OwnPrices
 from eks_inference_tools.cost.quotas import needs
-from eks_inference_tools.fitting.pace import PERCENTS, USUAL_INPUT, USUAL_OUTPUT, USUAL_USERS, Traffic, nearest
+from eks_inference_tools.fitting.pace import CALM, PERCENTS, USUAL_INPUT, USUAL_OUTPUT, USUAL_USERS, Traffic, nearest
 from eks_inference_tools.fitting.search import Found, Refusal, Row, Wish
 from eks_inference_tools.fitting.stack_file import Order
 from eks_inference_tools.notes import notes_of
@@ -100,9 +100,8 @@ def _told(text: str, first: str = "  ") -> Paragraph:
 def _ordered(wish: Wish) -> Iterator[str]:
     """What the order is."""
     if traffic := wish.traffic:
-        wanted = [f"{what} within {most * 1e3:.0f} ms" for what, most in _objectives(traffic) if most is not None] or [
-            "keeping up"
-        ]
+        wanted = [f"{what} within {most * 1e3:.0f} ms" for what, most in _objectives(traffic) if most is not None]
+        wanted += [f"at most {CALM:.0%} busy, as nobody gave --ttft"] if traffic.first_token_s is None else []
         lost = f"{traffic.spare} lost" if traffic.spare else "none lost"
         asked = f"{traffic.rate:g} requests/s of {traffic.input} + {traffic.output} tokens"
         yield f"{asked}, {' and '.join(wanted)}, {lost} (--spare)"
@@ -269,6 +268,9 @@ def _legend(found: Found, shown: tuple[Row, ...]) -> Iterator[RenderableType]:
         yield _told(f"{rule}?: not judged: {why}", "")
     for name, note in notes.items():
         yield _told(f"{name}: {note}", "")
+    pieces = {row.trial.instance.name: row.trial.step_tokens for row in shown if row.trial.step_tokens}
+    if pieces:
+        yield _told(f"max-num-batched-tokens, for --itl: {', '.join(f'{name} {tokens}' for name, tokens in pieces.items())}", "")
     if _takes_a_large_node(found):
         yield _told("not tried: several nodes or pipeline stages for one copy of the model", "")
     for name, kind in scarce.items():
