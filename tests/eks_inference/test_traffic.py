@@ -167,3 +167,23 @@ def test_traffic_of_an_endpoint_leads_somewhere_and_is_said_once():
         behind_an_endpoint({"nobody": CHAT})
     with pytest.raises(SpecError, match="is said elsewhere"):
         behind_an_endpoint({"Qwen/Qwen3-0.6B": CHAT}, both=True)
+
+
+def test_the_traffic_of_all_names_of_a_server_is_its_own():
+    name, longer = "Qwen/Qwen3-0.6B", {"rate": 6, "input_tokens": 3000, "output_tokens": 50, "cached_share": 0.5}
+    half = {"chat": {"old": 100, "new": 0}, name: {"old": 50, "new": 50}}
+    spec = behind_an_endpoint({"chat": CHAT, name: longer}, half)
+    of = {str(one.server.path[1]): one.traffic for one in stack_facts(spec, "us-west-2") if isinstance(one, TrafficFacts)}
+    assert (of["new"].rate, of["new"].input_tokens) == (3, 3000)
+    # 2 requests a second of 1000 + 250 tokens, and 3 of 3000 + 50, of whose prompts half is in the cache.
+    assert (of["old"].rate, of["old"].input_tokens, of["old"].output_tokens) == (5, 2200, 130)
+    assert of["old"].cached_share == pytest.approx(4500 / 11000)
+    with pytest.raises(SpecError, match="has traffic by rate and by users"):
+        behind_an_endpoint({"chat": CHAT, name: {"users": 4, "input_tokens": 10, "output_tokens": 10}}, half)
+
+
+def test_loads_at_different_hours_do_not_add_up():
+    day, night = ({**CHAT, "hours": [one] * 12 + [1 - one] * 12} for one in (1, 0))
+    both = TrafficSpec.together([TrafficSpec.model_validate(one) for one in (day, night)])
+    assert (both.rate, both.mean_share) == (2, 1)
+    assert TrafficSpec.together([TrafficSpec.model_validate(one) for one in (day, day)]).rate == 4

@@ -1,6 +1,7 @@
 """What clients ask of a server, as a stack file says it. ``speed/rules.py`` judges whether the server takes it."""
 
 import math
+from collections.abc import Sequence
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
@@ -40,6 +41,24 @@ class TrafficSpec(Spec):
         """The part of it that one of several servers gets."""
         users = self.users and math.ceil(self.users * share)
         return self.model_copy(update={"users": users, "rate": self.rate and self.rate * share})
+
+    @classmethod
+    def together(cls, parts: Sequence[Self]) -> Self:
+        """Several at once, all of them rates or all users, as one with their mean lengths."""
+        if len(parts) == 1:
+            return parts[0]
+        asked = [(one.users or one.rate or 0.0, one) for one in parts]
+        hours = [sum(load * (one.hours[hour] if one.hours else 1) for load, one in asked) for hour in range(24)]
+        most, requests = max(hours), sum(load for load, _ in asked)
+        prompts = sum(load * one.input_tokens for load, one in asked)
+        found = {
+            "users" if parts[0].users else "rate": math.ceil(most) if parts[0].users else most,
+            "input_tokens": round(prompts / requests),
+            "output_tokens": round(sum(load * one.output_tokens for load, one in asked) / requests),
+            "cached_share": sum(load * one.input_tokens * one.cached_share for load, one in asked) / prompts,
+            "hours": [load / most for load in hours] if any(one.hours for one in parts) else (),
+        }
+        return cls.model_validate(found)
 
     @property
     def mean_share(self) -> float:
