@@ -1,6 +1,7 @@
 """The search for places of a model: what it lists passes `check`, what it refuses says why, and what a token costs orders it."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -401,6 +402,14 @@ def test_a_place_whose_speed_nobody_knows_comes_last_and_says_so(capsys: pytest.
     assert unknown["usd_per_million_tokens"] is None
     near = rows[0]["speed"]["nearest"]
     assert all({"source", "itl_ms", "users"} <= one.keys() for one in near)
+
+
+def test_where_no_speed_is_known_the_order_is_that_of_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = plan(capsys, "--model", "Qwen3-8B", "--region", "us-west-2", "--family", "g7e", "--rate", "5")
+    assert "ordered by the price of one node, as no speed here is known" in " ".join(out.split())
+    prices = [float(price) for price in re.findall(r"^g7e\S+ +>=([0-9.]+)", out, re.MULTILINE)]
+    assert len(prices) > 3
+    assert prices == sorted(prices)
 
 
 @pytest.mark.thorough
