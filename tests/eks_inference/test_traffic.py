@@ -187,3 +187,31 @@ def test_loads_at_different_hours_do_not_add_up():
     both = TrafficSpec.together([TrafficSpec.model_validate(one) for one in (day, night)])
     assert (both.rate, both.mean_share) == (2, 1)
     assert TrafficSpec.together([TrafficSpec.model_validate(one) for one in (day, day)]).rate == 4
+
+
+def test_an_autoscaler_follows_its_part_of_an_endpoints_traffic():
+    server = {
+        "model": {"id": "Qwen/Qwen3-0.6B"},
+        "engine": "cuda-vllm-0.30",
+        "objectives": QUICK,
+        "autoscaling": {"kind": "keda"},
+    }
+    name, load = "Qwen/Qwen3-0.6B", {**CHAT, "rate": 40}
+
+    def most(servers: Any, endpoint: Any) -> dict[str, int]:
+        given = {
+            "name": "busy",
+            "network": {"zone_ids": ["usw2-az1", "usw2-az2"]},
+            "pools": {"gpu": {"kind": "karpenter", "instance_types": ["g6.xlarge"]}},
+            "observability": {"prometheus": {}},
+            "servers": servers,
+            "endpoints": {"front": {"keys": False, **endpoint}} if endpoint else {},
+        }
+        return {one: spec.scalers[""].max for one, spec in parse_stack(json.dumps(given), ROOT).servers.items()}
+
+    alone = most({"qwen": {**server, "traffic": load}}, {})["qwen"]
+    assert most({"qwen": server}, {"traffic": {name: load}})["qwen"] == alone
+    both = most({"old": server, "new": server}, {"traffic": {name: load}, "models": {name: {"old": 90, "new": 10}}})
+    assert alone >= both["old"] > both["new"]
+    with pytest.raises(SpecError, match="max"):  # parts by pods follow from what is open
+        most({"old": server, "new": server}, {"traffic": {name: load}})
