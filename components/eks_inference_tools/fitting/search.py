@@ -37,7 +37,7 @@ from eks_inference_tools.fitting.trials import QUANTIZATIONS, VLLM, Trial, trial
 
 COMPILED = (8, 32)
 """Batches that are tried on Neuron for a traffic."""
-_PLAYED = 5
+_PLAYED = 3
 """Servers whose queues are played, of those that an estimate puts first: each takes some tenths of a second."""
 
 
