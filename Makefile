@@ -58,7 +58,7 @@ router: .venv/.dev .venv-router/.ready .venv-envoy/.ready ## Run the real vllm-r
 	VLLM_ROUTER=$(CURDIR)/.venv-router/bin/vllm-router ENVOY=$(CURDIR)/.venv-envoy/bin/envoy $(BIN)/python -m pytest $(WORKERS) tests/test_vllm_router.py tests/test_vllm_router_operation.py tests/test_vllm_router_group.py tests/test_endpoint_router.py
 
 envoy: .venv/.dev .venv-envoy/.ready ## Run the real Envoy, which is the proxy of endpoints, between clients and slow stand-ins for servers and pickers
-	ENVOY=$(CURDIR)/.venv-envoy/bin/envoy $(BIN)/python -m pytest $(WORKERS) tests/test_endpoint_proxy.py tests/test_endpoint_body.py tests/test_endpoint_paths.py tests/test_endpoint_picker.py
+	ENVOY=$(CURDIR)/.venv-envoy/bin/envoy $(BIN)/python -m pytest $(WORKERS) tests/test_endpoint_proxy.py tests/test_endpoint_body.py tests/test_endpoint_paths.py tests/test_endpoint_picker.py tests/test_endpoint_queues.py
 
 engine: .venv/.dev .venv-engine/libcuda.so.1 ## Ask the start-up code of the real vLLM about COUNT servers drawn by SEED; 6 GB, and a C compiler
 	ENGINE=$(CURDIR)/.venv-engine/bin/python SEED=$(SEED) COUNT=$(COUNT) $(BIN)/python -m pytest tests/test_engine_start.py

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eks_inference.speed.batching import Limits
+from eks_inference.speed.batching import Limits, Replica
 from eks_inference.speed.queue import Objectives, Routing, Served, Traffic, capacity, served
 from linear_steps import Linear
 
@@ -191,3 +191,20 @@ def test_two_thousand_requests_are_quick():
     started = time.process_time()
     served(Linear(), replace(LIMITS, max_num_seqs=256), Traffic(rate=5))
     assert time.process_time() - started < 0.2
+
+
+@pytest.mark.parametrize("kv", [400_000, 20_000])
+def test_pieces_of_a_long_prompt_that_are_computed_together_take_what_they_take_one_by_one(
+    kv: int, monkeypatch: pytest.MonkeyPatch
+):
+    limits = replace(LIMITS, max_num_seqs=32, kv_tokens=kv)
+    asked = Traffic(rate=1.2, input_tokens=6000, output_tokens=150, requests=100)
+    steps = Linear(step=0.01, prompt=1e-5, context=1e-8)
+    together = served(steps, limits, asked)
+    monkeypatch.setattr(Replica, "_alike", lambda *_: 0)
+    alone = served(steps, limits, asked)
+    assert conserved(together)
+    for percent in (50, 95):
+        assert together.first_token(percent) == pytest.approx(alone.first_token(percent), rel=1e-4)
+        assert together.token(percent) == pytest.approx(alone.token(percent), rel=0.05)  # the mean of some steps is one number
+    assert together.seconds == pytest.approx(alone.seconds, rel=1e-4)

@@ -167,3 +167,51 @@ def test_traffic_of_an_endpoint_leads_somewhere_and_is_said_once():
         behind_an_endpoint({"nobody": CHAT})
     with pytest.raises(SpecError, match="is said elsewhere"):
         behind_an_endpoint({"Qwen/Qwen3-0.6B": CHAT}, both=True)
+
+
+def test_the_traffic_of_all_names_of_a_server_is_its_own():
+    name, longer = "Qwen/Qwen3-0.6B", {"rate": 6, "input_tokens": 3000, "output_tokens": 50, "cached_share": 0.5}
+    half = {"chat": {"old": 100, "new": 0}, name: {"old": 50, "new": 50}}
+    spec = behind_an_endpoint({"chat": CHAT, name: longer}, half)
+    of = {str(one.server.path[1]): one.traffic for one in stack_facts(spec, "us-west-2") if isinstance(one, TrafficFacts)}
+    assert (of["new"].rate, of["new"].input_tokens) == (3, 3000)
+    # 2 requests a second of 1000 + 250 tokens, and 3 of 3000 + 50, of whose prompts half is in the cache.
+    assert (of["old"].rate, of["old"].input_tokens, of["old"].output_tokens) == (5, 2200, 130)
+    assert of["old"].cached_share == pytest.approx(4500 / 11000)
+    with pytest.raises(SpecError, match="has traffic by rate and by users"):
+        behind_an_endpoint({"chat": CHAT, name: {"users": 4, "input_tokens": 10, "output_tokens": 10}}, half)
+
+
+def test_loads_at_different_hours_do_not_add_up():
+    day, night = ({**CHAT, "hours": [one] * 12 + [1 - one] * 12} for one in (1, 0))
+    both = TrafficSpec.together([TrafficSpec.model_validate(one) for one in (day, night)])
+    assert (both.rate, both.mean_share) == (2, 1)
+    assert TrafficSpec.together([TrafficSpec.model_validate(one) for one in (day, day)]).rate == 4
+
+
+def test_an_autoscaler_follows_its_part_of_an_endpoints_traffic():
+    server = {
+        "model": {"id": "Qwen/Qwen3-0.6B"},
+        "engine": "cuda-vllm-0.30",
+        "objectives": QUICK,
+        "autoscaling": {"kind": "keda"},
+    }
+    name, load = "Qwen/Qwen3-0.6B", {**CHAT, "rate": 40}
+
+    def most(servers: Any, endpoint: Any) -> dict[str, int]:
+        given = {
+            "name": "busy",
+            "network": {"zone_ids": ["usw2-az1", "usw2-az2"]},
+            "pools": {"gpu": {"kind": "karpenter", "instance_types": ["g6.xlarge"]}},
+            "observability": {"prometheus": {}},
+            "servers": servers,
+            "endpoints": {"front": {"keys": False, **endpoint}} if endpoint else {},
+        }
+        return {one: spec.scalers[""].max for one, spec in parse_stack(json.dumps(given), ROOT).servers.items()}
+
+    alone = most({"qwen": {**server, "traffic": load}}, {})["qwen"]
+    assert most({"qwen": server}, {"traffic": {name: load}})["qwen"] == alone
+    both = most({"old": server, "new": server}, {"traffic": {name: load}, "models": {name: {"old": 90, "new": 10}}})
+    assert alone >= both["old"] > both["new"]
+    with pytest.raises(SpecError, match="max"):  # parts by pods follow from what is open
+        most({"old": server, "new": server}, {"traffic": {name: load}})

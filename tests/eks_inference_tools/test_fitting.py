@@ -1,6 +1,7 @@
 """The search for places of a model: what it lists passes `check`, what it refuses says why, and what a token costs orders it."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eks_inference.catalog.engines import engine
+from eks_inference.catalog.instances import instance_type
 from eks_inference.catalog.models import model
 from eks_inference.catalog.own import rows_of
 from eks_inference.catalog.tables import Own, use
@@ -22,11 +25,11 @@ from eks_inference_tools.cli import main
 from eks_inference_tools.commands.wishes import QUANTIZED
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.fitting import search as searching
-from eks_inference_tools.fitting.pace import Sized, Traffic
+from eks_inference_tools.fitting.pace import CALM, Pace, Sized, Traffic, simulated, sized
 from eks_inference_tools.fitting.search import Found, Row, Wish, quantized_for_less, search
 from eks_inference_tools.fitting.stack_file import Order, stack_file
 from eks_inference_tools.fitting.text import render_text
-from eks_inference_tools.fitting.trials import QUANTIZATIONS, VLLM
+from eks_inference_tools.fitting.trials import QUANTIZATIONS, VLLM, Trial
 from golden import assert_golden
 from open_stacks import minimal
 
@@ -316,6 +319,59 @@ def test_a_traffic_takes_replicas_that_keep_its_objectives_and_the_spare() -> No
     assert order == sorted(order)
 
 
+LONG = Traffic(5, 30000, 300, token_s=0.05, spare=0)
+
+
+def on(instance: str, tensor: int = 1, traffic: Traffic = LONG) -> Trial:
+    wanted = model("Qwen3-8B")
+    source = {"id": wanted.repositories[0]}
+    length = traffic.input + traffic.output
+    return Trial(source, wanted, engine("cuda-vllm-0.30"), instance_type(instance), length, 1, tensor_parallel=tensor)
+
+
+def test_replicas_are_not_full_where_nobody_says_how_late_a_first_token_may_be() -> None:
+    pace = on("g6e.xlarge", traffic=Traffic(200)).pace(1250)
+    assert isinstance(pace, Pace)
+    patient, hasty = (sized(pace, Traffic(200, first_token_s=most, spare=0), 1, 1) for most in (None, 60))
+    assert isinstance(patient, Sized)
+    assert isinstance(hasty, Sized)
+    assert patient.answered.busy <= CALM < hasty.answered.busy
+
+
+def test_long_prompts_come_in_pieces_where_other_answers_would_wait_too_long() -> None:
+    trial = on("p4d.24xlarge", 2)
+    pace = trial.pace(30300)
+    assert isinstance(pace, Pace)
+    tokens = pace.step_tokens(LONG.input, 0.05)
+    assert tokens == 512
+    assert pace.step_tokens(LONG.input, 1) is None  # it waits less anyway
+    assert pace.step_tokens(LONG.input, 0.001) is None  # nothing is so short
+    pieces = replace(trial, step_tokens=tokens).pace(30300)
+    assert isinstance(pieces, Pace)
+    whole, divided = sized(pace, LONG, 1, 1), sized(pieces, LONG, 1, 1)
+    assert isinstance(whole, Sized)
+    assert isinstance(divided, Sized)
+    assert divided.replicas < whole.replicas
+    assert (replace(trial, step_tokens=tokens).server or {})["extra_args"] == {"max-num-batched-tokens": 512}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "traffic",
+    [LONG, Traffic(5, 16000, 500, 10, 0.05, spare=0), Traffic(5, 8000, 100, 2, spare=0), Traffic(5, 1000, 250, 1, spare=0)],
+)
+@pytest.mark.parametrize("instance", ["g6e.xlarge", "p5.48xlarge"])
+def test_an_estimate_takes_about_the_replicas_that_queues_take(instance: str, traffic: Traffic) -> None:
+    trial = on(instance, traffic=replace(traffic, rate=50))
+    pace = trial.pace(traffic.input + traffic.output)
+    assert isinstance(pace, Pace)
+    estimated = sized(pace, replace(traffic, rate=50), 1, 1)
+    assert isinstance(estimated, Sized)
+    played = simulated(trial.serving, replace(traffic, rate=50), 1, 1, estimated.replicas)
+    assert isinstance(played, Sized)
+    assert 0.65 < estimated.replicas / played.replicas <= 1.5
+
+
 @pytest.mark.thorough
 def test_more_traffic_takes_more_replicas_and_what_is_too_slow_says_by_how_many_milliseconds() -> None:
     one, ten = sized_of(loaded(1, token_s=0.05)), sized_of(loaded(100, token_s=0.05))
@@ -346,6 +402,14 @@ def test_a_place_whose_speed_nobody_knows_comes_last_and_says_so(capsys: pytest.
     assert unknown["usd_per_million_tokens"] is None
     near = rows[0]["speed"]["nearest"]
     assert all({"source", "itl_ms", "users"} <= one.keys() for one in near)
+
+
+def test_where_no_speed_is_known_the_order_is_that_of_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = plan(capsys, "--model", "Qwen3-8B", "--region", "us-west-2", "--family", "g7e", "--rate", "5")
+    assert "ordered by the price of one node, as no speed here is known" in " ".join(out.split())
+    prices = [float(price) for price in re.findall(r"^g7e\S+ +>=([0-9.]+)", out, re.MULTILINE)]
+    assert len(prices) > 3
+    assert prices == sorted(prices)
 
 
 @pytest.mark.thorough

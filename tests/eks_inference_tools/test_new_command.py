@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from clones import copy_project
 from conftest import PROJECT, ROOT
 from eks_inference.catalog.instances import instance_type
+from eks_inference.catalog.measured import count
 from eks_inference.catalog.models import model
 from eks_inference.catalog.zones import regions, zone_ids
 from eks_inference.stack.reading import parse_stack
@@ -29,6 +30,24 @@ from eks_inference_tools.fitting.trials import VLLM
 from eks_inference_tools.program import programs, unwritten
 from golden import assert_golden
 from stackgraph.recorder.bounded_yaml import compose
+
+MEASURED = {
+    "model_id": "Qwen/Qwen3-8B",
+    "instance_type": "g6e.xlarge",
+    "chips": 1,
+    "max_concurrency": 8,
+    "num_prompts": 100,
+    "completed": 100,
+    "failed": 0,
+    "duration": 130.0,
+    "request_throughput": 0.8,
+    "output_throughput": 200.0,
+    "total_input_tokens": 100_000,
+    "total_output_tokens": 25_000,
+    "mean_ttft_ms": 150.0,
+    "mean_tpot_ms": 40.0,
+    "mean_e2el_ms": 150 + 249 * 40.0,
+}
 
 
 @pytest.fixture
@@ -70,6 +89,33 @@ def test_the_file_and_what_is_said(case: str, clone: Path, capsys: pytest.Captur
     written = (clone / "stacks" / "Pulumi.mine.yaml").read_text()
     assert_golden(f"new/{case}.yaml", written)
     assert_golden(f"new/{case}.txt", out)
+
+
+@pytest.mark.thorough
+def test_a_load_test_of_a_stack_sizes_the_next_one(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = ("--model", "Qwen/Qwen3-8B", "--instance", "g6e.xlarge", "--region", "us-west-2")
+    traffic = ("--rate", "20", "--itl", "0.1")
+    assert new(capsys, "first", *place, *traffic)[0] == 0
+    result = clone / "result.json"
+    result.write_text(json.dumps(MEASURED))  # a token takes nearly twice what is predicted
+    assert main(["loadtest", "report", str(result), "--stack", "first"]) == 0
+    assert "Qwen3-8B" in capsys.readouterr().out
+    assert (
+        main(
+            ["plan", "--model", "Qwen/Qwen3-8B", "--region", "us-west-2", "--family", "g6e", *traffic, "--measured", str(result)]
+        )
+        == 0
+    )
+    assert "by your own measurements" in capsys.readouterr().out
+    code, out, _ = new(capsys, "second", *place, *traffic, "--measured", str(result))
+    count(())
+    assert code == 0
+    assert "by your own measurements" in out
+    one, two = (yaml.safe_load((clone / "stacks" / f"Pulumi.{name}.yaml").read_text()) for name in ("first", "second"))
+    replicas = [
+        of["config"]["eks-inference:stack"]["servers"][name]["replicas"] for of, name in ((one, "first"), (two, "second"))
+    ]
+    assert replicas[0] < replicas[1]
 
 
 def test_the_cheapest_node_is_not_written_where_its_tokens_cost_more(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:

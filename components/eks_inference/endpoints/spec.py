@@ -44,7 +44,7 @@ class ModelEndpointSpec(Spec):
         default_factory=dict,
         description="What clients ask for each name at the busiest time, e.g. {chat: {rate: 5, input_tokens: 1000, "
         "output_tokens: 250}}. Servers behind the name get their percentages of models, or parts by their pods; each is judged "
-        "by its objectives (TRF001). Autoscalers follow only the traffic of their server. Default: nothing is judged.",
+        "by its objectives (TRF001). Autoscalers follow it, too, but where parts follow from pods. Default: nothing is judged.",
     )
     image: PinnedImage | None = Field(default=None, description="Image that replaces the pinned one; it needs /bin/bash.")
     replicas: int = Field(default=2, ge=1, le=50, description="Pods of the proxy, on different nodes where there are several.")

@@ -1,13 +1,15 @@
 """What clients ask of a server, as a stack file says it. ``speed/rules.py`` judges whether the server takes it."""
 
 import math
-from typing import Annotated, Self
+from collections.abc import Sequence
+from typing import Annotated, Self, get_args
 
 from pydantic import Field, model_validator
 
 from eks_inference.catalog.towers import PictureSize
 from eks_inference.specs.base import Spec
 
+_SIZES = get_args(PictureSize)
 _Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -54,6 +56,26 @@ class TrafficSpec(Spec):
 
     def with_tokens_of_pictures(self, each: int) -> Self:
         return self.model_copy(update={"input_tokens": self.input_tokens + round(self.pictures * each), "pictures": 0})
+
+    @classmethod
+    def together(cls, parts: Sequence[Self]) -> Self:
+        """Several at once, all of them rates or all users, as one with their mean lengths and the largest pictures of any."""
+        if len(parts) == 1:
+            return parts[0]
+        asked = [(one.users or one.rate or 0.0, one) for one in parts]
+        hours = [sum(load * (one.hours[hour] if one.hours else 1) for load, one in asked) for hour in range(24)]
+        most, requests = max(hours), sum(load for load, _ in asked)
+        prompts = sum(load * one.input_tokens for load, one in asked)
+        found = {
+            "users" if parts[0].users else "rate": math.ceil(most) if parts[0].users else most,
+            "input_tokens": round(prompts / requests),
+            "output_tokens": round(sum(load * one.output_tokens for load, one in asked) / requests),
+            "pictures": sum(load * one.pictures for load, one in asked) / requests,
+            "picture_size": max((one.picture_size for _, one in asked if one.pictures), key=_SIZES.index, default=_SIZES[1]),
+            "cached_share": sum(load * one.input_tokens * one.cached_share for load, one in asked) / prompts,
+            "hours": [load / most for load in hours] if any(one.hours for one in parts) else (),
+        }
+        return cls.model_validate(found)
 
     @property
     def mean_share(self) -> float:

@@ -213,6 +213,9 @@ class Replica:
         preempted = self._preempts()
         limits = self.limits
         budget = limits.step_tokens - (self.decoding if limits.mixes else 0)
+        if limits.mixes and self.prefilling and (number := self._alike(self.prefilling, budget)) > 1:
+            self._compute(self.prefilling, budget, number)
+            return self._ended()
         begun = self.prefilling.context - self.prefilling.missing if self.prefilling else 0
         read, prefill, pairs, computed = self.context - begun, 0, 0.0, list[Request]()
         while budget > 0:
@@ -257,6 +260,34 @@ class Replica:
             self.phases[self._phase(one)] += 1
             heapq.heappush(self.ending, (one.ends, one.number))
         return self._ended()
+
+    def _alike(self, one: Request, budget: int) -> int:
+        """Returns for how many steps nothing happens but that a long prompt is computed: what comes meanwhile waits."""
+        number = (one.missing - 1) // budget if budget > 0 else 0
+        return min(number, self.ending[0][0] - self.number, self._lasting()) if self.decoding else number
+
+    def _compute(self, one: Request, budget: int, number: int) -> None:
+        """Computes a prompt in so many steps, each of which takes longer than the one before by as much."""
+        begun, read = one.context - one.missing, self.context - (one.context - one.missing)
+
+        def seconds(step: int) -> float:
+            context = read + step * self.decoding if self.decoding else 0
+            pairs = budget * (begun + (step + 0.5) * budget)
+            tokens = {"decoding": self.decoding, "context_tokens": context, "prefill_tokens": budget}
+            return self.steps.seconds(**tokens, prefill_pairs=pairs)
+
+        last = seconds(number - 1)
+        lasts = number * (seconds(0) + last) / 2
+        one.missing -= number * budget
+        self.context += number * (budget + self.decoding)
+        self.before = self.now + lasts - last
+        self.free += self.later
+        self.held = self.later = 0
+        self._passed(lasts)
+        if self.decoding:
+            self._gap(lasts, number)
+            self.free -= self._taken(number)
+            self.number += number
 
     def _phase(self, one: Request) -> int:
         """The phase of a sequence, which has ``prompt + answer - 1`` tokens when it ends."""

@@ -15,15 +15,15 @@ Routing = Literal["fewest", "prefixes", "random"]
 """Which replica gets a request: the one with the fewest; that of its conversation, up to a quarter above its part; any."""
 
 _BALANCE = 1.25
-"""What a replica takes, of its part, before a conversation goes to the next one (``endpoints/routing.py``)."""
+"""What a replica has, of its part, when a conversation goes to another one (``endpoints/routing.py``)."""
 _WARMING = 0.1
 """Share of the requests that only fill the servers: nothing is measured by then."""
 _BEHIND = 0.05
 """Share of all requests that may wait when the last one comes. More, and the queue grows without end."""
 _FASTEST = 1e4
 """Requests a second that no replicas reach."""
-_EXACT = 0.02
-"""How exactly the most load is found, as a share of it."""
+_EXACT, _SOON = 0.02, 0.05
+"""How exactly the most load is found, as a share of it, and where an estimate says about how much it is."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,11 @@ class Objectives:
         return late > requests - math.ceil(requests * self.percent / 100)
 
 
+def keeps(own: int, active: int, replicas: int) -> bool:
+    """Whether a conversation stays on a replica with so many of all active requests, as Envoy counts: with the new one."""
+    return own <= math.ceil(math.ceil(_BALANCE * (active + 1)) / replicas)
+
+
 class _Servers:
     """All replicas, and what leads requests to them."""
 
@@ -152,8 +157,8 @@ class _Servers:
         active = [one.active for one in self.replicas]
         if self.routing == "fewest":
             return min(range(number), key=lambda one: (active[one], (one - first) % number))
-        bound = math.ceil(_BALANCE * (sum(active) + 1) / number)
-        return next(one % number for one in range(first, first + number) if active[one % number] < bound)
+        order = [one % number for one in range(first, first + number)]
+        return next(one for one in order if keeps(active[one], sum(active), number))
 
     def _changed(self, which: int) -> None:
         self.versions[which] += 1
@@ -242,9 +247,17 @@ def _times(traffic: Traffic, chance: random.Random) -> list[float]:
 
 
 def capacity(
-    steps: Steps, limits: Limits, traffic: Traffic, objectives: Objectives, *, replicas: int = 1, routing: Routing = "fewest"
+    steps: Steps,
+    limits: Limits,
+    traffic: Traffic,
+    objectives: Objectives,
+    *,
+    replicas: int = 1,
+    routing: Routing = "fewest",
+    near: float = 0.0,
 ) -> float:
     """Returns the most load at which replicas keep the objectives: requests a second, or users where the traffic has users.
+    It is probably ``near`` some load.
 
     0: not even one request does.
     """
@@ -257,10 +270,13 @@ def capacity(
     alone = served(steps, limits, replace(traffic, users=1, arrivals=(), requests=1))
     if not objectives.kept(alone):
         return 0.0
-    low, high = 0.0, 1.0 if users else replicas / max(alone.end_to_end(100), 1e-9)
+    low, high = 0.0, near or (1.0 if users else replicas / max(alone.end_to_end(100), 1e-9))
+    grows = 1.25 if near else 4
     while kept(high) and high < (traffic.requests if users else _FASTEST):
-        low, high = high, 4 * high
-    while high - low > max(_EXACT * high, users):
+        low, high = high, grows * high
+    if near and not low and kept(near / grows):
+        low = near / grows
+    while high - low > max((_SOON if near else _EXACT) * high, users):
         middle = (low + high) // 2 if users else (low + high) / 2
         low, high = (middle, high) if kept(middle) else (low, middle)
     return low

@@ -41,6 +41,8 @@ class Takes:
     objectives: Objectives
     replicas: int
     routing: Routing = "fewest"
+    near: float = 0.0
+    """The most load by an estimate, from which that by queues is found sooner. 0: there is none."""
 
     @property
     def unit(self) -> str:
@@ -113,8 +115,8 @@ class Takes:
 
     def _capacity(self, factor: float) -> float:
         steps = Slower(self.times, factor)
-        found = capacity(steps, self.limits, self._traffic(1), self.objectives, replicas=self._shown, routing=self.routing)
-        return found * self._part
+        of, shown = self._traffic(1), {"replicas": self._shown, "routing": self.routing}
+        return capacity(steps, self.limits, of, self.objectives, **shown, near=self.near / self._part) * self._part
 
 
 def amount(load: float) -> str:

@@ -114,11 +114,11 @@ class _Filling:
             if isinstance(server, Mapping) and kind.sketched:
                 self._server(name, server, kind)
         for name, server, kind in self._servers():
-            if at(server, ("traffic",)) and at(server, ("autoscaling",)):
-                from eks_inference.stack.scaled import scaled
+            if at(server, ("autoscaling",)) and (at(server, ("traffic",)) or self.stack.get("endpoints")):
+                from eks_inference.stack.scaled import asked, scaled
 
                 try:
-                    for one in scaled(name, server, kind, self._around):
+                    for one in scaled(name, asked(self.stack, name), kind, self._around):
                         self._put(one.path, one.value, one.why)
                 except SpecError as error:
                     self.faults += error.faults
@@ -219,11 +219,11 @@ class _Filling:
         if not (missing := [*open_keys(kind.spec, server)]):
             return
         from eks_inference.stack.open_servers import chosen
-        from eks_inference.stack.scaled import with_some_room
+        from eks_inference.stack.scaled import asked, with_some_room
 
         pool = at(server, (*kind.spec.placed_under, "pool"), None)
         unread = pool not in self._around.pools and len(self._around.pools) < len(self.stack["pools"])
-        found = chosen(name, with_some_room(server), kind, self._around) if not unread else None
+        found = chosen(name, with_some_room(asked(self.stack, name)), kind, self._around) if not unread else None
         self.faults += found.faults if found else ()
         for one in found.resolved if found else ():
             self._put(one.path, one.value, one.why)

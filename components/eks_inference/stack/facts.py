@@ -30,7 +30,7 @@ from eks_inference.speed.queue import Routing
 from eks_inference.speed.rules import TrafficFacts
 from eks_inference.stack.spec import StackSpec
 
-_ROUTINGS: Mapping[str, Routing] = {
+ROUTINGS: Mapping[str, Routing] = {
     "endpoint_picker": "fewest",
     "least_requests": "fewest",
     "prefixes": "prefixes",
@@ -143,18 +143,21 @@ def _measurements(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Itera
 
 def _traffic(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterator[object]:
     led = {server: one.spread for name, one in spec.endpoints.items() for server in spec.behind(name)}
-    of_endpoints: dict[str, tuple[TrafficSpec, Path]] = {}
+    of_endpoints: dict[str, list[tuple[TrafficSpec, Path]]] = {}
     for name, endpoint in spec.endpoints.items():
         for model, traffic in endpoint.traffic.items():
             pods = {one: servers[one].pods_max * servers[one].copies for one in spec.behind(name) if model in spec.names_of(one)}
             for server, share in endpoint.shares(model, pods).items():
-                of_endpoints[server] = traffic.part(share), ("endpoints", name, "traffic", model)
+                path = ("endpoints", name, "traffic", model)
+                of_endpoints.setdefault(server, []).append((traffic.part(share), path))
     for facts in servers.values():
         name = str(facts.path[1])
-        own, path = of_endpoints.get(name, (spec.servers[name].traffic, ()))
+        parts = of_endpoints.get(name, ())
+        own = TrafficSpec.together([part for part, _ in parts]) if parts else spec.servers[name].traffic
+        path = parts[0][1] if parts else ()
         if own:
             objectives = spec.servers[name].objectives
-            yield TrafficFacts(facts, own, objectives, _ROUTINGS.get(led.get(name, ""), "random"), path)
+            yield TrafficFacts(facts, own, objectives, ROUTINGS.get(led.get(name, ""), "random"), path)
             prompt, answer = (TokenCounts(mean=one) for one in (own.input_tokens, own.output_tokens))
             yield RequestFacts(name, facts, prompt, answer, path or (*facts.path, "traffic"))
 

@@ -208,10 +208,13 @@ def _endpoint_faults(spec: StackSpec, name: str) -> Iterator[Fault]:
     yield from (replace(fault, path=("endpoints", name, *fault.path)) for fault in found)
     for model in spec.endpoints[name].traffic:
         for server in (server for server, own in names.items() if model in own):
+            path = ("endpoints", name, "traffic", model)
             told = [one.traffic for other, one in spec.endpoints.items() if server in spec.behind(other)]
-            if spec.servers[server].traffic or sum(one in names[server] for traffic in told for one in traffic) > 1:
-                message = f"the traffic of server '{server}' is said elsewhere, too"
-                yield Fault(("endpoints", name, "traffic", model), message, hint="say it in one place")
+            loads = {asked.users is None for traffic in told for one, asked in traffic.items() if one in names[server]}
+            if spec.servers[server].traffic:
+                yield Fault(path, f"the traffic of server '{server}' is said elsewhere, too", hint="say it in one place")
+            elif len(loads) > 1:
+                yield Fault(path, f"server '{server}' has traffic by rate and by users", allowed="rate alone, or users alone")
     taken = "a server has this name" if name in spec.servers else "the web UI has this name" if name == WEB_UI else ""
     if taken:
         yield Fault(("endpoints", name), taken, name, hint="give the endpoint another name")

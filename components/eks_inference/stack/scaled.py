@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ from eks_inference.faults import Fault, SpecError
 from eks_inference.scaling.spec import KedaSpec
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.kind import Kind
+from eks_inference.serving.traffic import TrafficSpec
 from eks_inference.specs.base import MOST_PODS
 from eks_inference.speed.takes import Takes, amount, takes
 from eks_inference.stack.nested import Resolved, at, put
@@ -16,6 +18,24 @@ from eks_inference.stack.open_servers import Surroundings, facts_of
 
 _SHARE = 0.8
 """The share of a pod's capacity at which the next pod starts, which takes minutes."""
+
+
+def asked(stack: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Returns a server, which says no traffic, with that of endpoints, unless its part follows from its pods."""
+    server = stack["servers"][name]
+    if at(server, ("traffic",)) or not isinstance(server, Mapping):
+        return server
+    parts: list[TrafficSpec] = []
+    with suppress(SpecError, TypeError, ValueError, AttributeError):  # validation reports it
+        for endpoint in at(stack, ("endpoints",)).values():
+            alone = {name: 1} if (at(endpoint, ("servers",)) or list(stack["servers"])) == [name] else {}
+            for model, traffic in at(endpoint, ("traffic",)).items():
+                weights = at(endpoint, ("models", model)) or alone
+                if share := weights.get(name):
+                    parts.append(TrafficSpec.model_validate(traffic).part(share / sum(weights.values())))
+        if len({one.users is None for one in parts}) == 1:
+            return {**server, "traffic": TrafficSpec.together(parts).model_dump(exclude_defaults=True)}
+    return server
 
 
 def scaled(name: str, server: Mapping[str, Any], kind: Kind, around: Surroundings) -> tuple[Resolved, ...]:

@@ -159,4 +159,5 @@ def _trial(trial: Trial) -> dict[str, Any]:
         "engine": trial.engine.name,
         "tensor_parallel": trial.tensor_parallel,
         "quantization": trial.quantization,
+        "step_tokens": trial.step_tokens,
     }

@@ -26,6 +26,10 @@ from eks_inference.speed.takes import modelled, takes
 USUAL_USERS, USUAL_INPUT, USUAL_OUTPUT = 32, 1000, 250
 """The load that places are compared under if nobody says one: so many requests at once on one pod, or as many as it holds."""
 _MOST_REPLICAS = 4096
+CALM = 0.8
+"""Share of what replicas take beyond which first tokens come late, and which is not used if nobody says how late they may be."""
+_STEP_TOKENS = (4096, 2048, 1024, 512)
+"""What is tried for one step of an engine. The last is twice ``max_num_seqs``, below which vLLM does not start."""
 _MILLION = 1e6
 _LIKE = 2
 """Times as many weights as another model has, beyond which its measurements are not near."""
@@ -62,6 +66,17 @@ class Pace:
         """Tokens of answers, while so many users ask again and again."""
         at_once = max(min(users, self.most), 1)
         return at_once / self.times.between_tokens(at_once, prompt, answer)
+
+    def step_tokens(self, prompt: int, token_s: float) -> int | None:
+        """Tokens of a step for which answers wait only so long. None: they do as it is, or no number of tokens does it."""
+
+        def keeps(tokens: int) -> bool:
+            beside = {"decoding": 1, "context_tokens": prompt}
+            return self.times.seconds(**beside, prefill_tokens=tokens, prefill_pairs=tokens * prompt) <= token_s
+
+        if self.times.separate or keeps(min(self.times.chunk, prompt)):
+            return None
+        return next((one for one in _STEP_TOKENS if one < min(self.times.chunk, prompt) and keeps(one)), None)
 
     @property
     def usual(self) -> float:
@@ -104,6 +119,8 @@ def sized(pace: Pace, traffic: Traffic, pods: int, usd: float) -> Sized | str:
         found = share(replicas)
         if found is None:
             return "does not keep up"
+        if traffic.first_token_s is None and found.busy > CALM:
+            return f"is more than {CALM:.0%} busy"
         asked = (("first token", found.first_token, traffic.first_token_s), ("tokens", found.token, traffic.token_s))
         return "; ".join(
             f"p{traffic.percent} of {what} {took[traffic.percent] * 1e3:.0f} ms, asked {most * 1e3:.0f} ms"
@@ -119,16 +136,18 @@ def sized(pace: Pace, traffic: Traffic, pods: int, usd: float) -> Sized | str:
     return priced(Sized(needed + traffic.spare, found), traffic, pods, usd)
 
 
-def simulated(server: ServingFacts, traffic: Traffic, pods: int, usd: float) -> Sized | str:
-    """As ``sized``, by queues that are played: what the rule TRF001 says of the stack, and dozens of times slower."""
+def simulated(server: ServingFacts, traffic: Traffic, pods: int, usd: float, replicas: int) -> Sized | str:
+    """As ``sized``, by queues that are played: what the rule TRF001 says of the stack, and dozens of times slower. An estimate
+    was so many replicas."""
     wanted = Objectives(time_to_first_token_seconds=traffic.first_token_s, time_between_tokens_seconds=traffic.token_s)
     asked = TrafficSpec(rate=traffic.rate, input_tokens=traffic.input, output_tokens=traffic.output)
     found = takes(server, asked, wanted, "random")
     if isinstance(found, str):
         return found
+    found = replace(found, replicas=1, near=traffic.rate / replicas)
     if not found.most:
         return f"a lone request is not answered{found.within}"
-    needed = ceil(traffic.rate / found.most)
+    needed = ceil(traffic.rate / found.most / (CALM if traffic.first_token_s is None else 1))
     if needed > _MOST_REPLICAS:
         return f"takes {found.most:.3g} requests/s a replica{found.within}, also with {_MOST_REPLICAS} replicas"
     at = found.at(traffic.rate / needed)

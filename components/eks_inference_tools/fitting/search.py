@@ -37,7 +37,7 @@ from eks_inference_tools.fitting.trials import QUANTIZATIONS, VLLM, Trial, trial
 
 COMPILED = (8, 32)
 """Batches that are tried on Neuron for a traffic."""
-_PLAYED = 5
+_PLAYED = 3
 """Servers whose queues are played, of those that an estimate puts first: each takes some tenths of a second."""
 
 
@@ -132,6 +132,8 @@ class Refusal:
     rule: str = ""
     trial: Trial | None = None
     """None where no engine was tried."""
+    late: bool = False
+    """Whether it fits, and is too slow."""
 
     @property
     def instance(self) -> InstanceType:
@@ -207,7 +209,7 @@ def _played(rows: list[Row], refusals: list[Refusal], traffic: Traffic, most: in
 
     def server(row: Row) -> Any:
         trial = row.trial
-        of_pod = trial.tensor_parallel, trial.quantization, trial.kind.name, trial.concurrency, trial.sequences
+        of_pod = trial.tensor_parallel, trial.quantization, trial.kind.name, trial.concurrency, trial.sequences, trial.step_tokens
         return (trial.engine.name, trial.speed.name if trial.speed else "", *of_pod)
 
     def again(row: Row) -> Row | Refusal:
@@ -218,10 +220,12 @@ def _played(rows: list[Row], refusals: list[Refusal], traffic: Traffic, most: in
         return replace(row, sized=priced(known, traffic, row.trial.pods, row.usd_per_hour))
 
     while first := next((row for row in rows if row.sized and not row.sized.simulated), None):
+        assert first.sized is not None, "it was estimated"
         if len(found) >= most and (not rows[0].sized or rows[0].sized.simulated):
             break
         assert first.usd_per_hour is not None, "it was priced"
-        found[server(first)] = simulated(first.trial.serving, traffic, first.trial.pods, first.usd_per_hour)
+        estimated = first.sized.replicas - traffic.spare
+        found[server(first)] = simulated(first.trial.serving, traffic, first.trial.pods, first.usd_per_hour, estimated)
         made = [again(row) if row.sized and server(row) == server(first) else row for row in rows]
         refusals += (one for one in made if isinstance(one, Refusal))
         rows = sorted((one for one in made if isinstance(one, Row)), key=lambda row: row.order)
@@ -261,7 +265,7 @@ def _tried(wish: Wish, on: Offer) -> Iterator[Row | Refusal]:
         for batch in batches:
             start = Trial(wish.source, wish.model, engine, instance, wish.context, batch)
             for trial in trials(start, wish.quantized, wish.kinds):
-                yield _judged(trial, on, wish.traffic)
+                yield _in_pieces(_judged(trial, on, wish.traffic), on, wish.traffic)
 
 
 def _unwanted(wish: Wish, on: Offer) -> str:
@@ -273,6 +277,19 @@ def _unwanted(wish: Wish, on: Offer) -> str:
     if on.price is None:
         return f"no price in {wish.region} to compare with --under"
     return "" if on.price.usd <= wish.under else f"costs more than ${wish.under:g} an hour"
+
+
+def _in_pieces(found: Row | Refusal, on: Offer, traffic: Traffic | None) -> Row | Refusal:
+    """The same with fewer tokens a step, where less of it keeps the time between tokens."""
+    if traffic is None or traffic.token_s is None or found.trial is None or (isinstance(found, Refusal) and not found.late):
+        return found
+    pace = found.trial.pace(traffic.input + traffic.output)
+    tokens = None if isinstance(pace, str) else pace.step_tokens(traffic.input, traffic.token_s)
+    other = _judged(replace(found.trial, step_tokens=tokens), on, traffic) if tokens else None
+    if not isinstance(other, Row) or other.sized is None:
+        return found
+    fewer = isinstance(found, Refusal) or found.sized is None or other.sized.replicas < found.sized.replicas
+    return other if fewer else found
 
 
 def _judged(trial: Trial, on: Offer, traffic: Traffic | None) -> Row | Refusal:
@@ -297,7 +314,7 @@ def _judged(trial: Trial, on: Offer, traffic: Traffic | None) -> Row | Refusal:
         return row
     pace = trial.pace(traffic.input + traffic.output)
     found = None if isinstance(pace, str) else sized(pace, traffic, trial.pods, on.price.usd)
-    return Refusal(on, found, trial=trial) if isinstance(found, str) else replace(row, sized=found)
+    return Refusal(on, found, trial=trial, late=True) if isinstance(found, str) else replace(row, sized=found)
 
 
 def _price(one: Refusal) -> float:

@@ -236,6 +236,7 @@ def _server(order: Order) -> Iterator[str]:
         "quantized_kv": "Twice the sequences in the same memory; the checkpoint has no scales for it, so answers degrade."
         if order.row.degrades
         else "Twice the sequences in the same memory, slightly different answers.",
+        "extra_args": "Prompts are computed in smaller pieces: tokens of other answers wait for them.",
         "task": "sentence-transformers reads the repository (modules.json).",
         "disk_gib": "Twice the weights: what a pod downloads and writes.",
     }

@@ -11,7 +11,7 @@ from eks_inference_tools.check.report import StackReport
 from eks_inference_tools.cost.estimate import estimated
 from eks_inference_tools.cost.price_book import OwnPrices
 from eks_inference_tools.cost.quotas import needs
-from eks_inference_tools.fitting.pace import PERCENTS, USUAL_INPUT, USUAL_OUTPUT, USUAL_USERS, Traffic, nearest
+from eks_inference_tools.fitting.pace import CALM, PERCENTS, USUAL_INPUT, USUAL_OUTPUT, USUAL_USERS, Traffic, nearest
 from eks_inference_tools.fitting.search import Found, Refusal, Row, Wish
 from eks_inference_tools.fitting.stack_file import Order
 from eks_inference_tools.notes import notes_of
@@ -63,7 +63,7 @@ def render_text(found: Found, every: bool = False, saving: Row | None = None, ex
         f"{head}{left_out}",
         "",
         _told(f"sequences of {wish.context} tokens (--context), {wish.concurrency} at once in a pod (--concurrency)"),
-        *map(_told, _ordered(wish)),
+        *map(_told, _ordered(found)),
         "",
     ]
     if shown:
@@ -97,15 +97,20 @@ def _told(text: str, first: str = "  ") -> Paragraph:
     return Paragraph(words(text), first)
 
 
-def _ordered(wish: Wish) -> Iterator[str]:
+def _ordered(found: Found) -> Iterator[str]:
     """What the order is."""
-    if traffic := wish.traffic:
-        wanted = [f"{what} within {most * 1e3:.0f} ms" for what, most in _objectives(traffic) if most is not None] or [
-            "keeping up"
-        ]
+    known = not found.rows or any(not isinstance(row.pace, str) for row in found.rows)
+    if traffic := found.wish.traffic:
+        wanted = [f"{what} within {most * 1e3:.0f} ms" for what, most in _objectives(traffic) if most is not None]
+        wanted += [f"at most {CALM:.0%} busy, as nobody gave --ttft"] if traffic.first_token_s is None else []
         lost = f"{traffic.spare} lost" if traffic.spare else "none lost"
         asked = f"{traffic.rate:g} requests/s of {traffic.input} + {traffic.output} tokens"
         yield f"{asked}, {' and '.join(wanted)}, {lost} (--spare)"
+    if not known:
+        yield "ordered by the price of one node, as no speed here is known: a cheaper one may need more of them"
+        yield "rows with warnings, and engines with a caveat or an end come last"
+        return
+    if found.wish.traffic:
         yield "ordered by dollars a million tokens of answers at this traffic, whole nodes; replicas with ~ are an estimate"
     else:
         yield (
@@ -161,24 +166,14 @@ def _explained(row: Row) -> Iterator[str]:
 
 
 def _sized_cells(row: Row) -> tuple[str, ...]:
-    trial, found = row.trial, row.sized
-    times = (
-        [("-", "-", "-", "-", "-", "-")]
-        if found is None
-        else [
-            (
-                _usd(found.usd_per_hour),
-                f"{'' if found.simulated else '~'}{found.replicas}",
-                _usd(found.usd_per_million),
-                *(
-                    ", ".join(f"{took[one] * 1e3:.0f}" for one in PERCENTS)
-                    for took in (found.answered.first_token, found.answered.token)
-                ),
-                f"{found.answered.busy * 100:.0f}",
-            )
-        ]
-    )
-    return (trial.instance.name, *times[0], trial.engine.name, *_how(row), _warned(row), trial.kind.name)
+    trial, found, node = row.trial, row.sized, row.usd_per_hour
+    cells = ("-" if node is None else f">={node:.2f}", *["-"] * 5)
+    if found:
+        times = (found.answered.first_token, found.answered.token)
+        told = (", ".join(f"{took[one] * 1e3:.0f}" for one in PERCENTS) for took in times)
+        replicas = f"{'' if found.simulated else '~'}{found.replicas}"
+        cells = (_usd(found.usd_per_hour), replicas, _usd(found.usd_per_million), *told, f"{found.answered.busy * 100:.0f}")
+    return (trial.instance.name, *cells, trial.engine.name, *_how(row), _warned(row), trial.kind.name)
 
 
 def _how(row: Row) -> tuple[str, str]:
@@ -269,6 +264,9 @@ def _legend(found: Found, shown: tuple[Row, ...]) -> Iterator[RenderableType]:
         yield _told(f"{rule}?: not judged: {why}", "")
     for name, note in notes.items():
         yield _told(f"{name}: {note}", "")
+    pieces = {row.trial.instance.name: row.trial.step_tokens for row in shown if row.trial.step_tokens}
+    if pieces:
+        yield _told(f"max-num-batched-tokens, for --itl: {', '.join(f'{name} {tokens}' for name, tokens in pieces.items())}", "")
     if _takes_a_large_node(found):
         yield _told("not tried: several nodes or pipeline stages for one copy of the model", "")
     for name, kind in scarce.items():

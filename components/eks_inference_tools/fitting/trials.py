@@ -55,6 +55,8 @@ class Trial:
     kind: Kind = VLLM
     tensor_parallel: int = 1
     quantization: str = "published"
+    step_tokens: int | None = None
+    """Tokens of prompts and answers in one step. None: the engine's default."""
 
     @cached_property
     def devices(self) -> int:
@@ -82,7 +84,9 @@ class Trial:
             weights_gib=-(-self.model.weight_bytes() // GIB),
             features=QUANTIZATIONS[self.quantization],
         )
-        return self.kind.sketched(sketch) if self.kind.sketched else None
+        found = self.kind.sketched(sketch) if self.kind.sketched else None
+        pieces = {"extra_args": {"max-num-batched-tokens": self.step_tokens}} if self.step_tokens else {}
+        return None if found is None else {**found, **pieces}
 
     @property
     def hopeless(self) -> str:
