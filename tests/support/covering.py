@@ -1,4 +1,4 @@
-"""Generates at most 60 stacks that together set every option of the stack file, all accepted by the library.
+"""Generates few stacks that together set every option of the stack file, all accepted by the library.
 
 ``schema_walk.py`` derives the demands from the schema. Starting from seeds (the shipped stacks and a few more), one key changes
 at a time, and a change stays if the library still accepts the stack. ``covering.yaml`` has the seeds, and values for keys whose
@@ -29,7 +29,7 @@ from golden import GOLDEN, ROOT, assert_golden
 from schema_walk import LONGEST, SET, Demand, Place, Schema
 from variants import merge
 
-MOST_STACKS = 80
+MOST_STACKS = 82
 REASON = "a stack of the covering set, which nobody deploys"
 _TABLE = yaml.load(Path(__file__).with_suffix(".yaml").read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 _KEPT = GOLDEN / "covering_set.jsonl"
