@@ -39,7 +39,8 @@ SPEC = {
 def section(*others: Any, **server: Any) -> dict[str, Any]:
     """Changes of the stack on one GPU: its server on spot, with further places."""
     found = {"pool": "spot", "instance_type": "g6.xlarge", "alternatives": list(others), **server}
-    return {"pools": {"gpu": None, "spot": SPOT, "demand": DEMAND}, "servers": {"qwen3": found}}
+    neuron = {"neuron": {"kind": "managed", "instance_types": ["inf2.xlarge"], "size": 1}} if {"pool": "neuron"} in others else {}
+    return {"pools": {"gpu": None, "spot": SPOT, "demand": DEMAND, **neuron}, "servers": {"qwen3": found}}
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +84,8 @@ def test_the_longest_of_the_cold_starts_bounds_the_wait() -> None:
         ({"pool": "demand"}, {}, "has several instance types"),
         ({"pool": "demands", "instance_type": "g6.xlarge"}, {}, "alternatives.0.pool"),
         ({"pool": "core"}, {}, "no accelerator"),
+        ({"pool": "spot", "instance_type": "g6.xlarge"}, {}, "alternatives.0.pool: the pods run there already"),
+        ({"pool": "neuron"}, {}, "alternatives.0.pool: its nodes have no nvidia devices, which the other places have"),
         (
             {"pool": "demand", "instance_type": "g6.xlarge"},
             {"model": {"id": "Qwen/Qwen3-14B"}, "instance_type": "g6e.xlarge", "disk_gib": 80},
