@@ -12,6 +12,8 @@ from eks_inference.serving.vllm.component import VllmServer
 from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference_tools.alternatives import places, places_section
 from eks_inference_tools.comparison import eks_compared
+from eks_inference_tools.cost.estimate import estimated
+from eks_inference_tools.cost.sections import cost_section
 from eks_inference_tools.domain import Figures
 from handles import existing_cluster, placement
 from stackgraph.graph.document import Graph
@@ -146,6 +148,18 @@ def test_the_first_place_counts_and_the_others_are_told_with_what_they_cost(grap
     told = eks_compared().facts(graph)["places of qwen3"]
     assert told.index("g6.xlarge of spot") < told.index("g6e.2xlarge of demand")
     assert not places_section(recorded_with({}, "smoke-gpu"), figures).rows
+
+
+def test_the_most_that_a_stack_costs_is_at_the_dearest_place() -> None:
+    dearest = {"pool": "demand", "instance_type": "g6e.2xlarge"}
+    found, there, first = (
+        estimated(recorded_with(one, "smoke-gpu"))
+        for one in (section(*ELSEWHERE, replicas=2), section(replicas=2, **dearest), section(replicas=2))
+    )
+    assert found.totals[2].usd_per_hour == pytest.approx(there.totals[2].usd_per_hour)
+    assert found.totals[:2] == first.totals[:2]
+    assert found.totals[2].usd_per_hour > first.totals[2].usd_per_hour
+    assert "dearest places of all pods" in str(cost_section(recorded_with({}, "smoke-gpu"), found).listings)
 
 
 def test_a_placement_and_the_others_each_stand_first_once() -> None:
