@@ -85,8 +85,8 @@ def takes_its_pictures(asked: TrafficFacts) -> Iterator[Judgement]:
     yield Judgement(
         holds=pictures <= limit,
         path=asked.path,
-        working=(f"{pictures:g} pictures a request; a prompt of {server.model_id} may have {limit}",),
-        message=f"requests have {pictures:g} pictures on average, and {server.model_id} takes {limit or 'none'}",
+        working=(f"pictures of a request: {pictures:g}; of a prompt of {server.model_id}: at most {limit}",),
+        message=f"{server.model_id} takes {limit or 'no'} pictures a request, and {pictures:g} are asked on average",
         given=f"{pictures:g}",
         allowed=f"at most {limit}",
     )

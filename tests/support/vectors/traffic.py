@@ -24,5 +24,5 @@ def seeing(pictures: float) -> TrafficFacts:
 
 VECTORS = {
     "TRF001": Vector(lambda: traffic(rate=1), lambda: traffic(rate=1000), "asked: 1000"),
-    "TRF002": Vector(lambda: seeing(2), lambda: seeing(3), "requests have 3 pictures on average, and"),
+    "TRF002": Vector(lambda: seeing(2), lambda: seeing(3), "takes 2 pictures a request, and 3 are asked on average"),
 }
