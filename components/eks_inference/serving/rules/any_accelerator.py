@@ -195,7 +195,7 @@ def _that_fits(use: MemoryUse) -> str:
         return f"max_num_seqs up to {sequences} at this length"
     tokens = min(largest(lambda length: use.of(1, length).surely_fits), use.model.max_positions)
     if not tokens:
-        return f"nothing: the weights leave no room on a {use.unit}"
+        return "no length is sure to fit" if use.of(1, 1).fits else f"nothing: the weights leave no room on a {use.unit}"
     return f"max_model_len up to {tokens}{'' if use.engine.generation.paged else ' with one sequence'}"
 
 
