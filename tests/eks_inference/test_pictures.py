@@ -14,7 +14,7 @@ from eks_inference.catalog.towers import towers
 from eks_inference.faults import SpecError
 from eks_inference.serving.memory import GIB, MemoryUse
 from eks_inference.serving.memory_settings import memory_settings
-from eks_inference.serving.pictures import NOWHERE, most, takes
+from eks_inference.serving.pictures import NOWHERE, most, sees
 from eks_inference.serving.traffic import TrafficSpec
 from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference.speed.rules import TrafficFacts
@@ -89,7 +89,7 @@ def test_layers_that_get_pictures_too_have_embeddings_of_their_own():
     [((), True), ((LIMITS % (1, 0),), True), ((LIMITS % (0, 0),), False), (("--language-model-only",), False)],
 )
 def test_no_media_no_tower(arguments: tuple[str, ...], media: bool):
-    assert takes(arguments) == media
+    assert sees(arguments, model("Qwen3-VL-8B")) == media
     assert bool(most(arguments, "image")) == media
     assert most(('--limit-mm-per-prompt={"image": {"count": 3, "width": 512}}',), "image") == 3
 

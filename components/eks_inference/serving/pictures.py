@@ -34,6 +34,7 @@ def most(arguments: Sequence[str], medium: Medium) -> int:
     return 0 if switched(arguments, "language-model-only", False) else limit if isinstance(limit, int) else _MOST
 
 
-def takes(arguments: Sequence[str], *media: Medium) -> bool:
-    """Whether a prompt may have one of these media, or any. Without one the engine loads no tower."""
-    return any(most(arguments, one) for one in media or get_args(Medium))
+def sees(arguments: Sequence[str], model: Model) -> bool:
+    """Whether a prompt may have a medium that the model takes. Without one the engine loads no tower."""
+    media = ("image",) if model.tower and not model.tower.video else get_args(Medium)
+    return any(most(arguments, one) for one in media)

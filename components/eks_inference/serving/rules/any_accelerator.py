@@ -13,7 +13,7 @@ from eks_inference.serving.flags import flag
 from eks_inference.serving.lengths import only_lengths
 from eks_inference.serving.memory import GIB, Limit, MemoryUse, gib, percent, server_memory
 from eks_inference.serving.node_places import room
-from eks_inference.serving.pictures import takes
+from eks_inference.serving.pictures import sees
 
 ACCELERATORS: dict[Accelerator, str] = {"neuron": "Neuron devices", "nvidia": "NVIDIA GPUs"}
 
@@ -163,7 +163,7 @@ def _draft_unjudged(server: ServingFacts) -> Iterator[Judgement]:
 
 def _parts_unjudged(server: ServingFacts, model: Model) -> Iterator[Judgement]:
     """Says which parts of the model no formula counts (vLLM documentation, "Text-only mode": they are then not loaded)."""
-    if model.uncounted and takes(server.arguments):
+    if model.uncounted and sees(server.arguments, model):
         yield not_judged(
             "memory",
             f"{' and '.join(model.uncounted)} of {model.name}",
