@@ -1,22 +1,19 @@
 """What a stack costs, and when a server answers first, at each place of its pods: while those before have no capacity. Pure."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from eks_inference.place.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
-from eks_inference.stack.nested import put
-from eks_inference_tools.cost.estimate import Estimate, Total
+from eks_inference_tools.cost.estimate import TEMPLATE, Estimate, Total, moved
 from eks_inference_tools.cost.quotas import needs
 from eks_inference_tools.cost.words import total as dollars
-from eks_inference_tools.reading.pods import AFFINITY, PodSpec
+from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.timeline.timeline import End, Timeline
 from eks_inference_tools.timeline.wording import spread, total
 from stackgraph.domain import Listing, Part, Row, Section
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at
-
-_TEMPLATE = ("spec", "template", "spec")
 
 
 class Figures(Protocol):
@@ -45,10 +42,9 @@ def places(graph: Graph, figures: Figures) -> Iterator[Place]:
     """Yields the places of servers with several, in the order in which their pods take them."""
     for urn, server in figures.time(graph).servers.items():
         resource = graph.by_urn[urn]
-        found = PodSpec(at(resource.inputs, *_TEMPLATE)).places
+        found = PodSpec(at(resource.inputs, *TEMPLATE)).places
         for one in found if len(found) > 1 else ():
-            moved = replace(resource, inputs=put(resource.inputs, (*_TEMPLATE, *AFFINITY), at(one.document, *AFFINITY)))
-            there = replace(graph, resources=tuple(moved if old is resource else old for old in graph.resources))
+            there = moved(graph, resource, one)
             (answers,) = (end for end in figures.time(there).answers if end.name == server)
             labels = dict(one.chosen_labels())
             where = f"{labels.get(INSTANCE_TYPE_LABEL, 'nodes')} of {labels.get(POOL_LABEL, 'the cluster')}"

@@ -109,6 +109,14 @@ def test_adapters_from_s3_are_copied_and_their_folders_alone_are_read() -> None:
         assert ("our-models/qwen3/v1" in policy) == (source is model)
 
 
+def test_a_comma_in_a_folder_is_no_sign_of_json() -> None:
+    """vLLM 0.30.0, LoRAParserAction: an entry with a comma is JSON, and the engine ends where it is none."""
+    law = {"kind": "s3", "uri": "s3://our-adapters/law,v2", "rank": 8}
+    (engine,) = pods(recorded_with({"servers": {"qwen3": {"adapters": {"law": law}}}}, "smoke-gpu"), "qwen3-deployment")
+    (entry,) = (one for one in engine["args"] if "law" in one)
+    assert json.loads(entry) == {"name": "law", "path": "/scratch/adapters/our-adapters/law,v2"}
+
+
 def test_adapters_of_a_name_can_be_shared_and_limited_at_an_endpoint() -> None:
     limited = {"endpoints": {"api": {"requests_per_minute_by_model": {"sql": 10}}}}
     assert not faults({**section(), **limited})
@@ -122,6 +130,7 @@ def test_adapters_of_a_name_can_be_shared_and_limited_at_an_endpoint() -> None:
         ({"adapters": {"sql": {**ADAPTERS["sql"], "revision": "main"}}}, "revision"),
         ({"adapters": {"sql": {**ADAPTERS["sql"], "rank": 24}}}, "rank"),
         ({"adapters": {"a=b": ADAPTERS["sql"]}}, "a=b"),
+        ({"adapters": {"-sql": ADAPTERS["sql"]}}, "-sql"),
         ({"adapters": {"Qwen/Qwen3-0.6B": ADAPTERS["sql"]}}, "a name of the model itself"),
         ({"extra_args": {"served-model-name": ["Qwen/Qwen3-0.6B", "sql"]}}, "sql is a name of the model itself"),
         ({"extra_args": {"lora-modules": ["tax=acme/tax"]}}, "lora-modules"),

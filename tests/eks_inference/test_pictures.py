@@ -14,7 +14,7 @@ from eks_inference.catalog.towers import towers
 from eks_inference.faults import SpecError
 from eks_inference.serving.memory import GIB, MemoryUse
 from eks_inference.serving.memory_settings import memory_settings
-from eks_inference.serving.pictures import NOWHERE, takes
+from eks_inference.serving.pictures import NOWHERE, most, sees
 from eks_inference.serving.traffic import TrafficSpec
 from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference.speed.rules import TrafficFacts
@@ -89,7 +89,9 @@ def test_layers_that_get_pictures_too_have_embeddings_of_their_own():
     [((), True), ((LIMITS % (1, 0),), True), ((LIMITS % (0, 0),), False), (("--language-model-only",), False)],
 )
 def test_no_media_no_tower(arguments: tuple[str, ...], media: bool):
-    assert takes(arguments) == media
+    assert sees(arguments, model("Qwen3-VL-8B")) == media
+    assert bool(most(arguments, "image")) == media
+    assert most(('--limit-mm-per-prompt={"image": {"count": 3, "width": 512}}',), "image") == 3
 
 
 def test_a_server_fetches_from_nowhere_unless_domains_are_named():
@@ -101,6 +103,12 @@ def test_a_server_fetches_from_nowhere_unless_domains_are_named():
     assert NOWHERE not in flags(extra_args={"allowed-media-domains": ["c.example.com"]})
     assert "allowed-media-domains" not in flags(id_="Qwen/Qwen3-8B")
     assert LIMITS % (2, 0) in flags(limit_mm_per_prompt={"image": 2, "video": 0})
+
+
+@pytest.mark.parametrize("keys", [{"limit_mm_per_prompt": {"image": 1}}, {"allowed_media_domains": ["a.example.com"]}])
+def test_a_model_of_texts_has_no_keys_of_media(keys: dict[str, Any]):
+    with pytest.raises(SpecError, match=f"{next(iter(keys))}: Qwen/Qwen3-8B takes texts alone"):
+        server("Qwen/Qwen3-8B", **keys)
 
 
 @pytest.mark.parametrize("domain", ["169.254.169.254", "https://a.example.com", "localhost", "A.example.com", "a.example.com/x"])

@@ -129,6 +129,13 @@ def test_what_would_fit_is_said(facts: ServingFacts, allowed: str) -> None:
     assert judgement.allowed == allowed
 
 
+def test_where_the_margin_decides_no_lack_of_room_is_said() -> None:
+    """A model that sees is known within 2 GiB."""
+    facts = gpu(model=find_model("Qwen2.5-VL-7B"), placement=on("g5.2xlarge"), max_num_seqs=4)
+    (judgement,) = judged(gpu_rules.memory_suffices, facts)
+    assert (judgement.severity, judgement.allowed) == ("warning", "no length is sure to fit")
+
+
 def test_the_pool_of_pages_is_a_limit_of_its_own() -> None:
     model = find_model("Llama-2-13B")
     ((severity, message),) = broken(neuron_rules.memory_suffices, trn2(model=model, tensor_parallel=8, max_model_len=131072))

@@ -100,6 +100,9 @@ def test_an_autoscaler_takes_its_numbers_from_the_traffic():
     assert scheduled.max == 9, "a schedule has room"
     own = stack(autoscaling={"kind": "keda", "max": 7, "concurrent_requests": 3}, traffic=CHAT).servers["qwen"].scalers[""]
     assert (own.max, own.min) == (7, 1)
+    full = stack(autoscaling={"kind": "keda"}, traffic=CHAT, max_num_seqs=4, objectives={}).servers["qwen"].scalers[""]
+    assert isinstance(full, KedaSpec)
+    assert full.concurrent_requests == 3, "what waits is no work"
 
 
 def test_an_autoscaler_whose_numbers_do_not_follow_from_the_traffic_says_why():

@@ -12,6 +12,8 @@ from eks_inference.serving.vllm.component import VllmServer
 from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference_tools.alternatives import places, places_section
 from eks_inference_tools.comparison import eks_compared
+from eks_inference_tools.cost.estimate import estimated
+from eks_inference_tools.cost.sections import cost_section
 from eks_inference_tools.domain import Figures
 from handles import existing_cluster, placement
 from stackgraph.graph.document import Graph
@@ -39,7 +41,8 @@ SPEC = {
 def section(*others: Any, **server: Any) -> dict[str, Any]:
     """Changes of the stack on one GPU: its server on spot, with further places."""
     found = {"pool": "spot", "instance_type": "g6.xlarge", "alternatives": list(others), **server}
-    return {"pools": {"gpu": None, "spot": SPOT, "demand": DEMAND}, "servers": {"qwen3": found}}
+    neuron = {"neuron": {"kind": "managed", "instance_types": ["inf2.xlarge"], "size": 1}} if {"pool": "neuron"} in others else {}
+    return {"pools": {"gpu": None, "spot": SPOT, "demand": DEMAND, **neuron}, "servers": {"qwen3": found}}
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +86,8 @@ def test_the_longest_of_the_cold_starts_bounds_the_wait() -> None:
         ({"pool": "demand"}, {}, "has several instance types"),
         ({"pool": "demands", "instance_type": "g6.xlarge"}, {}, "alternatives.0.pool"),
         ({"pool": "core"}, {}, "no accelerator"),
+        ({"pool": "spot", "instance_type": "g6.xlarge"}, {}, "alternatives.0.pool: the pods run there already"),
+        ({"pool": "neuron"}, {}, "alternatives.0.pool: its nodes have no nvidia devices, which the other places have"),
         (
             {"pool": "demand", "instance_type": "g6.xlarge"},
             {"model": {"id": "Qwen/Qwen3-14B"}, "instance_type": "g6e.xlarge", "disk_gib": 80},
@@ -143,6 +148,18 @@ def test_the_first_place_counts_and_the_others_are_told_with_what_they_cost(grap
     told = eks_compared().facts(graph)["places of qwen3"]
     assert told.index("g6.xlarge of spot") < told.index("g6e.2xlarge of demand")
     assert not places_section(recorded_with({}, "smoke-gpu"), figures).rows
+
+
+def test_the_most_that_a_stack_costs_is_at_the_dearest_place() -> None:
+    dearest = {"pool": "demand", "instance_type": "g6e.2xlarge"}
+    found, there, first = (
+        estimated(recorded_with(one, "smoke-gpu"))
+        for one in (section(*ELSEWHERE, replicas=2), section(replicas=2, **dearest), section(replicas=2))
+    )
+    assert found.totals[2].usd_per_hour == pytest.approx(there.totals[2].usd_per_hour)
+    assert found.totals[:2] == first.totals[:2]
+    assert found.totals[2].usd_per_hour > first.totals[2].usd_per_hour
+    assert "dearest places of all pods" in str(cost_section(recorded_with({}, "smoke-gpu"), found).listings)
 
 
 def test_a_placement_and_the_others_each_stand_first_once() -> None:

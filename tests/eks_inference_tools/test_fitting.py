@@ -248,6 +248,18 @@ def test_a_ray_server_is_tried_with_one_replica_on_one_worker() -> None:
         assert (one["worker"]["initial"], one["worker"]["min"], one["worker"]["max"]) == (1, 1, 1)
 
 
+def test_engines_that_cannot_come_first_are_not_tried_for_what_fp8_would_save(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Wish] = []
+    monkeypatch.setattr(searching, "search", lambda wish, *_: asked.append(wish) or Found(wish, (), ()))
+    row = published().rows[0]
+    assert (
+        quantized_for_less(Found(replace(published().wish, quantized=("published",)), (row,), ()), row, PriceBook(({},))) is None
+    )
+    wish = replace(published().wish, types=("inf2.8xlarge",))
+    assert search_once(wish, PriceBook(({},))).rows
+    assert not search_once(replace(wish, standing=asked[0].standing), PriceBook(({},))).rows
+
+
 @pytest.mark.thorough
 def test_what_fp8_would_save_is_said() -> None:
     found = search_once(replace(found_of("Qwen3-32B").wish, quantized=("published",)), PriceBook(({},)))

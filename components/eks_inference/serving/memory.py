@@ -34,7 +34,7 @@ from eks_inference.serving.features import kv_in_fp8
 from eks_inference.serving.flags import flag
 from eks_inference.serving.lengths import positions
 from eks_inference.serving.memory_settings import GIB, MemorySettings, Reserved, memory_settings, with_features
-from eks_inference.serving.pictures import takes
+from eks_inference.serving.pictures import sees
 from eks_inference.serving.sketch import USUAL_SEQUENCES
 from eks_inference.serving.split import Held, Parallel, Widths, held
 
@@ -398,7 +398,7 @@ def server_memory(server: ServingFacts) -> MemoryUse | None:
 
 
 def _with_eyes(model: Model, server: ServingFacts) -> Model:
-    return model if takes(server.arguments) else replace(model, tower=None, uncounted=())
+    return model if sees(server.arguments, model) else replace(model, tower=None, uncounted=())
 
 
 def gib(size: float) -> str:

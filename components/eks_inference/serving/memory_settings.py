@@ -14,7 +14,7 @@ from eks_inference.catalog.reserves import Reserve
 from eks_inference.serving.features import EngineFeatures
 from eks_inference.serving.flag_values import size
 from eks_inference.serving.flags import flag, number, object_flag, plugin_settings, switched
-from eks_inference.serving.pictures import takes
+from eks_inference.serving.pictures import most
 from eks_inference.serving.sketch import USUAL_SEQUENCES
 from eks_inference.serving.split import Parallel, parallel
 
@@ -225,7 +225,7 @@ def memory_settings(
         whole_prompts=not switched(arguments, "enable-chunked-prefill", True),
         overlaps=switched(arguments, "async-scheduling", drafts not in _WITHOUT_OVERLAP),
         adapter_ranks=loras * rank if switched(arguments, "enable-lora", False) else 0,
-        videos=takes(arguments, "video"),
+        videos=most(arguments, "video") > 0,
         resized=flag(arguments, "mm-processor-kwargs") is not None,
         tried=not switched(arguments, "skip-mm-profiling", False),
         whole_windows=any(flag(arguments, name) is not None for name in _KEPT_WHOLE),

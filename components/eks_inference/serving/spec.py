@@ -39,7 +39,8 @@ Argument = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
 ExtraArgs = Annotated[Mapping[Argument, JsonValue], BeforeValidator(spelt_out)]
 """Engine flags of a user with their values, in one spelling. A part of an object may be given as ``flag.key``."""
 
-_SERVED_NAME = Field(pattern=r"^[\w.:@+-]+(/[\w.:@+-]+)*$", description="Name of the model in requests.")
+# With a dash at its beginning, the engine would read it as a flag.
+_SERVED_NAME = Field(pattern=r"^[\w.:@+][\w.:@+-]*(/[\w.:@+-]+)*$", description="Name of the model in requests.")
 
 
 # huggingface_hub, validate_repo_id; the Hub's own names are ASCII. Its oldest repositories have no owner: gpt2.

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from eks_inference.observability.spec import Objectives
 from eks_inference.rules import Judgement, Path, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.pictures import most
 from eks_inference.serving.traffic import TrafficSpec
 from eks_inference.speed.queue import Routing
 from eks_inference.speed.takes import PERCENT, Takes, amount, takes
@@ -66,6 +67,28 @@ def takes_its_traffic(asked: TrafficFacts) -> Iterator[Judgement]:
         message=f"{asked.server.path[1]}: {found.told}" if asked.endpoint else found.told,
         given=f"{amount(found.asked)} {found.unit}",
         allowed=f"at most {amount(found.most)}; {amount(low)} to be sure",
+    )
+
+
+@rule(
+    "TRF002",
+    "Requests have no more pictures than the server takes.",
+    severity="warning",
+    fix="leave pictures out of the traffic, raise limit_mm_per_prompt, or serve a model that sees",
+    source="vLLM 0.30.0, multimodal/processing/context.py: a request with more of them fails",
+)
+def takes_its_pictures(asked: TrafficFacts) -> Iterator[Judgement]:
+    server, pictures = asked.server, asked.traffic.pictures
+    if not pictures or server.model is None:
+        return
+    limit = most(server.arguments, "image") if server.model.sees else 0
+    yield Judgement(
+        holds=pictures <= limit,
+        path=asked.path,
+        working=(f"pictures of a request: {pictures:g}; of a prompt of {server.model_id}: at most {limit}",),
+        message=f"{server.model_id} takes {limit or 'no'} pictures a request, and {pictures:g} are asked on average",
+        given=f"{pictures:g}",
+        allowed=f"at most {limit}",
     )
 
 

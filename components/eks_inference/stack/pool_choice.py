@@ -1,6 +1,6 @@
 """Checks a server's choice of pool and instance type. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from eks_inference.faults import Fault, did_you_mean
 from eks_inference.pools.spec import PoolSpec
@@ -31,6 +31,22 @@ def pool_faults(path: tuple[str, ...], choice: PoolChoice, pools: Mapping[str, P
         hint = did_you_mean(choice.instance_type, types)
         message = f"pool '{choice.pool}' has no such instance type"
         yield Fault(key, message, given=choice.instance_type, allowed=allowed, hint=hint)
+
+
+def alternative_faults(path: tuple[str, ...], places: Sequence[PoolChoice], pools: Mapping[str, PoolSpec]) -> Iterator[Fault]:
+    """Yields what is wrong with places beside each other, the server's own first: each alone is right."""
+    accelerator = pools[places[0].pool].instances()[0].accelerator
+    before: set[tuple[str, str]] = set()
+    for one in places:
+        first, key = pools[one.pool].instances()[0], (*path, *one.pool_path)
+        place = one.pool, one.instance_type or first.name
+        given = f"{one.pool} ({place[1]})"
+        if first.accelerator != accelerator:
+            hint = "make another server of this model there: an endpoint leads the model's name to both"
+            yield Fault(key, f"its nodes have no {accelerator} devices, which the other places have", given, hint=hint)
+        elif place in before:
+            yield Fault(key, "the pods run there already", given, hint="leave it out, or name another pool or instance_type")
+        before.add(place)
 
 
 def no_such_pool(path: tuple[str | int, ...], given: str, pools: Mapping[str, PoolSpec]) -> Fault:

@@ -17,7 +17,7 @@ from eks_inference.pools.spec import ManagedPoolSpec, PoolSpec
 from eks_inference.serving.features import EngineFeatures
 from eks_inference.serving.spec import HubModel
 from eks_inference.specs.base import namespace_fault
-from eks_inference.stack.pool_choice import no_such_pool, pool_faults
+from eks_inference.stack.pool_choice import alternative_faults, no_such_pool, pool_faults
 from eks_inference.stack.prices import price_faults
 from eks_inference.stack.spec import StackSpec
 
@@ -107,8 +107,8 @@ def reference_faults(spec: StackSpec) -> Iterator[Fault]:
                 path = ("pools", spec.core_pool, "root_volume_gib")
                 hint = f"image of server '{name}'"
                 yield Fault(path, "an image build does not fit on the disk of a node", str(given), f"at least {needed}", hint)
-        for choice in server.pools():
-            yield from pool_faults(("servers", name), choice, spec.pools)
+        wrong = [fault for choice in server.pools() for fault in pool_faults(("servers", name), choice, spec.pools)]
+        yield from wrong or alternative_faults(("servers", name), (server.main_pool(), *server.other_pools()), spec.pools)
     yield from _monitor_faults(spec)
     yield from _client_faults(spec)
     for endpoint in spec.endpoints:

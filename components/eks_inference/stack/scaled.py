@@ -78,7 +78,8 @@ def _numbers(one: Takes, keda: KedaSpec | None) -> Iterator[tuple[str, Any, str]
         yield "min", _pods(load / one.most), f"{amount(load)} {one.unit} in the quietest hour / {amount(one.most)} of a pod"
     if keda:
         why = f"{_SHARE:.0%} of what a pod works on at the {amount(one.most)} {one.unit} that it takes{one.within}"
-        yield "concurrent_requests", max(1, math.floor(_SHARE * one.at(one.most).active)), why
+        working_on = min(one.at(one.most).active, one.limits.max_num_seqs) * one.replicas  # the copies of a pod
+        yield "concurrent_requests", max(1, math.floor(_SHARE * working_on)), why
 
 
 def _pods(number: float) -> int:

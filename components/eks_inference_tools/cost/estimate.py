@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE
 from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
 from eks_inference.catalog.prices import HOUR, Price, outdated
+from eks_inference.stack.nested import put
 from eks_inference_tools.cost.nodes import claimed_volumes, node_charges
 from eks_inference_tools.cost.price_book import (
     OWN,
@@ -26,12 +27,14 @@ from eks_inference_tools.cost.price_book import (
 from eks_inference_tools.cost.services import load_balancers, service_charges
 from eks_inference_tools.placing.placed import PlacedNode, Placement, Placing
 from eks_inference_tools.reading.clusters import parts
-from stackgraph.graph.document import Graph
+from eks_inference_tools.reading.pods import AFFINITY, PodSpec
+from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, items, joined, unique
 
 if TYPE_CHECKING:
     from eks_inference_tools.loadtest_report.record import Run
 
+TEMPLATE = ("spec", "template", "spec")
 _DEVICES = (DEVICE_RESOURCE, CORE_RESOURCE, GPU_RESOURCE)
 
 
@@ -169,7 +172,36 @@ class Estimate:
 
 
 def estimate(graph: Graph, book: PriceBook) -> Estimate:
-    """Returns what a graph costs. Amounts come from the graph alone, prices from ``book``."""
+    """Returns what a graph costs. Amounts come from the graph alone, prices from ``book``.
+
+    Pods with several places are at their first. What they cost more at their dearest is a line of its own, at the most.
+    """
+    found, dearest = _at_first(graph, book), graph
+
+    def most(graph: Graph) -> tuple[bool, float]:
+        total = _at_first(graph, book).total(SCALES.index("most"))
+        return total.at_least, total.usd_per_hour
+
+    for resource in graph.of_type("kubernetes:apps/v1:Deployment"):
+        _, *others = PodSpec(at(resource.inputs, *TEMPLATE)).places
+        dearest = max((dearest, *(moved(dearest, resource, one) for one in others)), key=most) if others else dearest
+    if dearest is graph:
+        return found
+    (unknown, usd), (before, first) = most(dearest), most(graph)
+    region = next((one.charge.region for one in _at_first(dearest, book).lines), "")
+    charge = Charge("nodes", "elsewhere", "dearer places", "dearest places of all pods", region, graph.stack, (0, 0, 1))
+    price = Price(charge.item, charge.region, usd - first, HOUR, "the prices of those nodes", "")
+    return replace(found, lines=(*found.lines, Priced(charge, None if unknown and not before else price)))
+
+
+def moved(graph: Graph, resource: Resource, place: PodSpec) -> Graph:
+    """Returns the graph with the pods of a Deployment at one of their places alone."""
+    inputs = put(resource.inputs, (*TEMPLATE, *AFFINITY), at(place.document, *AFFINITY))
+    changed = (replace(one, inputs=inputs) if one.urn == resource.urn else one for one in graph.resources)
+    return replace(graph, resources=tuple(changed))
+
+
+def _at_first(graph: Graph, book: PriceBook) -> Estimate:
     charges, idle = _charges(graph)
     return Estimate(
         lines=tuple(Priced(one, _price(one, book)) for one in charges if isinstance(one, Charge)),

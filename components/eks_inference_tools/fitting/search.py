@@ -59,6 +59,8 @@ class Wish:
     types: tuple[str, ...] = ()
     """Instance types; empty: all."""
     engine: str | None = None
+    standing: tuple[bool, bool] = (True, True)
+    """The worst standing of an engine."""
     kinds: tuple[Kind, ...] = tuple(KINDS.values())
     """Kinds of servers."""
     under: float | None = None
@@ -240,6 +242,7 @@ def quantized_for_less(found: Found, than: Row | None, book: PriceBook) -> Row |
     wish, others = found.wish, tuple(one for one in QUANTIZATIONS if one not in found.wish.quantized)
     under = than.sized.usd_per_hour if than and than.sized else None  # one node of a cheaper place costs less than all of these
     wish = replace(wish, quantized=others, kinds=(VLLM,), under=min((one for one in (wish.under, under) if one), default=None))
+    wish = replace(wish, standing=standing(than.trial.engine) if than else wish.standing)
     rows = search(wish, book, 1).rows if others else ()
     cheaper = (row for row in rows if than is None or _is_cheaper(row, than))
     return next(cheaper, None)
@@ -256,7 +259,7 @@ def _tried(wish: Wish, on: Offer) -> Iterator[Row | Refusal]:
         yield Refusal(on, reason)
         return
     choices = engines_for(instance, wish.model, named=wish.engine)
-    asked = [one for one in choices if wish.engine in (None, one.name)]
+    asked = [one for one in choices if wish.engine in (None, one.name) and standing(one) <= wish.standing]
     if not asked:
         engine = f"engine {wish.engine} does not serve" if choices else "no engine of the catalog serves"
         yield Refusal(on, f"{engine} architecture {wish.model.architecture} there")

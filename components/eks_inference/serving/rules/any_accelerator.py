@@ -13,7 +13,7 @@ from eks_inference.serving.flags import flag
 from eks_inference.serving.lengths import only_lengths
 from eks_inference.serving.memory import GIB, Limit, MemoryUse, gib, percent, server_memory
 from eks_inference.serving.node_places import room
-from eks_inference.serving.pictures import takes
+from eks_inference.serving.pictures import sees
 
 ACCELERATORS: dict[Accelerator, str] = {"neuron": "Neuron devices", "nvidia": "NVIDIA GPUs"}
 
@@ -163,7 +163,7 @@ def _draft_unjudged(server: ServingFacts) -> Iterator[Judgement]:
 
 def _parts_unjudged(server: ServingFacts, model: Model) -> Iterator[Judgement]:
     """Says which parts of the model no formula counts (vLLM documentation, "Text-only mode": they are then not loaded)."""
-    if model.uncounted and takes(server.arguments):
+    if model.uncounted and sees(server.arguments, model):
         yield not_judged(
             "memory",
             f"{' and '.join(model.uncounted)} of {model.name}",
@@ -195,7 +195,7 @@ def _that_fits(use: MemoryUse) -> str:
         return f"max_num_seqs up to {sequences} at this length"
     tokens = min(largest(lambda length: use.of(1, length).surely_fits), use.model.max_positions)
     if not tokens:
-        return f"nothing: the weights leave no room on a {use.unit}"
+        return "no length is sure to fit" if use.of(1, 1).fits else f"nothing: the weights leave no room on a {use.unit}"
     return f"max_model_len up to {tokens}{'' if use.engine.generation.paged else ' with one sequence'}"
 
 

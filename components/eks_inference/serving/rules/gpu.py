@@ -11,7 +11,7 @@ from eks_inference.rules import Judgement, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag, number, object_flag
 from eks_inference.serving.memory import GIB, server_memory
-from eks_inference.serving.pictures import takes
+from eks_inference.serving.pictures import sees
 from eks_inference.serving.pods import vllm_release
 from eks_inference.serving.rules import any_accelerator
 from eks_inference.serving.rules.any_accelerator import gpu_rule
@@ -241,7 +241,7 @@ def host_terms(server: ServingFacts) -> Iterator[HostTerm]:
         size = number(limit, _STREAMER_GIB * GIB) / GIB
         most = memory.model.weight_bytes() / GIB if memory else size
         yield HostTerm("buffer of the streamer", round(min(size, most), 2), gpus, sure=False, flag="load-format")
-    if server.model and server.model.sees and takes(arguments):
+    if server.model and server.model.sees and sees(arguments, server.model):
         cache = number(flag(arguments, "mm-processor-cache-gb"), _MULTIMODAL_GIB)
         yield HostTerm("cache of images", cache, server.copies + ranks, sure=False, flag="mm-processor-cache-gb")
     yield HostTerm("processes", _PROCESS_GIB, server.copies + ranks + (gpus if gpus > ranks else 0), sure=False)

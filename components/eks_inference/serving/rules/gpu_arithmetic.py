@@ -24,7 +24,7 @@ from eks_inference.rules import Judgement, Path, not_judged
 from eks_inference.serving import linear_backend
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag, object_flag
-from eks_inference.serving.pictures import takes
+from eks_inference.serving.pictures import sees
 from eks_inference.serving.pods import vllm_release
 from eks_inference.serving.rules.any_accelerator import gpu_rule
 from eks_inference.serving.split import inputs_in_groups, parallel
@@ -269,7 +269,7 @@ def _needs(server: ServingFacts, facts: EngineFacts, model: Model) -> Iterator[N
     kind, split = architectures().get(model.architecture), parallel(server.arguments, server.tensor_parallel)
     if kind and kind.sinks:
         yield "sinks"
-    if model.architecture in facts.images and takes(server.arguments):
+    if model.architecture in facts.images and sees(server.arguments, model):
         yield "images"
     if split.prefill_context > 1:
         yield "prefill_context"

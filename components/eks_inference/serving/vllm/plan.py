@@ -6,6 +6,7 @@ that receives SIGTERM aborts running requests), Neuron documentation (vLLM on Nx
 
 import hashlib
 import itertools
+import json
 
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import POOLING
@@ -43,9 +44,14 @@ def arguments(spec: VllmServerSpec, shape: InstanceType) -> list[str]:
         *("--max-model-len", str(spec.max_model_len)),
         *("--max-num-seqs", str(spec.max_num_seqs)),
         *(["--runner", "pooling"] if spec.does in POOLING else []),
-        *(["--lora-modules", *(f"{name}={folder}" for name, folder in adapter_folders(spec).items())] if spec.adapters else []),
+        *(["--lora-modules", *itertools.starmap(_module, adapter_folders(spec).items())] if spec.adapters else []),
         *spec.engine_flags_on(shape),
     ]
+
+
+def _module(name: str, folder: str) -> str:
+    """An adapter as the engine's parser reads it: what has a comma as JSON (vLLM 0.30.0, LoRAParserAction)."""
+    return json.dumps({"name": name, "path": folder}) if "," in folder else f"{name}={folder}"
 
 
 def environment(spec: VllmServerSpec, placement: Placement, efa_interfaces: int = 0) -> dict[str, str]:

@@ -115,6 +115,13 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
             raise ValueError(f"{', '.join(keys)}: an answer of task {self.does} has no tokens; leave it out")
         return self
 
+    @model_validator(mode="after")
+    def _media_are_for_models_that_see(self) -> Self:
+        keys = [key for key in ("limit_mm_per_prompt", "allowed_media_domains") if key in self.model_fields_set]
+        if keys and self.model.known and not self.model.known.sees:
+            raise ValueError(f"{', '.join(keys)}: {self.model.id} takes texts alone; leave it out")
+        return self
+
     def other_pools(self) -> tuple[PoolChoice, ...]:
         return tuple(
             PoolChoice(one.pool, one.instance_type, under=("alternatives", str(number)), accelerators=self.accelerators)
