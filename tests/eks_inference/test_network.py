@@ -19,6 +19,7 @@ from eks_inference.network.spec import FlowLogsSpec, NetworkSpec
 from eks_inference.specs.settings import StackSettings
 from graphs import stands_on
 from stackgraph.graph.document import Graph, Resource
+from stackgraph.problems import ProgramError
 from stackgraph.recorder.recording import record
 from variants import recorded_with
 
@@ -441,3 +442,46 @@ def test_an_existing_vpc_has_nothing_of_a_new_one(given: dict[str, object]):
     (key,) = given
     with pytest.raises(SpecError, match=f"{key}.*: of a new VPC only"):
         NetworkSpec.model_validate(existing | follows | given)
+
+
+def existing_with(*subnets: object) -> dict[str, object]:
+    private = {"usw2-az1": "subnet-0a1b2c3d4e5f60718", "usw2-az2": "subnet-0f1e2d3c4b5a69788"}
+    public = dict(zip(("usw2-az1", "usw2-az2"), subnets, strict=True))
+    return {"id": "vpc-0a1b2c3d4e5f60718", "private_subnets": private, "public_subnets": public}
+
+
+def test_a_gateway_is_in_the_subnets_of_a_vpc_that_is_there():
+    ranges = ("10.0.0.0/22", "10.0.4.0/22")
+    first, second = ({"id": f"subnet-0a1b2c3d4e5f6072{number}", "cidr": cidr} for number, cidr in enumerate(ranges))
+    certificate = "arn:aws:acm:us-west-2:123456789012:certificate/12345678-1234-1234-1234-123456789012"
+    gateway = {"host": "llm.example.com", "public": True, "certificate_arn": certificate}
+    keys = {"eks-inference:endpointKeys": '{"team-a": "hush-key-of-team-a"}'}
+    network = {"existing": existing_with(first, second), **dict.fromkeys(("zone_ids", "zones", "endpoints"))}
+    graph = recorded_with({"network": network, "gateway": gateway}, "smoke-gpu", keys)
+    (ingress,) = graph.of_type("kubernetes:networking.k8s.io/v1:Ingress")
+    placed = ingress.inputs["metadata"]["annotations"]["alb.ingress.kubernetes.io/subnets"]
+    assert placed == f"{first['id']},{second['id']}"
+    policies = json.dumps([one.inputs for one in graph.of_type("kubernetes:networking.k8s.io/v1:NetworkPolicy")])
+    assert all(cidr in policies for cidr in ranges)
+
+
+@pytest.mark.parametrize(
+    ("subnets", "why"),
+    [
+        (("subnet-0a1b2c3d4e5f60718", "subnet-0a1b2c3d4e5f60720"), "given more than once: subnet-0a1b2c3d4e5f60718"),
+        (("subnet-0a1b2c3d4e5f60720", {"id": "subnet-0a1b2c3d4e5f60720", "cidr": "10.0.0.0/22"}), "given more than once"),
+        (("subnet-0a1b2c3d4e5f60720", {"id": "subnet-0a1b2c3d4e5f60721", "cidr": "10.0.0.1/22"}), "has host bits set"),
+        (("subnet-0a1b2c3d4e5f60720", {"id": "subnet-0a1b2c3d4e5f60721"}), "cidr: this key is required"),
+    ],
+)
+def test_an_existing_subnet_is_named_once_and_has_one_range(subnets: tuple[object, ...], why: str):
+    with pytest.raises(SpecError, match=why):
+        NetworkSpec.model_validate({"existing": existing_with(*subnets), "zone_ids": ["usw2-az1", "usw2-az2"]})
+
+
+def test_a_vpc_that_is_there_is_not_made_again():
+    spec = NetworkSpec.model_validate(
+        {"existing": existing_with("subnet-1a1b2c3d", "subnet-2a1b2c3d"), "zone_ids": ["usw2-az1", "usw2-az2"]}
+    )
+    with pytest.raises(ProgramError, match="existing: this component makes a new VPC"):
+        network(spec)

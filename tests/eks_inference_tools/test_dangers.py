@@ -196,10 +196,13 @@ SERVERS: list[tuple[str, str, dict[str, Any], dict[str, Any], bool]] = [
     ("inf2-llama3", "vllm-llama3-inf2", {}, {"max_num_seqs": 16}, True),
     ("inf2-llama3", "vllm-llama3-inf2", AT_LEAST_TWO, {"max_num_seqs": 16}, False),
     ("inf2-llama3", "vllm-llama3-inf2", {}, AT_LEAST_TWO, False),
+    # The autoscaler adds pods later than the Deployment rolls, and takes them later away.
+    ("gpu-opt350m", "triton-server", {}, {"autoscaling": {"min": 2}, "cpu": "2500m"}, True),
+    ("gpu-opt350m", "triton-server", {"autoscaling": {"min": 2}}, {"autoscaling": {"min": 1}, "cpu": "2500m"}, False),
 ]
 """Stack, server, what it has before, what changes, and whether nothing of it answers for a while."""
-_FIRST = (0, 2, 7)
-"""A Deployment that stops, one that does not, and Ray."""
+_FIRST = (0, 2, 7, 10)
+"""A Deployment that stops, one that does not, Ray, and an autoscaler."""
 
 
 @pytest.mark.parametrize(

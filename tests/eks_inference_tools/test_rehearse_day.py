@@ -249,17 +249,52 @@ def test_spot_nodes_go_two_minutes_after_the_notice_and_no_other_comes() -> None
     assert not cluster.lacks("any", {"karpenter.sh/capacity-type": "on-demand"})
 
 
-def test_what_a_stack_does_not_have_it_cannot_lose(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    """What ``rehearse day`` says that refuses them before anything is started."""
+
     def started(*given: object, **more: object) -> None:
         raise AssertionError("nothing may be started")
 
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(tool_build, "provided", started)
+    assert main(["rehearse", "day", "gpu-opt350m", *options]) == 2
+    return capsys.readouterr().err
+
+
+def test_what_a_stack_does_not_have_it_cannot_lose(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(StackProgram, "record", lambda program: recorded(program.stack))
-    assert main(["rehearse", "day", "gpu-opt350m", "--lose", "node", "--lose", "spot", "--lose", "picker"]) == 2
-    said = capsys.readouterr().err
+    said = refused(monkeypatch, capsys, "--lose", "node", "--lose", "spot", "--lose", "picker")
     assert "stack gpu-opt350m has no spot nodes" in said
     assert "stack gpu-opt350m has no picker" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "allowed"),
+    [
+        (["--at", "20"], "--at", "20"),
+        (["--lose", "hub", "--back", "19.5"], "--at and --back", "20"),
+        (["--rate", "4,30:2"], "--rate", "30"),
+    ],
+)
+def test_a_day_ends_after_what_happens_in_it(
+    options: list[str], key: str, allowed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused(monkeypatch, capsys, *options)
+    assert f"--most: the day is over before the time of {key}\n    given: 20\n    allowed: more than {allowed}\n" in said
+
+
+@pytest.mark.parametrize(
+    ("edit", "why"),
+    [
+        ("servers.triton-server.nothing=2", "servers.triton-server.nothing: unknown key"),
+        ("servers.nobody.replicas=2", "--try changes no key"),
+        ("servers.triton-server.cpu=[", "--try changes no key"),
+    ],
+)
+def test_what_is_tried_is_refused_before_a_day_is_played(
+    edit: str, why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert why in refused(monkeypatch, capsys, "--lose", "node", "--try", edit)
 
 
 def test_options_are_the_losses_that_there_are() -> None:

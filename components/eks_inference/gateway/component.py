@@ -239,7 +239,7 @@ def _faults(spec: GatewaySpec, found: Sequence[Route], targets: Mapping[str, Fro
 
 
 def _unknown_ranges(subnets: Sequence[Subnet]) -> list[Fault]:
-    hint = "give each Subnet its cidr: NetworkPolicies admit the load balancer by its addresses"
+    hint = "give each subnet its cidr beside its id: NetworkPolicies admit the load balancer by its addresses"
     if not subnets:
         return [Fault(("public",), "the network has no such subnets", hint="name public subnets, or leave public out")]
     if len({one.zone_id for one in subnets}) < _MIN_ZONES:

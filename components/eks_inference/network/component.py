@@ -11,6 +11,7 @@ import pulumi_aws as aws
 
 from eks_inference.aws import iam, naming
 from eks_inference.component import Component
+from eks_inference.faults import Fault, SpecError
 from eks_inference.network.handle import Subnet
 from eks_inference.network.plan import ZonePlan, network_zones, plan_subnets
 from eks_inference.network.spec import Endpoint, FlowLogsSpec, NetworkSpec
@@ -47,6 +48,9 @@ class Vpc(Component):
         families: Sequence[str] = (),
     ) -> None:
         spec = NetworkSpec.of(spec)
+        if spec.existing:
+            hint = "give others an ExistingVpc as their network"
+            raise SpecError([Fault(("existing",), "this component makes a new VPC", hint=hint)])
         zone_ids = network_zones(settings.region, families, wanted=spec.zone_ids, count=spec.zones)
         inputs = {**spec.inputs(), "zone_ids": list(zone_ids)}
         inputs.pop("zones", None)

@@ -9,7 +9,7 @@ from typing import Protocol
 import pulumi
 
 from eks_inference.component import Handle
-from eks_inference.network.spec import ExistingVpcSpec
+from eks_inference.network.spec import ExistingSubnetSpec, ExistingVpcSpec
 from eks_inference.specs.base import ZoneId
 
 
@@ -53,7 +53,11 @@ class Network(Protocol):
 def existing_vpc(spec: ExistingVpcSpec, *, isolated: bool) -> ExistingVpc:
     """Returns the handle of a VPC that a stack file names."""
     private, public = (
-        [Subnet(zone, id_) for zone, id_ in subnets.items()] for subnets in (spec.private_subnets, spec.public_subnets)
+        [
+            Subnet(zone, one.id, one.cidr) if isinstance(one, ExistingSubnetSpec) else Subnet(zone, one)
+            for zone, one in given.items()
+        ]
+        for given in (spec.private_subnets, spec.public_subnets)
     )
     return ExistingVpc(spec.id, private, public, isolated)
 

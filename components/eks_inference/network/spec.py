@@ -1,9 +1,10 @@
 """Spec of a network: addresses, zones, NAT and endpoints."""
 
 import operator
+from ipaddress import IPv4Network
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from eks_inference.aws.iam import RetentionDays
 from eks_inference.network.plan import (
@@ -54,19 +55,40 @@ class FlowLogsSpec(Spec):
 SubnetId = Annotated[Late, Form(r"subnet-[0-9a-f]{8,17}", "the id of a subnet, such as subnet-0a1b2c3d4e5f60718")]
 
 
+class ExistingSubnetSpec(Spec):
+    """An existing subnet and its range, by which NetworkPolicies admit the load balancer of a gateway that is in it."""
+
+    id: SubnetId = Field(description="Id of the subnet.")
+    cidr: Annotated[str, AfterValidator(lambda cidr: str(IPv4Network(cidr)))] = Field(description="Its range of addresses.")
+
+
+ExistingSubnet = Annotated[
+    Annotated[SubnetId, Tag("id")] | Annotated[ExistingSubnetSpec, Tag("range")],
+    Discriminator(lambda given: "range" if isinstance(given, dict | ExistingSubnetSpec) else "id"),
+]
+
+
 class ExistingVpcSpec(Spec):
     """A VPC that is there, in which nothing is made or changed. Its subnets stand by their zones."""
 
     id: Annotated[Late, Form(r"vpc-[0-9a-f]{8,17}", "the id of a VPC, such as vpc-0a1b2c3d4e5f60718")] = Field(
         description="Id of the VPC."
     )
-    private_subnets: dict[ZoneId, SubnetId] = Field(
+    private_subnets: dict[ZoneId, ExistingSubnet] = Field(
         min_length=MIN_ZONES,
-        description="Subnets of nodes and pods by zone, also of a secondary range of the VPC, such as 100.64.0.0/16.",
+        description="Subnets of nodes and pods by zone, also of a secondary range of the VPC, such as 100.64.0.0/16. An internal "
+        "gateway needs their ranges: {usw2-az1: {id: subnet-0a1b2c3d4e5f60718, cidr: 10.0.0.0/20}}.",
     )
-    public_subnets: dict[ZoneId, SubnetId] = Field(
-        default_factory=dict, description="Subnets of internet-facing load balancers by zone."
+    public_subnets: dict[ZoneId, ExistingSubnet] = Field(
+        default_factory=dict, description="Subnets of internet-facing load balancers by zone, with their ranges."
     )
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        subnets = [*self.private_subnets.values(), *self.public_subnets.values()]
+        ids = [one.id if isinstance(one, ExistingSubnetSpec) else one for one in subnets]
+        distinct(tuple(one for one in ids if isinstance(one, str)))
+        return self
 
 
 class NetworkSpec(Spec):

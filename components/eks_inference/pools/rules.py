@@ -16,7 +16,7 @@ from eks_inference.rules import Judgement, not_judged, rule
 @rule(
     "POO001",
     "A pool starts nodes only in zones of the network.",
-    fix="choose zones of the network, or add the zone to network.zone_ids",
+    fix="choose zones of the network, or give it a private subnet there",
     source="EKS API, CreateNodegroup: subnets belong to the network",
 )
 def zones_of_the_network(pool: PoolFacts) -> Iterator[Judgement]:

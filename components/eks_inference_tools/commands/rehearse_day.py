@@ -12,11 +12,13 @@ from stackgraph.commands.options import add_document, add_program, add_stack, ou
 from stackgraph.interrupts import ending_cleanly
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from eks_inference_tools.program import StackProgram
     from eks_inference_tools.simulate.day.day import Day
     from eks_inference_tools.simulate.day.requests import Rates
+    from eks_inference_tools.simulate.day.subjects import Subject
+    from stackgraph.graph.document import Graph
 
 HELP = "lose nodes, a zone or what the cluster stands on under load, on a real control plane"
 EXAMPLES = (
@@ -91,13 +93,12 @@ def run(options: argparse.Namespace) -> int:
     from stackgraph.presentation.output import json_text, write
 
     stack = program(options.stack, options.program, debug=options.debug, answers=options.answers)
-    tried = {"": stack} | {one: _edited(stack, one) for one in options.tried}
-    days: dict[str, Day] = {}
-    rates: dict[str, Rates] = {}
-    for words, one in tried.items():
-        days[words] = _played(one, options, rates)
-        # What is tried has the load of the stack as it is.
-        rates = rates or {course.subject.name: course.subject.load.rates for course in days[words].courses}
+    _check_length(options)
+    scenes = {"": _scene(stack, options, {})}
+    # What is tried has the load of the stack as it is.
+    rates = {one.name: one.load.rates for one in scenes[""][1]}
+    scenes |= {one: _scene(_edited(stack, one), options, rates) for one in options.tried}
+    days = {words: _played(*scene, options) for words, scene in scenes.items()}
     write(json_text(document(days)) if options.format == "json" else render_text(days), options.output)
     if options.plot:
         day = next(iter(days.values()))
@@ -105,19 +106,42 @@ def run(options: argparse.Namespace) -> int:
     return 0 if all(day.recovers for day in days.values()) else 1
 
 
-def _played(stack: "StackProgram", options: argparse.Namespace, rates: "Mapping[str, Rates]") -> "Day":
+def _kinds(options: argparse.Namespace) -> list[str]:
+    return options.lose or ["zone"] * (len(options.rate) < 2)
+
+
+def _check_length(options: argparse.Namespace) -> None:
+    """Refuses a day that ends before all has happened in it."""
+    from eks_inference_tools.simulate.day.loss import OF_NODES
+    from stackgraph.problems import Problem, ProblemsFound
+
+    kinds = _kinds(options)
+    last = {"--rate": options.rate[-1][0] / 60 if options.rate else 0.0, "--at": options.at if kinds else 0.0}
+    if set(kinds) - set(OF_NODES):
+        last["--at and --back"] = options.at + options.back
+    key, minutes = max(last.items(), key=lambda item: item[1])
+    if minutes >= options.most:
+        raise ProblemsFound(
+            [
+                Problem(
+                    f"the day is over before the time of {key}",
+                    key="--most",
+                    given=f"{options.most:g}",
+                    allowed=f"more than {minutes:g}",
+                )
+            ]
+        )
+
+
+def _scene(stack: "StackProgram", options: argparse.Namespace, rates: "Mapping[str, Rates]") -> "tuple[Graph, list[Subject]]":
+    """Returns the stack and its servers that can be played; what cannot is refused before any day is."""
     from eks_inference.serving.facts import ServingFacts
     from eks_inference.speed.rules import TrafficFacts
     from eks_inference.stack.facts import stack_facts
     from eks_inference_tools.program import REGION_KEY
     from eks_inference_tools.reading.clusters import part_of
-    from eks_inference_tools.simulate.control_plane.tool_build import provided
-    from eks_inference_tools.simulate.day.day import played
     from eks_inference_tools.simulate.day.loss import World, absent
-    from eks_inference_tools.simulate.day.scaling import tools_for
     from eks_inference_tools.simulate.day.subjects import subjects
-    from eks_inference_tools.simulate.simulation import simulation, tools_of
-    from stackgraph.presentation.progress import Progress
     from stackgraph.problems import Problem, ProblemsFound
 
     graph, spec = part_of(stack.record(), options.cluster), stack.spec()
@@ -129,9 +153,18 @@ def _played(stack: "StackProgram", options: argparse.Namespace, rates: "Mapping[
     if not playable:
         why = tuple(one for one in all_of_them if isinstance(one, str))
         raise ProblemsFound([Problem("no server of this stack can be played", working=why or ("it has no server",))])
-    kinds = options.lose or ["zone"] * (len(options.rate) < 2)
-    if problems := [Problem(why, key="--lose") for why in absent(kinds, World(graph, playable))]:
+    if problems := [Problem(why, key="--lose") for why in absent(_kinds(options), World(graph, playable))]:
         raise ProblemsFound(problems)
+    return graph, playable
+
+
+def _played(graph: "Graph", playable: "Sequence[Subject]", options: argparse.Namespace) -> "Day":
+    from eks_inference_tools.simulate.control_plane.tool_build import provided
+    from eks_inference_tools.simulate.day.day import played
+    from eks_inference_tools.simulate.day.scaling import tools_for
+    from eks_inference_tools.simulate.simulation import simulation, tools_of
+    from stackgraph.presentation.progress import Progress
+
     toolchain = provided(*tools_of(graph), *tools_for(graph))
     seconds = 60 * options.most
     with (
@@ -142,7 +175,7 @@ def _played(stack: "StackProgram", options: argparse.Namespace, rates: "Mapping[
         return played(
             simulated,
             playable,
-            kinds,
+            _kinds(options),
             at_seconds=60 * options.at,
             back_seconds=60 * options.back,
             most_seconds=seconds,
@@ -180,9 +213,13 @@ def _edited(stack: "StackProgram", edit: str) -> "StackProgram":
     *above, last = keys
     for key in above:
         at = at.get(key) if isinstance(at, dict) else None
+    try:
+        chosen = yaml.safe_load(value)
+    except yaml.YAMLError:
+        chosen = at = None
     if not isinstance(at, dict) or not value:
         hint = "keys of the stack file with dots between them, such as servers.NAME.replicas=2"
         raise ProblemsFound([Problem("--try changes no key of the stack file", given=edit, allowed=hint)])
-    at[last] = yaml.safe_load(value)
+    at[last] = chosen
     values = {**stack.config.values, STACK_KEY: json.dumps(spec)}
     return replace(stack, config=replace(stack.config, values=values))

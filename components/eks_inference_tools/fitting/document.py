@@ -14,6 +14,7 @@ _TRIED = {
     **dict.fromkeys(("kind", "engine", "quantization"), str),
     "instance": str,
     "tensor_parallel": int,
+    "step_tokens": int | None,
 }
 _RANGE = {"low": float, "high": float}
 _PERCENTILES = {"*": float}

@@ -77,7 +77,7 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
         pool, roll = diff.by_urn.get(start.pool), rolls.get(start.pool)
         nodes, more, way, inside = name_of(pool.resource) if pool else "", "", "", False
         made = [create_time(pool.resource)] if pool and pool.kind == "replace" and not start.new_node else []
-        spec, pods = change.after.inputs.get("spec"), _pods(after.graph, change.after)
+        spec, pods = change.after.inputs.get("spec"), _pods(after.graph, change.after, before.graph)
         head = at(spec, "rayClusterConfig", "headGroupSpec", "template")
         size = whole(at(spec, "leaderWorkerTemplate", "size")) or 1
         end = "its pods end" if pods > 1 else f"its only group of {size} pods ends" if size > 1 else "its only pod ends"
@@ -314,15 +314,16 @@ def _only(given: Any, keys: tuple[str, ...]) -> dict[str, Any]:
     return {key: value for key, value in table(given).items() if key in keys}
 
 
-def _pods(graph: Graph, resource: Resource) -> int:
-    """How many pods, groups of pods or replicas of a model serve at least."""
+def _pods(graph: Graph, resource: Resource, before: Graph | None = None) -> int:
+    """How many pods, groups of pods or replicas of a model serve at least; an autoscaler kept those of ``before`` until now."""
     kind, spec = group_kind(resource)[1], resource.inputs.get("spec")
     if kind == "RayService":
         own = [one for found in serve_deployments(resource.inputs).values() for one in found]
         counts = (whole(at(one, "autoscaling_config", "min_replicas")) or whole(at(one, "num_replicas")) for one in own)
         return max(min((count or 1 for count in counts), default=1), 1)
     scaled = (namespace_of(resource), kind, name_of(resource))
-    least = next((one.least for one in autoscalers(graph) if one.target == scaled), None)
+    own, old = ([one.least for one in autoscalers(of) if one.target == scaled] if of else [] for of in (graph, before))
+    least = next(iter((own and old) or own), None)
     return least or whole(at(spec, "replicas")) or 1
 
 
