@@ -260,6 +260,31 @@ def test_an_output_that_takes_nothing_is_an_error_without_a_traceback(redirectio
     assert (project / "out.txt").exists() == (code == 0)
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("--help > /dev/full", 2),
+        ("diff --help >&-", 2),
+        ("--version > /dev/full", 2),
+        ("check --program no 2> /dev/full", 2),
+        ("--help 2>&-", 0),
+    ],
+)
+def test_neither_help_nor_errors_need_a_stream_that_takes_them(arguments, code, unbuffered, project):
+    done = run(arguments, PYTHONUNBUFFERED=unbuffered)
+    assert done.returncode == code
+    said = "error: standard output: cannot write here" if code and "2>" not in arguments else ""
+    assert done.stderr.startswith(said)
+    assert done.stderr.count("\n") == bool(said)
+
+
+@pytest.mark.parametrize(("arguments", "code"), [("--help", 0), ("check --program no", 2)])
+def test_a_reader_that_has_gone_changes_no_exit_code(arguments, code, project):
+    done = run(f"{arguments} 2>&1 | true; exit ${{PIPESTATUS[0]}}", PYTHONUNBUFFERED="1")
+    assert (done.returncode, done.stderr) == (code, "")
+
+
 @pytest.mark.thorough
 def test_a_file_that_is_written_again_keeps_its_link_and_its_mode(project):
     target = project / "target"
