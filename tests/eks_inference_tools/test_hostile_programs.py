@@ -147,11 +147,15 @@ def test_a_crash_of_a_program_tells_its_line(project):
     assert f'"{project}/__main__.py", line 2' in done.stderr
 
 
-def test_a_folder_that_is_gone_and_a_link_to_itself_are_told(project, monkeypatch, capsys):
+def test_a_folder_that_is_gone_a_link_to_itself_and_a_pipe_are_told(project, monkeypatch, capsys):
     (project / "Pulumi.dev.yaml").unlink()
     (project / "Pulumi.dev.yaml").symlink_to("Pulumi.dev.yaml")
     assert main(["preview", "dev"]) == 2
     assert "Pulumi.dev.yaml: cannot be read: Too many levels" in capsys.readouterr().err
+    (project / "Pulumi.dev.yaml").unlink()
+    os.mkfifo(project / "Pulumi.dev.yaml")
+    assert main(["preview", "dev"]) == 2
+    assert "Pulumi.dev.yaml: this is a pipe, not a file" in capsys.readouterr().err
     (gone := project / "gone").mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
