@@ -73,10 +73,7 @@ class CommandLine:
         if not given:
             self.parser().print_help()
             return 0
-        try:
-            os.getcwd()
-        except OSError:
-            print("error: the working directory no longer exists: change to another", file=sys.stderr)
+        if _folder_is_gone():
             return 2
         with ending_at_once():
             options = self.parser_for(given[0]).parse_args(given)
@@ -94,6 +91,10 @@ class CommandLine:
             if len(error.problems) > 1:
                 print(f"{len(error.problems)} errors", file=sys.stderr)
             return 2
+        except FileNotFoundError:
+            if _folder_is_gone():
+                return 2
+            raise
         except KeyboardInterrupt:
             print("\nended by Ctrl-C", file=sys.stderr)
             return EXIT_CODE
@@ -121,6 +122,16 @@ class CommandLine:
             its_parser.formatter_class = _Described
             its_parser.epilog = "\n".join(("examples:", *(f"  {self.name} {example}" for example in command.EXAMPLES)))
         return overview
+
+
+def _folder_is_gone() -> bool:
+    """Whether the working directory no longer exists, which it says. It may go while a command runs."""
+    try:
+        os.getcwd()
+    except OSError:
+        print("error: the working directory no longer exists: change to another", file=sys.stderr)
+        return True
+    return False
 
 
 class _Version(argparse.Action):

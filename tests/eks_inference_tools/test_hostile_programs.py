@@ -163,6 +163,12 @@ def test_a_folder_that_is_gone_a_link_to_itself_and_a_pipe_are_told(project, mon
     assert "the working directory no longer exists" in capsys.readouterr().err
 
 
+def test_a_folder_that_goes_while_a_command_runs_is_told(project):
+    (project / "__main__.py").write_text("import os, shutil\nshutil.rmtree(os.getcwd())\n")
+    done = run("preview dev")
+    assert (done.returncode, done.stderr) == (2, "error: the working directory no longer exists: change to another\n")
+
+
 @pytest.mark.thorough
 def test_what_a_program_prints_stays_out_of_the_output_which_is_json_in_any_encoding(project):
     (project / "__main__.py").write_text(PRINTS + "import pulumi\npulumi.export('a', 'é→')\n")
