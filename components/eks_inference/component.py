@@ -228,7 +228,8 @@ def _type_faults(path: tuple[str | int, ...], value: Any, expected: Any) -> Iter
         for key, one, inner in _inside(value, expected):
             yield from _type_faults((*path, key), one, inner)
         return
-    if get_origin(expected) is Annotated and (fault := _form_fault(value, expected)):
+    choices = get_args(expected) if get_origin(expected) in (Union, types.UnionType) else (expected,)
+    if fault := next((fault for one in choices if get_origin(one) is Annotated and (fault := _form_fault(value, one))), ""):
         yield Fault(path, fault)
         return
     members = _members(expected)

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 ERRORS_SCHEMA = 1
 """Version of the document that ``--format json`` prints in place of a command's own when nothing could be done."""
+
+_UNWRITTEN = (errno.ENOSPC, errno.EBADF, errno.EIO, errno.EPIPE)
+"""How a standard stream fails that is closed, or takes nothing more."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +49,21 @@ class CommandLine:
         from stackgraph.presentation.output import drop_stdout, usable_streams
 
         usable_streams()
-        code = self._run(sys.argv[1:])
+        code = 2
         try:
+            try:
+                code = self._run(sys.argv[1:])
+            except SystemExit as end:  # of argparse, after a help text or an error
+                code = int(end.code or 0)
             sys.stdout.flush()
         except OSError as error:
+            if error.errno not in _UNWRITTEN:
+                raise
             drop_stdout()
-            if not isinstance(error, BrokenPipeError):
-                print(f"error: standard output: cannot write here: {error.strerror}", file=sys.stderr)
+            if error.errno != errno.EPIPE:
                 code = code or 2
+                with contextlib.suppress(OSError):
+                    print(f"error: standard output: cannot write here: {error.strerror}", file=sys.stderr)
         # What a program left to run at the end of this process, or in threads, must not follow the output or change the code.
         with contextlib.suppress(OSError):
             sys.stderr.flush()
@@ -62,10 +73,7 @@ class CommandLine:
         if not given:
             self.parser().print_help()
             return 0
-        try:
-            os.getcwd()
-        except OSError:
-            print("error: the working directory no longer exists: change to another", file=sys.stderr)
+        if _folder_is_gone():
             return 2
         with ending_at_once():
             options = self.parser_for(given[0]).parse_args(given)
@@ -83,6 +91,10 @@ class CommandLine:
             if len(error.problems) > 1:
                 print(f"{len(error.problems)} errors", file=sys.stderr)
             return 2
+        except FileNotFoundError:
+            if _folder_is_gone():
+                return 2
+            raise
         except KeyboardInterrupt:
             print("\nended by Ctrl-C", file=sys.stderr)
             return EXIT_CODE
@@ -110,6 +122,16 @@ class CommandLine:
             its_parser.formatter_class = _Described
             its_parser.epilog = "\n".join(("examples:", *(f"  {self.name} {example}" for example in command.EXAMPLES)))
         return overview
+
+
+def _folder_is_gone() -> bool:
+    """Whether the working directory no longer exists, which it says. It may go while a command runs."""
+    try:
+        os.getcwd()
+    except OSError:
+        print("error: the working directory no longer exists: change to another", file=sys.stderr)
+        return True
+    return False
 
 
 class _Version(argparse.Action):
@@ -150,6 +172,11 @@ class _Parser(argparse.ArgumentParser):
         if unknown:
             self._refuse(f"unrecognized arguments: {' '.join(unknown)}", unknown[0], self._option_string_actions)
         return found, unknown
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """argparse drops what cannot be written, and ends with success. A reader may close its pipe (``… | head``)."""
+        with contextlib.suppress(BrokenPipeError):
+            (file or sys.stderr).write(message)
 
     def error(self, message: str) -> NoReturn:
         given, _, choices = message.partition("invalid choice: ")[2].partition(" (choose from ")

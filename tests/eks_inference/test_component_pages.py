@@ -3,6 +3,7 @@
 import pytest
 
 from component_pages import FOLDER, PIECES, components, contents, page, program
+from eks_inference_tools.check.registry import check_graph
 from golden import assert_golden
 from stackgraph.testing import record
 
@@ -19,6 +20,7 @@ def test_the_program_of_a_page_runs_and_builds_its_component(name):
     component = graph.one(f"eks-inference:index:{name}")
     assert component.descendants, "a component without a resource"
     assert all("hush" not in str(one.inputs) for one in graph)
+    assert not check_graph(graph.graph, {}).faults
 
 
 @pytest.mark.thorough

@@ -118,7 +118,7 @@ def test_faults_have_the_words_of_a_stack_file(served):
     found = faults(served, stack=spec)
     assert found["stack.network.zonez"].splitlines() == [
         "unknown key",
-        "    allowed: cidr, endpoints, flow_logs, load_balancer_subnets, nat, public_subnets, zone_ids, zones",
+        "    allowed: cidr, endpoints, existing, flow_logs, load_balancer_subnets, nat, public_subnets, zone_ids, zones",
         "    hint: did you mean 'zones'?",
     ]
     assert "Traceback" not in str(found)

@@ -67,6 +67,7 @@ from eks_inference import (
 )
 from eks_inference.component import Component, Handle, _members
 from eks_inference.faults import Fault
+from eks_inference.place.wiring import home_of, strangers
 from handles import existing_cluster
 from stackgraph.recorder.recording import record
 
@@ -238,6 +239,14 @@ def test_what_may_be_shared_is_taken():
             ClusterAddons(f"{name}-addons", ClusterAddonsSpec(), cluster=cluster, core=anywhere.placement())
 
     assert len(record(program).of_type("aws:eks/nodeGroup:NodeGroup")) == 6
+
+
+@pytest.mark.parametrize(("zone", "region"), [("euw1-az3", "eu-west-1"), ("usw2-az3", "us-west-2")])
+def test_an_existing_pool_is_in_the_region_of_its_zones(zone: str, region: str):
+    pool = ExistingPool("core", {"team": "x"}, ["m5.2xlarge"], zone_ids=[zone])
+    assert home_of(pool.placement()).region == region
+    arguments = {"cluster": StackSettings(region="us-west-2"), "placement": pool.placement()}
+    assert [fault.path for fault in strangers(arguments)] == [("placement",)] * (region != "us-west-2")
 
 
 def test_every_handle_can_say_its_cluster():

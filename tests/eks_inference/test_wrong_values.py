@@ -281,6 +281,21 @@ def test_a_zone_has_its_id_everywhere():
     assert "'us-west-2b' is not the id of an availability zone, such as usw2-az4" in fault.message
 
 
+def test_a_range_of_a_subnet_is_an_address_block():
+    (fault,) = refused(lambda: Subnet("usw2-az1", "subnet-1", cidr="10.0.0.1/19"))
+    assert (fault.path, fault.message.partition("; ")[2]) == (("cidr",), "the block that contains it is 10.0.0.0/19")
+    (fault,) = refused(lambda: Subnet("usw2-az1", "subnet-1", cidr="my subnet"))
+    assert "'my subnet' is not an address block" in fault.message
+    assert Subnet("usw2-az1", "subnet-1", cidr="10.0.0.0/19").cidr == "10.0.0.0/19"
+
+
+def test_a_selector_of_an_existing_pool_selects_its_instance_types():
+    label = "node.kubernetes.io/instance-type"
+    (fault,) = refused(lambda: ExistingPool("core", {label: "m5.large"}, ["m5.2xlarge"]))
+    assert (fault.path, fault.given, fault.allowed) == (("node_selector", label), "m5.large", "m5.2xlarge")
+    ExistingPool("core", {label: "m5.large"}, ["m5.2xlarge", "m5.large"])
+
+
 def test_a_text_is_no_list_of_texts():
     text: Any = "m5.large"
     (fault,) = refused(lambda: ExistingPool(pool="core", node_selector={}, instance_types=text))

@@ -147,16 +147,26 @@ def test_a_crash_of_a_program_tells_its_line(project):
     assert f'"{project}/__main__.py", line 2' in done.stderr
 
 
-def test_a_folder_that_is_gone_and_a_link_to_itself_are_told(project, monkeypatch, capsys):
+def test_a_folder_that_is_gone_a_link_to_itself_and_a_pipe_are_told(project, monkeypatch, capsys):
     (project / "Pulumi.dev.yaml").unlink()
     (project / "Pulumi.dev.yaml").symlink_to("Pulumi.dev.yaml")
     assert main(["preview", "dev"]) == 2
     assert "Pulumi.dev.yaml: cannot be read: Too many levels" in capsys.readouterr().err
+    (project / "Pulumi.dev.yaml").unlink()
+    os.mkfifo(project / "Pulumi.dev.yaml")
+    assert main(["preview", "dev"]) == 2
+    assert "Pulumi.dev.yaml: this is a pipe, not a file" in capsys.readouterr().err
     (gone := project / "gone").mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
     assert main(["preview"]) == 2
     assert "the working directory no longer exists" in capsys.readouterr().err
+
+
+def test_a_folder_that_goes_while_a_command_runs_is_told(project):
+    (project / "__main__.py").write_text("import os, shutil\nshutil.rmtree(os.getcwd())\n")
+    done = run("preview dev")
+    assert (done.returncode, done.stderr) == (2, "error: the working directory no longer exists: change to another\n")
 
 
 @pytest.mark.thorough
@@ -258,6 +268,31 @@ def test_an_output_that_takes_nothing_is_an_error_without_a_traceback(redirectio
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
     assert (project / "out.txt").exists() == (code == 0)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("--help > /dev/full", 2),
+        ("diff --help >&-", 2),
+        ("--version > /dev/full", 2),
+        ("check --program no 2> /dev/full", 2),
+        ("--help 2>&-", 0),
+    ],
+)
+def test_neither_help_nor_errors_need_a_stream_that_takes_them(arguments, code, unbuffered, project):
+    done = run(arguments, PYTHONUNBUFFERED=unbuffered)
+    assert done.returncode == code
+    said = "error: standard output: cannot write here" if code and "2>" not in arguments else ""
+    assert done.stderr.startswith(said)
+    assert done.stderr.count("\n") == bool(said)
+
+
+@pytest.mark.parametrize(("arguments", "code"), [("--help", 0), ("check --program no", 2)])
+def test_a_reader_that_has_gone_changes_no_exit_code(arguments, code, project):
+    done = run(f"{arguments} 2>&1 | true; exit ${{PIPESTATUS[0]}}", PYTHONUNBUFFERED="1")
+    assert (done.returncode, done.stderr) == (code, "")
 
 
 @pytest.mark.thorough

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from eks_inference.aws.iam import RetentionDays
+from eks_inference.network.plan import address_block
 from eks_inference.specs.base import Form, Spec, listed, repeated
 from eks_inference.specs.late import Late
 
@@ -48,19 +49,8 @@ _NOT_PUBLIC = tuple(
 )
 
 
-def _block(value: str) -> str:
-    try:
-        ipaddress.ip_network(value)
-    except ValueError as fault:
-        hint = ""
-        if "host bits" in str(fault):
-            hint = f"; the block that contains it is {ipaddress.ip_network(value, strict=False)}"
-        raise ValueError(f"{value!r} is not an address block: {fault}{hint}") from None
-    return value
-
-
 def _public_block(value: str) -> str:
-    block = ipaddress.ip_network(_block(value))
+    block = ipaddress.ip_network(address_block(value))
     if not isinstance(block, ipaddress.IPv4Network):
         raise ValueError(
             f"{value} is a block of IPv6 addresses, which EKS takes only for clusters of IPv6 pods: give IPv4 blocks"
@@ -74,7 +64,7 @@ def _public_block(value: str) -> str:
 
 
 def _service_block(value: str) -> str:
-    block = ipaddress.ip_network(_block(value))
+    block = ipaddress.ip_network(address_block(value))
     private = isinstance(block, ipaddress.IPv4Network) and any(block.subnet_of(outer) for outer in _SERVICE_RANGES)
     if not private or not 12 <= block.prefixlen <= 24:
         ranges = ", ".join(map(str, _SERVICE_RANGES))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import pulumi
+from pydantic import AfterValidator
 
 from eks_inference.component import Handle
+from eks_inference.network.plan import address_block
 from eks_inference.network.spec import ExistingSubnetSpec, ExistingVpcSpec
 from eks_inference.specs.base import ZoneId
 
@@ -22,7 +24,7 @@ class Subnet(Handle):
 
     zone_id: ZoneId
     id: pulumi.Input[str]
-    cidr: str | None = None
+    cidr: Annotated[str, AfterValidator(address_block)] | None = None
 
 
 class Network(Protocol):

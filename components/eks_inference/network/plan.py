@@ -49,6 +49,18 @@ class ZonePlan:
     load_balancer: ipaddress.IPv4Network | None = None
 
 
+def address_block(value: str) -> str:
+    """Returns the text of an address block. Raises ``ValueError`` for another text."""
+    try:
+        ipaddress.ip_network(value)
+    except ValueError as fault:
+        hint = ""
+        if "host bits" in str(fault):
+            hint = f"; the block that contains it is {ipaddress.ip_network(value, strict=False)}"
+        raise ValueError(f"{value!r} is not an address block: {fault}{hint}") from None
+    return value
+
+
 def vpc_range(cidr: str) -> ipaddress.IPv4Network:
     """Parses the address range of a VPC. Raises ``ValueError`` with the arithmetic when the grid does not fit."""
     try:

@@ -4,7 +4,7 @@ Only what a program says is compared: a handle that does not say where it belong
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from eks_inference.catalog.zones import region_of_zone
@@ -42,6 +42,8 @@ def home_of(handle: Any) -> Home:
         return Home(network=handle, region=known.region or region_of_zone(next(iter(zones), "")))
     if isinstance(settings := getattr(handle, "settings", None), StackSettings) and hasattr(handle, "certificate_authority"):
         return Home(f"{handle.name} in {settings.region}", known.network, settings.region)
+    if zones := getattr(handle, "zone_ids", ()):  # of a pool
+        return replace(known, region=region_of_zone(zones[0]) or known.region)
     return known
 
 

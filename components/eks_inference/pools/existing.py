@@ -12,7 +12,7 @@ from eks_inference.catalog import instances
 from eks_inference.cluster.handle import Cluster
 from eks_inference.component import Handle
 from eks_inference.faults import Fault, SpecError
-from eks_inference.place.placement import OfferedBy, Placement, Taint, place
+from eks_inference.place.placement import INSTANCE_TYPE_LABEL, OfferedBy, Placement, Taint, place
 from eks_inference.place.wiring import home_of
 from eks_inference.specs.base import ZoneId
 
@@ -24,7 +24,7 @@ class ExistingPool(Handle):
     ``node_selector`` selects these nodes and no others, ``taints`` are their taints, ``max_nodes`` is their largest number (None:
     unbounded), ``efa_interfaces`` the number of EFA interfaces per node, ``driver`` the version of their devices' driver, and
     ``devices`` what offers their devices: device plugins, or drivers for claims.
-    Raises ``SpecError`` for instance types that are not in the catalog.
+    Raises ``SpecError`` for instance types that are not in the catalog, and for a ``node_selector`` of another type.
     """
 
     pool: str
@@ -50,6 +50,10 @@ class ExistingPool(Handle):
             raise SpecError(
                 Fault(("instance_types", position), message, name, nearest[name]) for position, name in unknown.items()
             )
+        selected = self.node_selector.get(INSTANCE_TYPE_LABEL)
+        if selected and selected not in self.instance_types:
+            path, message = ("node_selector", INSTANCE_TYPE_LABEL), "it selects no node of instance_types"
+            raise SpecError([Fault(path, message, selected, ", ".join(self.instance_types))])
 
     def placement(self, instance_type: str | None = None) -> Placement:
         """Returns the placement of a workload on this pool; see ``Pool``."""

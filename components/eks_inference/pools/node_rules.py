@@ -1,4 +1,4 @@
-"""Rules about devices (KAR008, DRA…), and about root disks and image pulls onto them (POO009 to POO011)."""
+"""Rules about devices (KAR008, DRA…), root disks and image pulls onto them (POO009 to POO011), and kubelets (POO015)."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from eks_inference.catalog.tables import version_numbers
 from eks_inference.faults import SpecError
 from eks_inference.pools.facts import PoolFacts
 from eks_inference.pools.node_plan import root_volume_gib, root_volume_iops, root_volume_mib_s
-from eks_inference.pools.node_spec import ReleaseAmi
+from eks_inference.pools.node_spec import ReleaseAmi, period_seconds
 from eks_inference.pools.plan import ami_type, release_version
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
 from eks_inference.rules import Judgement, not_judged, rule
@@ -136,6 +136,29 @@ def driver_serves_type(pool: PoolFacts) -> Iterator[Judgement]:
                 message=f"nobody can say whether the driver serves {instance.name}: {doubt}",
                 given=instance.name,
             )
+
+
+@rule(
+    "POO015",
+    "The kubelet starts: what it grants critical pods at shutdown is within the whole.",
+    fix="set both periods",
+    source="awslabs/amazon-eks-ami#2390: AL2023 sets 2m30s and 30s from Kubernetes 1.34 on, and a pool's settings replace one by "
+    "one; Kubernetes, pkg/kubelet/apis/config/validation",
+    about="managed pools with one of the two periods",
+)
+def shutdown_has_time_for_critical_pods(pool: PoolFacts) -> Iterator[Judgement]:
+    kubelet = pool.spec.kubelet if isinstance(pool.spec, ManagedPoolSpec) else None
+    if kubelet and (kubelet.shutdownGracePeriod is None) != (kubelet.shutdownGracePeriodCriticalPods is None):
+        ours = ("2m30s", "30s") if version_numbers(pool.kubernetes_version) >= (1, 34) else ("0", "0")
+        whole, part = kubelet.shutdownGracePeriod or ours[0], kubelet.shutdownGracePeriodCriticalPods or ours[1]
+        given = "shutdownGracePeriod" if kubelet.shutdownGracePeriod else "shutdownGracePeriodCriticalPods"
+        yield Judgement(
+            holds=period_seconds(part) <= period_seconds(whole),
+            path=pool.at("kubelet", given),
+            working=(f"shutdownGracePeriod {whole}, shutdownGracePeriodCriticalPods {part}; of the image: {' and '.join(ours)}",),
+            message=f"the kubelet does not start: critical pods have {part} of {whole}",
+            given=kubelet.shutdownGracePeriod or part,
+        )
 
 
 @rule(

@@ -179,7 +179,7 @@ GracePeriod = Annotated[str, Field(pattern=r"^(0|(\d+(\.\d+)?(h|m|s|ms))+)$", de
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
-def _seconds(period: str) -> float:
+def period_seconds(period: str) -> float:
     return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"(\d+(?:\.\d+)?)(h|ms|m|s)", period))
 
 
@@ -277,8 +277,8 @@ class KubeletSpec(KarpenterKubeletSpec):
 
     @model_validator(mode="after")
     def _shutdown_has_time_for_critical_pods(self) -> Self:
-        whole, part = self.shutdownGracePeriod or "0", self.shutdownGracePeriodCriticalPods or "0"
-        if _seconds(part) > _seconds(whole):
+        whole, part = self.shutdownGracePeriod, self.shutdownGracePeriodCriticalPods
+        if whole and part and period_seconds(part) > period_seconds(whole):  # POO015 judges one alone
             raise ValueError(
                 f"the kubelet starts only if shutdownGracePeriodCriticalPods ({part}) is within shutdownGracePeriod ({whole})"
             )

@@ -189,7 +189,7 @@ def _read_project(path: Path) -> Project:
         message = "only Python programs can be recorded"
         problems.append(document.problem(message, "runtime", given=_given(language), allowed="python"))
     main = root / str(data.get("main") or ".")
-    if os.path.isdir(main) and not (main / "__main__.py").is_file():
+    if os.path.isdir(main) and not os.path.isfile(main / "__main__.py"):
         problems.append(Problem("the program folder has no __main__.py", file=shown_path(main, root)))
     elif not os.path.exists(main):
         problems.append(document.problem("there is no program here", "main", given=main.name))

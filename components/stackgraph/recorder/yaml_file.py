@@ -64,6 +64,8 @@ def _text(path: Path, root: Path, shown: str) -> str:
     home = root if Path(os.path.normpath(path)).is_relative_to(root) else path.parent
     if not real(path).is_relative_to(real(home)):
         raise ProblemsFound([Problem("this link leads out of the project", file=shown, hint="copy the file")])
+    if path.is_fifo():  # its reader would wait for a writer
+        raise ProblemsFound([Problem("this is a pipe, not a file", file=shown)])
     return content(path, MOST_BYTES, shown).decode()
 
 

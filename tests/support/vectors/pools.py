@@ -72,6 +72,11 @@ VECTORS = {
         managed,
         "EC2 has no trn2.48xlarge on demand",
     ),
+    "POO015": Vector(
+        lambda: inf2(kubelet={"shutdownGracePeriod": "30s"}),
+        lambda: inf2(kubelet={"shutdownGracePeriod": "10s"}),
+        "the kubelet does not start: critical pods have 30s of 10s",
+    ),
     "POO009": Vector(
         lambda: inf2(root_volume_gib=30, root_volume_mib_s=2000),
         lambda: inf2(root_volume_mib_s=1000, root_volume_iops=3999),

@@ -117,7 +117,7 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
 
     @model_validator(mode="after")
     def _media_are_for_models_that_see(self) -> Self:
-        keys = [key for key in ("limit_mm_per_prompt", "allowed_media_domains") if key in self.model_fields_set]
+        keys = [key for key in ("limit_mm_per_prompt", "allowed_media_domains") if getattr(self, key)]
         if keys and self.model.known and not self.model.known.sees:
             raise ValueError(f"{', '.join(keys)}: {self.model.id} takes texts alone; leave it out")
         return self
