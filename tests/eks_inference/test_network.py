@@ -428,7 +428,7 @@ def test_a_stack_file_may_name_a_vpc_that_is_there():
         {"zone_ids": ["usw2-az3", "usw2-az4"]},
         {"zones": 2},
         {"public_subnets": True},
-        {"endpoints": ["s3"]},
+        {"endpoints": ["s3", "ecr"]},
         {"load_balancer_subnets": True},
         {"flow_logs": {}},
     ],

@@ -157,7 +157,7 @@ BAD: Mapping[str, tuple[str, Reply, str]] = {
     "outer": (
         "config.json",
         (200, json.dumps({"model_type": "kimi_k25", "text_config": json.loads(CONFIG)}).encode(), {"X-Repo-Commit": COMMIT}),
-        "no engine serves",
+        "counted_parameters",
     ),
     "gated": (
         "config.json",

@@ -64,7 +64,7 @@ def side(which: str, facts: GraphFacts) -> list[Resource]:
             needs |= {"clusterName": (urn(made[0]),)} if made else {}
         own = urn(one.provider) if one.provider else reached if one.package == "kubernetes" else aws
         made_here = Resource(urn(one.urn), one.type, one.name, provider=own, inputs=inputs, property_dependencies=needs)
-        found.append(replace(made_here, options=one.options))
+        found.append(replace(made_here, options=one.options, parent=urn(one.parent)))
     return [*providers, *found]
 
 

@@ -51,7 +51,7 @@ def _command(name: str, found: argparse.ArgumentParser, level: str = "##") -> It
     rows = [
         (f"`{', '.join(action.option_strings) or action.metavar or action.dest}`{_value(action)}", _text(_help(action)))
         for action in found._actions
-        if action.dest != "help" and not isinstance(action, argparse._SubParsersAction)
+        if action.dest != "help" and action.help != argparse.SUPPRESS and not isinstance(action, argparse._SubParsersAction)
     ]
     if rows:
         yield table(("option", "what"), rows)

@@ -160,7 +160,7 @@ class NetworkSpec(Spec):
     def _of_existing(self, existing: ExistingVpcSpec) -> Self:
         """What others ask of a network follows from the subnets of an existing one (stack/defaults.py)."""
         given = [key for key in ("zones", "load_balancer_subnets", "flow_logs") if getattr(self, key)]
-        given += ["endpoints"] if "endpoints" in self.model_fields_set else []
+        given += ["endpoints"] if self.endpoints not in ((), ("s3",)) else []
         given += ["zone_ids"] if self.zone_ids != tuple(existing.private_subnets) else []
         given += ["public_subnets"] if self.public_subnets != bool(existing.public_subnets) else []
         if given:

@@ -16,6 +16,7 @@ from stackgraph.problems import Problem, ProblemsFound
 
 CLUSTER_TYPE = "aws:eks/cluster:Cluster"
 REMOTE_CLUSTER_TYPE = "eks:index:Cluster"
+PLATFORM = "eks-inference:index:InferencePlatform"
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def _cluster(resource: Resource) -> Cluster:
 
 # How a graph is divided. Everything that asks what one cluster has looks at one part, so that two clusters in one program are
 # judged like two programs. A part has what belongs to its cluster and everything that belongs to none, such as networks, roles
-# and buckets.
+# and buckets outside platforms.
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _PROVIDER = "pulumi:providers:kubernetes"
@@ -151,6 +152,16 @@ class _Homes:
             if cluster:
                 lone = cluster in elsewhere and cluster not in reached.values()
                 self.found[urn] = tuple(unknown) if lone and unknown else (cluster,)
+        # What else an InferencePlatform made, such as its network, belongs to its cluster, and so does its budget.
+        platforms = {platform: urn for urn in self.made if (platform := self._platform(urn))}
+        for one in graph.resources:
+            if one.urn not in self.found and (cluster := platforms.get(self._platform(one.urn))):
+                self.found[one.urn] = (cluster,)
+
+    def _platform(self, urn: str) -> str:
+        while (one := self.graph.by_urn.get(urn)) and one.type != PLATFORM:
+            urn = one.parent
+        return urn if one else ""
 
     def _named(self, resource: Resource) -> str:
         """The cluster that an EKS resource names. Empty when it names none, or one that only a deployment knows."""
@@ -214,9 +225,6 @@ def _names(provider: Resource) -> Iterator[str]:
         *(following for word, following in pairwise(words) if word in ("--cluster-name", "-i")),
     ]
     return (one.rpartition(":cluster/")[2] for one in given if one)
-
-
-PLATFORM = "eks-inference:index:InferencePlatform"
 
 
 def not_judged(graph: Graph) -> Iterator[NotJudged]:

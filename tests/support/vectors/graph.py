@@ -293,11 +293,9 @@ def ebs(encrypted: Any) -> GraphFacts:
 def budgeted(usd: int) -> GraphFacts:
     """A control plane, which costs $0.10 an hour, in the budget of its stack."""
     provider = resource("pulumi:providers:aws", "west", {"region": "us-west-2"})
-    return graph(
-        provider,
-        resource("eks-inference:index:InferencePlatform", "small", {"budgetUsdPerMonth": usd}),
-        resource("aws:eks/cluster:Cluster", "small", {"version": "1.35"}, provider=provider.urn),
-    )
+    platform = resource("eks-inference:index:InferencePlatform", "small", {"budgetUsdPerMonth": usd})
+    made = resource("aws:eks/cluster:Cluster", "small", {"version": "1.35"}, provider=provider.urn, parent=platform.urn)
+    return graph(provider, platform, made)
 
 
 def tagged(tags: Mapping[str, str], type_: str = "aws:iam/role:Role") -> GraphFacts:
