@@ -153,15 +153,17 @@ class _Homes:
                 lone = cluster in elsewhere and cluster not in reached.values()
                 self.found[urn] = tuple(unknown) if lone and unknown else (cluster,)
         # What else an InferencePlatform made, such as its network, belongs to its cluster, and so does its budget.
-        platforms = {platform: urn for urn in self.made if (platform := self._platform(urn))}
-        for one in graph.resources:
-            if one.urn not in self.found and (cluster := platforms.get(self._platform(one.urn))):
-                self.found[one.urn] = (cluster,)
+        for platform in graph.of_type(PLATFORM):
+            inside = self._inside(platform.urn)
+            for cluster in inside & self.made.keys():
+                self.found |= dict.fromkeys(inside - self.found.keys(), (cluster,))
 
-    def _platform(self, urn: str) -> str:
-        while (one := self.graph.by_urn.get(urn)) and one.type != PLATFORM:
-            urn = one.parent
-        return urn if one else ""
+    def _inside(self, urn: str) -> set[str]:
+        found, left = set[str](), [urn]
+        while left:
+            found.add(one := left.pop())
+            left += [child.urn for child in self.graph.children.get(one, ()) if child.urn not in found]
+        return found
 
     def _named(self, resource: Resource) -> str:
         """The cluster that an EKS resource names. Empty when it names none, or one that only a deployment knows."""
