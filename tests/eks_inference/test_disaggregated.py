@@ -1105,7 +1105,7 @@ def built(*, name: str = "llama", settings: Mapping[str, Any] | None = None, tok
         DisaggregatedPair(
             name,
             spec,
-            cluster=existing_cluster(**(settings or {})),
+            cluster=existing_cluster(**{"region": "us-east-2"} | (settings or {})),
             store=ExistingStore("efs.csi.aws.com", "fs-1::fsap-1", ready=(files,)),
             placement=dataclasses.replace(NODES, ready=(nodes,)),
             efa=ExistingEfaPlugin(ready=(plugin,)),
@@ -1207,7 +1207,7 @@ def test_two_instances_need_a_controller() -> None:
         DisaggregatedPair(
             "llama",
             spec_of(instances=2),
-            cluster=existing_cluster(),
+            cluster=existing_cluster(region="us-east-2"),
             store=ExistingStore("efs.csi.aws.com", "fs-1"),
             placement=NODES,
             efa=ExistingEfaPlugin(),
@@ -1224,7 +1224,7 @@ def test_where_the_parts_may_run_elsewhere_they_do() -> None:
         DisaggregatedPair(
             "llama",
             spec_of(router={"pool": "core"}, compile_pool="spare"),
-            cluster=existing_cluster(),
+            cluster=existing_cluster(region="us-east-2"),
             store=ExistingStore("efs.csi.aws.com", "fs-1"),
             placement=NODES,
             efa=ExistingEfaPlugin(),
