@@ -1105,7 +1105,7 @@ def built(*, name: str = "llama", settings: Mapping[str, Any] | None = None, tok
         DisaggregatedPair(
             name,
             spec,
-            cluster=existing_cluster(**{"region": "us-east-2"} | (settings or {})),
+            cluster=existing_cluster(**{"region": "us-east-2", **(settings or {})}),
             store=ExistingStore("efs.csi.aws.com", "fs-1::fsap-1", ready=(files,)),
             placement=dataclasses.replace(NODES, ready=(nodes,)),
             efa=ExistingEfaPlugin(ready=(plugin,)),
