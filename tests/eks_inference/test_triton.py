@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eks_inference.catalog.engines import engine, engines
@@ -473,6 +473,7 @@ engine_values = st.one_of(st.integers(-1, 9), st.text(max_size=3), st.booleans()
     st.dictionaries(st.sampled_from(["pipeline-parallel-size", "quantization", "block-size", "hf-overrides"]), engine_values),
     st.sampled_from(TRITON_ENGINES),
 )
+@example("inf2.xlarge", None, None, {"block-size": "%"}, "triton-26.08-vllm-0.27")
 def test_rules_judge_whatever_a_spec_may_say(
     where: str, gpus: int | None, tensor_parallel: int | None, extra_args: dict[str, Any], name: str
 ) -> None:

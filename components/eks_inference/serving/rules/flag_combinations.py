@@ -74,7 +74,7 @@ def _met(server: ServingFacts, release: VllmRelease, condition: Condition) -> bo
         return None
     try:
         return _TESTS[condition.test](value, against)
-    except (TypeError, ZeroDivisionError):
+    except (TypeError, ValueError, ZeroDivisionError):
         return None
 
 
