@@ -7,6 +7,7 @@ import gzip
 import json
 import re
 from collections import defaultdict
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ def table() -> str:
     return head + ",\n".join(lines) + '\n}, "zones": {\n' + ",\n".join(offered) + "\n}}\n"
 
 
+@cache
 def moto_resource(name: str) -> Any:
     """A data file of the moto distribution, read without importing moto."""
     found = find_spec("moto")
