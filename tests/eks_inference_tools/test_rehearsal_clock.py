@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, cast
 
 import pytest
@@ -15,7 +16,7 @@ from eks_inference_tools.simulate.rehearsal.nodes import drifted, ended, exchang
 from eks_inference_tools.simulate.world.objects import cluster_objects
 from eks_inference_tools.timeline.pods import phases
 from eks_inference_tools.timeline.rolls import Roll
-from eks_inference_tools.timeline.timeline import timeline
+from eks_inference_tools.timeline.timeline import Timeline, timeline
 from stackgraph.graph.values import at
 
 STACK = "smoke-gpu"
@@ -78,9 +79,9 @@ def cluster() -> Cluster:
     return Cluster()
 
 
-TIMES = timeline(recorded(STACK))
-((URN, NAME),) = TIMES.servers.items()
-START = TIMES.starts[URN]
+@cache
+def times() -> Timeline:
+    return timeline(recorded(STACK))
 
 
 def rounds(clock: Clock, cluster: Cluster) -> Iterator[bool]:
@@ -91,17 +92,18 @@ def rounds(clock: Clock, cluster: Cluster) -> Iterator[bool]:
 @pytest.mark.parametrize("there", [False, True])
 def test_a_pod_is_held_back_for_its_cold_start_on_its_node(cluster: Cluster, there: bool):
     """Where the image ran on the node before, nobody pulls it."""
-    clock = Clock(cluster.api, TIMES.servers, TIMES.starts)
-    cluster.pod("old", URN, "gpu-1", "server:1", ready=True)
+    ((urn, name),) = times().servers.items()
+    clock = Clock(cluster.api, times().servers, times().starts)
+    cluster.pod("old", urn, "gpu-1", "server:1", ready=True)
     clock.observe({"pods": cluster.list("pods")})
     clock.start({"gpu-1", "gpu-2"})
     del cluster.there["pods"]["old"]
-    cluster.pod("new", URN, "gpu-1" if there else "gpu-2", "server:1", ready=False)
+    cluster.pod("new", urn, "gpu-1" if there else "gpu-2", "server:1", ready=False)
     quiet = next(number for number, _ in enumerate(rounds(clock, cluster)) if HELD not in at_annotations(cluster, "new"))
     assert quiet > 8, "controllers have had their time"
-    expected = sum(one.time.p50 for one in phases(START) if one.time and not (there and one.name == "pull"))
+    expected = sum(one.time.p50 for one in phases(times().starts[urn]) if one.time and not (there and one.name == "pull"))
     assert clock.now == pytest.approx(expected)
-    assert [counts for _, counts in clock.samples] == [{NAME: 1}, {NAME: 0}]
+    assert [counts for _, counts in clock.samples] == [{name: 1}, {name: 0}]
 
 
 def at_annotations(cluster: Cluster, pod: str) -> dict[str, str]:
@@ -109,8 +111,8 @@ def at_annotations(cluster: Cluster, pod: str) -> dict[str, str]:
 
 
 def test_before_its_start_time_stands_and_nothing_is_held_back(cluster: Cluster):
-    clock = Clock(cluster.api, TIMES.servers, TIMES.starts)
-    cluster.pod("new", URN, "gpu-1", "server:1", ready=False)
+    clock = Clock(cluster.api, times().servers, times().starts)
+    cluster.pod("new", next(iter(times().servers)), "gpu-1", "server:1", ready=False)
     assert clock.observe({"pods": cluster.list("pods")})
     assert HELD not in at_annotations(cluster, "new")
     assert clock.now == 0
@@ -119,8 +121,8 @@ def test_before_its_start_time_stands_and_nothing_is_held_back(cluster: Cluster)
 def test_pods_of_servers_are_held_back_and_no_others():
     graph = recorded(STACK)
     objects = cluster_objects(graph)
-    changed = {one.urn for one, other in zip(objects, held(graph, objects, TIMES.starts), strict=True) if one != other}
-    assert changed == {*TIMES.starts}
+    changed = {one.urn for one, other in zip(objects, held(graph, objects, times().starts), strict=True) if one != other}
+    assert changed == {*times().starts}
     assert objects == cluster_objects(graph), "the graph is left alone"
 
 
@@ -132,7 +134,7 @@ def node(cluster: Cluster, name: str) -> None:
 def test_nodes_are_exchanged_one_after_another(cluster: Cluster, successor_first: bool):
     for name in ("gpu-1", "gpu-2"):
         node(cluster, name)
-        cluster.pod(f"on-{name}", URN, name, "server:1", ready=True)
+        cluster.pod(f"on-{name}", "urn", name, "server:1", ready=True)
     cluster.calls.clear()
     clock = Clock(cluster.api, {}, {})
     done = [*exchanged(Roll(GROUP, "", successor_first), GROUP, recorded(STACK), clock)(cluster.api)]
@@ -186,7 +188,7 @@ def test_a_pool_waits_seconds_for_the_end_of_its_nodes_and_all_else_is_as_it_was
 
 def test_a_budget_keeps_a_node_and_is_quoted(cluster: Cluster):
     node(cluster, "gpu-1")
-    cluster.pod("on-it", URN, "gpu-1", "server:1", ready=True)
+    cluster.pod("on-it", "urn", "gpu-1", "server:1", ready=True)
     cluster.budget.add("on-it")
     running = ended(lambda api: ["gpu-1"])(cluster.api)
     words = (
@@ -210,7 +212,7 @@ def keep(cluster: Cluster, *, healthy: int) -> None:
 def test_eks_ends_what_a_budget_keeps_once_it_has_waited(cluster: Cluster, healthy: int):
     """One that only waits for another pod is not ended."""
     node(cluster, "gpu-1")
-    cluster.pod("on-it", URN, "gpu-1", "server:1", ready=True)
+    cluster.pod("on-it", "urn", "gpu-1", "server:1", ready=True)
     cluster.budget.add("on-it")
     keep(cluster, healthy=healthy)
     clock = Clock(cluster.api, {}, {})
