@@ -4,9 +4,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from eks_inference_tools.reading.admission import not_served, refused_pods
 from eks_inference_tools.reading.after_update import Then, follows
 from eks_inference_tools.reading.autoscalers import autoscalers
-from eks_inference_tools.reading.clusters import CLUSTER_TYPE, PLATFORM, REMOTE_CLUSTER_TYPE, public_networks
+from eks_inference_tools.reading.clusters import CLUSTER_TYPE, PLATFORM, REMOTE_CLUSTER_TYPE, parts, public_networks
 from eks_inference_tools.reading.devices import OFFERED_BY, shown
 from eks_inference_tools.reading.endpoints import Endpoint
 from eks_inference_tools.reading.graph_facts import GraphFacts
@@ -14,19 +15,22 @@ from eks_inference_tools.reading.kinds import group_kind, name_of, namespace_of,
 from eks_inference_tools.reading.machines import SUBNET_TYPE
 from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
 from eks_inference_tools.reading.node_pools import NODE_CLASS_TYPE, NODE_POOL_TYPE
-from eks_inference_tools.reading.pod_templates import pod_templates
-from eks_inference_tools.reading.scalars import whole
+from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
+from eks_inference_tools.reading.releases import ADDON_TYPE, Addon
+from eks_inference_tools.reading.rollouts import at_once, restarts
+from eks_inference_tools.reading.scalars import is_true, quantity, whole
 from eks_inference_tools.reading.sections import Overview, overview_of
 from eks_inference_tools.reading.words import NodeCapacity
 from stackgraph.diff.dangers import is_wide, newly_reached
 from stackgraph.diff.domain import Danger, Weight
-from stackgraph.diff.graphs import StackDiff
+from stackgraph.diff.graphs import ResourceChange, StackDiff
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, grouped, is_token, items, table, text, unique
 from stackgraph.graph.wording import counted
 from stackgraph.state.steps import deletes_first
 
 _CLUSTER_TYPES = (CLUSTER_TYPE, REMOTE_CLUSTER_TYPE)
+_VPC = "aws:ec2/vpc:Vpc"
 _NODE_TYPES = (NODE_GROUP_TYPE, NODE_POOL_TYPE, NODE_CLASS_TYPE)
 
 
@@ -38,6 +42,8 @@ def dangers(diff: StackDiff) -> Iterator[Danger]:
     yield from _without_devices(diff)
     yield from newly_reached(diff, _who_reaches_a_cluster)
     if not cluster_is_refused(diff):
+        yield from _not_let_in(diff)
+        yield from _unread(diff)
         yield from _after_updates(diff)
         yield from _scaled(diff)
     if diff.base is not None and diff.head is not None:
@@ -48,12 +54,16 @@ def dangers(diff: StackDiff) -> Iterator[Danger]:
 
 
 def _gone(diff: StackDiff) -> Iterator[Danger]:
-    for change in (*diff.of_kind("replace"), *diff.of_kind("delete")):
+    gone = (*diff.of_kind("replace"), *diff.of_kind("delete"))
+    for change in sorted(gone, key=lambda one: one.resource.type != _VPC):  # all that is in it goes with it
         name, type_ = change.resource.name, change.resource.type
         because = ", ".join(change.because[:3])
         if type_ in _CLUSTER_TYPES and change.kind == "replace":
             what = f"cluster {name} is replaced, with all that runs in it ({because})"
             yield Danger("cluster-replaced", what, change.urn, Weight.REPLACED, effects=("outage", "loss"))
+        elif type_ == _VPC and change.kind == "replace" and not cluster_is_refused(diff):
+            what = f"network {name} is replaced, with all that stands in it ({because})"
+            yield Danger("network-replaced", what, change.urn, Weight.REPLACED, effects=("outage",))
         elif type_ in _CLUSTER_TYPES:
             yield Danger("cluster-deleted", f"cluster {name} is deleted", change.urn, Weight.DELETED, effects=("outage", "loss"))
         elif type_ in _NODE_TYPES and change.kind == "replace":
@@ -64,9 +74,19 @@ def _gone(diff: StackDiff) -> Iterator[Danger]:
         elif change.kind == "replace" and deletes_first(change) and (held := _holding(diff, change.resource)):
             what = f"{title_of(change.resource)} stays while {held} uses it, and `pulumi up` fails: it deletes the claim first"
             yield Danger("refused", what, change.urn, Weight.REFUSED)
+        elif type_ == ADDON_TYPE and change.kind == "delete" and (without := _without_addon(diff, Addon(change.resource))):
+            yield Danger("addon-deleted", without, change.urn, Weight.DELETED)
         elif type_ in _NODE_TYPES:
             what = f"{nodes_of(change.resource)} are deleted"
             yield Danger("nodes-deleted", what, change.urn, Weight.DELETED, nodes_of(change.resource))
+
+
+def _without_addon(diff: StackDiff, addon: Addon) -> str:
+    """What is missing without an add-on, if neither its software nor another resource of its name stays."""
+    stays = any(Addon(one).name == addon.name for one in (diff.head.of_type(ADDON_TYPE) if diff.head else ()))
+    without = table(addon.runs).get("without")
+    kept = stays or not without or is_true(addon.resource.inputs.get("preserve"))
+    return "" if kept else f"add-on {addon.name} is deleted: {without}"
 
 
 def _holding(diff: StackDiff, claim: Resource) -> str:
@@ -151,8 +171,74 @@ def _surroundings(graph: Graph, cluster: Resource) -> tuple[frozenset[str], tupl
     found = [graph.by_urn[urn] for urns in cluster.property_dependencies.values() for urn in urns if urn in graph.by_urn]
     subnets = [one for one in found if one.type == SUBNET_TYPE]
     zones = frozenset(text(at(one.inputs, "availabilityZoneId") or at(one.inputs, "availabilityZone")) for one in subnets)
-    vpcs = unique(one.urn for one in found if one.type == "aws:ec2/vpc:Vpc")
+    around = [urn for one in subnets for urn in one.property_dependencies.get("vpcId", ())]
+    vpcs = unique(one.urn for one in (*found, *(graph.by_urn[urn] for urn in around)) if one.type == _VPC)
     return frozenset() if any(not zone or is_token(zone) for zone in zones) else zones, vpcs
+
+
+def _not_let_in(diff: StackDiff) -> Iterator[Danger]:
+    """Pods that a quota or limit range refuses from now on, and objects whose API the cluster serves no more."""
+    if diff.base is None or diff.head is None:
+        return
+
+    def beside(pods: PodTemplate) -> int:
+        change = diff.by_urn[pods.urn]
+        rolls = pods.kind == "Deployment" and change.kind == "update" and restarts(change)
+        return int(rolls and not at_once(pods.owner, pods.pods or 1))
+
+    old = {(one.type, title_of(one), pods.title) for one, pods, _ in refused_pods(diff.base, lambda _: 0)}
+    for one, pods, why in refused_pods(diff.head, beside):
+        if (one.type, title_of(one), pods.title) not in old:
+            waits = diff.by_urn[pods.urn].kind in ("create", "replace") or beside(pods)
+            then = "`pulumi up` waits for them and fails" if waits else "those that run stay, and nothing replaces them"
+            what = f"{title_of(one)} refuses pods of {pods.title} ({why}): {then}"
+            yield Danger("pods-refused", what, one.urn, Weight.REFUSED)
+    versions = [
+        {part.cluster: GraphFacts(part.graph).kubernetes_version for part in parts(graph)} for graph in (diff.base, diff.head)
+    ]
+    for part in parts(diff.head):
+        was, now = (side.get(part.cluster, "") for side in versions)
+        known = {one.urn for one, _ in not_served(diff.base, was or now)}
+        for one, why in not_served(part.graph, now):
+            if one.urn not in known:
+                fails = (
+                    "`pulumi up` fails there"
+                    if diff.by_urn[one.urn].kind in ("create", "replace", "update")
+                    else "its next change fails"
+                )
+                yield Danger("api-gone", f"{why}: {fails}", one.urn, Weight.REFUSED)
+
+
+def _unread(diff: StackDiff) -> Iterator[Danger]:
+    """ConfigMaps and Secrets whose new values no pod reads before it restarts, and those that pods still need."""
+    using = grouped(
+        ((pods.namespace, *named), pods)
+        for pods in (pod_templates(diff.head) if diff.head else ())
+        for named in _in_environment(pods)
+        if diff.by_urn[pods.urn].kind in ("same", "dependencies")
+    )
+    stay = {title_of(one) for one in (diff.head.resources if diff.head else ())}
+    for change in diff.changes:
+        kind, subject = group_kind(change.resource)[1], title_of(change.resource)
+        asking = using.get((namespace_of(change.resource) or "default", kind, name_of(change.resource)), ())
+        if kind not in ("ConfigMap", "Secret") or not asking or not change.before:
+            continue
+        pods = asking[0].title + (f" and {len(asking) - 1} more" if asking[1:] else "")
+        if change.kind == "delete" and subject not in stay and not change.resource.options.get("retainOnDelete"):
+            what = f"{subject} is deleted, and pods of {pods} ask for it: none of them starts again"
+            yield Danger("deleted", what, change.urn, Weight.DELETED)
+        elif any(one.path[0] in ("data", "stringData", "binaryData") for one in change.properties):
+            what = f"{subject}: the pods of {pods} keep the old values until they restart"
+            yield Danger("without-effect", what, change.urn, Weight.REFUSED, subject)
+
+
+def _in_environment(pods: PodTemplate) -> Iterator[tuple[str, str]]:
+    """Kind and name of each ConfigMap and Secret that the variables of containers come from."""
+    for container in pods.containers:
+        sources = [*items(at(container.document, "envFrom")), *(at(e, "valueFrom") for e in items(at(container.document, "env")))]
+        for kind, keys in (("ConfigMap", ("configMapRef", "configMapKeyRef")), ("Secret", ("secretRef", "secretKeyRef"))):
+            found = (at(one, key) for one in sources for key in keys)
+            yield from {(kind, text(at(one, "name"))): None for one in found if one and not at(one, "optional")}
 
 
 def _who_reaches_a_cluster(resource: Resource) -> Iterator[str]:
@@ -169,7 +255,38 @@ def _after_updates(diff: StackDiff) -> Iterator[Danger]:
             subject = title_of(change.resource)
             path = ".".join(map(str, row.named(change.resource.type, one.path) or one.path))
             says = row.says.format(before=text(one.before), after=text(one.after), path=path)
-            yield Danger(_KINDS[row.then], f"{subject}: {says}", change.urn, Weight.REFUSED, subject)
+            weight = Weight.UNPROTECTED if row.then == "final" else Weight.REFUSED
+            yield Danger(_KINDS[row.then], f"{subject}: {says}", change.urn, weight, subject)
+        yield from _disks(diff, change)
+
+
+def _disks(diff: StackDiff, change: ResourceChange) -> Iterator[Danger]:
+    """Claims that grow and may not, and pods that start while others hold their disk (Kubernetes, Persistent Volumes)."""
+    kind, subject = group_kind(change.resource)[1], title_of(change.resource)
+    if (
+        diff.head is None
+        or change.kind != "update"
+        or change.before is None
+        or kind not in ("PersistentVolumeClaim", "Deployment")
+    ):
+        return
+    spec, facts = change.resource.inputs.get("spec"), GraphFacts(diff.head)
+    if kind == "PersistentVolumeClaim":
+        old, new = (
+            quantity(at(one.inputs, "spec", "resources", "requests", "storage")) for one in (change.before, change.resource)
+        )
+        classes = [one.inputs for one in facts.objects.get("StorageClass", ()) if name_of(one) == at(spec, "storageClassName")]
+        if old and new and new > old and any(not one.get("allowVolumeExpansion") for one in classes):
+            what = f"{subject}: its class {at(spec, 'storageClassName')} lets no claim grow, and the API server refuses"
+            yield Danger("refused", what, change.urn, Weight.REFUSED, subject)
+    elif restarts(change) and not at_once(change.resource, whole(at(spec, "replicas")) or 1):
+        claims = {at(one, "persistentVolumeClaim", "claimName") for one in items(at(spec, "template", "spec", "volumes"))}
+        for claim in facts.objects.get("PersistentVolumeClaim", ()):
+            alone = at(claim.inputs, "spec", "accessModes") in (["ReadWriteOnce"], ["ReadWriteOncePod"])
+            if alone and name_of(claim) in claims and namespace_of(claim) == namespace_of(change.resource):
+                held = f"the old one holds the disk of {title_of(claim)}, which goes with no pod to another node"
+                what = f"{subject} may wait for ever, and `pulumi up` fail: its new pod starts while {held}"
+                yield Danger("claim-held", what, change.urn, Weight.UNSURE, subject, avoid=f"{subject}: strategy Recreate")
 
 
 def _scaled(diff: StackDiff) -> Iterator[Danger]:
@@ -193,7 +310,7 @@ def _scaled(diff: StackDiff) -> Iterator[Danger]:
         yield from (Danger("capacity-down", f"{subject}: {what}", change.urn, subject=subject) for what in fewer)
 
 
-_KINDS: Mapping[Then, str] = {"refused": "refused", "ignored": "without-effect", "scale": "capacity-down"}
+_KINDS: Mapping[Then, str] = {"refused": "refused", "ignored": "without-effect", "scale": "capacity-down", "final": "no-way-back"}
 
 
 # -- models, workloads and capacity ----------------------------------------------------------------------------------------------
