@@ -64,7 +64,9 @@ def claim(size: str = "10Gi", mode: str = "ReadWriteOnce", class_: str = "slow")
 
 
 def storage(name: str, *, grows: bool) -> Resource:
-    return placed("storage.k8s.io/v1:StorageClass", name, allowVolumeExpansion=grows)
+    return resource(
+        name, "kubernetes:storage.k8s.io/v1:StorageClass", {"metadata": {"name": name}, "allowVolumeExpansion": grows}
+    )
 
 
 def cluster(**inputs: Any) -> Resource:
@@ -98,7 +100,7 @@ PROGRAMS: dict[str, tuple[list[Resource], list[Resource], str]] = {
     "a limit range that names it": ([web()], [web(), quota(limits_cpu="9"), limits(default={"cpu": 1})], ""),
     "a limit range below": ([web()], [web(), limits(max={"memory": "512Mi"})], "pods-refused .*at most 512Mi .* has 1Gi"),
     "a limit range above": ([web()], [web(), limits(max={"memory": "2Gi"}, min={"cpu": "100m"})], ""),
-    "a default below": ([web()], [web(), limits(default={"cpu": "200m"})], "pods-refused .*default limit of cpu"),
+    "a default below": ([web()], [web(), limits(default={"cpu": "200m"})], "pods-refused .*a limit of 200m cpu, .* has 0.5"),
     "a removed API": ([cluster(version="1.24"), OLD_API], [cluster(version="1.25"), OLD_API], "api-gone .*its next change fails"),
     "an API that is served": ([cluster(version="1.23"), OLD_API], [cluster(version="1.24"), OLD_API], ""),
     "an object of a removed API": ([cluster()], [cluster(), OLD_API], "api-gone .*`pulumi up` fails there"),

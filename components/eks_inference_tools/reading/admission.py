@@ -1,73 +1,83 @@
-"""What the API server no longer lets in: pods that a quota or limit range of their namespace refuses, and removed APIs. Pure.
+"""What the API server lets in no more: pods that a quota or limit range of their namespace refuses, and removed APIs. Pure.
 
-Sources: kubernetes, pkg/quota/v1/evaluator/core/pods.go; plugin/pkg/admission/limitranger; SetDefaults_LimitRangeItem.
-A quota with scopes, unknown values and pods whose number only a cluster knows are not counted.
+Sources: kubernetes, pkg/quota/v1/evaluator/core/pods.go; plugin/pkg/admission/limitranger; SetDefaults_LimitRangeItem. Not
+counted are quotas with scopes, unknown values and pods whose number only a cluster knows.
 """
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import cache
 from importlib.resources import files
+from operator import gt, lt
 from typing import Any
 
+from eks_inference_tools.reading.clusters import parts
+from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.kinds import group_kind, namespace_of, title_of
-from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
+from eks_inference_tools.reading.pod_templates import PodTemplate
 from eks_inference_tools.reading.pods import Container, PodSpec
+from eks_inference_tools.reading.rollouts import surges
 from eks_inference_tools.reading.scalars import number, quantities
-from stackgraph.graph.describe import is_kubernetes_object
+from stackgraph.diff.domain import Danger, Weight
+from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, items, table, text
 
-Refused = tuple[Resource, PodTemplate, str]
 _ENDING = ("Job", "CronJob", "RayJob")
-_NAMED = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
-"""What every container has to name where a quota limits it."""
+_NONE = Decimal()
 
 
-def refused_pods(graph: Graph, beside: Callable[[PodTemplate], int]) -> Iterator[Refused]:
-    """Yields each ResourceQuota and LimitRange with pods that it does not let in, and why. ``beside`` is how many pods more than
-    its own an object has during an update.
-    """
-    kinds: dict[str, list[Resource]] = {"ResourceQuota": [], "LimitRange": []}
-    for one in graph.resources:
-        if is_kubernetes_object(one) and group_kind(one)[1] in kinds:
-            kinds[group_kind(one)[1]].append(one)
-    templates = [*pod_templates(graph)] if any(kinds.values()) else []
-    limits = [(namespace_of(one) or "default", one) for one in kinds["LimitRange"]]
-    specs = {id(pods): _defaulted(pods, [one for place, one in limits if place == pods.namespace]) for pods in templates}
-    for place, one in limits:
-        inside = [pods for pods in templates if pods.namespace == place]
-        yield from ((one, pods, why) for pods in inside if (why := _out_of_range(one, specs[id(pods)])))
-    for quota in kinds["ResourceQuota"]:
-        hard, scoped = quantities(at(quota.inputs, "spec", "hard")), at(quota.inputs, "spec", "scopes")
-        inside = [pods for pods in templates if pods.namespace == (namespace_of(quota) or "default")]
-        if not scoped and not at(quota.inputs, "spec", "scopeSelector"):
-            yield from _over(quota, hard, inside, specs, beside)
+def let_in_no_more(diff: StackDiff) -> Iterator[Danger]:
+    """Pods that are refused from now on, and objects whose API the cluster serves no more."""
+    if diff.base is None or diff.head is None:
+        return
+
+    def beside(pods: PodTemplate) -> int:
+        return int(pods.kind == "Deployment" and surges(diff.by_urn[pods.urn], pods.pods or 1))
+
+    old = {(title_of(one), pods.title) for one, pods, _ in _refused(GraphFacts(diff.base), lambda _: 0)}
+    for one, pods, why in _refused(GraphFacts(diff.head), beside):
+        if (title_of(one), pods.title) not in old:
+            waits = diff.by_urn[pods.urn].kind in ("create", "replace") or beside(pods)
+            then = "`pulumi up` waits for them and fails" if waits else "those that run stay, and nothing replaces them"
+            what = f"{title_of(one)} refuses pods of {pods.title} ({why}): {then}"
+            yield Danger("pods-refused", what, one.urn, Weight.REFUSED)
+    known = {one.urn for one, _ in _not_served(diff.base)}
+    for one, why in _not_served(diff.head):
+        if one.urn not in known:
+            touched = diff.by_urn[one.urn].kind in ("create", "replace", "update")
+            fails = "`pulumi up` fails there" if touched else "its next change fails"
+            yield Danger("api-gone", f"{title_of(one)}: {why}: {fails}", one.urn, Weight.REFUSED)
+
+
+def _refused(facts: GraphFacts, beside: Callable[[PodTemplate], int]) -> Iterator[tuple[Resource, PodTemplate, str]]:
+    """Quotas and limit ranges with pods that they do not let in, and why. ``beside``: how many more pods an update has."""
+    ranges = [(one, *found) for one in facts.objects.get("LimitRange", ()) for found in _ranges(one)]
+    for quota in (*facts.objects.get("ResourceQuota", ()), *{one.urn: one for one, _, _ in ranges}.values()):
+        place = namespace_of(quota)
+        inside = [(type_, has) for one, type_, has in ranges if namespace_of(one) == place]
+        pods = {one: _filled(one.spec, inside) for one in facts.pods if one.given_namespace == place}
+        spec = quota.inputs.get("spec")
+        if group_kind(quota)[1] == "LimitRange":
+            own = [*_ranges(quota)]
+            yield from ((quota, one, why) for one, has in pods.items() if (why := _out_of_range(own, has)))
+        elif not at(spec, "scopes") and not at(spec, "scopeSelector"):
+            yield from ((quota, one, why) for one, why in _over(quantities(at(spec, "hard")), pods, beside))
 
 
 def _over(
-    quota: Resource,
-    hard: Mapping[str, Decimal],
-    inside: list[PodTemplate],
-    specs: Mapping[int, PodSpec],
-    beside: Callable[[PodTemplate], int],
-) -> Iterator[Refused]:
-    silent = {id(pods): why for pods in inside if (why := _unnamed(hard, specs[id(pods)]))}
-    yield from ((quota, pods, silent[id(pods)]) for pods in inside if id(pods) in silent)
-    counted = [pods for pods in inside if pods.pods and pods.kind not in _ENDING and id(pods) not in silent]
+    hard: Mapping[str, Decimal], pods: Mapping[PodTemplate, PodSpec], beside: Callable[[PodTemplate], int]
+) -> Iterator[tuple[PodTemplate, str]]:
+    silent = {one: why for one, spec in pods.items() if (why := _unnamed(hard, spec))}
+    yield from silent.items()
+    counted = {one: spec for one, spec in pods.items() if one.pods and one.kind not in _ENDING and one not in silent}
     for key, most in hard.items():
-        each = {id(pods): _asked(key, specs[id(pods)]) for pods in counted}
-        asking = [pods for pods in counted if each[id(pods)]]
         for more in (0, 1):
-            total = sum((each[id(p)] * ((p.pods or 0) + more * beside(p)) for p in asking), Decimal())
-            if total > most:
-                last = next(p for p in reversed(asking) if not more or beside(p))
-                yield (
-                    quota,
-                    last,
-                    f"{_shown(most, key)} {key} for pods that need {_shown(total, key)}{' during the update' * more}",
-                )
+            each = {one: _asked(key, spec) * ((one.pods or 0) + more * beside(one)) for one, spec in counted.items()}
+            if (total := sum(each.values(), _NONE)) > most:
+                last = next(one for one in reversed(each) if each[one] and (not more or beside(one)))
+                yield last, f"{_shown(most, key)} {key} for pods that need {_shown(total, key)}{' during the update' * more}"
                 break
 
 
@@ -75,91 +85,83 @@ def _asked(key: str, spec: PodSpec) -> Decimal:
     """What one pod counts for a key of a quota."""
     if key in ("pods", "count/pods"):
         return Decimal(1)
-    kind, _, resource = key.rpartition(".") if key.startswith(("requests.", "limits.")) and "/" not in key else ("", "", key)
-    if "/" in key and key.startswith("requests."):
-        resource = key.removeprefix("requests.")
-    return (_only_limits(spec) if kind == "limits" else spec).requests.get(resource, Decimal())
+    kind, _, resource = key.partition(".") if key.startswith(("requests.", "limits.")) else ("", "", key)
+    return (_limited(spec) if kind == "limits" else spec).requests.get(resource, _NONE)
 
 
 def _shown(amount: Decimal, of: str) -> str:
-    return f"{number(amount / 2**30)}Gi" if of.endswith(("memory", "storage")) else number(amount)
+    return f"{number(amount / 2**30)}Gi" if of.endswith("memory") else number(amount)
 
 
-def _only_limits(spec: PodSpec) -> PodSpec:
-    def of(container: Container) -> Any:
-        return {**table(container.document), "resources": {"limits": container.limits}}
-
-    return _with_containers(spec, of)
-
-
-def _with_containers(spec: PodSpec, of: Callable[[Container], Any]) -> PodSpec:
-    first, others = ([of(one) for one in spec.containers if one.first is which] for which in (True, False))
+def _with(spec: PodSpec, resources: Callable[[Container], Any]) -> PodSpec:
+    """A pod with other resources of its containers."""
+    anew = [(one.first, {**table(one.document), "resources": resources(one)}) for one in spec.containers]
+    first, others = ([one for is_first, one in anew if is_first is which] for which in (True, False))
     return PodSpec({**table(spec.document), "initContainers": first, "containers": others}, spec.claimed)
 
 
+def _limited(spec: PodSpec) -> PodSpec:
+    """A pod that requests its limits."""
+    return _with(spec, lambda one: {"limits": one.limits})
+
+
 def _unnamed(hard: Mapping[str, Decimal], spec: PodSpec) -> str:
+    """What a container does not name, of that which a quota limits."""
     for container in spec.containers if not at(spec.document, "resources") else ():
-        for key in _NAMED:
-            named = container.limits if key.startswith("limits.") else container.asked
-            if key in hard and key.rpartition(".")[2] not in named:
+        for key in hard:
+            kind, _, resource = key.rpartition(".")
+            if resource in ("cpu", "memory") and resource not in (container.limits if kind == "limits" else container.asked):
                 return f"{container.title} names no {key}"
     return ""
 
 
-def _ranges(limit: Resource) -> Iterator[tuple[str, Mapping[str, Mapping[str, Any]]]]:
-    """The type and tables of each item of a LimitRange, with what the API server fills in."""
+_Range = tuple[str, Mapping[str, Mapping[str, Any]]]
+
+
+def _ranges(limit: Resource) -> Iterator[_Range]:
+    """The type and the tables of each item of a LimitRange, with what the API server fills in."""
     for item in items(at(limit.inputs, "spec", "limits")):
-        given = {key: table(at(item, key)) for key in ("min", "max", "default", "defaultRequest")}
-        if at(item, "type") == "Container":
-            given["default"] = {**given["max"], **given["default"]}
-            given["defaultRequest"] = {**given["min"], **given["default"], **given["defaultRequest"]}
-        yield text(at(item, "type")), given
+        has = {key: table(at(item, key)) for key in ("min", "max", "default", "defaultRequest")}
+        limits = {**has["max"], **has["default"]}
+        yield (
+            text(at(item, "type")),
+            {**has, "default": limits, "defaultRequest": {**has["min"], **limits, **has["defaultRequest"]}},
+        )
 
 
-def _defaulted(pods: PodTemplate, limits: list[Resource]) -> PodSpec:
-    defaults = [one for limit in limits for type_, one in _ranges(limit) if type_ == "Container"]
-    spec = pods.spec
-    for has in defaults:
-
-        def filled(container: Container, has: Mapping[str, Any] = has) -> Any:
-            asked = {**has["defaultRequest"], **container.asked}
-            resources = {"limits": {**has["default"], **container.limits}, "requests": asked}
-            return {**table(container.document), "resources": resources}
-
-        spec = _with_containers(spec, filled)
+def _filled(spec: PodSpec, ranges: Sequence[_Range]) -> PodSpec:
+    """A pod with the defaults of its namespace."""
+    for limits, asked in ((has["default"], has["defaultRequest"]) for type_, has in ranges if type_ == "Container"):
+        given = {one.name: {"limits": {**limits, **one.limits}, "requests": {**asked, **one.asked}} for one in spec.containers}
+        spec = _with(spec, lambda one, given=given: given[one.name])
     return spec
 
 
-def _out_of_range(limit: Resource, spec: PodSpec) -> str:
-    for type_, has in _ranges(limit):
-        each = [(one.title, one.requests, quantities(one.limits)) for one in spec.containers] if type_ == "Container" else []
-        if type_ == "Pod":
-            each = [("the pod", spec.requests, _only_limits(spec).requests)]
-        for what, requests, limits in each:
-            for resource, most in quantities(has["max"]).items():
-                if (given := max(requests.get(resource, Decimal()), limits.get(resource, Decimal()))) > most:
-                    return f"at most {has['max'][resource]} {resource}, and {what} has {_shown(given, resource)}"
-            for resource, least in quantities(has["min"]).items():
-                if (given := requests.get(resource, Decimal())) < least:
-                    return f"at least {has['min'][resource]} {resource}, and {what} asks for {_shown(given, resource)}"
-            over = [one for one, limit_ in limits.items() if requests.get(one, Decimal()) > limit_]
-            if over:
-                return f"its default limit of {over[0]} is below what {what} asks for"
+def _out_of_range(ranges: Sequence[_Range], spec: PodSpec) -> str:
+    for type_, has in ranges:
+        each = [(one.title, one.requests, one.limits) for one in spec.containers] if type_ == "Container" else []
+        each += [("the pod", spec.requests, _limited(spec).requests)] if type_ == "Pod" else []
+        for what, asked, limits in each:
+            most, least = ("at most", has["max"], quantities(limits), gt), ("at least", has["min"], asked, lt)
+            for words, bounds, given, beyond in (most, least, ("a limit of", limits, asked, gt)):
+                for key, bound in quantities(bounds).items():
+                    if beyond(found := given.get(key, _NONE), bound):
+                        return f"{words} {bounds[key]} {key}, and {what} has {_shown(found, key)}"
     return ""
 
 
-def not_served(graph: Graph, version: str) -> Iterator[tuple[Resource, str]]:
-    """Yields objects whose API a version of Kubernetes no longer serves, and that API."""
-    major, _, minor = version.partition(".")
-    for one in graph.resources if major == "1" and minor.isdecimal() else ():
-        api = one.type.removeprefix("kubernetes:").rpartition(":")[0]
-        gone = removed_apis().get(api, {}).get(group_kind(one)[1]) if is_kubernetes_object(one) else None
-        if gone and int(minor) >= gone:
-            yield one, f"{title_of(one)}: Kubernetes {version} serves no {api} {group_kind(one)[1]} (gone since 1.{gone})"
+def _not_served(graph: Graph) -> Iterator[tuple[Resource, str]]:
+    """Yields objects whose API the version of their cluster no longer serves, and that API."""
+    for part in parts(graph):
+        major, _, minor = GraphFacts(part.graph).kubernetes_version.partition(".")
+        for one in part.graph.resources if major == "1" and minor.isdecimal() else ():
+            api, _, kind = one.type.removeprefix("kubernetes:").rpartition(":")
+            gone = removed_apis().get(api, {}).get(kind)
+            if gone and int(minor) >= gone:
+                yield one, f"Kubernetes 1.{minor} serves no {kind} of {api} (gone since 1.{gone})"
 
 
 @cache
 def removed_apis() -> Mapping[str, Mapping[str, int]]:
     """The rows of ``removed_apis.toml``: minor versions by API version and kind."""
-    text_ = files("eks_inference_tools.reading").joinpath("removed_apis.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text_)["minor"]
+    return tomllib.loads(files("eks_inference_tools.reading").joinpath("removed_apis.toml").read_text(encoding="utf-8"))["minor"]

@@ -4,26 +4,26 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from eks_inference_tools.reading.admission import not_served, refused_pods
+from eks_inference_tools.reading.admission import let_in_no_more
 from eks_inference_tools.reading.after_update import Then, follows
 from eks_inference_tools.reading.autoscalers import autoscalers
-from eks_inference_tools.reading.clusters import CLUSTER_TYPE, PLATFORM, REMOTE_CLUSTER_TYPE, parts, public_networks
+from eks_inference_tools.reading.clusters import CLUSTER_TYPE, PLATFORM, REMOTE_CLUSTER_TYPE, public_networks
 from eks_inference_tools.reading.devices import OFFERED_BY, shown
 from eks_inference_tools.reading.endpoints import Endpoint
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.kinds import group_kind, name_of, namespace_of, nodes_of, replicas, title, title_of
 from eks_inference_tools.reading.machines import SUBNET_TYPE
+from eks_inference_tools.reading.needs import needs
 from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
 from eks_inference_tools.reading.node_pools import NODE_CLASS_TYPE, NODE_POOL_TYPE
-from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
+from eks_inference_tools.reading.pod_templates import pod_templates
 from eks_inference_tools.reading.releases import ADDON_TYPE, Addon
-from eks_inference_tools.reading.rollouts import at_once, restarts
-from eks_inference_tools.reading.scalars import is_true, quantity, whole
+from eks_inference_tools.reading.scalars import is_true, whole
 from eks_inference_tools.reading.sections import Overview, overview_of
 from eks_inference_tools.reading.words import NodeCapacity
 from stackgraph.diff.dangers import is_wide, newly_reached
 from stackgraph.diff.domain import Danger, Weight
-from stackgraph.diff.graphs import ResourceChange, StackDiff
+from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, grouped, is_token, items, table, text, unique
 from stackgraph.graph.wording import counted
@@ -42,8 +42,8 @@ def dangers(diff: StackDiff) -> Iterator[Danger]:
     yield from _without_devices(diff)
     yield from newly_reached(diff, _who_reaches_a_cluster)
     if not cluster_is_refused(diff):
-        yield from _not_let_in(diff)
-        yield from _unread(diff)
+        yield from let_in_no_more(diff)
+        yield from needs(diff)
         yield from _after_updates(diff)
         yield from _scaled(diff)
     if diff.base is not None and diff.head is not None:
@@ -176,71 +176,6 @@ def _surroundings(graph: Graph, cluster: Resource) -> tuple[frozenset[str], tupl
     return frozenset() if any(not zone or is_token(zone) for zone in zones) else zones, vpcs
 
 
-def _not_let_in(diff: StackDiff) -> Iterator[Danger]:
-    """Pods that a quota or limit range refuses from now on, and objects whose API the cluster serves no more."""
-    if diff.base is None or diff.head is None:
-        return
-
-    def beside(pods: PodTemplate) -> int:
-        change = diff.by_urn[pods.urn]
-        rolls = pods.kind == "Deployment" and change.kind == "update" and restarts(change)
-        return int(rolls and not at_once(pods.owner, pods.pods or 1))
-
-    old = {(one.type, title_of(one), pods.title) for one, pods, _ in refused_pods(diff.base, lambda _: 0)}
-    for one, pods, why in refused_pods(diff.head, beside):
-        if (one.type, title_of(one), pods.title) not in old:
-            waits = diff.by_urn[pods.urn].kind in ("create", "replace") or beside(pods)
-            then = "`pulumi up` waits for them and fails" if waits else "those that run stay, and nothing replaces them"
-            what = f"{title_of(one)} refuses pods of {pods.title} ({why}): {then}"
-            yield Danger("pods-refused", what, one.urn, Weight.REFUSED)
-    versions = [
-        {part.cluster: GraphFacts(part.graph).kubernetes_version for part in parts(graph)} for graph in (diff.base, diff.head)
-    ]
-    for part in parts(diff.head):
-        was, now = (side.get(part.cluster, "") for side in versions)
-        known = {one.urn for one, _ in not_served(diff.base, was or now)}
-        for one, why in not_served(part.graph, now):
-            if one.urn not in known:
-                fails = (
-                    "`pulumi up` fails there"
-                    if diff.by_urn[one.urn].kind in ("create", "replace", "update")
-                    else "its next change fails"
-                )
-                yield Danger("api-gone", f"{why}: {fails}", one.urn, Weight.REFUSED)
-
-
-def _unread(diff: StackDiff) -> Iterator[Danger]:
-    """ConfigMaps and Secrets whose new values no pod reads before it restarts, and those that pods still need."""
-    using = grouped(
-        ((pods.namespace, *named), pods)
-        for pods in (pod_templates(diff.head) if diff.head else ())
-        for named in _in_environment(pods)
-        if diff.by_urn[pods.urn].kind in ("same", "dependencies")
-    )
-    stay = {title_of(one) for one in (diff.head.resources if diff.head else ())}
-    for change in diff.changes:
-        kind, subject = group_kind(change.resource)[1], title_of(change.resource)
-        asking = using.get((namespace_of(change.resource) or "default", kind, name_of(change.resource)), ())
-        if kind not in ("ConfigMap", "Secret") or not asking or not change.before:
-            continue
-        pods = asking[0].title + (f" and {len(asking) - 1} more" if asking[1:] else "")
-        if change.kind == "delete" and subject not in stay and not change.resource.options.get("retainOnDelete"):
-            what = f"{subject} is deleted, and pods of {pods} ask for it: none of them starts again"
-            yield Danger("deleted", what, change.urn, Weight.DELETED)
-        elif any(one.path[0] in ("data", "stringData", "binaryData") for one in change.properties):
-            what = f"{subject}: the pods of {pods} keep the old values until they restart"
-            yield Danger("without-effect", what, change.urn, Weight.REFUSED, subject)
-
-
-def _in_environment(pods: PodTemplate) -> Iterator[tuple[str, str]]:
-    """Kind and name of each ConfigMap and Secret that the variables of containers come from."""
-    for container in pods.containers:
-        sources = [*items(at(container.document, "envFrom")), *(at(e, "valueFrom") for e in items(at(container.document, "env")))]
-        for kind, keys in (("ConfigMap", ("configMapRef", "configMapKeyRef")), ("Secret", ("secretRef", "secretKeyRef"))):
-            found = (at(one, key) for one in sources for key in keys)
-            yield from {(kind, text(at(one, "name"))): None for one in found if one and not at(one, "optional")}
-
-
 def _who_reaches_a_cluster(resource: Resource) -> Iterator[str]:
     """Wide networks from which the API of a cluster is reachable."""
     if resource.type in _CLUSTER_TYPES:
@@ -257,36 +192,6 @@ def _after_updates(diff: StackDiff) -> Iterator[Danger]:
             says = row.says.format(before=text(one.before), after=text(one.after), path=path)
             weight = Weight.UNPROTECTED if row.then == "final" else Weight.REFUSED
             yield Danger(_KINDS[row.then], f"{subject}: {says}", change.urn, weight, subject)
-        yield from _disks(diff, change)
-
-
-def _disks(diff: StackDiff, change: ResourceChange) -> Iterator[Danger]:
-    """Claims that grow and may not, and pods that start while others hold their disk (Kubernetes, Persistent Volumes)."""
-    kind, subject = group_kind(change.resource)[1], title_of(change.resource)
-    if (
-        diff.head is None
-        or change.kind != "update"
-        or change.before is None
-        or kind not in ("PersistentVolumeClaim", "Deployment")
-    ):
-        return
-    spec, facts = change.resource.inputs.get("spec"), GraphFacts(diff.head)
-    if kind == "PersistentVolumeClaim":
-        old, new = (
-            quantity(at(one.inputs, "spec", "resources", "requests", "storage")) for one in (change.before, change.resource)
-        )
-        classes = [one.inputs for one in facts.objects.get("StorageClass", ()) if name_of(one) == at(spec, "storageClassName")]
-        if old and new and new > old and any(not one.get("allowVolumeExpansion") for one in classes):
-            what = f"{subject}: its class {at(spec, 'storageClassName')} lets no claim grow, and the API server refuses"
-            yield Danger("refused", what, change.urn, Weight.REFUSED, subject)
-    elif restarts(change) and not at_once(change.resource, whole(at(spec, "replicas")) or 1):
-        claims = {at(one, "persistentVolumeClaim", "claimName") for one in items(at(spec, "template", "spec", "volumes"))}
-        for claim in facts.objects.get("PersistentVolumeClaim", ()):
-            alone = at(claim.inputs, "spec", "accessModes") in (["ReadWriteOnce"], ["ReadWriteOncePod"])
-            if alone and name_of(claim) in claims and namespace_of(claim) == namespace_of(change.resource):
-                held = f"the old one holds the disk of {title_of(claim)}, which goes with no pod to another node"
-                what = f"{subject} may wait for ever, and `pulumi up` fail: its new pod starts while {held}"
-                yield Danger("claim-held", what, change.urn, Weight.UNSURE, subject, avoid=f"{subject}: strategy Recreate")
 
 
 def _scaled(diff: StackDiff) -> Iterator[Danger]:

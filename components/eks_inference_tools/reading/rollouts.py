@@ -74,6 +74,11 @@ def at_once(resource: Resource, pods: int) -> int:
     return 1
 
 
+def surges(change: ResourceChange, pods: int) -> bool:
+    """Whether an update starts pods before it ends others."""
+    return change.kind == "update" and restarts(change) and not at_once(change.resource, pods)
+
+
 def _share(given: Any, pods: int, whole_of: Callable[[float], int]) -> int:
     """A number of pods, or a percentage of them; 25 % where nothing is given."""
     count = whole(given)

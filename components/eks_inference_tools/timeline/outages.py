@@ -11,7 +11,7 @@ from eks_inference_tools.reading.budgets import budgeted
 from eks_inference_tools.reading.clusters import parts
 from eks_inference_tools.reading.kinds import group_kind, name_of, serve_applications, title_of
 from eks_inference_tools.reading.pod_templates import pod_templates
-from eks_inference_tools.reading.rollouts import at_once, pods_of, restarts
+from eks_inference_tools.reading.rollouts import at_once, pods_of, restarts, surges
 from eks_inference_tools.reading.scalars import whole
 from eks_inference_tools.timeline.beside import Beside
 from eks_inference_tools.timeline.planner import Step
@@ -24,8 +24,8 @@ from eks_inference_tools.timeline.wording import duration, spread, total
 from stackgraph.diff.dangers import taken_along
 from stackgraph.diff.domain import Danger, Effect, Weight
 from stackgraph.diff.graphs import ResourceChange, StackDiff
-from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import at, items, leaves, table, text, unique
+from stackgraph.graph.document import STACK_TYPE, Graph, Resource
+from stackgraph.graph.values import at, grouped, items, leaves, table, text, unique
 from stackgraph.state.steps import deletes_first
 
 _KEPT = re.compile(rf"\$[({{]{CACHE_VARIABLE}[)}}]/[^\s\"]+")
@@ -41,6 +41,9 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
     if not any(diff.by_urn[urn].kind == "create" for urn in late):
         yield from _gone(diff, before, after)
     before, after = before.answering, after.answering
+    stacks = {"", *(one.urn for one in after.graph.of_type(STACK_TYPE))}
+    moved: list[tuple[str, str]] = []
+    away = {diff.by_urn[urn].resource.parent for urn in late} - stacks  # what else these components have is away with its server
     rolls = {urn: roll for urn, roll in rolled(diff).items() if urn not in beside.unused}
     heads, budgets = _heads(after.graph), [*_budgets(after.graph, rolls)]
     stay, along = {urn for urn, pool, _ in budgets if rolls[pool].patient}, taken_along(diff)
@@ -59,7 +62,8 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
             continue
         pool, roll = diff.by_urn.get(start.pool), rolls.get(start.pool)
         nodes, more, way, inside = name_of(pool.resource) if pool else "", "", "", False
-        made = [create_time(pool.resource)] if pool and deletes_first(pool) and not start.new_node else []
+        first = pool is not None and pool.kind == "replace" and deletes_first(pool)
+        made = [create_time(pool.resource)] if pool and first and not start.new_node else []
         spec, pods = change.after.inputs.get("spec"), pods_of(after.graph, change.after, before.graph)
         head = at(spec, "rayClusterConfig", "headGroupSpec", "template")
         size = whole(at(spec, "leaderWorkerTemplate", "size")) or 1
@@ -68,16 +72,23 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
             end, group = f"{end} ({', '.join(change.because[:3])})", _group(after, change.after)
             names = ", ".join(after.servers[one] for one in group)
             way = f"{names}: {room(group, '`rollout: second_group`')}" if group else ""
-        elif pool and pool.kind == "replace" and (urn in models or pods == 1 or deletes_first(pool)):
+        elif pool and pool.kind == "replace" and (urn in models or pods == 1 or first):
             end += f" with the nodes of {nodes}"
-            more = f"; for good where AWS has no {start.instance_type or 'such node'} then" if deletes_first(pool) else ""
+            more = f"; for good where AWS has no {start.instance_type or 'such node'} then" if first else ""
         elif change.kind == "update" and restarts(change) and at_once(change.after, pods) >= pods:
             if inside := group_kind(change.after)[1] == "RayService":
                 end = end.replace("pod", "replica")
             ways = _way(change, pods, is_model=urn in models)
             way = f"{name}: {room((urn,), ways)}" if ways else ""
         elif roll and urn not in stay and _ends(roll, at(spec, "template"), old, start) and _is_alone(after.graph, urn):
-            alone = tuple(one for one in after.servers if after.starts[one].pool == start.pool and _is_alone(after.graph, one))
+            if urn not in models:
+                moved.append((start.pool, name))
+                continue
+            alone = tuple(
+                one
+                for one in models
+                if one in after.servers and after.starts[one].pool == start.pool and _is_alone(after.graph, one)
+            )
             end, names = f"{end} with its node of {nodes}", ", ".join(after.servers[one] for one in alone)
             each = " of each" if alone[1:] else ""
             way = f"{names}: {room(alone, f'a second replica{each} on another node', elsewhere=True)}"
@@ -92,16 +103,22 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
         again = _in_its_worker(start, old, change) if inside else _again(start, old if stays else None, change)
         if roll and pool and pool.kind != "replace":
             again = replace(again, new_node="" if roll.successor_first else nodes)
+        if urn not in models and change.resource.parent in away:
+            continue
+        away |= {change.resource.parent} - stacks
         when, seconds = _time(again, made)
         when = f"for {when}" if seconds or urn in models else f"until its successor{' is' if pods == 1 else 's are'} ready"
         done = _listing([done for one in phases(again) for words, done in _DONE.items() if words in one.title])
         has = f"its successor has {done}" if pods == 1 else f"their successors have {done}"
         was = before.servers.get(change.before.urn, name)
-        away = name if was == name else f"{was} becomes {name}, which"
-        what = f"{away} answers nothing {when}: {end} before {has}{more}"
+        who = name if was == name else f"{was} becomes {name}, which"
+        what = f"{who} answers nothing {when}: {end} before {has}{more}"
         yield Danger("server-stopped", what, urn, Weight.REPLACED, was, ("outage",), seconds, way)
     for urn, roll in rolls.items():
         yield Danger("nodes-kept" if roll.blocked else "nodes-rolled", roll.words, urn, roll.weight, roll.name)
+        if names := ", ".join(grouped(moved).get(urn, ())):
+            what = f"{roll.name}: nobody answers for {names} while its only pod moves"
+            yield Danger("nodes-rolled", what, urn, roll.weight, roll.name)
     for _, pool, budget in budgets:
         roll = rolls[pool]
         kind = "nodes-stuck" if roll.fails else "nodes-kept" if roll.patient else "nodes-rolled"
@@ -129,23 +146,23 @@ def _late(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) ->
     for change in (one for one in diff.changes if one.after and group_kind(one.after)[1] == "Deployment"):
         urn, resource = change.urn, change.resource
         name, is_server = after.servers.get(urn) or title_of(resource), urn in after.servers
-        surges = change.kind == "update" and restarts(change) and not at_once(resource, pods_of(after.graph, resource))
-        if not surges and not (is_server and change.kind == "create"):
+        beside_itself = surges(change, pods_of(after.graph, resource))
+        if not beside_itself and not (is_server and change.kind == "create"):
             continue
-        olds = (urn,) if surges else gone
+        olds = (urn,) if beside_itself else gone
         crowded = beside.crowded(urn, olds)
-        if not crowded or not (surges or any(starts[one].pool == starts[urn].pool for one in crowded if one in starts)):
+        if not crowded or not (beside_itself or any(starts[one].pool == starts[urn].pool for one in crowded if one in starts)):
             continue
-        alike = not surges and name in {before.servers[one] for one in olds}
+        alike = not beside_itself and name in {before.servers[one] for one in olds}
         others = ", ".join(title_of(before.graph.by_urn[one]) if alike else before.servers.get(one, "what runs") for one in olds)
-        last = "" if surges or not olds else f" while {others} stands, which it deletes last"
+        last = "" if beside_itself or not olds else f" while {others} stands, which it deletes last"
         compiles = is_server and any(
             one.role == "compile" and diff.by_urn[job].kind in ("create", "replace") for job, one in after.starts.items()
         )
         answers = f", and {others} {'is away while it compiles' if compiles else 'answers on'}" if olds else ""
         what = f"{name} waits for ever, and `pulumi up` fails: there is no room for its pods{last}{answers}"
         same = [before.servers[one] for one in gone if starts[one].model_name == starts[urn].model_name] if is_server else []
-        way = f"{name}: {beside.room((urn,), 'room for both')}" if surges else _renaming(same, name)
+        way = f"{name}: {beside.room((urn,), 'room for both')}" if beside_itself else _renaming(same, name)
         away: tuple[Effect, ...] = ("outage",) if compiles and olds else ()
         found[urn] = Danger("server-waits", what, urn, Weight.REPLACED, name, away, avoid=way)
     return found
@@ -189,7 +206,7 @@ def _way(change: ResourceChange, pods: int, *, is_model: bool) -> str:
     """How a second one could run beside the first while that is updated; nothing for pods that share no disk of a claim."""
     if not is_model and group_kind(change.resource)[1] == "Deployment":
         volumes = items(at(change.resource.inputs, "spec", "template", "spec", "volumes"))
-        one = "maxSurge: 1 or a second replica" if pods == 1 else "maxUnavailable: 1"
+        one = "a second replica or maxSurge: 1" if pods == 1 else "maxUnavailable: 1"
         return "" if any(at(volume, "persistentVolumeClaim") for volume in volumes) else one
     if not is_model:
         return ""

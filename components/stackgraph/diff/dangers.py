@@ -2,6 +2,7 @@
 
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from stackgraph.diff import replacements
@@ -66,7 +67,8 @@ def _lost(diff: StackDiff, kind: Kind, weight: Weight, found: Iterable[Danger]) 
             yield Danger("data-deleted", f"{_named(change)} {ending}", change.urn, weight, effects=() if kept else ("loss",))
     if others:
         word = "replaced" if kind == "replace" else "deleted"
-        others.sort(key=lambda one: any(" of " in why for why in one.because))  # what causes the others comes first
+        gone = {one.urn for one in others}
+        others.sort(key=lambda one: not gone.isdisjoint(chain(*one.resource.property_dependencies.values())))  # causes first
         yield Danger(word, f"{_several(others)} {'is' if len(others) == 1 else 'are'} {word}", weight=weight)
 
 
