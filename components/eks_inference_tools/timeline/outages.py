@@ -9,7 +9,7 @@ from eks_inference.catalog.times import PASSES, Typical
 from eks_inference.serving.storage_plan import CACHE_VARIABLE
 from eks_inference_tools.reading.budgets import budgeted
 from eks_inference_tools.reading.clusters import parts
-from eks_inference_tools.reading.kinds import group_kind, name_of, serve_applications, title_of
+from eks_inference_tools.reading.kinds import group_kind, name_of, nodes_of, serve_applications, title_of
 from eks_inference_tools.reading.pod_templates import pod_templates
 from eks_inference_tools.reading.rollouts import at_once, pods_of, restarts, surges
 from eks_inference_tools.reading.scalars import whole
@@ -72,7 +72,7 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
             end, group = f"{end} ({', '.join(change.because[:3])})", _group(after, change.after)
             names = ", ".join(after.servers[one] for one in group)
             way = f"{names}: {room(group, '`rollout: second_group`')}" if group else ""
-        elif pool and pool.kind == "replace" and (urn in models or pods == 1 or first):
+        elif pool and pool.kind == "replace" and urn in models:
             end += f" with the nodes of {nodes}"
             more = f"; for good where AWS has no {start.instance_type or 'such node'} then" if first else ""
         elif change.kind == "update" and restarts(change) and at_once(change.after, pods) >= pods:
@@ -80,15 +80,15 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
                 end = end.replace("pod", "replica")
             ways = _way(change, pods, is_model=urn in models)
             way = f"{name}: {room((urn,), ways)}" if ways else ""
+        elif urn not in models and pool and pool.kind == "replace" and (pods == 1 or first):
+            moved.append((pool.urn, name))
+            continue
         elif roll and urn not in stay and _ends(roll, at(spec, "template"), old, start) and _is_alone(after.graph, urn):
             if urn not in models:
                 moved.append((start.pool, name))
                 continue
-            alone = tuple(
-                one
-                for one in models
-                if one in after.servers and after.starts[one].pool == start.pool and _is_alone(after.graph, one)
-            )
+            beside_it = [one for one in after.servers if one in models and after.starts[one].pool == start.pool]
+            alone = tuple(one for one in beside_it if _is_alone(after.graph, one))
             end, names = f"{end} with its node of {nodes}", ", ".join(after.servers[one] for one in alone)
             each = " of each" if alone[1:] else ""
             way = f"{names}: {room(alone, f'a second replica{each} on another node', elsewhere=True)}"
@@ -116,9 +116,9 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
         yield Danger("server-stopped", what, urn, Weight.REPLACED, was, ("outage",), seconds, way)
     for urn, roll in rolls.items():
         yield Danger("nodes-kept" if roll.blocked else "nodes-rolled", roll.words, urn, roll.weight, roll.name)
-        if names := ", ".join(grouped(moved).get(urn, ())):
-            what = f"{roll.name}: nobody answers for {names} while its only pod moves"
-            yield Danger("nodes-rolled", what, urn, roll.weight, roll.name)
+    for urn, names in grouped(moved).items():
+        subject = nodes_of(diff.by_urn[urn].resource)
+        yield Danger("pods-move", f"{subject}: nobody answers for {', '.join(names)} while the pods move", urn, subject=subject)
     for _, pool, budget in budgets:
         roll = rolls[pool]
         kind = "nodes-stuck" if roll.fails else "nodes-kept" if roll.patient else "nodes-rolled"
