@@ -95,7 +95,7 @@ PROGRAMS: dict[str, tuple[list[Resource], list[Resource], str]] = {
     "a quota that is lowered": ([web(), quota(pods="5")], [web(), quota(pods="0")], "pods-refused .*nothing replaces them"),
     "a quota that is raised": ([web(), quota(pods="1")], [web(), quota(pods="5")], ""),
     "a quota that was too small before": ([web(), quota(pods="0")], [web(), quota(pods="0", services="1")], ""),
-    "no room for the successor": ([web("web:1"), quota(pods="1")], [web("web:2"), quota(pods="1")], "pods-refused .*fails"),
+    "no room for a successor": ([web(), quota(pods="1")], [web("web:2"), quota(pods="1")], "server-waits .*update.: .*fails"),
     "a quota of what pods do not name": ([web()], [web(), quota(limits_cpu="9")], "pods-refused .*names no limits.cpu"),
     "a limit range that names it": ([web()], [web(), quota(limits_cpu="9"), limits(default={"cpu": 1})], ""),
     "a limit range below": ([web()], [web(), limits(max={"memory": "512Mi"})], "pods-refused .*at most 512Mi .* has 1Gi"),
@@ -103,7 +103,7 @@ PROGRAMS: dict[str, tuple[list[Resource], list[Resource], str]] = {
     "a default below": ([web()], [web(), limits(default={"cpu": "200m"})], "pods-refused .*a limit of 200m cpu, .* has 0.5"),
     "a removed API": ([cluster(version="1.24"), OLD_API], [cluster(version="1.25"), OLD_API], "api-gone .*its next change fails"),
     "an API that is served": ([cluster(version="1.23"), OLD_API], [cluster(version="1.24"), OLD_API], ""),
-    "an object of a removed API": ([cluster()], [cluster(), OLD_API], "api-gone .*`pulumi up` fails there"),
+    "an object of a removed API": ([cluster()], [cluster(), OLD_API], "refused .*`pulumi up` fails there"),
     "a claim that stays": ([storage("slow", grows=False), claim()], [storage("slow", grows=False), claim("20Gi")], "refused"),
     "a claim that grows": ([storage("slow", grows=True), claim()], [storage("slow", grows=True), claim("20Gi")], ""),
     # Who stops answering, without a model.

@@ -42,13 +42,14 @@ def let_in_no_more(diff: StackDiff) -> Iterator[Danger]:
             waits = diff.by_urn[pods.urn].kind in ("create", "replace") or beside(pods)
             then = "`pulumi up` waits for them and fails" if waits else "those that run stay, and nothing replaces them"
             what = f"{title_of(one)} refuses pods of {pods.title} ({why}): {then}"
-            yield Danger("pods-refused", what, one.urn, Weight.REFUSED)
+            yield Danger("server-waits" if waits else "pods-refused", what, pods.urn, Weight.REFUSED)
     known = {one.urn for one, _ in _not_served(diff.base)}
     for one, why in _not_served(diff.head):
         if one.urn not in known:
             touched = diff.by_urn[one.urn].kind in ("create", "replace", "update")
             fails = "`pulumi up` fails there" if touched else "its next change fails"
-            yield Danger("api-gone", f"{title_of(one)}: {why}: {fails}", one.urn, Weight.REFUSED)
+            what = f"{title_of(one)}: {why}: {fails}"
+            yield Danger("refused" if touched else "api-gone", what, one.urn, Weight.REFUSED)
 
 
 def _refused(facts: GraphFacts, beside: Callable[[PodTemplate], int]) -> Iterator[tuple[Resource, PodTemplate, str]]:

@@ -39,6 +39,8 @@ def _compared(line: Line, saw: Rehearsal) -> tuple[bool | None, str]:
     server, title = line.server, line.title
     times = [one.seconds for one in saw.away if one.server == server]
     longest = max((seconds for seconds in times if seconds is not None), default=0)
+    if line.kind in ("server-stopped", "server-gone") and not server:
+        return None, "only model servers are watched"
     if line.kind == "server-stopped" and not times:
         return False, f"{server} answered all the time"
     if line.kind in ("server-stopped", "server-gone") and (None in times or not times):
