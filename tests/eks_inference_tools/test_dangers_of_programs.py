@@ -81,7 +81,7 @@ def addon(name: str = "vpc-cni", **more: Any) -> Resource:
 TEAM = resource("team", "kubernetes:core/v1:Namespace", {"metadata": {"name": "team"}})
 DISK = {"name": "d", "persistentVolumeClaim": {"claimName": "d"}}
 OLD_API = placed("policy/v1beta1:PodDisruptionBudget", "b", {})
-ENV = {"envFrom": [{"configMapRef": {"name": "s"}}, {"secretRef": {"name": "s"}}]}
+ENV: Any = {"envFrom": [{"configMapRef": {"name": "s"}}, {"secretRef": {"name": "s"}}]}
 RECREATE, NONE_FIRST = {"type": "Recreate"}, {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}}
 
 

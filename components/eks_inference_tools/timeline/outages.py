@@ -37,13 +37,13 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
     ever, and the pools whose nodes go. What else a Service leads to counts as a server.
     """
     late, room, models = _late(diff, before, after, beside), beside.room, {**before.servers, **after.servers}
-    yield from late.values()
-    if not any(diff.by_urn[urn].kind == "create" for urn in late):
-        yield from _gone(diff, before, after)
+    gone = [] if any(diff.by_urn[urn].kind == "create" for urn in late) else [*_gone(diff, before, after)]
+    yield from (*late.values(), *gone)
     before, after = before.answering, after.answering
     stacks = {"", *(one.urn for one in after.graph.of_type(STACK_TYPE))}
     moved: list[tuple[str, str]] = []
-    away = {diff.by_urn[urn].resource.parent for urn in late} - stacks  # what else these components have is away with its server
+    # What else the component of a server has is away with it.
+    away = {diff.by_urn[urn].resource.parent for urn in (*late, *(one.urn for one in gone))} - stacks
     rolls = {urn: roll for urn, roll in rolled(diff).items() if urn not in beside.unused}
     heads, budgets = _heads(after.graph), [*_budgets(after.graph, rolls)]
     stay, along = {urn for urn, pool, _ in budgets if rolls[pool].patient}, taken_along(diff)
