@@ -89,6 +89,10 @@ def values(kind: str, value: str) -> Resource:
     return placed(f"core/v1:{kind}", "s", data={"a": value})
 
 
+def unnamed(value: str) -> Resource:
+    return resource("s", "kubernetes:core/v1:ConfigMap", {"metadata": {"namespace": "team"}, "data": {"a": value}})
+
+
 PROGRAMS: dict[str, tuple[list[Resource], list[Resource], str]] = {
     # What the API server lets in no more.
     "a quota that is added": ([web(pods=2)], [web(pods=2), quota(requests_cpu="600m")], "pods-refused .0.6 requests.cpu"),
@@ -162,6 +166,11 @@ def test_programs_without_models(before: list[Resource], after: list[Resource], 
     said = [line for line in found if not line.startswith(_GENERIC) or re.match(expected or "$", line)]
     assert len(said) == bool(expected), found
     assert all(re.match(expected.replace(" ", " .*", 1), line) for line in said), found
+
+
+def test_what_pulumi_names_is_replaced_without_a_gap():
+    assert not dangers(compare(graph(unnamed("a")), graph(unnamed("b"))), eks_compared())
+    assert dangers(compare(graph(values("ConfigMap", "a")), graph(values("ConfigMap", "b"))), eks_compared())
 
 
 def test_a_network_goes_before_what_stands_in_it():

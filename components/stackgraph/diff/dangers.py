@@ -127,9 +127,9 @@ def _held(change: ResourceChange, base: Graph | None) -> str:
 
 def _is_copied(change: ResourceChange) -> bool:
     """Whether a successor has another name, and those that read the old one change with it."""
-    return (
-        change.kind == "replace" and change.resource.type == "kubernetes:core/v1:ConfigMap" and "metadata.name" in change.because
-    )
+    named = at(change.resource.inputs, "metadata", "name") is not None
+    copies = change.kind == "replace" and change.resource.type in ("kubernetes:core/v1:ConfigMap", "kubernetes:core/v1:Secret")
+    return copies and (not named or "metadata.name" in change.because)
 
 
 def _shortened(diff: StackDiff) -> Iterator[Danger]:
