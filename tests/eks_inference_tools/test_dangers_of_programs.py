@@ -127,6 +127,7 @@ PROGRAMS: dict[str, tuple[list[Resource], list[Resource], str]] = {
     "a load balancer": ([service("web", "LoadBalancer")], [service()], "address-gone .*from outside"),
     "its scheme": ([service("web", "LoadBalancer", "internet-facing")], [service("web", "LoadBalancer")], "address-gone .*anew"),
     "a host": ([ingress("a", "b")], [ingress("a")], "address-gone .*for b$"),
+    "a host among all": ([ingress("a.b.c")], [ingress("*.b.c")], ""),
     "a host more": ([ingress("a")], [ingress("a", "b")], ""),
     "the first policy": ([TEAM], [TEAM, policy()], "shut .*let in nobody"),
     "a policy that lets everybody in": ([TEAM], [TEAM, policy(ingress=[{"ports": [{"port": 80}]}])], ""),

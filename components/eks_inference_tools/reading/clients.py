@@ -82,7 +82,7 @@ def addresses(diff: StackDiff) -> Iterator[Danger]:
     for key, old in before.items():
         if (new := after.get(key)) is None:
             continue
-        gone = [f"for {host}" for host in old.hosts if new.hosts and host not in new.hosts and "" not in new.hosts]
+        gone = [f"for {host}" for host in old.hosts if {host, f"*.{host.partition('.')[2]}", ""}.isdisjoint(new.hosts or [""])]
         ports = [_ports(graph, one.urn) for graph, one in ((diff.base, old), (diff.head, new))]
         gone += [f"at port {port}" for port in ports[0] if port not in ports[1]]
         gone += ["from outside the cluster"] if old.outside and not new.outside else []
