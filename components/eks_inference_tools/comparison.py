@@ -9,7 +9,7 @@ from eks_inference_tools.cost.estimate import Estimate
 from eks_inference_tools.cost.price_book import OwnPrices
 from eks_inference_tools.cost.traffic import traffic
 from eks_inference_tools.domain import Figures
-from eks_inference_tools.reading.clients import seen_by_clients
+from eks_inference_tools.reading.clients import addresses, seen_by_clients
 from eks_inference_tools.reading.dangers import cluster_is_refused, dangers, resolved_otherwise
 from eks_inference_tools.reading.sections import overview_of
 from eks_inference_tools.reading.titles import COST, TITLES
@@ -36,6 +36,7 @@ def eks_compared(prices: OwnPrices | None = None) -> ComparedDomain:
             if not cluster_is_refused(diff):
                 found = outages(diff, figures.time(diff.base), figures.time(diff.head), Beside(diff, diff.head, now))
                 yield from seen_by_clients(diff, found)
+                yield from addresses(diff)
             yield from cost.dangers(figures.cost(diff.base), now)
             yield from leaves_budget(diff.base, diff.head, figures.cost(diff.base), now)
         yield from dangers(diff)

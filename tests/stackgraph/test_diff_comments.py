@@ -66,18 +66,20 @@ def test_names_stay_whole_lines_fit_the_terminal_and_many_dangers_are_folded():
         facts = (FactRow(f"model of {name}", "a", "b"), FactRow(f"cluster {name}", "1", "2"))
         return StackContents(name, changed=True, dangers=dangers, avoid=("mine: a second replica",) * bool(dangers), facts=facts)
 
-    dangers = tuple(f"nodes of mine-pool-{number} are replaced, {'and ' * 20}named" for number in range(15))
+    dangers = tuple(f"nodes of mine-pool-{number} are replaced, {'and ' * 20}named" for number in range(14))
+    dangers = ("one waits, and `pulumi up` fails", *dangers)
     told = Contents("p", Revision("a"), Revision("b"), (stack("mine", dangers), stack("yours", ())))
     comment = render_markdown(told, LIMIT)
     assert "| mine | model of mine | a | b |" in comment
     assert "| yours | model of yours | a | b |" in comment
     assert "| mine, yours | cluster | 1 | 2 |" in comment
     first, _, folded = comment.partition("<details><summary>And 3 more</summary>")
-    assert "nodes of mine-pool-11" in first
-    assert "nodes of mine-pool-12" in folded
+    assert "one waits, and `pulumi up` fails" in first
+    assert "nodes of mine-pool-10" in first
+    assert "nodes of mine-pool-11" in folded
     assert "What avoids it" in folded
     text = render_text(told, width=80)
-    assert "nodes of mine-pool-14" in text
+    assert "nodes of mine-pool-13" in text
     assert max(map(len, text.partition("Stacks")[0].splitlines())) <= 80
     assert 'data-label="after"' in render_html(told)
 

@@ -442,6 +442,14 @@ EDITS = (
         )
     ),
     Edit("gpu-nixl", {}, server("llama3-70b", router={"cpu": "1"})),
+    # Without a model, and yet nobody answers without it.
+    *(
+        Edit(stack, has, edit, (f"Deployment .*{name} answers nothing until .* only pod ends",), None, "only servers are watched")
+        for stack, has, edit, name in (
+            ("trn2-di", {}, server("llama3-70b", router={"cpu": "3"}), "llama3-70b-router"),
+            ("smoke-gpu", OPEN_WEBUI, {"clients": {"open_webui": {"memory": "3Gi"}}}, "open-webui"),
+        )
+    ),
     Edit(
         "gpu-nixl",
         {**pool("core", size=1), "load_test": None},

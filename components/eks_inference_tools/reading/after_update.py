@@ -15,7 +15,7 @@ from stackgraph.diff.replacements import covers, pattern_of
 from stackgraph.graph.document import Resource
 from stackgraph.graph.values import at, leaves, text
 
-Then = Literal["nothing", "scale", "restart", "roll", "refused", "ignored"]
+Then = Literal["nothing", "scale", "restart", "roll", "refused", "ignored", "final"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ def follows(change: ResourceChange) -> Iterator[tuple[Row, PropertyChange]]:
 
 def _of(given: str) -> Mapping[str, Sequence[Path]]:
     """``Kind path path aws:Kind`` by kind: those of Kubernetes have no prefix. One without paths has all."""
-    kinds = re.split(r"(?:^|\s+)(?=[A-Z*]|aws:)", given.strip())
+    kinds = re.split(r"(?:^|\s+)(?=[A-Z*]|aws:|eks:)", given.strip())
     named = (one.split() for one in kinds if one)
     return {kind: tuple(map(pattern_of, paths)) or ((),) for kind, *paths in named}
 

@@ -1,11 +1,15 @@
-"""What clients of model endpoints see of a change: who answers no longer, and who is asked while a server is away. Pure."""
+"""What clients see of a change: who answers no longer, at which address, and who is asked while a server is away. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from eks_inference_tools.reading.endpoints import MODEL_ENDPOINT, answering
+from eks_inference_tools.reading.endpoints import MODEL_ENDPOINT, answering, endpoints, led_to
+from eks_inference_tools.reading.graph_facts import GraphFacts
+from eks_inference_tools.reading.kinds import namespace_of, title, title_of
 from stackgraph.diff.domain import Danger, Weight
 from stackgraph.diff.graphs import ResourceChange, StackDiff
+from stackgraph.graph.document import Graph
+from stackgraph.graph.values import at, items, text
 from stackgraph.graph.wording import counted
 
 
@@ -62,3 +66,33 @@ def _lost(change: ResourceChange, before: _Answering, after: _Answering) -> Iter
             left, now = ", ".join(sorted(before[model] - after[model])), counted(len(after[model]), "server")
             what = f"{name}: {now} instead of {len(before[model])} for {model}, without {left}"
             yield Danger("capacity-down", what, urn, subject=name)
+
+
+def addresses(diff: StackDiff) -> Iterator[Danger]:
+    """What stays in the program, and no longer answers: Services without pods, and addresses that go."""
+    if diff.base is None or diff.head is None:
+        return
+    led, facts = {one.urn for one, pods in led_to(diff.base) if pods}, GraphFacts(diff.head)
+    for service, pods in led_to(diff.head):
+        change = diff.by_urn[service.urn]
+        if not pods and change.before and change.before.urn in led and facts.pods_known(namespace_of(service) or "default"):
+            what = f"{title_of(service)} answers nothing any more: it leads to no pod"
+            yield Danger("service-empty", what, service.urn, Weight.REPLACED, title_of(service), ("outage",))
+    before, after = ({(e.kind, e.namespace, e.name): e for e in endpoints(graph)} for graph in (diff.base, diff.head))
+    for key, old in before.items():
+        if (new := after.get(key)) is None:
+            continue
+        gone = [f"for {host}" for host in old.hosts if {host, f"*.{host.partition('.')[2]}", ""}.isdisjoint(new.hosts or [""])]
+        ports = [_ports(graph, one.urn) for graph, one in ((diff.base, old), (diff.head, new))]
+        gone += [f"at port {port}" for port in ports[0] if port not in ports[1]]
+        gone += ["from outside the cluster"] if old.outside and not new.outside else []
+        if not gone and old.outside and "," in old.type and old.type != new.type:
+            gone = [f"at its address: its load balancer is made anew ({old.type} → {new.type})"]
+        if gone:
+            subject = title(*key)
+            what = f"{subject} answers no longer {', '.join(gone)}"
+            yield Danger("address-gone", what, new.urn, Weight.REPLACED, subject, ("outage",))
+
+
+def _ports(graph: Graph, urn: str) -> list[str]:
+    return [text(at(one, "port")) for one in items(at(graph.by_urn[urn].inputs, "spec", "ports"))]

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from eks_inference_tools.reading.admission import let_in_no_more
 from eks_inference_tools.reading.after_update import Then, follows
 from eks_inference_tools.reading.autoscalers import autoscalers
 from eks_inference_tools.reading.clusters import CLUSTER_TYPE, PLATFORM, REMOTE_CLUSTER_TYPE, public_networks
@@ -12,10 +13,12 @@ from eks_inference_tools.reading.endpoints import Endpoint
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.kinds import group_kind, name_of, namespace_of, nodes_of, replicas, title, title_of
 from eks_inference_tools.reading.machines import SUBNET_TYPE
+from eks_inference_tools.reading.needs import needs
 from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
 from eks_inference_tools.reading.node_pools import NODE_CLASS_TYPE, NODE_POOL_TYPE
 from eks_inference_tools.reading.pod_templates import pod_templates
-from eks_inference_tools.reading.scalars import whole
+from eks_inference_tools.reading.releases import ADDON_TYPE, Addon
+from eks_inference_tools.reading.scalars import is_true, whole
 from eks_inference_tools.reading.sections import Overview, overview_of
 from eks_inference_tools.reading.words import NodeCapacity
 from stackgraph.diff.dangers import is_wide, newly_reached
@@ -27,6 +30,7 @@ from stackgraph.graph.wording import counted
 from stackgraph.state.steps import deletes_first
 
 _CLUSTER_TYPES = (CLUSTER_TYPE, REMOTE_CLUSTER_TYPE)
+_VPC = "aws:ec2/vpc:Vpc"
 _NODE_TYPES = (NODE_GROUP_TYPE, NODE_POOL_TYPE, NODE_CLASS_TYPE)
 
 
@@ -38,6 +42,8 @@ def dangers(diff: StackDiff) -> Iterator[Danger]:
     yield from _without_devices(diff)
     yield from newly_reached(diff, _who_reaches_a_cluster)
     if not cluster_is_refused(diff):
+        yield from let_in_no_more(diff)
+        yield from needs(diff)
         yield from _after_updates(diff)
         yield from _scaled(diff)
     if diff.base is not None and diff.head is not None:
@@ -48,12 +54,16 @@ def dangers(diff: StackDiff) -> Iterator[Danger]:
 
 
 def _gone(diff: StackDiff) -> Iterator[Danger]:
-    for change in (*diff.of_kind("replace"), *diff.of_kind("delete")):
+    gone = (*diff.of_kind("replace"), *diff.of_kind("delete"))
+    for change in sorted(gone, key=lambda one: one.resource.type != _VPC):  # all that is in it goes with it
         name, type_ = change.resource.name, change.resource.type
         because = ", ".join(change.because[:3])
         if type_ in _CLUSTER_TYPES and change.kind == "replace":
             what = f"cluster {name} is replaced, with all that runs in it ({because})"
             yield Danger("cluster-replaced", what, change.urn, Weight.REPLACED, effects=("outage", "loss"))
+        elif type_ == _VPC and change.kind == "replace" and not cluster_is_refused(diff):
+            what = f"network {name} is replaced, with all that stands in it ({because})"
+            yield Danger("network-replaced", what, change.urn, Weight.REPLACED, effects=("outage",))
         elif type_ in _CLUSTER_TYPES:
             yield Danger("cluster-deleted", f"cluster {name} is deleted", change.urn, Weight.DELETED, effects=("outage", "loss"))
         elif type_ in _NODE_TYPES and change.kind == "replace":
@@ -64,9 +74,19 @@ def _gone(diff: StackDiff) -> Iterator[Danger]:
         elif change.kind == "replace" and deletes_first(change) and (held := _holding(diff, change.resource)):
             what = f"{title_of(change.resource)} stays while {held} uses it, and `pulumi up` fails: it deletes the claim first"
             yield Danger("refused", what, change.urn, Weight.REFUSED)
+        elif type_ == ADDON_TYPE and change.kind == "delete" and (without := _without_addon(diff, Addon(change.resource))):
+            yield Danger("addon-deleted", without, change.urn, Weight.DELETED)
         elif type_ in _NODE_TYPES:
             what = f"{nodes_of(change.resource)} are deleted"
             yield Danger("nodes-deleted", what, change.urn, Weight.DELETED, nodes_of(change.resource))
+
+
+def _without_addon(diff: StackDiff, addon: Addon) -> str:
+    """What is missing without an add-on, if neither its software nor another resource of its name stays."""
+    stays = any(Addon(one).name == addon.name for one in (diff.head.of_type(ADDON_TYPE) if diff.head else ()))
+    without = table(addon.runs).get("without")
+    kept = stays or not without or is_true(addon.resource.inputs.get("preserve"))
+    return "" if kept else f"add-on {addon.name} is deleted: {without}"
 
 
 def _holding(diff: StackDiff, claim: Resource) -> str:
@@ -151,7 +171,8 @@ def _surroundings(graph: Graph, cluster: Resource) -> tuple[frozenset[str], tupl
     found = [graph.by_urn[urn] for urns in cluster.property_dependencies.values() for urn in urns if urn in graph.by_urn]
     subnets = [one for one in found if one.type == SUBNET_TYPE]
     zones = frozenset(text(at(one.inputs, "availabilityZoneId") or at(one.inputs, "availabilityZone")) for one in subnets)
-    vpcs = unique(one.urn for one in found if one.type == "aws:ec2/vpc:Vpc")
+    around = [urn for one in subnets for urn in one.property_dependencies.get("vpcId", ())]
+    vpcs = unique(one.urn for one in (*found, *(graph.by_urn[urn] for urn in around)) if one.type == _VPC)
     return frozenset() if any(not zone or is_token(zone) for zone in zones) else zones, vpcs
 
 
@@ -169,7 +190,8 @@ def _after_updates(diff: StackDiff) -> Iterator[Danger]:
             subject = title_of(change.resource)
             path = ".".join(map(str, row.named(change.resource.type, one.path) or one.path))
             says = row.says.format(before=text(one.before), after=text(one.after), path=path)
-            yield Danger(_KINDS[row.then], f"{subject}: {says}", change.urn, Weight.REFUSED, subject)
+            weight = Weight.UNPROTECTED if row.then == "final" else Weight.REFUSED
+            yield Danger(_KINDS[row.then], f"{subject}: {says}", change.urn, weight, subject)
 
 
 def _scaled(diff: StackDiff) -> Iterator[Danger]:
@@ -193,7 +215,7 @@ def _scaled(diff: StackDiff) -> Iterator[Danger]:
         yield from (Danger("capacity-down", f"{subject}: {what}", change.urn, subject=subject) for what in fewer)
 
 
-_KINDS: Mapping[Then, str] = {"refused": "refused", "ignored": "without-effect", "scale": "capacity-down"}
+_KINDS: Mapping[Then, str] = {"refused": "refused", "ignored": "without-effect", "scale": "capacity-down", "final": "no-way-back"}
 
 
 # -- models, workloads and capacity ----------------------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from eks_inference_tools.reading.kinds import name_of, namespace_of
+from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
 from stackgraph.graph.describe import is_kubernetes_object, ports, short_type
-from stackgraph.graph.document import Graph, is_read
+from stackgraph.graph.document import Graph, Resource, is_read
 from stackgraph.graph.values import at, grouped, items, joined, table, text, unique
 
 _SCHEME_ANNOTATIONS = (
@@ -62,6 +63,15 @@ def _endpoints(graph: Graph) -> Iterator[Endpoint]:
             hosts = unique(text(at(rule, "host")) for rule in items(at(spec, "rules")))
             type_ = joined(at(spec, "ingressClassName"), scheme, by=", ")
             yield Endpoint(resource.urn, "Ingress", namespace, name, type_, hosts=hosts, outside=True)
+
+
+def led_to(graph: Graph) -> Iterator[tuple[Resource, tuple[PodTemplate, ...]]]:
+    """Yields the Services that select pods, each with the templates of those; without objects that are scaled to none."""
+    pods = [one for one in pod_templates(graph) if one.pods != 0 or one.between]
+    for service in graph.of_type("kubernetes:core/v1:Service"):
+        if wanted := table(at(service.inputs, "spec", "selector")):
+            place = namespace_of(service) or "default"
+            yield service, tuple(one for one in pods if one.namespace == place and one.has_labels(wanted))
 
 
 def answering(graph: Graph, endpoint: str) -> dict[str, frozenset[str]]:

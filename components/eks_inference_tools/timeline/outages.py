@@ -1,31 +1,17 @@
-"""Finds the model servers that answer nothing while `pulumi up` changes them, and for how long by typical times. Pure.
+"""Finds what answers nothing while `pulumi up` changes it, model servers first, and for how long by typical times. Pure."""
 
-Sources: Deployment, resolveFenceposts (kubernetes/pkg/controller/deployment/util); LeaderWorkerSet, rolloutStrategy; Ray Serve,
-deployment_state.py (replicas of another version restart, one at a time, or a fifth of them), version.py and config.py (what makes
-another version).
-"""
-
-import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from eks_inference.catalog.times import PASSES, Typical
 from eks_inference.serving.storage_plan import CACHE_VARIABLE
-from eks_inference_tools.reading.after_update import follows
-from eks_inference_tools.reading.autoscalers import autoscalers
 from eks_inference_tools.reading.budgets import budgeted
 from eks_inference_tools.reading.clusters import parts
-from eks_inference_tools.reading.kinds import (
-    group_kind,
-    name_of,
-    namespace_of,
-    serve_applications,
-    serve_deployments,
-    title_of,
-)
+from eks_inference_tools.reading.kinds import group_kind, name_of, nodes_of, serve_applications, title_of
 from eks_inference_tools.reading.pod_templates import pod_templates
+from eks_inference_tools.reading.rollouts import at_once, pods_of, restarts, surges
 from eks_inference_tools.reading.scalars import whole
 from eks_inference_tools.timeline.beside import Beside
 from eks_inference_tools.timeline.planner import Step
@@ -38,26 +24,26 @@ from eks_inference_tools.timeline.wording import duration, spread, total
 from stackgraph.diff.dangers import taken_along
 from stackgraph.diff.domain import Danger, Effect, Weight
 from stackgraph.diff.graphs import ResourceChange, StackDiff
-from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import at, items, leaves, table, text, unique
+from stackgraph.graph.document import STACK_TYPE, Graph, Resource
+from stackgraph.graph.values import at, grouped, items, leaves, table, text, unique
 from stackgraph.state.steps import deletes_first
 
 _KEPT = re.compile(rf"\$[({{]{CACHE_VARIABLE}[)}}]/[^\s\"]+")
 """Where a server keeps compiled graphs beyond its pods."""
-_ROUNDED = {"maxSurge": math.ceil, "maxUnavailable": math.floor}
-_CODE = ("import_path", "runtime_env", "args")
-_ACTOR = ("name", "ray_actor_options", "placement_group_bundles", "placement_group_strategy")
-"""What of an application, and of its deployments, Serve changes only by a restart of replicas."""
 
 
 def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) -> Iterator[Danger]:
     """Yields the servers that are gone, those whose last pod ends before its successor answers, those that wait for room for
-    ever, and the pools whose nodes go.
+    ever, and the pools whose nodes go. What else a Service leads to counts as a server.
     """
-    late, room = _late(diff, before, after, beside), beside.room
-    yield from late.values()
-    if not any(diff.by_urn[urn].kind == "create" for urn in late):
-        yield from _gone(diff, before, after)
+    late, room, models = _late(diff, before, after, beside), beside.room, {**before.servers, **after.servers}
+    gone = [] if any(diff.by_urn[urn].kind == "create" for urn in late) else [*_gone(diff, before, after)]
+    yield from (*late.values(), *gone)
+    before, after = before.answering, after.answering
+    stacks = {"", *(one.urn for one in after.graph.of_type(STACK_TYPE))}
+    moved: list[tuple[str, str]] = []
+    # What else the component of a server has is away with it.
+    away = {diff.by_urn[urn].resource.parent for urn in (*late, *(one.urn for one in gone))} - stacks
     rolls = {urn: roll for urn, roll in rolled(diff).items() if urn not in beside.unused}
     heads, budgets = _heads(after.graph), [*_budgets(after.graph, rolls)]
     stay, along = {urn for urn, pool, _ in budgets if rolls[pool].patient}, taken_along(diff)
@@ -76,8 +62,9 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
             continue
         pool, roll = diff.by_urn.get(start.pool), rolls.get(start.pool)
         nodes, more, way, inside = name_of(pool.resource) if pool else "", "", "", False
-        made = [create_time(pool.resource)] if pool and pool.kind == "replace" and not start.new_node else []
-        spec, pods = change.after.inputs.get("spec"), _pods(after.graph, change.after, before.graph)
+        first = pool is not None and pool.kind == "replace" and deletes_first(pool)
+        made = [create_time(pool.resource)] if pool and first and not start.new_node else []
+        spec, pods = change.after.inputs.get("spec"), pods_of(after.graph, change.after, before.graph)
         head = at(spec, "rayClusterConfig", "headGroupSpec", "template")
         size = whole(at(spec, "leaderWorkerTemplate", "size")) or 1
         end = "its pods end" if pods > 1 else f"its only group of {size} pods ends" if size > 1 else "its only pod ends"
@@ -85,15 +72,23 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
             end, group = f"{end} ({', '.join(change.because[:3])})", _group(after, change.after)
             names = ", ".join(after.servers[one] for one in group)
             way = f"{names}: {room(group, '`rollout: second_group`')}" if group else ""
-        elif pool and pool.kind == "replace":
+        elif pool and pool.kind == "replace" and urn in models:
             end += f" with the nodes of {nodes}"
-            more = f"; for good where AWS has no {start.instance_type or 'such node'} then" if deletes_first(pool) else ""
-        elif change.kind == "update" and _restarts(change) and _at_once(change.after, pods) >= pods:
+            more = f"; for good where AWS has no {start.instance_type or 'such node'} then" if first else ""
+        elif change.kind == "update" and restarts(change) and at_once(change.after, pods) >= pods:
             if inside := group_kind(change.after)[1] == "RayService":
                 end = end.replace("pod", "replica")
-            way = f"{name}: {room((urn,), _way(change))}"
+            ways = _way(change, pods, is_model=urn in models)
+            way = f"{name}: {room((urn,), ways)}" if ways else ""
+        elif urn not in models and pool and pool.kind == "replace" and (pods == 1 or first):
+            moved.append((pool.urn, name))
+            continue
         elif roll and urn not in stay and _ends(roll, at(spec, "template"), old, start) and _is_alone(after.graph, urn):
-            alone = tuple(one for one in after.servers if after.starts[one].pool == start.pool and _is_alone(after.graph, one))
+            if urn not in models:
+                moved.append((start.pool, name))
+                continue
+            beside_it = [one for one in after.servers if one in models and after.starts[one].pool == start.pool]
+            alone = tuple(one for one in beside_it if _is_alone(after.graph, one))
             end, names = f"{end} with its node of {nodes}", ", ".join(after.servers[one] for one in alone)
             each = " of each" if alone[1:] else ""
             way = f"{names}: {room(alone, f'a second replica{each} on another node', elsewhere=True)}"
@@ -108,15 +103,22 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
         again = _in_its_worker(start, old, change) if inside else _again(start, old if stays else None, change)
         if roll and pool and pool.kind != "replace":
             again = replace(again, new_node="" if roll.successor_first else nodes)
+        if urn not in models and change.resource.parent in away:
+            continue
+        away |= {change.resource.parent} - stacks
         when, seconds = _time(again, made)
+        when = f"for {when}" if seconds or urn in models else f"until its successor{' is' if pods == 1 else 's are'} ready"
         done = _listing([done for one in phases(again) for words, done in _DONE.items() if words in one.title])
         has = f"its successor has {done}" if pods == 1 else f"their successors have {done}"
         was = before.servers.get(change.before.urn, name)
-        away = name if was == name else f"{was} becomes {name}, which"
-        what = f"{away} answers nothing for {when}: {end} before {has}{more}"
+        who = name if was == name else f"{was} becomes {name}, which"
+        what = f"{who} answers nothing {when}: {end} before {has}{more}"
         yield Danger("server-stopped", what, urn, Weight.REPLACED, was, ("outage",), seconds, way)
     for urn, roll in rolls.items():
         yield Danger("nodes-kept" if roll.blocked else "nodes-rolled", roll.words, urn, roll.weight, roll.name)
+    for urn, names in grouped(moved).items():
+        subject = nodes_of(diff.by_urn[urn].resource)
+        yield Danger("pods-move", f"{subject}: nobody answers for {', '.join(names)} while the pods move", urn, subject=subject)
     for _, pool, budget in budgets:
         roll = rolls[pool]
         kind = "nodes-stuck" if roll.fails else "nodes-kept" if roll.patient else "nodes-rolled"
@@ -144,23 +146,23 @@ def _late(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) ->
     for change in (one for one in diff.changes if one.after and group_kind(one.after)[1] == "Deployment"):
         urn, resource = change.urn, change.resource
         name, is_server = after.servers.get(urn) or title_of(resource), urn in after.servers
-        surges = change.kind == "update" and _restarts(change) and not _at_once(resource, _pods(after.graph, resource))
-        if not surges and not (is_server and change.kind == "create"):
+        beside_itself = surges(change, pods_of(after.graph, resource))
+        if not beside_itself and not (is_server and change.kind == "create"):
             continue
-        olds = (urn,) if surges else gone
+        olds = (urn,) if beside_itself else gone
         crowded = beside.crowded(urn, olds)
-        if not crowded or not (surges or any(starts[one].pool == starts[urn].pool for one in crowded if one in starts)):
+        if not crowded or not (beside_itself or any(starts[one].pool == starts[urn].pool for one in crowded if one in starts)):
             continue
-        alike = not surges and name in {before.servers[one] for one in olds}
+        alike = not beside_itself and name in {before.servers[one] for one in olds}
         others = ", ".join(title_of(before.graph.by_urn[one]) if alike else before.servers.get(one, "what runs") for one in olds)
-        last = "" if surges or not olds else f" while {others} stands, which it deletes last"
+        last = "" if beside_itself or not olds else f" while {others} stands, which it deletes last"
         compiles = is_server and any(
             one.role == "compile" and diff.by_urn[job].kind in ("create", "replace") for job, one in after.starts.items()
         )
         answers = f", and {others} {'is away while it compiles' if compiles else 'answers on'}" if olds else ""
         what = f"{name} waits for ever, and `pulumi up` fails: there is no room for its pods{last}{answers}"
         same = [before.servers[one] for one in gone if starts[one].model_name == starts[urn].model_name] if is_server else []
-        way = f"{name}: {beside.room((urn,), 'room for both')}" if surges else _renaming(same, name)
+        way = f"{name}: {beside.room((urn,), 'room for both')}" if beside_itself else _renaming(same, name)
         away: tuple[Effect, ...] = ("outage",) if compiles and olds else ()
         found[urn] = Danger("server-waits", what, urn, Weight.REPLACED, name, away, avoid=way)
     return found
@@ -197,11 +199,17 @@ def _group(after: Timeline, resource: Resource) -> tuple[str, ...]:
 
 
 def _is_alone(graph: Graph, urn: str) -> bool:
-    return urn in graph.by_urn and _pods(graph, graph.by_urn[urn]) == 1
+    return urn in graph.by_urn and pods_of(graph, graph.by_urn[urn]) == 1
 
 
-def _way(change: ResourceChange) -> str:
-    """How a second one could run beside the first while that is updated."""
+def _way(change: ResourceChange, pods: int, *, is_model: bool) -> str:
+    """How a second one could run beside the first while that is updated; nothing for pods that share no disk of a claim."""
+    if not is_model and group_kind(change.resource)[1] == "Deployment":
+        volumes = items(at(change.resource.inputs, "spec", "template", "spec", "volumes"))
+        one = "a second replica or maxSurge: 1" if pods == 1 else "maxUnavailable: 1"
+        return "" if any(at(volume, "persistentVolumeClaim") for volume in volumes) else one
+    if not is_model:
+        return ""
     endpoint, kind = "a second server behind an endpoint", group_kind(change.resource)[1]
     if kind == "RayService" and any(one.path[:2] == ("spec", "rayClusterConfig") for one in change.properties):
         return f"`upgrade: new_cluster` or {endpoint}"
@@ -289,61 +297,3 @@ def kept(resource: Resource | None) -> frozenset[str]:
     """Where a server keeps compiled graphs: another pod of it that names the same places finds them."""
     texts = (one for one in leaves(resource.inputs) if isinstance(one, str)) if resource else ()
     return frozenset(place for one in texts for place in _KEPT.findall(one))
-
-
-def _restarts(change: ResourceChange) -> bool:
-    """Whether an update replaces pods, or in a Ray cluster the replicas of a model."""
-    assert change.before is not None
-    assert change.after is not None
-    parts = {one.path[:2] for row, one in follows(change) if row.then == "restart"}
-    if group_kind(change.resource)[1] == "RayService":
-        # A new Ray cluster answers before the old one ends.
-        anew = ("spec", "rayClusterConfig") in parts
-        return not anew and _applications(change.before) != _applications(change.after)
-    return bool(parts)
-
-
-def _applications(service: Resource) -> list[Any]:
-    """What of Serve's applications restarts replicas."""
-    found = serve_applications(service.inputs)
-    deployments = [[_only(own, _ACTOR) for own in items(at(one, "deployments"))] for one in found]
-    return [[_only(one, _CODE) for one in found], deployments]
-
-
-def _only(given: Any, keys: tuple[str, ...]) -> dict[str, Any]:
-    return {key: value for key, value in table(given).items() if key in keys}
-
-
-def _pods(graph: Graph, resource: Resource, before: Graph | None = None) -> int:
-    """How many pods, groups of pods or replicas of a model serve at least; an autoscaler kept those of ``before`` until now."""
-    kind, spec = group_kind(resource)[1], resource.inputs.get("spec")
-    if kind == "RayService":
-        own = [one for found in serve_deployments(resource.inputs).values() for one in found]
-        counts = (whole(at(one, "autoscaling_config", "min_replicas")) or whole(at(one, "num_replicas")) for one in own)
-        return max(min((count or 1 for count in counts), default=1), 1)
-    scaled = (namespace_of(resource), kind, name_of(resource))
-    own, old = ([one.least for one in autoscalers(of) if one.target == scaled] if of else [] for of in (graph, before))
-    least = next(iter((own and old) or own), None)
-    return least or whole(at(spec, "replicas")) or 1
-
-
-def _at_once(resource: Resource, pods: int) -> int:
-    """How many of so many pods an update takes away before their successors answer."""
-    kind, spec = group_kind(resource)[1], resource.inputs.get("spec")
-    if kind == "Deployment" and text(at(spec, "strategy", "type")) == "Recreate":
-        return pods
-    if kind == "Deployment":
-        rolling = at(spec, "strategy", "rollingUpdate")
-        surge, away = (_share(at(rolling, key), pods, whole_of) for key, whole_of in _ROUNDED.items())
-        return away if surge or away else 1
-    if kind == "LeaderWorkerSet":
-        rolling = at(spec, "rolloutStrategy", "rollingUpdateConfiguration")
-        return 0 if whole(at(rolling, "maxSurge")) else whole(at(rolling, "maxUnavailable")) or 1
-    return 1
-
-
-def _share(given: Any, pods: int, whole_of: Callable[[float], int]) -> int:
-    """A number of pods, or a percentage of them; 25 % where nothing is given."""
-    count = whole(given)
-    percent = whole(text(given or "25%").removesuffix("%"))
-    return count if count is not None else whole_of(pods * (percent or 0) / 100)

@@ -22,6 +22,7 @@ from eks_inference.serving.pods import ROLE_LABEL
 from eks_inference.serving.spec import described
 from eks_inference_tools.placing.placed import PlacedNode, Placing
 from eks_inference_tools.reading.devices import OF_KIND
+from eks_inference_tools.reading.endpoints import led_to
 from eks_inference_tools.reading.machines import Machine
 from eks_inference_tools.reading.node_groups import node_groups
 from eks_inference_tools.reading.node_pools import node_pools
@@ -233,6 +234,18 @@ class Starts:
             for one in shown
             for name in (self._named(one),)
         }
+
+    @cached_property
+    def led_to(self) -> Mapping[str, PodStart]:
+        """Starts of Deployments and StatefulSets without an accelerator to which a Service leads, by their URN."""
+        found: dict[str, PodStart] = {}
+        for one in {one.urn: one for _, pods in led_to(self._graph) for one in pods}.values():
+            if one.kind in ("Deployment", "StatefulSet") and one.urn not in self.by_urn:
+                image = next((each.image for each in one.containers if not each.first), "")
+                engine = _engine_of(image)
+                start = PodStart("other", image=image, image_gb=engine.image_gb if engine else None)
+                found[one.urn] = _at_home(start, self._homes.of(one))
+        return found
 
     @cached_property
     def _templates(self) -> tuple[PodTemplate, ...]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from eks_inference.catalog.disks import FAST_IMAGE_PULL
@@ -69,11 +69,21 @@ class Course:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The timeline of a graph. ``starts`` are those of ``Starts``. ``servers`` are its servers, no two of one name."""
+    """The timeline of a graph. ``starts`` are those of ``Starts``. ``servers`` are its servers, no two of one name.
+
+    ``led_to`` are the starts of what else a Service leads to.
+    """
 
     graph: Graph
     starts: Mapping[str, PodStart]
     servers: Mapping[str, str]
+    led_to: Mapping[str, PodStart] = field(default_factory=dict)
+
+    @cached_property
+    def answering(self) -> "Timeline":
+        """The same with whatever a Service leads to among the servers, by its title."""
+        titles = {urn: title_of(self.graph.by_urn[urn]) for urn in self.led_to}
+        return replace(self, starts={**self.starts, **self.led_to}, servers={**self.servers, **titles}, led_to={})
 
     @cached_property
     def creation(self) -> Course:
@@ -106,7 +116,8 @@ def timeline(graph: Graph) -> Timeline:
     found = [(part.cluster, Starts(part.graph)) for part in parts(graph)]
     starts = {urn: start for _, one in found for urn, start in one.by_urn.items()}
     forms = {urn: _forms(name, graph.by_urn[urn], cluster) for cluster, one in found for urn, name in one.servers.items()}
-    return Timeline(graph, starts, _told_apart(forms))
+    led_to = {urn: start for _, one in found for urn, start in one.led_to.items()}
+    return Timeline(graph, starts, _told_apart(forms), led_to)
 
 
 def _forms(name: str, resource: Resource, cluster: str) -> tuple[str, ...]:

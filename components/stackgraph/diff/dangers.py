@@ -2,6 +2,7 @@
 
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from stackgraph.diff import replacements
@@ -35,7 +36,7 @@ def dangers(diff: StackDiff, domain: ComparedDomain = NO_DOMAIN) -> tuple[Danger
         *_lost(diff, "replace", Weight.REPLACED, found),
         *_lost(diff, "delete", Weight.DELETED, found),
         *_shortened(diff),
-        *_unsure(diff),
+        *_unsure(diff, found),
         *_refused(diff),
         *_taken(diff),
         *_unprotected(diff),
@@ -66,6 +67,8 @@ def _lost(diff: StackDiff, kind: Kind, weight: Weight, found: Iterable[Danger]) 
             yield Danger("data-deleted", f"{_named(change)} {ending}", change.urn, weight, effects=() if kept else ("loss",))
     if others:
         word = "replaced" if kind == "replace" else "deleted"
+        gone = {one.urn for one in others}
+        others.sort(key=lambda one: not gone.isdisjoint(chain(*one.resource.property_dependencies.values())))  # causes first
         yield Danger(word, f"{_several(others)} {'is' if len(others) == 1 else 'are'} {word}", weight=weight)
 
 
@@ -124,9 +127,9 @@ def _held(change: ResourceChange, base: Graph | None) -> str:
 
 def _is_copied(change: ResourceChange) -> bool:
     """Whether a successor has another name, and those that read the old one change with it."""
-    return (
-        change.kind == "replace" and change.resource.type == "kubernetes:core/v1:ConfigMap" and "metadata.name" in change.because
-    )
+    named = at(change.resource.inputs, "metadata", "name") is not None
+    copies = change.kind == "replace" and change.resource.type in ("kubernetes:core/v1:ConfigMap", "kubernetes:core/v1:Secret")
+    return copies and (not named or "metadata.name" in change.because)
 
 
 def _shortened(diff: StackDiff) -> Iterator[Danger]:
@@ -140,10 +143,13 @@ def _shortened(diff: StackDiff) -> Iterator[Danger]:
             yield Danger("data-deleted", what, change.urn, Weight.DELETED, effects=("loss",))
 
 
-def _unsure(diff: StackDiff) -> Iterator[Danger]:
+def _unsure(diff: StackDiff, found: Iterable[Danger]) -> Iterator[Danger]:
     """One danger for each data store that may be replaced, and one for all others with one reason for the doubt."""
     others: dict[str, list[ResourceChange]] = {}
+    refused = {danger.urn for danger in found if danger.kind == "refused"}
     for change in diff.unsure:
+        if change.urn in refused:
+            continue
         if holds := replacements.held(change.resource.type):
             what = f"{_named(change)} may be replaced, and lose {holds} ({', '.join(change.unsure[:3])}: {change.doubt})"
             yield Danger("data-may-be-replaced", what, change.urn, Weight.UNSURE)
@@ -232,7 +238,18 @@ def _who_comes_in(resource: Resource) -> Iterator[str]:
 
 
 def _shut(diff: StackDiff) -> Iterator[Danger]:
-    """NetworkPolicies that let in pods of all namespaces before, and of some now."""
+    """NetworkPolicies that let in pods of all namespaces before, and of some now, and the first one of a namespace."""
+    policies = [one for one in diff.base.resources if one.type.endswith(":NetworkPolicy")] if diff.base else []
+    had = {at(one.inputs, "metadata", "namespace") for one in policies if _is_for_ingress(one.inputs)}
+    fresh = {identity(one.resource) for one in diff.of_kind("create") if one.resource.type.endswith(":Namespace")}
+    for change in diff.of_kind("create"):
+        inputs, place = change.resource.inputs, at(change.resource.inputs, "metadata", "namespace")
+        first = change.resource.type.endswith(":NetworkPolicy") and place not in had and text(place) not in fresh
+        if first and _is_for_ingress(inputs) and not _is_for_all(inputs):
+            whom = "whom it names" if items(at(inputs, "spec", "ingress")) else "nobody"
+            yield Danger(
+                "shut", f"{_named(change)} is the first there: its pods, open to all until now, let in {whom}", change.urn
+            )
     for change in diff.of_kind("update"):
         if change.resource.type.endswith(":NetworkPolicy") and change.before and change.after:
             before, after = (_is_for_all(side.inputs) for side in (change.before, change.after))
@@ -240,10 +257,13 @@ def _shut(diff: StackDiff) -> Iterator[Danger]:
                 yield Danger("shut", f"{_named(change)} no longer lets in pods of every namespace", change.urn)
 
 
+def _is_for_ingress(policy: Any) -> bool:
+    return "Ingress" in (texts(at(policy, "spec", "policyTypes")) or ("Ingress",))
+
+
 def _is_for_all(policy: Any) -> bool:
-    return any(
-        at(peer, "namespaceSelector") == {} for rule in items(at(policy, "spec", "ingress")) for peer in items(at(rule, "from"))
-    )
+    peers = [items(at(rule, "from")) or [{"namespaceSelector": {}}] for rule in items(at(policy, "spec", "ingress"))]
+    return any(at(peer, "namespaceSelector") == {} for found in peers for peer in found)
 
 
 def is_wide(cidr: str) -> bool:

@@ -241,12 +241,16 @@ def _plain(value: str) -> str:
 
 def _escaped(value: str) -> str:
     """Text without markup, addresses, mentions of users and references to issues."""
-    return _MARKS.sub(lambda found: _entity(found[0]), text(value))
+    return _unmarked(text(value))
+
+
+def _unmarked(value: str) -> str:
+    return _MARKS.sub(lambda found: _entity(found[0]), value)
 
 
 def _prose(value: str) -> str:
     """Text whose commands, between two backticks, are code."""
-    return "".join(_code(one) if number % 2 else _escaped(one) for number, one in enumerate(_COMMANDS.split(text(value))))
+    return "".join(_code(one) if number % 2 else _unmarked(one) for number, one in enumerate(_COMMANDS.split(text(value))))
 
 
 def _entity(mark: str) -> str:

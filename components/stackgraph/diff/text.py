@@ -7,6 +7,7 @@ from rich.text import Text
 
 from stackgraph.diff import merging
 from stackgraph.diff.contents import COLUMNS, ROTATED, SIGNS, Contents
+from stackgraph.graph.values import unique
 from stackgraph.presentation.terminal import WIDTH, Columns, Paragraph, drawn, words
 
 _STYLES = {"+": "green", "-": "red", "−": "red", "~": "yellow", "±": "magenta", "→": "cyan", "!": "bold red", "#": "bold"}
@@ -89,8 +90,9 @@ def _findings(report: Contents) -> Iterator[RenderableType]:
 
 
 def _entry(report: Contents, entry: merging.Entry) -> Iterator[RenderableType]:
-    names = ", ".join(place.name for place in entry.places[:_MOST_NAMES])
-    more = f" and {len(entry.places) - _MOST_NAMES} more" if len(entry.places) > _MOST_NAMES else ""
+    all_names = unique(place.name for place in entry.places)
+    names = ", ".join(all_names[:_MOST_NAMES])
+    more = f" and {len(all_names) - _MOST_NAMES} more" if len(all_names) > _MOST_NAMES else ""
     source = entry.places[0].source
     sign = SIGNS[entry.kind]
     stacks = f"  [{', '.join(entry.stacks)}]" if len(report.stacks) > 1 else ""

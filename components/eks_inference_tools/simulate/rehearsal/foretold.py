@@ -10,7 +10,7 @@ from stackgraph.diff.domain import Danger
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.describe import is_kubernetes_object
 
-_ENDS = ("server-stopped", "server-gone", "server-waits", "nodes-stuck")
+_ENDS = ("server-stopped", "server-gone", "server-waits", "service-empty", "nodes-stuck")
 _OF_AWS = ("nodes-rolled", "nodes-kept", "nodes-replaced", "nodes-deleted")
 _OF_CONTROLLERS = ("job-again", "refused", "without-effect", "capacity-down", "endpoint-gone")
 _NEAR = 0.1
@@ -39,6 +39,8 @@ def _compared(line: Line, saw: Rehearsal) -> tuple[bool | None, str]:
     server, title = line.server, line.title
     times = [one.seconds for one in saw.away if one.server == server]
     longest = max((seconds for seconds in times if seconds is not None), default=0)
+    if line.kind in ("server-stopped", "server-gone") and not server:
+        return None, "only model servers are watched"
     if line.kind == "server-stopped" and not times:
         return False, f"{server} answered all the time"
     if line.kind in ("server-stopped", "server-gone") and (None in times or not times):
@@ -48,7 +50,7 @@ def _compared(line: Line, saw: Rehearsal) -> tuple[bool | None, str]:
         return near, f"{server} was away for {duration(longest)}"
     if line.kind == "server-gone":
         return False, f"{server} came back"
-    if line.kind in ("server-waits", "nodes-stuck", "refused") and title:
+    if line.kind in ("server-waits", "service-empty", "nodes-stuck", "refused") and title:
         stuck = {one.title: one.waits_for for one in saw.stalls} | {one.title: one.message for one in saw.refusals}
         return title in stuck, stuck.get(title, f"{title} went through")
     if line.kind == "job-again" and any(title in part.unreached for phase in saw.phases for part in phase.parts):

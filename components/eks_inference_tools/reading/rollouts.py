@@ -1,0 +1,86 @@
+"""How an update replaces the pods of an object: whether it does, how many serve, and how many of them go at once. Pure.
+
+Sources: Deployment, resolveFenceposts (kubernetes/pkg/controller/deployment/util); LeaderWorkerSet, rolloutStrategy; Ray Serve,
+deployment_state.py (replicas of another version restart, one at a time, or a fifth of them), version.py and config.py (what makes
+another version).
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from eks_inference_tools.reading.after_update import follows
+from eks_inference_tools.reading.autoscalers import autoscalers
+from eks_inference_tools.reading.kinds import group_kind, name_of, namespace_of, serve_applications, serve_deployments
+from eks_inference_tools.reading.scalars import whole
+from stackgraph.diff.graphs import ResourceChange
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.values import at, items, table, text
+
+_ROUNDED = {"maxSurge": math.ceil, "maxUnavailable": math.floor}
+_CODE = ("import_path", "runtime_env", "args")
+_ACTOR = ("name", "ray_actor_options", "placement_group_bundles", "placement_group_strategy")
+"""What of an application, and of its deployments, Serve changes only by a restart of replicas."""
+
+
+def restarts(change: ResourceChange) -> bool:
+    """Whether an update replaces pods, or in a Ray cluster the replicas of a model."""
+    assert change.before is not None
+    assert change.after is not None
+    parts = {one.path[:2] for row, one in follows(change) if row.then == "restart"}
+    if group_kind(change.resource)[1] == "RayService":
+        # A new Ray cluster answers before the old one ends.
+        anew = ("spec", "rayClusterConfig") in parts
+        return not anew and _applications(change.before) != _applications(change.after)
+    return bool(parts)
+
+
+def _applications(service: Resource) -> list[Any]:
+    """What of Serve's applications restarts replicas."""
+    found = serve_applications(service.inputs)
+    deployments = [[_only(own, _ACTOR) for own in items(at(one, "deployments"))] for one in found]
+    return [[_only(one, _CODE) for one in found], deployments]
+
+
+def _only(given: Any, keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: value for key, value in table(given).items() if key in keys}
+
+
+def pods_of(graph: Graph, resource: Resource, before: Graph | None = None) -> int:
+    """How many pods, groups of pods or replicas of a model serve at least; an autoscaler kept those of ``before`` until now."""
+    kind, spec = group_kind(resource)[1], resource.inputs.get("spec")
+    if kind == "RayService":
+        own = [one for found in serve_deployments(resource.inputs).values() for one in found]
+        counts = (whole(at(one, "autoscaling_config", "min_replicas")) or whole(at(one, "num_replicas")) for one in own)
+        return max(min((count or 1 for count in counts), default=1), 1)
+    scaled = (namespace_of(resource), kind, name_of(resource))
+    own, old = ([one.least for one in autoscalers(of) if one.target == scaled] if of else [] for of in (graph, before))
+    least = next(iter((own and old) or own), None)
+    return least or whole(at(spec, "replicas")) or 1
+
+
+def at_once(resource: Resource, pods: int) -> int:
+    """How many of so many pods an update takes away before their successors answer."""
+    kind, spec = group_kind(resource)[1], resource.inputs.get("spec")
+    if kind == "Deployment" and text(at(spec, "strategy", "type")) == "Recreate":
+        return pods
+    if kind == "Deployment":
+        rolling = at(spec, "strategy", "rollingUpdate")
+        surge, away = (_share(at(rolling, key), pods, whole_of) for key, whole_of in _ROUNDED.items())
+        return away if surge or away else 1
+    if kind == "LeaderWorkerSet":
+        rolling = at(spec, "rolloutStrategy", "rollingUpdateConfiguration")
+        return 0 if whole(at(rolling, "maxSurge")) else whole(at(rolling, "maxUnavailable")) or 1
+    return 1
+
+
+def surges(change: ResourceChange, pods: int) -> bool:
+    """Whether an update starts pods before it ends others."""
+    return change.kind == "update" and restarts(change) and not at_once(change.resource, pods)
+
+
+def _share(given: Any, pods: int, whole_of: Callable[[float], int]) -> int:
+    """A number of pods, or a percentage of them; 25 % where nothing is given."""
+    count = whole(given)
+    percent = whole(text(given or "25%").removesuffix("%"))
+    return count if count is not None else whole_of(pods * (percent or 0) / 100)
