@@ -55,13 +55,14 @@ class Takes:
     @cached_property
     def most(self) -> float:
         """The most load that it takes, in ``unit``."""
-        return self._capacity(1)
+        return self._capacity(1, self.near)
 
     @cached_property
     def range(self) -> tuple[float, float]:
         """The least and the most load that it takes if steps are as slow, and as fast, as nine of ten measurements are."""
         fast, slow = self.times.range
-        return min(self._capacity(slow), self.most), max(self._capacity(fast), self.most)
+        least, most = (self._capacity(factor, self.most / factor) for factor in (slow, fast))
+        return min(least, self.most), max(most, self.most)
 
     @property
     def within(self) -> str:
@@ -113,10 +114,10 @@ class Takes:
         )
         return replace(found, users=max(1, math.ceil(of_shown))) if asked.users else replace(found, rate=of_shown)
 
-    def _capacity(self, factor: float) -> float:
+    def _capacity(self, factor: float, near: float) -> float:
         steps = Slower(self.times, factor)
         of, shown = self._traffic(1), {"replicas": self._shown, "routing": self.routing}
-        return capacity(steps, self.limits, of, self.objectives, **shown, near=self.near / self._part) * self._part
+        return capacity(steps, self.limits, of, self.objectives, **shown, near=near / self._part) * self._part
 
 
 def amount(load: float) -> str:
