@@ -1,0 +1,161 @@
+"""Which pods find no room in whatever order they are created, and which wait if they are created in the wrong one. Pure.
+
+The scheduler places pods as they come, each on the node that has the largest share left. That is luck and proves nothing: only
+what the nodes cannot hold in any order is sure to wait. Groups that something outside scales are as large as they may become.
+
+Source: Kubernetes, "Scheduler Configuration": PrioritySort, and NodeResourcesFit with its default strategy LeastAllocated.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+from eks_inference_tools.placing.nodes import NodeKind, SimulatedNode
+from eks_inference_tools.placing.placed import PlacedPod, Placing, room_of, to_place
+from eks_inference_tools.placing.provisioning import PodToPlace, Room, add, choose, counted, covers, options_of, repel
+from eks_inference_tools.reading.pod_templates import PodTemplate
+from eks_inference_tools.reading.scalars import quantities
+from stackgraph.graph.structure import Structure
+
+Pods = Mapping[PodTemplate, int]
+
+# Empty nodes that take a pod: by number one that stands, by its kind those that Karpenter may start.
+_Places = Mapping[Any, Sequence[Room]]
+
+_MOST_TRIES = 100_000
+"""So many pairs of a pod and a node are tried. In larger clusters, what has room with the largest pods first has room."""
+
+
+@dataclass(frozen=True, eq=False)
+class Waiting:
+    """The pods of one cluster that may wait."""
+
+    placing: Placing
+
+    @cached_property
+    def pods(self) -> Pods:
+        """The pods that `pulumi up` starts and that do not end, in the order of their creation."""
+        found = [(one, number) for one, number in self.placing.workloads.counted("initial") if number]
+        return dict(sorted(found, key=lambda each: self._structure.level.get(each[0].urn, 0)))
+
+    @cached_property
+    def jobs(self) -> Mapping[PodTemplate, tuple[Pods, Pods]]:
+        """By Job, the pods that are sure to run when it starts, and all that may; both with its own. What waits for its end does
+        not.
+        """
+        found: dict[PodTemplate, tuple[Pods, Pods]] = {}
+        needs = {one: self._before(one.urn) for one in self.pods}
+        for job in self.placing.workloads.ending:
+            own, before = {job: job.pods or 0}, self._before(job.urn)
+            later = {one for one in self.pods if job.kind == "Job" and job.urn in needs[one]}
+            sure = {one: number for one, number in self.pods.items() if one.urn in before}
+            found[job] = sure | own, {one: number for one, number in self.pods.items() if one not in later} | own
+        return found
+
+    def overfull(self, pods: Pods) -> frozenset[PodTemplate]:
+        """The templates whose pods the nodes cannot hold together in any order."""
+        first = {one: to_place("", PlacedPod(one, 0)) for one in pods}
+        places = {one: there for one, pod in first.items() if (there := self._places(pod))}
+        found: set[PodTemplate] = set()
+        for one, there in places.items():
+            pod = first[one]
+            confined = {other: pods[other] for other, rooms in places.items() if rooms.keys() <= there.keys()}
+            larger = {other: number for other, number in confined.items() if covers(first[other].requests, pod.requests)}
+            if sum(larger.values()) > _most(there, lambda room, pod=pod: _held(room, pod)):
+                found |= larger.keys()
+            for name in pod.requests:
+                asked = {other: number * first[other].requests.get(name, 0) for other, number in confined.items()}
+                if sum(asked.values()) > _most(there, lambda room, name=name: room.free.get(name, Decimal())):
+                    found |= {other for other, amount in asked.items() if amount}
+        return frozenset(found)
+
+    def left(self, pods: Pods, *, order: int) -> Counter[PodTemplate]:
+        """The pods without room if they come in this order (1), in the reverse (-1), or the largest first (0)."""
+        each = [PlacedPod(one, number) for one, many in [*pods.items()][:: order or 1] for number in range(many)]
+        usual, further = ([(node, room_of(node, self.placing.daemons)) for node in nodes] for nodes in self._standing)
+        late: dict[str, PlacedPod] = {}
+        for number, pod in enumerate(each):
+            to_come = to_place(str(number), pod)
+            tried = usual if order and len(each) * len(usual) <= _MOST_TRIES else ()
+            if takes := [(node, room) for node, room in tried if room.takes(to_come)]:
+                max(takes, key=_share_left)[1].put(to_come)
+            else:
+                late[to_come.uid] = pod
+        rooms, more = [room for _, room in usual], [room for _, room in further]
+        started = self._started(late, self.placing.following, rooms)
+        self._started({uid: pod for uid, pod in late.items() if uid not in started}, (), more)
+        seen = started.union(pod.uid for room in more for pod in room.pods)
+        return Counter(pod.template for uid, pod in late.items() if uid not in seen)
+
+    def _started(self, pods: Mapping[str, PlacedPod], kinds: Sequence[NodeKind], rooms: Sequence[Room]) -> set[str]:
+        """The pods that have room now."""
+        starts = choose((to_place(uid, pod) for uid, pod in pods.items()), kinds, self.placing.daemons, rooms)
+        return {pod.uid for room in (*rooms, *starts) for pod in room.pods}
+
+    @cached_property
+    def _standing(self) -> tuple[list[SimulatedNode], list[SimulatedNode]]:
+        return self.placing.standing(self.placing.managed("most"))
+
+    @cached_property
+    def _empty(self) -> Sequence[Room]:
+        return [room_of(node, self.placing.daemons) for nodes in self._standing for node in nodes]
+
+    def _places(self, pod: PodToPlace) -> _Places:
+        found: dict[Any, Sequence[Room]] = {number: [room] for number, room in enumerate(self._empty) if room.takes(pod)}
+        for kind in self.placing.following:
+            options = [room for way in pod.ways for _, room in options_of(way, [kind], self.placing.daemons, {})]
+            if options:
+                for room in options:
+                    add(room.free, pod.requests)
+                found[kind] = options
+        return found
+
+    @cached_property
+    def _structure(self) -> Structure:
+        return Structure(self.placing.graph)
+
+    def _before(self, urn: str) -> set[str]:
+        """What there is before a resource is made."""
+        found: set[str] = set()
+        waiting = [urn]
+        while waiting:
+            direct = self._structure.needs.get(waiting.pop(), frozenset()) - found
+            found |= direct
+            waiting += direct
+        return found
+
+
+def _most(places: _Places, value: Callable[[Room], Decimal | int]) -> Decimal:
+    """The most that all nodes have of a value; those that Karpenter starts, within the limits of their pool."""
+    standing, pools = Decimal(), dict[str, list[tuple[NodeKind, Decimal]]]()
+    for place, rooms in places.items():
+        most = Decimal(max(map(value, rooms)))
+        if isinstance(place, NodeKind):
+            pools.setdefault(place.shape.urn, []).append((place, most))
+        else:
+            standing += most
+    return standing + sum((_within_limits(kinds) for kinds in pools.values()), Decimal())
+
+
+def _within_limits(kinds: Sequence[tuple[NodeKind, Decimal]]) -> Decimal:
+    """The most of a value in a pool whose nodes have so much of it, by kind."""
+    bounds = [Decimal("Infinity")]
+    for name, limit in quantities(kinds[0][0].limits).items():
+        if all(counted(kind).get(name) for kind, _ in kinds):
+            bounds.append(limit * max(most / counted(kind)[name] for kind, most in kinds))
+    return min(bounds)
+
+
+def _held(room: Room, pod: PodToPlace) -> int:
+    """How many such pods an empty node holds."""
+    most = min(int(room.free[name] // amount) for name, amount in pod.requests.items() if amount)
+    return min(most, 1) if repel(pod, pod) else most
+
+
+def _share_left(place: tuple[SimulatedNode, Room]) -> Decimal:
+    node, room = place
+    whole = quantities(node.kind.allocatable)
+    return sum((room.free[name] / whole[name] for name in ("cpu", "memory") if whole[name]), Decimal())
