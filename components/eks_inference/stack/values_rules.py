@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from eks_inference.catalog import charts, versions
+from eks_inference.catalog.models import find_model
 from eks_inference.catalog.openings import openings
 from eks_inference.loadtest.rules import SAMPLING
 from eks_inference.place.quantity import cpu_millis
@@ -28,7 +29,18 @@ CHARTS = {
 
 _ADDONS = {(where, "addon_configuration"): charts.ADDONS for where in ("addons", "cluster")}
 
+_IMAGES = {
+    ("clients", "open_webui", "image"): "open-webui",
+    ("clients", "smoke_test", "image"): "python",
+    ("clients", "triton", "image"): "",
+    ("endpoints", "*", "image"): "envoy",
+    ("endpoints", "*", "picker", "image"): "llm-d-endpoint-picker",
+    ("load_test", "image"): "guidellm",
+}
+"""The pinned image that each of these replaces; empty: that of the server."""
+
 OTHERS = {
+    **dict.fromkeys(_IMAGES, "its pod"),
     **dict.fromkeys(_ADDONS, "the add-on"),
     ("addons", "addon_versions"): "EKS",
     ("cluster", "addon_versions"): "EKS",
@@ -40,6 +52,9 @@ OTHERS = {
     ("load_test", "guidellm"): "GuideLLM",
     ("load_test", "sampling"): "the server",
     ("servers", "*", "image", "dockerfile"): "the build",
+    ("clients", "triton", "tokenizer"): "the client",
+    ("load_test", "tokenizer"): "GuideLLM",
+    ("pools", "*", "kubelet", "evictionSoft"): "the kubelet",
 }
 """Who else reads what a key holds. ``*`` is any name."""
 
@@ -89,6 +104,8 @@ def others_words(stack: StackFacts) -> Iterator[Judgement]:
                     (*start, *path) not in _JUDGED_ELSEWHERE
                     and not (start[-1] == "extra_env" and dotted in _VARIABLES)
                     and not charts.relies_on(chart, path)
+                    and not (_IMAGES.get(where) and _build(value) == _build(versions.image(_IMAGES[where])))
+                    and not (start[-1] == "tokenizer" and find_model(str(held["id"])))
                 ):
                     yield not_judged(
                         dotted or str(start[-1]),
@@ -132,6 +149,11 @@ def _leaves(held: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
             yield from _leaves(value, (*path, key))
     else:
         yield path, held
+
+
+def _build(image: str) -> str:
+    """Name and tag, whatever registry it comes from."""
+    return str(image).partition("@")[0].rpartition("/")[2]
 
 
 def _value_at(values: Any, path: Path) -> Any:

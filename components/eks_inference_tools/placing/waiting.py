@@ -59,7 +59,7 @@ class Waiting:
         """The templates whose pods the nodes cannot hold together in any order."""
         first = {one: to_place("", PlacedPod(one, 0)) for one in pods}
         places = {one: there for one, pod in first.items() if (there := self._places(pod))}
-        found: set[PodTemplate] = set()
+        found = {*pods} - {*places}
         for one, there in places.items():
             pod = first[one]
             confined = {other: pods[other] for other, rooms in places.items() if rooms.keys() <= there.keys()}
