@@ -96,17 +96,17 @@ def all_pods_find_room(facts: GraphFacts) -> Iterator[Judgement]:
     ]
     found: dict[PodTemplate, tuple[int, str]] = {}
     full = waiting.overfull({pod: number for pod, number in waiting.pods.items() if pod in judged})
-    for pod, left in waiting.left(waiting.pods, order=0).items():
+    for pod, left in Counter(one.template for one in placing.at("initial", groups="most").unplaced).items():
         found[pod] = left, _NO_ROOM if pod in full else _MAY_WAIT
-    for pod, left in (waiting.left(waiting.pods, order=1) | waiting.left(waiting.pods, order=-1)).items():
+    for pod, left in waiting.left(waiting.pods).items():
         if pod not in full:
             found.setdefault(pod, (left, _MAY_WAIT))
     for job, (sure, possible) in waiting.jobs.items():
-        if left := waiting.left(possible, order=1)[job]:
+        if left := waiting.left(possible)[job]:
             full = waiting.overfull({pod: number for pod, number in sure.items() if pod in judged})
             found[job] = left, _NO_ROOM if job in full else _MAY_WAIT
-    for pod in most.unplaced:
-        found.setdefault(pod.template, (sum(one.template is pod.template for one in most.unplaced), _NO_ROOM_LATER))
+    for pod, left in Counter(one.template for one in most.unplaced).items():
+        found.setdefault(pod, (left, _NO_ROOM_LATER))
     nodes = Counter(f"{node.instance.name} of pool {node.pool}" for node in fewest.nodes)
     has = ", ".join(f"{many} x {what}" for what, many in sorted(nodes.items()))
     if not found and not most.uncounted:

@@ -77,14 +77,15 @@ class Placing:
         self.graph = graph
         self._known: dict[Hashable, Placement] = {}
 
-    def at(self, scale: Scale = "initial", *, ending: bool = False) -> Placement:
-        """Returns the nodes with their pods. ``ending`` adds the pods of Jobs, for which Karpenter starts nodes too.
+    def at(self, scale: Scale = "initial", *, ending: bool = False, groups: Scale | None = None) -> Placement:
+        """Returns the nodes with their pods. ``ending`` adds the pods of Jobs, for which Karpenter starts nodes too; ``groups``
+        is the scale of node groups, if it is another.
 
         Managed node groups have their desired size; at the most, their maximum; at the least, their minimum if the cluster
         autoscaler is installed.
         """
         counts = tuple(self.workloads.counted(scale, ending=ending))
-        managed = self.managed(scale)
+        managed = self.managed(groups or scale)
         same = (counts, tuple(node.name for node in managed))
         if same not in self._known:
             self._known[same] = self._placed(counts, managed)

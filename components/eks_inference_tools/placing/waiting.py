@@ -72,28 +72,21 @@ class Waiting:
                     found |= {other for other, amount in asked.items() if amount}
         return frozenset(found)
 
-    def left(self, pods: Pods, *, order: int) -> Counter[PodTemplate]:
-        """The pods without room if they come in this order (1), in the reverse (-1), or the largest first (0)."""
-        each = [PlacedPod(one, number) for one, many in [*pods.items()][:: order or 1] for number in range(many)]
+    def left(self, pods: Pods) -> Counter[PodTemplate]:
+        """The pods without room if they come in this order."""
         usual, further = ([(node, room_of(node, self.placing.daemons)) for node in nodes] for nodes in self._standing)
+        each = [PlacedPod(one, number) for one, many in pods.items() for number in range(many)]
         late: dict[str, PlacedPod] = {}
-        for number, pod in enumerate(each):
+        for number, pod in enumerate(each if len(each) * len(usual) <= _MOST_TRIES else ()):
             to_come = to_place(str(number), pod)
-            tried = usual if order and len(each) * len(usual) <= _MOST_TRIES else ()
-            if takes := [(node, room) for node, room in tried if room.takes(to_come)]:
+            if takes := [(node, room) for node, room in usual if room.takes(to_come)]:
                 max(takes, key=_share_left)[1].put(to_come)
             else:
                 late[to_come.uid] = pod
-        rooms, more = [room for _, room in usual], [room for _, room in further]
-        started = self._started(late, self.placing.following, rooms)
-        self._started({uid: pod for uid, pod in late.items() if uid not in started}, (), more)
-        seen = started.union(pod.uid for room in more for pod in room.pods)
+        rooms = [room for _, room in further]
+        starts = choose((to_place(*one) for one in late.items()), self.placing.following, self.placing.daemons, rooms)
+        seen = {pod.uid for room in (*rooms, *starts) for pod in room.pods}
         return Counter(pod.template for uid, pod in late.items() if uid not in seen)
-
-    def _started(self, pods: Mapping[str, PlacedPod], kinds: Sequence[NodeKind], rooms: Sequence[Room]) -> set[str]:
-        """The pods that have room now."""
-        starts = choose((to_place(uid, pod) for uid, pod in pods.items()), kinds, self.placing.daemons, rooms)
-        return {pod.uid for room in (*rooms, *starts) for pod in room.pods}
 
     @cached_property
     def _standing(self) -> tuple[list[SimulatedNode], list[SimulatedNode]]:
