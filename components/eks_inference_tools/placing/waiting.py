@@ -19,14 +19,12 @@ from eks_inference_tools.placing.provisioning import PodToPlace, Room, add, choo
 from eks_inference_tools.reading.pod_templates import PodTemplate
 from eks_inference_tools.reading.scalars import quantities
 from stackgraph.graph.structure import Structure
+from stackgraph.graph.values import grouped
 
 Pods = Mapping[PodTemplate, int]
 
 # Empty nodes that take a pod: by number one that stands, by its kind those that Karpenter may start.
 _Places = Mapping[Any, Sequence[Room]]
-
-_MOST_TRIES = 100_000
-"""So many pairs of a pod and a node are tried. In larger clusters, what has room with the largest pods first has room."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,18 +72,23 @@ class Waiting:
 
     def left(self, pods: Pods) -> Counter[PodTemplate]:
         """The pods without room if they come in this order."""
-        usual, further = ([(node, room_of(node, self.placing.daemons)) for node in nodes] for nodes in self._standing)
-        each = [PlacedPod(one, number) for one, many in pods.items() for number in range(many)]
+        usual, further = ([room_of(node, self.placing.daemons) for node in nodes] for nodes in self._standing)
         late: dict[str, PlacedPod] = {}
-        for number, pod in enumerate(each if len(each) * len(usual) <= _MOST_TRIES else ()):
-            to_come = to_place(str(number), pod)
-            if takes := [(node, room) for node, room in usual if room.takes(to_come)]:
-                max(takes, key=_share_left)[1].put(to_come)
-            else:
-                late[to_come.uid] = pod
-        rooms = [room for _, room in further]
-        starts = choose((to_place(*one) for one in late.items()), self.placing.following, self.placing.daemons, rooms)
-        seen = {pod.uid for room in (*rooms, *starts) for pod in room.pods}
+        left = {place: _share_left(node, room) for place, (node, room) in enumerate(zip(self._standing[0], usual, strict=True))}
+        for one, many in pods.items():
+            first = to_place("", PlacedPod(one, 0))
+            open_to = {place for place in self._places(first) if place in left and usual[place].takes(first)}
+            for number in range(many):
+                pod = to_place(f"{one.title}#{number}", PlacedPod(one, number))
+                if not open_to:
+                    late[pod.uid] = PlacedPod(one, number)
+                    continue
+                place = max(open_to, key=lambda place: (left[place], -place))
+                usual[place].put(pod)
+                left[place] = _share_left(self._standing[0][place], usual[place])
+                open_to -= {place} if not usual[place].takes(pod) else set()
+        starts = choose((to_place(*one) for one in late.items()), self.placing.following, self.placing.daemons, further)
+        seen = {pod.uid for room in (*further, *starts) for pod in room.pods}
         return Counter(pod.template for uid, pod in late.items() if uid not in seen)
 
     @cached_property
@@ -93,11 +96,14 @@ class Waiting:
         return self.placing.standing(self.placing.managed("most"))
 
     @cached_property
-    def _empty(self) -> Sequence[Room]:
-        return [room_of(node, self.placing.daemons) for nodes in self._standing for node in nodes]
+    def _empty(self) -> Mapping[Any, Sequence[tuple[int, Room]]]:
+        """The nodes that stand, by what makes them alike."""
+        nodes = [*self._standing[0], *self._standing[1]]
+        return grouped(((node.kind, node.zone), (place, room_of(node, self.placing.daemons))) for place, node in enumerate(nodes))
 
     def _places(self, pod: PodToPlace) -> _Places:
-        found: dict[Any, Sequence[Room]] = {number: [room] for number, room in enumerate(self._empty) if room.takes(pod)}
+        alike = (rooms for rooms in self._empty.values() if rooms[0][1].takes(pod))
+        found: dict[Any, Sequence[Room]] = {place: [room] for rooms in alike for place, room in rooms}
         for kind in self.placing.following:
             options = [room for way in pod.ways for _, room in options_of(way, [kind], self.placing.daemons, {})]
             if options:
@@ -148,7 +154,6 @@ def _held(room: Room, pod: PodToPlace) -> int:
     return min(most, 1) if repel(pod, pod) else most
 
 
-def _share_left(place: tuple[SimulatedNode, Room]) -> Decimal:
-    node, room = place
+def _share_left(node: SimulatedNode, room: Room) -> Decimal:
     whole = quantities(node.kind.allocatable)
     return sum((room.free[name] / whole[name] for name in ("cpu", "memory") if whole[name]), Decimal())
