@@ -62,7 +62,12 @@ def test_a_value_that_no_rule_reads_is_named() -> None:
         observability={"prometheus": {"values": values}},
         cluster={"addon_configuration": {"vpc-cni": {"env": {"WARM_ENI_TARGET": "1", "ENABLE_PREFIX_DELEGATION": "true"}}}},
         addons={"addon_configuration": {"coredns": {"replicaCount": 0}}},
-        load_test={"sampling": {"nope": 1, "top_p": 0.9}, "guidellm": {"nope": 1}},
+        load_test={"sampling": {"nope": 1, "top_p": 0.9}, "guidellm": {"nope": 1}, "storage_class": "io2"},
+        clients={
+            "open_webui": {"image": f"mirror.example/{versions.image('open-webui').rpartition('/')[2]}", "storage_class": "gp3"},
+            "smoke_test": {"image": "nginx:1.27"},
+            "triton": {"tokenizer": {"id": "who/ever"}},
+        },
     ) == {
         "observability.prometheus.values.grafana.replicas",
         "observability.prometheus.values.grafana.plugins",
@@ -71,6 +76,9 @@ def test_a_value_that_no_rule_reads_is_named() -> None:
         "addons.addon_configuration.coredns.replicaCount",
         "load_test.sampling.nope",
         "load_test.guidellm.nope",
+        "load_test.storage_class",
+        "clients.smoke_test.image",
+        "clients.triton.tokenizer.id",
     }
 
 

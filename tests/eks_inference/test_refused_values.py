@@ -57,6 +57,15 @@ KUBELET: list[Row] = [
     (GPU, "pools.gpu.kubelet.podsPerCore", 1, "0 pods of g4dn.xlarge remain"),
     (GPU, "pools.gpu.kubelet.evictionHard", {"memory.available": "99%"}, "0 MiB of memory of g4dn.xlarge remain"),
     (GPU, "pools.gpu.kubelet.evictionHard", {"memory.available": "5%"}, ""),
+    (
+        GPU,
+        "pools.gpu.kubelet.evictionHard -> pools.gpu.kubelet.evictionHard.memory.available",
+        {"memory.available": "45m"},
+        "has a wrong form",
+    ),
+    (GPU, "pools.gpu.kubelet", {"kubeReserved": {"memory": "450m"}}, "m is for thousandths"),
+    (GPU, "pools.gpu.kubelet.kubeReserved", {"cpu": "450m", "memory": "1Gi"}, ""),
+    (GPU, "pools.gpu", {"extra_labels": {"node.kubernetes.io/instance-type": "x"}}, "placements rely on it"),
     (GPU, "pools.gpu.kubelet.kubeReserved", {"cpu": "4"}, "0 millicores of CPU of g4dn.xlarge remain"),
     # What the kubelet keeps, the servers of the pool lack.
     (GPU, "pools.gpu.kubelet.systemReserved -> servers.triton-server.cpu", {"cpu": "3500m"}, "no g4dn.xlarge has 3 CPU"),

@@ -29,6 +29,10 @@ class NetworkFacts:
     source="EKS API, CreateCluster: serviceIpv4Cidr",
 )
 def services_outside_the_vpc(network: NetworkFacts) -> Iterator[Judgement]:
+    if network.spec.existing and "cidr" not in network.spec.model_fields_set:
+        what, why = "whether services have addresses of their own", "the VPC is there, and network.cidr does not say its range"
+        yield not_judged(what, "the network", ("network", "existing"), why=why, fix="give network.cidr")
+        return
     vpc, services = ipaddress.ip_network(network.spec.cidr), ipaddress.ip_network(network.service_cidr)
     yield Judgement(
         holds=not vpc.overlaps(services),

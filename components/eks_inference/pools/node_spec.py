@@ -170,7 +170,7 @@ Signal = Literal[
 Threshold = Annotated[
     str,
     Field(
-        pattern=r"^(\d+(\.\d+)?(m|k|[MGT]|[KMGT]i)?|\d{1,2}(\.\d+)?%|100%)$",
+        pattern=r"^(\d+(\.\d+)?(k|[MGT]|[KMGT]i)?|\d{1,2}(\.\d+)?%|100%)$",
         description="A quantity, or a share of the whole: '200Mi', '5%'. 0% and 100% turn a threshold off.",
     ),
 ]
@@ -222,6 +222,15 @@ class KarpenterKubeletSpec(Spec):
                 "the kubelet starts only if evictionSoft and evictionSoftGracePeriod have the same signals; only one has: "
                 + ", ".join(sorted(soft ^ periods))
             )
+        return self
+
+    @model_validator(mode="after")
+    def _only_cpu_has_thousandths(self) -> Self:
+        for key, kept in [*(self.systemReserved or {}).items(), *(self.kubeReserved or {}).items()]:
+            if key != "cpu" and kept.endswith("m"):
+                raise ValueError(
+                    f"{key}: {kept} is less than a whole: m is for thousandths, as of a CPU, and Mi for memory and disks"
+                )
         return self
 
     @model_validator(mode="after")

@@ -71,8 +71,10 @@ def zones_offer_the_family(pool: PoolFacts) -> Iterator[Judgement]:
     source="EKS user guide, managed node group AMI versions: <minor>.<patch>-<date>",
 )
 def image_of_the_cluster_version(pool: PoolFacts) -> Iterator[Judgement]:
-    release = pool.spec.ami.release_version if isinstance(pool.spec.ami, ReleaseAmi) else None
-    if release:
+    if not isinstance(pool.spec.ami, ReleaseAmi):
+        why = "it is an image of your own, and no catalog knows its Kubernetes version, kubelet and drivers"
+        yield not_judged("the machine image", f"pool '{pool.name}'", pool.at("ami"), why=why, fix="try it with one node")
+    elif release := pool.spec.ami.release_version:
         minor = ".".join(release.split(".")[:2])
         yield Judgement(
             holds=minor == pool.kubernetes_version,

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
-from eks_inference.place.placement import DEVICES_LABEL, POOL_LABEL, OfferedBy, Taint, TaintEffect
+from eks_inference.place.placement import DEVICES_LABEL, INSTANCE_TYPE_LABEL, POOL_LABEL, OfferedBy, Taint, TaintEffect
 from eks_inference.pools.node_spec import (
     EfaSpec,
     KarpenterAmi,
@@ -179,6 +179,8 @@ class _PoolBase(RootDiskSpec):
                 raise ValueError(f"instance types of one pool differ in {what}: {found}; create a pool for each")
         if POOL_LABEL in self.extra_labels:
             raise ValueError(f"{POOL_LABEL} is the pool's name; placements rely on it")
+        if INSTANCE_TYPE_LABEL in self.extra_labels:
+            raise ValueError(f"{INSTANCE_TYPE_LABEL} is the node's own; placements rely on it")
         if DEVICES_LABEL in self.extra_labels:
             raise ValueError(f"{DEVICES_LABEL} says what offers the devices: set devices instead")
         if self.claimed and not any(instance.accelerator or instance.efa_interfaces for instance in self.instances()):

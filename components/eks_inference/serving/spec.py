@@ -265,14 +265,16 @@ class S3AdapterSpec(_AdapterBase):
 AdapterName = Annotated[str, _SERVED_NAME]
 
 
-def _from_the_hub_unless_said(given: Any) -> Any:
-    return {"kind": "hugging_face", **given} if isinstance(given, dict) else given
+def _kind_by_its_keys(given: Any) -> Any:
+    if not isinstance(given, dict):
+        return given
+    return {"kind": "s3" if "uri" in given else "volume" if "claim" in given else "hugging_face", **given}
 
 
-AdapterSource = Annotated[AdapterSpec | S3AdapterSpec, Field(discriminator="kind"), BeforeValidator(_from_the_hub_unless_said)]
+AdapterSource = Annotated[AdapterSpec | S3AdapterSpec, Field(discriminator="kind"), BeforeValidator(_kind_by_its_keys)]
 
-ModelSource = Annotated[HubModel | S3Model | VolumeModel, Field(discriminator="kind"), BeforeValidator(_from_the_hub_unless_said)]
-"""Source of a model. Without ``kind`` it is the Hugging Face Hub."""
+ModelSource = Annotated[HubModel | S3Model | VolumeModel, Field(discriminator="kind"), BeforeValidator(_kind_by_its_keys)]
+"""Source of a model. Without ``kind`` its keys say which: ``uri`` is S3, ``claim`` a volume, and neither the Hub."""
 
 
 class NoCompileCache(Spec):

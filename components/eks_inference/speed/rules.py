@@ -12,7 +12,7 @@ from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.pictures import most
 from eks_inference.serving.traffic import TrafficSpec
 from eks_inference.speed.queue import Routing
-from eks_inference.speed.takes import PERCENT, Takes, amount, takes
+from eks_inference.speed.takes import PERCENT, TOO_LONG, Takes, amount, takes
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,8 @@ class TrafficFacts:
 )
 def takes_its_traffic(asked: TrafficFacts) -> Iterator[Judgement]:
     found, path = asked.found, asked.path
+    if found == TOO_LONG:  # LT001 and the rules about memory tell
+        return
     if isinstance(found, str):
         yield not_judged("traffic", asked.server.model_id, path, why=found, fix="measure it with a load test")
         return

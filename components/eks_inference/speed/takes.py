@@ -124,6 +124,9 @@ def amount(load: float) -> str:
     return f"{load:.3g}" if load < 1000 else f"{load:.0f}"
 
 
+TOO_LONG = "a request is longer than max_model_len, or than the KV cache"
+
+
 def takes(server: ServingFacts, traffic: TrafficSpec, wanted: Wanted, routing: Routing = "fewest") -> Takes | str:
     """Returns what a server takes, or why nobody can tell."""
     if traffic.users and wanted == Wanted():
@@ -149,7 +152,7 @@ def modelled(server: ServingFacts, traffic: TrafficSpec, wanted: Wanted, routing
         return times
     limits = _limits(server, memory, times, traffic)
     if traffic.input_tokens + traffic.output_tokens > min(memory.max_model_len, limits.kv_tokens):
-        return "a request is longer than max_model_len, or than the KV cache"
+        return TOO_LONG
     objectives = Objectives(wanted.time_to_first_token_seconds, wanted.time_between_tokens_seconds, PERCENT)
     return Takes(times, limits, traffic, objectives, server.pods_max * server.copies, routing)
 

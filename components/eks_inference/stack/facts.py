@@ -158,6 +158,8 @@ def _traffic(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterator[o
         if own:
             objectives = spec.servers[name].objectives
             yield TrafficFacts(facts, own, objectives, ROUTINGS.get(led.get(name, ""), "random"), path)
+            if own.pictures and facts.model and facts.model.tower:
+                own = own.with_tokens_of_pictures(facts.model.tower.tokens(own.picture_size))
             prompt, answer = (TokenCounts(mean=one) for one in (own.input_tokens, own.output_tokens))
             yield RequestFacts(name, facts, prompt, answer, path or (*facts.path, "traffic"))
 

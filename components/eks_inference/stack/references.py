@@ -185,8 +185,9 @@ def _client_faults(spec: StackSpec) -> Iterator[Fault]:
             message = f"the load test measures answers of text, and the task of this server is {spec.servers[name].does}"
             yield Fault(("load_test", "servers", position), message, name, ", ".join(spec.writing))
     if clients.triton and (asked := clients.triton.server) not in triton and (asked or len(triton) != 1):
-        allowed = ", ".join(triton) or "there is none: add one, or remove clients.triton"
-        message = "there is no Triton server of this name" if asked else f"there are {len(triton)} Triton servers: name one"
+        allowed = ", ".join(triton) or "add one, or remove clients.triton"
+        several = f"there are {len(triton)} Triton servers: name one" if triton else "no server is Triton"
+        message = "there is no Triton server of this name" if asked else several
         yield Fault(("clients", "triton", "server"), message, given=asked or "", allowed=allowed)
 
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from eks_inference.faults import SpecError
+from eks_inference.faults import SpecError, faults_under
+from eks_inference.network.plan import check_zones
 from eks_inference.rules import ReadRule, Rule, Verdict, gathered, judged
 from eks_inference.serving.kinds import KINDS
 from eks_inference.specs.settings import region_fault
@@ -67,6 +68,9 @@ def check_spec(spec: StackSpec, region: str) -> Verdict:
         raise SpecError([replace(fault, config_key="aws:region")])
     if faults := list(reference_faults(spec)):
         raise SpecError(faults)
+    if spec.network.zone_ids:
+        with faults_under("network"):
+            check_zones(region, spec.network.zone_ids)
     rules = spec_rules()
     subjects = tuple(stack_facts(spec, region))
     return Verdict(rules, judged(rules, subjects), spec.silenced, subjects)

@@ -8,7 +8,9 @@ from contextlib import suppress
 from typing import Any
 
 from eks_inference.catalog import charts, versions
+from eks_inference.catalog.models import find_model
 from eks_inference.catalog.openings import openings
+from eks_inference.cluster.plan import STORAGE_CLASS
 from eks_inference.loadtest.rules import SAMPLING
 from eks_inference.place.quantity import cpu_millis
 from eks_inference.rules import Judgement, Path, not_judged, rule
@@ -28,7 +30,21 @@ CHARTS = {
 
 _ADDONS = {(where, "addon_configuration"): charts.ADDONS for where in ("addons", "cluster")}
 
+_OURS = {
+    ("clients", "open_webui", "image"): versions.image("open-webui"),
+    ("clients", "open_webui", "storage_class"): STORAGE_CLASS,
+    ("clients", "smoke_test", "image"): versions.image("python"),
+    ("clients", "triton", "image"): "",
+    ("endpoints", "*", "image"): versions.image("envoy"),
+    ("endpoints", "*", "picker", "image"): versions.image("llm-d-endpoint-picker"),
+    ("load_test", "image"): versions.image("guidellm"),
+    ("load_test", "storage_class"): STORAGE_CLASS,
+    ("servers", "*", "compile_cache", "storage_class"): STORAGE_CLASS,
+}
+"""What each of these replaces, and is known to do; empty: the server's."""
+
 OTHERS = {
+    **dict.fromkeys(_OURS, "its pod"),
     **dict.fromkeys(_ADDONS, "the add-on"),
     ("addons", "addon_versions"): "EKS",
     ("cluster", "addon_versions"): "EKS",
@@ -40,6 +56,9 @@ OTHERS = {
     ("load_test", "guidellm"): "GuideLLM",
     ("load_test", "sampling"): "the server",
     ("servers", "*", "image", "dockerfile"): "the build",
+    ("clients", "triton", "tokenizer"): "the client",
+    ("load_test", "tokenizer"): "GuideLLM",
+    ("pools", "*", "kubelet", "evictionSoft"): "the kubelet",
 }
 """Who else reads what a key holds. ``*`` is any name."""
 
@@ -75,7 +94,8 @@ def others_words(stack: StackFacts) -> Iterator[Judgement]:
         chart = CHARTS.get(where, "")
         known = chart or _ADDONS.get(where, "")
         for start, held in _at(inputs, where):
-            for found in charts.misspelt(known, held) if known else ():
+            wrong = [*charts.misspelt(known, held)] if known else []
+            for found in wrong:
                 if not is_output(_value_at(held, found.path)):
                     yield _misspelt(found, chart, held, start)
             judged = charts.judged(chart)
@@ -86,9 +106,12 @@ def others_words(stack: StackFacts) -> Iterator[Judgement]:
                         holds=True, path=(*start, *path), working=(f"{dotted}: {value}; up to {judged[dotted] or 'any value'}",)
                     )
                 elif (
-                    (*start, *path) not in _JUDGED_ELSEWHERE
+                    not any(path[: len(found.path)] == found.path for found in wrong)
+                    and (*start, *path) not in _JUDGED_ELSEWHERE
                     and not (start[-1] == "extra_env" and dotted in _VARIABLES)
                     and not charts.relies_on(chart, path)
+                    and not (_OURS.get(where) and _build(value) == _build(_OURS[where]))
+                    and not (start[-1] == "tokenizer" and find_model(str(held["id"])))
                 ):
                     yield not_judged(
                         dotted or str(start[-1]),
@@ -132,6 +155,11 @@ def _leaves(held: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
             yield from _leaves(value, (*path, key))
     else:
         yield path, held
+
+
+def _build(image: str) -> str:
+    """Name and tag, whatever registry it comes from."""
+    return str(image).partition("@")[0].rpartition("/")[2]
 
 
 def _value_at(values: Any, path: Path) -> Any:

@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from eks_inference.rules import Judgement, not_judged, rule
 from eks_inference_tools.placing.placed import Placing
+from eks_inference_tools.placing.waiting import Waiting
 from eks_inference_tools.reading.budgets import budgeted
 from eks_inference_tools.reading.devices import OFFERED_BY
 from eks_inference_tools.reading.graph_facts import GraphFacts
@@ -79,41 +80,55 @@ def pods_fit_a_node(facts: GraphFacts) -> Iterator[Judgement]:
     "K8S022",
     "The nodes have room for all pods together.",
     fix="request less or fewer pods, or raise the size of the pool",
-    source="Kubernetes scheduling: a pod without room stays Pending. Pods are placed the largest first, which finds room where "
-    "the scheduler does (placing/provisioning.py)",
+    source="Kubernetes scheduling: a pod without room stays Pending; pods are placed as they are created (placing/waiting.py)",
 )
 def all_pods_find_room(facts: GraphFacts) -> Iterator[Judgement]:
     if not facts.placed_pods or any(None in group.sizes for group in facts.node_groups):
         return
-    # Without the pods of Jobs: many end before the server whose devices they use starts.
     placing = Placing(facts.graph)
-    fewest, most = placing.at("initial"), placing.at("most")
-    nodes = Counter(f"{node.instance.name} of pool {node.pool}" for node in fewest.nodes)
-    has = ", ".join(f"{many} x {what}" for what, many in sorted(nodes.items()))
-    # Groups may grow from their desired size, so what finds room at the most is let go. K8S002 and K8S003 tell of pods that no
-    # node takes even alone; what may be on nodes of types that the catalog lacks is not judged.
-    waiting = Counter(pod.template for pod in most.unplaced)
-    told = {
-        pod: left
-        for pod, left in waiting.items()
+    waiting, fewest, most = Waiting(placing), placing.at("initial"), placing.at("most")
+    # K8S002 and K8S003 tell of pods that no node takes even alone. What may be on types that the catalog lacks is not judged.
+    judged = [
+        pod
+        for pod in placing.workloads.templates
         if any(_alone_on(facts, pod, shape) for shape in facts.shapes)
         and not any(shape.instance is None and not obstacles(pod.spec, shape) for shape in facts.shapes)
-    }
-    if not waiting and not most.uncounted:
+    ]
+    found: dict[PodTemplate, tuple[int, str]] = {}
+    full = waiting.overfull({pod: number for pod, number in waiting.pods.items() if pod in judged})
+    for pod, left in Counter(one.template for one in placing.at("initial", groups="most").unplaced).items():
+        found[pod] = left, _NO_ROOM if pod in full else _MAY_WAIT
+    for pod, left in waiting.left(waiting.pods).items():
+        if pod not in full:
+            found.setdefault(pod, (left, _MAY_WAIT))
+    for job, (sure, possible) in waiting.jobs.items():
+        if left := waiting.left(possible)[job]:
+            full = waiting.overfull({pod: number for pod, number in sure.items() if pod in judged})
+            found[job] = left, _NO_ROOM if job in full else _MAY_WAIT
+    for pod, left in Counter(one.template for one in most.unplaced).items():
+        found.setdefault(pod, (left, _NO_ROOM_LATER))
+    nodes = Counter(f"{node.instance.name} of pool {node.pool}" for node in fewest.nodes)
+    has = ", ".join(f"{many} x {what}" for what, many in sorted(nodes.items()))
+    if not found and not most.uncounted:
         pods = sum(len(node.pods) for node in fewest.nodes)
         yield Judgement(True, (), (f"{pods} pods on {has}",), resource=facts.placed_pods[0].urn)
-    for pod, left in told.items():
-        at_once = sum(one.template is pod for one in fewest.unplaced)
-        yield Judgement(
-            holds=False,
-            path=(),
-            working=(f"{at_once or left} pods of {pod.title} are left, with {has}",),
-            message=f"there is no room for {counted(at_once or left, 'pod')} of {pod.title}"
-            + ("" if at_once else " once autoscalers have started the most"),
-            given=", ".join(f"{name} {_shown(name, amount)}" for name, amount in pod.requests.items()),
-            severity="error" if at_once else "warning",
-            resource=pod.urn,
-        )
+    for pod in judged:
+        if pod in found:
+            left, why = found[pod]
+            yield Judgement(
+                holds=False,
+                path=(),
+                working=(f"{left} pods of {pod.title} are left, with {has}",),
+                message=why.format(f"{counted(left, 'pod')} of {pod.title}"),
+                given=", ".join(f"{name} {_shown(name, amount)}" for name, amount in pod.requests.items()),
+                severity="error" if why == _NO_ROOM else "warning",
+                resource=pod.urn,
+            )
+
+
+_NO_ROOM = "there is no room for {}, whichever come first"
+_NO_ROOM_LATER = "there is no room for {} once autoscalers have started the most"
+_MAY_WAIT = "{} may wait: whether there is room depends on where the scheduler puts what comes before"
 
 
 def _alone_on(facts: GraphFacts, pod: PodTemplate, shape: NodeShape) -> bool:

@@ -264,6 +264,11 @@ class Workloads:
         return tuple(one for one in self.templates if one.kind == "DaemonSet")
 
     @cached_property
+    def ending(self) -> tuple[PodTemplate, ...]:
+        """The templates whose pods end by themselves."""
+        return tuple(one for one in self.templates if one.kind in _ENDING)
+
+    @cached_property
     def by_scale(self) -> Mapping[PodTemplate, tuple[int, int, int]]:
         """The pods of each template whose pods do not end, at the least, as deployed and at the most; 0 for an unknown number."""
         least, initial, most = (dict(self.counted(scale)) for scale in ("least", "initial", "most"))

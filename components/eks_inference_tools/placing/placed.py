@@ -74,17 +74,18 @@ class Placing:
 
     def __init__(self, graph: Graph) -> None:
         self.workloads = Workloads(graph)
-        self._graph = graph
+        self.graph = graph
         self._known: dict[Hashable, Placement] = {}
 
-    def at(self, scale: Scale = "initial", *, ending: bool = False) -> Placement:
-        """Returns the nodes with their pods. ``ending`` adds the pods of Jobs, for which Karpenter starts nodes too.
+    def at(self, scale: Scale = "initial", *, ending: bool = False, groups: Scale | None = None) -> Placement:
+        """Returns the nodes with their pods. ``ending`` adds the pods of Jobs, for which Karpenter starts nodes too; ``groups``
+        is the scale of node groups, if it is another.
 
         Managed node groups have their desired size; at the most, their maximum; at the least, their minimum if the cluster
         autoscaler is installed.
         """
         counts = tuple(self.workloads.counted(scale, ending=ending))
-        managed = managed_nodes(self._graph, self._size(scale))
+        managed = self.managed(groups or scale)
         same = (counts, tuple(node.name for node in managed))
         if same not in self._known:
             self._known[same] = self._placed(counts, managed)
@@ -98,12 +99,11 @@ class Placing:
             pods |= {f"{template.title}#{number}": PlacedPod(template, number) for number in range(placed)}
             if count is None or count > placed:
                 uncounted.append(template)
-        usual, further = self._divided(managed)
-        standing = [*usual, *fixed(self._replicas, self._kinds)]
-        rooms, further_rooms = ([_room(node, self._daemons) for node in found] for found in (standing, further))
-        starts = choose((_to_place(uid, pod) for uid, pod in pods.items()), self._following, self._daemons, rooms)
+        standing, further = self.standing(managed)
+        rooms, further_rooms = ([room_of(node, self.daemons) for node in found] for found in (standing, further))
+        starts = choose((to_place(uid, pod) for uid, pod in pods.items()), self.following, self.daemons, rooms)
         seen = {pod.uid for room in (*rooms, *starts) for pod in room.pods}
-        choose((_to_place(uid, pod) for uid, pod in pods.items() if uid not in seen), (), self._daemons, further_rooms)
+        choose((to_place(uid, pod) for uid, pod in pods.items() if uid not in seen), (), self.daemons, further_rooms)
         nodes = [(node, room.pods) for node, room in zip((*standing, *further), (*rooms, *further_rooms), strict=True)]
         nodes += [(one.node, list(one.pods)) for one in starts]
         seen = {pod.uid for _, on_node in nodes for pod in on_node}
@@ -113,18 +113,22 @@ class Placing:
             uncounted=tuple(uncounted),
         )
 
-    def _divided(self, managed: Iterable[SimulatedNode]) -> tuple[list[SimulatedNode], list[SimulatedNode]]:
-        """Divides nodes of groups into those of the desired size, and further ones.
+    def standing(self, managed: Iterable[SimulatedNode]) -> tuple[list[SimulatedNode], list[SimulatedNode]]:
+        """The nodes that stand whatever pods there are, and those that groups have beyond their desired size.
 
         Nothing says that groups grow before Karpenter starts nodes. At the most there are those of both.
         """
-        left = Counter({group.urn: desired_size(group) for group in node_groups(self._graph)})
+        left = Counter({group.urn: desired_size(group) for group in node_groups(self.graph)})
         usual: list[SimulatedNode] = []
         further: list[SimulatedNode] = []
         for node in managed:
             (usual if left[node.kind.shape.urn] > 0 else further).append(node)
             left[node.kind.shape.urn] -= 1
-        return usual, further
+        return [*usual, *fixed(self._replicas, self._kinds)], further
+
+    def managed(self, scale: Scale) -> tuple[SimulatedNode, ...]:
+        """The nodes of managed node groups."""
+        return managed_nodes(self.graph, self._size(scale))
 
     def _size(self, scale: Scale) -> Callable[[NodeGroup], int]:
         def size(group: NodeGroup) -> int:
@@ -136,34 +140,34 @@ class Placing:
 
     @cached_property
     def _groups_follow(self) -> bool:
-        return any(chart.name == _SCALES_GROUPS for chart in charts(self._graph))
+        return any(chart.name == _SCALES_GROUPS for chart in charts(self.graph))
 
     @cached_property
-    def _daemons(self) -> Sequence[PodSpec]:
+    def daemons(self) -> Sequence[PodSpec]:
         return [one.spec for one in self.workloads.daemons]
 
     @cached_property
     def _kinds(self) -> Sequence[NodeKind]:
-        return karpenter_kinds(self._graph)
+        return karpenter_kinds(self.graph)
 
     @cached_property
     def _replicas(self) -> Mapping[str, int | None]:
-        return {pool.name: pool.replicas and min(pool.replicas, MOST_NODES) for pool in node_pools(self._graph)}
+        return {pool.name: pool.replicas and min(pool.replicas, MOST_NODES) for pool in node_pools(self.graph)}
 
     @cached_property
-    def _following(self) -> Sequence[NodeKind]:
+    def following(self) -> Sequence[NodeKind]:
         """The nodes of pools that follow their pods."""
         return [kind for kind in self._kinds if self._replicas.get(kind.shape.pool) is None]
 
 
-def _room(node: SimulatedNode, daemons: Sequence[PodSpec]) -> Room:
+def room_of(node: SimulatedNode, daemons: Sequence[PodSpec]) -> Room:
     shape = exact_shape(node.labels, node.kind.taints)
     free = quantities(node.kind.allocatable) | {name: Decimal(number) for name, number in node.devices.items()}
     add(free, overhead(shape, daemons), -1)
     return Room(shape, free)
 
 
-def _to_place(uid: str, pod: PlacedPod) -> PodToPlace:
+def to_place(uid: str, pod: PlacedPod) -> PodToPlace:
     template = pod.template
     return PodToPlace(uid, uid, template.spec, template.labels, template.namespace)
 

@@ -85,8 +85,8 @@ class Room:
         return (
             covers(self.free, pod.requests)
             and not any(obstacles(demand, self.shape) for demand in (pod.spec, *pod.volumes))
-            and not (pod.apart_from and any(_repel(pod, other) for other in self.pods))
-            and not any(other.apart_from and _repel(other, pod) for other in self.pods)
+            and not (pod.apart_from and any(repel(pod, other) for other in self.pods))
+            and not any(other.apart_from and repel(other, pod) for other in self.pods)
         )
 
     def put(self, pod: PodToPlace) -> None:
@@ -145,7 +145,7 @@ def choose(
                 break
             if like in hopeless:
                 continue
-            options = next((found for pool in pools if (found := _new(there, pool, daemons, used_up))), None)
+            options = next((found for pool in pools if (found := options_of(there, pool, daemons, used_up))), None)
             if options:
                 planned.append(options)
                 _take(used_up, options)
@@ -247,7 +247,9 @@ def _narrow(options: list[_Option], pod: PodToPlace) -> bool:
     return bool(left)
 
 
-def _new(pod: PodToPlace, kinds: Sequence[NodeKind], daemons: Sequence[PodSpec], used: Mapping[str, Amounts]) -> list[_Option]:
+def options_of(
+    pod: PodToPlace, kinds: Sequence[NodeKind], daemons: Sequence[PodSpec], used: Mapping[str, Amounts]
+) -> list[_Option]:
     """Returns all options of a new node for the pod."""
     found = []
     for kind in kinds:
@@ -293,7 +295,7 @@ def _take(used: dict[str, dict[str, Decimal]], options: Sequence[_Option]) -> No
     add(used.setdefault(options[0][0].kind.shape.pool, {}), most)
 
 
-def _repel(pod: PodToPlace, other: PodToPlace) -> bool:
+def repel(pod: PodToPlace, other: PodToPlace) -> bool:
     """Whether the pod's anti-affinity keeps it off a node with the other pod."""
     return any(
         other.namespace in (items(at(term, "namespaces")) or [pod.namespace])

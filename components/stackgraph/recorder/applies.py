@@ -87,7 +87,9 @@ def forgiving(
     def forgiven(output: Any, error: Exception) -> Any:
         if not from_placeholder(output):
             raise error
-        warn(error, output._data.result().is_secret)
+        secret = output._data.result().is_secret
+        if not (secret and isinstance(error, pulumi.RunError)):  # a program's own words about a secret that a placeholder is not
+            warn(error, secret)
         return Output._from_data(unknown())
 
     def applied(self: Any, func: Callable[[Any], Any], run_with_unknowns: bool = False) -> Any:
