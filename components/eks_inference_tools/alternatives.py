@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from eks_inference.place.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
 from eks_inference_tools.cost.estimate import TEMPLATE, Estimate, Total, moved
@@ -51,6 +51,35 @@ def places(graph: Graph, figures: Figures) -> Iterator[Place]:
             cost = figures.cost(there)
             quotas = (" of ".join(one.cells[1::-1]) for one in needs(there, cost) if one.quota and one.quota.families)
             yield Place(server, where, cost.totals[1], answers, tuple(quotas))
+
+
+_SPREAD = ("low", "p50", "high")
+SHAPE = [
+    {
+        "server": str,
+        "where": str,
+        "perHour": float,
+        "answersSeconds": dict.fromkeys(_SPREAD, int),
+        "quotas": [str],
+        "atLeast": bool,
+    }
+]
+"""``places`` of `preview`."""
+
+
+def document(graph: Graph, figures: Figures) -> list[dict[str, Any]]:
+    """The places as plain data, for JSON."""
+    return [
+        {
+            "server": one.server,
+            "where": one.where,
+            "perHour": round(one.usd_per_hour.usd_per_hour, 6),
+            "answersSeconds": {each: round(getattr(one.answers, each)) for each in _SPREAD},
+            "quotas": list(one.quotas),
+            "atLeast": bool(one.usd_per_hour.at_least or one.answers.untimed),
+        }
+        for one in places(graph, figures)
+    ]
 
 
 def places_section(graph: Graph, figures: Figures) -> Section:

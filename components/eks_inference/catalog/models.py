@@ -15,6 +15,12 @@ Task = Literal["chat", "complete", "embed", "rerank", "classify"]
 POOLING: frozenset[Task] = frozenset({"embed", "rerank", "classify"})
 """Tasks whose answer is made of the states of a text, and no text (vLLM, ``--runner pooling``)."""
 
+SPEECH = (
+    "models of speech are not served: endpoints and tests find no model in their requests, which are forms; no formula counts "
+    "their memory (docs/models.md)"
+)
+_OF_SPEECH = ("whisper", "voxtral", "_asr", "asr_", "speech")
+
 _BYTES = {"bfloat16": 2, "float16": 2}
 
 
@@ -229,8 +235,15 @@ def config_at(repository: str, revision: str = "main") -> str:
     return f"{HUB}/{repository}/raw/{revision}/config.json"
 
 
+def listens(name: str) -> bool:
+    """Whether a repository or a ``model_type`` is called as models are that write what they hear (vLLM 0.30.0, registry)."""
+    return any(one in name.casefold().replace("-", "_") for one in _OF_SPEECH)
+
+
 def ways_to_a_shape(repository: str) -> str:
     """Says how a model that the catalog does not know is judged all the same."""
+    if listens(repository):
+        return SPEECH
     if repository.count("/") != 1:
         return "name a repository as owner/name, or give model.config: the path of its config.json"
     return (

@@ -1,12 +1,12 @@
 """What a stack needs of an account's quotas, at its most. Pure."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from eks_inference.catalog.instances import instance_types
 from eks_inference.catalog.quotas import Quota, quota, quota_of
-from eks_inference_tools.cost.estimate import Estimate
+from eks_inference_tools.cost.estimate import Estimate, elsewhere, estimated
 from eks_inference_tools.cost.price_book import Charge
 from eks_inference_tools.placing.placeholders import known_region
 from eks_inference_tools.reading.clusters import cluster_resources
@@ -44,6 +44,8 @@ class Need:
     quota: Quota | None
     amount: float
     why: str = ""
+    elsewhere: bool = False
+    """Whether pods need it only at an alternative."""
 
     @property
     def cells(self) -> tuple[str, str, str]:
@@ -73,6 +75,17 @@ def needs(graph: Graph, found: Estimate) -> tuple[Need, ...]:
                 amounts[known_region(graph, one), quota(name)] += 1
     counted = [Need(region, limit, round(amount, 2)) for (region, limit), amount in amounts.items()]
     return (*sorted(counted, key=_scarce_first), *(Need(region, None, amount, why) for (region, why), amount in unknown.items()))
+
+
+def needs_elsewhere(graph: Graph) -> Iterator[Need]:
+    """Yields the needs that are larger, or there alone, while pods are at their alternatives."""
+    had = {(one.region, one.quota, one.why): one for one in needs(graph, estimated(graph))}
+    for place in elsewhere(graph):
+        for need in needs(place, estimated(place)):
+            key = (need.region, need.quota, need.why)
+            if key not in had or had[key].amount < need.amount:
+                had[key] = replace(need, elsewhere=True)
+    yield from (one for one in had.values() if one.elsewhere)
 
 
 def ample_needs(graph: Graph, found: Estimate) -> tuple[Need, ...]:

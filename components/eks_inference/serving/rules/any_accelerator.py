@@ -163,6 +163,14 @@ def _draft_unjudged(server: ServingFacts) -> Iterator[Judgement]:
 
 def _parts_unjudged(server: ServingFacts, model: Model) -> Iterator[Judgement]:
     """Says which parts of the model no formula counts (vLLM documentation, "Text-only mode": they are then not loaded)."""
+    if model.sees and sees(server.arguments, model) and not server.engine.standalone:
+        yield not_judged(
+            "pictures",
+            model.name,
+            (*server.path, "model", "id"),
+            why=f"how {server.engine.server} hands pictures to vLLM nobody looked at here",
+            fix="serve it with kind vllm; or serve texts only: extra_args.language-model-only",
+        )
     if model.uncounted and sees(server.arguments, model):
         yield not_judged(
             "memory",

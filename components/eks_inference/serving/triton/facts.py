@@ -1,12 +1,12 @@
 """The facts about a Triton server that rules judge: those of all servers, and its model repository."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from eks_inference.place.placement import Placement
 from eks_inference.rules import Path
-from eks_inference.serving.facts import ServingFacts, replicated_facts
+from eks_inference.serving.facts import ServingFacts, replicated_facts, there
 from eks_inference.serving.flags import flags
 from eks_inference.serving.triton import plan
 from eks_inference.serving.triton.spec import TritonServerSpec
@@ -30,6 +30,15 @@ class TritonFacts:
     def at(self, *keys: str) -> Path:
         """Returns the path of a key of the server in the stack."""
         return (*self.serving.path, *keys)
+
+
+def facts_of_places(spec: TritonServerSpec, placement: Placement, *, path: Path = ()) -> Iterator[TritonFacts]:
+    """Yields the facts about each model, for each place of the pods."""
+    first, *others = ([triton_facts(spec, one, path=path), *further_facts(spec, one, path=path)] for one in placement.places)
+    yield from first
+    for number, found in enumerate(others):
+        for one, before in zip(found, first, strict=True):
+            yield replace(one, serving=there(one.serving, before.serving, number))
 
 
 def triton_facts(spec: TritonServerSpec, placement: Placement, *, path: Path = ()) -> TritonFacts:
