@@ -1,6 +1,6 @@
 """What a stack costs, and when a server answers first, at each place of its pods: while those before have no capacity. Pure."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,6 +14,10 @@ from eks_inference_tools.timeline.wording import spread, total
 from stackgraph.domain import Listing, Part, Row, Section
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at
+
+_SECONDS = dict.fromkeys(("low", "p50", "high"), int)
+SHAPE = [{"server": str, "where": str, "quotas": [str], "answersSeconds": _SECONDS, "perHour": float, "atLeast": bool}]
+"""``places`` of `preview`."""
 
 
 class Figures(Protocol):
@@ -34,6 +38,13 @@ class Place:
     quotas: tuple[str, ...]
     """What the account needs of quotas for nodes with accelerators."""
 
+    def document(self) -> Mapping[str, Any]:
+        """The place as plain data, for JSON."""
+        end, cost = self.answers, self.usd_per_hour
+        seconds = {each: round(getattr(end, each)) for each in _SECONDS}
+        known = {"server": self.server, "where": self.where, "quotas": list(self.quotas), "answersSeconds": seconds}
+        return {**known, "perHour": round(cost.usd_per_hour, 6), "atLeast": bool(cost.at_least or end.untimed)}
+
     def words(self) -> str:
         return f"{self.where}: {dollars(self.usd_per_hour)}/h, first answer after {total(self.answers)}"
 
@@ -51,35 +62,6 @@ def places(graph: Graph, figures: Figures) -> Iterator[Place]:
             cost = figures.cost(there)
             quotas = (" of ".join(one.cells[1::-1]) for one in needs(there, cost) if one.quota and one.quota.families)
             yield Place(server, where, cost.totals[1], answers, tuple(quotas))
-
-
-_SPREAD = ("low", "p50", "high")
-SHAPE = [
-    {
-        "server": str,
-        "where": str,
-        "perHour": float,
-        "answersSeconds": dict.fromkeys(_SPREAD, int),
-        "quotas": [str],
-        "atLeast": bool,
-    }
-]
-"""``places`` of `preview`."""
-
-
-def document(graph: Graph, figures: Figures) -> list[dict[str, Any]]:
-    """The places as plain data, for JSON."""
-    return [
-        {
-            "server": one.server,
-            "where": one.where,
-            "perHour": round(one.usd_per_hour.usd_per_hour, 6),
-            "answersSeconds": {each: round(getattr(one.answers, each)) for each in _SPREAD},
-            "quotas": list(one.quotas),
-            "atLeast": bool(one.usd_per_hour.at_least or one.answers.untimed),
-        }
-        for one in places(graph, figures)
-    ]
 
 
 def places_section(graph: Graph, figures: Figures) -> Section:

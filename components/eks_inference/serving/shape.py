@@ -250,6 +250,7 @@ class ServerSpec(Spec):
     def pools(self) -> Iterator[PoolChoice]:
         """Yields every pool that pods of the server run in. The first is ``main_pool``."""
         yield self.main_pool()
+        yield from self.other_pools()
 
     @field_validator("engine")
     @classmethod
@@ -460,7 +461,3 @@ class ReplicatedServerSpec(PodsSpec, ServerSpec):
             PoolChoice(one.pool, one.instance_type, under=("alternatives", str(number)), accelerators=self.accelerators)
             for number, one in enumerate(self.alternatives)
         )
-
-    def pools(self) -> Iterator[PoolChoice]:
-        yield self.main_pool()
-        yield from self.other_pools()
