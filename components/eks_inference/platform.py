@@ -347,11 +347,12 @@ class InferencePlatform(Component):
                 )
         if spec.load_test:
             with faults_under("load_test"):
+                measured = {server: models[server] for server in sorted(spec.measurable)}  # the file's order changes no test
                 load_test = LoadTest(
                     naming.shortened(LOAD_TEST_NAME, f"{name}-load-test"),
                     spec.load_test,
-                    servers=dict(sorted(writing.items())),  # in which order the file names them changes no test
-                    hardware={server: component.hardware for server, component in writing.items()},
+                    servers=measured,
+                    hardware={server: component.hardware for server, component in measured.items()},
                     hugging_face_token=hugging_face_token,
                     api_key=api_key,
                     **self._on_core,

@@ -47,7 +47,8 @@ class LoadTestSpec(Spec):
     )
     namespace: Namespace = Field(default="loadtest", description="Namespace of the test. The component creates it.")
     servers: Annotated[tuple[ResourceName, ...], Distinct] = Field(
-        default=(), description="Names of the model servers to test, in this order. Default: all servers of the stack."
+        default=(),
+        description="Names of the servers to test, in this order. Default: all whose task is chat, complete or embed.",
     )
     input_tokens: TokenCounts = Field(
         default_factory=lambda: TokenCounts(mean=512, stddev=20),
@@ -55,7 +56,8 @@ class LoadTestSpec(Spec):
     )
     output_tokens: TokenCounts = Field(
         default_factory=lambda: TokenCounts(mean=245, stddev=20),
-        description="Length of the answers. They are exact: the server must ignore the end-of-sequence token (ignore_eos).",
+        description="Length of the answers. They are exact: the server must ignore the end-of-sequence token (ignore_eos). "
+        "Embeddings have none.",
     )
     users: Users = Field(
         default=(2, 4, 8, 16),

@@ -175,15 +175,16 @@ def _client_faults(spec: StackSpec) -> Iterator[Fault]:
     ):
         if client and not others:
             yield Fault(path, "no model server has an OpenAI API", hint=hint)
-        elif client and not spec.writing and path[-1] != "smoke_test":
-            yield Fault(path, "no model server writes text: tasks are embed, rerank and classify", hint="remove it")
+        elif client and not (spec.measurable if client is spec.load_test else spec.writing or client is clients.smoke_test):
+            tasks = ", ".join(dict.fromkeys(spec.servers[one].does for one in others))
+            yield Fault(path, f"no model server does what it asks for: tasks are {tasks}", hint="remove it")
     for position, name in enumerate(spec.load_test.servers if spec.load_test else ()):
         if name in triton:
             path = ("load_test", "servers", position)
             yield Fault(path, "this server has no OpenAI API", given=name, allowed=", ".join(others), hint=hint)
-        elif name in others and name not in spec.writing:
-            message = f"the load test measures answers of text, and the task of this server is {spec.servers[name].does}"
-            yield Fault(("load_test", "servers", position), message, name, ", ".join(spec.writing))
+        elif name in others and name not in spec.measurable:
+            message = f"GuideLLM has no requests for the task of this server, {spec.servers[name].does}"
+            yield Fault(("load_test", "servers", position), message, name, ", ".join(spec.measurable))
     if clients.triton and (asked := clients.triton.server) not in triton and (asked or len(triton) != 1):
         allowed = ", ".join(triton) or "there is none: add one, or remove clients.triton"
         message = "there is no Triton server of this name" if asked else f"there are {len(triton)} Triton servers: name one"

@@ -18,6 +18,7 @@ from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.faults import Fault, SpecError
 from eks_inference.gateway.plan import Route, routes
 from eks_inference.gateway.spec import WEB_UI, GatewayApiSpec, GatewaySpec, LoadBalancerControllerSpec
+from eks_inference.loadtest.guidellm_plan import REQUESTS
 from eks_inference.loadtest.spec import LoadTestSpec
 from eks_inference.network.spec import NetworkSpec
 from eks_inference.observability.spec import ObservabilitySpec
@@ -208,6 +209,11 @@ class StackSpec(SharedSettings):
         """Names of the servers with the OpenAI API that write text."""
         return tuple(name for name in self.servers_with("openai") if self.servers[name].does not in POOLING)
 
+    @property
+    def measurable(self) -> tuple[str, ...]:
+        """Names of the servers whose task the load test has requests for."""
+        return tuple(name for name in self.servers_with("openai") if self.servers[name].does in REQUESTS)
+
     def names_of(self, server: str) -> tuple[str, ...]:
         """Returns the names of a model that a server answers to."""
         one = self.servers[server]
@@ -223,7 +229,7 @@ class StackSpec(SharedSettings):
     def tested(self) -> tuple[str, ...]:
         """Names of the servers that the load test measures."""
         asked = (self.load_test.servers or sorted(self.servers)) if self.load_test else ()
-        return tuple(name for name in asked if name in self.writing)
+        return tuple(name for name in asked if name in self.measurable)
 
     @property
     def tested_by_triton_client(self) -> tuple[str, ...]:
