@@ -28,6 +28,17 @@ def engines_for(
     return tuple(sorted(found, key=preference))
 
 
+LISTED = "lists it in its documents, and nobody here looked at how it serves it"
+
+
+def why_none(instance: InstanceType, model: Model) -> str:
+    """Says why no engine is chosen for a model on an instance type."""
+    listing = [one.name for one in engines().values() if one.serves(instance) and model.architecture in one.listed]
+    does = "" if model.task in ("chat", "complete") else f" for {model.task}"
+    none = f"no engine of the catalog serves architecture {model.architecture}{does} there"
+    return f"{listing[0]} {LISTED}" if listing else none
+
+
 def preference(engine: EngineProfile) -> tuple[Any, ...]:
     """Sorts engine profiles: by their standing, then those with the newest vLLM."""
     return (*standing(engine), tuple(-part for part in vllm_release(engine)), not engine.standalone)

@@ -9,6 +9,7 @@ from eks_inference.faults import Fault, did_you_mean, format_path
 from eks_inference.gateway.spec import WEB_UI
 from eks_inference.images import plan as images_plan
 from eks_inference.images.spec import InClusterImage
+from eks_inference.loadtest.guidellm_plan import REQUESTS
 from eks_inference.observability.cloudwatch_plan import CLOUDWATCH_NAMESPACE
 from eks_inference.observability.prometheus_plan import nodes_namespace
 from eks_inference.observability.spec import MONITORS
@@ -168,16 +169,16 @@ def _client_faults(spec: StackSpec) -> Iterator[Fault]:
     """Yields clients of an API that no server has, or that the server they name lacks."""
     triton, others, clients = spec.servers_with("kserve"), spec.servers_with("openai"), spec.clients
     hint = f"Triton has an API of its own: use clients.triton for {', '.join(triton)}" if triton else ""
-    for path, client in (
-        (("clients", "open_webui"), clients.open_webui),
-        (("clients", "smoke_test"), clients.smoke_test),
-        (("load_test",), spec.load_test),
+    tasks = dict.fromkeys(spec.servers[one].does for one in others)
+    for path, client, asks in (
+        (("clients", "open_webui"), clients.open_webui, {"chat"}),
+        (("clients", "smoke_test"), clients.smoke_test, tasks),
+        (("load_test",), spec.load_test, REQUESTS),
     ):
         if client and not others:
             yield Fault(path, "no model server has an OpenAI API", hint=hint)
-        elif client and not (spec.measurable if client is spec.load_test else spec.writing or client is clients.smoke_test):
-            tasks = ", ".join(dict.fromkeys(spec.servers[one].does for one in others))
-            yield Fault(path, f"no model server does what it asks for: tasks are {tasks}", hint="remove it")
+        elif client and tasks.keys().isdisjoint(asks):
+            yield Fault(path, f"no model server does what it asks for: tasks are {', '.join(tasks)}", hint="remove it")
     for position, name in enumerate(spec.load_test.servers if spec.load_test else ()):
         if name in triton:
             path = ("load_test", "servers", position)

@@ -7,7 +7,7 @@ from eks_inference.catalog.instances import Accelerator
 from eks_inference.catalog.models import Model, find_model
 from eks_inference.place.nodes import DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB
 from eks_inference.rules import Judgement, Rule, Severity, not_judged, rule
-from eks_inference.serving.choosing import engines_for, largest
+from eks_inference.serving.choosing import LISTED, engines_for, largest
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag
 from eks_inference.serving.lengths import only_lengths
@@ -226,6 +226,10 @@ def architecture(server: ServingFacts) -> Iterator[Judgement]:
         yield server.unknown_model("architecture")
         return
     profile, model = server.engine, server.model
+    if model.architecture in profile.listed:
+        why, fix = f"{profile.name} {LISTED}", "run it with the settings of the guide before you rely on it"
+        yield not_judged("architecture", f"{model.name} ({model.architecture})", server.at("engine"), why=why, fix=fix)
+        return
     yield Judgement(
         holds=model.architecture in profile.architectures,
         path=server.at("engine"),
