@@ -139,7 +139,7 @@ def test_the_quotas_of_all_places_are_asked_for(graph: Graph) -> None:
     """What only an alternative lacks is a warning."""
     found = {one.quota.title: one.amount for one in needs_elsewhere(graph) if one.quota and one.quota.families}
     assert found == {"Running On-Demand G and VT instances": 8}
-    (told,) = (one for one in examine(graph, well(g=4).account()) if "at an alternative of pods" in one.text)
+    (told,) = (one for one in examine(graph, well(g=4).account()) if " at an alternative, " in one.text)
     assert (told.verdict, "--desired-value 8 " in told.request) == ("warning", True)
     assert not list(needs_elsewhere(recorded_with({}, "smoke-gpu")))
 

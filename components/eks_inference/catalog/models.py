@@ -15,11 +15,7 @@ Task = Literal["chat", "complete", "embed", "rerank", "classify"]
 POOLING: frozenset[Task] = frozenset({"embed", "rerank", "classify"})
 """Tasks whose answer is made of the states of a text, and no text (vLLM, ``--runner pooling``)."""
 
-SPEECH = (
-    "models of speech are not served: endpoints and tests find no model in their requests, which are forms; no formula counts "
-    "their memory (docs/models.md)"
-)
-_OF_SPEECH = ("whisper", "voxtral", "_asr", "asr_", "speech")
+SPEECH = "models of speech are not served: their requests are forms, in which nothing here finds a model (docs/models.md)"
 
 _BYTES = {"bfloat16": 2, "float16": 2}
 
@@ -237,7 +233,7 @@ def config_at(repository: str, revision: str = "main") -> str:
 
 def listens(name: str) -> bool:
     """Whether a repository or a ``model_type`` is called as models are that write what they hear (vLLM 0.30.0, registry)."""
-    return any(one in name.casefold().replace("-", "_") for one in _OF_SPEECH)
+    return any(one in name.casefold().replace("_", "-") for one in ("whisper", "voxtral", "-asr", "asr-", "speech"))
 
 
 def ways_to_a_shape(repository: str) -> str:

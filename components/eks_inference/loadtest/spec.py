@@ -47,8 +47,7 @@ class LoadTestSpec(Spec):
     )
     namespace: Namespace = Field(default="loadtest", description="Namespace of the test. The component creates it.")
     servers: Annotated[tuple[ResourceName, ...], Distinct] = Field(
-        default=(),
-        description="Names of the servers to test, in this order. Default: all whose task is chat, complete or embed.",
+        default=(), description="Names of servers to test, in this order. Default: all whose task is chat, complete or embed."
     )
     input_tokens: TokenCounts = Field(
         default_factory=lambda: TokenCounts(mean=512, stddev=20),
@@ -56,8 +55,7 @@ class LoadTestSpec(Spec):
     )
     output_tokens: TokenCounts = Field(
         default_factory=lambda: TokenCounts(mean=245, stddev=20),
-        description="Length of the answers. They are exact: the server must ignore the end-of-sequence token (ignore_eos). "
-        "Embeddings have none.",
+        description="Length of the answers. They are exact: the server must ignore the end-of-sequence token (ignore_eos).",
     )
     users: Users = Field(
         default=(2, 4, 8, 16),

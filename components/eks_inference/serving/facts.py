@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from eks_inference.catalog.engines import EngineProfile, Startup
@@ -169,11 +169,6 @@ class ServingFacts:
             why=f"the catalog has no model '{self.model_id}'" + (f"; nearest: {', '.join(nearest)}" if nearest else ""),
             fix=f"correct the id; or {ways_to_a_shape(self.model_id)}",
         )
-
-
-def there(one: ServingFacts, first: ServingFacts, number: int) -> ServingFacts:
-    """Returns the facts about the pods of ``first`` at the alternative of this number."""
-    return replace(one, first=first, keys={**one.keys, "place": ("alternatives", str(number))})
 
 
 @dataclass(frozen=True)

@@ -434,7 +434,6 @@ class ReplicatedServerSpec(PodsSpec, ServerSpec):
             "server with one replica does not answer until the new pod is up. More: needs free devices or new nodes."
         ),
     )
-
     alternatives: tuple[PlaceSpec, ...] = Field(
         default=(),
         max_length=9,

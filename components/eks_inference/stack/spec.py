@@ -8,7 +8,6 @@ from pydantic import Field, PrivateAttr, field_validator
 from eks_inference.accelerators.neuron.plan import NeuronSpec
 from eks_inference.accelerators.nvidia.plan import NvidiaSpec
 from eks_inference.catalog.instances import Accelerator
-from eks_inference.catalog.models import POOLING
 from eks_inference.catalog.own import LARGEST, rows_of
 from eks_inference.catalog.tables import use
 from eks_inference.catalog.zones import sold_as
@@ -203,11 +202,6 @@ class StackSpec(SharedSettings):
     def servers_with(self, api: Literal["openai", "kserve"]) -> tuple[str, ...]:
         """Returns the names of the servers with that API."""
         return tuple(name for name, server in self.servers.items() if kind_of(server).api == api)
-
-    @property
-    def writing(self) -> tuple[str, ...]:
-        """Names of the servers with the OpenAI API that write text."""
-        return tuple(name for name in self.servers_with("openai") if self.servers[name].does not in POOLING)
 
     @property
     def measurable(self) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from eks_inference_tools.loadtest_report.record import Run
 
 TEMPLATE = ("spec", "template", "spec")
-_DEPLOYMENT = "kubernetes:apps/v1:Deployment"
+DEPLOYMENT = "kubernetes:apps/v1:Deployment"
 _DEVICES = (DEVICE_RESOURCE, CORE_RESOURCE, GPU_RESOURCE)
 
 
@@ -183,7 +183,7 @@ def estimate(graph: Graph, book: PriceBook) -> Estimate:
         total = _at_first(graph, book).total(SCALES.index("most"))
         return total.at_least, total.usd_per_hour
 
-    for resource in graph.of_type(_DEPLOYMENT):
+    for resource in graph.of_type(DEPLOYMENT):
         _, *others = PodSpec(at(resource.inputs, *TEMPLATE)).places
         dearest = max((dearest, *(moved(dearest, resource, one) for one in others)), key=most) if others else dearest
     if dearest is graph:
@@ -193,12 +193,6 @@ def estimate(graph: Graph, book: PriceBook) -> Estimate:
     charge = Charge("nodes", "elsewhere", "dearer places", "dearest places of all pods", region, graph.stack, (0, 0, 1))
     price = Price(charge.item, charge.region, usd - first, HOUR, "the prices of those nodes", "")
     return replace(found, lines=(*found.lines, Priced(charge, None if unknown and not before else price)))
-
-
-def elsewhere(graph: Graph) -> Iterator[Graph]:
-    """Yields the graph with the pods of each Deployment that has several places at each but the first."""
-    for resource in graph.of_type(_DEPLOYMENT):
-        yield from (moved(graph, resource, one) for one in PodSpec(at(resource.inputs, *TEMPLATE)).places[1:])
 
 
 def moved(graph: Graph, resource: Resource, place: PodSpec) -> Graph:

@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 
 from eks_inference.catalog.instances import instance_types
 from eks_inference.catalog.quotas import Quota, quota, quota_of
-from eks_inference_tools.cost.estimate import Estimate, elsewhere, estimated
+from eks_inference_tools.cost.estimate import DEPLOYMENT, TEMPLATE, Estimate, estimated, moved
 from eks_inference_tools.cost.price_book import Charge
 from eks_inference_tools.placing.placeholders import known_region
 from eks_inference_tools.reading.clusters import cluster_resources
 from eks_inference_tools.reading.node_groups import node_groups
+from eks_inference_tools.reading.pods import PodSpec
 from stackgraph.graph.document import Graph, is_read
-from stackgraph.graph.values import text
+from stackgraph.graph.values import at, text
 
 _BY_TYPE: Mapping[str, str] = {
     "aws:ec2/eip:Eip": "elastic_ips",
@@ -79,13 +80,14 @@ def needs(graph: Graph, found: Estimate) -> tuple[Need, ...]:
 
 def needs_elsewhere(graph: Graph) -> Iterator[Need]:
     """Yields the needs that are larger, or there alone, while pods are at their alternatives."""
-    had = {(one.region, one.quota, one.why): one for one in needs(graph, estimated(graph))}
-    for place in elsewhere(graph):
-        for need in needs(place, estimated(place)):
-            key = (need.region, need.quota, need.why)
-            if key not in had or had[key].amount < need.amount:
-                had[key] = replace(need, elsewhere=True)
-    yield from (one for one in had.values() if one.elsewhere)
+    most = {(one.region, one.quota, one.why): one for one in needs(graph, estimated(graph))}
+    for resource in graph.of_type(DEPLOYMENT):
+        for place in PodSpec(at(resource.inputs, *TEMPLATE)).places[1:]:
+            there = moved(graph, resource, place)
+            for need in needs(there, estimated(there)):
+                key = (need.region, need.quota, need.why)
+                most[key] = max(most.get(key, replace(need, amount=0)), replace(need, elsewhere=True), key=lambda one: one.amount)
+    yield from (one for one in most.values() if one.elsewhere)
 
 
 def ample_needs(graph: Graph, found: Estimate) -> tuple[Need, ...]:

@@ -66,17 +66,17 @@ def _judged(
     value, code, title = float(row["Value"]), text(row.get("QuotaCode")), text(row.get("QuotaName"))
     taken = used(use[0]) if used and use and use[0] is not None else None
     facts = {"quota": title, "code": code, "value": value, "needed": need.amount, "used": taken, "region": need.region}
-    where = " at an alternative of pods" if need.elsewhere else ""
-    has = f"{title}: needs {_amount(need.amount, quota)}{where}, the account may have {_amount(value, quota)}"
+    needed = _amount(need.amount, quota) + (" at an alternative" if need.elsewhere else "")
+    has = f"{title}: needs {needed}, the account may have {_amount(value, quota)}"
     has += "" if taken is None else f", in use {taken:,.12g}"
     if need.amount + (taken or 0) <= value:
         yield ok(has, **facts)
         return
     wanted = math.ceil(need.amount + (taken or 0))
-    account = f" --region {need.region}" + (f" --profile {profile}" if profile else "")
+    where = f" --region {need.region}" + (f" --profile {profile}" if profile else "")
     request = (
         "aws service-quotas request-service-quota-increase"
-        f" --service-code {quota.service} --quota-code {code} --desired-value {wanted}{account}"
+        f" --service-code {quota.service} --quota-code {code} --desired-value {wanted}{where}"
     )
     remedy = "request more, which takes from minutes to days"
     if row.get("Adjustable") is False:

@@ -176,13 +176,7 @@ def summarise(report: dict[str, Any] | None, measurement: dict[str, Any]) -> dic
         return {**summary, **counts}
     duration = report["end_time"] - report["start_time"]
     tokens = {name: metrics[key]["successful"] for name, key in {"in": "prompt_token_count", "out": "output_token_count"}.items()}
-    written = {
-        "output_tokens": distribution(tokens["out"]),
-        "ttft_ms": distribution(metrics["time_to_first_token_ms"]["successful"]),
-        "itl_ms": distribution(metrics["inter_token_latency_ms"]["successful"]),
-        "output_tokens_per_s": tokens["out"]["total_sum"] / duration,
-    }
-    return {
+    found = {
         **summary,
         **counts,
         "started": report["start_time"],
@@ -190,7 +184,15 @@ def summarise(report: dict[str, Any] | None, measurement: dict[str, Any]) -> dic
         "input_tokens": distribution(tokens["in"]),
         "e2e_ms": distribution(metrics["request_latency"]["successful"], 1000),
         "requests_per_s": counts["completed"] / duration,
-        **(written if tokens["out"]["total_sum"] else {}),  # embeddings have no tokens
+    }
+    if not tokens["out"]["total_sum"]:  # embeddings
+        return found
+    return {
+        **found,
+        "output_tokens": distribution(tokens["out"]),
+        "ttft_ms": distribution(metrics["time_to_first_token_ms"]["successful"]),
+        "itl_ms": distribution(metrics["inter_token_latency_ms"]["successful"]),
+        "output_tokens_per_s": tokens["out"]["total_sum"] / duration,
     }
 
 

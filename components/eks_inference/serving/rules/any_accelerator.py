@@ -7,7 +7,7 @@ from eks_inference.catalog.instances import Accelerator
 from eks_inference.catalog.models import Model, find_model
 from eks_inference.place.nodes import DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB
 from eks_inference.rules import Judgement, Rule, Severity, not_judged, rule
-from eks_inference.serving.choosing import LISTED, engines_for, largest
+from eks_inference.serving.choosing import engines_for, largest
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag
 from eks_inference.serving.lengths import only_lengths
@@ -164,13 +164,9 @@ def _draft_unjudged(server: ServingFacts) -> Iterator[Judgement]:
 def _parts_unjudged(server: ServingFacts, model: Model) -> Iterator[Judgement]:
     """Says which parts of the model no formula counts (vLLM documentation, "Text-only mode": they are then not loaded)."""
     if model.sees and sees(server.arguments, model) and not server.engine.standalone:
-        yield not_judged(
-            "pictures",
-            model.name,
-            (*server.path, "model", "id"),
-            why=f"how {server.engine.server} hands pictures to vLLM nobody looked at here",
-            fix="serve it with kind vllm; or serve texts only: extra_args.language-model-only",
-        )
+        why = f"how {server.engine.server} hands pictures to vLLM nobody looked at here"
+        fix = "serve it with kind vllm; or serve texts only: extra_args.language-model-only"
+        yield not_judged("pictures", model.name, (*server.path, "model", "id"), why=why, fix=fix)
     if model.uncounted and sees(server.arguments, model):
         yield not_judged(
             "memory",
@@ -227,7 +223,7 @@ def architecture(server: ServingFacts) -> Iterator[Judgement]:
         return
     profile, model = server.engine, server.model
     if model.architecture in profile.listed:
-        why, fix = f"{profile.name} {LISTED}", "run it with the settings of the guide before you rely on it"
+        why, fix = "documents list it, and nobody here looked at how it is served", "follow their guide, and try it first"
         yield not_judged("architecture", f"{model.name} ({model.architecture})", server.at("engine"), why=why, fix=fix)
         return
     yield Judgement(

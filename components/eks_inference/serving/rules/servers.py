@@ -42,13 +42,11 @@ _ANSWERED: Mapping[Task, tuple[Task, ...]] = {"rerank": ("rerank", "classify"), 
 """What a model of a task is asked for beside embeddings, of which vLLM scores pairs, too (vLLM 0.30.0, pooling/factories.py)."""
 
 
-_HEAR = "serve it in a Deployment of your own; or silence this rule, and ask its Service itself for /v1/audio/transcriptions"
-
-
 @rule(
     "SRV020",
     "A server's model and engine do what its clients ask for.",
-    fix="leave out task, or choose another model; for embed, rerank and classify a server of kind vllm on GPUs",
+    fix="leave out task, or choose another model; for embed, rerank and classify a server of kind vllm on GPUs; "
+    "for speech a Deployment of your own, or its Service alone (silence this rule)",
     source="vLLM documentation, Pooling Models (--runner pooling); vLLM 0.30.0, models/registry.py and pooling/factories.py; the "
     "Neuron plugin's registry has models that generate only",
 )
@@ -57,8 +55,7 @@ def tasks_are_done(server: ServingFacts) -> Iterator[Judgement]:
     if model is None and not pooling:
         if listens(f"{server.model_id} {server.no_formula}"):
             sure: Severity = "error" if listens(server.no_formula) else "warning"  # else only its name says so
-            path, working = (*server.path, "model", "id"), (f"task {server.does}",)
-            yield Judgement(False, path, working, SPEECH, server.model_id, fix=_HEAR, severity=sure)
+            yield Judgement(False, (*server.path, "model", "id"), (server.does,), SPEECH, server.model_id, severity=sure)
         return
     writes = model is None or model.writes
     yield Judgement(

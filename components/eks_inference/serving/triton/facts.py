@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from eks_inference.place.placement import Placement
 from eks_inference.rules import Path
-from eks_inference.serving.facts import ServingFacts, replicated_facts, there
+from eks_inference.serving.facts import ServingFacts, replicated_facts
 from eks_inference.serving.flags import flags
 from eks_inference.serving.triton import plan
 from eks_inference.serving.triton.spec import TritonServerSpec
@@ -38,7 +38,8 @@ def facts_of_places(spec: TritonServerSpec, placement: Placement, *, path: Path 
     yield from first
     for number, found in enumerate(others):
         for one, before in zip(found, first, strict=True):
-            yield replace(one, serving=there(one.serving, before.serving, number))
+            there = {"first": before.serving, "keys": {**one.serving.keys, "place": ("alternatives", str(number))}}
+            yield replace(one, serving=replace(one.serving, **there))
 
 
 def triton_facts(spec: TritonServerSpec, placement: Placement, *, path: Path = ()) -> TritonFacts:

@@ -1,10 +1,11 @@
 """The facts about a plain vLLM server, whose pods hold one copy of the model each."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from eks_inference.place.placement import Placement
 from eks_inference.rules import Path
-from eks_inference.serving.facts import ServingFacts, replicated_facts, there
+from eks_inference.serving.facts import ServingFacts, replicated_facts
 from eks_inference.serving.spec import HubModel, NoCompileCache
 from eks_inference.serving.vllm import plan
 from eks_inference.serving.vllm.spec import VllmServerSpec
@@ -15,7 +16,7 @@ def facts_of_places(spec: VllmServerSpec, placement: Placement, *, scheduler: bo
     first, *others = (serving_facts(spec, one, scheduler=scheduler, path=path) for one in placement.places)
     yield first
     for number, one in enumerate(others):
-        yield there(one, first, number)
+        yield replace(one, first=first, keys={**one.keys, "place": ("alternatives", str(number))})
 
 
 def serving_facts(
