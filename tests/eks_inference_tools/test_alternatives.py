@@ -113,7 +113,12 @@ TRITON = {"kind": "triton", "engine": None, "max_model_len": 2048, "max_num_seqs
 
 
 def test_triton_servers_have_alternatives_too() -> None:
-    moved = section(*ELSEWHERE, **TRITON) | {"load_test": None, "clients": None, "endpoints": None, "observability": None}
+    moved: dict[str, Any] = section(*ELSEWHERE, **TRITON) | {
+        "load_test": None,
+        "clients": None,
+        "endpoints": None,
+        "observability": None,
+    }
     assert not faults(moved)
     there = {"pool": "demand", "instance_type": "g6.12xlarge"}
     moved["servers"]["qwen3"] |= {"alternatives": [there], "devices": None}
