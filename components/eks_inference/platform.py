@@ -153,7 +153,7 @@ class InferencePlatform(Component):
             **clients,
             endpoints=self.endpoints,
             gateway=self.gateway,
-            has_chat=bool(spec.writing),
+            has_chat=any(spec.servers[one].does in ("chat", "complete") for one in spec.servers_with("openai")),
             with_key=serving_api_key is not None,
         )
         self.register_outputs(self.outputs)
@@ -313,14 +313,13 @@ class InferencePlatform(Component):
         """Creates web UI, smoke tests, Triton client and load test, each for the servers with its API."""
         spec, name = self._spec, self._spec.name
         models = {server: self.servers[server] for server in spec.servers_with("openai")}
-        writing = {server: models[server] for server in spec.writing}
         web_ui = triton_client = load_test = None
         if spec.clients.open_webui:
             with faults_under("clients", "open_webui"):
                 web_ui = OpenWebUI(
                     f"{name}-open-webui",
                     spec.clients.open_webui,
-                    servers={server: one for server, one in writing.items() if one.does == "chat"},
+                    servers={server: one for server, one in models.items() if one.does == "chat"},
                     admin_password=open_webui_admin_password,
                     api_key=api_key,
                     **self._on_core,
@@ -347,11 +346,12 @@ class InferencePlatform(Component):
                 )
         if spec.load_test:
             with faults_under("load_test"):
+                measured = {server: models[server] for server in sorted(spec.measurable)}  # the file's order changes no test
                 load_test = LoadTest(
                     naming.shortened(LOAD_TEST_NAME, f"{name}-load-test"),
                     spec.load_test,
-                    servers=dict(sorted(writing.items())),  # in which order the file names them changes no test
-                    hardware={server: component.hardware for server, component in writing.items()},
+                    servers=measured,
+                    hardware={server: component.hardware for server, component in measured.items()},
                     hugging_face_token=hugging_face_token,
                     api_key=api_key,
                     **self._on_core,

@@ -1,8 +1,8 @@
 """What a stack costs, and when a server answers first, at each place of its pods: while those before have no capacity. Pure."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from eks_inference.place.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
 from eks_inference_tools.cost.estimate import TEMPLATE, Estimate, Total, moved
@@ -14,6 +14,10 @@ from eks_inference_tools.timeline.wording import spread, total
 from stackgraph.domain import Listing, Part, Row, Section
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at
+
+_SECONDS = dict.fromkeys(("low", "p50", "high"), int)
+SHAPE = [{"server": str, "where": str, "quotas": [str], "answersSeconds": _SECONDS, "perHour": float, "atLeast": bool}]
+"""``places`` of `preview`."""
 
 
 class Figures(Protocol):
@@ -33,6 +37,13 @@ class Place:
     answers: End
     quotas: tuple[str, ...]
     """What the account needs of quotas for nodes with accelerators."""
+
+    def document(self) -> Mapping[str, Any]:
+        """The place as plain data, for JSON."""
+        end, cost = self.answers, self.usd_per_hour
+        seconds = {each: round(getattr(end, each)) for each in _SECONDS}
+        known = {"server": self.server, "where": self.where, "quotas": list(self.quotas), "answersSeconds": seconds}
+        return {**known, "perHour": round(cost.usd_per_hour, 6), "atLeast": bool(cost.at_least or end.untimed)}
 
     def words(self) -> str:
         return f"{self.where}: {dollars(self.usd_per_hour)}/h, first answer after {total(self.answers)}"

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any, get_type_hints
 
 from eks_inference.clients import chat
+from eks_inference_tools import alternatives as places
 from eks_inference_tools.check import document as check
 from eks_inference_tools.cost import document as cost
 from eks_inference_tools.doctor import report as doctor
@@ -48,7 +49,7 @@ _DOCUMENTS = {
     "new": Document(check.SCHEMA, {"file": str, "place": fitting.PLACE, **check.VERDICT}),
     "plan": Document(fitting.SCHEMA, fitting.SHAPE),
     "plan --instance": Document(fitting.SCHEMA, splits.SHAPE),
-    "preview": Document(graph.SCHEMA, {**graph.SHAPE, "cost": cost.SHAPE, "timeline?": timeline.SHAPE}),
+    "preview": Document(graph.SCHEMA, {**graph.SHAPE, "cost": cost.SHAPE, "places?": places.SHAPE, "timeline?": timeline.SHAPE}),
     "verify": Document(observed.SCHEMA, observed.SHAPE),
 }
 

@@ -476,6 +476,16 @@ def test_waiting_ends_when_every_server_has_answered(tmp_path: Path, capsys: pyt
     assert capsys.readouterr().out.splitlines() == ["a: not yet: HTTP 503", "a: ready", "b: ready"]
 
 
+def test_a_model_without_a_chat_template_is_asked_for_a_completion(tmp_path: Path) -> None:
+    with OpenAIServer(fault="no_chat_template") as server:
+        assert waits(tmp_path, a=at(server)) == 1
+        assert waits(tmp_path, a=at(server) | {"task": "complete"}) == 0
+    assert load_test.QUESTIONS.keys() == guidellm_plan.REQUESTS.keys()
+    told = configured(a=target(task="complete"))["measurements"][0]["scenario"]["spec"]
+    assert told["backend"]["request_format"] == "/v1/completions"
+    assert told["data"] == configured()["measurements"][0]["scenario"]["spec"]["data"]
+
+
 def test_waiting_ends_with_its_budget_and_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with OpenAIServer(failures=6) as late:
         assert waits(tmp_path, a=at(late)) == 0
@@ -658,6 +668,25 @@ def test_requests_that_fail_are_counted_and_say_why(tmp_path: Path, stand_in: Ca
     assert [request["started"] for request in requests] == sorted(request["started"] for request in requests)
     assert [request["error"] for request in requests if request["outcome"] == "failed"] == ["HTTP 503"]
     assert all(request["e2e_ms"] is None for request in requests if request["outcome"] != "completed")
+
+
+def test_embeddings_have_latencies_and_no_tokens(tmp_path: Path, stand_in: Callable[..., Path]) -> None:
+    """GuideLLM 0.7.3, asked by hand for embeddings: every figure of tokens is 0."""
+    report = json.loads((KEPT / "llama3/2-users/guidellm.json").read_text())
+    metrics = report["benchmarks"][0]["metrics"]
+    nothing = dict.fromkeys(metrics["output_token_count"]["successful"], 0) | {
+        "percentiles": dict.fromkeys(load_test.PERCENTILES, 0)
+    }
+    for key in ("output_token_count", "time_to_first_token_ms", "inter_token_latency_ms"):
+        metrics[key]["successful"] = nothing
+    summary = load_test.summarise(report["benchmarks"][0], {"users": 2, "requests": 4})
+    assert summary["e2e_ms"]["p50"] > 0
+    assert summary.keys().isdisjoint({"ttft_ms", "itl_ms", "output_tokens", "output_tokens_per_s"})
+    about = {"record": "run", "id": "r", "servers": {"e": {"model": "m", "task": "embed"}}}
+    records = [about, {"record": "summary", "schema": 1, "run": "r", "server": "e", **summary}]
+    (tmp_path / "summary.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in records))
+    (run,) = read_all([tmp_path / "summary.jsonl"])[0]
+    assert (run.completed, run.output_tokens_per_s, run.metrics.keys()) == (4, None, {"e2e_ms", "input_tokens"})
 
 
 def test_a_measurement_without_an_answer_fails_the_run_and_has_no_figures(tmp_path: Path, stand_in: Callable[..., Path]) -> None:

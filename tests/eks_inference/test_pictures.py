@@ -15,12 +15,16 @@ from eks_inference.faults import SpecError
 from eks_inference.serving.memory import GIB, MemoryUse
 from eks_inference.serving.memory_settings import memory_settings
 from eks_inference.serving.pictures import NOWHERE, most, sees
+from eks_inference.serving.rules.any_accelerator import memory
 from eks_inference.serving.traffic import TrafficSpec
+from eks_inference.serving.triton.facts import triton_facts
+from eks_inference.serving.triton.spec import TritonServerSpec
 from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference.speed.rules import TrafficFacts
 from eks_inference.speed.takes import Takes
 from eks_inference.stack.facts import stack_facts
 from eks_inference.stack.reading import parse_stack
+from handles import placement
 from refresh.towers import configs
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +47,18 @@ def use(id_: str, tensor_parallel: int = 1, *arguments: str) -> MemoryUse:
 def terms(found: MemoryUse) -> dict[str, float]:
     assert found.reserved
     return {one.what: one.size / GIB for one in found.reserved.terms}
+
+
+def test_pictures_through_triton_are_not_judged():
+    ours = {"engine": "triton-26.08-vllm-0.27", "pool": "gpu", "max_model_len": 8192}
+    for id_, more, told in (
+        ("Qwen/Qwen2.5-VL-7B-Instruct", {}, True),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", {"extra_args": {"language-model-only": True}}, False),
+        ("Qwen/Qwen3-8B", {}, False),
+    ):
+        spec = TritonServerSpec.model_validate({"model": {"id": id_}, **ours, **more})
+        found = list(memory(triton_facts(spec, placement("g6e.xlarge")).serving))
+        assert any(one.unjudged and one.unjudged.what == "pictures" for one in found) == told
 
 
 def test_every_tower_is_that_of_a_model_and_is_found_again_in_its_config_json():

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from conftest import PROJECT
+from eks_inference.catalog.models import SPEECH, listens, ways_to_a_shape
 from eks_inference.clients.chat import TASKS, main
 from eks_inference.serving.paths import PATHS
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.registry import check_spec
 from loopback import Handler, Served, Server
 from stackgraph.graph.document import Graph
-from variants import faults, merge, recorded_with
+from variants import faults, merge, recorded_with, verdict
 
 SECRETS = {"eks-inference:endpointKeys": json.dumps({"team-a": "a-key-of-team-a-in-a-test"})}
 EMBED, RERANK = "BAAI/bge-large-en-v1.5", "BAAI/bge-reranker-v2-m3"
@@ -117,7 +118,44 @@ def test_clients_ask_each_for_what_it_does(made: Graph) -> None:
         assert asked.get("--task") == task
     (load,) = (one for one in made.resources if one.type.endswith(":LoadTest"))
     assert [*load.inputs.get("servers", ())] == []
-    assert EMBED not in json.dumps([one.inputs for one in made.resources if one.parent == load.urn])
+    (files,) = (one for one in made.resources if one.parent == load.urn and one.type.endswith(":ConfigMap"))
+    told = json.loads(files.inputs["data"]["config.json"])
+    backends = {one["server"]: one["scenario"]["spec"] for one in told["measurements"]}
+    formats = {server: one["backend"]["request_format"] for server, one in backends.items()}
+    assert formats == {"qwen3": "/v1/chat/completions", "embed": "/v1/embeddings"}
+    assert {server: one.get("task") for server, one in told["servers"].items()} == {"qwen3": None, "embed": "embed"}
+    assert "output_tokens" not in backends["embed"]["data"][0]
+
+
+def test_the_longest_embedding_is_a_text_without_an_answer() -> None:
+    section = three({"load_test": {"servers": ["embed"], "input_tokens": {"mean": 400}, "output_tokens": {"mean": 400}}})
+    assert not faults(section)
+    section["load_test"]["input_tokens"]["mean"] = 600
+    assert any("LT001" in one and "of 600 tokens" in one for one in faults(section))
+
+
+@pytest.mark.parametrize(
+    ("name", "speech"),
+    [
+        *[(one, True) for one in ("openai/whisper-large-v3", "mistralai/Voxtral-Mini-3B-2507", "Qwen/Qwen3-ASR-1.7B")],
+        *[(one, True) for one in ("ibm-granite/granite-speech-3.3-8b", "whisper", "qwen3_asr", "voxtral_realtime")],
+        *[(one, False) for one in ("Qwen/Qwen3-8B", "acme/laser-7b", "granite", "mistralai/Mistral-7B-v0.1")],
+    ],
+)
+def test_models_of_speech_are_told_as_what_they_are(name: str, speech: bool) -> None:
+    assert listens(name) == speech
+    assert (ways_to_a_shape(name) == SPEECH) == speech
+
+
+@pytest.mark.parametrize("shape", [{}, {"shape": {"model_type": "whisper"}}])
+def test_a_server_of_speech_is_refused_where_its_config_json_says_so_and_else_warned_of(shape: dict[str, Any]) -> None:
+    whisper = {**COMMON, "model": {"id": "openai/whisper-large-v3", **shape}, "max_model_len": 448}
+    (told,) = (
+        one
+        for one in verdict({"servers": {"qwen3": None, "hears": whisper}, "load_test": None}).findings
+        if one.rule.id == "SRV020"
+    )
+    assert (told.judgement.message, told.stops) == (SPEECH, bool(shape))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +167,7 @@ def test_clients_ask_each_for_what_it_does(made: Graph) -> None:
         ({"servers": {"embed": {"extra_args": {"runner": "generate"}}}}, "the key task decides it"),
         ({"servers": {"embed": {"extra_args": {"convert": "embed"}}}}, "the key task decides it"),
         ({"servers": {"embed": {"objectives": {"time_to_first_token_seconds": 1}}}}, "an answer of task embed has no tokens"),
-        ({"load_test": {"servers": ["rerank"]}}, "the task of this server is rerank"),
+        ({"load_test": {"servers": ["rerank"]}}, "no requests for the task of this server, rerank"),
         ({"servers": {"embed": {"task": "translate"}}}, "task"),
         ({"endpoints": {"api": {"models": {EMBED: {"embed": 50, "rerank": 50}}}}}, "its servers have several tasks"),
     ],
@@ -137,6 +175,12 @@ def test_clients_ask_each_for_what_it_does(made: Graph) -> None:
 def test_what_makes_no_sense_for_a_task_is_refused(changes: dict[str, Any], words: str) -> None:
     found = faults(three(changes))
     assert any(words in one for one in found), found
+
+
+def test_a_load_test_of_nothing_that_it_has_requests_for_is_refused() -> None:
+    section = three()
+    section["servers"] |= {"qwen3": None, "embed": None}
+    assert any("load_test: no model server does what it asks for: tasks are rerank" in one for one in faults(section))
 
 
 def test_a_model_that_chats_may_be_asked_for_embeddings() -> None:

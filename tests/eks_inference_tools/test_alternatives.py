@@ -1,5 +1,6 @@
 """A server whose pods run elsewhere while a place has no capacity: what pods ask for, what is judged, what views show."""
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -8,17 +9,24 @@ import pytest
 from eks_inference.catalog.instances import instance_type
 from eks_inference.place.placement import POOL_LABEL, Placement
 from eks_inference.serving.deployment import startup
+from eks_inference.serving.rules.servers import places_take_the_same_pods
+from eks_inference.serving.triton.facts import facts_of_places
+from eks_inference.serving.triton.plan import repository_files
+from eks_inference.serving.triton.spec import TritonServerSpec
 from eks_inference.serving.vllm.component import VllmServer
 from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference_tools.alternatives import places, places_section
 from eks_inference_tools.comparison import eks_compared
 from eks_inference_tools.cost.estimate import estimated
+from eks_inference_tools.cost.quotas import needs_elsewhere
 from eks_inference_tools.cost.sections import cost_section
+from eks_inference_tools.doctor.examine import examine
 from eks_inference_tools.domain import Figures
 from handles import existing_cluster, placement
 from stackgraph.graph.document import Graph
 from stackgraph.problems import ProgramError
 from stackgraph.recorder.recording import record
+from stub_account import well
 from variants import faults, recorded_with, verdict
 
 SPOT = {"kind": "karpenter", "instance_types": ["g6.xlarge", "g6e.xlarge"], "capacity_types": ["spot"]}
@@ -101,6 +109,46 @@ def test_each_place_is_judged(other: dict[str, str], server: dict[str, Any], why
     assert bool(found) == bool(why)
 
 
+TRITON = {"kind": "triton", "engine": None, "max_model_len": 2048, "max_num_seqs": None, "disk_gib": None}
+
+
+def test_triton_servers_have_alternatives_too() -> None:
+    moved: dict[str, Any] = section(*ELSEWHERE, **TRITON) | {
+        "load_test": None,
+        "clients": None,
+        "endpoints": None,
+        "observability": None,
+    }
+    assert not faults(moved)
+    there = {"pool": "demand", "instance_type": "g6.12xlarge"}
+    moved["servers"]["qwen3"] |= {"alternatives": [there], "devices": None}
+    (told,) = faults(moved)
+    assert "SRV022: on g6.12xlarge of pool demand: pods would differ: devices: 1 on g6.xlarge, 4 here" in told
+
+
+@pytest.mark.parametrize("keys", [{}, {"tensor_parallel": 1}, {"devices": 1}, {"devices": 4, "quantized_weights": "fp8"}])
+def test_where_srv022_holds_a_triton_pod_finds_the_same_repository(keys: dict[str, Any]) -> None:
+    spec = TritonServerSpec.model_validate({"model": {"id": "Qwen/Qwen3-8B"}, "pool": "a", "max_model_len": 4096, **keys})
+    types = ("g4dn.12xlarge", "g5.xlarge", "g5.12xlarge", "g6.xlarge", "g6e.12xlarge", "p4d.24xlarge", "p5.48xlarge")
+    alike = 0
+    for one, other in itertools.permutations(types, 2):
+        place = replace(placement(one, pool="a"), others=(placement(other, pool="b"),))
+        _, second = facts_of_places(spec, place)
+        if all(judged.holds for judged in places_take_the_same_pods.judge(second.serving)):
+            alike += 1
+            assert repository_files(spec, instance_type(one)) == repository_files(spec, instance_type(other))
+    assert alike
+
+
+def test_the_quotas_of_all_places_are_asked_for(graph: Graph) -> None:
+    """What only an alternative lacks is a warning."""
+    found = {one.quota.title: one.amount for one in needs_elsewhere(graph) if one.quota and one.quota.families}
+    assert found == {"Running On-Demand G and VT instances": 8}
+    (told,) = (one for one in examine(graph, well(g=4).account()) if " at an alternative, " in one.text)
+    assert (told.verdict, "--desired-value 8 " in told.request) == ("warning", True)
+    assert not list(needs_elsewhere(recorded_with({}, "smoke-gpu")))
+
+
 def test_what_is_true_of_several_places_is_said_once() -> None:
     assert [one.rule.id for one in verdict(section(*ELSEWHERE)).findings].count("SRV005") == 1
 
@@ -145,6 +193,9 @@ def test_the_first_place_counts_and_the_others_are_told_with_what_they_cost(grap
     ]
     (listing,) = places_section(graph, figures).listings
     assert [row.details["needs"] for row in listing.rows] == quotas
+    documents = [one.document() for one in found]
+    assert [list(one["quotas"]) for one in documents] == [list(one) for one in quotas]
+    assert [one["perHour"] for one in documents] == pytest.approx(costs, abs=1e-6)
     told = eks_compared().facts(graph)["places of qwen3"]
     assert told.index("g6.xlarge of spot") < told.index("g6e.2xlarge of demand")
     assert not places_section(recorded_with({}, "smoke-gpu"), figures).rows

@@ -93,7 +93,7 @@ def test_a_repository_is_a_name_too(capsys: pytest.CaptureFixture[str]) -> None:
         ({"--engine": "neuron-2.28"}, ("engine profile 'neuron-2.28' is not in the catalog", "neuron-2.28-vllm-0.13")),
         ({"--engine": "cuda-vllm-0.30"}, ("engine cuda-vllm-0.30 is not for Llama-2-13B on inf2.48xlarge", "neuron-2.28")),
         ({"--engine": "neuron-2.18-vllm-0.3"}, ("removed in Neuron SDK 2.26", "allowed: neuron-2.28-vllm-0.13")),
-        ({"--model": "OPT-350M"}, ("no engine serves OPT-350M (architecture opt) on inf2", "allowed: types of g4dn,")),
+        ({"--model": "OPT-350M"}, ("no engine of the catalog serves architecture opt there", "allowed: types of g4dn,")),
         ({"--max-model-len": "8192"}, ("made for sequences of 4096 tokens", "given: 8192", "allowed: at most 4096")),
     ],
 )
@@ -204,7 +204,7 @@ def test_a_model_of_a_config_has_a_name_that_a_repository_may_have(
 @pytest.mark.thorough
 def test_a_model_that_no_engine_serves_is_told_with_its_architecture(capsys: pytest.CaptureFixture[str]):
     assert main(["plan", "--config", str(CONFIGS / "DeepSeek-V3.json"), "--instance", "inf2.48xlarge"]) == 2
-    assert "no engine serves DeepSeek-V3 (architecture deepseek_v3) on inf2" in capsys.readouterr().err
+    assert "DeepSeek-V3: no engine of the catalog serves architecture deepseek_v3 there" in capsys.readouterr().err
 
 
 @pytest.mark.thorough

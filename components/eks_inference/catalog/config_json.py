@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from eks_inference.catalog.architectures import Architecture, architectures
-from eks_inference.catalog.models import Model, Task
+from eks_inference.catalog.models import SPEECH, Model, Task, listens
 from eks_inference.catalog.quantization import METHODS, quantization
 from eks_inference.catalog.tables import nearest
 from eks_inference.catalog.towers import tower_of, towers
@@ -130,6 +130,8 @@ def _architecture(config: Mapping[str, Any], text: Mapping[str, Any]) -> tuple[A
     known = architectures()
     unknown = next((one for one in (inner, outer) if one not in known), None)
     if unknown is not None:
+        if listens(unknown):
+            raise NoFormulaError([Fault(("model_type",), SPEECH, unknown[:60], "models of text")])
         like = nearest(unknown, known)
         hint = "; or ".join(
             [f"nearest: {', '.join(like)}"] * bool(like)

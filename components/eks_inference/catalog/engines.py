@@ -191,6 +191,8 @@ class EngineProfile(ForAccelerator, Row):
     tensor_parallel: Mapping[str, tuple[int, ...]]
     """Supported tensor parallel degrees by instance family. The keys are the families the profile supports."""
     startup: Startup
+    listed: tuple[str, ...] = ()
+    """Architectures that its documents list beside them, and nobody here looked at: they are not judged."""
     arguments: tuple[str, ...] = ()
     """Flags that the server needs for every model; ``flags`` fills in ``{max_num_seqs}`` and ``{max_model_len}``."""
     unpacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -15,6 +15,8 @@ Task = Literal["chat", "complete", "embed", "rerank", "classify"]
 POOLING: frozenset[Task] = frozenset({"embed", "rerank", "classify"})
 """Tasks whose answer is made of the states of a text, and no text (vLLM, ``--runner pooling``)."""
 
+SPEECH = "models of speech are not served: their requests are forms, in which nothing here finds a model (docs/models.md)"
+
 _BYTES = {"bfloat16": 2, "float16": 2}
 
 
@@ -229,8 +231,15 @@ def config_at(repository: str, revision: str = "main") -> str:
     return f"{HUB}/{repository}/raw/{revision}/config.json"
 
 
+def listens(name: str) -> bool:
+    """Whether a repository or a ``model_type`` is called as models are that write what they hear (vLLM 0.30.0, registry)."""
+    return any(one in name.casefold().replace("_", "-") for one in ("whisper", "voxtral", "-asr", "asr-", "speech"))
+
+
 def ways_to_a_shape(repository: str) -> str:
     """Says how a model that the catalog does not know is judged all the same."""
+    if listens(repository):
+        return SPEECH
     if repository.count("/") != 1:
         return "name a repository as owner/name, or give model.config: the path of its config.json"
     return (

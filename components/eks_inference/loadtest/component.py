@@ -152,6 +152,7 @@ def _targets(
             startup_seconds=server.startup_seconds,
             tokenizer=tokenizer,
             hardware=hardware.get(server_name),
+            task=getattr(server, "does", "chat"),
         )
     if faults:
         raise SpecError(faults)

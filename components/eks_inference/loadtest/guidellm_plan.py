@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from importlib.resources import files
 from typing import Any
 
+from eks_inference.catalog.models import POOLING, Task
 from eks_inference.kubernetes.merge import merged
 from eks_inference.loadtest.spec import HubTokenizer, LoadTestSpec, TokenCounts
 from eks_inference.serving.pods import Hardware
@@ -24,6 +25,9 @@ SCHEMA = 1
 
 SCRIPT_FILE = "load_test.py"
 _SILENCE_SECONDS = 600  # without a token before a request counts as failed
+
+REQUESTS: Mapping[Task, str] = {"chat": "/v1/chat/completions", "complete": "/v1/completions", "embed": "/v1/embeddings"}
+"""Where each task that is measured is asked for; the tool has no requests for the others."""
 
 _NOT_MEASURED = {"enabled", "servers", "image", "namespace", "volume_gib", "storage_class"}  # irrelevant, or stated elsewhere
 
@@ -38,6 +42,7 @@ class Target:
     startup_seconds: int
     tokenizer: HubTokenizer
     hardware: Hardware | None = None
+    task: Task = "chat"
 
 
 def script() -> str:
@@ -81,7 +86,7 @@ def scenario(spec: LoadTestSpec, server: str, target: Target, users: int) -> dic
             "kind": "openai_http",
             "target": target.endpoint,
             "model": target.model,
-            "request_format": "/v1/chat/completions",
+            "request_format": REQUESTS[target.task],
             # The validation calls /health, which Ray Serve and routers may lack. The init container has already seen an answer.
             "validate_backend": False,
             "timeout": _SILENCE_SECONDS,
@@ -97,7 +102,7 @@ def scenario(spec: LoadTestSpec, server: str, target: Target, users: int) -> dic
             {
                 "kind": "synthetic_text",
                 **_lengths("prompt_tokens", spec.input_tokens),
-                **_lengths("output_tokens", spec.output_tokens),
+                **(_lengths("output_tokens", spec.output_tokens) if target.task not in POOLING else {}),
             }
         ],
         # Each run and measurement draws new prompts, so that none is in a server's prefix cache.
@@ -115,6 +120,8 @@ def ready_timeout_seconds(spec: LoadTestSpec, targets: Mapping[str, Target]) -> 
 
 def _about(target: Target) -> dict[str, Any]:
     about: dict[str, Any] = {"endpoint": target.endpoint, "model": target.model, "tokenizer": target.tokenizer.id}
+    if target.task != "chat":
+        about["task"] = target.task
     if on := target.hardware:
         about |= asdict(on) | ({"devices": on.devices} if on.devices else {})
     return about

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import inf, nextafter
 from typing import ClassVar
 
+from eks_inference.catalog.models import POOLING
 from eks_inference.loadtest.spec import LoadTestSpec, TokenCounts
 from eks_inference.rules import Judgement, Path, rule
 from eks_inference.serving.facts import ServingFacts
@@ -88,6 +89,8 @@ def requests_fit_the_sequence(requests: RequestFacts) -> Iterator[Judgement]:
     length, prompt, answer = requests.server.max_model_len, requests.input_tokens, requests.output_tokens
     if not length:
         return
+    if requests.server.does in POOLING:
+        answer = TokenCounts.model_construct(mean=0)
     mean, deviation = prompt.mean + answer.mean, (prompt.stddev**2 + answer.stddev**2) ** 0.5
     longest = mean + round(2 * deviation)
     yield Judgement(

@@ -47,7 +47,7 @@ class LoadTestSpec(Spec):
     )
     namespace: Namespace = Field(default="loadtest", description="Namespace of the test. The component creates it.")
     servers: Annotated[tuple[ResourceName, ...], Distinct] = Field(
-        default=(), description="Names of the model servers to test, in this order. Default: all servers of the stack."
+        default=(), description="Names of servers to test, in this order. Default: all whose task is chat, complete or embed."
     )
     input_tokens: TokenCounts = Field(
         default_factory=lambda: TokenCounts(mean=512, stddev=20),

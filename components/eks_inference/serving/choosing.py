@@ -5,7 +5,7 @@ from typing import Any
 
 from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.catalog.models import Model
+from eks_inference.catalog.models import POOLING, Model
 from eks_inference.serving.pods import vllm_release
 
 
@@ -26,6 +26,15 @@ def engines_for(
         and (not one.on_request or one.name == named)
     ]
     return tuple(sorted(found, key=preference))
+
+
+def why_none(instance: InstanceType, model: Model) -> str:
+    """Says why no engine is chosen for a model on an instance type."""
+    for one in engines().values():
+        if one.serves(instance) and model.architecture in one.listed:
+            return f"documents of {one.name} list it, and nobody here looked at how it is served: it is not judged"
+    does = f" for {model.task}" if model.task in POOLING else ""
+    return f"no engine of the catalog serves architecture {model.architecture}{does} there"
 
 
 def preference(engine: EngineProfile) -> tuple[Any, ...]:

@@ -250,6 +250,7 @@ class ServerSpec(Spec):
     def pools(self) -> Iterator[PoolChoice]:
         """Yields every pool that pods of the server run in. The first is ``main_pool``."""
         yield self.main_pool()
+        yield from self.other_pools()
 
     @field_validator("engine")
     @classmethod
@@ -412,6 +413,15 @@ class PodsSpec(Spec):
         return self
 
 
+class PlaceSpec(Spec):
+    """Nodes that the same pods run on while the places before have no capacity."""
+
+    pool: ResourceName = Field(description="Pool of the nodes: another one, or that of the server with another instance type.")
+    instance_type: InstanceTypeName | None = Field(
+        default=None, description="Instance type. Optional when the pool has only one."
+    )
+
+
 class ReplicatedServerSpec(PodsSpec, ServerSpec):
     """A server of equal pods in one Deployment. Each pod holds the whole model, and one Service distributes the requests."""
 
@@ -423,6 +433,14 @@ class ReplicatedServerSpec(PodsSpec, ServerSpec):
             "Extra pods during a rollout. 0: a pod terminates before its successor starts. This needs no further devices, but a "
             "server with one replica does not answer until the new pod is up. More: needs free devices or new nodes."
         ),
+    )
+    alternatives: tuple[PlaceSpec, ...] = Field(
+        default=(),
+        max_length=9,
+        exclude_if=operator.not_,
+        description="Where the pods run instead, in this order, while the places before have no capacity: other instance types, "
+        "other pools, on demand behind spot. Rules judge the server at each of them, and its pods ask for what the smallest node "
+        "has for them. What needs another engine, split or flag there is another server of the same model (SRV022).",
     )
 
     @property
@@ -436,3 +454,9 @@ class ReplicatedServerSpec(PodsSpec, ServerSpec):
 
     def main_pool(self) -> PoolChoice:
         return PoolChoice(self.pool, self.instance_type, accelerators=self.accelerators)
+
+    def other_pools(self) -> tuple[PoolChoice, ...]:
+        return tuple(
+            PoolChoice(one.pool, one.instance_type, under=("alternatives", str(number)), accelerators=self.accelerators)
+            for number, one in enumerate(self.alternatives)
+        )

@@ -9,6 +9,7 @@ from eks_inference.faults import Fault, did_you_mean, format_path
 from eks_inference.gateway.spec import WEB_UI
 from eks_inference.images import plan as images_plan
 from eks_inference.images.spec import InClusterImage
+from eks_inference.loadtest.guidellm_plan import REQUESTS
 from eks_inference.observability.cloudwatch_plan import CLOUDWATCH_NAMESPACE
 from eks_inference.observability.prometheus_plan import nodes_namespace
 from eks_inference.observability.spec import MONITORS
@@ -168,22 +169,23 @@ def _client_faults(spec: StackSpec) -> Iterator[Fault]:
     """Yields clients of an API that no server has, or that the server they name lacks."""
     triton, others, clients = spec.servers_with("kserve"), spec.servers_with("openai"), spec.clients
     hint = f"Triton has an API of its own: use clients.triton for {', '.join(triton)}" if triton else ""
-    for path, client in (
-        (("clients", "open_webui"), clients.open_webui),
-        (("clients", "smoke_test"), clients.smoke_test),
-        (("load_test",), spec.load_test),
+    tasks = dict.fromkeys(spec.servers[one].does for one in others)
+    for path, client, asks in (
+        (("clients", "open_webui"), clients.open_webui, {"chat"}),
+        (("clients", "smoke_test"), clients.smoke_test, tasks),
+        (("load_test",), spec.load_test, REQUESTS),
     ):
         if client and not others:
             yield Fault(path, "no model server has an OpenAI API", hint=hint)
-        elif client and not spec.writing and path[-1] != "smoke_test":
-            yield Fault(path, "no model server writes text: tasks are embed, rerank and classify", hint="remove it")
+        elif client and tasks.keys().isdisjoint(asks):
+            yield Fault(path, f"no model server does what it asks for: tasks are {', '.join(tasks)}", hint="remove it")
     for position, name in enumerate(spec.load_test.servers if spec.load_test else ()):
         if name in triton:
             path = ("load_test", "servers", position)
             yield Fault(path, "this server has no OpenAI API", given=name, allowed=", ".join(others), hint=hint)
-        elif name in others and name not in spec.writing:
-            message = f"the load test measures answers of text, and the task of this server is {spec.servers[name].does}"
-            yield Fault(("load_test", "servers", position), message, name, ", ".join(spec.writing))
+        elif name in others and name not in spec.measurable:
+            message = f"GuideLLM has no requests for the task of this server, {spec.servers[name].does}"
+            yield Fault(("load_test", "servers", position), message, name, ", ".join(spec.measurable))
     if clients.triton and (asked := clients.triton.server) not in triton and (asked or len(triton) != 1):
         allowed = ", ".join(triton) or "add one, or remove clients.triton"
         several = f"there are {len(triton)} Triton servers: name one" if triton else "no server is Triton"

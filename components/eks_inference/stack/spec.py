@@ -8,7 +8,6 @@ from pydantic import Field, PrivateAttr, field_validator
 from eks_inference.accelerators.neuron.plan import NeuronSpec
 from eks_inference.accelerators.nvidia.plan import NvidiaSpec
 from eks_inference.catalog.instances import Accelerator
-from eks_inference.catalog.models import POOLING
 from eks_inference.catalog.own import LARGEST, rows_of
 from eks_inference.catalog.tables import use
 from eks_inference.catalog.zones import sold_as
@@ -18,6 +17,7 @@ from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.faults import Fault, SpecError
 from eks_inference.gateway.plan import Route, routes
 from eks_inference.gateway.spec import WEB_UI, GatewayApiSpec, GatewaySpec, LoadBalancerControllerSpec
+from eks_inference.loadtest.guidellm_plan import REQUESTS
 from eks_inference.loadtest.spec import LoadTestSpec
 from eks_inference.network.spec import NetworkSpec
 from eks_inference.observability.spec import ObservabilitySpec
@@ -204,9 +204,9 @@ class StackSpec(SharedSettings):
         return tuple(name for name, server in self.servers.items() if kind_of(server).api == api)
 
     @property
-    def writing(self) -> tuple[str, ...]:
-        """Names of the servers with the OpenAI API that write text."""
-        return tuple(name for name in self.servers_with("openai") if self.servers[name].does not in POOLING)
+    def measurable(self) -> tuple[str, ...]:
+        """Names of the servers whose task the load test has requests for."""
+        return tuple(name for name in self.servers_with("openai") if self.servers[name].does in REQUESTS)
 
     def names_of(self, server: str) -> tuple[str, ...]:
         """Returns the names of a model that a server answers to."""
@@ -223,7 +223,7 @@ class StackSpec(SharedSettings):
     def tested(self) -> tuple[str, ...]:
         """Names of the servers that the load test measures."""
         asked = (self.load_test.servers or sorted(self.servers)) if self.load_test else ()
-        return tuple(name for name in asked if name in self.writing)
+        return tuple(name for name in asked if name in self.measurable)
 
     @property
     def tested_by_triton_client(self) -> tuple[str, ...]:

@@ -134,7 +134,7 @@ def answer(
     from eks_inference.catalog.engines import engine
     from eks_inference.catalog.instances import instance_types
     from eks_inference.catalog.models import Model
-    from eks_inference.serving.choosing import engines_for
+    from eks_inference.serving.choosing import engines_for, why_none
     from eks_inference.serving.feasibility import feasibility
 
     wanted = model_name if isinstance(model_name, Model) else catalog_model(model_name)
@@ -143,7 +143,7 @@ def answer(
     allowed = ", ".join(one.name for one in choices) or "no profile of the catalog"
     if engine_name is None:
         if not choices:
-            message = f"no engine serves {wanted.name} (architecture {wanted.architecture}) on {instance.family}"
+            message = f"{wanted.name}: {why_none(instance, wanted)}"
             families = dict.fromkeys(one.family for one in instance_types().values() if engines_for(one, wanted))
             refuse(message, "--instance", instance_name, f"types of {', '.join(families)}")
         chosen = choices[0]

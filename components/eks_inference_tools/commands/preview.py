@@ -119,14 +119,17 @@ def _rates(files: "Sequence[Path]") -> "Sequence[Rate]":
 
 def _json(graph: "Graph", prices: "OwnPrices", measured: "Sequence[Rate]", *, with_timeline: bool) -> str:
     """The graph's own document, with what it costs and, on request, how long it takes."""
+    from eks_inference_tools.alternatives import places
     from eks_inference_tools.cost.document import document as cost
-    from eks_inference_tools.cost.estimate import estimated
+    from eks_inference_tools.domain import Figures
     from stackgraph.presentation.output import sorted_json
 
-    shown = {**graph.document(), "cost": cost(graph, estimated(graph, prices), measured)}
+    figures = Figures(prices)
+    shown = {**graph.document(), "cost": cost(graph, figures.cost(graph), measured)}
+    if found := [one.document() for one in places(graph, figures)]:
+        shown["places"] = found
     if with_timeline:
         from eks_inference_tools.timeline.document import document
-        from eks_inference_tools.timeline.timeline import timeline
 
-        shown["timeline"] = document(timeline(graph))
+        shown["timeline"] = document(figures.time(graph))
     return sorted_json(shown)

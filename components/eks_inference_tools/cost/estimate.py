@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from eks_inference_tools.loadtest_report.record import Run
 
 TEMPLATE = ("spec", "template", "spec")
+DEPLOYMENT = "kubernetes:apps/v1:Deployment"
 _DEVICES = (DEVICE_RESOURCE, CORE_RESOURCE, GPU_RESOURCE)
 
 
@@ -182,7 +183,7 @@ def estimate(graph: Graph, book: PriceBook) -> Estimate:
         total = _at_first(graph, book).total(SCALES.index("most"))
         return total.at_least, total.usd_per_hour
 
-    for resource in graph.of_type("kubernetes:apps/v1:Deployment"):
+    for resource in graph.of_type(DEPLOYMENT):
         _, *others = PodSpec(at(resource.inputs, *TEMPLATE)).places
         dearest = max((dearest, *(moved(dearest, resource, one) for one in others)), key=most) if others else dearest
     if dearest is graph:

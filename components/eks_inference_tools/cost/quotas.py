@@ -1,18 +1,19 @@
 """What a stack needs of an account's quotas, at its most. Pure."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from eks_inference.catalog.instances import instance_types
 from eks_inference.catalog.quotas import Quota, quota, quota_of
-from eks_inference_tools.cost.estimate import Estimate
+from eks_inference_tools.cost.estimate import DEPLOYMENT, TEMPLATE, Estimate, estimated, moved
 from eks_inference_tools.cost.price_book import Charge
 from eks_inference_tools.placing.placeholders import known_region
 from eks_inference_tools.reading.clusters import cluster_resources
 from eks_inference_tools.reading.node_groups import node_groups
+from eks_inference_tools.reading.pods import PodSpec
 from stackgraph.graph.document import Graph, is_read
-from stackgraph.graph.values import text
+from stackgraph.graph.values import at, text
 
 _BY_TYPE: Mapping[str, str] = {
     "aws:ec2/eip:Eip": "elastic_ips",
@@ -44,6 +45,8 @@ class Need:
     quota: Quota | None
     amount: float
     why: str = ""
+    elsewhere: bool = False
+    """Whether pods need it only at an alternative."""
 
     @property
     def cells(self) -> tuple[str, str, str]:
@@ -73,6 +76,18 @@ def needs(graph: Graph, found: Estimate) -> tuple[Need, ...]:
                 amounts[known_region(graph, one), quota(name)] += 1
     counted = [Need(region, limit, round(amount, 2)) for (region, limit), amount in amounts.items()]
     return (*sorted(counted, key=_scarce_first), *(Need(region, None, amount, why) for (region, why), amount in unknown.items()))
+
+
+def needs_elsewhere(graph: Graph) -> Iterator[Need]:
+    """Yields the needs that are larger, or there alone, while pods are at their alternatives."""
+    most = {(one.region, one.quota, one.why): one for one in needs(graph, estimated(graph))}
+    for resource in graph.of_type(DEPLOYMENT):
+        for place in PodSpec(at(resource.inputs, *TEMPLATE)).places[1:]:
+            there = moved(graph, resource, place)
+            for need in needs(there, estimated(there)):
+                key = (need.region, need.quota, need.why)
+                most[key] = max(most.get(key, replace(need, amount=0)), replace(need, elsewhere=True), key=lambda one: one.amount)
+    yield from (one for one in most.values() if one.elsewhere)
 
 
 def ample_needs(graph: Graph, found: Estimate) -> tuple[Need, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 from eks_inference.catalog.instances import instance_types
 from eks_inference.catalog.quotas import Quota
 from eks_inference_tools.cost.estimate import Estimate
-from eks_inference_tools.cost.quotas import Need, ample_needs, needs
+from eks_inference_tools.cost.quotas import Need, ample_needs, needs, needs_elsewhere
 from eks_inference_tools.doctor.findings import Finding, error, ok, unknown, warning
 from eks_inference_tools.doctor.questions import Call, Inquiry, call
 from stackgraph.graph.document import Graph
@@ -23,7 +23,7 @@ Used = Callable[[Mapping[str, Any]], float]
 
 def quotas(graph: Graph, found: Estimate, profile: str) -> Iterator[Inquiry]:
     """Yields an inquiry for each quota that the stack needs."""
-    for need in (*needs(graph, found), *ample_needs(graph, found)):
+    for need in (*needs(graph, found), *needs_elsewhere(graph), *ample_needs(graph, found)):
         service = need.quota.service if need.quota else "ec2"
         lists = (
             call("service-quotas.ListServiceQuotas", need.region, ServiceCode=service),
@@ -66,7 +66,8 @@ def _judged(
     value, code, title = float(row["Value"]), text(row.get("QuotaCode")), text(row.get("QuotaName"))
     taken = used(use[0]) if used and use and use[0] is not None else None
     facts = {"quota": title, "code": code, "value": value, "needed": need.amount, "used": taken, "region": need.region}
-    has = f"{title}: needs {_amount(need.amount, quota)}, the account may have {_amount(value, quota)}"
+    needed = _amount(need.amount, quota) + (" at an alternative" if need.elsewhere else "")
+    has = f"{title}: needs {needed}, the account may have {_amount(value, quota)}"
     has += "" if taken is None else f", in use {taken:,.12g}"
     if need.amount + (taken or 0) <= value:
         yield ok(has, **facts)
@@ -84,7 +85,7 @@ def _judged(
     if asked and max(asked) >= wanted:
         remedy, request = f"a request for {max(asked):,.12g} is pending: wait for it", ""
     if need.amount > value:
-        yield error(has, remedy, request, **facts)
+        yield (warning if need.elsewhere else error)(has, remedy, request, **facts)
     else:
         yield warning(f"{has}: both together are more, unless what is in use is this stack", remedy, request, **facts)
 

@@ -14,7 +14,7 @@ from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.catalog.models import Model
 from eks_inference.catalog.zones import says_zones_of, zone_ids
 from eks_inference.pools.rules import zones_offer_the_family
-from eks_inference.serving.choosing import engines_for, preference, standing
+from eks_inference.serving.choosing import engines_for, preference, standing, why_none
 from eks_inference.serving.kind import Kind
 from eks_inference.serving.kinds import KINDS
 from eks_inference.serving.rules.neuron_plugin import fp8_caches_are_read
@@ -261,8 +261,8 @@ def _tried(wish: Wish, on: Offer) -> Iterator[Row | Refusal]:
     choices = engines_for(instance, wish.model, named=wish.engine)
     asked = [one for one in choices if wish.engine in (None, one.name) and standing(one) <= wish.standing]
     if not asked:
-        engine = f"engine {wish.engine} does not serve" if choices else "no engine of the catalog serves"
-        yield Refusal(on, f"{engine} architecture {wish.model.architecture} there")
+        named = f"engine {wish.engine} does not serve architecture {wish.model.architecture} there"
+        yield Refusal(on, named if choices else why_none(instance, wish.model))
     for engine in asked:
         batches = COMPILED if wish.traffic and engine.neuron else (wish.concurrency,)
         for batch in batches:

@@ -32,6 +32,11 @@ SCHEMA = 1
 GRACE_SECONDS = 900  # the tool's own start, its prompts, the answers under way when the time is over, and its report
 POLL_SECONDS = 5
 ANSWER_SECONDS = 600  # of the first answer: engines may compile for it
+QUESTIONS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "chat": ("/chat/completions", {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}, "choices"),
+    "complete": ("/completions", {"prompt": "Hello", "max_tokens": 1}, "choices"),
+    "embed": ("/embeddings", {"input": "Hello"}, "data"),
+}
 PERCENTILES = ("p50", "p90", "p95", "p99")
 
 
@@ -70,9 +75,9 @@ def why_not_ready(server: dict[str, Any]) -> str | None:
         models = [model["id"] for model in ask(f"{server['endpoint']}/models")["data"]]
         if server["model"] not in models:
             return f"it has no model {server['model']}, but {', '.join(models) or 'none'}"
-        question = {"model": server["model"], "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
-        if not ask(f"{server['endpoint']}/chat/completions", question).get("choices"):
-            return "its answer has no choices"
+        path, question, answer = QUESTIONS[server.get("task", "chat")]
+        if not ask(server["endpoint"] + path, {"model": server["model"], **question}).get(answer):
+            return f"its answer has no {answer}"
     except urllib.error.HTTPError as error:
         return f"HTTP {error.code}"
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -171,17 +176,22 @@ def summarise(report: dict[str, Any] | None, measurement: dict[str, Any]) -> dic
         return {**summary, **counts}
     duration = report["end_time"] - report["start_time"]
     tokens = {name: metrics[key]["successful"] for name, key in {"in": "prompt_token_count", "out": "output_token_count"}.items()}
-    return {
+    found = {
         **summary,
         **counts,
         "started": report["start_time"],
         "duration_s": duration,
         "input_tokens": distribution(tokens["in"]),
+        "e2e_ms": distribution(metrics["request_latency"]["successful"], 1000),
+        "requests_per_s": counts["completed"] / duration,
+    }
+    if not tokens["out"]["total_sum"]:  # embeddings
+        return found
+    return {
+        **found,
         "output_tokens": distribution(tokens["out"]),
         "ttft_ms": distribution(metrics["time_to_first_token_ms"]["successful"]),
         "itl_ms": distribution(metrics["inter_token_latency_ms"]["successful"]),
-        "e2e_ms": distribution(metrics["request_latency"]["successful"], 1000),
-        "requests_per_s": counts["completed"] / duration,
         "output_tokens_per_s": tokens["out"]["total_sum"] / duration,
     }
 

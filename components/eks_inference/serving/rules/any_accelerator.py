@@ -163,6 +163,10 @@ def _draft_unjudged(server: ServingFacts) -> Iterator[Judgement]:
 
 def _parts_unjudged(server: ServingFacts, model: Model) -> Iterator[Judgement]:
     """Says which parts of the model no formula counts (vLLM documentation, "Text-only mode": they are then not loaded)."""
+    if model.sees and sees(server.arguments, model) and not server.engine.standalone:
+        why = f"how {server.engine.server} hands pictures to vLLM nobody looked at here"
+        fix = "serve it with kind vllm; or serve texts only: extra_args.language-model-only"
+        yield not_judged("pictures", model.name, (*server.path, "model", "id"), why=why, fix=fix)
     if model.uncounted and sees(server.arguments, model):
         yield not_judged(
             "memory",
@@ -218,6 +222,10 @@ def architecture(server: ServingFacts) -> Iterator[Judgement]:
         yield server.unknown_model("architecture")
         return
     profile, model = server.engine, server.model
+    if model.architecture in profile.listed:
+        why, fix = "documents list it, and nobody here looked at how it is served", "follow their guide, and try it first"
+        yield not_judged("architecture", f"{model.name} ({model.architecture})", server.at("engine"), why=why, fix=fix)
+        return
     yield Judgement(
         holds=model.architecture in profile.architectures,
         path=server.at("engine"),

@@ -1,12 +1,12 @@
 """Rules for model servers on any accelerator. Ids SRV…"""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from eks_inference.catalog.engines import reports
-from eks_inference.catalog.models import POOLING, Task
-from eks_inference.rules import Judgement, Rule, not_judged, rule
+from eks_inference.catalog.models import POOLING, SPEECH, Task, listens
+from eks_inference.rules import Judgement, Rule, Severity, not_judged, rule
 from eks_inference.serving import lengths
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag
@@ -45,13 +45,17 @@ _ANSWERED: Mapping[Task, tuple[Task, ...]] = {"rerank": ("rerank", "classify"), 
 @rule(
     "SRV020",
     "A server's model and engine do what its clients ask for.",
-    fix="leave out task, or choose another model; for embed, rerank and classify a server of kind vllm on GPUs",
+    fix="leave out task, or choose another model; for embed, rerank and classify a server of kind vllm on GPUs; "
+    "for speech a Deployment of your own, or its Service alone (silence this rule)",
     source="vLLM documentation, Pooling Models (--runner pooling); vLLM 0.30.0, models/registry.py and pooling/factories.py; the "
     "Neuron plugin's registry has models that generate only",
 )
 def tasks_are_done(server: ServingFacts) -> Iterator[Judgement]:
     pooling, model = server.does in POOLING, server.model
     if model is None and not pooling:
+        if listens(f"{server.model_id} {server.no_formula}"):
+            sure: Severity = "error" if listens(server.no_formula) else "warning"  # else only its name says so
+            yield Judgement(False, (*server.path, "model", "id"), (server.does,), SPEECH, server.model_id, severity=sure)
         return
     writes = model is None or model.writes
     yield Judgement(
@@ -132,12 +136,14 @@ _SAME = ("accelerator", "devices", "arguments", "environment")
     source="Kubernetes documentation, Pods: a Deployment has one template, which does not follow from the node",
 )
 def places_take_the_same_pods(server: ServingFacts) -> Iterator[Judgement]:
-    if server.first is None:
+    if server.first is None or server.beside:
         return
     claims = server.placement.claimed or server.first.placement.claimed
     here, there = (_of_pods(one) for one in (server, server.first))
     differ = [
-        f"{what}: {there[what]} on {server.first.instance.name}, {here[what]} here" for what in here if here[what] != there[what]
+        f"{what}: {_but(there[what], here[what])} on {server.first.instance.name}, {_but(here[what], there[what])} here"
+        for what in here
+        if here[what] != there[what]
     ]
     yield Judgement(
         holds=not differ and not claims,
@@ -149,9 +155,13 @@ def places_take_the_same_pods(server: ServingFacts) -> Iterator[Judgement]:
     )
 
 
-def _of_pods(server: ServingFacts) -> dict[str, str]:
-    flags, env = " ".join(server.arguments), " ".join(f"{name}={value}" for name, value in sorted(server.environment.items()))
-    return dict(zip(_SAME, (str(server.instance.accelerator), str(server.devices), flags, env), strict=True))
+def _of_pods(server: ServingFacts) -> dict[str, Sequence[str]]:
+    env = [f"{name}={value}" for name, value in sorted(server.environment.items())]
+    return dict(zip(_SAME, ([str(server.instance.accelerator)], [str(server.devices)], server.arguments, env), strict=True))
+
+
+def _but(some: Sequence[str], others: Sequence[str]) -> str:
+    return " ".join(one for one in some if one not in others) or "nothing"
 
 
 @rule(

@@ -21,7 +21,7 @@ from eks_inference.serving.spec import NoCompileCache
 from eks_inference.serving.storage import account_role, private_bucket
 from eks_inference.serving.storage_plan import pod_storage
 from eks_inference.serving.triton import plan
-from eks_inference.serving.triton.facts import further_facts, triton_facts
+from eks_inference.serving.triton.facts import facts_of_places
 from eks_inference.serving.triton.rules import triton_rules
 from eks_inference.serving.triton.spec import ConfigMapRepository, HostPathCache, TritonServerSpec
 from eks_inference.specs.base import Given
@@ -69,8 +69,7 @@ class TritonServer(ReplicatedServer):
         hugging_face_token: Secret = None,
     ) -> None:
         spec = TritonServerSpec.of(spec)
-        facts = triton_facts(spec, placement)
-        further = further_facts(spec, placement)
+        facts, *further = facts_of_places(spec, placement)
         super().__init__(
             "eks-inference:index:TritonServer",
             name,

@@ -1,6 +1,6 @@
 """The facts about a Triton server that rules judge: those of all servers, and its model repository."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -30,6 +30,16 @@ class TritonFacts:
     def at(self, *keys: str) -> Path:
         """Returns the path of a key of the server in the stack."""
         return (*self.serving.path, *keys)
+
+
+def facts_of_places(spec: TritonServerSpec, placement: Placement, *, path: Path = ()) -> Iterator[TritonFacts]:
+    """Yields the facts about each model, for each place of the pods."""
+    first, *others = ([triton_facts(spec, one, path=path), *further_facts(spec, one, path=path)] for one in placement.places)
+    yield from first
+    for number, found in enumerate(others):
+        for one, before in zip(found, first, strict=True):
+            there = {"first": before.serving, "keys": {**one.serving.keys, "place": ("alternatives", str(number))}}
+            yield replace(one, serving=replace(one.serving, **there))
 
 
 def triton_facts(spec: TritonServerSpec, placement: Placement, *, path: Path = ()) -> TritonFacts:

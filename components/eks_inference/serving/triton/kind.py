@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from eks_inference.serving.kind import Kind, Site
 from eks_inference.serving.sketch import Sketch
-from eks_inference.serving.triton.facts import further_facts, triton_facts
+from eks_inference.serving.triton.facts import facts_of_places
 from eks_inference.serving.triton.spec import TritonServerSpec
 
 if TYPE_CHECKING:
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 
 def _facts(name: str, spec: TritonServerSpec, site: Site) -> Iterator[object]:
-    first = triton_facts(spec, site.placement, path=site.path)
-    for facts in (first, *further_facts(spec, site.placement, path=site.path)):
+    for facts in facts_of_places(spec, site.placement, path=site.path):
         yield facts
         yield facts.serving
 

@@ -1,6 +1,5 @@
 """What a user decides about a plain vLLM server."""
 
-import operator
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
@@ -8,27 +7,17 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 
 from eks_inference.catalog.models import POOLING, Task
 from eks_inference.images.spec import InClusterImage, ServerImage
-from eks_inference.pools.spec import InstanceTypeName
 from eks_inference.scaling.spec import KedaSpec
 from eks_inference.serving.flag_values import other_names
 from eks_inference.serving.pictures import NOWHERE, Domain, Medium, fetches
-from eks_inference.serving.shape import CompilingServerSpec, PoolChoice, ReplicatedServerSpec
+from eks_inference.serving.shape import CompilingServerSpec, ReplicatedServerSpec
 from eks_inference.serving.spec import AdapterName, AdapterSource, AdapterSpec, HubModel, S3AdapterSpec
-from eks_inference.specs.base import ResourceName, Spec, stated
+from eks_inference.specs.base import ResourceName, stated
 from eks_inference.storage.plan import node_mib_s
 from eks_inference.storage.spec import EfsStoreSpec, FileSystem
 
 _DOMAINS = "allowed-media-domains"
 _DOCKERFILE = "ARG ENGINE_IMAGE\nFROM ${ENGINE_IMAGE}\n"
-
-
-class PlaceSpec(Spec):
-    """Nodes that the same pods run on while the places before have no capacity."""
-
-    pool: ResourceName = Field(description="Pool of the nodes: another one, or that of the server with another instance type.")
-    instance_type: InstanceTypeName | None = Field(
-        default=None, description="Instance type. Optional when the pool has only one."
-    )
 
 
 class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
@@ -78,14 +67,6 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
         description="LoRA adapters by the name that requests ask for. Each is there from the start and has its part of the GPUs' "
         "memory; none is loaded later. On GPUs; adapters of the Hub beside a model of the Hub. Default: none.",
     )
-    alternatives: tuple[PlaceSpec, ...] = Field(
-        default=(),
-        max_length=9,
-        exclude_if=operator.not_,
-        description="Where the pods run instead, in this order, while the places before have no capacity: other instance types, "
-        "other pools, on demand behind spot. Rules judge the server at each of them, and its pods ask for what the smallest node "
-        "has for them. What needs another engine, split or flag there is another server of the same model (SRV022).",
-    )
     limit_mm_per_prompt: dict[Medium, Annotated[int, Field(ge=0)]] | None = Field(
         default=None,
         exclude_if=lambda limits: limits is None,
@@ -121,16 +102,6 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
         if keys and self.model.known and not self.model.known.sees:
             raise ValueError(f"{', '.join(keys)}: {self.model.id} takes texts alone; leave it out")
         return self
-
-    def other_pools(self) -> tuple[PoolChoice, ...]:
-        return tuple(
-            PoolChoice(one.pool, one.instance_type, under=("alternatives", str(number)), accelerators=self.accelerators)
-            for number, one in enumerate(self.alternatives)
-        )
-
-    def pools(self) -> Iterator[PoolChoice]:
-        yield self.main_pool()
-        yield from self.other_pools()
 
     @property
     def compiling_pods(self) -> int:

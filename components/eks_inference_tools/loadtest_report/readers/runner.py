@@ -31,10 +31,10 @@ def _run(summary: Fields, run: Fields) -> Run:
     completed = summary.needed("completed")
     server = run.at("servers", summary.text("server"))
     counts = {key: summary.count(key) for key in ("completed", "incomplete", "failed")}
-    if completed:
-        for name in _METRICS:
-            summary.needed(name, "mean")
-    metrics = {name: summary.at(name).spread({one: one for one in STATISTICS}) for name in _METRICS} if completed else {}
+    names = () if not completed else ("e2e_ms", "input_tokens") if server.text("task") == "embed" else _METRICS
+    for name in names:
+        summary.needed(name, "mean")
+    metrics = {name: summary.at(name).spread({one: one for one in STATISTICS}) for name in names}
     rate = summary.needed("requests_per_s") if completed else 0
     # ghcr.io/vllm-project/guidellm:v0.7.3
     version = run.text("image").rpartition(":")[2]
@@ -51,9 +51,9 @@ def _run(summary: Fields, run: Fields) -> Run:
         failed=counts["failed"],
         duration_s=summary.number("duration_s"),
         completed_per_min=None if rate is None else 60 * rate,
-        output_tokens_per_s=summary.needed("output_tokens_per_s") if completed else 0,
+        output_tokens_per_s=summary.needed("output_tokens_per_s") if "itl_ms" in metrics else None if completed else 0,
         metrics=metrics,
-        basis={"itl_ms": "request"} if metrics else {},
+        basis={"itl_ms": "request"} if "itl_ms" in metrics else {},
         instance_type=server.text("instance_type"),
         chips=server.count("devices"),
         remarks=() if run.value else ("No run.json next to the file: model and instance type are unknown.",),
