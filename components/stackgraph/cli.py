@@ -82,12 +82,12 @@ class CommandLine:
         try:
             return options.run(options)
         except ProblemsFound as error:
-            if getattr(options, "format", "") == "json":
-                from stackgraph.presentation.output import json_text
+            from stackgraph.presentation.output import json_text, tell
 
+            if getattr(options, "format", "") == "json":
                 print(json_text({"schema": ERRORS_SCHEMA, "errors": [asdict(problem) for problem in error.problems]}), end="")
             for problem in error.problems:
-                print(f"error: {problem.render()}", file=sys.stderr)
+                tell(f"error: {problem.render()}")
             if len(error.problems) > 1:
                 print(f"{len(error.problems)} errors", file=sys.stderr)
             return 2

@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.doctor.examine import examine, needed_policy
     from eks_inference_tools.program import PROFILE_KEY, program
-    from stackgraph.presentation.output import colour, json_text, width, write
+    from stackgraph.presentation.output import drawing, json_text, write
     from stackgraph.presentation.progress import Progress
 
     stack = program(options.stack, options.program, debug=options.debug, answers=options.answers)
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     if options.format == "json":
         shown = report.document(stack.stack, findings)
     else:
-        shown = report.shown(stack.stack, findings, colour=colour(options.output), width=width(options.output))
+        shown = report.shown(stack.stack, findings, **drawing(options.output))
     write(shown, options.output)
     verdicts = {one.verdict for one in findings}
     return 2 if "error" in verdicts or (options.strict and "unknown" in verdicts) else 0

@@ -18,8 +18,6 @@ from eks_inference_tools.commands.wishes import (
 from stackgraph.commands.options import add_document
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from eks_inference_tools.listing.table import Listing
 
 HELP = "list models, engine profiles or instance types of the catalog"
@@ -87,7 +85,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from stackgraph.presentation.output import json_text, write
+    from stackgraph.presentation.output import drawing, json_text, write
 
     extended(options.catalog)
     listing = _listing(options)
@@ -96,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
     if options.format == "json":
         write(json_text(listing.document(options.list, rows)), options.output)
     else:
-        write(listing.text(rows, _room(options.output)), options.output)
+        write(listing.text(rows, **drawing(options.output)), options.output)
     return 0
 
 
@@ -142,13 +140,3 @@ def _wanted(options: argparse.Namespace, filters: Iterable[str]) -> Iterator[tup
             yield name, known(look_up, value, f"--{name}", every())
         elif value:
             yield name, chosen(value, names[name](), f"--{name}") if name in names else value
-
-
-def _room(output: "Path | None") -> int:
-    """The columns that a list may have: those of a terminal, otherwise any number, so that each row is one line for a pipe."""
-    import sys
-
-    from stackgraph.presentation.output import width
-    from stackgraph.presentation.terminal import UNBOUND
-
-    return width(output) if output is None and sys.stdout.isatty() else UNBOUND

@@ -76,7 +76,8 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.fitting.text import summary
     from eks_inference_tools.notes import notes_of
     from eks_inference_tools.program import unwritten
-    from stackgraph.presentation.output import json_text, write
+    from stackgraph.presentation.output import drawing, json_text, write
+    from stackgraph.presentation.terminal import drawn
     from stackgraph.problems import ProblemsFound
     from stackgraph.program import project_in
 
@@ -122,7 +123,7 @@ def run(options: argparse.Namespace) -> int:
         written = {"schema": SCHEMA, "file": stack.document.shown, "place": document(replace(found, rows=(row,)))["fits"][0]}
         said = json_text({**written, **verdict(report, notes_of(report.graph, prices) if report.graph else ())})
     else:
-        said = "\n".join(summary(report, found, order, prices, saving)) + "\n"
+        said = drawn(summary(report, found, order, prices, saving), **drawing(options.output))
     write(said, options.output)
     return 0
 
@@ -314,6 +315,7 @@ def asked(question: str, read: Callable[[str], Answer]) -> Answer:
 
     The end of the input (Ctrl-D) counts as an empty answer, and is not asked again.
     """
+    from stackgraph.presentation.output import tell
     from stackgraph.problems import ProblemsFound
 
     while True:
@@ -326,4 +328,4 @@ def asked(question: str, read: Callable[[str], Answer]) -> Answer:
             return read(given)
         except ProblemsFound as error:
             for problem in error.problems:
-                print(problem.render(), file=sys.stderr)
+                tell(problem.render())

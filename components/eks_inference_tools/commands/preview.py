@@ -59,7 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.commands.check import refuse
     from eks_inference_tools.program import program
-    from stackgraph.presentation.output import colour, write
+    from stackgraph.presentation.output import drawing, write
     from stackgraph.problems import Problem, ProblemsFound
 
     for option, formats in _ONLY_WITH.items():
@@ -81,11 +81,11 @@ def run(options: argparse.Namespace) -> int:
         from eks_inference_tools.timeline.text import render_text
         from eks_inference_tools.timeline.timeline import timeline
 
-        write(render_text(timeline(graph), colour=colour(options.output)), options.output)
+        write(render_text(timeline(graph), **drawing(options.output)), options.output)
     else:
         from eks_inference_tools.domain import eks
 
-        write(preview.view(stack, graph, options.format, eks(prices, measured), colour=colour(options.output)), options.output)
+        write(preview.view(stack, graph, options.format, eks(prices, measured), **drawing(options.output)), options.output)
     return 0
 
 

@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.program import program
     from eks_inference_tools.simulate.day.plot import render_plot
     from eks_inference_tools.simulate.day.text import document, render_text
-    from stackgraph.presentation.output import json_text, write
+    from stackgraph.presentation.output import drawing, json_text, write
 
     stack = program(options.stack, options.program, debug=options.debug, answers=options.answers)
     _check_length(options)
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
     rates = {one.name: one.load.rates for one in scenes[""][1]}
     scenes |= {one: _scene(_edited(stack, one), options, rates) for one in options.tried}
     days = {words: _played(*scene, options) for words, scene in scenes.items()}
-    write(json_text(document(days)) if options.format == "json" else render_text(days), options.output)
+    write(json_text(document(days)) if options.format == "json" else render_text(days, **drawing(options.output)), options.output)
     if options.plot:
         day = next(iter(days.values()))
         write(render_plot(day, day.courses[0]), options.plot)

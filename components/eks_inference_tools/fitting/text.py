@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from itertools import groupby
+from typing import Unpack
 
 from rich.console import RenderableType
 
@@ -17,9 +18,9 @@ from eks_inference_tools.fitting.stack_file import Order
 from eks_inference_tools.notes import notes_of
 from stackgraph.graph.values import grouped
 from stackgraph.graph.wording import counted
-from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
+from stackgraph.presentation.output import Drawing
+from stackgraph.presentation.terminal import WIDTH, Columns, Paragraph, drawn, words
 
-_WIDTH, _WIDTH_OF_EVERY = 110, 130
 _HEADINGS = (
     ("", "USD/h", "pods", "USD/M", "tokens/s", "", "", "", "sequences", "", ""),
     ("instance", "a node", "a node", "tokens", "a pod", "engine", "TP", "quantized", "a pod", "warnings", "kind"),
@@ -50,7 +51,9 @@ _LARGE = 8
 """Devices of a node beyond which there is hardly a larger one."""
 
 
-def render_text(found: Found, every: bool = False, saving: Row | None = None, explain: bool = False) -> str:
+def render_text(
+    found: Found, every: bool = False, saving: Row | None = None, explain: bool = False, **drawing: Unpack[Drawing]
+) -> str:
     """Returns the table: of each instance type the first row, or ``every`` row; and what costs less if the engine quantizes.
 
     ``explain``: also where the time of the first row goes.
@@ -76,7 +79,8 @@ def render_text(found: Found, every: bool = False, saving: Row | None = None, ex
     if saving:
         parts += [_told(in_less_memory(saving, found.rows[0] if found.rows else None), ""), ""]
     parts += [*_cheaper(found), *_legend(found, shown)]
-    return drawn(parts, width=_WIDTH_OF_EVERY if every or wish.traffic else _WIDTH)
+    drawing.setdefault("width", 130 if every or wish.traffic else WIDTH)
+    return drawn(parts, **drawing)
 
 
 def in_less_memory(saving: Row, than: Row | None) -> str:

@@ -223,7 +223,9 @@ def _lines(check: Check, column: int, width: int) -> Iterator[RenderableType]:
             yield Paragraph(words(text(said)), f"{_MARGIN}{label:<8}  ")
     for label, said in (("next", finding.next), ("runbook", _page(check))):
         if said:
-            yield words(f"{_MARGIN}{label:<8}  {text(said)}")
+            line = words(f"{_MARGIN}{label:<8}  {text(said)}")
+            line.no_wrap = True
+            yield line
 
 
 def _page(check: Check) -> str:

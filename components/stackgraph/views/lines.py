@@ -17,6 +17,8 @@ GAP = "  "
 INDENT = "  "
 
 _LEAST_CELL = 8
+_WIDEST = 110
+"""Where texts at the right end stand on a wider line: eyes would lose a row across a gap."""
 _STYLES = {
     "": "",
     "bold": "bold",
@@ -66,8 +68,8 @@ def fitted(spans: Sequence[Span], width: int, right: str = "") -> Text:
         length = len(cut[longest].text)
         cut[longest] = replace(cut[longest], text=shorten(cut[longest].text, max(length - excess, length // 2)))
     if right:
-        gap = width - cell_len(right) - sum(cell_len(span.text) for span in cut)
-        cut.append(Span(" " * gap + right, "dim"))
+        gap = min(width, _WIDEST) - cell_len(right) - sum(cell_len(span.text) for span in cut)
+        cut.append(Span(" " * max(gap, len(GAP)) + right, "dim"))
     line = Text()
     for span in cut:
         line.append_text(words(span.text, _STYLES[span.style]))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Unpack
 
 from rich.console import RenderableType
 
@@ -10,6 +10,7 @@ from eks_inference_tools.simulate.day.day import Course, Day, Moment
 from eks_inference_tools.simulate.day.requests import Load
 from eks_inference_tools.timeline.wording import duration
 from stackgraph.graph.wording import counted
+from stackgraph.presentation.output import Drawing
 from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
 
 SCHEMA = 1
@@ -44,11 +45,11 @@ Days = Mapping[str, Day]
 _AS_IT_IS = "as it is"
 
 
-def render_text(days: Days) -> str:
+def render_text(days: Days, **drawing: Unpack[Drawing]) -> str:
     blocks = [_block(tried, day) for tried, day in days.items()]
     if len(days) > 1:
         blocks.append(_beside(days))
-    return drawn(line for number, block in enumerate(blocks) for line in ([""] * bool(number) + [*block]))
+    return drawn((line for number, block in enumerate(blocks) for line in ([""] * bool(number) + [*block])), **drawing)
 
 
 def document(days: Days) -> dict[str, Any]:
