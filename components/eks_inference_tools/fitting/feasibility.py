@@ -40,7 +40,7 @@ def render_text(found: Feasibility, offer: Offer, *, width: int = 100, colour: b
     legend = _PAGED_LEGEND if found.engine.generation.paged else _CONTIGUOUS_LEGEND
     head = f"{found.model.name} on {found.instance.name}"
     right = range(len(headings))
-    parts = [head, "", *_about(found, offer), "", Columns(table, right=right, least=least), "", *legend]
+    parts = [head, "", *_about(found, offer), "", Columns(table, right=right, least=least, headings=2), "", *legend]
     return drawn(parts, width=width, colour=colour)
 
 

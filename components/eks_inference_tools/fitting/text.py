@@ -74,7 +74,7 @@ def render_text(
         headings, right, cells = (_SIZED_HEADINGS, _SIZED_RIGHT, _sized_cells) if wish.traffic else (_HEADINGS, _RIGHT, _cells)
         columns = len(headings[0]) - (not every)
         table = [row[:columns] for row in (*headings, *map(cells, shown))]
-        parts += [Columns(table, right=right, least=_LEAST), ""]
+        parts += [Columns(table, right=right, least=_LEAST, headings=2), ""]
         parts += [*map(_told, (*_known_of(shown[0]), *(_explained(shown[0]) if explain else ()))), ""]
     if saving:
         parts += [_told(in_less_memory(saving, found.rows[0] if found.rows else None), ""), ""]

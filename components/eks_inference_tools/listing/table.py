@@ -83,7 +83,7 @@ class Listing(Generic[T]):
             items.append(tuple(one.cell(row) or NONE for one in shown))
             items += [Paragraph(words(line), "    ") for line in self.below(row)]
         right = [number for number, one in enumerate(shown) if one.right]
-        parts: list[RenderableType] = [head, "", Columns(items, right=right)] if rows else [head]
+        parts: list[RenderableType] = [head, "", Columns(items, right=right, headings=2)] if rows else [head]
         hidden = [one.name for one in self.columns if one not in shown]
         notes = [*([f"no room here for: {', '.join(hidden)}."] if hidden else []), *self.notes(rows, taken.left_out)]
         told = [Paragraph(words(note)) for note in notes]

@@ -67,7 +67,7 @@ def _source(published: Published) -> Lines:
 
 
 def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Columns:
-    return Columns(map(tuple, (header, *rows)), indent=2, right=range(1, len(header)))
+    return Columns(map(tuple, (header, *rows)), indent=2, right=range(1, len(header)), headings=1)
 
 
 def _paragraph(text: str, *, indent: int = 0) -> Paragraph:

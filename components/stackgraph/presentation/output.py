@@ -58,7 +58,7 @@ class Drawing(TypedDict, total=False):
 
 
 def drawing(output: Path | None) -> Drawing:
-    """Drawing for ``output``: with colour on a terminal only (https://no-color.org), as wide as it is or as COLUMNS says."""
+    """Drawing for ``output``: with colour on a terminal only (https://no-color.org), as wide as that is."""
     colour = output is None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     columns = _columns(sys.stdout) if output is None else 0
     return {"colour": colour, "width": columns} if columns else {"colour": colour}
@@ -74,8 +74,8 @@ def tell(text: str) -> None:
 
 
 def _columns(stream: Any) -> int:
-    """How wide a terminal is, or what COLUMNS says; 0 where nobody says it."""
-    columns = shutil.get_terminal_size((0, 0)).columns if stream.isatty() or "COLUMNS" in os.environ else 0
+    """How wide a terminal is, or COLUMNS says that it is; 0 for what is none."""
+    columns = shutil.get_terminal_size((0, 0)).columns if stream.isatty() else 0
     return max(columns, 60) if columns else 0
 
 

@@ -68,9 +68,9 @@ class Columns:
     """A table: each tuple in ``items`` is a row. Other items are drawn between rows, at any width.
 
     ``right`` holds the indexes of columns to right-align. If the table is too wide, the widest columns shrink and their cells
-    wrap between words; where words are too long for that, the widest columns stand below each row. Cells of the first column are
-    names: one that does not fit gets its own line. ``least`` and ``most`` bound the width of the first column; ``fold`` breaks
-    names longer than a line.
+    wrap between words; where words are too long for that, the widest columns stand below each row, with what the first
+    ``headings`` rows say of them. Cells of the first column are names: one that does not fit gets its own line. ``least`` and
+    ``most`` bound the width of the first column; ``fold`` breaks names longer than a line.
     """
 
     def __init__(
@@ -82,14 +82,17 @@ class Columns:
         least: int = 0,
         most: int = WIDTH,
         fold: bool = False,
+        headings: int = 0,
     ) -> None:
         self._items = [tuple(_text(cell) for cell in item) if isinstance(item, tuple) else item for item in items]
         self._indent, self._right, self._fold = " " * indent, right, fold
-        self._least, self._most = least, most
+        self._least, self._most, self._headings = least, most, headings
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         widths, below = self._widths(options.max_width)
-        for item in self._items:
+        headings = zip(*self._rows()[: self._headings], strict=True)
+        named = [" ".join(cell.plain for cell in cells if cell.plain) for cells in headings]
+        for position, item in enumerate(self._items):
             if not isinstance(item, tuple):
                 yield _wrapped(item, options.max_width)
                 continue
@@ -97,12 +100,16 @@ class Columns:
                 yield Paragraph(item[0], self._indent, fold=True) if self._fold else Text(self._indent).append_text(item[0])
                 item = (Text(), *item[1:])
             yield from self._lines(console, [cell for number, cell in enumerate(item) if number not in below], widths, below)
-            if under := [item[number] for number in sorted(below) if item[number].plain]:
+            shown = [number for number in sorted(below) if position >= self._headings and item[number].plain not in ("", "-")]
+            if under := [Text(f"{named[n]}: " if named else "", "dim").append_text(item[n]) for n in shown]:
                 yield Paragraph(Text(" " * _GAP).join(under), self._indent + " " * _INDENT)
+
+    def _rows(self) -> list[tuple[Text, ...]]:
+        return [item for item in self._items if isinstance(item, tuple)]
 
     def _widths(self, room: int) -> tuple[list[int], set[int]]:
         """The widths of columns, and the indexes of those below the rows."""
-        rows = [item for item in self._items if isinstance(item, tuple)]
+        rows = self._rows()
         columns = [[cell.cell_len for cell in cells] for cells in zip(*rows, strict=True)]
         if not columns:
             return [], set()

@@ -51,7 +51,7 @@ def listing(header: tuple[str, ...], rows: Sequence[Row], style: str = "", colum
         for name, parts in row.details.items():
             if parts := unique(parts):
                 items.append(flowing(parts, INDENT * 3 + (f"{name} " if name else ""), "dim"))
-    yield Columns(items, indent=len(INDENT), least=column, fold=True)
+    yield Columns(items, indent=len(INDENT), least=column, fold=True, headings=int(bool(header)))
 
 
 def flowing(parts: Sequence[str], first: str, style: str) -> Paragraph:

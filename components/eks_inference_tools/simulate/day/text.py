@@ -107,7 +107,7 @@ def _course(course: Course, day: Day) -> Iterator[RenderableType]:
     for one, what in _changes(course, day):
         metric = "" if one.metric is None else f"{one.metric:.3g}"
         rows.append((_clock(one.at), f"{rate_at(load, one.at):.3g}", metric, str(one.wanted), str(one.answering), what))
-    yield Columns(rows, indent=4, right=range(5))
+    yield Columns(rows, indent=4, right=range(5), headings=1)
     for phase in subject.untimed:
         yield Paragraph(words(f"nobody measured how long it takes that {phase}: it counts nothing here"), first="    ")
 
@@ -148,7 +148,7 @@ def _beside(days: Days) -> Iterator[RenderableType]:
         for course in day.courses:
             after = duration(course.bad_seconds) if course.recovered else "not"
             rows.append((tried or _AS_IT_IS, course.subject.name, str(course.lost), str(course.late), after, _an_hour(day)))
-    yield Columns(rows, right=range(2, 6))
+    yield Columns(rows, right=range(2, 6), headings=1)
 
 
 def _clock(seconds: float) -> str:
