@@ -97,10 +97,13 @@ class Columns:
                 yield _wrapped(item, options.max_width)
                 continue
             if item[0].cell_len > widths[0]:
-                yield Paragraph(item[0], self._indent, fold=True) if self._fold else Text(self._indent).append_text(item[0])
+                line = Text(self._indent).append_text(item[0])
+                yield Paragraph(item[0], self._indent, fold=True) if self._fold else _wrapped(line, options.max_width)
                 item = (Text(), *item[1:])
             yield from self._lines(console, [cell for number, cell in enumerate(item) if number not in below], widths, below)
-            shown = [number for number in sorted(below) if position >= self._headings and item[number].plain not in ("", "-")]
+            shown = [
+                number for number in sorted(below) if position >= self._headings and item[number].plain not in ("", "-", "–")
+            ]
             if under := [Text(f"{named[n]}: " if named else "", "dim").append_text(item[n]) for n in shown]:
                 yield Paragraph(Text(" " * _GAP).join(under), self._indent + " " * _INDENT)
 
@@ -120,7 +123,7 @@ class Columns:
         least = [min(widths[0], _LEAST_NAMES), *[max(lengths, default=0) for lengths in words_of][1:]]
         beside, below = list(range(len(widths))), set[int]()
         while len(beside) > 2 and sum(least[n] + _GAP for n in beside) > room:
-            below.add(widest := max(beside[1:], key=least.__getitem__))
+            below.add(widest := max(beside[1:], key=lambda n: (least[n], n)))
             beside.remove(widest)
         while sum(widths[n] + _GAP for n in beside) > room and any(widths[n] > 1 for n in beside):
             widths[max(beside, key=lambda n: (widths[n] > least[n], widths[n]))] -= 1
