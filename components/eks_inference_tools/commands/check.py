@@ -29,12 +29,12 @@ EXAMPLES = (
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Judges stacks by rules, each with its arithmetic: first the stack file, then every resource that it would create. "
-        "Says 'can run' only when nothing was left unjudged. Exit code 2 when a stack cannot run."
+        "Says 'can run' only if everything was judged. Exit code 2 when a stack cannot run."
     )
     add_stacks(parser)
     parser.add_argument("--explain", metavar="RULE", help="show the arithmetic of one rule, e.g. NEU008, even where it holds")
     parser.add_argument("--rules", action="store_true", help="list every rule")
-    parser.add_argument("--strict", action="store_true", help="exit with 2 also when something was not judged")
+    parser.add_argument("--strict", action="store_true", help="also exit with 2 when something was not judged")
     add_program(parser)
     add_prices(parser)
     add_document(parser, ("text", "json"))

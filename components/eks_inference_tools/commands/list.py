@@ -35,13 +35,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "models",
         help="parameters, bytes, context, KV cache, and engines that serve them",
         description="Lists the models of the catalog: parameters, bytes as published, longest context, KV cache of a token, "
-        "gated repositories, and engines that serve the architecture. Whether one fits an instance type, `plan` says.",
+        "gated repositories, and engines that serve the architecture. `plan` says whether one fits an instance type.",
     )
     models.add_argument("--engine", metavar="PROFILE", help="only models that this engine profile serves")
     models.add_argument("--open", action="store_true", help="only models with a repository that needs no accepted licence")
-    models.add_argument("--min-context", metavar="TOKENS", type=number_of("tokens"), help="only models with such a context")
+    models.add_argument("--min-context", metavar="TOKENS", type=number_of("tokens"), help="only models with this context or more")
     models.add_argument(
-        "--max-parameters", metavar="BILLIONS", type=amount_of("number of billions"), help="only models with at most so many"
+        "--max-parameters", metavar="BILLIONS", type=amount_of("number of billions"), help="only models with at most this many"
     )
     models.add_argument(
         "--sort", choices=("catalog", "parameters", "context", "kv"), default="catalog", help="default: %(default)s"
@@ -63,7 +63,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     instances.add_argument("--engine", metavar="PROFILE", help="only types that this engine profile supports")
     instances.add_argument(
-        "--min-memory", metavar="GIB", type=number_of("GiB"), help="only types whose devices have so much together"
+        "--min-memory",
+        metavar="GIB",
+        type=number_of("GiB"),
+        help="only types whose devices have this much memory in total",
     )
     instances.add_argument("--efa", action="store_true", help="only types with EFA interfaces")
     add_under(instances)
@@ -71,16 +74,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_region(instances)
     add_prices(instances)
     for each in (models, engines, instances):
-        each.add_argument("texts", nargs="*", metavar="TEXT", help="only rows that have each of these texts somewhere")
+        each.add_argument("texts", nargs="*", metavar="TEXT", help="only rows that contain each of these texts")
         kinds = ("neuron", "nvidia", *(["none"] if each is instances else []))
-        each.add_argument("--accelerator", choices=kinds, help="only what is for this kind of device")
+        each.add_argument("--accelerator", choices=kinds, help="only rows for this kind of device")
         add_catalog(each)
         add_document(each, ("text", "json"))
-    words = "only what is for these architectures of models, e.g. qwen3"
+    words = "only rows for these model architectures, e.g. qwen3"
     for each in (models, engines):
         each.add_argument("--architecture", metavar="ARCHITECTURE", nargs="+", help=words)
     for each in (engines, instances):
-        each.add_argument("--chip", metavar="CHIP", nargs="+", help="only what is for these devices, e.g. Trainium2 H100")
+        each.add_argument("--chip", metavar="CHIP", nargs="+", help="only rows for these devices, e.g. Trainium2 H100")
         add_family(each)
 
 

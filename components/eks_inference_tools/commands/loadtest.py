@@ -58,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--instance", metavar="TYPE", action="append", default=[], help="instance type that served, e.g. inf2.48xlarge"
     )
     report.add_argument(
-        "--label", metavar="TEXT", action="append", default=[], help="name of a file's runs (default: the file's)"
+        "--label", metavar="TEXT", action="append", default=[], help="name for a file's runs (default: the file's name)"
     )
     report.add_argument(
         "--published",

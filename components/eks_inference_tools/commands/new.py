@@ -45,11 +45,11 @@ _SHOWN = 5
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Writes stacks/Pulumi.NAME.yaml: plain vLLM for one model on the first instance type that `plan` lists: its tokens cost "
-        "least where it fits, no rule warns and the engine stays supported. With --rate, as many replicas as the traffic takes. "
-        "Says what was chosen and why, what it costs and what quota it needs. Asks for what is open when a terminal is there. "
-        "With --config, --model names the repository of the weights. Never overwrites a file, and writes none that `check` "
-        "refuses."
+        "Writes stacks/Pulumi.NAME.yaml: plain vLLM for one model on the first instance type that `plan` lists: the one with "
+        "the cheapest tokens where the model fits, no rule warns and the engine stays supported. With --rate, writes as many "
+        "replicas as the traffic takes. Says what it chose and why, what that costs and what quota it needs. Asks on a terminal "
+        "for what you leave open. With --config, --model names the repository of the weights. Never overwrites a file, and "
+        "writes none that `check` refuses."
     )
     parser.add_argument("name", metavar="NAME", help="the name of the stack")
     add_model(parser)
@@ -59,7 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_wishes(parser)
     parser.add_argument("--like", metavar="STACK", help="take settings of the whole stack, core pool and region from this stack")
     parser.add_argument(
-        "--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: the one around here)"
+        "--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: the one that contains this folder)"
     )
     add_prices(parser)
     add_document(parser, ("text", "json"), long="--write-to")

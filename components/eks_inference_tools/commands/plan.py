@@ -41,10 +41,10 @@ EXAMPLES = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Shows where a model fits, by the arithmetic of the rules of `check`: without --instance on every instance type with an "
-        "accelerator, by the price of a million tokens; with it how the model can be split there, and which batches fit at which "
-        "length. With --rate it says how many replicas the traffic takes. Speeds are predicted from published measurements "
-        "(docs/speed.md). It measures nothing and sends no request to AWS."
+        "Shows where a model fits, by the same arithmetic as `check`. Without --instance, lists the instance types with an "
+        "accelerator by the price of a million tokens. With --instance, shows how the model can be split there and which batches "
+        "fit. With --rate, says how many replicas the traffic takes. Predicts speeds from published measurements "
+        "(docs/speed.md), and sends no request to AWS."
     )
     add_model(parser)
     parser.add_argument("--instance", metavar="TYPE", help="an EC2 instance type with Neuron devices or GPUs")

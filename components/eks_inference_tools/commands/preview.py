@@ -39,20 +39,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="+",
         default=(),
-        help="summaries of load tests, as `loadtest report` reads them: what a million output tokens cost",
+        help="summaries of load tests, as `loadtest report` reads them, to show what a million output tokens cost",
     )
     add_document(parser, (*preview.FORMATS, "stack"))
     parser.add_argument(
         "--without-defaults",
         action="store_true",
-        help="of the stack file that --format stack prints with every value and where it comes from: leave out the defaults of "
-        "the schema",
+        help="with --format stack, which prints every value and where it comes from: leave out the schema's defaults",
     )
     preview.add_recording(parser)
     parser.add_argument(
         "--timeline",
         action="store_true",
-        help="how long it takes until the stack is up and its models answer, by typical times; with --format tree or json",
+        help="show how long it takes until the stack is up and its models answer, by typical times (--format tree or json)",
     )
 
 

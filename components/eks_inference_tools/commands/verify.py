@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=_seconds,
         default=0.0,
-        help="repeat the checks for this long while something is still starting (default: 0)",
+        help="seconds to repeat the checks while something is still starting (default: 0)",
     )
     add_document(parser, ("text", "json"))
 

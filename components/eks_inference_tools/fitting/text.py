@@ -32,7 +32,7 @@ _SIZED_HEADINGS = (
 _RIGHT, _SIZED_RIGHT = (1, 2, 3, 4, 6, 8), (1, 2, 3, 4, 5, 6, 8)
 _LEAST = 16
 _SCARCE = {
-    "": ", whose price nobody told (--prices)",
+    "": ", whose price is not known (--prices)",
     "block": ", of which this is the price",
     "on demand": ", whose price is another (--prices)",
     "own": "",
@@ -106,7 +106,7 @@ def _ordered(found: Found) -> Iterator[str]:
     known = not found.rows or any(not isinstance(row.pace, str) for row in found.rows)
     if traffic := found.wish.traffic:
         wanted = [f"{what} within {most * 1e3:.0f} ms" for what, most in _objectives(traffic) if most is not None]
-        wanted += [f"at most {CALM:.0%} busy, as nobody gave --ttft"] if traffic.first_token_s is None else []
+        wanted += [f"at most {CALM:.0%} busy, as there is no --ttft"] if traffic.first_token_s is None else []
         lost = f"{traffic.spare} lost" if traffic.spare else "none lost"
         asked = f"{traffic.rate:g} requests/s of {traffic.input} + {traffic.output} tokens"
         yield f"{asked}, {' and '.join(wanted)}, {lost} (--spare)"
@@ -192,7 +192,7 @@ def _warned(row: Row) -> str:
 def price_of_tokens(row: Row) -> str:
     """What a million tokens cost, in words."""
     if row.usd_per_million is None:
-        return "its speed is not known" if isinstance(row.pace, str) else "nobody told its price"
+        return "its speed is not known" if isinstance(row.pace, str) else "its price is not known"
     return f"${row.usd_per_million:.2f} a million tokens"
 
 

@@ -24,7 +24,7 @@ UNBOUND = 10_000
 _UNBROKEN = "\ue000"
 _GAP = 2
 _INDENT = 4
-_LEAST_BODY, _LEAST_NAMES = 20, 24
+_LEAST_BODY, _LEAST_NAMES, _LONGEST = 20, 24, 40
 _LABEL = re.compile(r" *\S+ {2,}| +\w+: ")
 
 
@@ -36,6 +36,11 @@ def words(value: str, style: str = "") -> Text:
 def listed(parts: Iterable[str], style: str = "") -> Text:
     """The parts joined by commas. Lines break only between parts."""
     return Text().append(", ".join(words(part).plain.replace(" ", _UNBROKEN) for part in parts), style or None)
+
+
+def copied(value: str) -> Text:
+    """A literal text on one line, however long: people copy it."""
+    return Text(printable(value), no_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -68,9 +73,9 @@ class Columns:
     """A table: each tuple in ``items`` is a row. Other items are drawn between rows, at any width.
 
     ``right`` holds the indexes of columns to right-align. If the table is too wide, the widest columns shrink and their cells
-    wrap between words; where words are too long for that, the widest columns stand below each row, with what the first
-    ``headings`` rows say of them. Cells of the first column are names: one that does not fit gets its own line. ``least`` and
-    ``most`` bound the width of the first column; ``fold`` breaks names longer than a line.
+    wrap between words; where words are too long for that, the widest columns of a table with so many ``headings`` stand below
+    each row, with what those say of them. Cells of the first column are names: one that does not fit gets its own line.
+    ``least`` and ``most`` bound the width of the first column; ``fold`` breaks names longer than a line.
     """
 
     def __init__(
@@ -85,12 +90,13 @@ class Columns:
         headings: int = 0,
     ) -> None:
         self._items = [tuple(_text(cell) for cell in item) if isinstance(item, tuple) else item for item in items]
+        self._rows = [item for item in self._items if isinstance(item, tuple)]
         self._indent, self._right, self._fold = " " * indent, right, fold
         self._least, self._most, self._headings = least, most, headings
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         widths, below = self._widths(options.max_width)
-        headings = zip(*self._rows()[: self._headings], strict=True)
+        headings = zip(*self._rows[: self._headings], strict=True)
         named = [" ".join(cell.plain for cell in cells if cell.plain) for cells in headings]
         for position, item in enumerate(self._items):
             if not isinstance(item, tuple):
@@ -101,28 +107,23 @@ class Columns:
                 yield Paragraph(item[0], self._indent, fold=True) if self._fold else _wrapped(line, options.max_width)
                 item = (Text(), *item[1:])
             yield from self._lines(console, [cell for number, cell in enumerate(item) if number not in below], widths, below)
-            shown = [
-                number for number in sorted(below) if position >= self._headings and item[number].plain not in ("", "-", "–")
-            ]
-            if under := [Text(f"{named[n]}: " if named else "", "dim").append_text(item[n]) for n in shown]:
+            under = [Text(f"{named[n]}: " if named else "", "dim").append_text(item[n]) for n in sorted(below) if item[n].plain]
+            if under and position >= self._headings:
                 yield Paragraph(Text(" " * _GAP).join(under), self._indent + " " * _INDENT)
-
-    def _rows(self) -> list[tuple[Text, ...]]:
-        return [item for item in self._items if isinstance(item, tuple)]
 
     def _widths(self, room: int) -> tuple[list[int], set[int]]:
         """The widths of columns, and the indexes of those below the rows."""
-        rows = self._rows()
-        columns = [[cell.cell_len for cell in cells] for cells in zip(*rows, strict=True)]
+        columns = [[cell.cell_len for cell in cells] for cells in zip(*self._rows, strict=True)]
         if not columns:
             return [], set()
         first, *others = columns
         widths = [max(self._least, *(width for width in first if width <= self._most), 0), *map(max, others)]
         room += _GAP - len(self._indent)
-        words_of = ((len(word) for cell in cells for word in _split(cell.plain)) for cells in zip(*rows, strict=True))
-        least = [min(widths[0], _LEAST_NAMES), *[max(lengths, default=0) for lengths in words_of][1:]]
+        texts = (" ".join(cell.plain for cell in cells).replace(_UNBROKEN, " ") for cells in zip(*self._rows, strict=True))
+        least = [min(max(map(len, text.split()), default=0), _LONGEST) for text in texts]
+        least[0] = min(widths[0], _LEAST_NAMES)
         beside, below = list(range(len(widths))), set[int]()
-        while len(beside) > 2 and sum(least[n] + _GAP for n in beside) > room:
+        while self._headings and len(beside) > 2 and sum(least[n] + _GAP for n in beside) > room:
             below.add(widest := max(beside[1:], key=lambda n: (least[n], n)))
             beside.remove(widest)
         while sum(widths[n] + _GAP for n in beside) > room and any(widths[n] > 1 for n in beside):
@@ -160,10 +161,6 @@ def drawn(parts: Iterable[RenderableType], *, width: int = WIDTH, colour: bool =
     for part in parts:
         console.print(_wrapped(part, width), no_wrap=True, overflow="ignore", crop=False)
     return re.sub(r" +(\x1b\[0m)?$", r"\1", file.getvalue().replace(_UNBROKEN, " "), flags=re.MULTILINE)
-
-
-def _split(plain: str) -> list[str]:
-    return plain.replace(_UNBROKEN, " ").split()
 
 
 def _breakable(body: Text, width: int) -> Text:

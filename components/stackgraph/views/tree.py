@@ -20,7 +20,7 @@ from stackgraph.graph.document import Graph, Resource, is_component, is_opaque, 
 from stackgraph.graph.structure import Structure
 from stackgraph.graph.values import grouped, is_token, joined, plain, text, unique
 from stackgraph.graph.wording import ELLIPSIS, counted, shorten
-from stackgraph.presentation.terminal import Paragraph, drawn, words
+from stackgraph.presentation.terminal import Paragraph, copied, drawn, words
 from stackgraph.views.lines import (
     GAP,
     INDENT,
@@ -194,10 +194,7 @@ def _outputs(graph: Graph, width: int) -> Iterator[Line]:
         yield from listing((), short, column=column)
         short = []
         yield fitted([Span(INDENT + key)], width)
-        for value in values:
-            line = words(INDENT * 3 + value)
-            line.no_wrap = True
-            yield line
+        yield from (copied(INDENT * 3 + value) for value in values)
     yield from listing((), short, column=column)
 
 
