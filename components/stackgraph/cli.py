@@ -82,12 +82,12 @@ class CommandLine:
         try:
             return options.run(options)
         except ProblemsFound as error:
-            if getattr(options, "format", "") == "json":
-                from stackgraph.presentation.output import json_text
+            from stackgraph.presentation.output import json_text, tell
 
+            if getattr(options, "format", "") == "json":
                 print(json_text({"schema": ERRORS_SCHEMA, "errors": [asdict(problem) for problem in error.problems]}), end="")
             for problem in error.problems:
-                print(f"error: {problem.render()}", file=sys.stderr)
+                tell(f"error: {problem.render()}")
             if len(error.problems) > 1:
                 print(f"{len(error.problems)} errors", file=sys.stderr)
             return 2
@@ -119,7 +119,6 @@ class CommandLine:
             its_parser = commands.add_parser(name, help=command.HELP)
             its_parser.set_defaults(run=command.run)
             command.configure(its_parser)
-            its_parser.formatter_class = _Described
             its_parser.epilog = "\n".join(("examples:", *(f"  {self.name} {example}" for example in command.EXAMPLES)))
         return overview
 
@@ -148,14 +147,22 @@ class _Described(argparse.HelpFormatter):
     """Wraps the description of a command, and leaves the lines of its examples."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return text if text.startswith("examples:") else super()._fill_text(text, width, indent)
+        if text.startswith("examples:"):
+            return text
+        return "\n".join(indent + line for line in self._split_lines(text, width - len(indent)))
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        """Keeps names with hyphens whole, which argparse breaks."""
+        from textwrap import wrap
+
+        return wrap(" ".join(text.split()), width, break_long_words=False, break_on_hyphens=False)
 
 
 class _Parser(argparse.ArgumentParser):
     """Takes no abbreviated options, and suggests the closest choice or option when one is misspelt."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(allow_abbrev=False, **settings)
+        super().__init__(allow_abbrev=False, **{"formatter_class": _Described, **settings})
         self._is_within = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from stackgraph.graph.wording import counted
 from stackgraph.interrupts import ending_at_once
-from stackgraph.presentation.output import stdout_kept
+from stackgraph.presentation.output import stdout_kept, tell
 from stackgraph.presentation.progress import Progress
 from stackgraph.problems import Problem, ProblemsFound, ProgramError, printable
 from stackgraph.recorder.answers import NO_ANSWERS, Answers, Given, read_answers
@@ -124,7 +125,7 @@ class Program:
                         secret_keys=self.config.secret_keys,
                         strict=strict,
                         root=self.project.root,
-                        progress=lambda count: progress.show(f"recording {self.stack}: {count} resources"),
+                        progress=lambda count: progress.show(f"recording {self.stack}: {counted(count, 'resource')}"),
                         digest=digest,
                         answers=self.answers,
                         needs_files=needs_files,
@@ -138,7 +139,7 @@ class Program:
                 raise explained from error
             raise
         for warning in self.config.warnings:
-            print(f"warning: {warning}", file=sys.stderr)
+            tell(f"warning: {warning}")
         return graph
 
 

@@ -28,9 +28,10 @@ from eks_inference_tools.loadtest_report.comparing import Comparison, Report, co
 from eks_inference_tools.loadtest_report.page import render_html
 from eks_inference_tools.loadtest_report.readers.detection import read_all
 from eks_inference_tools.loadtest_report.record import METRICS, STATISTICS, Run, published
-from eks_inference_tools.loadtest_report.table import WIDTH, render_table
+from eks_inference_tools.loadtest_report.table import render_table
 from golden import assert_golden
 from json_schemas import unlike
+from stackgraph.presentation.terminal import WIDTH
 from stackgraph.problems import ProblemsFound
 
 DATA = Path(__file__).parents[1] / "data" / "loadtest"

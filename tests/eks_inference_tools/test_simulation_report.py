@@ -98,7 +98,7 @@ def test_long_words_are_whole_and_nothing_breaks_on_them():
     )
     text = render_text(replace(WELL, stack=name, kubernetes=name, scheduled=scheduled))
     assert text.count(name) == 6
-    below = text.partition(f"Deployment demo/{name}\n")[2].partition("\n")[0]
+    below = text.partition(f" demo/{name}\n")[2].partition("\n")[0]
     assert below == f"{'':14}cpu 1, memory 1 GiB, {DEVICE_RESOURCE} 1"
 
 

@@ -1,7 +1,7 @@
 """Renders reports of the rules for a terminal."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from rich.console import RenderableType
 
@@ -9,12 +9,13 @@ from eks_inference.rules import ReadRule, Rule
 from eks_inference_tools.check.registry import all_rules
 from eks_inference_tools.check.report import StackReport, open_question, problem, short_name
 from stackgraph.graph.wording import counted
+from stackgraph.presentation.output import Drawing
 from stackgraph.presentation.terminal import UNBOUND, Columns, Paragraph, drawn, words
 
 
-def verdict(report: StackReport, notes: Iterable[str] = (), *, colour: bool = False) -> str:
-    """The report of one stack, and lines about it. Lines are not wrapped, so that they can be searched and copied."""
-    return drawn(_lines(report, notes), colour=colour)
+def verdict(report: StackReport, notes: Iterable[str] = (), *, colour: bool = False, width: int = UNBOUND) -> str:
+    """The report of one stack, and lines about it. Only a terminal wraps lines: others search them."""
+    return drawn(_lines(report, notes), colour=colour, width=width)
 
 
 def verdicts(stacks: Sequence[str]) -> str:
@@ -22,21 +23,21 @@ def verdicts(stacks: Sequence[str]) -> str:
     return "".join(stacks)
 
 
-def explained(rule: Rule[Any] | ReadRule, report: StackReport, *, colour: bool = False) -> str:
+def explained(rule: Rule[Any] | ReadRule, report: StackReport, *, colour: bool = False, width: int = UNBOUND) -> str:
     """The arithmetic of one rule in one stack, whether it holds or not."""
-    return drawn(_explained(rule, report), colour=colour)
+    return drawn(_explained(rule, report), colour=colour, width=width)
 
 
-def explanation(rule: Rule[Any] | ReadRule, stacks: Sequence[str], *, colour: bool = False) -> str:
+def explanation(rule: Rule[Any] | ReadRule, stacks: Sequence[str], **drawing: Unpack[Drawing]) -> str:
     """One rule and its arithmetic in every stack."""
     about = [("source", rule.source), ("if it is broken", f"{rule.severity}; {rule.fix}")]
     head = [words(f"{rule.id}  {rule.meaning}"), *(Paragraph(words(f"{label}: {text}"), "  ", "    ") for label, text in about)]
-    return drawn(head, colour=colour) + "".join(stacks)
+    return drawn(head, **drawing) + "".join(stacks)
 
 
-def rule_list() -> str:
-    """All rules, one per line."""
-    return drawn([Columns((rule.id, rule.severity, rule.meaning) for rule in all_rules().values())], width=UNBOUND)
+def rule_list(width: int = UNBOUND, colour: bool = False) -> str:
+    """All rules; one per line where no terminal wraps them."""
+    return drawn([Columns((rule.id, rule.severity, rule.meaning) for rule in all_rules().values())], width=width, colour=colour)
 
 
 def _explained(rule: Rule[Any] | ReadRule, report: StackReport) -> Iterator[RenderableType]:

@@ -29,30 +29,31 @@ EXAMPLES = (
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Judges stacks by rules, each with its arithmetic: first the stack file, then every resource that it would create. "
-        "Says 'can run' only when nothing was left unjudged. Exit code 2 when a stack cannot run."
+        "Says 'can run' only if everything was judged. Exit code 2 when a stack cannot run."
     )
     add_stacks(parser)
     parser.add_argument("--explain", metavar="RULE", help="show the arithmetic of one rule, e.g. NEU008, even where it holds")
     parser.add_argument("--rules", action="store_true", help="list every rule")
-    parser.add_argument("--strict", action="store_true", help="exit with 2 also when something was not judged")
+    parser.add_argument("--strict", action="store_true", help="also exit with 2 when something was not judged")
     add_program(parser)
     add_prices(parser)
     add_document(parser, ("text", "json"))
 
 
 def run(options: argparse.Namespace) -> int:
-    from stackgraph.presentation.output import colour, write
+    from stackgraph.presentation.output import drawing, write
     from stackgraph.problems import Problem, ProblemsFound
 
     if options.format == "json":
         from eks_inference_tools.check import document as view
     else:
         from eks_inference_tools.check import text as view
+    shown: Any = {} if options.format == "json" else drawing(options.output)
     if options.rules:
         if given := [*options.stacks, *(["--explain"] if options.explain else [])]:
             hint = "--rules lists the rules of all stacks; --explain RULE STACK shows one of a stack"
             raise ProblemsFound([Problem("takes nothing else", key="--rules", given=" ".join(given), hint=hint)])
-        write(view.rule_list(), options.output)
+        write(view.rule_list(**shown), options.output)
         return 0
     explained = _rule(options.explain) if options.explain else None
 
@@ -62,15 +63,11 @@ def run(options: argparse.Namespace) -> int:
     from stackgraph.side_by_side import Ended, can_fork, side_by_side
 
     prices = own_prices(options)
-    drawing = {} if options.format == "json" else {"colour": colour(options.output)}
 
     def judged(stack: "StackProgram") -> tuple[Any, bool]:
         """What is said of a stack, and whether the exit code tells that it cannot run."""
         report = judge(stack)
-        if explained:
-            said = view.explained(explained, report, **drawing)
-        else:
-            said = view.verdict(report, _notes(report, prices), **drawing)
+        said = view.explained(explained, report, **shown) if explained else view.verdict(report, _notes(report, prices), **shown)
         return said, report.stopped or (options.strict and bool(report.not_judged))
 
     stacks, problems = readable(options.stacks, options.program, debug=options.debug, answers=options.answers)
@@ -87,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
                     raise ProblemsFound([Problem(f"judging it ended with {each}", file=stack.document.shown)])
                 found.append(each)
     said = [each for each, _ in found]
-    write(view.explanation(explained, said, **drawing) if explained else view.verdicts(said), options.output)
+    write(view.explanation(explained, said, **shown) if explained else view.verdicts(said), options.output)
     if problems:
         raise ProblemsFound(problems)
     return 2 if any(failed for _, failed in found) else 0

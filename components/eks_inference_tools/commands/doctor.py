@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "reservations, names, images, prices. Only reads. Exit code 2 when the stack cannot be deployed there (docs/doctor.md)."
     )
     add_stack(parser)
-    parser.add_argument("--strict", action="store_true", help="exit with 2 also when something was not judged")
+    parser.add_argument("--strict", action="store_true", help="also exit with 2 when something was not judged")
     parser.add_argument("--no-web", action="store_true", help="ask AWS only, no public image registries and no Hugging Face Hub")
     parser.add_argument(
         "--iam-policy", action="store_true", help="print the least IAM policy that this needs, and ask the account nothing"
@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.doctor.examine import examine, needed_policy
     from eks_inference_tools.program import PROFILE_KEY, program
-    from stackgraph.presentation.output import colour, json_text, width, write
+    from stackgraph.presentation.output import drawing, json_text, write
     from stackgraph.presentation.progress import Progress
 
     stack = program(options.stack, options.program, debug=options.debug, answers=options.answers)
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     if options.format == "json":
         shown = report.document(stack.stack, findings)
     else:
-        shown = report.shown(stack.stack, findings, colour=colour(options.output), width=width(options.output))
+        shown = report.shown(stack.stack, findings, **drawing(options.output))
     write(shown, options.output)
     verdicts = {one.verdict for one in findings}
     return 2 if "error" in verdicts or (options.strict and "unknown" in verdicts) else 0

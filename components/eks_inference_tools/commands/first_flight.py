@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.flight.planner import course_of
     from eks_inference_tools.flight.report import render_course
     from eks_inference_tools.program import program
-    from stackgraph.presentation.output import colour, width, write
+    from stackgraph.presentation.output import drawing, write
 
     if options.bundle is not None:
         refuse("takes one stack", "BUNDLE", str(options.bundle), hint=f"a bundle is read by first-flight {REPORT} BUNDLE")
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
         allowed = "; ".join(dict.fromkeys(unpriced))
         refuse("a cap needs the price of everything", "--cap-usd", f"{caps.usd:g}", allowed, hint)
     shown = options.output if options.plan else None
-    write(render_course(stack.stack, legs, caps, colour=colour(shown), width=width(shown)), shown)
+    write(render_course(stack.stack, legs, caps, **drawing(shown)), shown)
     if options.plan:
         return 0
     return _fly(options, stack, legs, caps, prices)
@@ -205,7 +205,7 @@ def _report(options: argparse.Namespace) -> int:
 
     from eks_inference_tools.flight.bundle import read_bundle
     from eks_inference_tools.flight.report import SCHEMA, as_rows, judged, render_report
-    from stackgraph.presentation.output import colour, json_text, width, write
+    from stackgraph.presentation.output import drawing, json_text, write
 
     if options.bundle is None:
         refuse("name the file of a bundle", "BUNDLE", "nothing")
@@ -217,8 +217,7 @@ def _report(options: argparse.Namespace) -> int:
     if options.format == "json":
         write(json_text({"schema": SCHEMA, "findings": [dataclasses.asdict(one) for one in found]}), options.output)
     else:
-        drawing = {"colour": colour(options.output), "width": width(options.output)}
-        write(render_report(bundle, found, **drawing), options.output)
+        write(render_report(bundle, found, **drawing(options.output)), options.output)
     return 0
 
 

@@ -18,8 +18,6 @@ from eks_inference_tools.commands.wishes import (
 from stackgraph.commands.options import add_document
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from eks_inference_tools.listing.table import Listing
 
 HELP = "list models, engine profiles or instance types of the catalog"
@@ -37,13 +35,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "models",
         help="parameters, bytes, context, KV cache, and engines that serve them",
         description="Lists the models of the catalog: parameters, bytes as published, longest context, KV cache of a token, "
-        "gated repositories, and engines that serve the architecture. Whether one fits an instance type, `plan` says.",
+        "gated repositories, and engines that serve the architecture. `plan` says whether one fits an instance type.",
     )
     models.add_argument("--engine", metavar="PROFILE", help="only models that this engine profile serves")
     models.add_argument("--open", action="store_true", help="only models with a repository that needs no accepted licence")
-    models.add_argument("--min-context", metavar="TOKENS", type=number_of("tokens"), help="only models with such a context")
+    models.add_argument("--min-context", metavar="TOKENS", type=number_of("tokens"), help="only models with this context or more")
     models.add_argument(
-        "--max-parameters", metavar="BILLIONS", type=amount_of("number of billions"), help="only models with at most so many"
+        "--max-parameters", metavar="BILLIONS", type=amount_of("number of billions"), help="only models with at most this many"
     )
     models.add_argument(
         "--sort", choices=("catalog", "parameters", "context", "kv"), default="catalog", help="default: %(default)s"
@@ -65,7 +63,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     instances.add_argument("--engine", metavar="PROFILE", help="only types that this engine profile supports")
     instances.add_argument(
-        "--min-memory", metavar="GIB", type=number_of("GiB"), help="only types whose devices have so much together"
+        "--min-memory",
+        metavar="GIB",
+        type=number_of("GiB"),
+        help="only types whose devices have this much memory in total",
     )
     instances.add_argument("--efa", action="store_true", help="only types with EFA interfaces")
     add_under(instances)
@@ -73,21 +74,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_region(instances)
     add_prices(instances)
     for each in (models, engines, instances):
-        each.add_argument("texts", nargs="*", metavar="TEXT", help="only rows that have each of these texts somewhere")
+        each.add_argument("texts", nargs="*", metavar="TEXT", help="only rows that contain each of these texts")
         kinds = ("neuron", "nvidia", *(["none"] if each is instances else []))
-        each.add_argument("--accelerator", choices=kinds, help="only what is for this kind of device")
+        each.add_argument("--accelerator", choices=kinds, help="only rows for this kind of device")
         add_catalog(each)
         add_document(each, ("text", "json"))
-    words = "only what is for these architectures of models, e.g. qwen3"
+    words = "only rows for these model architectures, e.g. qwen3"
     for each in (models, engines):
         each.add_argument("--architecture", metavar="ARCHITECTURE", nargs="+", help=words)
     for each in (engines, instances):
-        each.add_argument("--chip", metavar="CHIP", nargs="+", help="only what is for these devices, e.g. Trainium2 H100")
+        each.add_argument("--chip", metavar="CHIP", nargs="+", help="only rows for these devices, e.g. Trainium2 H100")
         add_family(each)
 
 
 def run(options: argparse.Namespace) -> int:
-    from stackgraph.presentation.output import json_text, write
+    from stackgraph.presentation.output import drawing, json_text, write
 
     extended(options.catalog)
     listing = _listing(options)
@@ -96,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
     if options.format == "json":
         write(json_text(listing.document(options.list, rows)), options.output)
     else:
-        write(listing.text(rows, _room(options.output)), options.output)
+        write(listing.text(rows, **drawing(options.output)), options.output)
     return 0
 
 
@@ -142,13 +143,3 @@ def _wanted(options: argparse.Namespace, filters: Iterable[str]) -> Iterator[tup
             yield name, known(look_up, value, f"--{name}", every())
         elif value:
             yield name, chosen(value, names[name](), f"--{name}") if name in names else value
-
-
-def _room(output: "Path | None") -> int:
-    """The columns that a list may have: those of a terminal, otherwise any number, so that each row is one line for a pipe."""
-    import sys
-
-    from stackgraph.presentation.output import width
-    from stackgraph.presentation.terminal import UNBOUND
-
-    return width(output) if output is None and sys.stdout.isatty() else UNBOUND

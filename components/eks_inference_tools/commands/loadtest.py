@@ -58,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--instance", metavar="TYPE", action="append", default=[], help="instance type that served, e.g. inf2.48xlarge"
     )
     report.add_argument(
-        "--label", metavar="TEXT", action="append", default=[], help="name of a file's runs (default: the file's)"
+        "--label", metavar="TEXT", action="append", default=[], help="name for a file's runs (default: the file's name)"
     )
     report.add_argument(
         "--published",
@@ -71,7 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from stackgraph.presentation.output import write
 
-    write(_render(_report(options), options.format), options.output)
+    write(_render(_report(options), options), options.output)
     return 0
 
 
@@ -180,15 +180,16 @@ def _labels(paths: Sequence[Path], prefix: Sequence[str]) -> list[str]:
     return [f"{prefix[0]}, {label}" for label in labels] if prefix else labels
 
 
-def _render(report: "Report", format_: str) -> str:
-    if format_ == "json":
+def _render(report: "Report", options: argparse.Namespace) -> str:
+    if options.format == "json":
         from stackgraph.presentation.output import json_text
 
         return json_text(report.document())
-    if format_ == "html":
+    if options.format == "html":
         from eks_inference_tools.loadtest_report.page import render_html
 
         return render_html(report)
     from eks_inference_tools.loadtest_report.table import render_table
+    from stackgraph.presentation.output import drawing
 
-    return render_table(report)
+    return render_table(report, **drawing(options.output))

@@ -45,11 +45,11 @@ _SHOWN = 5
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Writes stacks/Pulumi.NAME.yaml: plain vLLM for one model on the first instance type that `plan` lists: its tokens cost "
-        "least where it fits, no rule warns and the engine stays supported. With --rate, as many replicas as the traffic takes. "
-        "Says what was chosen and why, what it costs and what quota it needs. Asks for what is open when a terminal is there. "
-        "With --config, --model names the repository of the weights. Never overwrites a file, and writes none that `check` "
-        "refuses."
+        "Writes stacks/Pulumi.NAME.yaml: plain vLLM for one model on the first instance type that `plan` lists: the one with "
+        "the cheapest tokens where the model fits, no rule warns and the engine stays supported. With --rate, writes as many "
+        "replicas as the traffic takes. Says what it chose and why, what that costs and what quota it needs. Asks on a terminal "
+        "for what you leave open. With --config, --model names the repository of the weights. Never overwrites a file, and "
+        "writes none that `check` refuses."
     )
     parser.add_argument("name", metavar="NAME", help="the name of the stack")
     add_model(parser)
@@ -59,7 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_wishes(parser)
     parser.add_argument("--like", metavar="STACK", help="take settings of the whole stack, core pool and region from this stack")
     parser.add_argument(
-        "--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: the one around here)"
+        "--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: the one that contains this folder)"
     )
     add_prices(parser)
     add_document(parser, ("text", "json"), long="--write-to")
@@ -76,7 +76,8 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.fitting.text import summary
     from eks_inference_tools.notes import notes_of
     from eks_inference_tools.program import unwritten
-    from stackgraph.presentation.output import json_text, write
+    from stackgraph.presentation.output import drawing, json_text, write
+    from stackgraph.presentation.terminal import drawn
     from stackgraph.problems import ProblemsFound
     from stackgraph.program import project_in
 
@@ -122,7 +123,7 @@ def run(options: argparse.Namespace) -> int:
         written = {"schema": SCHEMA, "file": stack.document.shown, "place": document(replace(found, rows=(row,)))["fits"][0]}
         said = json_text({**written, **verdict(report, notes_of(report.graph, prices) if report.graph else ())})
     else:
-        said = "\n".join(summary(report, found, order, prices, saving)) + "\n"
+        said = drawn(summary(report, found, order, prices, saving), **drawing(options.output))
     write(said, options.output)
     return 0
 
@@ -314,6 +315,7 @@ def asked(question: str, read: Callable[[str], Answer]) -> Answer:
 
     The end of the input (Ctrl-D) counts as an empty answer, and is not asked again.
     """
+    from stackgraph.presentation.output import tell
     from stackgraph.problems import ProblemsFound
 
     while True:
@@ -326,4 +328,4 @@ def asked(question: str, read: Callable[[str], Answer]) -> Answer:
             return read(given)
         except ProblemsFound as error:
             for problem in error.problems:
-                print(problem.render(), file=sys.stderr)
+                tell(problem.render())

@@ -15,7 +15,7 @@ def add_prices(parser: argparse.ArgumentParser) -> None:
         "--prices",
         metavar="FILE",
         type=Path,
-        help="your own prices, which come before all others (docs/cost.md)",
+        help="your own prices, which are used before all others (docs/cost.md)",
     )
 
 

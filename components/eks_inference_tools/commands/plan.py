@@ -41,10 +41,10 @@ EXAMPLES = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Shows where a model fits, by the arithmetic of the rules of `check`: without --instance on every instance type with an "
-        "accelerator, by the price of a million tokens; with it how the model can be split there, and which batches fit at which "
-        "length. With --rate it says how many replicas the traffic takes. Speeds are predicted from published measurements "
-        "(docs/speed.md). It measures nothing and sends no request to AWS."
+        "Shows where a model fits, by the same arithmetic as `check`. Without --instance, lists the instance types with an "
+        "accelerator by the price of a million tokens. With --instance, shows how the model can be split there and which batches "
+        "fit. With --rate, says how many replicas the traffic takes. Predicts speeds from published measurements "
+        "(docs/speed.md), and sends no request to AWS."
     )
     add_model(parser)
     parser.add_argument("--instance", metavar="TYPE", help="an EC2 instance type with Neuron devices or GPUs")
@@ -83,8 +83,9 @@ def run(options: argparse.Namespace) -> int:
         write(json_text(document(found, offer)), options.output)
     else:
         from eks_inference_tools.fitting.feasibility import render_text
+        from stackgraph.presentation.output import drawing
 
-        write(render_text(found, offer), options.output)
+        write(render_text(found, offer, **drawing(options.output)), options.output)
     return 0
 
 
@@ -92,7 +93,7 @@ def _searched(options: argparse.Namespace) -> int:
     """Lists the places of a model."""
     from eks_inference_tools.cost.price_book import PriceBook
     from eks_inference_tools.fitting.search import quantized_for_less, search
-    from stackgraph.presentation.output import json_text, write
+    from stackgraph.presentation.output import drawing, json_text, write
 
     if options.max_model_len:
         refuse("goes with --instance", "--max-model-len", "", hint="--context TOKENS is the length that the search looks for")
@@ -106,7 +107,7 @@ def _searched(options: argparse.Namespace) -> int:
     else:
         from eks_inference_tools.fitting.text import render_text
 
-        write(render_text(found, options.all, saving, options.explain), options.output)
+        write(render_text(found, options.all, saving, options.explain, **drawing(options.output)), options.output)
     return 0
 
 

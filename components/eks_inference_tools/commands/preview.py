@@ -39,27 +39,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="+",
         default=(),
-        help="summaries of load tests, as `loadtest report` reads them: what a million output tokens cost",
+        help="summaries of load tests, as `loadtest report` reads them, to show what a million output tokens cost",
     )
     add_document(parser, (*preview.FORMATS, "stack"))
     parser.add_argument(
         "--without-defaults",
         action="store_true",
-        help="of the stack file that --format stack prints with every value and where it comes from: leave out the defaults of "
-        "the schema",
+        help="with --format stack, which prints every value and where it comes from: leave out the schema's defaults",
     )
     preview.add_recording(parser)
     parser.add_argument(
         "--timeline",
         action="store_true",
-        help="how long it takes until the stack is up and its models answer, by typical times; with --format tree or json",
+        help="show how long it takes until the stack is up and its models answer, by typical times (--format tree or json)",
     )
 
 
 def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.commands.check import refuse
     from eks_inference_tools.program import program
-    from stackgraph.presentation.output import colour, write
+    from stackgraph.presentation.output import drawing, write
     from stackgraph.problems import Problem, ProblemsFound
 
     for option, formats in _ONLY_WITH.items():
@@ -81,11 +80,11 @@ def run(options: argparse.Namespace) -> int:
         from eks_inference_tools.timeline.text import render_text
         from eks_inference_tools.timeline.timeline import timeline
 
-        write(render_text(timeline(graph), colour=colour(options.output)), options.output)
+        write(render_text(timeline(graph), **drawing(options.output)), options.output)
     else:
         from eks_inference_tools.domain import eks
 
-        write(preview.view(stack, graph, options.format, eks(prices, measured), colour=colour(options.output)), options.output)
+        write(preview.view(stack, graph, options.format, eks(prices, measured), **drawing(options.output)), options.output)
     return 0
 
 

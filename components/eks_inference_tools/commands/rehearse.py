@@ -56,7 +56,7 @@ def _change(options: argparse.Namespace) -> int:
     from eks_inference_tools.simulate.rehearsal.text import render_markdown, render_text
     from eks_inference_tools.simulate.simulation import tools_of
     from stackgraph.diff.report import Recorded, StackReport
-    from stackgraph.presentation.output import colour, width, write
+    from stackgraph.presentation.output import drawing, write
     from stackgraph.presentation.progress import Progress
 
     before, after = (part_of(graph, options.cluster) for graph in _sides(options))
@@ -65,7 +65,7 @@ def _change(options: argparse.Namespace) -> int:
     with ending_cleanly(), Progress(about=_SECONDS) as progress:
         rehearsal = rehearsed(report, toolchain, progress.show)
     renderers = {
-        "text": lambda: render_text(rehearsal, width=width(options.output), colour=colour(options.output)),
+        "text": lambda: render_text(rehearsal, **drawing(options.output)),
         "markdown": lambda: render_markdown(rehearsal),
         "json": lambda: render_json(rehearsal),
     }

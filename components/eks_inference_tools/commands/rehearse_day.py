@@ -44,19 +44,24 @@ _AT_MINUTES, _BACK_MINUTES, _MOST_MINUTES = 0.5, 5.0, 20.0
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Creates the stack on a simulated cluster, sends requests to its servers, and takes away what --lose names: of nodes, "
-        "zones and pools the one with most of their pods. The controllers and the scheduler of Kubernetes are real, in real "
+        "Creates the stack on a simulated cluster, sends requests to its servers, and takes away what --lose names: the node, "
+        "zone or pool that runs most of their pods. The controllers and the scheduler of Kubernetes are real, in real "
         "time; servers answer as fast as `plan` says, and start as slowly as the timeline says. Every request ends as served, "
-        "late or lost. It ends a minute after all is well. Exit code 1 when a server does not recover."
+        "late or lost. Ends a minute after every server has recovered. Exit code 1 when a server does not recover."
     )
     add_stack(parser)
     add_program(parser)
     add_cluster(parser)
     parser.add_argument(
-        "--lose", choices=_LOSSES, action="append", default=[], help="what is lost, repeatable: all of it at once (default: zone)"
+        "--lose",
+        metavar="WHAT",
+        choices=_LOSSES,
+        action="append",
+        default=[],
+        help=f"what is lost: {', '.join(_LOSSES)} (default: zone); repeatable: all of it is lost at once",
     )
     minutes = amount_of("number of minutes")
-    parser.add_argument("--at", metavar="MIN", type=minutes, default=_AT_MINUTES, help="minutes until then")
+    parser.add_argument("--at", metavar="MIN", type=minutes, default=_AT_MINUTES, help="minutes until the loss")
     parser.add_argument(
         "--back",
         metavar="MIN",
@@ -64,7 +69,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=_BACK_MINUTES,
         help="minutes until a registry, a hub, the API server, an extension or a picker is back; nodes and zones stay away",
     )
-    parser.add_argument("--most", metavar="MIN", type=minutes, default=_MOST_MINUTES, help="minutes that it takes at most")
+    parser.add_argument("--most", metavar="MIN", type=minutes, default=_MOST_MINUTES, help="the most minutes that it may take")
     parser.add_argument(
         "--rate",
         metavar="N",
@@ -90,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.program import program
     from eks_inference_tools.simulate.day.plot import render_plot
     from eks_inference_tools.simulate.day.text import document, render_text
-    from stackgraph.presentation.output import json_text, write
+    from stackgraph.presentation.output import drawing, json_text, write
 
     stack = program(options.stack, options.program, debug=options.debug, answers=options.answers)
     _check_length(options)
@@ -99,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
     rates = {one.name: one.load.rates for one in scenes[""][1]}
     scenes |= {one: _scene(_edited(stack, one), options, rates) for one in options.tried}
     days = {words: _played(*scene, options) for words, scene in scenes.items()}
-    write(json_text(document(days)) if options.format == "json" else render_text(days), options.output)
+    write(json_text(document(days)) if options.format == "json" else render_text(days, **drawing(options.output)), options.output)
     if options.plot:
         day = next(iter(days.values()))
         write(render_plot(day, day.courses[0]), options.plot)

@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.simulate.report import render_json
     from eks_inference_tools.simulate.simulation import rolled_out, simulation, tools_of
     from eks_inference_tools.simulate.text import render_text
-    from stackgraph.presentation.output import colour, write
+    from stackgraph.presentation.output import drawing, write
     from stackgraph.presentation.progress import Progress
 
     toolchain = provided(*tools_of(graph))
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
         simulation(graph, toolchain, replicas=replicas, tell=progress.show) as simulated,
     ):
         report = rolled_out(simulated)
-        text = render_json(report) if options.format == "json" else render_text(report, colour=colour(options.output))
+        text = render_json(report) if options.format == "json" else render_text(report, **drawing(options.output))
         write(text, options.output)
         if options.keep:
             _keep(simulated.plane.kubeconfig, simulated.ensure_alive)

@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=_seconds,
         default=0.0,
-        help="repeat the checks for this long while something is still starting (default: 0)",
+        help="seconds to repeat the checks while something is still starting (default: 0)",
     )
     add_document(parser, ("text", "json"))
 
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.reading.expected import expected_of
     from eks_inference_tools.verify.cluster_api import Kubectl
     from eks_inference_tools.verify.observed import overall, render_json, render_text
-    from stackgraph.presentation.output import colour, width, write
+    from stackgraph.presentation.output import drawing, write
     from stackgraph.presentation.progress import Progress
 
     graph = program(options.stack, options.program, debug=options.debug, answers=options.answers).record()
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     if options.format == "json":
         text = render_json(expected, checks, context=context)
     else:
-        text = render_text(expected, checks, context=context, colour=colour(options.output), width=width(options.output))
+        text = render_text(expected, checks, context=context, **drawing(options.output))
     write(text, options.output)
     return EXIT_CODES[overall(checks)]
 

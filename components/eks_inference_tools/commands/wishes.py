@@ -256,7 +256,7 @@ def add_wishes(parser: argparse._ActionsContainer) -> None:
         "--concurrency",
         metavar="N",
         type=_SEQUENCES,
-        help="sequences of that length that one pod has to hold at once (default: 4)",
+        help="sequences of that length that one pod must hold at once (default: 4)",
     )
     parser.add_argument(
         "--quantization",

@@ -1,7 +1,6 @@
 """Renders how a model fits an instance type as a table."""
 
 from collections.abc import Callable
-from textwrap import wrap
 from typing import TypeVar
 
 from rich.console import RenderableType
@@ -18,11 +17,9 @@ T = TypeVar("T")
 _Column = tuple[tuple[str, str], Callable[[T], str]]
 """The two lines of a heading, the second with the unit, and the text of a cell."""
 
-_WIDTH = 100
 
-
-def render_text(found: Feasibility, offer: Offer) -> str:
-    """Returns the facts, the table and its legend, at most 100 characters wide."""
+def render_text(found: Feasibility, offer: Offer, *, width: int = 100, colour: bool = False) -> str:
+    """Returns the facts, the table and its legend."""
     of_split, of_fit = _columns(found, offer)
     headings = [heading for heading, _ in (*of_split, *of_fit)]
     least = max(len("TP"), *(len(str(split.tensor_parallel)) for split in found.splits))
@@ -30,8 +27,7 @@ def render_text(found: Feasibility, offer: Offer) -> str:
     for split in found.splits:
         if split.refusal:
             repeats = f"; each KV head would be held {split.kv_repeats:g} times" if split.kv_repeats > 1 else ""
-            begins = f"{split.tensor_parallel:{least}}  no: "
-            table += wrap(f"{split.refusal}{repeats}", _WIDTH, initial_indent=begins, subsequent_indent=" " * len(begins))
+            table.append(Paragraph(words(f"{split.refusal}{repeats}"), f"{split.tensor_parallel:{least}}  no: "))
         else:
             # Only the first row of a split has the cells about the whole split.
             first = [cell(split) for _, cell in of_split]
@@ -40,11 +36,12 @@ def render_text(found: Feasibility, offer: Offer) -> str:
                 for position, fit in enumerate(split.fits)
             ]
         for one in split.cautions:
-            table += wrap(f"caution: {one}", _WIDTH, initial_indent=" " * (least + 2), subsequent_indent=" " * (least + 4))
+            table.append(Paragraph(words(f"caution: {one}"), " " * (least + 2), " " * (least + 4)))
     legend = _PAGED_LEGEND if found.engine.generation.paged else _CONTIGUOUS_LEGEND
     head = f"{found.model.name} on {found.instance.name}"
     right = range(len(headings))
-    return drawn([head, "", *_about(found, offer), "", Columns(table, right=right, least=least), "", *legend], width=_WIDTH)
+    parts = [head, "", *_about(found, offer), "", Columns(table, right=right, least=least, headings=2), "", *legend]
+    return drawn(parts, width=width, colour=colour)
 
 
 _CONTIGUOUS_LEGEND = (

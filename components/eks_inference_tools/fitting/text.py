@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from itertools import groupby
+from typing import Unpack
 
 from rich.console import RenderableType
 
@@ -17,9 +18,9 @@ from eks_inference_tools.fitting.stack_file import Order
 from eks_inference_tools.notes import notes_of
 from stackgraph.graph.values import grouped
 from stackgraph.graph.wording import counted
-from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
+from stackgraph.presentation.output import Drawing
+from stackgraph.presentation.terminal import WIDTH, Columns, Paragraph, drawn, words
 
-_WIDTH, _WIDTH_OF_EVERY = 110, 130
 _HEADINGS = (
     ("", "USD/h", "pods", "USD/M", "tokens/s", "", "", "", "sequences", "", ""),
     ("instance", "a node", "a node", "tokens", "a pod", "engine", "TP", "quantized", "a pod", "warnings", "kind"),
@@ -31,7 +32,7 @@ _SIZED_HEADINGS = (
 _RIGHT, _SIZED_RIGHT = (1, 2, 3, 4, 6, 8), (1, 2, 3, 4, 5, 6, 8)
 _LEAST = 16
 _SCARCE = {
-    "": ", whose price nobody told (--prices)",
+    "": ", whose price is not known (--prices)",
     "block": ", of which this is the price",
     "on demand": ", whose price is another (--prices)",
     "own": "",
@@ -50,7 +51,9 @@ _LARGE = 8
 """Devices of a node beyond which there is hardly a larger one."""
 
 
-def render_text(found: Found, every: bool = False, saving: Row | None = None, explain: bool = False) -> str:
+def render_text(
+    found: Found, every: bool = False, saving: Row | None = None, explain: bool = False, **drawing: Unpack[Drawing]
+) -> str:
     """Returns the table: of each instance type the first row, or ``every`` row; and what costs less if the engine quantizes.
 
     ``explain``: also where the time of the first row goes.
@@ -71,12 +74,13 @@ def render_text(found: Found, every: bool = False, saving: Row | None = None, ex
         headings, right, cells = (_SIZED_HEADINGS, _SIZED_RIGHT, _sized_cells) if wish.traffic else (_HEADINGS, _RIGHT, _cells)
         columns = len(headings[0]) - (not every)
         table = [row[:columns] for row in (*headings, *map(cells, shown))]
-        parts += [Columns(table, right=right, least=_LEAST), ""]
+        parts += [Columns(table, right=right, least=_LEAST, headings=2), ""]
         parts += [*map(_told, (*_known_of(shown[0]), *(_explained(shown[0]) if explain else ()))), ""]
     if saving:
         parts += [_told(in_less_memory(saving, found.rows[0] if found.rows else None), ""), ""]
     parts += [*_cheaper(found), *_legend(found, shown)]
-    return drawn(parts, width=_WIDTH_OF_EVERY if every or wish.traffic else _WIDTH)
+    drawing.setdefault("width", 130 if every or wish.traffic else WIDTH)
+    return drawn(parts, **drawing)
 
 
 def in_less_memory(saving: Row, than: Row | None) -> str:
@@ -102,7 +106,7 @@ def _ordered(found: Found) -> Iterator[str]:
     known = not found.rows or any(not isinstance(row.pace, str) for row in found.rows)
     if traffic := found.wish.traffic:
         wanted = [f"{what} within {most * 1e3:.0f} ms" for what, most in _objectives(traffic) if most is not None]
-        wanted += [f"at most {CALM:.0%} busy, as nobody gave --ttft"] if traffic.first_token_s is None else []
+        wanted += [f"at most {CALM:.0%} busy, as there is no --ttft"] if traffic.first_token_s is None else []
         lost = f"{traffic.spare} lost" if traffic.spare else "none lost"
         asked = f"{traffic.rate:g} requests/s of {traffic.input} + {traffic.output} tokens"
         yield f"{asked}, {' and '.join(wanted)}, {lost} (--spare)"
@@ -188,7 +192,7 @@ def _warned(row: Row) -> str:
 def price_of_tokens(row: Row) -> str:
     """What a million tokens cost, in words."""
     if row.usd_per_million is None:
-        return "its speed is not known" if isinstance(row.pace, str) else "nobody told its price"
+        return "its speed is not known" if isinstance(row.pace, str) else "its price is not known"
     return f"${row.usd_per_million:.2f} a million tokens"
 
 

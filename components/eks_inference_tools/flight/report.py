@@ -292,7 +292,7 @@ def _course(stack: str, legs: Sequence[Leg], caps: Caps) -> Iterator[RenderableT
             times = (f"{least}{duration(leg.climb.p50)}", spread(leg.climb)) if known else ("unknown", "")
             figures = (*times, f"{leg.usd_per_hour:.2f}", money(usd), money(with_descent))
         rows.append((str(number), leg.name, leg.rung.title, *figures))
-    yield Columns(rows, indent=2, right=(0, 5, 6, 7))
+    yield Columns(rows, indent=2, right=(0, 5, 6, 7), headings=1)
     yield ""
     back = legs[-1].descent
     yield Paragraph(words(f"  Tearing everything down takes {duration(back.p50)} ({spread(back)})."))

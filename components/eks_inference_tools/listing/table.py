@@ -9,7 +9,7 @@ from rich.console import RenderableType
 
 from eks_inference.catalog.tables import Row
 from stackgraph.graph.wording import counted
-from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
+from stackgraph.presentation.terminal import UNBOUND, Columns, Paragraph, drawn, words
 
 SCHEMA = 1
 T = TypeVar("T")
@@ -71,8 +71,8 @@ class Listing(Generic[T]):
         """The list as JSON."""
         return {"schema": SCHEMA, **self.facts, name: [self.record(row) for row in taken.rows]}
 
-    def text(self, taken: "Taken[T]", width: int) -> str:
-        """The table, at most ``width`` columns wide."""
+    def text(self, taken: "Taken[T]", width: int = UNBOUND, colour: bool = False) -> str:
+        """The table, at most ``width`` columns wide: elsewhere than on a terminal each row is one line, for a pipe."""
         rows, every = taken.rows, counted(len(self.every), self.one)
         head = words((every if len(rows) == len(self.every) else f"{len(rows)} of {every}") + self.about)
         shown = _shown(self.columns, rows, width)
@@ -83,11 +83,11 @@ class Listing(Generic[T]):
             items.append(tuple(one.cell(row) or NONE for one in shown))
             items += [Paragraph(words(line), "    ") for line in self.below(row)]
         right = [number for number, one in enumerate(shown) if one.right]
-        parts: list[RenderableType] = [head, "", Columns(items, right=right)] if rows else [head]
+        parts: list[RenderableType] = [head, "", Columns(items, right=right, headings=2)] if rows else [head]
         hidden = [one.name for one in self.columns if one not in shown]
         notes = [*([f"no room here for: {', '.join(hidden)}."] if hidden else []), *self.notes(rows, taken.left_out)]
         told = [Paragraph(words(note)) for note in notes]
-        return drawn([*parts, *(["", *told] if told else [])], width=width)
+        return drawn([*parts, *(["", *told] if told else [])], width=width, colour=colour)
 
 
 class Taken(NamedTuple, Generic[T]):

@@ -1,18 +1,20 @@
-"""Renders the report as text of at most ``WIDTH`` columns."""
+"""Renders the report as text for a terminal."""
 
 from collections.abc import Iterator, Sequence
+from typing import Unpack
 
 from rich.console import RenderableType
 
 from eks_inference_tools.loadtest_report import figures
 from eks_inference_tools.loadtest_report.comparing import Comparison, Report
 from eks_inference_tools.loadtest_report.record import METRICS, STATISTICS, Published, Run
-from stackgraph.presentation.terminal import WIDTH, Columns, Paragraph, drawn, words
+from stackgraph.presentation.output import Drawing
+from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
 
 Lines = Iterator[RenderableType]
 
 
-def render_table(report: Report) -> str:
+def render_table(report: Report, **drawing: Unpack[Drawing]) -> str:
     blocks = [_overview(report.runs), *(_run(run) for run in report.runs)]
     blocks += [_comparison(each, "the first file") for each in report.against_first]
     blocks += [
@@ -23,7 +25,7 @@ def render_table(report: Report) -> str:
     if report.notes:
         blocks.append(_paragraph(f"{note.level}: {note.line()}") for note in report.notes)
     first, *further = blocks
-    return drawn([*first, *(line for block in further for line in ("", *block))], width=WIDTH)
+    return drawn([*first, *(line for block in further for line in ("", *block))], **drawing)
 
 
 def _overview(runs: Sequence[Run]) -> Lines:
@@ -65,7 +67,7 @@ def _source(published: Published) -> Lines:
 
 
 def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Columns:
-    return Columns(map(tuple, (header, *rows)), indent=2, right=range(1, len(header)))
+    return Columns(map(tuple, (header, *rows)), indent=2, right=range(1, len(header)), headings=1)
 
 
 def _paragraph(text: str, *, indent: int = 0) -> Paragraph:

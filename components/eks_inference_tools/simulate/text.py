@@ -25,7 +25,6 @@ from stackgraph.graph.values import joined, unique
 from stackgraph.graph.wording import counted
 from stackgraph.presentation.terminal import Columns, Paragraph, drawn, listed, words
 
-_WIDTH = 120
 _MARGIN = " " * 10
 _WIDEST_OWNER = 56
 _MOST_TITLES = 12
@@ -36,9 +35,9 @@ _IN_BYTES = ("memory", _DISK)
 Lines = Iterator[RenderableType]
 
 
-def render_text(report: Report, *, colour: bool = False) -> str:
-    """Returns the report in lines of 120 columns; only words without a break make a line longer."""
-    return drawn(_lines(report), width=_WIDTH, colour=colour)
+def render_text(report: Report, *, colour: bool = False, width: int = 120) -> str:
+    """Returns the report; only words without a break make a line longer."""
+    return drawn(_lines(report), width=width, colour=colour)
 
 
 def _lines(report: Report) -> Lines:

@@ -39,7 +39,7 @@ def _ends(timeline: Timeline) -> Columns:
     for end in (timeline.update, *timeline.answers, timeline.destroy):
         happens = f"{end.name} answers first" if end in timeline.answers else f"`{end.name}` is done"
         rows.append((happens, total(end), spread(end), str(len(end.untimed) or "none")))
-    return Columns(rows, indent=_INDENT)
+    return Columns(rows, indent=_INDENT, headings=1)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def _path(course: Course, end: End, heading: str) -> Iterator[RenderableType]:
     for one in path:
         takes, share = (duration(one.seconds), f"{one.share:.0%}") if one.step.time else ("?", "")
         rows.append((duration(one.start), takes, share, one.step.title, words(seen(one.step), "" if one.step.time else "yellow")))
-    yield Columns(rows, indent=_INDENT, right=(0, 1, 2))
+    yield Columns(rows, indent=_INDENT, right=(0, 1, 2), headings=1)
     yield Paragraph(listed(f"{one.share:.0%} {one.step.title}" for one in dominating(path)), words("  Most of it: "))
 
 

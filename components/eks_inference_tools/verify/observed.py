@@ -13,7 +13,7 @@ from eks_inference_tools.reading.expected import Expected
 from eks_inference_tools.reading.live_objects import Object, identity_of, labels_of
 from stackgraph.graph.values import at, table, text
 from stackgraph.presentation.output import json_text
-from stackgraph.presentation.terminal import WIDTH, Paragraph, drawn, words
+from stackgraph.presentation.terminal import WIDTH, Paragraph, copied, drawn, words
 
 Verdict = Literal["ok", "wait", "failed", "unknown"]
 """``wait``: not ready yet, but nothing prevents it. ``unknown``: could not be inspected."""
@@ -184,7 +184,6 @@ def render_json(expected: Expected, checks: Sequence[Check], *, context: str = "
 
 
 _STYLES = {"ok": "green", "wait": "yellow", "unknown": "magenta", "failed": "red"}
-_MIN_WIDTH = 60
 _MIN_FOUND_WIDTH = 24
 _MAX_SUBJECT_WIDTH = 48
 _VERDICT_WIDTH = max(map(len, VERDICTS))
@@ -198,7 +197,6 @@ def render_text(
 
     ``context`` is the kubeconfig's. Commands are never cut or wrapped, so that users can copy them.
     """
-    width = max(width, _MIN_WIDTH)
     column = min(max((len(check.subject) for check in checks), default=0), _MAX_SUBJECT_WIDTH, width // 2)
     where = [f"cluster {expected.cluster}" if expected.cluster else "", f"context {text(context)}" if context else ""]
     head = words(text(expected.stack), "bold").append("  ").append(", ".join(filter(None, where)), "dim")
@@ -223,7 +221,7 @@ def _lines(check: Check, column: int, width: int) -> Iterator[RenderableType]:
             yield Paragraph(words(text(said)), f"{_MARGIN}{label:<8}  ")
     for label, said in (("next", finding.next), ("runbook", _page(check))):
         if said:
-            yield words(f"{_MARGIN}{label:<8}  {text(said)}")
+            yield copied(f"{_MARGIN}{label:<8}  {text(said)}")
 
 
 def _page(check: Check) -> str:

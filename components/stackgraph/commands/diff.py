@@ -166,11 +166,11 @@ def _write(options: argparse.Namespace, report: "Report", told: "Contents") -> N
     from stackgraph.diff.page import render_html
     from stackgraph.diff.text import render_text
     from stackgraph.github import LONGEST_BODY
-    from stackgraph.presentation.output import colour, width, write
+    from stackgraph.presentation.output import drawing, write
 
     limit = LONGEST_BODY if options.limit is None else options.limit
     renderers = {
-        "text": lambda: render_text(told, width=width(options.output), colour=colour(options.output)),
+        "text": lambda: render_text(told, **drawing(options.output)),
         "markdown": lambda: render_markdown(told, limit),
         "json": lambda: render_json(report),
         "html": lambda: render_html(told),

@@ -24,14 +24,14 @@ def add_stacks(parser: argparse.ArgumentParser, also: str = "") -> None:
 def add_program(parser: argparse.ArgumentParser) -> None:
     """Adds ``options.program``, ``options.answers`` and ``options.debug``, for every command that runs a program."""
     parser.add_argument(
-        "--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: the one around here)"
+        "--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: the one that contains this folder)"
     )
     told = {"dest": "answers", "action": "append", "default": []}
     parser.add_argument(
         "--answers", metavar="FILE", type=Path, help="what data sources and stack references give (docs/programs.md)", **told
     )
     parser.add_argument(
-        "-c", metavar="KEY=VALUE", type=_config, help="a value of the configuration, before what the stack's file says", **told
+        "-c", metavar="KEY=VALUE", type=_config, help="a configuration value, which overrides the stack's file", **told
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of a program that fails")
 

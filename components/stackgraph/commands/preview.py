@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 from stackgraph.commands.options import add_document, add_program, add_stack, output_file
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from stackgraph.domain import Domain
     from stackgraph.graph.document import Graph
+    from stackgraph.presentation.output import Drawing
     from stackgraph.program import Program
 
 HELP = "show what `pulumi up` of a new stack would create, without CLI or credentials"
@@ -44,14 +47,14 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from stackgraph.domain import NO_DOMAIN
-    from stackgraph.presentation.output import colour, write
+    from stackgraph.presentation.output import drawing, write
     from stackgraph.program import Program
 
     stack = Program.one(options.stack, options.program, debug=options.debug, answers=options.answers)
     if options.write_answers:
         return ask(stack, options.write_answers.resolve())
     graph = recorded(stack, options)
-    write(view(stack, graph, options.format, NO_DOMAIN, colour=colour(options.output)), options.output)
+    write(view(stack, graph, options.format, NO_DOMAIN, **drawing(options.output)), options.output)
     return 0
 
 
@@ -60,7 +63,7 @@ def recorded(stack: "Program", options: argparse.Namespace) -> "Graph":
     return stack.record(strict=options.strict or options.format == "pulumi", needs_files=True)
 
 
-def view(stack: "Program", graph: "Graph", format_: str, domain: "Domain", *, colour: bool) -> str:
+def view(stack: "Program", graph: "Graph", format_: str, domain: "Domain", **drawing: "Unpack[Drawing]") -> str:
     """The text of a graph in one of the ``FORMATS``."""
     if format_ == "json":
         from stackgraph.presentation.output import sorted_json
@@ -77,7 +80,7 @@ def view(stack: "Program", graph: "Graph", format_: str, domain: "Domain", *, co
     if format_ == "tree":
         from stackgraph.views.tree import render_tree
 
-        return render_tree(graph, domain, colour=colour)
+        return render_tree(graph, domain, **drawing)
     # Formats without tables: what people read first stands above them, in comments.
     if format_ == "manifests":
         from stackgraph.views.manifests import render_manifests as render

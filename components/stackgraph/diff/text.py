@@ -58,7 +58,7 @@ def _table(report: Contents) -> Iterator[RenderableType]:
     rows = [(stack.stack, *stack.figures, stack.side) for stack in report.stacks if stack.changed]
     if rows:
         head = ("", *(SIGNS[kind] for kind in COLUMNS), "")
-        yield Columns([head, *rows], indent=2, right=range(1, len(COLUMNS) + 1))
+        yield Columns([head, *rows], indent=2, right=range(1, len(COLUMNS) + 1), headings=1)
     told = [(stack.stack, title, what) for stack in report.stacks for title, what in stack.measures.items() if what]
     if told:
         yield Columns(told, indent=2, fold=True)

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from stackgraph.problems import printable
 
@@ -50,14 +50,33 @@ def stdout_kept() -> Iterator[None]:
             os.close(file)
 
 
-def colour(output: Path | None) -> bool:
-    """Whether text that ``write`` puts into ``output`` may have colour: on a terminal only (https://no-color.org)."""
-    return output is None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+class Drawing(TypedDict, total=False):
+    """What a text is drawn for. Without a width, it has its own."""
+
+    colour: bool
+    width: int
 
 
-def width(output: Path | None) -> int:
-    """The columns that text in ``output`` may have: those of the terminal, else 110."""
-    return shutil.get_terminal_size((110, 0)).columns if output is None and sys.stdout.isatty() else 110
+def drawing(output: Path | None) -> Drawing:
+    """Drawing for ``output``: with colour on a terminal only (https://no-color.org), as wide as that is."""
+    colour = output is None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    columns = _columns(sys.stdout) if output is None else 0
+    return {"colour": colour, "width": columns} if columns else {"colour": colour}
+
+
+def tell(text: str) -> None:
+    """Prints lines on standard error, with words that a terminal leaves whole."""
+    if columns := _columns(sys.stderr):
+        from stackgraph.presentation.terminal import drawn
+
+        text = drawn(text.split("\n"), width=columns).rstrip("\n")
+    print(text, file=sys.stderr)
+
+
+def _columns(stream: Any) -> int:
+    """How wide a terminal is, or COLUMNS says that it is; 0 for what is none."""
+    columns = shutil.get_terminal_size((0, 0)).columns if stream.isatty() else 0
+    return max(columns, 60) if columns else 0
 
 
 def json_text(document: Any) -> str:

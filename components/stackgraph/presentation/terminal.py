@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -24,7 +24,8 @@ UNBOUND = 10_000
 _UNBROKEN = "\ue000"
 _GAP = 2
 _INDENT = 4
-_LEAST_BODY = 20
+_LEAST_BODY, _LEAST_NAMES, _LONGEST = 20, 24, 40
+_LABEL = re.compile(r" *\S+ {2,}| +\w+: ")
 
 
 def words(value: str, style: str = "") -> Text:
@@ -35,6 +36,11 @@ def words(value: str, style: str = "") -> Text:
 def listed(parts: Iterable[str], style: str = "") -> Text:
     """The parts joined by commas. Lines break only between parts."""
     return Text().append(", ".join(words(part).plain.replace(" ", _UNBROKEN) for part in parts), style or None)
+
+
+def copied(value: str) -> Text:
+    """A literal text on one line, however long: people copy it."""
+    return Text(printable(value), no_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,8 @@ class Paragraph:
         if first.cell_len > options.max_width - _LEAST_BODY:
             first, body, further = Text(), first.copy().append_text(body), further[:_INDENT]
         body.overflow = "fold" if self.fold else "ignore"
-        lines = body.wrap(console, options.max_width - max(first.cell_len, cell_len(further)))
+        room = options.max_width - max(first.cell_len, cell_len(further))
+        lines = _breakable(body, room).wrap(console, room)
         for lead, line in zip(chain([first], repeat(further)), lines, strict=False):
             line.rstrip()
             yield Text.assemble(lead, line)
@@ -66,8 +73,9 @@ class Columns:
     """A table: each tuple in ``items`` is a row. Other items are drawn between rows, at any width.
 
     ``right`` holds the indexes of columns to right-align. If the table is too wide, the widest columns shrink and their cells
-    wrap. Cells of the first column are names: one that does not fit gets its own line. ``least`` and ``most`` bound the width of
-    the first column; ``fold`` breaks names longer than a line.
+    wrap between words; where words are too long for that, the widest columns of a table with so many ``headings`` stand below
+    each row, with what those say of them. Cells of the first column are names: one that does not fit gets its own line.
+    ``least`` and ``most`` bound the width of the first column; ``fold`` breaks names longer than a line.
     """
 
     def __init__(
@@ -79,38 +87,54 @@ class Columns:
         least: int = 0,
         most: int = WIDTH,
         fold: bool = False,
+        headings: int = 0,
     ) -> None:
         self._items = [tuple(_text(cell) for cell in item) if isinstance(item, tuple) else item for item in items]
+        self._rows = [item for item in self._items if isinstance(item, tuple)]
         self._indent, self._right, self._fold = " " * indent, right, fold
-        self._least, self._most = least, most
+        self._least, self._most, self._headings = least, most, headings
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        widths = self._widths(options.max_width)
-        for item in self._items:
+        widths, below = self._widths(options.max_width)
+        headings = zip(*self._rows[: self._headings], strict=True)
+        named = [" ".join(cell.plain for cell in cells if cell.plain) for cells in headings]
+        for position, item in enumerate(self._items):
             if not isinstance(item, tuple):
-                yield item
+                yield _wrapped(item, options.max_width)
                 continue
             if item[0].cell_len > widths[0]:
-                yield Paragraph(item[0], self._indent, fold=True) if self._fold else Text(self._indent).append_text(item[0])
+                line = Text(self._indent).append_text(item[0])
+                yield Paragraph(item[0], self._indent, fold=True) if self._fold else _wrapped(line, options.max_width)
                 item = (Text(), *item[1:])
-            yield from self._lines(console, item, widths)
+            yield from self._lines(console, [cell for number, cell in enumerate(item) if number not in below], widths, below)
+            under = [Text(f"{named[n]}: " if named else "", "dim").append_text(item[n]) for n in sorted(below) if item[n].plain]
+            if under and position >= self._headings:
+                yield Paragraph(Text(" " * _GAP).join(under), self._indent + " " * _INDENT)
 
-    def _widths(self, room: int) -> list[int]:
-        rows = [item for item in self._items if isinstance(item, tuple)]
-        columns = [[cell.cell_len for cell in cells] for cells in zip(*rows, strict=True)]
+    def _widths(self, room: int) -> tuple[list[int], set[int]]:
+        """The widths of columns, and the indexes of those below the rows."""
+        columns = [[cell.cell_len for cell in cells] for cells in zip(*self._rows, strict=True)]
         if not columns:
-            return []
+            return [], set()
         first, *others = columns
         widths = [max(self._least, *(width for width in first if width <= self._most), 0), *map(max, others)]
-        room -= len(self._indent) + _GAP * (len(widths) - 1)
-        while sum(widths) > room and max(widths) > 1:
-            widths[widths.index(max(widths))] -= 1
-        return widths
+        room += _GAP - len(self._indent)
+        texts = (" ".join(cell.plain for cell in cells).replace(_UNBROKEN, " ") for cells in zip(*self._rows, strict=True))
+        least = [min(max(map(len, text.split()), default=0), _LONGEST) for text in texts]
+        least[0] = min(widths[0], _LEAST_NAMES)
+        beside, below = list(range(len(widths))), set[int]()
+        while self._headings and len(beside) > 2 and sum(least[n] + _GAP for n in beside) > room:
+            below.add(widest := max(beside[1:], key=lambda n: (least[n], n)))
+            beside.remove(widest)
+        while sum(widths[n] + _GAP for n in beside) > room and any(widths[n] > 1 for n in beside):
+            widths[max(beside, key=lambda n: (widths[n] > least[n], widths[n]))] -= 1
+        return [widths[n] for n in beside], below
 
-    def _lines(self, console: Console, cells: Sequence[Text], widths: Sequence[int]) -> Iterator[Text]:
+    def _lines(self, console: Console, cells: Sequence[Text], widths: Sequence[int], below: Collection[int]) -> Iterator[Text]:
+        numbers = (number for number in count() if number not in below)
         wrapped = [
-            cell.wrap(console, width, justify="right" if number in self._right else "left", overflow="fold")
-            for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
+            _breakable(cell, width).wrap(console, width, justify="right" if number in self._right else "left", overflow="fold")
+            for number, cell, width in zip(numbers, cells, widths, strict=False)
         ]
         blank = [Text(" " * width) for width in widths]
         for number in range(max(map(len, wrapped))):
@@ -135,9 +159,27 @@ def drawn(parts: Iterable[RenderableType], *, width: int = WIDTH, colour: bool =
         _environ={},  # the caller decides about colours
     )
     for part in parts:
-        # Only Paragraph and Columns wrap text.
-        console.print(_text(part) if isinstance(part, str) else part, no_wrap=True, overflow="ignore", crop=False)
+        console.print(_wrapped(part, width), no_wrap=True, overflow="ignore", crop=False)
     return re.sub(r" +(\x1b\[0m)?$", r"\1", file.getvalue().replace(_UNBROKEN, " "), flags=re.MULTILINE)
+
+
+def _breakable(body: Text, width: int) -> Text:
+    """The text, whose parts may break between their words where they are longer than a line."""
+    if any(len(part) > width for part in body.plain.split()):
+        body = body.copy()
+        body.plain = " ".join(part.replace(_UNBROKEN, " ") if len(part) > width else part for part in body.plain.split(" "))
+    return body
+
+
+def _wrapped(part: RenderableType, width: int) -> RenderableType:
+    """A line that is too long as a paragraph, unless it must not wrap."""
+    line = _text(part) if isinstance(part, str) else part
+    if not isinstance(line, Text) or line.no_wrap or line.cell_len <= width:
+        return line
+    if label := _LABEL.match(line.plain):
+        return Paragraph(line[label.end() :], line[: label.end()])
+    margin = len(line.plain) - len(line.plain.lstrip())
+    return Paragraph(line[margin:], " " * margin, " " * (margin + 2))
 
 
 def _text(value: Text | str) -> Text:

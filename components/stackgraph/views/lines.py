@@ -17,6 +17,8 @@ GAP = "  "
 INDENT = "  "
 
 _LEAST_CELL = 8
+_WIDEST = 110
+"""Where texts at the right end stand on a wider line: eyes would lose a row across a gap."""
 _STYLES = {
     "": "",
     "bold": "bold",
@@ -49,7 +51,7 @@ def listing(header: tuple[str, ...], rows: Sequence[Row], style: str = "", colum
         for name, parts in row.details.items():
             if parts := unique(parts):
                 items.append(flowing(parts, INDENT * 3 + (f"{name} " if name else ""), "dim"))
-    yield Columns(items, indent=len(INDENT), least=column, fold=True)
+    yield Columns(items, indent=len(INDENT), least=column, fold=True, headings=int(bool(header)))
 
 
 def flowing(parts: Sequence[str], first: str, style: str) -> Paragraph:
@@ -66,8 +68,8 @@ def fitted(spans: Sequence[Span], width: int, right: str = "") -> Text:
         length = len(cut[longest].text)
         cut[longest] = replace(cut[longest], text=shorten(cut[longest].text, max(length - excess, length // 2)))
     if right:
-        gap = width - cell_len(right) - sum(cell_len(span.text) for span in cut)
-        cut.append(Span(" " * gap + right, "dim"))
+        gap = min(width, _WIDEST) - cell_len(right) - sum(cell_len(span.text) for span in cut)
+        cut.append(Span(" " * max(gap, len(GAP)) + right, "dim"))
     line = Text()
     for span in cut:
         line.append_text(words(span.text, _STYLES[span.style]))

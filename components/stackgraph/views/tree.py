@@ -20,7 +20,7 @@ from stackgraph.graph.document import Graph, Resource, is_component, is_opaque, 
 from stackgraph.graph.structure import Structure
 from stackgraph.graph.values import grouped, is_token, joined, plain, text, unique
 from stackgraph.graph.wording import ELLIPSIS, counted, shorten
-from stackgraph.presentation.terminal import Paragraph, drawn, words
+from stackgraph.presentation.terminal import Paragraph, copied, drawn, words
 from stackgraph.views.lines import (
     GAP,
     INDENT,
@@ -54,10 +54,10 @@ def render_tree(graph: Graph, domain: Domain = NO_DOMAIN, *, colour: bool = Fals
     """
     width = max(width, LEAST_WIDTH)
     structure = Structure(graph)
-    titled = {section.title: _section(section, width) for section in domain.sections(graph)}
+    titled = {section.title: _section(section) for section in domain.sections(graph)}
     titled |= {
         "Outputs": _outputs(graph, width),
-        "Opaque resources": _opaque(graph, domain.words, width),
+        "Opaque resources": _opaque(graph, domain.words),
         "Provider functions": _functions(graph),
         "Warnings": _warnings(graph, width),
     }
@@ -66,7 +66,7 @@ def render_tree(graph: Graph, domain: Domain = NO_DOMAIN, *, colour: bool = Fals
     first, *others = [section for section in sections if section]
     shown = drawn([*first, *(line for section in others for line in ("", *section))], width=width, colour=colour)
     legend = _legend(shown)
-    return shown + (drawn(["", fitted([Span(legend, "dim")], width)], width=width, colour=colour) if legend else "")
+    return shown + (drawn(["", words(legend, "dim")], width=width, colour=colour) if legend else "")
 
 
 # -- headline --------------------------------------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ def _headline(graph: Graph, structure: Structure, domain: Domain, width: int) ->
     head = f"would create {counted(found.made, 'resource')}"
     yield flowing(parts, f"{head}: " if parts else head, "bold")
     if found.asides:
-        yield fitted([Span("; ".join(found.asides), "dim")], width)
+        yield words("; ".join(found.asides), "dim")
     yield from (Paragraph(words(note), INDENT, fold=True) for note in domain.notes(graph))
 
 
@@ -132,8 +132,11 @@ class _Tree:
         one = members[0]
         facts = [describe(member, self.words) for member in members]
         if len(members) == 1:
-            details = [Span(GAP + names[0]), Span(GAP + facts[0] if facts[0] else "")]
-            yield fitted([lead, title, *details, _remarks(marks(one))], self.width)
+            spans = [lead, title, Span(GAP + names[0]), Span(GAP + facts[0] if facts[0] else ""), _remarks(marks(one))]
+            over = sum(len(span.text) for span in spans) > self.width and len(spans[4].text) > 0
+            yield fitted(spans[: 3 if over else 5], self.width)
+            if over:
+                yield fitted([Span(f"{under}{' ' * column}", "dim"), *spans[3:]], self.width)
             return
         remarks = _remarks(_common(protection(member) for member in members))
         room = self.width - len(lead.text) - column - len(GAP) - len(remarks.text)
@@ -171,12 +174,12 @@ def _common(groups: Iterable[tuple[str, ...]]) -> list[str]:
 # -- sections --------------------------------------------------------------------------------------------------------------------
 
 
-def _section(section: Section, width: int) -> Iterator[Line]:
+def _section(section: Section) -> Iterator[Line]:
     for found in section.listings:
         yield from listing(found.header, found.rows, found.style)
-    words, amount = section.total
+    what, amount = section.total
     if amount:
-        yield fitted([Span(f"{INDENT}{words}: {amount}", "bold")], width)
+        yield words(f"{INDENT}{what}: {amount}", "bold")
 
 
 def _outputs(graph: Graph, width: int) -> Iterator[Line]:
@@ -191,15 +194,15 @@ def _outputs(graph: Graph, width: int) -> Iterator[Line]:
         yield from listing((), short, column=column)
         short = []
         yield fitted([Span(INDENT + key)], width)
-        yield from (Paragraph(words(value), INDENT * 3, fold=True) for value in values)
+        yield from (copied(INDENT * 3 + value) for value in values)
     yield from listing((), short, column=column)
 
 
-def _opaque(graph: Graph, words: Words, width: int) -> Iterator[Line]:
-    found = opaque(graph, words)
+def _opaque(graph: Graph, known: Words) -> Iterator[Line]:
+    found = opaque(graph, known)
     if not found:
         return
-    yield fitted([Span(f"{INDENT}{opaque_counts(graph)}", "opaque")], width)
+    yield words(f"{INDENT}{opaque_counts(graph)}", "yellow")
     yield from listing((), [Row((item.name, item.type, item.detail)) for item in found])
 
 

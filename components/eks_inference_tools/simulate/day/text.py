@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Unpack
 
 from rich.console import RenderableType
 
@@ -10,6 +10,7 @@ from eks_inference_tools.simulate.day.day import Course, Day, Moment
 from eks_inference_tools.simulate.day.requests import Load
 from eks_inference_tools.timeline.wording import duration
 from stackgraph.graph.wording import counted
+from stackgraph.presentation.output import Drawing
 from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
 
 SCHEMA = 1
@@ -44,11 +45,11 @@ Days = Mapping[str, Day]
 _AS_IT_IS = "as it is"
 
 
-def render_text(days: Days) -> str:
+def render_text(days: Days, **drawing: Unpack[Drawing]) -> str:
     blocks = [_block(tried, day) for tried, day in days.items()]
     if len(days) > 1:
         blocks.append(_beside(days))
-    return drawn(line for number, block in enumerate(blocks) for line in ([""] * bool(number) + [*block]))
+    return drawn((line for number, block in enumerate(blocks) for line in ([""] * bool(number) + [*block])), **drawing)
 
 
 def document(days: Days) -> dict[str, Any]:
@@ -106,9 +107,9 @@ def _course(course: Course, day: Day) -> Iterator[RenderableType]:
     for one, what in _changes(course, day):
         metric = "" if one.metric is None else f"{one.metric:.3g}"
         rows.append((_clock(one.at), f"{rate_at(load, one.at):.3g}", metric, str(one.wanted), str(one.answering), what))
-    yield Columns(rows, indent=4, right=range(5))
+    yield Columns(rows, indent=4, right=range(5), headings=1)
     for phase in subject.untimed:
-        yield Paragraph(words(f"nobody measured how long it takes that {phase}: it counts nothing here"), first="    ")
+        yield Paragraph(words(f"no measured time, so it counts as none: {phase}"), first="    ")
 
 
 def _end(course: Course, day: Day) -> str:
@@ -147,7 +148,7 @@ def _beside(days: Days) -> Iterator[RenderableType]:
         for course in day.courses:
             after = duration(course.bad_seconds) if course.recovered else "not"
             rows.append((tried or _AS_IT_IS, course.subject.name, str(course.lost), str(course.late), after, _an_hour(day)))
-    yield Columns(rows, right=range(2, 6))
+    yield Columns(rows, right=range(2, 6), headings=1)
 
 
 def _clock(seconds: float) -> str:

@@ -1,0 +1,86 @@
+"""Every view fits the terminal: no word is broken at 80 columns, and no row has a gap at 160."""
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import rehearsals
+import simulation_reports
+from conftest import ROOT, recorded
+from eks_inference_tools.cli import main
+from eks_inference_tools.flight.journal import Caps
+from eks_inference_tools.flight.report import render_course
+from eks_inference_tools.simulate import text as simulation
+from eks_inference_tools.simulate.rehearsal import text as rehearsal
+from flights import STACK, course
+
+MEASURED = "tests/data/loadtest/vllm-0.33.0-2-users.json"
+COMMANDS = (
+    "",
+    "preview gpu-opt350m",
+    "preview smoke-inf2 --timeline",
+    "check gpu-opt350m --explain GPU001",
+    "check smoke-gpu smoke-inf2",
+    "check --rules",
+    "plan --model Llama-2-13B --instance inf2.48xlarge",
+    "plan --model Qwen/Qwen3-8B --region us-west-2 --under 2",
+    "plan --model Qwen/Qwen3-8B --region us-west-2 --under 2 --rate 3 --ttft 1",
+    "list models qwen",
+    "list engines",
+    "list instances --accelerator neuron",
+    f"loadtest report {MEASURED}",
+    "diff BEFORE AFTER",
+)
+DRAWN: dict[str, Callable[[int], str]] = {
+    "first-flight": lambda width: render_course(STACK, course(), Caps(100, 600), width=width),
+    "rehearse change": lambda width: rehearsal.render_text(rehearsals.STUCK, width=width),
+    "simulate": lambda width: simulation.render_text(simulation_reports.EVERYTHING, width=width),
+}
+TO_COPY = ("aws ", "kubectl ", "eks-inference ")
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[[str, int], str]:
+    """What a command draws on a terminal of a width."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def draw(command: str, width: int) -> str:
+        if command in DRAWN:
+            return DRAWN[command](width)
+        monkeypatch.setenv("COLUMNS", str(width))
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        if command.startswith("diff"):
+            (before := tmp_path / "before.json").write_text(text := recorded("smoke-gpu").to_json())
+            (after := tmp_path / "after.json").write_text(text.replace("g6.xlarge", "g6.2xlarge"))
+            command = f"diff {before} {after}"
+        main(command.split())
+        return capsys.readouterr().out
+
+    return draw
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *DRAWN])
+def test_words_stay_whole_and_rows_have_no_gap(command: str, drawn: Callable[[str, int], str]) -> None:
+    narrow, wide = drawn(command, 80), drawn(command, 160)
+    assert {word for word in words(narrow) if "…" not in word} <= words(drawn(command, 1000))
+    for text, width in ((narrow, 80), (wide, 160)):
+        over = [line.strip() for line in text.splitlines() if len(line) > width]
+        assert [line for line in over if " " in line and not line.startswith(TO_COPY)] == []
+    assert [line for line in wide.splitlines() if re.search(r"\S {90}", line)] == []
+
+
+def words(text: str) -> set[str]:
+    told = re.sub(r"^no room here for: .*?\.$", "", text, flags=re.M | re.S)
+    return {word.rstrip(".:") for word in re.findall(r"[^\s{},;()]+", told)}
+
+
+def test_errors_stay_whole(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["plan", "--model", "Qwen/Qwen3-9B"]) == 2
+    said = capsys.readouterr().err
+    assert max(map(len, said.splitlines())) <= 80 < len(said)
