@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -25,6 +26,8 @@ from stackgraph.problems import Problem, ProblemsFound
 
 Found = TypeVar("Found")
 
+_ATTEMPTS = 3
+_PORT_TAKEN = "address already in use"
 _LAST_LINES = 8
 _CRASHES = ("panic: ", "fatal error: ", "SIG")
 _POLL_SECONDS = 0.05
@@ -89,6 +92,21 @@ class Processes(contextlib.AbstractContextManager["Processes"]):
         if "error" in answer:
             raise ComponentError([Problem(f"{name} cannot be started: {answer['error']}", given=str(argv[0]))])
         self._started[name], self._argv[name] = answer["pid"], argv
+
+    def start_on_a_port(
+        self, name: str, argv: Callable[[int], Sequence[str | Path]], is_ready: Callable[[int], bool], *, seconds: float
+    ) -> int:
+        """Starts a process that listens on a free port, on others where another program has taken one, and returns it."""
+        for attempt in range(_ATTEMPTS):
+            port = free_port()
+            self.start(name, argv(port))
+            try:
+                self.wait_until(partial(is_ready, port), seconds=seconds, what=name)
+                return port
+            except ComponentError:
+                if _PORT_TAKEN not in self.log(name) or attempt == _ATTEMPTS - 1:
+                    raise
+        raise AssertionError("every attempt returns or raises")
 
     def restart(self, name: str, changed: Callable[[Sequence[str]], Sequence[str]]) -> None:
         """Starts a process again, with other words on its command line."""

@@ -1,0 +1,67 @@
+"""Runs KEDA for a day: its operator and its metrics server, in a program of ours (control_plane/tools/keda).
+
+Triggers of Prometheus get their answers from the day's own, at whatever address they name. Schedules go by this machine's clock.
+"""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from eks_inference.scaling.keda import RELEASE
+from eks_inference_tools.reading.live_objects import condition_of
+from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
+from eks_inference_tools.simulate.day.custom_metrics import registration
+from eks_inference_tools.simulate.day.prometheus import Prometheus
+
+TOOL = "keda-on-loopback"
+
+_GROUP = "external.metrics.k8s.io"
+_START_SECONDS = 60
+
+
+@contextmanager
+def running(plane: ControlPlane, prometheus: Prometheus) -> Iterator[None]:
+    """Scales ScaledObjects while the context lasts."""
+    program, key = plane.toolchain.path(TOOL), plane.certificate.with_suffix(".key")
+    served = [f"--tls-cert-file={plane.certificate}", f"--tls-private-key-file={key}", "--bind-address=127.0.0.1"]
+    judged = [f"--{asked}-kubeconfig={plane.kubeconfig}" for asked in ("authentication", "authorization")]
+    port = plane.processes.start_on_a_port(
+        TOOL,
+        lambda port: [program, plane.kubeconfig, prometheus.url, f"--secure-port={port}", *served, *judged],
+        _listens,
+        seconds=_START_SECONDS,
+    )
+    *_, service = items = registration(RELEASE, port, _GROUP)
+    for item in (*items, *_for_everyone()):
+        plane.api.apply(item)
+
+    def available() -> bool:
+        found = plane.api.get("apiservices.apiregistration.k8s.io", service["metadata"]["name"]) or {}
+        return (condition_of(found, "Available") or {}).get("status") == "True"
+
+    plane.processes.wait_until(available, seconds=_START_SECONDS, what="KEDA's metrics server")
+    try:
+        yield
+    finally:
+        plane.processes.stop(TOOL)
+
+
+def _listens(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+def _for_everyone() -> Iterator[dict[str, Any]]:
+    """Lets in the API server, which has no certificate of a client here."""
+    of, name = "rbac.authorization.k8s.io", f"simulated-{RELEASE}"
+    rules = [{"apiGroups": [_GROUP], "resources": ["*"], "verbs": ["get", "list"]}]
+    yield {"apiVersion": f"{of}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
+    yield {
+        "apiVersion": f"{of}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": of, "kind": "ClusterRole", "name": name},
+        "subjects": [{"apiGroup": of, "kind": "Group", "name": f"system:{who}"} for who in ("authenticated", "unauthenticated")],
+    }
