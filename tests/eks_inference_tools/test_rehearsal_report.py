@@ -48,6 +48,8 @@ def test_what_pulumi_waits_for_is_told_and_jobs_that_run_again():
         (Line("capacity-down", "", "chat"), SAW, "differs"),
         (Line("without-effect", "", "code"), SAW, "agrees"),
         (Line("without-effect", "", "chat"), SAW, "differs"),
+        (Line("deleted-with", "", "", "Namespace a"), replace(SAW, gone=("Deployment a/b",)), "agrees"),
+        (Line("deleted-with", "", "", "Namespace a"), SAW, "differs"),
         (Line("nodes-rolled", "", ""), SAW, "open"),
         (Line("nodes-rolled", "nodes of inf2 drift"), replace(SAW, drifted=("nodes of inf2",)), "agrees"),
         (Line("nodes-rolled", "nodes of inf2-large drift"), replace(SAW, drifted=("nodes of inf2",)), "open"),
