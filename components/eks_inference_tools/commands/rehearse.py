@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_stack(change)
     change.add_argument("--base", metavar="REV", help="the old revision (default: the working tree, with other images)")
-    rehearse_day.add_tried(change, "change", "servers.NAME.surge=1")
+    rehearse_day.add_tried(change)
     add_program(change)
     add_cluster(change)
     add_document(change, ("text", "markdown", "json"))

@@ -74,21 +74,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="requests a second to each server, also as a course with minutes, such as 4,1:10,3:20,6:1 (default: its traffic, or "
         "half of what its fewest pods take); a course without --lose is a day without a loss",
     )
-    add_tried(parser, "day", "servers.NAME.autoscaling.min=2")
+    add_tried(parser)
     parser.add_argument("--plot", metavar="FILE.svg", type=output_file, help="also plot the first server's day")
     add_document(parser, ("text", "json"))
     parser.set_defaults(play=run)
 
 
-def add_tried(parser: argparse.ArgumentParser, what: str, example: str) -> None:
+def add_tried(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--try",
         dest="tried",
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help=f"play the {what} also with another value in the stack file, such as {example}, or with several that have spaces "
-        "between them; repeatable",
+        help="play it also with another value in the stack file, such as servers.NAME.autoscaling.min=2, or several with "
+        "spaces between them; repeatable",
     )
 
 

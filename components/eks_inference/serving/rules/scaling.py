@@ -35,8 +35,8 @@ def metrics_are_collected(scaling: ScalingFacts) -> Iterator[Judgement]:
     "SCL002",
     "An autoscaler keeps at least one pod, or a schedule brings the first back: its metrics come from pods.",
     fix="set min to 1, or give a schedule with kind keda",
-    source="KEDA documentation, scaling to zero needs a signal that outlives the pods; no router here offers one; tried with KEDA "
-    "2.20.2: with a schedule, requests are lost until it begins",
+    source="KEDA documentation, scaling to zero needs a signal that outlives the pods; no router here offers one. Tried with "
+    "KEDA 2.20.2: with a schedule, requests are lost until it begins",
 )
 def one_pod_stays(scaling: ScalingFacts) -> Iterator[Judgement]:
     schedules = len(scaling.spec.schedule) if isinstance(scaling.spec, KedaSpec) else 0
