@@ -15,6 +15,7 @@ import pytest
 
 from conftest import PROJECT, recorded
 from eks_inference.serving.facts import ServingFacts
+from eks_inference.speed.rules import TrafficFacts
 from eks_inference.stack.facts import stack_facts
 from eks_inference.stack.reading import parse_stack
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
@@ -72,9 +73,10 @@ def servers(
     values = PROJECT.config(PROJECT.stack_file(stack)).values
     spec = json.loads(values["eks-inference:stack"])
     merge(spec, section)
-    facts = stack_facts(parse_stack(json.dumps(spec), PROJECT.root), values["aws:region"])
+    facts = tuple(stack_facts(parse_stack(json.dumps(spec), PROJECT.root), values["aws:region"]))
     by_name = {str(one.path[1]): one for one in facts if isinstance(one, ServingFacts)}
-    found = [*subjects(graph, by_name, {}, rates=rates)]
+    asked = {str(one.server.path[1]): one for one in facts if isinstance(one, TrafficFacts)}
+    found = [*subjects(graph, by_name, asked, rates=rates)]
     return [one for one in found if isinstance(one, Subject) or pytest.fail(one)]
 
 
@@ -98,6 +100,9 @@ def test_autoscalers_add_pods_and_a_node_goes(toolchain: Toolchain) -> None:
     assert len(day.losses[0].nodes) == 1
     assert day.dollars.usd > 0
     assert day.blind == ()
+
+
+ON_DEMAND = pytest.mark.skipif(os.environ.get("EDITS") != "all", reason="takes minutes: EDITS=all")
 
 
 @dataclass(frozen=True)
@@ -162,7 +167,25 @@ def test_a_bad_day_ends_as_known(bad: BadDay, toolchain: Toolchain) -> None:
         assert re.search(words, told), told
 
 
-@pytest.mark.skipif(os.environ.get("EDITS") != "all", reason="takes two minutes: EDITS=all")
+@ON_DEMAND
+def test_what_follows_from_traffic_keeps_its_objectives(toolchain: Toolchain) -> None:
+    """From the quietest hour to the busiest at once: first tokens are late until the pods of KEDA have started, not after."""
+    traffic = {"rate": 40, "input_tokens": 250, "output_tokens": 100, "hours": [0.2] * 12 + [1.0] * 12}
+    chat = {**CHAT, "objectives": {"time_to_first_token_seconds": 1}, "traffic": traffic, "autoscaling": {"kind": "keda"}}
+    section = {"pools": {"gpu": {"size": 7}}, "servers": {"chat": chat}}
+    graph = sooner(recorded_with(section, STACK))
+    rates = {"triton-server": ((0.0, 1.0),), "chat": ((0.0, 8.0), (20.0, 40.0))}
+    # Its image is on the nodes: pulls are known to take longer.
+    played_ones = [replace(one, pull_seconds=0.0) for one in servers(graph, section, rates)]
+    with simulation(graph, toolchain) as simulated:
+        day = played(simulated, played_ones, [], at_seconds=0, back_seconds=0, most_seconds=240)
+    (course,) = (one for one in day.courses if one.subject.name == "chat")
+    assert (course.subject.load.late_seconds, course.lost) == (1.0, 0)
+    assert max(one.wanted for one in course.moments) > 1
+    assert course.bad_seconds < day.seconds - 60, course
+
+
+@ON_DEMAND
 def test_a_night_at_zero_ends_when_its_schedule_begins(toolchain: Toolchain) -> None:
     """Requests that come in the night are lost, and nothing but the schedule brings a pod back."""
     now = datetime.now(UTC)
