@@ -74,7 +74,7 @@ def scaler(*metrics: tuple[str, str, str], name: str = "triton-server") -> Objec
         "metadata": {"name": "keda-hpa", "namespace": name},
         "spec": {
             "scaleTargetRef": {"name": name},
-            "metrics": [{kind: {"target": {"averageValue": target}}} for kind, _, target in metrics],
+            "metrics": [{"type": kind.title(), kind: {"target": {"averageValue": target}}} for kind, _, target in metrics],
         },
         "status": {"currentMetrics": [{kind: {"current": {"averageValue": now}}} if now else {} for kind, now, _ in metrics]},
     }

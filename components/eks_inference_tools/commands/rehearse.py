@@ -113,6 +113,5 @@ def _sides(options: argparse.Namespace) -> "Iterator[tuple[str, Graph, Graph]]":
     if not (stack.base and stack.head and stack.base.graph and stack.head.graph):
         missing = "--base" if stack.head else "the working tree"
         raise ProblemsFound([Problem(f"there is no stack {stack.stack} to change", key=missing, given=options.base)])
-    yield "", stack.base.graph, stack.head.graph
-    for tried in options.tried:
-        yield tried, stack.base.graph, working(stack.stack, tried)
+    for tried in ("", *options.tried):
+        yield tried, stack.base.graph, working(stack.stack, tried) if tried else stack.head.graph

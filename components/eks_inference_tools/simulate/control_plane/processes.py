@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -26,7 +25,7 @@ from stackgraph.problems import Problem, ProblemsFound
 
 Found = TypeVar("Found")
 
-_ATTEMPTS = 3
+_START_SECONDS = 60
 _PORT_TAKEN = "address already in use"
 _LAST_LINES = 8
 _CRASHES = ("panic: ", "fatal error: ", "SIG")
@@ -94,19 +93,18 @@ class Processes(contextlib.AbstractContextManager["Processes"]):
         self._started[name], self._argv[name] = answer["pid"], argv
 
     def start_on_a_port(
-        self, name: str, argv: Callable[[int], Sequence[str | Path]], is_ready: Callable[[int], bool], *, seconds: float
+        self, name: str, argv: Callable[[int], Sequence[str | Path]], is_ready: Callable[[int], bool], attempts: int = 3
     ) -> int:
-        """Starts a process that listens on a free port, on others where another program has taken one, and returns it."""
-        for attempt in range(_ATTEMPTS):
-            port = free_port()
-            self.start(name, argv(port))
-            try:
-                self.wait_until(partial(is_ready, port), seconds=seconds, what=name)
-                return port
-            except ComponentError:
-                if _PORT_TAKEN not in self.log(name) or attempt == _ATTEMPTS - 1:
-                    raise
-        raise AssertionError("every attempt returns or raises")
+        """Starts a process that listens on a free port, on another where a program has just taken one, and returns it."""
+        port = free_port()
+        self.start(name, argv(port))
+        try:
+            self.wait_until(lambda: is_ready(port), seconds=_START_SECONDS, what=name)
+        except ComponentError:
+            if attempts == 1 or _PORT_TAKEN not in self.log(name):
+                raise
+            return self.start_on_a_port(name, argv, is_ready, attempts - 1)
+        return port
 
     def restart(self, name: str, changed: Callable[[Sequence[str]], Sequence[str]]) -> None:
         """Starts a process again, with other words on its command line."""

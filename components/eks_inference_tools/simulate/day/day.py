@@ -127,10 +127,8 @@ def played(
         hint = f"eks-inference simulate {simulated.graph.stack} shows what waits"
         raise ComponentError([Problem("the stack does not stand before anything is lost", hint=hint)])
     with seeing(simulated) as pages:
-        scalers = scalers_of(simulated.graph)
-        simulated.plane.processes.wait_until(
-            lambda: _scaled(api, scalers), seconds=_SETTLE_SECONDS, what="the fewest pods of each autoscaler"
-        )
+        scalers, fewest = scalers_of(simulated.graph), "the fewest pods of each autoscaler"
+        simulated.plane.processes.wait_until(lambda: _scaled(api, scalers), seconds=_SETTLE_SECONDS, what=fewest)
         seen = _Cluster()
         seen.look(api)
         world = World(
@@ -203,13 +201,10 @@ def _scaled(api: Api, scalers: int) -> bool:
     waits for what they add to a Deployment.
     """
     sizes = {identity_of(one): at(one, "spec", "replicas") for one in api.list(DEPLOYMENTS)}
-    there = [(at(one, "spec", "minReplicas") or 1, sizes.get(_target(one), -1)) for one in api.list(AUTOSCALERS)]
+    targets = [(one, (identity_of(one)[0], text(at(one, "spec", "scaleTargetRef", "name")))) for one in api.list(AUTOSCALERS)]
+    there = [(at(one, "spec", "minReplicas") or 1, sizes.get(target, -1)) for one, target in targets]
     ready = all((at(one, "status", "readyReplicas") or 0) == at(one, "spec", "replicas") for one in api.list(DEPLOYMENTS))
     return ready and len(there) >= scalers and all(few <= now or not now for few, now in there)
-
-
-def _target(scaler: Object) -> tuple[str, str]:
-    return identity_of(scaler)[0], text(at(scaler, "spec", "scaleTargetRef", "name"))
 
 
 def owns(subject: Subject, pod: Object) -> bool:

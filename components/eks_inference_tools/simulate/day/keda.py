@@ -23,15 +23,10 @@ _START_SECONDS = 60
 @contextmanager
 def running(plane: ControlPlane, prometheus: Prometheus) -> Iterator[None]:
     """Scales ScaledObjects while the context lasts."""
-    program, key = plane.toolchain.path(TOOL), plane.certificate.with_suffix(".key")
-    served = [f"--tls-cert-file={plane.certificate}", f"--tls-private-key-file={key}", "--bind-address=127.0.0.1"]
-    judged = [f"--{asked}-kubeconfig={plane.kubeconfig}" for asked in ("authentication", "authorization")]
-    port = plane.processes.start_on_a_port(
-        TOOL,
-        lambda port: [program, plane.kubeconfig, prometheus.url, f"--secure-port={port}", *served, *judged],
-        _listens,
-        seconds=_START_SECONDS,
-    )
+    argv = [plane.toolchain.path(TOOL), plane.kubeconfig, prometheus.url, "--bind-address=127.0.0.1"]
+    argv += [f"--tls-cert-file={plane.certificate}", f"--tls-private-key-file={plane.certificate.with_suffix('.key')}"]
+    argv += [f"--{asked}-kubeconfig={plane.kubeconfig}" for asked in ("authentication", "authorization")]
+    port = plane.processes.start_on_a_port(TOOL, lambda port: [*argv, f"--secure-port={port}"], _listens)
     *_, service = items = registration(RELEASE, port, _GROUP)
     for item in (*items, *_for_everyone()):
         plane.api.apply(item)
@@ -56,12 +51,9 @@ def _listens(port: int) -> bool:
 def _for_everyone() -> Iterator[dict[str, Any]]:
     """Lets in the API server, which has no certificate of a client here."""
     of, name = "rbac.authorization.k8s.io", f"simulated-{RELEASE}"
+    role = {"apiGroup": of, "kind": "ClusterRole", "name": name}
     rules = [{"apiGroups": [_GROUP], "resources": ["*"], "verbs": ["get", "list"]}]
-    yield {"apiVersion": f"{of}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
-    yield {
-        "apiVersion": f"{of}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": of, "kind": "ClusterRole", "name": name},
-        "subjects": [{"apiGroup": of, "kind": "Group", "name": f"system:{who}"} for who in ("authenticated", "unauthenticated")],
-    }
+    who = [{"apiGroup": of, "kind": "Group", "name": "system:unauthenticated"}]
+    about = {"apiVersion": f"{of}/v1", "metadata": {"name": name}}
+    yield {**about, "kind": "ClusterRole", "rules": rules}
+    yield {**about, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": who}

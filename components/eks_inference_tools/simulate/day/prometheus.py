@@ -20,7 +20,6 @@ from eks_inference_tools.simulate.day.sources import Sources
 
 TOOL = "prometheus"
 
-_START_SECONDS = 60
 _TIMEOUT_SECONDS = 10
 
 
@@ -142,7 +141,6 @@ def start(plane: ControlPlane, sources: Sources, *, proxy: str) -> Prometheus:
         TOOL,
         lambda port: [plane.toolchain.path(TOOL), *fixed, f"--web.listen-address=127.0.0.1:{port}"],
         lambda port: Prometheus(_url(port)).is_ready(),
-        seconds=_START_SECONDS,
     )
     return Prometheus(_url(port))
 

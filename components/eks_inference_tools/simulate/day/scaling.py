@@ -40,9 +40,10 @@ class Pages:
 
 def tools_for(graph: Graph) -> tuple[str, ...]:
     """The programs that autoscalers of a stack need to see metrics."""
-    sources = sources_of(graph)
-    adapted, scaled = (bool(sources and graph.of_type(kind)) for kind in (HPA_TYPE, SCALED_OBJECT_TYPE))
-    return (prometheus.TOOL,) * ((adapted and bool(sources and sources.rules)) or scaled) + (keda.TOOL,) * scaled
+    sources, scaled = sources_of(graph), bool(graph.of_type(SCALED_OBJECT_TYPE))
+    if not sources or not (scaled or (sources.rules and graph.of_type(HPA_TYPE))):
+        return ()
+    return (prometheus.TOOL, keda.TOOL) if scaled else (prometheus.TOOL,)
 
 
 def scalers_of(graph: Graph) -> int:
@@ -85,9 +86,9 @@ def metric_of(subject: Subject, autoscalers: Sequence[Object]) -> float | None:
         target = at(one, "spec", "scaleTargetRef", "name")
         if (identity_of(one)[0], target) == (subject.template.namespace, subject.template.name):
             for wanted, found in zip(items(at(one, "spec", "metrics")), items(at(one, "status", "currentMetrics")), strict=False):
-                for kind in ("pods", "external"):
-                    each = (at(found, kind, "current", "averageValue"), at(wanted, kind, "target", "averageValue"))
-                    if all(each):
-                        average, most = (float(amount(str(one))) for one in each)
-                        asks[average / most] = average
+                kind = text(at(wanted, "type")).lower()
+                each = (at(found, kind, "current", "averageValue"), at(wanted, kind, "target", "averageValue"))
+                if all(each):
+                    average, most = (float(amount(str(value))) for value in each)
+                    asks[average / most] = average
     return asks[max(asks)] if asks else None

@@ -25,10 +25,8 @@ Rows = Iterator[tuple[str, str, str]]
 
 def render_text(*played: Rehearsal, width: int = _WIDTH, colour: bool = False) -> str:
     """One after another, and side by side where something was tried."""
-    blocks = [_lines(one, width) for one in played] + [_beside(played)] * (len(played) > 1)
-    return drawn(
-        (line for number, block in enumerate(blocks) for line in ([""] * bool(number) + [*block])), width=width, colour=colour
-    )
+    blocks = [*(_lines(one, width) for one in played), *([_beside(played)] if played[1:] else [])]
+    return "\n".join(drawn(block, width=width, colour=colour) for block in blocks)
 
 
 def render_markdown(rehearsal: Rehearsal) -> str:
@@ -72,14 +70,8 @@ def _lines(rehearsal: Rehearsal, width: int) -> Iterator[RenderableType]:
 def _beside(played: Sequence[Rehearsal]) -> Iterator[RenderableType]:
     rows = [("", "requests lost", "takes", "")]
     for one in played:
-        rows.append(
-            (
-                one.tried or "as it is",
-                f"{sum(lost(away, one.ends_s) for away in one.away):,}",
-                duration(one.ends_s),
-                _verdict(one),
-            )
-        )
+        missed = sum(lost(away, one.ends_s) for away in one.away)
+        rows.append((one.tried or "as it is", f"{missed:,}", duration(one.ends_s), _verdict(one)))
     yield Columns(rows, right=range(1, 3))
 
 
