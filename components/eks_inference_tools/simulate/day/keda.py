@@ -3,9 +3,8 @@
 Triggers of Prometheus get their answers from the day's own, at whatever address they name. Schedules go by this machine's clock.
 """
 
-import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from eks_inference.scaling.keda import RELEASE
@@ -17,16 +16,17 @@ from eks_inference_tools.simulate.day.prometheus import Prometheus
 TOOL = "keda-on-loopback"
 
 _GROUP = "external.metrics.k8s.io"
+_SERVES = "Serving securely"
 _START_SECONDS = 60
 
 
-@contextmanager
-def running(plane: ControlPlane, prometheus: Prometheus) -> Iterator[None]:
-    """Scales ScaledObjects while the context lasts."""
+def start(plane: ControlPlane, prometheus: Prometheus) -> None:
+    """Starts KEDA among the control plane's processes, and waits until the API server has its metrics."""
     argv = [plane.toolchain.path(TOOL), plane.kubeconfig, prometheus.url, "--bind-address=127.0.0.1"]
     argv += [f"--tls-cert-file={plane.certificate}", f"--tls-private-key-file={plane.certificate.with_suffix('.key')}"]
     argv += [f"--{asked}-kubeconfig={plane.kubeconfig}" for asked in ("authentication", "authorization")]
-    port = plane.processes.start_on_a_port(TOOL, lambda port: [*argv, f"--secure-port={port}"], _listens)
+    said = partial(plane.processes.log, TOOL)
+    port = plane.processes.start_on_a_port(TOOL, lambda port: [*argv, f"--secure-port={port}"], lambda _: _SERVES in said())
     *_, service = items = registration(RELEASE, port, _GROUP)
     for item in (*items, *_for_everyone()):
         plane.api.apply(item)
@@ -36,16 +36,6 @@ def running(plane: ControlPlane, prometheus: Prometheus) -> Iterator[None]:
         return (condition_of(found, "Available") or {}).get("status") == "True"
 
     plane.processes.wait_until(available, seconds=_START_SECONDS, what="KEDA's metrics server")
-    try:
-        yield
-    finally:
-        plane.processes.stop(TOOL)
-
-
-def _listens(port: int) -> bool:
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-        return True
-    return False
 
 
 def _for_everyone() -> Iterator[dict[str, Any]]:

@@ -66,7 +66,8 @@ def seeing(simulated: Simulation) -> Iterator[Pages]:
         if sources.rules:
             stack.enter_context(custom_metrics.registered(plane, sources, server))
         if keda.TOOL in tools:
-            stack.enter_context(keda.running(plane, server))
+            keda.start(plane, server)
+            stack.callback(plane.processes.stop, keda.TOOL)
         yield pages
 
 
