@@ -23,6 +23,7 @@ _START_SECONDS = 60
 def start(plane: ControlPlane, prometheus: Prometheus) -> None:
     """Starts KEDA among the control plane's processes, and waits until the API server has its metrics."""
     argv = [plane.toolchain.path(TOOL), plane.kubeconfig, prometheus.url, "--bind-address=127.0.0.1"]
+    argv += ["--authentication-skip-lookup"]  # the API server has no certificate of a client here, and names no authority
     argv += [f"--tls-cert-file={plane.certificate}", f"--tls-private-key-file={plane.certificate.with_suffix('.key')}"]
     argv += [f"--{asked}-kubeconfig={plane.kubeconfig}" for asked in ("authentication", "authorization")]
     said = partial(plane.processes.log, TOOL)
@@ -39,10 +40,11 @@ def start(plane: ControlPlane, prometheus: Prometheus) -> None:
 
 
 def _for_everyone() -> Iterator[dict[str, Any]]:
-    """Lets in the API server, which has no certificate of a client here."""
+    """Lets in the API server, which is nobody without a certificate."""
     of, name = "rbac.authorization.k8s.io", f"simulated-{RELEASE}"
     role = {"apiGroup": of, "kind": "ClusterRole", "name": name}
     rules = [{"apiGroups": [_GROUP], "resources": ["*"], "verbs": ["get", "list"]}]
+    rules += [{"nonResourceURLs": [f"/apis/{_GROUP}*"], "verbs": ["get"]}]
     who = [{"apiGroup": of, "kind": "Group", "name": "system:unauthenticated"}]
     about = {"apiVersion": f"{of}/v1", "metadata": {"name": name}}
     yield {**about, "kind": "ClusterRole", "rules": rules}
