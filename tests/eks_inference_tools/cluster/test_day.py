@@ -80,6 +80,11 @@ def servers(
     return [one for one in found if isinstance(one, Subject) or pytest.fail(one)]
 
 
+def pulled(of: list[Subject]) -> list[Subject]:
+    """The servers with their images on all nodes: a pull takes longer than these tests."""
+    return [replace(one, pull_seconds=0.0) for one in of]
+
+
 def test_autoscalers_add_pods_and_a_node_goes(toolchain: Toolchain) -> None:
     section = scaled(min=1)
     graph = sooner(recorded_with(section, STACK))
@@ -174,10 +179,8 @@ def test_what_follows_from_traffic_keeps_its_objectives(toolchain: Toolchain) ->
     section = {"pools": {"gpu": {"size": 7}}, "servers": {"chat": chat}}
     graph = sooner(recorded_with(section, STACK))
     rates = {"triton-server": ((0.0, 1.0),), "chat": ((0.0, 8.0), (20.0, 40.0))}
-    # Its image is on the nodes: pulls are known to take longer.
-    played_ones = [replace(one, pull_seconds=0.0) for one in servers(graph, section, rates)]
     with simulation(graph, toolchain) as simulated:
-        day = played(simulated, played_ones, [], at_seconds=0, back_seconds=0, most_seconds=240)
+        day = played(simulated, pulled(servers(graph, section, rates)), [], at_seconds=0, back_seconds=0, most_seconds=240)
     (course,) = (one for one in day.courses if one.subject.name == "chat")
     assert (course.subject.load.late_seconds, course.lost) == (1.0, 0)
     assert max(one.wanted for one in course.moments) > 1
@@ -209,7 +212,7 @@ def test_a_night_at_zero_ends_when_its_schedule_begins(toolchain: Toolchain) -> 
             simulated.plane.api.patch(scaler, {"spec": {"triggers": triggers}})
 
     with simulation(graph, toolchain, tell=told) as simulated:
-        day = played(simulated, servers(graph, section, rates), [], at_seconds=0, back_seconds=0, most_seconds=240)
+        day = played(simulated, pulled(servers(graph, section, rates)), [], at_seconds=0, back_seconds=0, most_seconds=240)
     (course,) = (one for one in day.courses if one.subject.name == "chat")
     assert len(nights) >= 30
     assert course.lost > 0
