@@ -25,7 +25,6 @@ from stackgraph.problems import Problem, ProblemsFound
 
 Found = TypeVar("Found")
 
-_START_SECONDS = 60
 _PORT_TAKEN = "address already in use"
 _LAST_LINES = 8
 _CRASHES = ("panic: ", "fatal error: ", "SIG")
@@ -99,7 +98,7 @@ class Processes(contextlib.AbstractContextManager["Processes"]):
         port = free_port()
         self.start(name, argv(port))
         try:
-            self.wait_until(lambda: is_ready(port), seconds=_START_SECONDS, what=name)
+            self.wait_until(lambda: is_ready(port), seconds=60, what=name)
         except ComponentError:
             if attempts == 1 or _PORT_TAKEN not in self.log(name):
                 raise

@@ -4,7 +4,6 @@ Triggers of Prometheus get their answers from the day's own, at whatever address
 """
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 from eks_inference.scaling.keda import RELEASE
@@ -16,8 +15,6 @@ from eks_inference_tools.simulate.day.prometheus import Prometheus
 TOOL = "keda-on-loopback"
 
 _GROUP = "external.metrics.k8s.io"
-_SERVES = "Serving securely"
-_START_SECONDS = 60
 
 
 def start(plane: ControlPlane, prometheus: Prometheus) -> None:
@@ -26,8 +23,8 @@ def start(plane: ControlPlane, prometheus: Prometheus) -> None:
     argv += ["--authentication-skip-lookup"]  # the API server has no certificate of a client here, and names no authority
     argv += [f"--tls-cert-file={plane.certificate}", f"--tls-private-key-file={plane.certificate.with_suffix('.key')}"]
     argv += [f"--{asked}-kubeconfig={plane.kubeconfig}" for asked in ("authentication", "authorization")]
-    said = partial(plane.processes.log, TOOL)
-    port = plane.processes.start_on_a_port(TOOL, lambda port: [*argv, f"--secure-port={port}"], lambda _: _SERVES in said())
+    run = plane.processes
+    port = run.start_on_a_port(TOOL, lambda port: [*argv, f"--secure-port={port}"], lambda _: "Serving securely" in run.log(TOOL))
     *_, service = items = registration(RELEASE, port, _GROUP)
     for item in (*items, *_for_everyone()):
         plane.api.apply(item)
@@ -36,7 +33,7 @@ def start(plane: ControlPlane, prometheus: Prometheus) -> None:
         found = plane.api.get("apiservices.apiregistration.k8s.io", service["metadata"]["name"]) or {}
         return (condition_of(found, "Available") or {}).get("status") == "True"
 
-    plane.processes.wait_until(available, seconds=_START_SECONDS, what="KEDA's metrics server")
+    run.wait_until(available, seconds=60, what="KEDA's metrics server")
 
 
 def _for_everyone() -> Iterator[dict[str, Any]]:

@@ -134,8 +134,9 @@ def lost(away: Away, ends_s: float) -> int:
 
 def render_json(rehearsal: Rehearsal, *tried: Rehearsal) -> str:
     """Times are in simulated seconds from the beginning of the change."""
-    also = [{"with": one.tried, **_document(one)} for one in tried]
-    return json_text({"schema": SCHEMA, **_document(rehearsal), "tried": also})
+    return json_text(
+        {"schema": SCHEMA, **_document(rehearsal), "tried": [{"with": one.tried, **_document(one)} for one in tried]}
+    )
 
 
 def _document(rehearsal: Rehearsal) -> dict[str, Any]:
