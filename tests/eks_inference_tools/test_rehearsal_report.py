@@ -48,6 +48,8 @@ def test_what_pulumi_waits_for_is_told_and_jobs_that_run_again():
         (Line("capacity-down", "", "chat"), SAW, "differs"),
         (Line("without-effect", "", "code"), SAW, "agrees"),
         (Line("without-effect", "", "chat"), SAW, "differs"),
+        (Line("deleted-with", "", "", "Namespace a"), replace(SAW, gone=("Deployment a/b",)), "agrees"),
+        (Line("deleted-with", "", "", "Namespace a"), SAW, "differs"),
         (Line("nodes-rolled", "", ""), SAW, "open"),
         (Line("nodes-rolled", "nodes of inf2 drift"), replace(SAW, drifted=("nodes of inf2",)), "agrees"),
         (Line("nodes-rolled", "nodes of inf2-large drift"), replace(SAW, drifted=("nodes of inf2",)), "open"),
@@ -80,6 +82,7 @@ def test_the_text_tells_who_stopped_and_what_got_stuck():
     assert "Pod demo/chat-1: 0/3 nodes are available" in stuck
     assert "Job a/b is refused: immutable" in stuck
     assert "Nothing stopped answering, nothing got stuck." in render_text(WELL)
+    assert re.search(r"as it is +300 +5 min.*\na\.b=1 +0 .*nothing got stuck", render_text(SAW, replace(WELL, tried="a.b=1")))
     assert "The base does not come up by itself" in render_text(replace(WELL, phases=WELL.phases[:1]))
 
 
@@ -95,7 +98,9 @@ def test_the_document_has_every_part():
     assert (found["schema"], found["well"]) == (1, False)
     assert found["away"][0] == {"server": "chat", "beganSeconds": 0.0, "seconds": 300.0, "untimed": [], "lostRequests": 300}
     assert found["phases"][1]["stalls"][0]["words"] == ["Pod demo/chat-1: 0/3 nodes are available"]
-    assert json.loads(render_json(WELL))["well"] is True
+    both = json.loads(render_json(WELL, replace(SAW, tried="a.b=1")))
+    assert not unlike("rehearse change", both)
+    assert (both["well"], [(one["with"], one["well"]) for one in both["tried"]]) == (True, [("a.b=1", False)])
 
 
 def test_a_report_fits_into_a_narrow_terminal():

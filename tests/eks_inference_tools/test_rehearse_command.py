@@ -23,8 +23,12 @@ class Stage:
     saw: Rehearsal = WELL
     report: StackReport | None = None
 
+    def __init__(self) -> None:
+        self.reports: list[StackReport] = []
+
     def rehearsed(self, report: StackReport, tools: object, tell: object) -> Rehearsal:
         self.report = report
+        self.reports.append(report)
         return self.saw
 
 
@@ -72,6 +76,29 @@ def test_with_a_base_it_is_what_the_revision_has(stage: Stage, monkeypatch: pyte
     assert main(["rehearse", "change", "smoke-gpu", "--base", "HEAD~1"]) == 0
     assert stage.report is not None
     assert (stage.report.base, stage.report.head) == (OLD, NEW)
+
+
+@pytest.mark.parametrize(("base", "before"), [((), 1), (("--base", "HEAD~1"), 0)])
+def test_what_is_tried_is_in_the_working_tree(
+    base: tuple[str, ...], before: int, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    between(monkeypatch, StackReport("smoke-gpu", OLD, NEW))
+    tried = "servers.qwen3.surge=1 pools.gpu.size=2"
+    assert main(["rehearse", "change", "smoke-gpu", *base, "--try", tried]) == 0
+    assert [surges(one) for one in stage.reports] == [(0, 0), (before, 1)]
+    shown = capsys.readouterr().out
+    assert f"demo: the change, with {tried}, on" in shown
+    assert [line.split("  ")[0] for line in shown.splitlines()[-2:]] == ["as it is", tried]
+
+
+def surges(report: StackReport) -> tuple[int, ...]:
+    graphs = [side.graph for side in (report.base, report.head) if side and side.graph]
+    return tuple(
+        one.inputs["spec"]["strategy"]["rollingUpdate"]["maxSurge"]
+        for graph in graphs
+        for one in graph.resources
+        if one.type.endswith(":Deployment") and one.inputs["metadata"]["name"] == "qwen3"
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,21 +5,26 @@ import math
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from conftest import recorded
 from eks_inference.scaling.plan import QUEUE_COUNTER, RATE_WINDOW_SECONDS
+from eks_inference.scaling.prometheus_adapter import RELEASE as ADAPTER
 from eks_inference.speed.batching import Limits
 from eks_inference_tools.cli import main
 from eks_inference_tools.commands import rehearse_day
 from eks_inference_tools.loadtest_report.record import published
+from eks_inference_tools.reading.live_objects import Object
 from eks_inference_tools.simulate.control_plane.processes import Request
 from eks_inference_tools.simulate.day.custom_metrics import CustomMetrics, registration
 from eks_inference_tools.simulate.day.prometheus import configuration
 from eks_inference_tools.simulate.day.requests import QUEUE_MS, Load, Rates, Requests
-from eks_inference_tools.simulate.day.scaling import HPA_TYPE, Pages, blind, tools_for
+from eks_inference_tools.simulate.day.scaling import HPA_TYPE, SCALED_OBJECT_TYPE, Pages, blind, metric_of, scalers_of, tools_for
 from eks_inference_tools.simulate.day.sources import POD_MONITOR_TYPE, Sources, adapter_rule, seconds, sources_of
+from eks_inference_tools.simulate.day.subjects import Subject
 from linear_steps import Linear
 from stackgraph.graph.document import CHART_TYPE, Graph
 from stackgraph.problems import ProblemsFound
@@ -51,9 +56,42 @@ def test_a_stack_without_its_own_prometheus_tells_that_autoscalers_see_nothing()
     bare = replace(graph, resources=tuple(one for one in graph.resources if one.type != CHART_TYPE))
     assert tools_for(bare) == ()
     assert [words.partition(":")[0] for words in blind(bare)] == ["HorizontalPodAutoscalers see no metrics"]
-    keda = [replace(r, type="kubernetes:keda.sh/v1alpha1:ScaledObject") if r.type == HPA_TYPE else r for r in graph.resources]
-    (words,) = blind(replace(graph, resources=tuple(keda)))
-    assert words.startswith("KEDA's ScaledObject triton-server/triton-server adds no pods")
+
+
+def test_scaled_objects_need_keda_and_no_adapter() -> None:
+    graph = recorded(STACK)
+    keda = [replace(r, type=SCALED_OBJECT_TYPE) if r.type == HPA_TYPE else r for r in graph.resources]
+    graph = replace(graph, resources=tuple(r for r in keda if r.inputs.get("name") != ADAPTER))
+    assert (tools_for(graph), list(blind(graph)), scalers_of(graph)) == (("prometheus", "keda-on-loopback"), [], 1)
+    bare = replace(graph, resources=tuple(r for r in graph.resources if r.type != CHART_TYPE))
+    assert (tools_for(bare), scalers_of(bare)) == ((), 0)
+    assert [words.partition(":")[0] for words in blind(bare)] == ["KEDA's ScaledObjects see no metrics"]
+
+
+def scaler(*metrics: tuple[str, str, str], name: str = "triton-server") -> Object:
+    """Metrics by kind, with the average of a pod and its target; without an average the controller saw none."""
+    return {
+        "metadata": {"name": "keda-hpa", "namespace": name},
+        "spec": {
+            "scaleTargetRef": {"name": name},
+            "metrics": [{"type": kind.title(), kind: {"target": {"averageValue": target}}} for kind, _, target in metrics],
+        },
+        "status": {"currentMetrics": [{kind: {"current": {"averageValue": now}}} if now else {} for kind, now, _ in metrics]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("metrics", "seen"),
+    [
+        ([("pods", "7500m", "10")], 7.5),
+        ([("external", "", "2"), ("external", "3", "2")], 3.0),
+        ([("external", "300m", "200m"), ("external", "4", "8")], 0.3),  # the first asks for more pods
+        ([("external", "", "2")], None),
+    ],
+)
+def test_the_metric_shown_is_the_one_that_asks_for_most_pods(metrics: list[tuple[str, str, str]], seen: float | None) -> None:
+    server = SimpleNamespace(template=SimpleNamespace(namespace="triton-server", name="triton-server"))
+    assert metric_of(cast(Subject, server), [scaler(*metrics), scaler(("pods", "9", "1"), name="other")]) == seen
 
 
 def changed(type_: str, change) -> Graph:

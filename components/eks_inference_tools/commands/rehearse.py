@@ -4,6 +4,7 @@ Exit code 1: a server stopped answering or does not recover, or something got st
 """
 
 import argparse
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eks_inference_tools.commands import rehearse_day
@@ -12,12 +13,14 @@ from stackgraph.commands.options import add_document, add_program, add_stack
 from stackgraph.interrupts import ending_cleanly
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from stackgraph.graph.document import Graph
 
 HELP = "play a change or a loss before it happens: who stops answering, for how long, what gets stuck"
 EXAMPLES = (
     "rehearse change inf2-llama3 --base origin/main",
-    "rehearse change smoke-gpu",
+    "rehearse change smoke-gpu --try 'pools.gpu.size=2 servers.qwen3.surge=1'",
     *rehearse_day.EXAMPLES,
 )
 _SECONDS = 90.0
@@ -36,6 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_stack(change)
     change.add_argument("--base", metavar="REV", help="the old revision (default: the working tree, with other images)")
+    rehearse_day.add_tried(change)
     add_program(change)
     add_cluster(change)
     add_document(change, ("text", "markdown", "json"))
@@ -52,38 +56,47 @@ def _change(options: argparse.Namespace) -> int:
     from eks_inference_tools.reading.clusters import part_of
     from eks_inference_tools.simulate.control_plane.tool_build import provided
     from eks_inference_tools.simulate.rehearsal.change import rehearsed
-    from eks_inference_tools.simulate.rehearsal.report import render_json
+    from eks_inference_tools.simulate.rehearsal.report import Rehearsal, render_json
     from eks_inference_tools.simulate.rehearsal.text import render_markdown, render_text
     from eks_inference_tools.simulate.simulation import tools_of
     from stackgraph.diff.report import Recorded, StackReport
+    from stackgraph.graph.values import unique
     from stackgraph.presentation.output import drawing, write
     from stackgraph.presentation.progress import Progress
 
-    before, after = (part_of(graph, options.cluster) for graph in _sides(options))
-    report = StackReport(options.stack or "", Recorded(before), Recorded(after), eks_compared())
-    toolchain = provided(*tools_of(before), *tools_of(after))
-    with ending_cleanly(), Progress(about=_SECONDS) as progress:
-        rehearsal = rehearsed(report, toolchain, progress.show)
+    scenes = [(tried, *(part_of(graph, options.cluster) for graph in sides)) for tried, *sides in _sides(options)]
+    toolchain = provided(*unique(tool for _, *sides in scenes for graph in sides for tool in tools_of(graph)))
+    played = list[Rehearsal]()
+    for tried, before, after in scenes:
+        report = StackReport(options.stack or "", Recorded(before), Recorded(after), eks_compared())
+        with ending_cleanly(), Progress(about=_SECONDS) as progress:
+            played.append(replace(rehearsed(report, toolchain, progress.show), tried=tried))
     renderers = {
-        "text": lambda: render_text(rehearsal, **drawing(options.output)),
-        "markdown": lambda: render_markdown(rehearsal),
-        "json": lambda: render_json(rehearsal),
+        "text": lambda: render_text(*played, **drawing(options.output)),
+        "markdown": lambda: "\n".join(map(render_markdown, played)),
+        "json": lambda: render_json(*played),
     }
     write(renderers[options.format](), options.output)
-    return 0 if rehearsal.is_well else 1
+    return 0 if all(one.is_well for one in played) else 1
 
 
-def _sides(options: argparse.Namespace) -> "tuple[Graph, Graph]":
-    """The stack before and after the change."""
+def _sides(options: argparse.Namespace) -> "Iterator[tuple[str, Graph, Graph]]":
+    """Yields what is tried in the working tree, at first nothing, and the stack before and after the change."""
     from eks_inference_tools.commands.diff import recorder
     from eks_inference_tools.program import program
     from eks_inference_tools.simulate.rollout.changes import with_other_images
     from stackgraph.problems import Problem, ProblemsFound
     from stackgraph.revisions.comparing import compare_revisions
 
+    def working(stack: str, tried: str) -> "Graph":
+        head = program(stack, options.program, debug=options.debug, answers=options.answers)
+        return (rehearse_day.edited(head, tried) if tried else head).record()
+
     if not options.base:
-        graph = program(options.stack, options.program, debug=options.debug, answers=options.answers).record()
-        return graph, with_other_images(graph)
+        for tried in ("", *options.tried):
+            graph = working(options.stack, tried)
+            yield tried, graph, with_other_images(graph)
+        return
     report = compare_revisions(
         [options.stack] if options.stack else [],
         base=options.base,
@@ -100,4 +113,5 @@ def _sides(options: argparse.Namespace) -> "tuple[Graph, Graph]":
     if not (stack.base and stack.head and stack.base.graph and stack.head.graph):
         missing = "--base" if stack.head else "the working tree"
         raise ProblemsFound([Problem(f"there is no stack {stack.stack} to change", key=missing, given=options.base)])
-    return stack.base.graph, stack.head.graph
+    for tried in ("", *options.tried):
+        yield tried, stack.base.graph, working(stack.stack, tried) if tried else stack.head.graph

@@ -4,6 +4,7 @@ Exit code 1: a server does not recover, or a pod finds no node. Exit code 2: the
 """
 
 import argparse
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -78,17 +79,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="requests a second to each server, also as a course with minutes, such as 4,1:10,3:20,6:1 (default: its traffic, or "
         "half of what its fewest pods take); a course without --lose is a day without a loss",
     )
+    add_tried(parser)
+    parser.add_argument("--plot", metavar="FILE.svg", type=output_file, help="also plot the first server's day")
+    add_document(parser, ("text", "json"))
+    parser.set_defaults(play=run)
+
+
+def add_tried(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--try",
         dest="tried",
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="play the day also with another value in the stack file, such as servers.NAME.autoscaling.min=2; repeatable",
+        help="play it also with another value in the stack file, such as servers.NAME.autoscaling.min=2, or several with "
+        "spaces between them; repeatable",
     )
-    parser.add_argument("--plot", metavar="FILE.svg", type=output_file, help="also plot the first server's day")
-    add_document(parser, ("text", "json"))
-    parser.set_defaults(play=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -102,7 +108,7 @@ def run(options: argparse.Namespace) -> int:
     scenes = {"": _scene(stack, options, {})}
     # What is tried has the load of the stack as it is.
     rates = {one.name: one.load.rates for one in scenes[""][1]}
-    scenes |= {one: _scene(_edited(stack, one), options, rates) for one in options.tried}
+    scenes |= {one: _scene(edited(stack, one), options, rates) for one in options.tried}
     days = {words: _played(*scene, options) for words, scene in scenes.items()}
     write(json_text(document(days)) if options.format == "json" else render_text(days, **drawing(options.output)), options.output)
     if options.plot:
@@ -203,8 +209,8 @@ def _rates(given: str) -> "Rates":
     return rates
 
 
-def _edited(stack: "StackProgram", edit: str) -> "StackProgram":
-    """Returns the stack with another value in its stack object: ``servers.chat.replicas=2``."""
+def edited(stack: "StackProgram", edits: str) -> "StackProgram":
+    """Returns the stack with other values in its stack object: ``servers.chat.replicas=2``, several with spaces between."""
     import json
 
     import yaml
@@ -212,19 +218,20 @@ def _edited(stack: "StackProgram", edit: str) -> "StackProgram":
     from eks_inference_tools.program import STACK_KEY
     from stackgraph.problems import Problem, ProblemsFound
 
-    path, _, value = edit.partition("=")
     spec = json.loads(stack.config.values.get(STACK_KEY, "{}"))
-    at, *keys = [spec, *path.split(".")]
-    *above, last = keys
-    for key in above:
-        at = at.get(key) if isinstance(at, dict) else None
-    try:
-        chosen = yaml.safe_load(value)
-    except yaml.YAMLError:
-        chosen = at = None
-    if not isinstance(at, dict) or not value:
-        hint = "keys of the stack file with dots between them, such as servers.NAME.replicas=2"
-        raise ProblemsFound([Problem("--try changes no key of the stack file", given=edit, allowed=hint)])
-    at[last] = chosen
+    for edit in re.split(r"\s+(?=[\w.-]+=)", edits):
+        path, _, value = edit.partition("=")
+        *above, last = path.split(".")
+        at = spec
+        for key in above:
+            at = at.get(key) if isinstance(at, dict) else None
+        try:
+            chosen = yaml.safe_load(value)
+        except yaml.YAMLError:
+            chosen = at = None
+        if not isinstance(at, dict) or not value:
+            hint = "keys of the stack file with dots between them, such as servers.NAME.replicas=2"
+            raise ProblemsFound([Problem("--try changes no key of the stack file", given=edit, allowed=hint)])
+        at[last] = chosen
     values = {**stack.config.values, STACK_KEY: json.dumps(spec)}
     return replace(stack, config=replace(stack.config, values=values))

@@ -11,7 +11,7 @@ import pytest
 
 from cluster.test_edits import rehearsal_of
 from conftest import ROOT
-from edits import CHAT, EDITS, OPEN_WEBUI, SEQS, TWO, pool, server
+from edits import CHAT, EDITS, NEURON, OPEN_WEBUI, SEQS, TWO, pool, server
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.rehearsal.text import render_text
 from eks_inference_tools.simulate.rollout.changes import with_other_images
@@ -103,6 +103,25 @@ def _without(graph: Graph, urn: str) -> Graph:
     return replace(graph, resources=tuple(cut(one) for one in graph.resources if one.urn != urn))
 
 
+def with_widgets(graph: Graph, *finalizers: str, defined: bool = True) -> Graph:
+    """The graph with an object of a kind that the program itself defines, or no longer."""
+    (like,) = (one for one in graph.resources if one.type.endswith(":Namespace") and one.inputs["metadata"]["name"] == "qwen3")
+    names = {"kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList"}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+    spec = {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]}
+
+    def made(of: str, kind: str, inputs: dict[str, Any], *after: str) -> Any:
+        type_, urn = f"kubernetes:{of}:{kind}", like.urn.rpartition("$")[0] + f"$kubernetes:{of}:{kind}::{kind.lower()}"
+        inputs = {"apiVersion": of, "kind": kind, **inputs}
+        return replace(like, urn=urn, name=kind.lower(), type=type_, inputs=inputs, dependencies=after, property_dependencies={})
+
+    named = {"metadata": {"name": "widgets.example.com"}, "spec": spec}
+    definition = made("apiextensions.k8s.io/v1", "CustomResourceDefinition", named)
+    held = {"metadata": {"name": "a", "namespace": "default", "finalizers": [*finalizers]}}
+    widget = made("example.com/v1", "Widget", held, *((definition.urn,) if defined else ()))
+    return replace(graph, resources=(*graph.resources, *((definition,) if defined else ()), widget))
+
+
 def with_another_claim(graph: Graph) -> Graph:
     return with_inputs(graph, "PersistentVolumeClaim", lambda spec: spec.update(storageClassName="other"))
 
@@ -151,7 +170,7 @@ def parts(text: str) -> list[str]:
 SURGE, ROOM = server("qwen3", surge=1), pool("gpu", size=2)
 AGAIN = {"clients": {"smoke_test": {"run": "again"}}}
 KARPENTER = "inf2-llama3"
-LABELLED = pool("inferentia-inf2", extra_labels={"team": "ml"})
+LABELLED = pool(NEURON, extra_labels={"team": "ml"})
 SMALLER = {"clients": {"open_webui": {"volume_gib": 10}}}
 LARGER_DISKS = {**TWO, **pool("gpu", size=2, root_volume_gib=200)}
 TWO_CHANGED = {**TWO, **server("qwen3", replicas=2, max_num_seqs=128)}
@@ -184,6 +203,17 @@ PAIRS = (
         "a namespace that goes before its objects",
         of_plain(lambda graph: without_namespace(graph, "qwen3")),
         ("qwen3 stops .* does not come back", "Deployment qwen3/qwen3 was removed with something else"),
+    ),
+    Pair(
+        "a definition that leaves before its objects",
+        lambda: (with_widgets(stack()), with_widgets(stack(), defined=False)),
+        ("Widget default/a was removed with something else",),
+    ),
+    Pair(
+        "a definition with objects that a controller holds, which is gone",
+        lambda: (with_widgets(stack(), "example.com/gone"), with_widgets(stack(), "example.com/gone", defined=False)),
+        ("CustomResourceDefinition widgets.example.com waits: it is not gone yet, held by customresourcecleanup",),
+        unsaid=True,
     ),
     Pair(
         "a claim that shrinks",
@@ -224,6 +254,10 @@ PAIRS = (
     Pair("a Job that runs again", of({}, AGAIN), ("smoke-test.* runs a second time",)),
     Pair("another setting of two servers", of(TWO, TWO_CHANGED), few=True),
     Pair("a label of a pool that nobody uses", of({}, pool("gpu", extra_labels={"team": "ml"}))),
+    Pair("a claim that grows", of(OPEN_WEBUI, {"clients": {"open_webui": {"volume_gib": 40}}})),
+    Pair("metrics that come", of({}, {"observability": {"prometheus": {}, "dcgm_exporter": {}}})),
+    Pair("other addresses", of({}, {"cluster": {"endpoint": {"public_access_cidrs": ["203.0.113.0/24"]}}})),
+    Pair("a later consolidation", both(lambda graph: graph, {}, pool(NEURON, consolidate_after="600s"), KARPENTER)),
     Pair("room for one more", of({**SURGE, **ROOM}, {**ROOM, **SURGE_CHANGED})),
 )
 CLEAN = {pair.change for pair in PAIRS if not pair.shows} | {"a Job that runs again"}

@@ -43,9 +43,11 @@ def ray(**keys: Any) -> RayServeFacts:
     return RayServeFacts(("servers", "llama3"), spec_of(**keys))
 
 
+_DAYTIME = {"start": "0 8 * * 1-5", "end": "0 20 * * 1-5", "pods": 2}
+
 VECTORS = {
     "SCL001": Vector(scaling, lambda: scaling(metrics=False), "nothing in this stack collects"),
-    "SCL002": Vector(scaling, lambda: scaling(min=0), "never adds a pod again"),
+    "SCL002": Vector(lambda: scaling(min=0, schedule=[_DAYTIME]), lambda: scaling(min=0), "never adds a pod again"),
     "SCL003": Vector(scaling, lambda: scaling(min=4), "it never scales"),
     "SCL004": Vector(scaling, lambda: scaling(scale_in_seconds=10), "may be removed after 10 s"),
     "SCL005": Vector(lambda: scaling(nodes=2, max=6), lambda: scaling(nodes=2, max=7), "1 of 7 pods would find no node"),
@@ -57,7 +59,7 @@ VECTORS = {
     "SCL009": Vector(scaling, lambda: scaling(nodes=4), "keeps its 4 nodes when pods are removed"),
     "SCL010": Vector(ray, lambda: ray(replicas={"max": 9}), "6 of 9 replicas would find no worker"),
     "SCL011": Vector(
-        lambda: scaling(schedule=[{"start": "0 8 * * 1-5", "end": "0 20 * * 1-5", "pods": 2}]),
+        lambda: scaling(schedule=[_DAYTIME]),
         lambda: scaling(schedule=[{"start": "0 8 * * 1-5", "end": "0 20 * * *", "pods": 2}]),
         "end comes on Sat 20:00 and again on Sun 20:00: pods stay until then",
     ),

@@ -108,7 +108,12 @@ class Api:
         """
         if not self.knows(resource):
             return []
-        found = self.raw("GET", self._path(resource, namespace), query=query)
+        try:
+            found = self.raw("GET", self._path(resource, namespace), query=query)
+        except ApiRefusal as refusal:
+            if refusal.status == 404:  # its definition has gone since
+                return []
+            raise
         kind = {"apiVersion": found["apiVersion"], "kind": found["kind"].removesuffix("List")}
         return [{**kind, **item} for item in found.get("items") or ()]
 

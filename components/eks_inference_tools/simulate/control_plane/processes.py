@@ -25,6 +25,7 @@ from stackgraph.problems import Problem, ProblemsFound
 
 Found = TypeVar("Found")
 
+_PORT_TAKEN = "address already in use"
 _LAST_LINES = 8
 _CRASHES = ("panic: ", "fatal error: ", "SIG")
 _POLL_SECONDS = 0.05
@@ -89,6 +90,20 @@ class Processes(contextlib.AbstractContextManager["Processes"]):
         if "error" in answer:
             raise ComponentError([Problem(f"{name} cannot be started: {answer['error']}", given=str(argv[0]))])
         self._started[name], self._argv[name] = answer["pid"], argv
+
+    def start_on_a_port(
+        self, name: str, argv: Callable[[int], Sequence[str | Path]], is_ready: Callable[[int], bool], attempts: int = 3
+    ) -> int:
+        """Starts a process that listens on a free port, on another where a program has just taken one, and returns it."""
+        port = free_port()
+        self.start(name, argv(port))
+        try:
+            self.wait_until(lambda: is_ready(port), seconds=60, what=name)
+        except ComponentError:
+            if attempts == 1 or _PORT_TAKEN not in self.log(name):
+                raise
+            return self.start_on_a_port(name, argv, is_ready, attempts - 1)
+        return port
 
     def restart(self, name: str, changed: Callable[[Sequence[str]], Sequence[str]]) -> None:
         """Starts a process again, with other words on its command line."""

@@ -115,7 +115,7 @@ def registered(plane: ControlPlane, sources: Sources, prometheus: Prometheus) ->
             thread.join()
 
 
-def registration(namespace: str, port: int) -> tuple[dict[str, Any], ...]:
+def registration(namespace: str, port: int, group: str = GROUP) -> tuple[dict[str, Any], ...]:
     """Returns the objects that route the API server to the stand-in on loopback, where the chart's Service selects its pods."""
     return (
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
@@ -128,9 +128,9 @@ def registration(namespace: str, port: int) -> tuple[dict[str, Any], ...]:
         {
             "apiVersion": "apiregistration.k8s.io/v1",
             "kind": "APIService",
-            "metadata": {"name": f"{VERSION}.{GROUP}"},
+            "metadata": {"name": f"{VERSION}.{group}"},
             "spec": {
-                "group": GROUP,
+                "group": group,
                 "version": VERSION,
                 "service": {"name": RELEASE, "namespace": namespace, "port": port},
                 "insecureSkipTLSVerify": True,

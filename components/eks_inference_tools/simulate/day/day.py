@@ -24,7 +24,7 @@ from eks_inference_tools.simulate.control_plane.processes import ComponentError
 from eks_inference_tools.simulate.day.dollars import Bill, Dollars
 from eks_inference_tools.simulate.day.loss import OF_NODES, Loss, World, chosen
 from eks_inference_tools.simulate.day.requests import Requests, bad_until
-from eks_inference_tools.simulate.day.scaling import blind, metric_of, seeing
+from eks_inference_tools.simulate.day.scaling import blind, metric_of, scalers_of, seeing
 from eks_inference_tools.simulate.day.striking import Striking
 from eks_inference_tools.simulate.day.subjects import Subject
 from eks_inference_tools.simulate.simulation import Simulation
@@ -126,22 +126,27 @@ def played(
     if not created.is_complete:
         hint = f"eks-inference simulate {simulated.graph.stack} shows what waits"
         raise ComponentError([Problem("the stack does not stand before anything is lost", hint=hint)])
-    simulated.plane.processes.wait_until(lambda: _scaled(api), seconds=_SETTLE_SECONDS, what="the fewest pods of each autoscaler")
-    seen = _Cluster()
-    seen.look(api)
-    world = World(simulated.graph, subjects, seen.nodes, [pod for pod in seen.pods if any(owns(one, pod) for one in subjects)])
-    striking = Striking(simulated, chosen(kinds, world), back_seconds)
-    if none := [one.what for one in striking.losses if one.kind in OF_NODES and not one.nodes]:
-        raise ProblemsFound([Problem(f"no node of stack {simulated.graph.stack} runs on {', '.join(none)} now")])
-    flows = {one.name: Requests(one.takes.times, one.takes.limits, one.load, one.takes.routing, one.copies) for one in subjects}
-    # Without a loss, requests that are lost or late count from the beginning.
-    at_seconds = at_seconds if kinds else 0.0
-    kubelets(simulated.plane, starts(world, striking, time.time() + at_seconds))
-    bill = Bill(PriceBook((prices_of(simulated.graph),)))
-    changes = max(start for one in subjects for start, _ in one.load.rates)
-    now, moments = 0.0, list[Moment]()
-    well_since: float | None = None
     with seeing(simulated) as pages:
+        scalers, fewest = scalers_of(simulated.graph), "the fewest pods of each autoscaler"
+        simulated.plane.processes.wait_until(lambda: _scaled(api, scalers), seconds=_SETTLE_SECONDS, what=fewest)
+        seen = _Cluster()
+        seen.look(api)
+        world = World(
+            simulated.graph, subjects, seen.nodes, [pod for pod in seen.pods if any(owns(one, pod) for one in subjects)]
+        )
+        striking = Striking(simulated, chosen(kinds, world), back_seconds)
+        if none := [one.what for one in striking.losses if one.kind in OF_NODES and not one.nodes]:
+            raise ProblemsFound([Problem(f"no node of stack {simulated.graph.stack} runs on {', '.join(none)} now")])
+        flows = {
+            one.name: Requests(one.takes.times, one.takes.limits, one.load, one.takes.routing, one.copies) for one in subjects
+        }
+        # Without a loss, requests that are lost or late count from the beginning.
+        at_seconds = at_seconds if kinds else 0.0
+        kubelets(simulated.plane, starts(world, striking, time.time() + at_seconds))
+        bill = Bill(PriceBook((prices_of(simulated.graph),)))
+        changes = max(start for one in subjects for start, _ in one.load.rates)
+        now, moments = 0.0, list[Moment]()
+        well_since: float | None = None
         began = time.monotonic()
         while now < most_seconds and (well_since is None or now - well_since < _GOOD_SECONDS):
             simulated.ensure_alive()
@@ -191,12 +196,15 @@ def played(
     )
 
 
-def _scaled(api: Api) -> bool:
-    """Whether autoscalers have their fewest pods, and these are Ready. Nothing waits for what they add to a Deployment."""
-    least = [at(one, "spec", "minReplicas") or 1 for one in api.list(AUTOSCALERS)]
-    there = [at(one, "status", "currentReplicas") or 0 for one in api.list(AUTOSCALERS)]
-    ready = all(at(one, "status", "readyReplicas") == at(one, "spec", "replicas") for one in api.list(DEPLOYMENTS))
-    return ready and all(few <= now for few, now in zip(least, there, strict=False))
+def _scaled(api: Api, scalers: int) -> bool:
+    """Whether there are so many autoscalers with their fewest pods, and these are Ready. KEDA alone lets there be none. Nothing
+    waits for what they add to a Deployment.
+    """
+    sizes = {identity_of(one): at(one, "spec", "replicas") for one in api.list(DEPLOYMENTS)}
+    targets = [(one, (identity_of(one)[0], text(at(one, "spec", "scaleTargetRef", "name")))) for one in api.list(AUTOSCALERS)]
+    there = [(at(one, "spec", "minReplicas") or 1, sizes.get(target, -1)) for one, target in targets]
+    ready = all((at(one, "status", "readyReplicas") or 0) == at(one, "spec", "replicas") for one in api.list(DEPLOYMENTS))
+    return ready and len(there) >= scalers and all(few <= now or not now for few, now in there)
 
 
 def owns(subject: Subject, pod: Object) -> bool:

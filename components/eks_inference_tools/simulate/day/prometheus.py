@@ -16,14 +16,10 @@ from typing import Any
 import requests
 
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
-from eks_inference_tools.simulate.control_plane.processes import ComponentError, free_port
 from eks_inference_tools.simulate.day.sources import Sources
 
 TOOL = "prometheus"
 
-_START_SECONDS = 60
-_ATTEMPTS = 3
-_PORT_TAKEN = "address already in use"
 _TIMEOUT_SECONDS = 10
 
 
@@ -104,13 +100,13 @@ class Prometheus:
     """A client of a running Prometheus. Several threads may use it."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
+        self.url = url
         self._session = requests.Session()
         self._session.trust_env = False  # no proxy for loopback
 
     def is_ready(self) -> bool:
         try:
-            return self._session.get(f"{self._url}/-/ready", timeout=_TIMEOUT_SECONDS).ok
+            return self._session.get(f"{self.url}/-/ready", timeout=_TIMEOUT_SECONDS).ok
         except requests.RequestException:
             return False
 
@@ -123,7 +119,7 @@ class Prometheus:
         return frozenset(one["__name__"] for one in self._get("series", **{"match[]": selector, "start": f"{since:.3f}"}))
 
     def _get(self, what: str, **query: str) -> Any:
-        answer = self._session.get(f"{self._url}/api/v1/{what}", params=query, timeout=_TIMEOUT_SECONDS)
+        answer = self._session.get(f"{self.url}/api/v1/{what}", params=query, timeout=_TIMEOUT_SECONDS)
         answer.raise_for_status()
         return answer.json()["data"]
 
@@ -140,23 +136,14 @@ def start(plane: ControlPlane, sources: Sources, *, proxy: str) -> Prometheus:
         (rules / name).write_text(json.dumps(content))
     files = [rules / name for name in sources.rule_files]
     config.write_text(json.dumps(configuration(sources, kubeconfig=plane.kubeconfig, proxy=proxy, rule_files=files)))
-    for attempt in range(_ATTEMPTS):
-        address = f"127.0.0.1:{free_port()}"
-        processes.start(
-            TOOL,
-            [
-                plane.toolchain.path(TOOL),
-                f"--config.file={config}",
-                f"--storage.tsdb.path={folder / TOOL}",
-                f"--web.listen-address={address}",
-                "--log.level=warn",
-            ],
-        )
-        prometheus = Prometheus(f"http://{address}")
-        try:
-            processes.wait_until(prometheus.is_ready, seconds=_START_SECONDS, what="Prometheus")
-            return prometheus
-        except ComponentError:
-            if _PORT_TAKEN not in processes.log(TOOL) or attempt == _ATTEMPTS - 1:
-                raise
-    raise AssertionError("every attempt returns or raises")
+    fixed = [f"--config.file={config}", f"--storage.tsdb.path={folder / TOOL}", "--log.level=warn"]
+    port = processes.start_on_a_port(
+        TOOL,
+        lambda port: [plane.toolchain.path(TOOL), *fixed, f"--web.listen-address=127.0.0.1:{port}"],
+        lambda port: Prometheus(_url(port)).is_ready(),
+    )
+    return Prometheus(_url(port))
+
+
+def _url(port: int) -> str:
+    return f"http://127.0.0.1:{port}"

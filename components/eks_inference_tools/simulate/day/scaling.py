@@ -1,5 +1,5 @@
-"""Lets autoscalers see metrics: a real Prometheus reads what the servers tell, by the stack's own monitors and rules, and a
-stand-in of prometheus-adapter hands it to the real controller by the stack's own rules.
+"""Lets autoscalers see metrics: a real Prometheus reads what the servers tell, by the stack's own monitors and rules. A stand-in
+of prometheus-adapter hands it to the real controller by the stack's own rules, and KEDA asks for it itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from eks_inference.place.quantity import amount
 from eks_inference_tools.reading.live_objects import Object, identity_of, name_of
 from eks_inference_tools.simulate.control_plane.processes import Answer, Request, plain, serving
-from eks_inference_tools.simulate.day import custom_metrics, prometheus
+from eks_inference_tools.simulate.day import custom_metrics, keda, prometheus
 from eks_inference_tools.simulate.day.requests import Requests
 from eks_inference_tools.simulate.day.sources import sources_of
 from eks_inference_tools.simulate.day.subjects import Subject
@@ -40,39 +40,56 @@ class Pages:
 
 def tools_for(graph: Graph) -> tuple[str, ...]:
     """The programs that autoscalers of a stack need to see metrics."""
-    return (prometheus.TOOL,) if graph.of_type(HPA_TYPE) and sources_of(graph) else ()
+    sources, scaled = sources_of(graph), bool(graph.of_type(SCALED_OBJECT_TYPE))
+    if not sources or not (scaled or (sources.rules and graph.of_type(HPA_TYPE))):
+        return ()
+    return (prometheus.TOOL, keda.TOOL) if scaled else (prometheus.TOOL,)
+
+
+def scalers_of(graph: Graph) -> int:
+    """How many HorizontalPodAutoscalers there are once KEDA has made its own."""
+    return len(graph.of_type(HPA_TYPE)) + len(graph.of_type(SCALED_OBJECT_TYPE)) * (keda.TOOL in tools_for(graph))
 
 
 @contextmanager
 def seeing(simulated: Simulation) -> Iterator[Pages]:
     """Serves metrics to autoscalers while the context lasts."""
     pages, graph, plane = Pages(), simulated.graph, simulated.plane
-    sources = sources_of(graph)
-    if not tools_for(graph) or sources is None:
+    sources, tools = sources_of(graph), tools_for(graph)
+    if not tools or sources is None:
         yield pages
         return
     with ExitStack() as stack:
         port = stack.enter_context(serving(pages.answer))
         server = prometheus.start(plane, sources, proxy=f"http://127.0.0.1:{port}")
         stack.callback(plane.processes.stop, prometheus.TOOL)
-        stack.enter_context(custom_metrics.registered(plane, sources, server))
+        if sources.rules:
+            stack.enter_context(custom_metrics.registered(plane, sources, server))
+        if keda.TOOL in tools:
+            keda.start(plane, server)
+            stack.callback(plane.processes.stop, keda.TOOL)
         yield pages
 
 
 def blind(graph: Graph) -> Iterator[str]:
     """Yields which autoscalers see nothing in a day, and why."""
-    if graph.of_type(HPA_TYPE) and sources_of(graph) is None:
+    sources = sources_of(graph)
+    if graph.of_type(HPA_TYPE) and not (sources and sources.rules):
         yield "HorizontalPodAutoscalers see no metrics: Prometheus or its adapter is not in the stack"
-    for one in graph.of_type(SCALED_OBJECT_TYPE):
-        yield f"KEDA's ScaledObject {'/'.join(identity_of(one.inputs))} adds no pods: its operator does not run here"
+    if graph.of_type(SCALED_OBJECT_TYPE) and sources is None:
+        yield "KEDA's ScaledObjects see no metrics: Prometheus is not in the stack"
 
 
 def metric_of(subject: Subject, autoscalers: Sequence[Object]) -> float | None:
-    """What the autoscaler of a server sees on average."""
+    """What the autoscaler of a server sees on average of a pod; of several metrics the one that asks for most pods."""
+    asks = dict[float, float]()
     for one in autoscalers:
         target = at(one, "spec", "scaleTargetRef", "name")
         if (identity_of(one)[0], target) == (subject.template.namespace, subject.template.name):
-            for metric in items(at(one, "status", "currentMetrics")):
-                if average := at(metric, "pods", "current", "averageValue"):
-                    return float(amount(str(average)))
-    return None
+            for wanted, found in zip(items(at(one, "spec", "metrics")), items(at(one, "status", "currentMetrics")), strict=False):
+                kind = text(at(wanted, "type")).lower()
+                each = (at(found, kind, "current", "averageValue"), at(wanted, kind, "target", "averageValue"))
+                if all(each):
+                    average, most = (float(amount(str(value))) for value in each)
+                    asks[average / most] = average
+    return asks[max(asks)] if asks else None

@@ -84,7 +84,7 @@ def _labels(resources: Mapping[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Sources:
-    """``rules`` are those of the adapter; ``prometheus`` is ``prometheusSpec`` of the chart's values."""
+    """``rules`` are those of the adapter, if there is one; ``prometheus`` is ``prometheusSpec`` of the chart's values."""
 
     rules: tuple[AdapterRule, ...]
     adapter_namespace: str
@@ -96,15 +96,16 @@ class Sources:
 
 
 def sources_of(graph: Graph) -> Sources | None:
-    """Returns what autoscalers of a stack see; None where its Prometheus, or its adapter, is elsewhere."""
+    """Returns what autoscalers of a stack see; None where its Prometheus is elsewhere."""
     adapter, prometheus = _release(graph, ADAPTER), _release(graph, PROMETHEUS)
-    if adapter is None or prometheus is None:
+    if prometheus is None:
         return None
+    values = adapter.values if adapter else {}
     rules = [manifest(one) for one in graph.of_type(RULE_TYPE)]
     return Sources(
-        rules=tuple(adapter_rule(table(one)) for one in items(at(adapter.values, "rules", "custom"))),
-        adapter_namespace=adapter.namespace,
-        relist_seconds=seconds(text(at(adapter.values, "metricsRelistInterval")) or _DEFAULT_RELIST),
+        rules=tuple(adapter_rule(table(one)) for one in items(at(values, "rules", "custom"))),
+        adapter_namespace=adapter.namespace if adapter else "",
+        relist_seconds=seconds(text(at(values, "metricsRelistInterval")) or _DEFAULT_RELIST),
         prometheus=table(at(prometheus.values, "prometheus", "prometheusSpec")),
         monitors=tuple(manifest(one) for one in graph.of_type(POD_MONITOR_TYPE)),
         rule_files={f"{'-'.join(identity_of(one))}.json": {"groups": one["spec"]["groups"]} for one in rules},

@@ -12,7 +12,7 @@ from stackgraph.graph.describe import is_kubernetes_object
 
 _ENDS = ("server-stopped", "server-gone", "server-waits", "service-empty", "nodes-stuck")
 _OF_AWS = ("nodes-rolled", "nodes-kept", "nodes-replaced", "nodes-deleted")
-_OF_CONTROLLERS = ("job-again", "refused", "without-effect", "capacity-down", "endpoint-gone")
+_OF_CONTROLLERS = ("job-again", "refused", "without-effect", "capacity-down", "deleted-with", "endpoint-gone")
 _NEAR = 0.1
 """Two times agree within this share of the longer one. Starts whose node or image is there already differ by more."""
 
@@ -57,6 +57,8 @@ def _compared(line: Line, saw: Rehearsal) -> tuple[bool | None, str]:
         return None, f"pulumi up fails before it comes to {title}"
     if line.kind == "job-again":
         return title in saw.again, f"{title} {'ran' if title in saw.again else 'did not run'} again"
+    if line.kind == "deleted-with":
+        return bool(saw.gone), f"{', '.join(saw.gone) or 'nothing'} went with it"
     if line.kind == "capacity-down" and server:
         before, after = (counts.get(server, 0) for _, counts in (saw.samples[0], saw.samples[-1]))
         return after < before, f"{after} of {before} pods answer in the end"

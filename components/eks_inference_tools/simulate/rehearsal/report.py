@@ -10,7 +10,7 @@ from stackgraph.presentation.output import json_text
 
 SCHEMA = 1
 Verdict = Literal["agrees", "differs", "open"]
-SHAPE = {
+_SHAPE = {
     "stack": str,
     "kubernetes": str,
     "well": bool,
@@ -22,6 +22,7 @@ SHAPE = {
     "phases": [PHASE],
     "diff": [{"line": str, "verdict": Verdict, "saw": str}],
 }
+SHAPE = {**_SHAPE, "tried": [{"with": str, **_SHAPE}]}
 
 REQUESTS_A_SECOND = 1
 """Each server gets this constant load, which comes from no model. Requests that come while no pod is ready are lost."""
@@ -68,7 +69,7 @@ class Foretold:
 class Rehearsal:
     """``samples`` are pods that answer by server, at each change, from the beginning of the change. ``renewed`` are servers of
     which not all pods are those from before, ``gone`` objects of the head that the change has removed with something else,
-    ``drifted`` the "nodes of POOL" that Karpenter exchanged.
+    ``drifted`` the "nodes of POOL" that Karpenter exchanged. ``tried`` is the value in the stack file that it was played with.
     """
 
     stack: str
@@ -81,6 +82,7 @@ class Rehearsal:
     drifted: tuple[str, ...] = ()
     ends_s: float = 0.0
     foretold: tuple[Foretold, ...] = ()
+    tried: str = ""
 
     @property
     def away(self) -> tuple[Away, ...]:
@@ -130,10 +132,15 @@ def lost(away: Away, ends_s: float) -> int:
     return round(REQUESTS_A_SECOND * (ends_s - away.began_s if away.seconds is None else away.seconds))
 
 
-def render_json(rehearsal: Rehearsal) -> str:
+def render_json(rehearsal: Rehearsal, *tried: Rehearsal) -> str:
     """Times are in simulated seconds from the beginning of the change."""
-    document: dict[str, Any] = {
-        "schema": SCHEMA,
+    return json_text(
+        {"schema": SCHEMA, **_document(rehearsal), "tried": [{"with": one.tried, **_document(one)} for one in tried]}
+    )
+
+
+def _document(rehearsal: Rehearsal) -> dict[str, Any]:
+    return {
         "stack": rehearsal.stack,
         "kubernetes": rehearsal.kubernetes,
         "well": rehearsal.is_well,
@@ -156,4 +163,3 @@ def render_json(rehearsal: Rehearsal) -> str:
         "phases": [phase_document(phase) for phase in rehearsal.phases],
         "diff": [{"line": one.what, "verdict": one.verdict, "saw": one.saw} for one in rehearsal.foretold],
     }
-    return json_text(document)

@@ -1,6 +1,6 @@
 """Renders the rehearsal of a change for a terminal, and for a comment on a pull request."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 
@@ -23,8 +23,10 @@ Rows = Iterator[tuple[str, str, str]]
 """A heading, which repeats, a text, and a style."""
 
 
-def render_text(rehearsal: Rehearsal, *, width: int = _WIDTH, colour: bool = False) -> str:
-    return drawn(_lines(rehearsal, width), width=width, colour=colour)
+def render_text(*played: Rehearsal, width: int = _WIDTH, colour: bool = False) -> str:
+    """One after another, and side by side where something was tried."""
+    blocks = [*(_lines(one, width) for one in played), *([_beside(played)] if played[1:] else [])]
+    return "\n".join(drawn(block, width=width, colour=colour) for block in blocks)
 
 
 def render_markdown(rehearsal: Rehearsal) -> str:
@@ -32,7 +34,7 @@ def render_markdown(rehearsal: Rehearsal) -> str:
     shown = "; ".join(text for heading, text, _ in _rows(rehearsal) if heading in ("Away", "Stuck", "Gone"))
     return "\n".join(
         (
-            f"### Rehearsal of `{rehearsal.stack}`: {_verdict(rehearsal)}",
+            f"### Rehearsal of `{rehearsal.stack}`{f', with `{rehearsal.tried}`' * bool(rehearsal.tried)}: {_verdict(rehearsal)}",
             "",
             *((shown, "") if shown else ()),
             "<details><summary>What happened</summary>",
@@ -48,7 +50,7 @@ def render_markdown(rehearsal: Rehearsal) -> str:
 
 
 def _lines(rehearsal: Rehearsal, width: int) -> Iterator[RenderableType]:
-    about = f": the change, on a simulated cluster of {rehearsal.kubernetes}"
+    about = f": the change{f', with {rehearsal.tried}' * bool(rehearsal.tried)}, on a simulated cluster of {rehearsal.kubernetes}"
     yield Paragraph(words(rehearsal.stack, "bold").append_text(words(about)))
     yield ""
     if chart := [*_chart(rehearsal, width)]:
@@ -63,6 +65,14 @@ def _lines(rehearsal: Rehearsal, width: int) -> Iterator[RenderableType]:
         before = heading
     yield ""
     yield words(f"{_verdict(rehearsal).capitalize()}.", "green" if rehearsal.is_well else "red")
+
+
+def _beside(played: Sequence[Rehearsal]) -> Iterator[RenderableType]:
+    rows = [("", "requests lost", "takes", "")]
+    for one in played:
+        missed = sum(lost(away, one.ends_s) for away in one.away)
+        rows.append((one.tried or "as it is", f"{missed:,}", duration(one.ends_s), _verdict(one)))
+    yield Columns(rows, right=range(1, 3))
 
 
 def _rows(rehearsal: Rehearsal) -> Rows:
