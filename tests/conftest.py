@@ -77,6 +77,9 @@ def record_once(program: Callable[[], Any] | Path, **how: Any) -> Graph:
     given = map(frozenset, (how["config"].items(), how.get("secret_keys", ())))
     key = (how["project"], how["stack"], *given, how.get("strict", False), () if root == ROOT else _files(root))
     if key not in _recorded:
+        assert "PYTEST_CURRENT_TEST" in os.environ, (
+            "record it in a test: every run collects all files, whichever tests it selects"
+        )
         _recorded[key] = _record(program, **how)
     return _recorded[key]
 

@@ -12,6 +12,7 @@ from eks_inference_tools.simulate.rehearsal import change
 from eks_inference_tools.simulate.rehearsal.report import Rehearsal
 from rehearsals import SAW, WELL
 from stackgraph.diff.report import Recorded, StackReport
+from stackgraph.graph.document import Graph
 from stackgraph.problems import Problem
 from stackgraph.revisions import comparing
 from variants import recorded_with
@@ -68,7 +69,7 @@ def between(monkeypatch: pytest.MonkeyPatch, *stacks: StackReport) -> None:
     monkeypatch.setattr(comparing, "compare_revisions", compared)
 
 
-OLD, NEW = Recorded(recorded("smoke-gpu")), Recorded(recorded_with({"servers": {"qwen3": {"max_num_seqs": 128}}}, "smoke-gpu"))
+OLD, NEW = (Recorded(Graph("eks-inference", "smoke-gpu", (), {"changed": changed})) for changed in (False, True))
 
 
 def test_with_a_base_it_is_what_the_revision_has(stage: Stage, monkeypatch: pytest.MonkeyPatch):
@@ -82,7 +83,8 @@ def test_with_a_base_it_is_what_the_revision_has(stage: Stage, monkeypatch: pyte
 def test_what_is_tried_is_in_the_working_tree(
     base: tuple[str, ...], before: int, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    between(monkeypatch, StackReport("smoke-gpu", OLD, NEW))
+    old, new = recorded("smoke-gpu"), recorded_with({"servers": {"qwen3": {"max_num_seqs": 128}}}, "smoke-gpu")
+    between(monkeypatch, StackReport("smoke-gpu", Recorded(old), Recorded(new)))
     tried = "servers.qwen3.surge=1 pools.gpu.size=2"
     assert main(["rehearse", "change", "smoke-gpu", *base, "--try", tried]) == 0
     assert [surges(one) for one in stage.reports] == [(0, 0), (before, 1)]

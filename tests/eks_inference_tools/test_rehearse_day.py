@@ -95,7 +95,12 @@ def test_too_much_for_one_pod_is_late_and_not_lost() -> None:
     assert asked.counts().keys() == {"served", "late"}
 
 
-NODES: list[Object] = [manifest(node) for node in managed_nodes(recorded("gpu-opt350m"))]
+def gpu() -> Graph:
+    return recorded("gpu-opt350m")
+
+
+def nodes() -> list[Object]:
+    return [manifest(node) for node in managed_nodes(gpu())]
 
 
 def on(node: str) -> Object:
@@ -106,20 +111,17 @@ def world(graph: Graph, *pods: Object) -> World:
     return World(graph, (), [manifest(node) for node in managed_nodes(graph)], pods)
 
 
-GPU = recorded("gpu-opt350m")
-
-
 def test_the_zone_with_the_most_pods_is_lost_and_its_nodes_come_again_in_others() -> None:
-    (loss,) = chosen(["zone"], world(GPU, on("gpu-2"), on("gpu-1"), on("gpu-3")))
+    (loss,) = chosen(["zone"], world(gpu(), on("gpu-2"), on("gpu-1"), on("gpu-3")))
     assert (loss.what, loss.nodes) == ("zone us-west-2a", {"core-1", "gpu-1", "gpu-3"})
     new = {node.name: node.zone.name for _, node in loss.due}
     assert len(new) == 3
-    assert not new.keys() & {name_of(node) for node in NODES}
+    assert not new.keys() & {name_of(node) for node in nodes()}
     assert "us-west-2a" not in new.values()
 
 
 def test_a_lost_node_comes_again_in_its_zone() -> None:
-    (loss,) = chosen(["node"], world(GPU, on("gpu-2")))
+    (loss,) = chosen(["node"], world(gpu(), on("gpu-2")))
     assert loss.nodes == {"gpu-2"}
     (due,) = loss.due
     assert due[0] > 30
@@ -128,16 +130,16 @@ def test_a_lost_node_comes_again_in_its_zone() -> None:
 
 def test_a_node_that_is_lost_twice_comes_once_and_not_where_nothing_is_sold() -> None:
     pods = [on("gpu-1"), on("gpu-1"), on("gpu-3")]
-    node, zone = chosen(["node", "zone"], world(GPU, *pods))
+    node, zone = chosen(["node", "zone"], world(gpu(), *pods))
     assert [one.zone.name for _, one in node.due] == ["us-west-2b"], "its zone is lost, too"
     assert sorted(one.name for loss in (node, zone) for _, one in loss.due) == ["core-3", "gpu-5", "gpu-6"]
-    assert chosen(["pool", "node"], world(GPU, *pods))[1].due == []
+    assert chosen(["pool", "node"], world(gpu(), *pods))[1].due == []
 
 
 def test_a_group_without_another_zone_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    one_zone = tuple(replace(node, kind=replace(node.kind, zones=(node.zone,))) for node in managed_nodes(GPU))
+    one_zone = tuple(replace(node, kind=replace(node.kind, zones=(node.zone,))) for node in managed_nodes(gpu()))
     monkeypatch.setattr(loss_module, "managed_nodes", lambda graph: one_zone)
-    (loss,) = chosen(["zone"], world(GPU, on("gpu-1")))
+    (loss,) = chosen(["zone"], world(gpu(), on("gpu-1")))
     assert (loss.due, loss.without) == ([], ("core", "gpu"))
 
 
@@ -190,10 +192,10 @@ def graph_with(kind: str) -> Graph:
     if kind == "capacity-block":
         groups = {
             one.urn: {**one.inputs, "capacityType": "CAPACITY_BLOCK"}
-            for one in GPU.resources
+            for one in gpu().resources
             if one.type.endswith(":NodeGroup") and "gpu-nodes" in one.urn
         }
-        return replace(GPU, resources=tuple(replace(one, inputs=groups.get(one.urn, one.inputs)) for one in GPU.resources))
+        return replace(gpu(), resources=tuple(replace(one, inputs=groups.get(one.urn, one.inputs)) for one in gpu().resources))
     stack, edit = HAS.get(kind, ("gpu-opt350m", {}))
     return recorded_with(edit, stack)
 
@@ -348,9 +350,9 @@ def test_a_pod_starts_sooner_where_its_image_is() -> None:
     assert found.load.rates == ((0.0, 12.0),)
     assert found.prefetched
     assert 0 < found.seconds < 60 < found.pull_seconds
-    (node,) = managed_nodes(GPU)[-1:]
+    (node,) = managed_nodes(gpu())[-1:]
     new = no_losses(Loss("node", "node x", due=[(1000.0, replace(node, name="gpu-9"))]))
-    stands = World(GPU, [found], NODES, [server_pod(found, "gpu-1")])
+    stands = World(gpu(), [found], nodes(), [server_pod(found, "gpu-1")])
     expression = starts(stands, new, 0.0)
     assert '"gpu-4": 0' in expression
     assert f'"gpu-9": {round(1000 + found.pull_seconds)}' in expression, "its DaemonSet brings the image"
@@ -378,13 +380,13 @@ needs_jq = pytest.mark.skipif(not shutil.which("jq"), reason="jq is not on PATH"
 def test_what_is_away_holds_up_the_pods_that_need_it(kind: str, node: str, at: int, ready: int) -> None:
     """Lost at 100, back at 400. The expression is run by jq."""
     found = replace(subject(), seconds=10, pull_seconds=100, from_hub=True)
-    expression = starts(World(GPU, [found], NODES, ()), no_losses(Loss(kind, kind)), 100.0)
+    expression = starts(World(gpu(), [found], nodes(), ()), no_losses(Loss(kind, kind)), 100.0)
     assert ran(expression, server_pod(found, node), at) == ready
 
 
 @needs_jq
 def test_other_pods_wait_for_the_registry_on_new_nodes_only() -> None:
-    expression = starts(World(GPU, [subject()], NODES, ()), no_losses(Loss("image-registry", "")), 100.0)
+    expression = starts(World(gpu(), [subject()], nodes(), ()), no_losses(Loss("image-registry", "")), 100.0)
     other = {"metadata": {"name": "x", "namespace": "kube-system"}, "spec": {"nodeName": "gpu-9"}}
     assert ran(expression, other, 150) == 400
     assert ran(expression, other, 450) == 0

@@ -61,7 +61,7 @@ def _command(name: str, found: argparse.ArgumentParser, level: str = "##") -> It
 
 
 def _value(action: argparse.Action) -> str:
-    if action.choices:
+    if action.choices and not action.metavar:
         return " " + ", ".join(f"`{one}`" for one in action.choices)
     return f" `{action.metavar}`" if action.option_strings and action.nargs != 0 and isinstance(action.metavar, str) else ""
 
