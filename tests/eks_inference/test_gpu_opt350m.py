@@ -176,7 +176,7 @@ def test_the_stack_itself_is_read() -> None:
             {"servers": {"a": TRITON, "b": VLLM}, "load_test": {"servers": ["b", "a"]}, "clients": {}},
             "load_test.servers.1: this server has no OpenAI API",
         ),
-        ({"servers": {"a": VLLM}}, "clients.triton.server: there are 0 Triton servers: name one"),
+        ({"servers": {"a": VLLM}}, "clients.triton.server: no server is Triton"),
         ({"servers": {"a": TRITON, "b": TRITON}}, "clients.triton.server: there are 2 Triton servers: name one"),
         (
             {"servers": {"a": TRITON, "b": VLLM}, "clients": {"triton": {"server": "b"}}},

@@ -144,7 +144,7 @@ SMOKE: dict[str, Any] = yaml.safe_load((ROOT / "stacks/Pulumi.smoke-gpu.yaml").r
         ("servers.qwen3.model.id", f"a/{'b' * 97}", "a repository of the Hugging Face Hub"),
         ("servers.qwen3.extra_env", {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}, ""),
         ("servers.qwen3.extra_env", {"VLLM_HOST_IP": "1.2.3.4"}, "not judged: VLLM_HOST_IP of servers.qwen3.extra_env"),
-        ("cluster.addon_configuration", {"vpc-cni": {"envs": {}}}, "not judged: vpc-cni.envs"),
+        ("cluster.addon_configuration", {"vpc-cni": {"env": {"AWS_VPC_K8S_CNI_LOGLEVEL": "ERROR"}}}, "not judged: vpc-cni.env"),
         ("cluster.addon_versions", {"vpc-cni": "v0.0.1-eksbuild.1"}, "not judged: vpc-cni of cluster.addon_versions"),
         ("pools.k", {"kind": "karpenter", "instance_types": ["m5.large"], "consolidation_policy": "Balanced"}, ""),
         ("pools.gpu.kubelet", {"evictionHard": {"imagefs.available": "15%"}}, ""),

@@ -328,12 +328,18 @@ def test_user_data_of_an_own_image_says_everything():
     assert said["kubelet"]["config"] == {"registerWithTaints": [NEURON.manifest()], "maxPods": 110}
 
 
-QUANTITIES = st.from_regex(r"[1-9][0-9]{0,2}(Mi|Gi|m)?", fullmatch=True)
+QUANTITIES = st.from_regex(r"[1-9][0-9]{0,2}(Mi|Gi)?", fullmatch=True)
+RESERVED = {
+    "cpu": st.from_regex(r"[1-9][0-9]{0,2}m?", fullmatch=True),
+    "memory": QUANTITIES,
+    "ephemeral-storage": QUANTITIES,
+    "pid": QUANTITIES,
+}
 KUBELET = st.fixed_dictionaries(
     {},
     optional={
         "maxPods": st.integers(1, 250),
-        "systemReserved": st.dictionaries(st.sampled_from(["cpu", "memory", "ephemeral-storage", "pid"]), QUANTITIES),
+        "systemReserved": st.fixed_dictionaries({}, optional=RESERVED),
         "evictionHard": st.dictionaries(st.sampled_from(["memory.available", "nodefs.available"]), QUANTITIES | st.just("5%")),
         "registryPullQPS": st.integers(0, 100),
         "serializeImagePulls": st.booleans(),

@@ -205,7 +205,7 @@ def test_no_document_says_that_neuron_makes_embeddings() -> None:
     server = next(iter(spec["servers"].values()))
     server["task"] = "embed"
     spec.pop("load_test")
-    found = [str(one) for one in check_spec(parse_stack(json.dumps(spec)), "us-east-2").faults]
+    found = [str(one) for one in check_spec(parse_stack(json.dumps(spec)), "sa-east-1").faults]
     assert any("SRV020" in one and "is for embed" in one for one in found)
 
 

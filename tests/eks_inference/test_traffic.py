@@ -76,7 +76,6 @@ def test_what_a_server_takes_follows_from_its_batch_its_replicas_and_its_objecti
     ("changes", "why"),
     [
         ({"traffic": {"users": 5, "input_tokens": 10, "output_tokens": 10}, "objectives": {}}, "without objectives"),
-        ({"traffic": {**CHAT, "output_tokens": 10**9}}, "a request is longer than max_model_len"),
         ({"speculation": {"method": "ngram", "tokens": 3}}, "draft"),
     ],
 )

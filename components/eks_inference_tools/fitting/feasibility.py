@@ -18,7 +18,7 @@ _Column = tuple[tuple[str, str], Callable[[T], str]]
 """The two lines of a heading, the second with the unit, and the text of a cell."""
 
 
-def render_text(found: Feasibility, offer: Offer, *, width: int = 100, colour: bool = False) -> str:
+def render_text(found: Feasibility, offer: Offer, *, width: int = 110, colour: bool = False) -> str:
     """Returns the facts, the table and its legend."""
     of_split, of_fit = _columns(found, offer)
     headings = [heading for heading, _ in (*of_split, *of_fit)]

@@ -18,10 +18,10 @@ from eks_inference_tools.reading.words import (
     selected_nodes,
 )
 from eks_inference_tools.reading.workloads import Workload, requested, workloads
-from stackgraph.domain import Cell, Form, Listing, Part, Section
+from stackgraph.domain import Cell, Form, Listing, Part, Row, Section
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import joined
-from stackgraph.views.lines import GAP, Row
+from stackgraph.graph.wording import GAP
 
 
 @dataclass(frozen=True)

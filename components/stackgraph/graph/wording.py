@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 
 ELLIPSIS = "…"
+GAP = "  "
+"""Between parts of a line."""
 
 
 def counted(number: int, one: str, many: str = "") -> str:

@@ -9,11 +9,10 @@ from rich.text import Text
 
 from stackgraph.domain import Row
 from stackgraph.graph.values import unique
-from stackgraph.graph.wording import ELLIPSIS, shorten
+from stackgraph.graph.wording import ELLIPSIS, GAP, shorten
 from stackgraph.presentation.terminal import Columns, Paragraph, listed, words
 
 LEAST_WIDTH = 40
-GAP = "  "
 INDENT = "  "
 
 _LEAST_CELL = 8

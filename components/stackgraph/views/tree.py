@@ -19,10 +19,9 @@ from stackgraph.graph.describe import (
 from stackgraph.graph.document import Graph, Resource, is_component, is_opaque, is_read
 from stackgraph.graph.structure import Structure
 from stackgraph.graph.values import grouped, is_token, joined, plain, text, unique
-from stackgraph.graph.wording import ELLIPSIS, counted, shorten
+from stackgraph.graph.wording import ELLIPSIS, GAP, counted, shorten
 from stackgraph.presentation.terminal import Paragraph, copied, drawn, words
 from stackgraph.views.lines import (
-    GAP,
     INDENT,
     LEAST_WIDTH,
     Line,
