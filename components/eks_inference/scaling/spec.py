@@ -80,7 +80,8 @@ class KedaSpec(_Bounds):
     set ``concurrent_requests``.
 
     KEDA's polling and cooldown are not available: they decide between zero pods and one (KEDA documentation, "Scaling
-    Deployments"), and here at least one always runs. Nor is its fallback: without an answer of Prometheus, the count stays.
+    Deployments"), and here only a ``schedule`` leads back from zero. Nor is its fallback: without an answer of Prometheus, the
+    count stays.
     """
 
     kind: Literal["keda"] = Field(default="keda", json_schema_extra=stated)
