@@ -1,6 +1,7 @@
 """Repeats a tier of tests and tells which of them do not always pass: ``make soak TIER=router TIMES=5``.
 
-With ``LOAD=1`` two busy loops and a busy disk run beside it. ``build/soak`` keeps what each run prints. Exit code 1: one failed.
+With ``LOAD=1`` two busy loops and a busy disk run beside it; with ``CASES=40``, properties draw 40 new examples each.
+``build/soak`` keeps what each run prints. Exit code 1: one failed.
 """
 
 import os
