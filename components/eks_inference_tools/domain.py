@@ -7,6 +7,7 @@ from eks_inference_tools.alternatives import places_section
 from eks_inference_tools.cost.estimate import Estimate, Rate, estimated
 from eks_inference_tools.cost.price_book import OwnPrices
 from eks_inference_tools.cost.sections import cost_section
+from eks_inference_tools.cost.traffic import traffic_section
 from eks_inference_tools.notes import notes
 from eks_inference_tools.reading.sections import sections
 from eks_inference_tools.reading.words import WORDS
@@ -36,6 +37,7 @@ def eks(prices: OwnPrices | None = None, measured: Sequence[Rate] = ()) -> Domai
     def shown(graph: Graph) -> Iterator[Section]:
         yield from sections(graph)
         yield cost_section(graph, figures.cost(graph), measured)
+        yield traffic_section(graph, figures.cost(graph))
         yield time_section(figures.time(graph))
         yield places_section(graph, figures)
 

@@ -44,10 +44,29 @@ class Listing:
 
 
 @dataclass(frozen=True)
+class Curve:
+    """Points of a plot from left to right, as x and y. ``kind`` is a class of its style: ``run`` or ``published``."""
+
+    label: str
+    points: Sequence[tuple[float, float]]
+    kind: str = "run"
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Curves over a common axis. ``doubles``: the axis is logarithmic and names each x."""
+
+    title: str
+    axis: str
+    curves: Sequence[Curve]
+    doubles: bool = False
+
+
+@dataclass(frozen=True)
 class Section:
     """One section about resources of a kind, laid out for a terminal (``listings``) and for a page (``columns``, ``rows``).
 
-    A section without rows is not shown. ``total`` is a label and an amount to show below the rows.
+    A section without rows is not shown. ``total`` is a label and an amount to show below the rows; ``plots`` follow on a page.
     """
 
     title: str
@@ -55,6 +74,7 @@ class Section:
     columns: tuple[str, ...]
     rows: Sequence[Sequence[Cell]]
     total: tuple[str, str] = ("", "")
+    plots: Sequence[Plot] = ()
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,8 @@ from eks_inference_tools.loadtest_report.record import METRICS, STATISTICS, Run,
 from eks_inference_tools.loadtest_report.table import render_table
 from golden import assert_golden
 from json_schemas import unlike
+from stackgraph.domain import Curve, Plot
+from stackgraph.presentation.curves import render_plot
 from stackgraph.presentation.terminal import WIDTH
 from stackgraph.problems import ProblemsFound
 
@@ -709,11 +711,11 @@ def test_plots_stay_as_they_are():
         plots.Mark("a name that is far too long to stand beside a plot", "run", {"mean": 12.0}, " (gaps)"),
         plots.Mark("published", "published", {"mean": 20.0, "p90": 24.0, "min": 11.0, "max": 28.0}),
     ]
-    series = [plots.Curve("one", "run", [(8, 500.0), (16, 900.0)]), plots.Curve("two", "published", [(8, 520.0), (128, 910.0)])]
+    series = [Curve("one", [(8, 500.0), (16, 900.0)]), Curve("two", [(8, 520.0), (128, 910.0)], "published")]
     drawn = [
         plots.ranges("a", "Ranges", marks),
         plots.bars("b", "Bars", [("x", "run", 3.0), ("y", "published", 0.0)]),
-        plots.curves("c", "Curves", series),
+        render_plot("c", Plot("Curves", "concurrent users", series, doubles=True)),
     ]
     assert_golden("loadtest/report-plots.svg", "\n\n".join(str(each).replace("><", ">\n<") for each in drawn))
 
@@ -724,7 +726,10 @@ def test_every_figure_stands_inside_its_plot(values: list[float]):
     drawn = [
         plots.ranges("a", "A", [plots.Mark("x", "run", {"mean": value, "min": value / 2, "max": value}) for value in values]),
         plots.bars("b", "B", [("x", "run", value) for value in values]),
-        plots.curves("c", "C", [plots.Curve("x", "run", [(2**place, value)]) for place, value in enumerate(values)]),
+        *(
+            render_plot("c", Plot("C", "users", [Curve("x", [(2**place, value)]) for place, value in enumerate(values)], doubles))
+            for doubles in (False, True)
+        ),
     ]
     ends = sorted(float(place) for place in re.findall(r'class="end" x="[^"]+" y="([^"]+)"', drawn[-1]))
     assert all(below - above > 14 for above, below in itertools.pairwise(ends)), "names of curves stand on each other"

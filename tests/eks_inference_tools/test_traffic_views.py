@@ -6,7 +6,10 @@ import pytest
 
 from eks_inference_tools.comparison import facts
 from eks_inference_tools.cost.estimate import estimated
+from eks_inference_tools.domain import eks
 from eks_inference_tools.notes import notes_of
+from stackgraph.views.page import render_html
+from stackgraph.views.tree import render_tree
 from variants import recorded_with
 
 TRAFFIC = {"rate": 2, "input_tokens": 1000, "output_tokens": 250}
@@ -26,6 +29,16 @@ def test_a_comparison_shows_what_a_server_takes_and_what_tokens_cost():
     assert before["output tokens"] == "$0.65 a million at this traffic, as deployed"
 
 
+def test_views_show_latency_over_load_and_a_page_draws_it() -> None:
+    graph = recorded_with({"servers": {"qwen3": {"traffic": TRAFFIC}}}, "smoke-gpu")
+    (section,) = (one for one in eks().sections(graph) if one.title == "Traffic")
+    loads, waits = zip(*section.plots[0].curves[0].points, strict=True)
+    assert sorted(waits) == list(waits)
+    assert f"takes {loads[-1]:.3g} requests/s" in "\n".join(notes_of(graph, {}))
+    assert f"{waits[-1]:.3g} s" in render_tree(graph, eks())
+    assert f"{waits[-1]:.3g} at {loads[-1]:g}" in render_html(graph, eks())
+
+
 @pytest.mark.thorough
 def test_tokens_of_an_autoscaled_server_cost_what_the_pods_cost_that_the_traffic_needs():
     """Of 1 to 9 pods on Karpenter's nodes; the load of a day is that of the busiest hour, or a tenth of it."""
@@ -42,6 +55,9 @@ def test_tokens_of_an_autoscaled_server_cost_what_the_pods_cost_that_the_traffic
         tokens = 20 * share * 250 * 3600 / 1e6
         assert cost.totals[0].usd_per_hour <= price * tokens * 1.02 <= cost.totals[2].usd_per_hour * 1.05
         prices.append(price)
+        (section,) = (one for one in eks().sections(graph) if one.title == "Traffic")
+        (by_hour,) = section.plots[1].curves
+        assert all(y == pytest.approx(price * tokens, rel=0.05) for _, y in by_hour.points)  # each hour is alike
     assert prices[0] < prices[1]
 
 

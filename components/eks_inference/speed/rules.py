@@ -42,9 +42,14 @@ class TrafficFacts:
         """What a platform tells of it: a preview then shows what a change does."""
         if isinstance(self.found, str):
             return {"says": f"traffic is not judged: {self.found}"}
-        told = {"says": self.found.told, "tokensPerSecond": float(f"{self.found.output_tokens_per_second:.4g}")}
-        least, most, part = self.server.pods_min, self.server.pods_max, self.found.needed
-        return told | ({"pods": [least, min(max(least, ceil(part * most)), most), most]} if least < most else {})
+        found, traffic = self.found, self.traffic
+        told = {"says": found.told, "tokensPerSecond": float(f"{found.output_tokens_per_second:.4g}"), "unit": found.unit}
+        told["curve"] = "; ".join(found.curve)
+        least, most = self.server.pods_min, self.server.pods_max
+        if least < most:
+            pods = [min(max(least, ceil(part * most)), most) for part in (found.needed, *map(found.part, traffic.hours))]
+            told |= {"pods": [least, pods[0], most]} | ({"hours": pods[1:]} if traffic.hours else {})
+        return told
 
 
 @rule(

@@ -7,7 +7,9 @@ from operator import attrgetter
 from eks_inference_tools.loadtest_report import figures, plots
 from eks_inference_tools.loadtest_report.comparing import Comparison, Report
 from eks_inference_tools.loadtest_report.record import BASES, METRICS, STATISTICS, Published, Run
+from stackgraph.domain import Curve, Plot
 from stackgraph.graph.wording import counted
+from stackgraph.presentation.curves import render_plot
 from stackgraph.presentation.markup import Markup, Section, asset, element, render_page, together
 
 _PLOTTED = ("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms", "second_token_ms")
@@ -141,9 +143,11 @@ def _by_users(report: Report) -> Iterator[Markup]:
         for label, kind, runs in curves:
             points = [(run.users, found) for run in runs if run.users and (found := value(run)) is not None]
             if points:
-                drawn.append(plots.Curve(label, kind, points))
+                drawn.append(Curve(label, sorted(points), kind))
         if drawn:
-            yield _figure(plots.curves(f"plot-users-{name}", title, drawn), title)
+            yield _figure(
+                render_plot(f"plot-users-{name}", Plot(title, "concurrent users", drawn, doubles=True), figures.figure), title
+            )
 
 
 def _series(runs: Sequence[Run]) -> Iterator[tuple[str, str, Sequence[Run]]]:

@@ -3,7 +3,6 @@
 Each plot has a description in words; tables of the page contain its figures. The style sheet sets colours by class.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,16 +18,6 @@ _VALUE_WIDTH = 70  # space for a figure after the longest bar
 _ROW_HEIGHT = 28
 _AXIS_HEIGHT = 30
 _LABEL_LETTERS = 30
-_END_LETTERS = 24
-_LINE_HEIGHT = 15
-_HEIGHT = 300
-_SHAPES = (
-    "M-4,0 a4,4 0 1,0 8,0 a4,4 0 1,0 -8,0 z",
-    "M-4,-4 h8 v8 h-8 z",
-    "M0,-5 L5,4 L-5,4 z",
-    "M0,-5 L5,0 L0,5 L-5,0 z",
-)
-"""Point markers, so that series differ in more than colour."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +28,6 @@ class Mark:
     kind: str
     spread: Spread
     aside: str = ""
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Values by number of users."""
-
-    label: str
-    kind: str
-    points: Sequence[tuple[int, float]]
 
 
 def ranges(name: str, title: str, marks: Sequence[Mark]) -> Markup:
@@ -95,39 +75,6 @@ def bars(name: str, title: str, values: Sequence[tuple[str, str, float]]) -> Mar
     return _plot(name, title, in_words, len(values) * _ROW_HEIGHT + _AXIS_HEIGHT, drawn)
 
 
-def curves(name: str, title: str, series: Sequence[Curve]) -> Markup:
-    """Draws values over concurrent users on a logarithmic axis, with a label at the end of each series."""
-    users = sorted({point[0] for curve in series for point in curve.points})
-    low, high = math.log2(users[0]), math.log2(users[-1])
-    steps = markup.round_steps(max((value for curve in series for _, value in curve.points), default=0))
-    left, right, bottom = 60.0, _WIDTH - 190.0, _HEIGHT - 34.0
-
-    def x(count: int) -> float:
-        return left + (right - left) * ((math.log2(count) - low) / (high - low) if high > low else 0.5)
-
-    def y(value: float) -> float:
-        return bottom - (bottom - 12) * value / steps[-1]
-
-    drawn: list[Markup] = []
-    for step in steps:
-        drawn.append(markup.line("grid", left, y(step), right, y(step)))
-        drawn.append(markup.label("tick left", left - 8, y(step) + 4, f"{step:g}"))
-    for count in users:
-        drawn.append(markup.label("tick", x(count), bottom + 18, str(count)))
-    drawn.append(markup.label("tick", (left + right) / 2, _HEIGHT - 2, "concurrent users"))
-    ends = _spaced([y(max(curve.points)[1]) for curve in series])
-    for number, curve in enumerate(series):
-        points = sorted(curve.points)
-        path = markup.path("curve", ((x(count), y(value)) for count, value in points))
-        dots = [_dot(number, x(count), y(value), f"{curve.label}, {count} users: {figure(value)}") for count, value in points]
-        end = markup.label("end", right + 12, ends[number] + 4, shorten(curve.label, _END_LETTERS))
-        drawn.append(element("g", path, *dots, end, class_=f"{curve.kind} series-{number % len(_SHAPES)}"))
-    in_words = "; ".join(
-        f"{curve.label}: {', '.join(f'{figure(value)} at {count}' for count, value in sorted(curve.points))}" for curve in series
-    )
-    return _plot(name, title, in_words, _HEIGHT, drawn)
-
-
 class _Scale:
     """A horizontal scale from 0 to a round number at or above the largest value."""
 
@@ -145,30 +92,6 @@ class _Scale:
 
 def _plot(name: str, title: str, in_words: str, height: float, drawn: Sequence[Markup]) -> Markup:
     return markup.picture(name, title, in_words, (_WIDTH, height), drawn, class_="plot")
-
-
-def _spaced(heights: Sequence[float]) -> list[float]:
-    """Moves the heights of labels so that none overlaps another or leaves the plot at the bottom."""
-    found = list(heights)
-    order = sorted(range(len(heights)), key=lambda number: heights[number])
-    above = -math.inf
-    for number in order:
-        found[number] = above = max(heights[number], above + _LINE_HEIGHT)
-    below = _HEIGHT - _LINE_HEIGHT / 2
-    for number in reversed(order):
-        found[number] = min(found[number], below)
-        below = found[number] - _LINE_HEIGHT
-    return found
-
-
-def _dot(number: int, x: float, y: float, title: str) -> Markup:
-    return element(
-        "path",
-        element("title", title),
-        class_="point",
-        d=_SHAPES[number % len(_SHAPES)],
-        transform=f"translate({markup.length(x)} {markup.length(y)})",
-    )
 
 
 def _name(label: str, middle: float, aside: str = "") -> Markup:

@@ -13,6 +13,7 @@ from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.structure import Structure
 from stackgraph.graph.values import joined, plain, text
 from stackgraph.graph.wording import counted, shorten
+from stackgraph.presentation.curves import render_plot
 from stackgraph.presentation.markup import Markup, Section, asset, element, render_page, together
 from stackgraph.views.page_diagram import Box, render_bars, render_diagram, render_table
 from stackgraph.views.page_resources import ResourceList
@@ -115,6 +116,9 @@ class _Page:
         words, amount = section.total
         if amount:
             yield element("p", f"{words[:1].upper()}{words[1:]}: ", element("b", amount))
+        for number, plot in enumerate(section.plots):
+            drawing = element("div", render_plot(f"{section.title.lower()}-{number}", plot), class_="wide")
+            yield element("figure", element("h3", plot.title), drawing)
 
     def _cell(self, cell: Cell) -> Markup:
         shown = []
