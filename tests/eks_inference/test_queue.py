@@ -80,6 +80,7 @@ def test_steps_computed_together_take_what_each_of_them_takes(seed: int, rate: f
     assert not found.preemptions
 
 
+@pytest.mark.thorough
 def test_one_sequence_at_a_time_waits_as_queueing_theory_has_it():
     """A server of constant times with random arrivals: the mean wait is load / (2 (1 - load)) services (Pollaczek-Khinchine)."""
     service = Linear(step=1, sequence=0, context=0, prompt=0)

@@ -46,6 +46,7 @@ def test_a_renamed_server_keeps_its_resources(stack: str, keys: dict[str, Any]) 
     assert all(one.options["deleteBeforeReplace"] for one in workloads)
 
 
+@pytest.mark.thorough
 def test_without_the_old_name_the_engine_sees_two_servers() -> None:
     kinds = {one.kind for one in renamed("gpu-opt350m", told=False).changes if one.resource.type == "aws:s3/bucket:Bucket"}
     assert kinds == {"create", "delete"}

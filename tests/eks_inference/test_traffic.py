@@ -64,6 +64,7 @@ def test_a_server_is_warned_of_only_where_it_may_not_take_what_is_asked():
     assert not judged(stack(traffic={**users, "users": 2000})).holds
 
 
+@pytest.mark.thorough
 def test_what_a_server_takes_follows_from_its_batch_its_replicas_and_its_objectives():
     usual = takes(stack())
     assert takes(stack(max_num_seqs=4)) < usual
@@ -150,6 +151,7 @@ def asked(spec: StackSpec) -> dict[str, float]:
     return {str(one.server.path[1]): one.traffic.rate or one.traffic.users or 0 for one in found}
 
 
+@pytest.mark.thorough
 def test_servers_share_the_traffic_of_their_endpoint_by_their_pods_or_by_weights():
     assert asked(behind_an_endpoint({"Qwen/Qwen3-0.6B": {**CHAT, "rate": 8}})) == {"old": 6, "new": 2}
     users = {"users": 9, "input_tokens": 1000, "output_tokens": 250}
@@ -191,6 +193,7 @@ def test_loads_at_different_hours_do_not_add_up():
     assert TrafficSpec.together([TrafficSpec.model_validate(one) for one in (day, day)]).rate == 4
 
 
+@pytest.mark.thorough
 def test_an_autoscaler_follows_its_part_of_an_endpoints_traffic():
     server = {
         "model": {"id": "Qwen/Qwen3-0.6B"},

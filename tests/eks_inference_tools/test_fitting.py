@@ -101,6 +101,7 @@ def test_the_json_has_every_row_and_every_refusal(capsys: pytest.CaptureFixture[
     assert all(one["rule"] or one["reason"] for one in document["refused"])
 
 
+@pytest.mark.thorough
 def test_a_budget_and_a_length_narrow_the_search(capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--model", "Qwen3-32B", "--region", REGION, "--format", "json")
     _, wide, _ = plan(capsys, *options)
@@ -215,6 +216,7 @@ def published() -> Found:
     return search_once(Wish({"id": wanted.repositories[0]}, wanted, REGION, 8192, quantized=("published",)), PriceBook(({},)))
 
 
+@pytest.mark.thorough
 def test_an_engine_whose_support_ends_loses_to_a_dearer_node() -> None:
     """trn1.2xlarge at $1.34 with the last engine for Trn1, g6e.xlarge at $1.86."""
     found = published()
@@ -315,6 +317,7 @@ def sized_of(found: Found) -> dict[str, Sized]:
     return {row.trial.instance.name: row.sized for row in found.first_of_types if row.sized}
 
 
+@pytest.mark.thorough
 def test_a_traffic_takes_replicas_that_keep_its_objectives_and_the_spare() -> None:
     objectives = {"first_token_s": 1.0, "token_s": 0.05}
     few, many = sized_of(loaded(5, **objectives)), sized_of(loaded(5, **objectives, output=500))

@@ -220,6 +220,7 @@ def test_no_number_of_spare_replicas_is_refused_in_one_line(spare: str, capsys: 
     assert capsys.readouterr().err.splitlines()[-1].endswith(f"'{spare}' is no number of replicas from 0 to 99")
 
 
+@pytest.mark.thorough
 def test_a_plan_explains_where_the_time_goes(capsys: pytest.CaptureFixture[str]):
     given = ["plan", "--model", "Llama-3.1-8B", "--family", "g6e", "--rate", "2", "--explain"]
     options = parser(["plan"]).parse_args(given)
