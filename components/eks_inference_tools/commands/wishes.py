@@ -42,6 +42,7 @@ def add_catalog(parser: argparse.ArgumentParser) -> None:
 
 
 _REGION = "us-east-1"
+_A_ROW = "a row of `eks-inference list models`"
 
 
 def add_region(parser: argparse.ArgumentParser) -> None:
@@ -60,18 +61,18 @@ def known_region(name: str | None) -> str:
 
 def catalog_model(name: str | None) -> "Model":
     """Returns a model of the catalog. Raises ``ProblemsFound`` for a name that is missing or unknown."""
-    from eks_inference.catalog.models import SPEECH, config_at, find_model, listens, model, models
+    from eks_inference.catalog.models import SPEECH, config_at, find_model, listens, model
 
     if name and listens(name) and not find_model(name):
         refuse(SPEECH, "--model", name, "a model of texts", "if this one is, --hub or --config reads its config.json")
     if name is None:
-        refuse("name a model", "--model", "", ", ".join(models()), "a repository with --hub, or its config.json with --config")
+        refuse("name a model", "--model", "", _A_ROW, "a repository with --hub, or its config.json with --config")
     ways = (
         f"--hub reads its config.json; download {config_at(name)} for --config; or write a row of your own for --catalog"
         if name.count("/") == 1
         else "a repository as owner/name with --hub; its config.json with --config; a row of your own with --catalog"
     )
-    return known(model, name, "--model", ["a row of `eks-inference list models`"], ways)
+    return known(model, name, "--model", [_A_ROW], ways)
 
 
 @dataclass(frozen=True)
@@ -230,8 +231,10 @@ def chosen(given: Iterable[str] | None, allowed: Iterable[str], option: str) -> 
 
 
 def refuse(message: str, option: str, given: str, allowed: str = "", hint: str = "") -> NoReturn:
+    from eks_inference.faults import did_you_mean
     from stackgraph.problems import Problem, ProblemsFound
 
+    hint = hint or did_you_mean(given, allowed.split(", "))
     raise ProblemsFound([Problem(message, key=option, given=given, allowed=allowed, hint=hint)])
 
 
@@ -325,7 +328,7 @@ _MOST_SPARE = 99
 
 def _spare(given: str) -> int:
     if not given.isdecimal() or int(given) > _MOST_SPARE:
-        raise argparse.ArgumentTypeError(f"'{given}' is no number of replicas from 0 to {_MOST_SPARE}")
+        raise argparse.ArgumentTypeError(f"'{given}' is not a number of replicas from 0 to {_MOST_SPARE}")
     return int(given)
 
 
