@@ -130,8 +130,7 @@ def extended(files: Sequence[str]) -> None:
     try:
         count({file: _content(file, LARGEST, "--catalog", "a TOML file") for file in files})
     except SpecError as error:
-        told = [Problem(one.message, key="--catalog", given=one.given, allowed=one.allowed) for one in error.faults]
-        raise ProblemsFound(told) from None
+        raise ProblemsFound([Problem.of(one, key="--catalog") for one in error.faults]) from None
 
 
 def _content(path: str, limit: int, option: str, allowed: str) -> bytes:
@@ -176,11 +175,7 @@ def _read(written: bytes, called: str, place: str) -> "tuple[Model, Mapping[str,
         config = parse(written)
         return model_of_config(called, config, place), shape_keys(config)
     except SpecError as error:
-        told = [
-            Problem(one.message, place, key=format_path(one.path), given=one.given, allowed=one.allowed, hint=one.hint)
-            for one in error.faults
-        ]
-        raise ProblemsFound(told) from None
+        raise ProblemsFound([Problem.of(one, place, key=format_path(one.path)) for one in error.faults]) from None
 
 
 def _as_large(model: "Model", size: int) -> bool:
@@ -219,14 +214,10 @@ def known(look_up: Callable[[str], Found], name: str, option: str, allowed: Iter
 
 def chosen(given: Iterable[str] | None, allowed: Iterable[str], option: str) -> frozenset[str]:
     """Returns the names that were given, in the spelling of the catalog. Raises ``ProblemsFound`` for one that is not allowed."""
-    from eks_inference.catalog.tables import nearest
-
     spellings = {one.casefold(): one for one in allowed}
     for one in given or ():
         if one.casefold() not in spellings:
-            like = nearest(one, spellings.values())
-            hint = f"nearest: {', '.join(like)}" if like else ""
-            refuse("no row of the catalog has this", option, one, ", ".join(spellings.values()), hint)
+            refuse("no row of the catalog has this", option, one, ", ".join(spellings.values()))
     return frozenset(spellings[one.casefold()] for one in given or ())
 
 

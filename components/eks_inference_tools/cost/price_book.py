@@ -94,20 +94,8 @@ def read_price_file(path: Path) -> OwnPrices:
     faults: list[Fault] = []
     found = _regions(document.data, faults)
     if faults:
-        raise ProblemsFound(
-            [
-                Problem(
-                    fault.message,
-                    document.shown,
-                    document.line(fault.path),
-                    format_path(fault.path),
-                    fault.given,
-                    fault.allowed,
-                    fault.hint,
-                )
-                for fault in sorted(faults, key=lambda fault: document.line(fault.path))
-            ]
-        )
+        placed = sorted((document.line(fault.path), place) for place, fault in enumerate(faults))
+        raise ProblemsFound([Problem.of(faults[n], document.shown, line, format_path(faults[n].path)) for line, n in placed])
     return found
 
 
