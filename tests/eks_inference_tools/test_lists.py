@@ -1,6 +1,7 @@
 """The lists of the catalog: models, engines, instances."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
