@@ -205,8 +205,8 @@ class _Parser(argparse.ArgumentParser):
         names = {name.lstrip("-"): name for name in known}
         nearest = get_close_matches(given.lstrip("-"), names, n=1)
         hint = f"did you mean '{names[nearest[0]]}'?" if nearest else f"`{self.prog} --help` lists what it takes"
-        problem = Problem(message, key=key, given=given if allowed else "", allowed=allowed, hint=hint)
-        self.exit(_refused([problem], self._as_json))
+        told = [Problem(message, key=key, given=given if allowed else "", allowed=allowed, hint=hint)]
+        self.exit(_refused(told, self._as_json))
 
 
 class _Overview(_Parser):

@@ -94,8 +94,9 @@ def read_price_file(path: Path) -> OwnPrices:
     faults: list[Fault] = []
     found = _regions(document.data, faults)
     if faults:
-        placed = sorted((document.line(fault.path), place) for place, fault in enumerate(faults))
-        raise ProblemsFound([Problem.of(faults[n], document.shown, line, format_path(faults[n].path)) for line, n in placed])
+        faults.sort(key=lambda fault: document.line(fault.path))
+        told = [Problem.of(one, document.shown, document.line(one.path), format_path(one.path)) for one in faults]
+        raise ProblemsFound(told)
     return found
 
 

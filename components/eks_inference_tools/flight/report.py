@@ -270,20 +270,16 @@ _LONGEST_SOURCE = 80
 _STYLES = {"confirmed": "green", "contradicted": "red", "new": "yellow"}
 
 
-_LEG = {"rung": str, "usd_per_hour": float, "usd": float, "usd_with_return": float, "without_price": [str]}
-COURSE = {"stack": str, "rungs": [{**_LEG, "seconds": float, "at_least": bool}], "return_seconds": float}
+_RUNG = {"rung": str, **dict.fromkeys(("seconds", "usd_per_hour", "usd", "usd_with_return"), float), "without_price": [str]}
+COURSE = {"stack": str, "rungs": [{**_RUNG, "at_least": bool}], "return_seconds": float}
 
 
 def course(stack: str, legs: Sequence[Leg]) -> dict[str, Any]:
     """The rungs as JSON: dollars from the first on, seconds of each."""
-    rungs = [
-        {
-            **dict(zip(_LEG, (leg.name, leg.usd_per_hour, *_dollars(legs[:number]), list(leg.unpriced)), strict=True)),
-            "seconds": leg.climb.p50,
-            "at_least": bool(leg.climb.untimed),
-        }
-        for number, leg in enumerate(legs, start=1)
-    ]
+    rungs: list[dict[str, Any]] = []
+    for number, leg in enumerate(legs, start=1):
+        values = (leg.name, leg.climb.p50, leg.usd_per_hour, *_dollars(legs[:number]), list(leg.unpriced))
+        rungs.append({**dict(zip(_RUNG, values, strict=True)), "at_least": bool(leg.climb.untimed)})
     return {"schema": SCHEMA, "stack": stack, "rungs": rungs, "return_seconds": legs[-1].descent.p50}
 
 

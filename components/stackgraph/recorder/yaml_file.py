@@ -48,8 +48,7 @@ def read_document(path: Path, root: Path | None = None) -> Document:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         reason = getattr(error, "problem", None) or getattr(error, "context", None) or str(error).splitlines()[0]
         hint = "compare the indentation here with the lines above: spaces, no tabs"
-        line = mark.line + 1 if mark else 0
-        raise ProblemsFound([Problem(f"not valid YAML: {reason}", file=shown, line=line, hint=hint)]) from error
+        raise ProblemsFound([Problem(f"not valid YAML: {reason}", shown, mark.line + 1 if mark else 0, hint=hint)]) from error
     except RefusedText as error:
         raise ProblemsFound(
             [
