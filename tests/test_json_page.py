@@ -46,6 +46,7 @@ COMMANDS_AS_THEY_ARE = {
     "check --explain": "check inf2-llama3 --explain GPU001",
     "check --rules": "check --rules",
     "errors": "plan --model nobody/nothing",
+    "first-flight --plan": "first-flight smoke-gpu --plan",
     "list engines": "list engines",
     "list instances": "list instances",
     "list models": "list models",

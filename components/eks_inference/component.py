@@ -240,7 +240,8 @@ def _type_faults(path: tuple[str | int, ...], value: Any, expected: Any) -> Iter
     elif isinstance(value, Mapping) and specs:
         hint = f"pass {specs[0].__name__}(…) with these fields"
     elif lacking := [one for each in members if _is_protocol(each) for one in _lacking(value, each)]:
-        hint = f"it lacks {', '.join(dict.fromkeys(lacking))}; {_named(expected)}: {inspect.getdoc(members[0])}"
+        told = (inspect.getdoc(members[0]) or "").replace("``", "").split("\n\n")[0]
+        hint = f"it lacks {', '.join(dict.fromkeys(lacking))}; {_named(expected)}: {told}"
     yield Fault(path, "the argument has a wrong type", given=_shown(value), allowed=_named(expected), hint=hint)
 
 

@@ -41,6 +41,7 @@ _DOCUMENTS = {
     "diff": Document(diff.SCHEMA, saved.SHAPE),
     "doctor": Document(doctor.SCHEMA, doctor.SHAPE),
     "errors": Document(ERRORS_SCHEMA, {"errors": [Problem]}),
+    "first-flight --plan": Document(flight.SCHEMA, flight.COURSE),
     "first-flight report": Document(flight.SCHEMA, flight.SHAPE),
     "list engines": Document(table.SCHEMA, engines.SHAPE),
     "list instances": Document(table.SCHEMA, instances.SHAPE),

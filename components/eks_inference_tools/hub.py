@@ -75,7 +75,7 @@ class _Repository:
             # What stands before "@" or behind "?" may be a secret.
             shown = re.sub(r".*@|[?#].*", "…", self._base, flags=re.DOTALL)[:200]
             hint = f"set {ENDPOINT_VARIABLE} to one, as {HUB}; the token is in {TOKEN_VARIABLE}"
-            _refuse("this is no address of a Hub", name, hint, given=shown)
+            _refuse("this is not the address of a Hub", name, hint, given=shown)
         if not (self._token.isascii() and self._token.isprintable()):
             _refuse(f"{TOKEN_VARIABLE} holds what no token has", name, "give it the token alone")
 

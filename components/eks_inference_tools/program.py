@@ -34,17 +34,7 @@ def problems_of_program(error: SpecError, root: Path) -> list[Problem]:
         elif not path.startswith((*_INSTALLED, "<")):
             file, line, made = shown_path(Path(path), root), number, ""
     return [
-        Problem(
-            fault.message,
-            file=file,
-            line=line,
-            key=": ".join(filter(None, (made, format_path(fault.path) or fault.config_key))),
-            given=fault.given,
-            allowed=fault.allowed,
-            hint=fault.hint,
-            rule=fault.rule,
-            working=fault.working,
-        )
+        Problem.of(fault, file, line, ": ".join(filter(None, (made, format_path(fault.path) or fault.config_key))))
         for fault in error.faults
     ]
 
@@ -168,18 +158,9 @@ class StackProgram(Program):
     def problems(self, faults: Iterable[Fault]) -> list[Problem]:
         """Turns faults of the stack object into problems with their lines in the stack file."""
         return [
-            Problem(
-                fault.message,
-                file=self.document.shown,
-                line=self.document.line(("config", *((fault.config_key,) if fault.config_key else (STACK_KEY, *fault.path)))),
-                key=fault.config_key or format_path((STACK_KEY, *fault.path)),
-                given=fault.given,
-                allowed=fault.allowed,
-                hint=fault.hint,
-                rule=fault.rule,
-                working=fault.working,
-            )
+            Problem.of(fault, self.document.shown, self.document.line(("config", *path)), format_path(path))
             for fault in faults
+            for path in [(fault.config_key,) if fault.config_key else (STACK_KEY, *fault.path)]
         ]
 
 

@@ -13,6 +13,7 @@ from stackgraph.interrupts import EXIT_CODE, ending_at_once
 
 if TYPE_CHECKING:
     from stackgraph.commands import Command
+    from stackgraph.problems import Problem
 
 
 ERRORS_SCHEMA = 1
@@ -82,15 +83,7 @@ class CommandLine:
         try:
             return options.run(options)
         except ProblemsFound as error:
-            from stackgraph.presentation.output import json_text, tell
-
-            if getattr(options, "format", "") == "json":
-                print(json_text({"schema": ERRORS_SCHEMA, "errors": [asdict(problem) for problem in error.problems]}), end="")
-            for problem in error.problems:
-                tell(f"error: {problem.render()}")
-            if len(error.problems) > 1:
-                print(f"{len(error.problems)} errors", file=sys.stderr)
-            return 2
+            return _refused(error.problems, getattr(options, "format", "") == "json")
         except FileNotFoundError:
             if _folder_is_gone():
                 return 2
@@ -121,6 +114,18 @@ class CommandLine:
             command.configure(its_parser)
             its_parser.epilog = "\n".join(("examples:", *(f"  {self.name} {example}" for example in command.EXAMPLES)))
         return overview
+
+
+def _refused(problems: Sequence["Problem"], as_json: bool) -> int:
+    from stackgraph.presentation.output import json_text, tell
+
+    if as_json:
+        print(json_text({"schema": ERRORS_SCHEMA, "errors": [asdict(problem) for problem in problems]}), end="")
+    for problem in problems:
+        tell(f"error: {problem.render()}")
+    if len(problems) > 1:
+        print(f"{len(problems)} errors", file=sys.stderr)
+    return 2
 
 
 def _folder_is_gone() -> bool:
@@ -163,21 +168,21 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **{"formatter_class": _Described, **settings})
-        self._is_within = False
+        self._is_within, self._as_json = False, False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """Takes options also between arguments. Rejects unknown ones itself, so that the error shows the usage of the command
-        instead of the main parser's.
-        """
+        """Takes options also between arguments. Rejects unknown ones itself, so that the error names the command."""
         if self._is_within or self._subparsers:
             return super().parse_known_args(args, namespace)
         self._is_within = True  # argparse parses in two steps, both with this method
+        self._as_json = "--format json" in " ".join(args).replace("=", " ")
         try:
             found, unknown = self.parse_known_intermixed_args(args, namespace)
         finally:
             self._is_within = False
         if unknown:
-            self._refuse(f"unrecognized arguments: {' '.join(unknown)}", unknown[0], self._option_string_actions)
+            known = [name for name, action in self._option_string_actions.items() if action.help != argparse.SUPPRESS]
+            self._refuse(f"unrecognized arguments: {' '.join(unknown)}", given=unknown[0].partition("=")[0], known=known)
         return found, unknown
 
     def _print_message(self, message: str, file: Any = None) -> None:
@@ -186,14 +191,22 @@ class _Parser(argparse.ArgumentParser):
             (file or sys.stderr).write(message)
 
     def error(self, message: str) -> NoReturn:
-        given, _, choices = message.partition("invalid choice: ")[2].partition(" (choose from ")
-        self._refuse(message, given.strip("'"), [choice.strip("', )") for choice in choices.split(",") if choices])
+        """Says what is wrong in the form of all errors, without the usage, which may fill a screen."""
+        key, _, said = message.removeprefix("argument ").partition(": ") if message.startswith("argument ") else ("", "", message)
+        given, _, choices = said.partition("invalid choice: ")[2].partition(" (choose from ")
+        known = [choice.strip("', )") for choice in choices.split(",") if choices]
+        self._refuse("not one of the choices" if choices else said, key, given.strip("'"), known, allowed=", ".join(known))
 
-    def _refuse(self, message: str, given: str, known: Iterable[str]) -> NoReturn:
+    def _refuse(self, message: str, key: str = "", given: str = "", known: Iterable[str] = (), allowed: str = "") -> NoReturn:
         from difflib import get_close_matches
 
-        nearest = get_close_matches(given.partition("=")[0], known, n=1)
-        super().error(f"{message}; did you mean '{nearest[0]}'?" if nearest else message)
+        from stackgraph.problems import Problem
+
+        names = {name.lstrip("-"): name for name in known}
+        nearest = get_close_matches(given.lstrip("-"), names, n=1)
+        hint = f"did you mean '{names[nearest[0]]}'?" if nearest else f"`{self.prog} --help` lists what it takes"
+        told = [Problem(message, key=key, given=given if allowed else "", allowed=allowed, hint=hint)]
+        self.exit(_refused(told, self._as_json))
 
 
 class _Overview(_Parser):
@@ -208,10 +221,11 @@ class _Overview(_Parser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
 
-    def _refuse(self, message: str, given: str, known: Iterable[str]) -> NoReturn:
-        if given in self._line.former:
-            message = f"{given} is now: {self._line.name} {self._line.former[given]}"
-        super()._refuse(message, given, () if given in self._line.former else known)
+    def error(self, message: str) -> NoReturn:
+        given = message.partition("invalid choice: '")[2].partition("'")[0]
+        if now := self._line.former.get(given):
+            message = f"{given} is now: {self._line.name} {now}"
+        super().error(message)
 
     def format_help(self) -> str:
         (commands,) = (action for action in self._actions if isinstance(action, argparse._SubParsersAction))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -25,6 +26,12 @@ class Problem:
     rule: str = ""
     working: tuple[str, ...] = ()
     """The arithmetic behind the problem, one line per step."""
+
+    @classmethod
+    def of(cls, fault: Any, file: str = "", line: int = 0, key: str = "") -> Self:
+        """What a library says, in the same words, at its place."""
+        texts = ("message", "given", "allowed", "hint", "rule", "working")
+        return cls(file=file, line=line, key=key, **{text: getattr(fault, text) for text in texts})
 
     def render(self) -> str:
         place = self.file + (f":{self.line}" if self.line else "")

@@ -82,7 +82,7 @@ def test_a_file_that_cannot_be_used_is_told_at_its_key():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[models", "ours.toml: this is no TOML"),
+        ("[models", "ours.toml: this is not TOML"),
         ("[modles.a]", "ours.toml: modles: no such section; allowed: models, engines, instances"),
         ("models = 3", "models: no such section"),
         ("[models]\na = 3", "models.a: not a table of columns"),
@@ -105,14 +105,14 @@ def test_a_wrong_file_is_told_with_file_row_and_key(text: str, said: str):
     [
         ("hidden = 2048", 'hidden = "2048"', "models.Our-1B.hidden: input should be a valid integer; given: '2048'"),
         ("vcpus = 16", "vcpus = true", "instances.g99.vcpus: input should be a valid integer; given: True"),
-        ('"CUDA"', '"CUDB"', "engines.ours: this is no row; given: generation 'CUDB' is not in the catalog; nearest: CUDA"),
+        ('"CUDA"', '"CUDB"', "engines.ours: this is not a row; given: generation 'CUDB' is not in the catalog; nearest: CUDA"),
         ("load_s = 300", 'load_s = "x"', "engines.ours.startup.load_s: input should be a valid integer; given: 'x'"),
         ('architecture = "llama"', 'architecture = "mamba"', "models.Our-1B.architecture: it has no formula here"),
         ("hidden = 2048", "hidden = 0", "models.Our-1B.hidden: no model has so few; given: 0; allowed: at least 1"),
         ("layers = 16", "layers = -3", "models.Our-1B.layers: no model has so few"),
         ("hidden = 2048", "hidden = 2048\ncounted_parameters = -5", "models.Our-1B.counted_parameters: no model has so few"),
         ("hidden = 2048", "hidden = 2048\nexpert_layers = 900", "models.Our-1B.expert_layers: more than there are layers"),
-        ("kv_heads = 8", "kv_heads = 7", "models.Our-1B.kv_heads: heads are no multiple of it"),
+        ("kv_heads = 8", "kv_heads = 7", "models.Our-1B.kv_heads: heads are not a multiple of it"),
         ("hidden = 2048", "hidden = 2048\nwindow_layers = 17", "models.Our-1B.window_layers: more than there are layers"),
         ('"llama"', '"deepseek_v3"', "models.Our-1B.kv_rank: the attention of deepseek_v3 keeps a latent vector"),
         (

@@ -337,7 +337,7 @@ def test_a_schedule_takes_what_cron_of_keda_takes(start: str) -> None:
         ({"start": "0 \u0668 * * *"}, "is no hour"),
         ({"end": "@daily"}, "five fields"),
         ({"end": WORKDAYS["start"]}, "are the same"),
-        ({"timezone": "Berlin"}, "no time zone"),
+        ({"timezone": "Berlin"}, "not a time zone"),
         ({"pods": 1}, "more than min 1"),
         ({"pods": 5}, "at most max 4"),
     ],

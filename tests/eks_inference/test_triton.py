@@ -442,7 +442,7 @@ def test_alerts_know_how_many_requests_a_pod_works_on() -> None:
             {"cache": {"kind": "host_path"}, "model": {"kind": "volume", "claim": "m", "id": "m"}},
             "does not come from the Hugging",
         ),
-        ({"dtype": "float8"}, "should be 'auto', 'bfloat16', 'float16' or 'float32'"),
+        ({"dtype": "float8"}, "unknown value; given: 'float8'; allowed: auto, bfloat16, float16, float32"),
         ({"image": "nvcr.io/nvidia/tritonserver:latest"}, "may change under a running server"),
         ({"instance_type": "g4dn.xlrage"}, r"nearest: g4dn\.xlarge"),
         ({"disable_log_requests": True}, "unknown key"),

@@ -174,7 +174,7 @@ def test_a_spec_takes_no_positions_and_reads_json_with_faults():
     network: Any = NetworkSpec
     assert "write NetworkSpec.of(mapping)" in refused(lambda: network({"zones": 3}))[0].hint
     assert refused(lambda: NetworkSpec.model_validate_json('{"zonez": 3}'))[0].path == ("zonez",)
-    assert refused(lambda: NetworkSpec.model_validate_json("{"))[0].message.startswith("is no JSON")
+    assert refused(lambda: NetworkSpec.model_validate_json("{"))[0].message.startswith("is not JSON")
 
 
 @pytest.mark.parametrize("error", list_all_errors(), ids=lambda one: one["type"])
@@ -270,7 +270,7 @@ def test_a_number_that_no_machine_counts_with_is_a_fault(number):
 
 @pytest.mark.parametrize("text", [None, 3, b"\xff", "[" * 100_000])
 def test_what_is_no_json_is_a_fault(text: Any):
-    assert "is no JSON" in refused(lambda: NetworkSpec.model_validate_json(text))[0].message
+    assert "is not JSON" in refused(lambda: NetworkSpec.model_validate_json(text))[0].message
 
 
 def test_a_zone_has_its_id_everywhere():

@@ -284,7 +284,7 @@ def test_a_stack_file_of_another_project_is_refused(tmp_path, capsys, command):
     (tmp_path / f"Pulumi.{STACK}.yaml").write_text("config: {}\n")
     assert main([command, str(tmp_path / f"Pulumi.{STACK}.yaml")]) == 2
     said = capsys.readouterr()
-    assert "this is no stack file of the project" in said.out + said.err
+    assert "this is not a stack file of the project" in said.out + said.err
     assert "allowed: a name, or a file in stacks" in said.out + said.err
 
 

@@ -1,13 +1,15 @@
 """The protocol of the commands: what each module has, what options mean, what is refused and how, and what starting one costs."""
 
 import argparse
+import json
 import pkgutil
 import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,13 +70,16 @@ def each_with(dest: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("words", having(dest), ids=" ".join)
 
 
+def main_ends(arguments: Sequence[str]) -> Any:
+    try:
+        return main(arguments)
+    except SystemExit as ended:
+        return ended.code
+
+
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """Run a command line that must be refused; gives what it says."""
-    try:
-        code = main(arguments)
-    except SystemExit as ended:
-        code = ended.code
-    assert code == 2
+    assert main_ends(arguments) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert "Traceback" not in said.err
@@ -152,11 +157,11 @@ def test_who_has_formats_writes_files_and_the_first_format_is_the_default():
 def test_an_unknown_option_is_named_beside_those_there_are(words, capsys):
     said = refused(capsys, *words, *required(words), "--nonsense")
     assert "--nonsense" in said
-    assert f"usage: eks-inference {' '.join(words)} [-h]" in said
+    assert f"`eks-inference {' '.join(words)} --help`" in said
 
 
 def test_the_nearest_option_is_named(capsys):
-    assert "unrecognized arguments: --fromat; did you mean '--format'?" in refused(capsys, "check", "--fromat")
+    assert "unrecognized arguments: --fromat\n    hint: did you mean '--format'?" in refused(capsys, "check", "--fromat")
     assert "did you mean 'check'?" in refused(capsys, "chek")
 
 
@@ -171,7 +176,13 @@ def test_a_former_name_is_refused_with_what_does_its_work(name, capsys):
 def test_an_unknown_format_is_named_beside_those_there_are(words, capsys):
     said = refused(capsys, *words, *required(words), "--format", "nonsense")
     assert "nonsense" in said
-    assert all(f"'{name}'" in said for name in action(words, "format").choices or ())
+    assert f"allowed: {', '.join(action(words, 'format').choices or ())}\n" in said
+
+
+def test_a_wrong_option_is_a_document_where_json_is_asked_for(capsys):
+    assert main_ends(["plan", "--under", "cheap", "--format", "json"]) == 2
+    (error,) = json.loads(capsys.readouterr().out)["errors"]
+    assert (error["key"], error["message"]) == ("--under", "'cheap' is not a price in USD an hour")
 
 
 @pytest.mark.thorough

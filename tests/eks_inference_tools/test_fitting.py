@@ -125,14 +125,14 @@ def test_a_budget_and_a_length_narrow_the_search(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--context", "9000", "--instance", "g6.xlarge"), "--context: is for the search"),
+        (("--context", "9000", "--instance", "g6.xlarge"), "--context: belongs to the search"),
         (("--max-model-len", "9000"), "--max-model-len: goes with --instance"),
         (("--context", "9000"), "made for sequences of 4096 tokens"),
         (("--family", "m5"), "--family: no row of the catalog has this"),
         (("--region", "us-east-9"), "--region: not a region of the catalog"),
         (("--ttft", "1"), "--ttft: goes with --rate"),
         (("--output", "100"), "--output: goes with --rate"),
-        (("--rate", "1", "--instance", "g6.xlarge"), "--rate: is for the search"),
+        (("--rate", "1", "--instance", "g6.xlarge"), "--rate: belongs to the search"),
         (("--rate", "1", "--context", "1000"), "--context: shorter than a prompt and its answer"),
         (("--engine", "cuda"), "engine profile 'cuda' is not in the catalog"),
     ],

@@ -147,8 +147,8 @@ def test_a_repository_that_was_renamed_is_found(site: Site, capsys: pytest.Captu
 # -- what is refused, each in a sentence with a way out --------------------------------------------------------------------------
 
 BAD: Mapping[str, tuple[str, Reply, str]] = {
-    "html": ("config.json", (200, b"<html>Sign in</html>", {"X-Repo-Commit": COMMIT}), "this is no JSON"),
-    "a list": ("config.json", (200, b"[]", {"X-Repo-Commit": COMMIT}), "this is no JSON object"),
+    "html": ("config.json", (200, b"<html>Sign in</html>", {"X-Repo-Commit": COMMIT}), "this is not JSON"),
+    "a list": ("config.json", (200, b"[]", {"X-Repo-Commit": COMMIT}), "this is not a JSON object"),
     "latin": ("config.json", (200, b'{"a": "\xff"}', {"X-Repo-Commit": COMMIT}), "not in UTF-8"),
     "deep": ("config.json", (200, b"[" * 100_000, {"X-Repo-Commit": COMMIT}), "nested too deep"),
     "huge": ("config.json", (200, b" " * (1 << 20) + CONFIG, {"X-Repo-Commit": COMMIT}), "larger than 1 MiB"),
@@ -174,7 +174,7 @@ BAD: Mapping[str, tuple[str, Reply, str]] = {
     "no commit": ("config.json", (200, CONFIG, {}), "name a commit with --revision"),
     "odd commit": ("config.json", (200, CONFIG, {"X-Repo-Commit": "../../../../../../../../../../../../../x"}), "--revision"),
     "commit of letters": ("config.json", (200, CONFIG, {"X-Repo-Commit": "z" * 40}), "--revision"),
-    "short": ("config.json", (200, CONFIG[:99], {"X-Repo-Commit": COMMIT, "content-length": "999"}), "this is no JSON"),
+    "short": ("config.json", (200, CONFIG[:99], {"X-Repo-Commit": COMMIT, "content-length": "999"}), "this is not JSON"),
     "twice as large": (
         "model.safetensors.index.json",
         (200, _index(3 * WEIGHTS), {}),

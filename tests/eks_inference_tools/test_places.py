@@ -41,7 +41,7 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         (
             'Vpc("net", NetworkSpec(zone_ids=["usw2-az1", "usw2-az2"]), settings=SETTINGS)',
             0,
-            "Vpc 'net': spec: belongs to another region than settings",
+            "Vpc 'net': zone_ids: belongs to another region than settings",
         ),
         ('Vpc("net", {"zonez": 2}, settings=SETTINGS)', 0, "Vpc 'net': zonez: unknown key"),
         ('def make(name):\n    Vpc(name, settings=SETTINGS)\nmake("one")', 1, "Vpc 'one': spec: this argument is required"),

@@ -156,7 +156,7 @@ def test_the_text_says_what_is_windowed_latent_quantized_and_left_out(capsys: py
     ("text", "said"),
     [
         ("{}", "model_type: this key is required and missing"),
-        ("nothing", "this is no JSON"),
+        ("nothing", "this is not JSON"),
         ('{"model_type": "rwkv"}', "model_type: this architecture has no formula here"),
         ('{"model_type": "llama", "hidden_size": -1}', "hidden_size: not such a number"),
     ],
@@ -217,7 +217,7 @@ def test_a_plan_without_a_model_says_how_to_name_one(capsys: pytest.CaptureFixtu
 def test_no_number_of_spare_replicas_is_refused_in_one_line(spare: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
         parser(["plan"]).parse_args(["plan", "--model", "Qwen3-8B", "--rate", "1", f"--spare={spare}"])
-    assert capsys.readouterr().err.splitlines()[-1].endswith(f"'{spare}' is no number of replicas from 0 to 99")
+    assert capsys.readouterr().err.splitlines()[0].endswith(f"'{spare}' is not a number of replicas from 0 to 99")
 
 
 @pytest.mark.thorough

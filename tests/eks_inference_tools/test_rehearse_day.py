@@ -29,12 +29,13 @@ from eks_inference_tools.simulate.day.loss import KINDS, OF_NODES, Loss, World, 
 from eks_inference_tools.simulate.day.plot import render_plot
 from eks_inference_tools.simulate.day.requests import Load, Requests, bad_until
 from eks_inference_tools.simulate.day.striking import Striking
-from eks_inference_tools.simulate.day.subjects import Subject, subjects
+from eks_inference_tools.simulate.day.subjects import Subject
 from eks_inference_tools.simulate.day.text import document, render_text
 from eks_inference_tools.simulate.stand_ins.karpenter import Lacks
 from json_schemas import unlike
 from linear_steps import Linear
 from readme import block
+from rehearsals import days, subject
 from stackgraph.graph.document import Graph
 from variants import recorded_with
 
@@ -327,20 +328,6 @@ def test_services_send_to_what_is_not_said_to_be_unready() -> None:
     assert _listed(slices) == {"a", "b"}
 
 
-def subject() -> Subject:
-    from conftest import PROJECT
-    from eks_inference.serving.facts import ServingFacts
-    from eks_inference.stack.facts import stack_facts
-    from eks_inference.stack.reading import parse_stack
-
-    values = PROJECT.config(PROJECT.stack_file("gpu-opt350m")).values
-    facts = stack_facts(parse_stack(values["eks-inference:stack"], PROJECT.root), values["aws:region"])
-    servers = {str(one.path[1]): one for one in facts if isinstance(one, ServingFacts)}
-    (found,) = subjects(recorded("gpu-opt350m"), servers, {}, ((0.0, 12.0),))
-    assert isinstance(found, Subject)
-    return found
-
-
 def no_losses(*losses: Loss) -> Striking:
     return Striking(None, losses, 300.0)  # pyright: ignore[reportArgumentType]
 
@@ -426,28 +413,8 @@ def test_a_day_costs_what_its_nodes_cost_as_long_as_they_are_there() -> None:
 
 
 def test_what_a_reader_sees() -> None:
-    loss = Loss("zone", "zone us-west-2a", frozenset(["gpu-1", "gpu-4"]), without=("gpu",))
-    hub = Loss("hub", "the model hub")
-    moments = (
-        Moment(0, "s", 1, 1),
-        Moment(29, "s", 1, 1),
-        Moment(30.2, "s", 1, 0),
-        Moment(350, "s", 2, 0),
-        Moment(410, "s", 1, 1),
-    )
-    course = Course(subject(), 5000, 900, 100, 4000, 380.0, True, moments)
-    day = Day(
-        "gpu-opt350m",
-        (loss, hub),
-        30.0,
-        300.0,
-        500.0,
-        (course,),
-        (("ns/pod", "0/4 nodes are available"),),
-        Dollars(1.5, 2.0, ("x in y",)),
-    )
-    better = replace(day, courses=(replace(course, lost=10, late=0, served=4990, bad_seconds=50.0),), waiting=())
-    shown = render_text({"": day, "servers.s.replicas=2": better})
+    shown = render_text(both := days())
+    day, better = both.values()
     assert "zone us-west-2a (2 nodes) and the model hub are lost after 30 s; the model hub is back 5 min" in shown
     assert "5000 came = 900 served + 100 late + 4000 lost" in shown
     assert "requests were lost or late for 6 min 20 s" in shown

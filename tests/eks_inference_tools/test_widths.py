@@ -9,13 +9,23 @@ import pytest
 
 import rehearsals
 import simulation_reports
+from clones import copy_project
 from conftest import ROOT, recorded
 from eks_inference_tools.cli import main
+from eks_inference_tools.doctor import report as doctor
+from eks_inference_tools.doctor.examine import examine
 from eks_inference_tools.flight.journal import Caps
 from eks_inference_tools.flight.report import render_course
+from eks_inference_tools.reading.expected import expected_of
 from eks_inference_tools.simulate import text as simulation
+from eks_inference_tools.simulate.day import text as day
 from eks_inference_tools.simulate.rehearsal import text as rehearsal
+from eks_inference_tools.verify.checks import judge
+from eks_inference_tools.verify.observed import render_text as verified
 from flights import STACK, course
+from healthy_cluster import HealthyCluster, break_scheduler, observed
+from stackgraph.graph.document import Graph
+from stub_account import without_quota
 
 MEASURED = "tests/data/loadtest/vllm-0.33.0-2-users.json"
 COMMANDS = (
@@ -33,9 +43,21 @@ COMMANDS = (
     "list instances --accelerator neuron",
     f"loadtest report {MEASURED}",
     "diff BEFORE AFTER",
+    "new narrow --model Qwen/Qwen3-8B --region us-west-2",
 )
+
+
+def broken(graph: Graph, width: int) -> str:
+    break_scheduler(cluster := HealthyCluster(graph), "pod-status-pending")
+    expected = expected_of(graph)
+    return verified(expected, judge(expected, observed(cluster)), context="ctx", width=width)
+
+
 DRAWN: dict[str, Callable[[int], str]] = {
     "first-flight": lambda width: render_course(STACK, course(), Caps(100, 600), width=width),
+    "doctor": lambda width: doctor.shown("a", examine(recorded("inf2-llama3"), without_quota().account()), width=width),
+    "verify": lambda width: broken(recorded("inf2-llama3"), width),
+    "rehearse day": lambda width: day.render_text(rehearsals.days(), width=width),
     "rehearse change": lambda width: rehearsal.render_text(rehearsals.STUCK, width=width),
     "simulate": lambda width: simulation.render_text(simulation_reports.EVERYTHING, width=width),
 }
@@ -53,6 +75,10 @@ def drawn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
             return DRAWN[command](width)
         monkeypatch.setenv("COLUMNS", str(width))
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        if command.startswith("new"):
+            (folder := tmp_path / str(width)).mkdir()
+            copy_project(folder)
+            monkeypatch.chdir(folder)
         if command.startswith("diff"):
             (before := tmp_path / "before.json").write_text(text := recorded("smoke-gpu").to_json())
             (after := tmp_path / "after.json").write_text(text.replace("g6.xlarge", "g6.2xlarge"))

@@ -23,6 +23,8 @@ from eks_inference.specs.validation import schema_of
 
 FOLDER = Path(__file__).parents[2] / "docs" / "components"
 PIECES: Mapping[str, Mapping[str, Any]] = tomllib.loads(Path(__file__).with_name("component_programs.toml").read_text("utf-8"))
+_HANDLES = "../existing-cluster.md#"
+_NAME = re.compile(r"`(\w+)`")
 _MODULES = {"aws": "pulumi_aws as aws", "eks": "pulumi_eks as eks", "k8s": "pulumi_kubernetes as k8s", "pulumi": "pulumi"}
 
 
@@ -77,7 +79,8 @@ def handles() -> str:
     """What says of each thing that a team already has that it is there, with its arguments, and what handles take."""
     public = [getattr(eks_inference, name) for name in dir(eks_inference) if name.startswith("Existing")]
     taken = (eks_inference.SecretRef, eks_inference.StackSettings, eks_inference.Subnet)
-    return "\n\n".join(part for one in (*(one for one in public if issubclass(one, Handle)), *taken) for part in _handle(one))
+    text = "\n\n".join(part for one in (*(one for one in public if issubclass(one, Handle)), *taken) for part in _handle(one))
+    return re.sub(r"\]\((\w+\.md)\)", r"](components/\1)", text).replace(f"]({_HANDLES}", "](#")
 
 
 def _handle(of: type[Any]) -> Iterator[str]:
@@ -94,9 +97,9 @@ def _table_of(call: Callable[..., Any]) -> str:
 
 
 _INTRODUCTION = """\
-Each component works alone and on resources that you already have; `InferencePlatform` builds a whole stack. The pages are made
-from the source, and a test runs each of their programs. Name, spec and `opts` come by position, all others by name; a spec is an
-object or a mapping with the same keys.
+Each component works alone and [on what you already have](../existing-cluster.md): a handle (`Existing…`) takes the place of a
+component. `InferencePlatform` builds a whole stack. The pages are made from the source, and a test runs each of their programs.
+Name, spec and `opts` come by position, all others by name; a spec is an object or a mapping with the same keys.
 [architecture.md](../architecture.md) has the contract of all components."""
 
 
@@ -143,7 +146,14 @@ def _annotation(of: Any) -> str:
         return "mapping" if arguments[1] is Any else f"mapping of {_annotation(arguments[1])}"
     if origin is not None:
         return f"sequence of {_annotation(arguments[0])}" if arguments else _annotation(origin)
+    named = _NAME.findall(_first(of.__doc__)) if getattr(of, "_is_protocol", False) else ()
+    if linked := [_link(one) for one in named if one in eks_inference.__all__]:
+        return " or ".join(linked)
     return {str: "text", int: "integer", float: "number", bool: "true or false"}.get(of) or f"`{getattr(of, '__name__', of)}`"
+
+
+def _link(name: str) -> str:
+    return f"[{name}]({_HANDLES + name.lower() if name.startswith('Existing') else f'{name}.md'})"
 
 
 def _attributes(component: type[Component]) -> Iterator[tuple[str, str, str]]:

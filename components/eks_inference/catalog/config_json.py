@@ -61,13 +61,13 @@ def parse(text: str | bytes) -> Mapping[str, Any]:
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:
-        raise SpecError([Fault((), f"this is no JSON: {error}", allowed=allowed)]) from None
+        raise SpecError([Fault((), f"this is not JSON: {error}", allowed=allowed)]) from None
     except (ValueError, RecursionError) as error:
         unread = {UnicodeDecodeError: "it is not in UTF-8", RecursionError: "it is nested too deep"}
         reason = unread.get(type(error), "a number in it has too many digits")
         raise SpecError([Fault((), f"this cannot be read: {reason}", allowed=allowed)]) from None
     if not isinstance(found, dict):
-        raise SpecError([Fault((), "this is no JSON object", given=json.dumps(found)[:60], allowed=allowed)])
+        raise SpecError([Fault((), "this is not a JSON object", given=json.dumps(found)[:60], allowed=allowed)])
     return found
 
 
@@ -184,7 +184,7 @@ class _Reader:
             found["kv_heads"] = self._number("kv_heads", heads)
             found["head_dim"] = self._number("head_dim", hidden // heads or None) or 1
             if not self.faults and heads % (found["kv_heads"] or 1):
-                self._refuse("kv_heads", "the attention heads are no multiple of it", found["kv_heads"], f"a part of {heads}")
+                self._refuse("kv_heads", "the attention heads are not a multiple of it", found["kv_heads"], f"a part of {heads}")
         found |= self._experts(layers)
         found["mlp"] = self._number("mlp", 0 if found["expert_layers"] == layers and found["expert_mlp"] else None) or 0
         found |= self._window(layers)

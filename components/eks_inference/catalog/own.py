@@ -58,7 +58,7 @@ def _read(content: bytes, found: dict[str, dict[str, Any]]) -> Iterator[tuple[st
     try:
         sections = tomllib.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        yield "this is no TOML", str(error)[:100], f"tables of {allowed}"
+        yield "this is not TOML", str(error)[:100], f"tables of {allowed}"
         return
     # Of an instance type without accelerators, a row of one's own comes before the catalog's.
     families = {one.family for one in instance_types().values() if one.accelerator}
@@ -100,7 +100,7 @@ def _faults(section: str, name: str, row: Mapping[str, Any]) -> Iterator[tuple[s
     try:
         made = list(make(name, row))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        yield ": this is no row", str(error)[:100], "the columns of the catalog's rows, as its data files document them"
+        yield ": this is not a row", str(error)[:100], "the columns of the catalog's rows, as its data files document them"
         return
     for one in made:
         wrong = list(_wrong_types(one)) or list(_impossible(one))
@@ -147,7 +147,7 @@ def _impossible_model(model: Model) -> Iterator[tuple[str, str, str]]:
     if not model.repositories:
         yield ".repositories: a model is found by one", "[]", "at least one repository"
     if model.kv_heads > 0 and model.heads % model.kv_heads:
-        yield ".kv_heads: heads are no multiple of it", str(model.kv_heads), f"a divisor of {model.heads}"
+        yield ".kv_heads: heads are not a multiple of it", str(model.kv_heads), f"a divisor of {model.heads}"
     for column in ("expert_layers", "window_layers"):
         if getattr(model, column) > model.layers:
             yield f".{column}: more than there are layers", str(getattr(model, column)), f"at most {model.layers}"

@@ -118,7 +118,8 @@ class NotInCatalogError(SpecError, KeyError):
 def missing(what: str, name: str, known: Iterable[str]) -> KeyError:
     """The error for a name that is not in a table, with up to three similar names. Case does not count."""
     like = nearest(name, known)
-    hint = f"; nearest: {', '.join(like)}" if like else ""
+    hint = "; `eks-inference list` has all" if what in ("engine profile", "instance type", "model") else ""
+    hint = f"; nearest: {', '.join(like)}" if like else hint
     return NotInCatalogError(f"{what} '{name}' is not in the catalog{hint}")
 
 

@@ -70,7 +70,7 @@ def strangers(arguments: Mapping[str, Any]) -> Iterator[Fault]:
             if path not in told and not same(found, expected):
                 told.add(path)
                 yield Fault(
-                    path,
+                    ("zone_ids",) if path == ("spec",) else path,
                     f"belongs to another {what} than {first[0]}",
                     given=f"{_shown(handle)} of {_shown(found)}" if found is not handle else _shown(handle),
                     allowed=f"{what} {_shown(expected)}",

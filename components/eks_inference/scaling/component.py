@@ -55,7 +55,7 @@ class QueriedMetrics(Metrics, Protocol):
 
 
 class Backend(Protocol):
-    """Derives pod counts from metrics: ``Keda``, ``PrometheusAdapter`` or their ``Existing...`` forms."""
+    """Derives pod counts from metrics: ``Keda``, ``ExistingKeda``, ``PrometheusAdapter`` or ``ExistingPrometheusAdapter``."""
 
     @property
     def kind(self) -> str:

@@ -44,7 +44,7 @@ class _Bounds(Spec):
 def _timezone(value: str) -> str:
     known = available_timezones()  # empty on a machine without the database
     if known and value not in known:
-        raise ValueError(f"{value!r} is no time zone; allowed: names such as UTC, Europe/Berlin, America/New_York")
+        raise ValueError(f"{value!r} is not a time zone; allowed: names such as UTC, Europe/Berlin, America/New_York")
     return value
 
 

@@ -120,7 +120,7 @@ class ModelBase(Spec):
 
 def _read(path: str, name: str) -> dict[str, Any]:
     """The shape in a config.json."""
-    with _as_one_fault(f"{path}: "):
+    with _as_one_fault(path):
         shape = shape_keys(parse(read_file(path, LONGEST)))
         described(name, shape)
     return shape
@@ -140,7 +140,8 @@ def _as_one_fault(file: str = "") -> Iterator[None]:
     try:
         yield
     except SpecError as error:
-        raise ValueError(file + "; ".join(str(one) for one in error.faults)) from None
+        told = "; ".join(str(replace(one, given="") if one.given == file else one) for one in error.faults)
+        raise ValueError(f"{file}: {told}" if file else told) from None
 
 
 class HubModel(ModelBase):

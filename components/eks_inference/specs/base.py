@@ -110,7 +110,7 @@ class Spec(_Model):
         try:
             data = json.loads(json_data)
         except (ValueError, TypeError, RecursionError) as error:
-            raise SpecError([Fault((), f"is no JSON: {error}", allowed="a mapping, or its JSON")]) from None
+            raise SpecError([Fault((), f"is not JSON: {error}", allowed="a mapping, or its JSON")]) from None
         validate = super().model_validate_json
         # Not as Python, where a strict validation takes no list for a tuple.
         return cls._made(data, lambda data: validate(json.dumps(data), **options))

@@ -39,4 +39,4 @@ def read_file(path: str, limit: int) -> bytes:
     except ValueError as error:
         if isinstance(error, SpecError):
             raise
-        raise SpecError([Fault((), "this is no path", path[:200], allowed)]) from None
+        raise SpecError([Fault((), "this is not a path", path[:200], allowed)]) from None

@@ -71,9 +71,9 @@ def run(options: argparse.Namespace) -> int:
         return _report(options)
     from eks_inference_tools.flight.journal import Caps
     from eks_inference_tools.flight.planner import course_of
-    from eks_inference_tools.flight.report import render_course
+    from eks_inference_tools.flight.report import course, render_course
     from eks_inference_tools.program import program
-    from stackgraph.presentation.output import drawing, write
+    from stackgraph.presentation.output import drawing, json_text, write
 
     if options.bundle is not None:
         refuse("takes one stack", "BUNDLE", str(options.bundle), hint=f"a bundle is read by first-flight {REPORT} BUNDLE")
@@ -90,7 +90,8 @@ def run(options: argparse.Namespace) -> int:
         allowed = "; ".join(dict.fromkeys(unpriced))
         refuse("a cap needs the price of everything", "--cap-usd", f"{caps.usd:g}", allowed, hint)
     shown = options.output if options.plan else None
-    write(render_course(stack.stack, legs, caps, **drawing(shown)), shown)
+    as_json = options.format == "json"
+    write(json_text(course(stack.stack, legs)) if as_json else render_course(stack.stack, legs, caps, **drawing(shown)), shown)
     if options.plan:
         return 0
     return _fly(options, stack, legs, caps, prices)
@@ -152,17 +153,13 @@ def _nobody_elses(workspace: "AutomationWorkspace", journal: "Journal") -> None:
     """Refuses a stack that has something which no flight of this work directory made, as landing would destroy it; and another
     backend than that of the flight, where nothing of it would be found.
     """
-    from stackgraph.problems import Problem, ProblemsFound
-
     if journal.backend not in ("", workspace.backend):
         hint = "log in to that backend again, where the stack of this flight is"
-        raise ProblemsFound(
-            [Problem("the flight is in another backend", given=workspace.backend, allowed=journal.backend, hint=hint)]
-        )
+        refuse("the flight is in another backend", "", workspace.backend, journal.backend, hint)
     if journal.at in (None, "doctor") and (there := workspace.left().resources):
         hint = "destroy it with pulumi, or fly a stack of another name; if a flight made it, name its --work directory"
         shown = f"{len(there)} resources, {there[0]} among them"
-        raise ProblemsFound([Problem("the stack exists, and no flight of this work directory made it", given=shown, hint=hint)])
+        refuse("the stack exists, and no flight of this work directory made it", "", shown, hint=hint)
 
 
 def _write_bundle(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from eks_inference_tools.commands.options import number_of
+from eks_inference_tools.commands.wishes import refuse
 from stackgraph.commands.options import add_document, add_program
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _report(options: argparse.Namespace) -> "Report":
     from eks_inference_tools.loadtest_report.comparing import compare
     from eks_inference_tools.loadtest_report.readers.detection import read_all
     from eks_inference_tools.loadtest_report.record import published
-    from stackgraph.problems import Problem, ProblemsFound
+    from stackgraph.problems import ProblemsFound
 
     known = published()
     problems = list(_wrong_options(options, known))
@@ -99,9 +100,7 @@ def _report(options: argparse.Namespace) -> "Report":
     name, servers = _stack(options)
     if not named:
         if name not in known:
-            raise ProblemsFound(
-                [Problem("no published figures of this stack", key="--stack", given=name, allowed=", ".join(known))]
-            )
+            refuse("no published figures of this stack", "--stack", name, ", ".join(known))
         named, figures = [known[name].runs], {}
     expected, slow = predicted(servers, named)
     return compare(named, figures, any_model=bool(options.published), predicted=expected, slow=slow)
@@ -112,12 +111,11 @@ def _stack(options: argparse.Namespace) -> "tuple[str, list[ServingFacts]]":
     from eks_inference.serving.facts import ServingFacts
     from eks_inference.stack.facts import stack_facts
     from eks_inference_tools.program import REGION_KEY, program
-    from stackgraph.problems import Problem, ProblemsFound
 
     found = program(options.measured, options.program, debug=options.debug, answers=options.answers)
     spec, region = found.spec(), found.config.values.get(REGION_KEY)
     if spec is None or region is None:
-        raise ProblemsFound([Problem("has no stack object with a region", key="--stack", given=found.document.shown)])
+        refuse("has no stack object with a region", "--stack", found.document.shown)
     return found.stack, [one for one in stack_facts(spec, region) if isinstance(one, ServingFacts)]
 
 

@@ -136,8 +136,8 @@ def _file(project: "Project", name: str) -> Path:
 
     try:
         TypeAdapter(ResourceName).validate_python(name)
-    except ValidationError as error:
-        refuse("not a valid stack name", "NAME", name, error.errors()[0]["msg"])
+    except ValidationError:
+        refuse("not a valid stack name", "NAME", name, "at most 40 lower-case letters, digits and hyphens, a letter first")
     for suffix in ("yaml", "yml"):
         path = project.stack_dir / f"Pulumi.{name}.{suffix}"
         if path.exists() or path.is_symlink():

@@ -53,7 +53,7 @@ def amount_of(what: str) -> Callable[[str], float]:
         except ValueError:
             value = 0
         if not 0 < value < float("inf"):
-            raise argparse.ArgumentTypeError(f"'{given}' is no {what}")
+            raise argparse.ArgumentTypeError(f"'{given}' is not a {what}")
         return value
 
     return amount

@@ -114,7 +114,7 @@ def _searched(options: argparse.Namespace) -> int:
 def _refuse_wishes(options: argparse.Namespace) -> None:
     for name in ("under", "context", "concurrency", "quantization", "family", "all", "explain", "measured", "rate", *TRAFFIC):
         if getattr(options, name) not in (None, False):
-            refuse("is for the search", option_of(name), "", hint="leave out --instance, or this")
+            refuse("belongs to the search, which --instance leaves out", option_of(name), "", hint="leave out one of them")
 
 
 def _offer(found: "Feasibility", region: str | None, prices: "OwnPrices") -> "Offer":

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eks_inference_tools.commands.options import add_cluster, amount_of
+from eks_inference_tools.commands.wishes import refuse
 from stackgraph.commands.options import add_document, add_program, add_stack, output_file
 from stackgraph.interrupts import ending_cleanly
 
@@ -124,7 +125,6 @@ def _kinds(options: argparse.Namespace) -> list[str]:
 def _check_length(options: argparse.Namespace) -> None:
     """Refuses a day that ends before all has happened in it."""
     from eks_inference_tools.simulate.day.loss import OF_NODES
-    from stackgraph.problems import Problem, ProblemsFound
 
     kinds = _kinds(options)
     last = {"--rate": options.rate[-1][0] / 60 if options.rate else 0.0, "--at": options.at if kinds else 0.0}
@@ -132,16 +132,7 @@ def _check_length(options: argparse.Namespace) -> None:
         last["--at and --back"] = options.at + options.back
     key, minutes = max(last.items(), key=lambda item: item[1])
     if minutes >= options.most:
-        raise ProblemsFound(
-            [
-                Problem(
-                    f"the day is over before the time of {key}",
-                    key="--most",
-                    given=f"{options.most:g}",
-                    allowed=f"more than {minutes:g}",
-                )
-            ]
-        )
+        refuse(f"the day is over before the time of {key}", "--most", f"{options.most:g}", f"more than {minutes:g}")
 
 
 def _scene(stack: "StackProgram", options: argparse.Namespace, rates: "Mapping[str, Rates]") -> "tuple[Graph, list[Subject]]":

@@ -42,6 +42,7 @@ def add_catalog(parser: argparse.ArgumentParser) -> None:
 
 
 _REGION = "us-east-1"
+_A_ROW = "a row of `eks-inference list models`"
 
 
 def add_region(parser: argparse.ArgumentParser) -> None:
@@ -60,18 +61,18 @@ def known_region(name: str | None) -> str:
 
 def catalog_model(name: str | None) -> "Model":
     """Returns a model of the catalog. Raises ``ProblemsFound`` for a name that is missing or unknown."""
-    from eks_inference.catalog.models import SPEECH, config_at, find_model, listens, model, models
+    from eks_inference.catalog.models import SPEECH, config_at, find_model, listens, model
 
     if name and listens(name) and not find_model(name):
         refuse(SPEECH, "--model", name, "a model of texts", "if this one is, --hub or --config reads its config.json")
     if name is None:
-        refuse("name a model", "--model", "", ", ".join(models()), "a repository with --hub, or its config.json with --config")
+        refuse("name a model", "--model", "", _A_ROW, "a repository with --hub, or its config.json with --config")
     ways = (
         f"--hub reads its config.json; download {config_at(name)} for --config; or write a row of your own for --catalog"
         if name.count("/") == 1
         else "a repository as owner/name with --hub; its config.json with --config; a row of your own with --catalog"
     )
-    return known(model, name, "--model", ["a row of `eks-inference list models`"], ways)
+    return known(model, name, "--model", [_A_ROW], ways)
 
 
 @dataclass(frozen=True)
@@ -129,8 +130,7 @@ def extended(files: Sequence[str]) -> None:
     try:
         count({file: _content(file, LARGEST, "--catalog", "a TOML file") for file in files})
     except SpecError as error:
-        told = [Problem(one.message, key="--catalog", given=one.given, allowed=one.allowed) for one in error.faults]
-        raise ProblemsFound(told) from None
+        raise ProblemsFound([Problem.of(one, key="--catalog") for one in error.faults]) from None
 
 
 def _content(path: str, limit: int, option: str, allowed: str) -> bytes:
@@ -175,11 +175,7 @@ def _read(written: bytes, called: str, place: str) -> "tuple[Model, Mapping[str,
         config = parse(written)
         return model_of_config(called, config, place), shape_keys(config)
     except SpecError as error:
-        told = [
-            Problem(one.message, place, key=format_path(one.path), given=one.given, allowed=one.allowed, hint=one.hint)
-            for one in error.faults
-        ]
-        raise ProblemsFound(told) from None
+        raise ProblemsFound([Problem.of(one, place, key=format_path(one.path)) for one in error.faults]) from None
 
 
 def _as_large(model: "Model", size: int) -> bool:
@@ -218,20 +214,18 @@ def known(look_up: Callable[[str], Found], name: str, option: str, allowed: Iter
 
 def chosen(given: Iterable[str] | None, allowed: Iterable[str], option: str) -> frozenset[str]:
     """Returns the names that were given, in the spelling of the catalog. Raises ``ProblemsFound`` for one that is not allowed."""
-    from eks_inference.catalog.tables import nearest
-
     spellings = {one.casefold(): one for one in allowed}
     for one in given or ():
         if one.casefold() not in spellings:
-            like = nearest(one, spellings.values())
-            hint = f"nearest: {', '.join(like)}" if like else ""
-            refuse("no row of the catalog has this", option, one, ", ".join(spellings.values()), hint)
+            refuse("no row of the catalog has this", option, one, ", ".join(spellings.values()))
     return frozenset(spellings[one.casefold()] for one in given or ())
 
 
 def refuse(message: str, option: str, given: str, allowed: str = "", hint: str = "") -> NoReturn:
+    from eks_inference.faults import did_you_mean
     from stackgraph.problems import Problem, ProblemsFound
 
+    hint = hint or did_you_mean(given, allowed.split(", "))
     raise ProblemsFound([Problem(message, key=option, given=given, allowed=allowed, hint=hint)])
 
 
@@ -325,7 +319,7 @@ _MOST_SPARE = 99
 
 def _spare(given: str) -> int:
     if not given.isdecimal() or int(given) > _MOST_SPARE:
-        raise argparse.ArgumentTypeError(f"'{given}' is no number of replicas from 0 to {_MOST_SPARE}")
+        raise argparse.ArgumentTypeError(f"'{given}' is not a number of replicas from 0 to {_MOST_SPARE}")
     return int(given)
 
 

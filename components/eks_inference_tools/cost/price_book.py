@@ -94,20 +94,9 @@ def read_price_file(path: Path) -> OwnPrices:
     faults: list[Fault] = []
     found = _regions(document.data, faults)
     if faults:
-        raise ProblemsFound(
-            [
-                Problem(
-                    fault.message,
-                    document.shown,
-                    document.line(fault.path),
-                    format_path(fault.path),
-                    fault.given,
-                    fault.allowed,
-                    fault.hint,
-                )
-                for fault in sorted(faults, key=lambda fault: document.line(fault.path))
-            ]
-        )
+        faults.sort(key=lambda fault: document.line(fault.path))
+        told = [Problem.of(one, document.shown, document.line(one.path), format_path(one.path)) for one in faults]
+        raise ProblemsFound(told)
     return found
 
 

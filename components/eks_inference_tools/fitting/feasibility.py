@@ -11,14 +11,14 @@ from eks_inference.serving.feasibility import Feasibility, Fit, Split
 from eks_inference.serving.memory import GIB, MemoryUse, gib
 from eks_inference_tools.cost.words import Offer
 from stackgraph.graph.wording import counted
-from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
+from stackgraph.presentation.terminal import WIDTH, Columns, Paragraph, drawn, words
 
 T = TypeVar("T")
 _Column = tuple[tuple[str, str], Callable[[T], str]]
 """The two lines of a heading, the second with the unit, and the text of a cell."""
 
 
-def render_text(found: Feasibility, offer: Offer, *, width: int = 110, colour: bool = False) -> str:
+def render_text(found: Feasibility, offer: Offer, *, width: int = WIDTH, colour: bool = False) -> str:
     """Returns the facts, the table and its legend."""
     of_split, of_fit = _columns(found, offer)
     headings = [heading for heading, _ in (*of_split, *of_fit)]

@@ -114,7 +114,7 @@ def _network(order: Order) -> list[str]:
     instance = order.row.trial.instance
     like = {key: value for key, value in (order.like or {}).get("network", {}).items() if key not in ("zones", "zone_ids")}
     settings = like or {"nat": "single", "endpoints": ["s3"]}
-    which = f", of which the node with accelerators can be in those that offer {instance.family}" if _zones_of(order) else ""
+    which = f"; the node with accelerators is in one that offers {instance.family}" if _zones_of(order) else ""
     return [
         "network:",
         f"  # Two zones of {order.region}{which}.",

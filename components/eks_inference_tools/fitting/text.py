@@ -220,7 +220,7 @@ def _cheaper(found: Found) -> Iterator[RenderableType]:
     refused = found.cheaper
     if not refused:
         return
-    does = "does not do" if found.wish.traffic else "fits in no way that was tried"
+    does = "does not do" if found.wish.traffic else "fits in none of the ways tried"
     yield f"{'cheaper a node, but it ' if found.prices else 'it '}{does}:"
     for _, group in groupby(sorted(refused, key=_group), key=_group):
         ones = list(group)

@@ -270,6 +270,25 @@ _LONGEST_SOURCE = 80
 _STYLES = {"confirmed": "green", "contradicted": "red", "new": "yellow"}
 
 
+_RUNG = {"rung": str, **dict.fromkeys(("seconds", "usd_per_hour", "usd", "usd_with_return"), float), "without_price": [str]}
+COURSE = {"stack": str, "rungs": [{**_RUNG, "at_least": bool}], "return_seconds": float}
+
+
+def course(stack: str, legs: Sequence[Leg]) -> dict[str, Any]:
+    """The rungs as JSON: dollars from the first on, seconds of each."""
+    rungs: list[dict[str, Any]] = []
+    for number, leg in enumerate(legs, start=1):
+        values = (leg.name, leg.climb.p50, leg.usd_per_hour, *_dollars(legs[:number]), list(leg.unpriced))
+        rungs.append({**dict(zip(_RUNG, values, strict=True)), "at_least": bool(leg.climb.untimed)})
+    return {"schema": SCHEMA, "stack": stack, "rungs": rungs, "return_seconds": legs[-1].descent.p50}
+
+
+def _dollars(legs: Sequence[Leg]) -> tuple[float, float]:
+    """What the rungs cost, and with the way back from the last."""
+    usd = sum(leg.usd for leg in legs)
+    return usd, usd + legs[-1].usd_per_hour * legs[-1].descent.p50 / 3600
+
+
 def render_course(stack: str, legs: Sequence[Leg], caps: Caps, *, colour: bool = False, width: int = WIDTH) -> str:
     """Returns the rungs with what they take, one a line: time, price, and the sum up to here with the way back."""
     return drawn(_course(stack, legs, caps), width=width, colour=colour)
@@ -281,16 +300,13 @@ def _course(stack: str, legs: Sequence[Leg], caps: Caps) -> Iterator[RenderableT
     yield ""
     heads = ("", "RUNG", "", "TYPICALLY", "RANGE", "USD/H", "SO FAR", "AND BACK")
     rows: list[tuple[Text | str, ...]] = [tuple(words(cell, "dim") for cell in heads)]
-    usd = 0.0
     for number, leg in enumerate(legs, start=1):
-        usd += leg.usd
-        with_descent = usd + leg.usd_per_hour * leg.descent.p50 / 3600
         figures = ("", "", "", "", "")
         if leg.deployments:
             least = "at least " if leg.climb.untimed else ""
             known = leg.climb.p50 >= 1
             times = (f"{least}{duration(leg.climb.p50)}", spread(leg.climb)) if known else ("unknown", "")
-            figures = (*times, f"{leg.usd_per_hour:.2f}", money(usd), money(with_descent))
+            figures = (*times, f"{leg.usd_per_hour:.2f}", *map(money, _dollars(legs[:number])))
         rows.append((str(number), leg.name, leg.rung.title, *figures))
     yield Columns(rows, indent=2, right=(0, 5, 6, 7), headings=1)
     yield ""

@@ -267,7 +267,7 @@ def region_of(graph: Graph, resource: Resource | None) -> str:
 def known_region(graph: Graph, resource: Resource | None) -> str:
     """Returns the region of a resource or its provider, or for an object in a cluster that of the graph's cluster.
 
-    If neither tells, it is that of the graph's AWS providers, as far as they agree. Empty if nothing tells.
+    Otherwise it is that of the AWS providers, or of the clusters that are looked up, where they agree. Empty if nothing tells.
     """
     if resource is None or resource.package == "kubernetes":
         near = (one for type_ in _IN_ITS_REGION for one in graph.of_type(type_))
@@ -275,7 +275,9 @@ def known_region(graph: Graph, resource: Resource | None) -> str:
         near = iter((resource,))
     if found := next((region for one in near if (region := _own_region(graph, one))), ""):
         return found
-    agreed, *others = {known(one.inputs.get("region")) for one in graph.of_type("pulumi:providers:aws")} - {""} or {""}
+    providers = {known(one.inputs.get("region")) for one in graph.of_type("pulumi:providers:aws")} - {""}
+    looked_up = {known(one.args.get("region")) for one in graph.functions if one.token.startswith("aws:eks/")} - {""}
+    agreed, *others = providers or looked_up or {""}
     return "" if others else agreed
 
 

@@ -97,7 +97,7 @@ def compare(options: argparse.Namespace, domain: "ComparedDomain", program: "typ
 def _failing(given: str) -> tuple[str, ...]:
     found = tuple(given.split(","))
     if wrong := [what for what in found if what not in FAILING]:
-        raise argparse.ArgumentTypeError(f"'{wrong[0]}' is none of {', '.join(FAILING)}")
+        raise argparse.ArgumentTypeError(f"'{wrong[0]}' is not one of {', '.join(FAILING)}")
     return found
 
 

@@ -40,7 +40,7 @@ def _config(given: str) -> dict[str, dict[str, str]]:
     """A row of answers."""
     key, equals, value = given.partition("=")
     if not (key and equals):
-        raise argparse.ArgumentTypeError(f"'{given}' is no KEY=VALUE, such as aws:region=eu-west-1")
+        raise argparse.ArgumentTypeError(f"'{given}' is not KEY=VALUE, such as aws:region=eu-west-1")
     return {"config": {key: value}}
 
 

@@ -69,7 +69,7 @@ class Project:
         if real(path.parent) != real(self.stack_dir):
             allowed = f"a name, or a file in {shown_path(self.stack_dir, self.root)}"
             hint = "--program names another project"
-            raise ProblemsFound([Problem("this is no stack file of the project", given=given, allowed=allowed, hint=hint)])
+            raise ProblemsFound([Problem("this is not a stack file of the project", given=given, allowed=allowed, hint=hint)])
         return found[1]
 
     def stack_file(self, stack: str, told: Collection[str] = ()) -> Document:

@@ -47,7 +47,8 @@ def read_document(path: Path, root: Path | None = None) -> Document:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         reason = getattr(error, "problem", None) or getattr(error, "context", None) or str(error).splitlines()[0]
-        raise ProblemsFound([Problem(f"not valid YAML: {reason}", file=shown, line=mark.line + 1 if mark else 0)]) from error
+        hint = "compare the indentation here with the lines above: spaces, no tabs"
+        raise ProblemsFound([Problem(f"not valid YAML: {reason}", shown, mark.line + 1 if mark else 0, hint=hint)]) from error
     except RefusedText as error:
         raise ProblemsFound(
             [

@@ -391,13 +391,18 @@ def test_a_chart_that_was_being_installed_and_a_finalizer_without_its_controller
     assert not [one for one in plane.api.list("ingresses.networking.k8s.io") if one["metadata"]["namespace"] == stack.namespace]
 
 
-def test_a_broken_node_is_drained_and_its_pods_wait_for_the_next(plane: ControlPlane, stack: Stack, follow: Callable[..., str]):
+def test_a_bad_node_is_drained_and_its_pods_wait_for_the_next(plane: ControlPlane, stack: Stack, follow: Callable[..., str]):
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "inf2"}}
     stack.serve("server", 1)
     assert create(plane, stack.all).is_complete
-    assert "inf2" in follow("broken-device", "drain", NODE="inf2")
-    assert not [one for one in plane.api.list("pods") if at(one, "spec", "nodeName") == "inf2"]
-    plane.api.patch({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "inf2"}}, {"spec": {"unschedulable": False}})
-    assert settle(plane, stack.all).is_complete
+    before = at(plane.api.get("nodes", "inf2"), "spec", "taints") or []
+    for page, taint in (("broken-device", "example.com/xid"), ("node-not-ready", "node.kubernetes.io/not-ready")):
+        plane.api.patch(node, {"spec": {"taints": [*before, {"key": taint, "effect": "NoSchedule"}]}})
+        assert "inf2" in follow(page, "drain", NODE="inf2")
+        assert not [one for one in plane.api.list("pods") if at(one, "spec", "nodeName") == "inf2"]
+        plane.api.patch(node, {"spec": {"unschedulable": False, "taints": before}})
+        assert settle(plane, stack.all).is_complete
+    assert "inf2" in follow("node-not-ready", "describe node", NODE="inf2")
 
 
 # -- a fault of the simulation itself --------------------------------------------------------------------------------------------

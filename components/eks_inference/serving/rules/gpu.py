@@ -94,7 +94,7 @@ heads_divide = gpu_rule(
     source="release notes of each image: oldest CUDA compute capability, as catalog/engines.toml keeps it",
 )
 def engine_is_for_the_gpu(server: ServingFacts) -> Iterator[Judgement]:
-    if server.instance.nvidia or server.engine.nvidia:
+    if not server.instance.neuron:
         yield from any_accelerator.engine(server)
 
 

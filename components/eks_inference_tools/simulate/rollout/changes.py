@@ -7,9 +7,9 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any
 
+from eks_inference.faults import did_you_mean
 from eks_inference_tools.reading.autoscalers import autoscalers
 from eks_inference_tools.reading.live_objects import identity_of
 from eks_inference_tools.reading.scalars import whole
@@ -107,7 +107,7 @@ def with_replicas(objects: Sequence[ClusterObject], wanted: Mapping[str, int]) -
             key="--scale",
             given=name,
             allowed=", ".join(sorted(known)) or "nothing in this stack",
-            hint=f"did you mean '{near[0]}'?" if (near := get_close_matches(name, known, n=1)) else "",
+            hint=did_you_mean(name, known),
         )
         for name in wanted
         if name not in known
