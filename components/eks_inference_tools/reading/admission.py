@@ -21,7 +21,7 @@ from eks_inference_tools.reading.rollouts import surges
 from eks_inference_tools.reading.scalars import number, quantities
 from stackgraph.diff.domain import Danger, Weight
 from stackgraph.diff.graphs import StackDiff
-from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.document import Resource
 from stackgraph.graph.values import at, items, table, text
 
 _ENDING = ("Job", "CronJob", "RayJob")
@@ -43,13 +43,15 @@ def let_in_no_more(diff: StackDiff) -> Iterator[Danger]:
             then = "`pulumi up` waits for them and fails" if waits else "those that run stay, and nothing replaces them"
             what = f"{title_of(one)} refuses pods of {pods.title} ({why}): {then}"
             yield Danger("server-waits" if waits else "pods-refused", what, pods.urn, Weight.REFUSED)
-    known = {one.urn for one, _ in _not_served(diff.base)}
-    for one, why in _not_served(diff.head):
-        if one.urn not in known:
-            touched = diff.by_urn[one.urn].kind in ("create", "replace", "update")
+    known, now = (
+        {one.urn: why for part in parts(graph) for one, why in not_served(GraphFacts(part.graph))}
+        for graph in (diff.base, diff.head)
+    )
+    for urn, why in now.items():
+        if urn not in known:
+            touched = diff.by_urn[urn].kind in ("create", "replace", "update")
             fails = "`pulumi up` fails there" if touched else "its next change fails"
-            what = f"{title_of(one)}: {why}: {fails}"
-            yield Danger("refused" if touched else "api-gone", what, one.urn, Weight.REFUSED)
+            yield Danger("refused" if touched else "api-gone", f"{why}: {fails}", urn, Weight.REFUSED)
 
 
 def _refused(facts: GraphFacts, beside: Callable[[PodTemplate], int]) -> Iterator[tuple[Resource, PodTemplate, str]]:
@@ -151,15 +153,14 @@ def _out_of_range(ranges: Sequence[_Range], spec: PodSpec) -> str:
     return ""
 
 
-def _not_served(graph: Graph) -> Iterator[tuple[Resource, str]]:
-    """Yields objects whose API the version of their cluster no longer serves, and that API."""
-    for part in parts(graph):
-        major, _, minor = GraphFacts(part.graph).kubernetes_version.partition(".")
-        for one in part.graph.resources if major == "1" and minor.isdecimal() else ():
-            api, _, kind = one.type.removeprefix("kubernetes:").rpartition(":")
-            gone = removed_apis().get(api, {}).get(kind)
-            if gone and int(minor) >= gone:
-                yield one, f"Kubernetes 1.{minor} serves no {kind} of {api} (gone since 1.{gone})"
+def not_served(facts: GraphFacts) -> Iterator[tuple[Resource, str]]:
+    """Yields objects of a cluster whose API its version no longer serves, and says so."""
+    major, _, minor = facts.kubernetes_version.partition(".")
+    for one in facts.graph.resources if major == "1" and minor.isdecimal() else ():
+        api, _, kind = one.type.removeprefix("kubernetes:").rpartition(":")
+        gone = removed_apis().get(api, {}).get(kind)
+        if gone and int(minor) >= gone:
+            yield one, f"{title_of(one)}: Kubernetes 1.{minor} serves no {kind} of {api} (gone since 1.{gone})"
 
 
 @cache
