@@ -254,7 +254,6 @@ def test_something_is_left_of_every_node_and_something_is_kept_back(instance: An
         ({"podPidsLimit": -2}, "podPidsLimit"),
         ({"registryBurst": 0}, "lets no image be pulled"),
         ({"shutdownGracePeriod": "2m", "shutdownGracePeriodCriticalPods": "120s"}, ""),
-        ({"shutdownGracePeriod": "90s", "shutdownGracePeriodCriticalPods": "1.5m1ms"}, "is within shutdownGracePeriod"),
         ({"shutdownGracePeriodCriticalPods": "1s"}, ""),
         ({"evictionHard": {"memory.available": "101%"}}, "memory.available"),
         ({"evictionMaxPodGracePeriod": -2}, "evictionMaxPodGracePeriod"),

@@ -144,11 +144,11 @@ def driver_serves_type(pool: PoolFacts) -> Iterator[Judgement]:
     fix="set both periods",
     source="awslabs/amazon-eks-ami#2390: AL2023 sets 2m30s and 30s from Kubernetes 1.34 on, and a pool's settings replace one by "
     "one; Kubernetes, pkg/kubelet/apis/config/validation",
-    about="managed pools with one of the two periods",
+    about="managed pools with one of the periods",
 )
 def shutdown_has_time_for_critical_pods(pool: PoolFacts) -> Iterator[Judgement]:
     kubelet = pool.spec.kubelet if isinstance(pool.spec, ManagedPoolSpec) else None
-    if kubelet and (kubelet.shutdownGracePeriod is None) != (kubelet.shutdownGracePeriodCriticalPods is None):
+    if kubelet and (kubelet.shutdownGracePeriod or kubelet.shutdownGracePeriodCriticalPods):
         ours = ("2m30s", "30s") if version_numbers(pool.kubernetes_version) >= (1, 34) else ("0", "0")
         whole, part = kubelet.shutdownGracePeriod or ours[0], kubelet.shutdownGracePeriodCriticalPods or ours[1]
         given = "shutdownGracePeriod" if kubelet.shutdownGracePeriod else "shutdownGracePeriodCriticalPods"

@@ -91,16 +91,16 @@ class Spec(_Model):
 
         The local variable cls tells readers of a traceback what was made.
         """
-        scalars = tuple(_scalars(data))
+        given = tuple(scalars(data))
         # Arithmetic on a number that no machine counts with would overflow.
-        large = [(path, one) for path, one in scalars if isinstance(one, int | float) and abs(one) > _LARGEST]
+        large = [(path, one) for path, one in given if isinstance(one, int | float) and abs(one) > _LARGEST]
         if large:
             message, allowed = "this number is too large", f"at most {_LARGEST}"
             raise SpecError([Fault(path, message, given=f"{one!r:.40}", allowed=allowed) for path, one in large])
         with faults_of(cls, data):
             made = validate(data)
         # Python and pydantic count true as 1.
-        counted = [(path, one) for path, one in scalars if isinstance(one, bool) and type(_at(made, path)) in (int, float)]
+        counted = [(path, one) for path, one in given if isinstance(one, bool) and type(_at(made, path)) in (int, float)]
         if counted:
             raise SpecError([Fault(path, "should be a number", given=json.dumps(one)) for path, one in counted])
         return made
@@ -141,8 +141,8 @@ class Spec(_Model):
 _LARGEST = 2**63 - 1
 
 
-def _scalars(data: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """Yields what is no collection in what was given, each with its path."""
+def scalars(data: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Yields what is no collection inside a value, with the path of keys and positions that leads to it."""
     waiting: list[tuple[tuple[str | int, ...], Any]] = [((), data)]
     while waiting:
         path, here = waiting.pop()

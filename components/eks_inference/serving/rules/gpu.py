@@ -7,7 +7,7 @@ from typing import Any
 from eks_inference.catalog.engine_facts import engine_facts
 from eks_inference.catalog.engines import STREAMER
 from eks_inference.catalog.tables import version_numbers
-from eks_inference.rules import Judgement, rule
+from eks_inference.rules import Judgement
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag, number, object_flag
 from eks_inference.serving.memory import GIB, server_memory
@@ -87,15 +87,12 @@ heads_divide = gpu_rule(
 )(any_accelerator.heads)
 
 
-@rule(
+engine_is_for_the_gpu = gpu_rule(
     "GPU005",
     "The engine is for the GPUs.",
     fix="choose one of the allowed engine profiles, or another instance type",
     source="release notes of each image: oldest CUDA compute capability, as catalog/engines.toml keeps it",
-)
-def engine_is_for_the_gpu(server: ServingFacts) -> Iterator[Judgement]:
-    if server.instance.nvidia or server.engine.nvidia:
-        yield from any_accelerator.engine(server)
+)(any_accelerator.engine)
 
 
 @gpu_rule(

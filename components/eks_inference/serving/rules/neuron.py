@@ -191,7 +191,7 @@ def parts_of_nodes_have_a_scheduler(server: ServingFacts) -> Iterator[Judgement]
     source="Neuron release notes: NxD Inference kernels left Inf2 and Trn1 in SDK 2.29, its successor serves Trn2 and Trn3 only",
 )
 def engine_is_for_the_chip(server: ServingFacts) -> Iterator[Judgement]:
-    if server.instance.neuron or server.engine.neuron:
+    if not server.instance.nvidia:  # GPU005
         yield from any_accelerator.engine(server)
 
 

@@ -90,31 +90,6 @@ def lulls_are_short(scaling: ScalingFacts) -> Iterator[Judgement]:
 
 
 @rule(
-    "SCL006",
-    "An autoscaler looks at the queue that requests wait in.",
-    severity="warning",
-    fix="scale by vllm_time_to_first_token_ms",
-    source="triton-inference-server/vllm_backend, src/model.py: a request goes to vLLM as it comes, and waits there; tried with "
-    "a stand-in for Triton: the source system's metric stood at its target while 60 requests a pod waited inside vLLM",
-)
-def queue_is_the_right_one(scaling: ScalingFacts) -> Iterator[Judgement]:
-    spec = scaling.spec
-    if not isinstance(spec, HpaSpec):
-        return
-    inside = spec.metric.startswith("vllm_")
-    yield Judgement(
-        holds=inside,
-        path=(*scaling.path, "metric"),
-        working=(
-            f"{spec.metric}: from {'vLLM, where requests wait' if inside else 'the queue of Triton, which vLLM empties at once'}",
-        ),
-        message="requests wait inside vLLM, and this metric counts only those that have not reached it",
-        given=spec.metric,
-        allowed="vllm_time_to_first_token_ms",
-    )
-
-
-@rule(
     "SCL007",
     "The window of an autoscaler's rates holds several scrapes.",
     severity="warning",
