@@ -227,7 +227,8 @@ def parallel_pulls_help(pool: PoolFacts) -> Iterator[Judgement]:
         yield _release_has_it(pool, released)
     smallest = min(pool.spec.instances(), key=lambda one: (one.vcpus, one.memory_mib))
     yield _nodes_are_large_enough(pool, smallest, released)
-    if slow := [one for one in pool.spec.instances() if _unpacks_on_the_root_disk(one, released)]:
+    on_root_disk = released is not None and released < FAST_IMAGE_PULL.first_local
+    if slow := [one for one in pool.spec.instances() if on_root_disk or not one.nvme_gb]:
         slowest = min(slow, key=lambda one: one.ebs_mib_s)
         throughput = min(root_volume_mib_s(pool.spec), slowest.ebs_mib_s)
         yield Judgement(
@@ -279,7 +280,3 @@ def _nodes_are_large_enough(pool: PoolFacts, smallest: InstanceType, released: s
         given=f"{smallest.vcpus} vCPU",
         allowed=f"at least {vcpus} vCPU and {memory // 1024} GiB",
     )
-
-
-def _unpacks_on_the_root_disk(instance: InstanceType, released: str | None) -> bool:
-    return not instance.nvme_gb or (released is not None and released < FAST_IMAGE_PULL.first_local)

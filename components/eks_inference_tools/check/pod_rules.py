@@ -22,27 +22,8 @@ from eks_inference_tools.reading.scalars import number, quantity, whole
 from stackgraph.graph.values import at, is_token, items, text, unique
 
 # Tags that are commonly moved, alone or as the first word ("nightly-py311"). Tags that end in "-latest" move as well.
-_MOVING = frozenset(
-    (
-        "canary",
-        "dev",
-        "devel",
-        "develop",
-        "edge",
-        "experimental",
-        "head",
-        "latest",
-        "main",
-        "master",
-        "next",
-        "nightly",
-        "preview",
-        "rolling",
-        "snapshot",
-        "stable",
-        "trunk",
-        "unstable",
-    )
+_MOVING = re.compile(
+    "canary|dev|devel|develop|edge|experimental|head|latest|main|master|next|nightly|preview|rolling|snapshot|stable|trunk|unstable"
 )
 
 
@@ -82,7 +63,7 @@ def _moves(tag: str) -> bool:
     if is_token(tag) or "<" in tag:
         return False
     words = re.split(r"[-._]", tag.lower())
-    return words[0] in _MOVING or words[-1] == "latest"
+    return _MOVING.fullmatch(words[0]) is not None or words[-1] == "latest"
 
 
 @rule(
