@@ -14,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog_rows import VERSIONS
+from eks_inference.accelerators.nvidia.component import NvidiaDevicePlugin
 from eks_inference.catalog import versions
 from eks_inference.catalog.instances import instance_type
 from eks_inference.cluster import plan
 from eks_inference.cluster.component import ClusterAddons, EksCluster
 from eks_inference.cluster.existing import ExistingCluster
-from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.handle import ControlPlane
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec, NodeAddon, NodelessAddon, Version
 from eks_inference.faults import SpecError
 from eks_inference.kubernetes.merge import merged
@@ -267,7 +268,7 @@ def a_network(region: str = "us-west-2") -> ExistingVpc:
     )
 
 
-def a_core_pool(cluster: Cluster, taints: tuple[Taint, ...] = ()) -> Placement:
+def a_core_pool(cluster: ControlPlane, taints: tuple[Taint, ...] = ()) -> Placement:
     """A node group as pools make them: after what the cluster says must be ready."""
     group = aws.eks.NodeGroup(
         "core-pool",
@@ -442,6 +443,15 @@ def test_a_tainted_core_pool_is_refused(effect: Any) -> None:
     )
 
 
+def test_pods_need_a_cluster_with_dns() -> None:
+    def build() -> None:
+        control_plane = EksCluster("chat", cluster_spec(), network=a_network(), settings=PLAIN)
+        with pytest.raises(SpecError, match=r"cluster: .* wrong type; .*it lacks pods_ready; Cluster: An EKS cluster whose"):
+            NvidiaDevicePlugin("plugin", {}, cluster=control_plane)  # pyright: ignore[reportArgumentType]
+
+    record(build)
+
+
 # -- the Kubernetes provider and the handles ------------------------------------------------------------------------------------
 
 
@@ -508,7 +518,7 @@ def test_every_cluster_is_a_handle_with_the_same_facts() -> None:
             certificate_authority="Q0E=",
             security_group_id="sg-1",
         )
-        handles: list[Cluster] = [control_plane, addons, existing]
+        handles: list[ControlPlane] = [control_plane, addons, existing]
         found.extend((handle.name, handle.version, handle.service_cidr, handle.settings) for handle in handles)
         assert addons.provider is control_plane.provider
 

@@ -23,7 +23,7 @@ from eks_inference.cluster.plan import control_plane_zones
 from eks_inference.faults import SpecError
 from eks_inference.network.plan import choose_zones
 from eks_inference.network.spec import NetworkSpec
-from eks_inference.place.nodes import Allocatable, allocatable
+from eks_inference.place.nodes import Allocatable, allocatable, free_inodes
 from eks_inference.place.placement import POOL_LABEL, Placement, Taint
 from eks_inference.pools import node_rules, plan
 from eks_inference.pools.existing import ExistingPool
@@ -254,7 +254,6 @@ def test_something_is_left_of_every_node_and_something_is_kept_back(instance: An
         ({"podPidsLimit": -2}, "podPidsLimit"),
         ({"registryBurst": 0}, "lets no image be pulled"),
         ({"shutdownGracePeriod": "2m", "shutdownGracePeriodCriticalPods": "120s"}, ""),
-        ({"shutdownGracePeriod": "90s", "shutdownGracePeriodCriticalPods": "1.5m1ms"}, "is within shutdownGracePeriod"),
         ({"shutdownGracePeriodCriticalPods": "1s"}, ""),
         ({"evictionHard": {"memory.available": "101%"}}, "memory.available"),
         ({"evictionMaxPodGracePeriod": -2}, "evictionMaxPodGracePeriod"),
@@ -650,3 +649,8 @@ def test_a_pool_with_some_whole_gpus_starts_nodes_of_those(types: list[str], sev
     pool = KarpenterPoolSpec.model_validate({"instance_types": types})
     said = node_rules.karpenter_counts_gpus.judge(PoolFacts("gpu", pool, "1.35", "us-west-2"))
     assert [one.severity for one in said if not one.holds] == severities
+
+
+def test_a_threshold_of_inodes_is_below_what_a_disk_has() -> None:
+    share, number = ({"evictionHard": {"nodefs.inodesFree": kept}} for kept in ("5%", "100000000"))
+    assert free_inodes(50, number) < 0 < free_inodes(50, share) < free_inodes(50, {}) == 26214400

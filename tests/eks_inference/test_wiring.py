@@ -116,7 +116,8 @@ def world(name: str, cluster: str, region: str) -> World:
     adapter = ExistingPrometheusAdapter(cluster=existing)
     endpoint = ModelEndpoint(f"{name}-endpoint", {"keys": False}, **on_core, servers={"vllm": vllm})
     return {
-        "Cluster": (on["cluster"], control_plane, existing),
+        "Cluster": (on["cluster"], existing),
+        "ControlPlane": (on["cluster"], control_plane, existing),
         "Network": (vpc, existing_vpc),
         "StackSettings": (settings,),
         "Placement": (core, of_existing.placement()),

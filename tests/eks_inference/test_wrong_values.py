@@ -401,3 +401,9 @@ def test_a_pool_says_what_it_has():
     for wrong in ("m5.larg", None, 3):
         assert refused(lambda wrong=wrong: pool.placement(cast(Any, wrong)))[0].allowed == "m5.large, m5.xlarge"
     assert refused(lambda: ExistingPool("core", {}, ["m5.larg"]))[0].path == ("instance_types", 0)
+
+
+@pytest.mark.parametrize("field", ["size", "max_unavailable"])
+def test_a_boolean_is_no_number(field: str) -> None:
+    with pytest.raises(SpecError, match=f"{field}: should be a number; given: true"):
+        ManagedPoolSpec.of({"instance_types": ["m5.large"], "size": 1, field: True})

@@ -39,6 +39,10 @@ def quota(**hard: str) -> Resource:
     return placed("core/v1:ResourceQuota", "q", {"hard": {key.replace("_", "."): value for key, value in hard.items()}})
 
 
+def scoped(scope: str) -> Resource:
+    return placed("core/v1:ResourceQuota", scope.lower(), {"hard": {"pods": "0"}, "scopes": [scope]})
+
+
 def limits(**item: Any) -> Resource:
     return placed("core/v1:LimitRange", "l", {"limits": [{"type": "Container", **item}]})
 
@@ -82,6 +86,8 @@ TEAM = resource("team", "kubernetes:core/v1:Namespace", {"metadata": {"name": "t
 DISK = {"name": "d", "persistentVolumeClaim": {"claimName": "d"}}
 OLD_API = placed("policy/v1beta1:PodDisruptionBudget", "b", {})
 ENV: Any = {"envFrom": [{"configMapRef": {"name": "s"}}, {"secretRef": {"name": "s"}}]}
+RELOADED = web(**ENV)
+RELOADED.inputs["metadata"]["annotations"] = {"reloader.stakater.com/auto": "true"}
 RECREATE, NONE_FIRST = {"type": "Recreate"}, {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}}
 
 
@@ -101,6 +107,12 @@ PROGRAMS: dict[str, tuple[list[Resource], list[Resource], str]] = {
     "a quota that was too small before": ([web(), quota(pods="0")], [web(), quota(pods="0", services="1")], ""),
     "no room for a successor": ([web(), quota(pods="1")], [web("web:2"), quota(pods="1")], "server-waits .*update.: .*fails"),
     "a quota of what pods do not name": ([web()], [web(), quota(limits_cpu="9")], "pods-refused .*names no limits.cpu"),
+    "a quota of other pods": ([web()], [web(), scoped("BestEffort"), scoped("Terminating")], ""),
+    "a quota of these pods": ([web()], [web(), scoped("NotTerminating")], "pods-refused .0 pods for pods that need 1"),
+    "a quota of other classes": ([web()], [web(), scoped("PriorityClass")], ""),
+    "a claim above a quota": ([], [claim("20Gi"), quota(requests_storage="10Gi")], "refused .*10Gi requests.storage .*20Gi"),
+    "a claim of another class": ([], [claim("20Gi"), quota(**{"fast.storageclass.storage.k8s.io/requests.storage": "1Gi"})], ""),
+    "a claim that was there": ([claim("20Gi")], [claim("20Gi"), quota(requests_storage="10Gi")], ""),
     "a limit range that names it": ([web()], [web(), quota(limits_cpu="9"), limits(default={"cpu": 1})], ""),
     "a limit range below": ([web()], [web(), limits(max={"memory": "512Mi"})], "pods-refused .*at most 512Mi .* has 1Gi"),
     "a limit range above": ([web()], [web(), limits(max={"memory": "2Gi"}, min={"cpu": "100m"})], ""),
@@ -140,6 +152,7 @@ PROGRAMS: dict[str, tuple[list[Resource], list[Resource], str]] = {
         [claim(mode="ReadWriteMany"), web("a:2", volumes=[DISK])],
         "",
     ),
+    "values that Reloader watches": ([values("Secret", "a"), RELOADED], [values("Secret", "b"), RELOADED], ""),
     "values": ([values("Secret", "a"), web(**ENV)], [values("Secret", "b"), web(**ENV)], "without-effect .*keep the old values"),
     "values of new pods": ([values("Secret", "a"), web("a:1", **ENV)], [values("Secret", "b"), web("a:2", **ENV)], ""),
     "a Secret in use": ([values("Secret", "a"), web(**ENV)], [web(**ENV)], "deleted .*none of them starts again"),

@@ -139,6 +139,14 @@ def test_only_the_program_of_an_image_needs_its_memory(started: dict[str, Any], 
     assert bool(found(graph(small), "K8S023")) == killed
 
 
+@pytest.mark.parametrize(("cpu", "killed"), [("1m", True), ("500m", False), (None, False)])
+def test_an_engine_needs_a_cpu_to_start(cpu: str | None, killed: bool) -> None:
+    limits = {"memory": "8Gi", **({"cpu": cpu} if cpu else {})}
+    probe = {"periodSeconds": 10, "failureThreshold": 180}
+    small = server(image="vllm/vllm-openai:v0.30.0", resources={"limits": limits}, startupProbe=probe)
+    assert ("killed for its startup probe" in messages(graph(small), "K8S023")) == killed
+
+
 def test_every_container_and_chart_value_is_looked_at():
     pod = pods(initContainers=[container(name="first", image="busybox")], containers=[container(image="server:1.0")])
     assert "init container first" in messages(graph(pod), "K8S001")

@@ -9,7 +9,7 @@ from functools import partial
 import pulumi
 import pulumi_aws as aws
 
-from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.handle import ControlPlane
 from eks_inference.cluster.plan import Addon
 from eks_inference.component import rendered
 from eks_inference.faults import Fault, SpecError
@@ -19,7 +19,7 @@ POD_IDENTITY_AGENT = "eks-pod-identity-agent"
 EBS_CSI_DRIVER = "aws-ebs-csi-driver"
 
 
-def require_addon(cluster: Cluster, addon: str, why: str) -> None:
+def require_addon(cluster: ControlPlane, addon: str, why: str) -> None:
     """Raises ``SpecError`` when an existing cluster says which add-ons it has, and this is none of them.
 
     Warns when it does not say which.
@@ -38,7 +38,7 @@ def eks_addon(
     resource_name: str,
     addon: Addon,
     *,
-    cluster: Cluster,
+    cluster: ControlPlane,
     opts: pulumi.ResourceOptions,
     pod_identity_associations: Sequence[aws.eks.AddonPodIdentityAssociationArgsDict] = (),
 ) -> aws.eks.Addon:

@@ -13,7 +13,7 @@ from eks_inference.aws import iam
 from eks_inference.aws.log_group import log_group
 from eks_inference.cluster import plan
 from eks_inference.cluster.addon import eks_addon
-from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.handle import ControlPlane
 from eks_inference.cluster.objects import kubernetes_provider, on_cluster
 from eks_inference.cluster.pod_identity import pod_role
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec
@@ -28,8 +28,8 @@ from eks_inference.specs.settings import StackSettings
 class EksCluster(Component):
     """An EKS control plane and the add-ons that nodes need before they join: pod network, service network, Pod Identity.
 
-    ``name`` is also the name of the cluster in AWS. The component is itself a ``Cluster``, on which pools are built. Components
-    with pods need DNS and therefore build on ``ClusterAddons``.
+    ``name`` is also the name of the cluster in AWS. Pools are built on it. Components with pods need DNS and
+    therefore build on ``ClusterAddons``.
 
     The control plane's network interfaces are in the private subnets of the first two zones that accept them, because EKS never
     changes these zones; nodes and load balancers may use others. It does not wait
@@ -79,7 +79,6 @@ class EksCluster(Component):
             )
             for addon in plan.addons_before_pools(spec).values()
         )
-        self.pods_ready = self.ready
         self.kubeconfig_command = plan.kubeconfig_command(name, settings.region, settings.profile)
         self.register_outputs(
             {
@@ -178,7 +177,7 @@ class ClusterAddons(Component):
         spec: Given[ClusterAddonsSpec],
         opts: pulumi.ResourceOptions | None = None,
         *,
-        cluster: Cluster,
+        cluster: ControlPlane,
         core: Placement,
     ) -> None:
         spec = ClusterAddonsSpec.of(spec)

@@ -11,11 +11,10 @@ import pulumi_kubernetes as k8s
 from eks_inference.specs.settings import StackSettings
 
 
-class Cluster(Protocol):
-    """An EKS cluster: ``EksCluster`` (the control plane), ``ClusterAddons`` (once pods can run) or ``ExistingCluster``.
+class ControlPlane(Protocol):
+    """An EKS cluster for nodes: ``EksCluster``, ``ClusterAddons`` or ``ExistingCluster``.
 
-    ``name`` and ``version`` are plain strings, known at preview. Every Kubernetes child of a component uses ``provider`` and
-    depends on ``pods_ready``, with claims of volumes also on ``ready``.
+    ``name`` and ``version`` are plain strings, known at preview.
     """
 
     @property
@@ -49,11 +48,18 @@ class Cluster(Protocol):
     @property
     def provider(self) -> k8s.Provider: ...
     @property
-    def pods_ready(self) -> Sequence[pulumi.Resource]:
-        """What pods without volumes need: nodes and DNS. A part of ``ready``."""
+    def ready(self) -> Sequence[pulumi.Resource]:
+        """What nodes need; in a ``Cluster``, what pods with volumes need: also the storage class and its driver."""
         ...
 
+
+class Cluster(ControlPlane, Protocol):
+    """An EKS cluster whose pods have DNS: ``ClusterAddons`` or ``ExistingCluster``.
+
+    Every Kubernetes child of a component uses ``provider`` and depends on ``pods_ready``, claims of volumes also on ``ready``.
+    """
+
     @property
-    def ready(self) -> Sequence[pulumi.Resource]:
-        """What pods with volumes need: also the storage class and its driver."""
+    def pods_ready(self) -> Sequence[pulumi.Resource]:
+        """What pods without volumes need: nodes and DNS. A part of ``ready``."""
         ...

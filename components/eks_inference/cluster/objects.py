@@ -11,7 +11,7 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.catalog import versions
 from eks_inference.cluster import plan
-from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.handle import Cluster, ControlPlane
 from eks_inference.kubernetes.workloads import Level, enforce
 from eks_inference.specs.settings import StackSettings
 
@@ -53,7 +53,7 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 def on_cluster(
-    cluster: Cluster,
+    cluster: ControlPlane,
     parent: pulumi.Resource,
     *after: pulumi.Resource,
     protect: bool = False,

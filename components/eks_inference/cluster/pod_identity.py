@@ -17,7 +17,7 @@ import pulumi_kubernetes as k8s
 from eks_inference.aws import iam, naming
 from eks_inference.cluster import plan
 from eks_inference.cluster.addon import POD_IDENTITY_AGENT, require_addon
-from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.handle import Cluster, ControlPlane
 from eks_inference.cluster.objects import on_cluster
 
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -26,7 +26,7 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 def pod_role(
     name: str,
     *,
-    cluster: Cluster,
+    cluster: ControlPlane,
     namespace: str,
     service_account: str,
     description: str,
@@ -71,7 +71,7 @@ def pod_role(
 
 
 def _guard(
-    name: str, *, cluster: Cluster, namespace: str, service_account: str, parent: pulumi.Resource
+    name: str, *, cluster: ControlPlane, namespace: str, service_account: str, parent: pulumi.Resource
 ) -> k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding:
     """Creates the policy that keeps pods without credentials out, and returns its binding, which puts it into effect."""
     policy, binding = plan.credentials_guard(namespace, service_account)

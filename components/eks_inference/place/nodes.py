@@ -101,6 +101,15 @@ def kept_disk_gib(gib: float, kubelet: Mapping[str, Any]) -> float:
     return reserved + max(free)
 
 
+def free_inodes(gib: float, kubelet: Mapping[str, Any]) -> int:
+    """Returns what thresholds leave of the inodes of a disk with XFS.
+
+    Source: mkfs.xfs(8): inodes of 512 bytes in at most 25 % of a disk below 1 TiB, 5 % of one below 50 TiB.
+    """
+    most = gib * 2**30 / 512 * (0.25 if gib < 1024 else 0.05)
+    return int(most - max(_kept(kubelet, "evictionHard", f"{one}.inodesFree", 1, 0, whole=most) for one in ("nodefs", "imagefs")))
+
+
 def _kept(settings: Mapping[str, Any], section: str, key: str, unit: float, default: float, *, whole: float = 0) -> float:
     given = settings.get(section)
     value = given.get(key) if isinstance(given, Mapping) else None

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 import pulumi
 
 from eks_inference.catalog import instances
-from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.handle import ControlPlane
 from eks_inference.component import Handle
 from eks_inference.faults import Fault, SpecError
 from eks_inference.place.placement import INSTANCE_TYPE_LABEL, OfferedBy, Placement, Taint, place
@@ -37,7 +37,7 @@ class ExistingPool(Handle):
     efa_interfaces: int = 0
     driver: str | None = None
     devices: OfferedBy = "plugin"
-    cluster: Cluster | None = None
+    cluster: ControlPlane | None = None
     """The cluster where it is; None: not said, so that it goes with any."""
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ import pulumi
 import pulumi_aws as aws
 
 from eks_inference.aws import naming
-from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.handle import ControlPlane
 from eks_inference.component import Component
 from eks_inference.network.handle import Network
 from eks_inference.place.placement import Placement
@@ -47,7 +47,7 @@ class ManagedPool(Component):
         spec: Given[ManagedPoolSpec],
         opts: pulumi.ResourceOptions | None = None,
         *,
-        cluster: Cluster,
+        cluster: ControlPlane,
         network: Network,
         pool: str | None = None,
     ) -> None:
@@ -125,7 +125,9 @@ class ManagedPool(Component):
         found = plan.placement_of(self.pool, self._spec, instance_type, self._kubernetes_version, self.zone_ids, self.ready)
         return replace(found, home=self.home)
 
-    def _launch_template(self, name: str, spec: ManagedPoolSpec, cluster: Cluster, network: Network) -> aws.ec2.LaunchTemplate:
+    def _launch_template(
+        self, name: str, spec: ManagedPoolSpec, cluster: ControlPlane, network: Network
+    ) -> aws.ec2.LaunchTemplate:
         settings = cluster.settings
         layout = interfaces(spec.instances()[0], spec.efa) if spec.efa else ()
         placement_group = self._placement_group(name, spec, cluster)
@@ -182,7 +184,7 @@ class ManagedPool(Component):
         )
 
     def _network_interfaces(
-        self, name: str, layout: Sequence[Interface], cluster: Cluster, network: Network
+        self, name: str, layout: Sequence[Interface], cluster: ControlPlane, network: Network
     ) -> list[aws.ec2.LaunchTemplateNetworkInterfaceArgs]:
         """Returns interfaces that include the security groups: EC2 accepts no other groups then, and EKS adds none.
 
@@ -213,7 +215,7 @@ class ManagedPool(Component):
             for interface in layout
         ]
 
-    def _placement_group(self, name: str, spec: ManagedPoolSpec, cluster: Cluster) -> pulumi.Input[str] | None:
+    def _placement_group(self, name: str, spec: ManagedPoolSpec, cluster: ControlPlane) -> pulumi.Input[str] | None:
         """Returns the name of the nodes' placement group."""
         if isinstance(spec.placement, ExistingPlacementGroup):
             return spec.placement.name
@@ -241,7 +243,7 @@ class ManagedPool(Component):
             return pulumi.Output.unsecret(parameter.value)
         return None
 
-    def _user_data(self, spec: ManagedPoolSpec, cluster: Cluster) -> pulumi.Input[str] | None:
+    def _user_data(self, spec: ManagedPoolSpec, cluster: ControlPlane) -> pulumi.Input[str] | None:
         def encoded(known: plan.ClusterFacts | None = None) -> str | None:
             text = plan.user_data(spec, pool=self.pool, cluster=known)
             return base64.b64encode(text.encode()).decode() if text else None

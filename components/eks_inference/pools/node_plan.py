@@ -57,6 +57,11 @@ def has_local_disks(spec: PoolSpec) -> bool:
     return any(instance.nvme_gb > 0 for instance in spec.instances())
 
 
+def disk_gib(spec: PoolSpec) -> int:
+    """Returns the size of the smallest disk that holds images and pods: local disks, or the root disk of a type without any."""
+    return min(round(one.nvme_gb * 1e9 / 2**30) or root_volume_gib(spec) for one in spec.instances())
+
+
 def image_disk_mib_s(spec: PoolSpec, instance: InstanceType) -> int | None:
     """Returns the throughput of the disk that holds images and what pods download; None: local disks, whose speed is unknown."""
     return None if instance.nvme_gb else min(root_volume_mib_s(spec), instance.ebs_mib_s)

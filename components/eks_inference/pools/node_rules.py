@@ -144,11 +144,11 @@ def driver_serves_type(pool: PoolFacts) -> Iterator[Judgement]:
     fix="set both periods",
     source="awslabs/amazon-eks-ami#2390: AL2023 sets 2m30s and 30s from Kubernetes 1.34 on, and a pool's settings replace one by "
     "one; Kubernetes, pkg/kubelet/apis/config/validation",
-    about="managed pools with one of the two periods",
+    about="managed pools with one of the periods",
 )
 def shutdown_has_time_for_critical_pods(pool: PoolFacts) -> Iterator[Judgement]:
     kubelet = pool.spec.kubelet if isinstance(pool.spec, ManagedPoolSpec) else None
-    if kubelet and (kubelet.shutdownGracePeriod is None) != (kubelet.shutdownGracePeriodCriticalPods is None):
+    if kubelet and (kubelet.shutdownGracePeriod or kubelet.shutdownGracePeriodCriticalPods):
         ours = ("2m30s", "30s") if version_numbers(pool.kubernetes_version) >= (1, 34) else ("0", "0")
         whole, part = kubelet.shutdownGracePeriod or ours[0], kubelet.shutdownGracePeriodCriticalPods or ours[1]
         given = "shutdownGracePeriod" if kubelet.shutdownGracePeriod else "shutdownGracePeriodCriticalPods"
@@ -227,7 +227,8 @@ def parallel_pulls_help(pool: PoolFacts) -> Iterator[Judgement]:
         yield _release_has_it(pool, released)
     smallest = min(pool.spec.instances(), key=lambda one: (one.vcpus, one.memory_mib))
     yield _nodes_are_large_enough(pool, smallest, released)
-    if slow := [one for one in pool.spec.instances() if _unpacks_on_the_root_disk(one, released)]:
+    on_root_disk = released is not None and released < FAST_IMAGE_PULL.first_local
+    if slow := [one for one in pool.spec.instances() if on_root_disk or not one.nvme_gb]:
         slowest = min(slow, key=lambda one: one.ebs_mib_s)
         throughput = min(root_volume_mib_s(pool.spec), slowest.ebs_mib_s)
         yield Judgement(
@@ -279,7 +280,3 @@ def _nodes_are_large_enough(pool: PoolFacts, smallest: InstanceType, released: s
         given=f"{smallest.vcpus} vCPU",
         allowed=f"at least {vcpus} vCPU and {memory // 1024} GiB",
     )
-
-
-def _unpacks_on_the_root_disk(instance: InstanceType, released: str | None) -> bool:
-    return not instance.nvme_gb or (released is not None and released < FAST_IMAGE_PULL.first_local)

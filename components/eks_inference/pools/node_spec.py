@@ -285,15 +285,6 @@ class KubeletSpec(KarpenterKubeletSpec):
         return self
 
     @model_validator(mode="after")
-    def _shutdown_has_time_for_critical_pods(self) -> Self:
-        whole, part = self.shutdownGracePeriod, self.shutdownGracePeriodCriticalPods
-        if whole and part and period_seconds(part) > period_seconds(whole):  # POO015 judges one alone
-            raise ValueError(
-                f"the kubelet starts only if shutdownGracePeriodCriticalPods ({part}) is within shutdownGracePeriod ({whole})"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _limits_let_pods_start(self) -> Self:
         if self.registryBurst == 0 and self.registryPullQPS != 0:
             raise ValueError("registryBurst 0 lets no image be pulled, unless registryPullQPS is 0 too, which is no limit")

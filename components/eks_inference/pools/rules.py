@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 from eks_inference.catalog import zones
 from eks_inference.faults import SpecError
-from eks_inference.place.nodes import DAEMON_PODS, DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB, allocatable
+from eks_inference.place.nodes import DAEMON_PODS, DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB, allocatable, free_inodes
 from eks_inference.place.quantity import amount, cpu_millis
 from eks_inference.pools.facts import PoolFacts
+from eks_inference.pools.node_plan import disk_gib
 from eks_inference.pools.node_spec import ExistingPlacementGroup, ReleaseAmi
 from eks_inference.pools.plan import pool_zones
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
@@ -124,6 +125,7 @@ def kubelet_leaves_room(pool: PoolFacts) -> Iterator[Judgement]:
         ("pods", left.pods, daemons, ("maxPods", "podsPerCore")),
         ("millicores of CPU", left.cpu_millis, DAEMONS_CPU_MILLIS, ("kubeReserved", "systemReserved")),
         ("MiB of memory", left.memory_mib, DAEMONS_MEMORY_MIB, ("kubeReserved", "systemReserved", "evictionHard")),
+        ("inodes", free_inodes(disk_gib(pool.spec), settings), 0, ("evictionHard",)),
     ):
         given = [key for key in keys if key in settings]
         if given:

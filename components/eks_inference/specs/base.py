@@ -91,10 +91,19 @@ class Spec(_Model):
 
         The local variable cls tells readers of a traceback what was made.
         """
-        if faults := list(_too_large(data)):
-            raise SpecError(faults)
+        given = tuple(scalars(data))
+        # Arithmetic on a number that no machine counts with would overflow.
+        large = [(path, one) for path, one in given if isinstance(one, int | float) and abs(one) > _LARGEST]
+        if large:
+            message, allowed = "this number is too large", f"at most {_LARGEST}"
+            raise SpecError([Fault(path, message, given=f"{one!r:.40}", allowed=allowed) for path, one in large])
         with faults_of(cls, data):
-            return validate(data)
+            made = validate(data)
+        # Python and pydantic count true as 1.
+        counted = [(path, one) for path, one in given if isinstance(one, bool) and type(_at(made, path)) in (int, float)]
+        if counted:
+            raise SpecError([Fault(path, "should be a number", given=json.dumps(one)) for path, one in counted])
+        return made
 
     @classmethod
     def of(cls, given: "Given[Self]") -> Self:
@@ -132,16 +141,25 @@ class Spec(_Model):
 _LARGEST = 2**63 - 1
 
 
-def _too_large(data: Any) -> Iterator[Fault]:
-    """Yields a fault for each number that no machine counts with; arithmetic on it would overflow."""
+def scalars(data: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Yields what is no collection inside a value, with the path of keys and positions that leads to it."""
     waiting: list[tuple[tuple[str | int, ...], Any]] = [((), data)]
     while waiting:
         path, here = waiting.pop()
         if isinstance(here, Mapping | list | tuple):
-            inside = here.items() if isinstance(here, Mapping) else enumerate(here)
-            waiting += [((*path, key), one) for key, one in inside]
-        elif isinstance(here, int | float) and abs(here) > _LARGEST:
-            yield Fault(path, "this number is too large", given=f"{here!r:.40}", allowed=f"at most {_LARGEST}")
+            waiting += [((*path, key), one) for key, one in _inside(here).items()]
+        else:
+            yield path, here
+
+
+def _inside(value: Any) -> Mapping[Any, Any]:
+    return value if isinstance(value, Mapping) else dict(enumerate(value) if isinstance(value, list | tuple) else ())
+
+
+def _at(made: Any, path: Iterable[str | int]) -> Any:
+    for step in path:
+        made = getattr(made, str(step), None) if isinstance(made, Spec) else _inside(made).get(step)
+    return made
 
 
 @cache

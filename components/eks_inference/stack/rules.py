@@ -3,19 +3,19 @@ nodes and the API, ARNs and the region. Ids CAP…, CLI…, NET… and ARN…
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 from eks_inference.place.nodes import kept_disk_gib
 from eks_inference.place.quantity import cpu_millis, memory_mib
-from eks_inference.pools.node_plan import has_local_disks, root_volume_gib
+from eks_inference.pools.node_plan import disk_gib, has_local_disks
 from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import ManagedPoolSpec
-from eks_inference.rules import Judgement, Path, not_judged, rule
+from eks_inference.rules import Judgement, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.node_places import EqualPods, equal_pods, left_over
 from eks_inference.serving.shape import ReplicatedServerSpec
 from eks_inference.serving.spec import VolumeCompileCache
+from eks_inference.specs.base import scalars
 from eks_inference.specs.late import is_output
 from eks_inference.stack.facts import StackFacts, zones_of_pool
 from eks_inference.stack.spec import StackSpec
@@ -72,8 +72,7 @@ def servers_fit_their_pool(stack: StackFacts) -> Iterator[Judgement]:
 def disk_holds_image_and_model(stack: StackFacts) -> Iterator[Judgement]:
     for pool, servers in _servers_by_pool(stack).items():
         spec = stack.spec.pools[pool]
-        local = has_local_disks(spec)
-        disk = round(min(one.nvme_gb for one in spec.instances()) * 1e9 / 2**30) if local else root_volume_gib(spec)
+        local, disk = has_local_disks(spec), disk_gib(spec)
         kept = kept_disk_gib(disk, spec.kubelet.settings())
         if local and not kept:
             continue
@@ -233,11 +232,12 @@ def pods_have_addresses(stack: StackFacts) -> Iterator[Judgement]:
 )
 def arns_are_of_here(stack: StackFacts) -> Iterator[Judgement]:
     partition = stack.spec.settings(stack.region).partition
-    inputs = stack.spec.inputs()
-    for path in _late_arns(inputs):
-        why = "an Output, which only a deployment knows"
-        yield not_judged("partition and region", str(path[-1]), path, why=why, fix="")
-    for path, arn in _arns(inputs):
+    for path, arn in scalars(stack.spec.inputs()):
+        if is_output(arn) and any(str(part).endswith("_arn") or part in ("admins", "viewers") for part in path[-2:]):
+            why = "an Output, which only a deployment knows"
+            yield not_judged("partition and region", str(path[-1]), path, why=why, fix="")
+        if not isinstance(arn, str) or not re.match(r"arn:[^:]*:[^:]*:[^:]*:[^:]*:", arn):
+            continue
         _, given, service, region, *_ = arn.split(":", 5)
         yield Judgement(
             holds=given == partition and region in ("", stack.region),
@@ -334,23 +334,3 @@ def _servers_by_pool(stack: StackFacts) -> Mapping[str, Sequence[ServingFacts]]:
 
 def _span(fewest: int, most: int) -> str:
     return f"{fewest} to {most}" if most > fewest else str(fewest)
-
-
-def _late_arns(value: Any, path: Path = ()) -> Iterator[Path]:
-    """Yields the key paths of ARNs that only a deployment knows."""
-    if is_output(value) and any(str(part).endswith("_arn") or part in ("admins", "viewers") for part in path[-2:]):
-        yield path
-    for step, inner in _steps(value):
-        yield from _late_arns(inner, (*path, step))
-
-
-def _steps(value: Any) -> Iterable[tuple[str | int, Any]]:
-    return value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-
-
-def _arns(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
-    """Yields the ARNs in a document, with their key paths."""
-    if isinstance(value, str) and re.match(r"arn:[^:]*:[^:]*:[^:]*:[^:]*:", value):
-        yield path, value
-    for step, inner in _steps(value):
-        yield from _arns(inner, (*path, step))

@@ -59,6 +59,8 @@ OTHERS = {
     ("clients", "triton", "tokenizer"): "the client",
     ("load_test", "tokenizer"): "GuideLLM",
     ("pools", "*", "kubelet", "evictionSoft"): "the kubelet",
+    **{("pools", "*", "kubelet", key, "pid"): "the kubelet" for key in ("kubeReserved", "systemReserved")},
+    ("pools", "*", "kubelet", "evictionHard", "pid.available"): "the kubelet",
 }
 """Who else reads what a key holds. ``*`` is any name."""
 

@@ -7,6 +7,7 @@ from typing import Any
 from eks_inference.catalog.openings import Opening, openings
 from eks_inference.rules import Judgement, rule
 from eks_inference.specs.base import namespace_fault
+from eks_inference_tools.reading.admission import not_served
 from eks_inference_tools.reading.graph_facts import GraphFacts, walk
 from eks_inference_tools.reading.kinds import group_kind, is_default_class, name_of, namespace_of, title_of
 from eks_inference_tools.reading.pod_templates import PodTemplate
@@ -279,6 +280,21 @@ def objects_are_declared_once(facts: GraphFacts) -> Iterator[Judgement]:
                 given=name_of(first),
                 resource=same[-1].urn,
             )
+
+
+@rule(
+    "K8S025",
+    "The cluster's version serves the API version of each object.",
+    fix="write the object in the API version that took its place",
+    source="Kubernetes, APILifecycleRemoved of each kind (reading/removed_apis.toml)",
+)
+def apis_are_served(facts: GraphFacts) -> Iterator[Judgement]:
+    gone, first = tuple(not_served(facts)), next(filter(is_kubernetes_object, facts.graph.resources), None)
+    for one, why in gone:
+        yield Judgement(False, (), (why,), why, resource=one.urn)
+    if first and facts.kubernetes_version and not gone:
+        told = f"nothing is known to be gone from Kubernetes {facts.kubernetes_version}"
+        yield Judgement(True, (), (told,), resource=first.urn)
 
 
 def _annotations(resource: Resource) -> Any:

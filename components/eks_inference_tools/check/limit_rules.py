@@ -79,15 +79,11 @@ def _wrong_tags(resource: Resource, tags: Mapping[str, str]) -> tuple[tuple[str,
             wrong.append(f"the key {_short(key)} begins with aws:, which is reserved")
         if iam and sum(key.lower() == other.lower() for other in tags) > 1:
             wrong.append(f"IAM takes the key {_short(key)} in one case only")
-        if not (_usual(key) and _usual(value)):
+        if not all(re.fullmatch(known["form"], part) for part in (key, value)):
             odd.append(_short(f"{key}: {value}"))
     # Other services take most characters, though not all of them say so.
     severity = "warning" if odd and not wrong and not strict else None
     return (*wrong, *(f"tag {one}: of other characters than {known['words']}" for one in odd)), severity
-
-
-def _usual(part: str) -> bool:
-    return re.fullmatch(limits()["tags"]["form"], part) is not None
 
 
 @rule(
@@ -108,14 +104,10 @@ def objects_are_accepted(facts: GraphFacts) -> Iterator[Judgement]:
             yield _named(resource, f"the name of {title_of(resource)}", name, own or known["kubernetes"]["other"])
 
 
-def _fits(name: str, limit: Mapping[str, Any]) -> bool:
-    return len(name) <= limit["longest"] and re.fullmatch(limit["form"], name) is not None
-
-
 def _named(resource: Resource, title: str, name: str, limit: Mapping[str, Any]) -> Judgement:
     longest = limit["longest"]
     return Judgement(
-        holds=_fits(name, limit),
+        holds=len(name) <= longest and re.fullmatch(limit["form"], name) is not None,
         path=(),
         working=(f"{title}: {len(name)} characters of {longest} ({limit['source']})",),
         message=f"{title} {f'has {len(name)} characters' if len(name) > longest else 'is not of the form that is accepted'}",

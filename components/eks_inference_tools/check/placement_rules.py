@@ -91,7 +91,7 @@ def all_pods_find_room(facts: GraphFacts) -> Iterator[Judgement]:
     judged = [
         pod
         for pod in placing.workloads.templates
-        if any(_alone_on(facts, pod, shape) for shape in facts.shapes)
+        if any(not obstacles(pod.spec, one) and not any(_over(pod, one, _rooms(facts, pod, one))) for one in facts.shapes)
         and not any(shape.instance is None and not obstacles(pod.spec, shape) for shape in facts.shapes)
     ]
     found: dict[PodTemplate, tuple[int, str]] = {}
@@ -129,10 +129,6 @@ def all_pods_find_room(facts: GraphFacts) -> Iterator[Judgement]:
 _NO_ROOM = "there is no room for {}, whichever come first"
 _NO_ROOM_LATER = "there is no room for {} once autoscalers have started the most"
 _MAY_WAIT = "{} may wait: whether there is room depends on where the scheduler puts what comes before"
-
-
-def _alone_on(facts: GraphFacts, pod: PodTemplate, shape: NodeShape) -> bool:
-    return not obstacles(pod.spec, shape) and not any(_over(pod, shape, _rooms(facts, pod, shape)))
 
 
 def _rooms(facts: GraphFacts, pod: PodTemplate, shape: NodeShape) -> dict[str, Decimal]:

@@ -22,27 +22,8 @@ from eks_inference_tools.reading.scalars import number, quantity, whole
 from stackgraph.graph.values import at, is_token, items, text, unique
 
 # Tags that are commonly moved, alone or as the first word ("nightly-py311"). Tags that end in "-latest" move as well.
-_MOVING = frozenset(
-    (
-        "canary",
-        "dev",
-        "devel",
-        "develop",
-        "edge",
-        "experimental",
-        "head",
-        "latest",
-        "main",
-        "master",
-        "next",
-        "nightly",
-        "preview",
-        "rolling",
-        "snapshot",
-        "stable",
-        "trunk",
-        "unstable",
-    )
+_MOVING = re.compile(
+    "canary|dev|devel|develop|edge|experimental|head|latest|main|master|next|nightly|preview|rolling|snapshot|stable|trunk|unstable"
 )
 
 
@@ -82,7 +63,7 @@ def _moves(tag: str) -> bool:
     if is_token(tag) or "<" in tag:
         return False
     words = re.split(r"[-._]", tag.lower())
-    return words[0] in _MOVING or words[-1] == "latest"
+    return _MOVING.fullmatch(words[0]) is not None or words[-1] == "latest"
 
 
 @rule(
@@ -216,14 +197,14 @@ def probes_wait_for_loading(facts: GraphFacts) -> Iterator[Judgement]:
 
 @rule(
     "K8S023",
-    "A container has the memory without which its program does not come up.",
-    fix="raise memory",
+    "A container has the memory and the CPU without which its program does not come up.",
+    fix="raise it",
     source="figures by image in check/limits.toml, with the source of each",
 )
 def programs_come_up(facts: GraphFacts) -> Iterator[Judgement]:
     for pod, container, title in facts.containers:
         name = _repository(container)
-        limit = quantity(at(container.document, "resources", "limits", "memory"))
+        limit = quantity(at(container.document, *_LIMITS, "memory"))
         if limit is None or container.first or pod.kind == "DaemonSet":  # these run something else in the image of a program
             continue
         command = at(container.document, "command")
@@ -241,6 +222,24 @@ def programs_come_up(facts: GraphFacts) -> Iterator[Judgement]:
                     severity=None if one.get("certain") else "warning",
                     resource=pod.urn,
                 )
+                cpu, patience = (
+                    quantity(at(container.document, *_LIMITS, "cpu")),
+                    _patience_s(at(container.document, "startupProbe")),
+                )
+                if cpu and patience and "cpu_s" in one:
+                    needed = f"{one['cpu_s']} s of a CPU, with {cpu} {one['cpu_s'] / cpu:.0f} s: {one['source']}"
+                    yield Judgement(
+                        holds=one["cpu_s"] <= cpu * patience,
+                        path=(),
+                        working=(f"{title}: its start takes {needed}; its startup probe waits {patience} s",),
+                        message=f"{title} is killed for its startup probe before it is up",
+                        given=f"{cpu} CPU",
+                        allowed=f"at least {one['cpu_s'] / patience:.3f} CPU",
+                        resource=pod.urn,
+                    )
+
+
+_LIMITS = ("resources", "limits")
 
 
 def _repository(container: Container) -> str:

@@ -1,7 +1,7 @@
-"""What the API server lets in no more: pods that a quota or limit range of their namespace refuses, and removed APIs. Pure.
+"""What the API server lets in no more: pods and claims that a quota or limit range refuses, and removed APIs. Pure.
 
-Sources: kubernetes, pkg/quota/v1/evaluator/core/pods.go; plugin/pkg/admission/limitranger; SetDefaults_LimitRangeItem. Not
-counted are quotas with scopes, unknown values and pods whose number only a cluster knows.
+Sources: kubernetes, pkg/quota/v1/evaluator/core (pods.go, persistent_volume_claims.go); plugin/pkg/admission/limitranger;
+SetDefaults_LimitRangeItem. Not counted are unknown values and pods whose number only a cluster knows.
 """
 
 import tomllib
@@ -18,11 +18,11 @@ from eks_inference_tools.reading.kinds import group_kind, namespace_of, title_of
 from eks_inference_tools.reading.pod_templates import PodTemplate
 from eks_inference_tools.reading.pods import Container, PodSpec
 from eks_inference_tools.reading.rollouts import surges
-from eks_inference_tools.reading.scalars import number, quantities
+from eks_inference_tools.reading.scalars import number, quantities, quantity, whole
 from stackgraph.diff.domain import Danger, Weight
-from stackgraph.diff.graphs import StackDiff
-from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import at, items, table, text
+from stackgraph.diff.graphs import ResourceChange, StackDiff
+from stackgraph.graph.document import Resource
+from stackgraph.graph.values import at, items, table, text, texts
 
 _ENDING = ("Job", "CronJob", "RayJob")
 _NONE = Decimal()
@@ -43,13 +43,19 @@ def let_in_no_more(diff: StackDiff) -> Iterator[Danger]:
             then = "`pulumi up` waits for them and fails" if waits else "those that run stay, and nothing replaces them"
             what = f"{title_of(one)} refuses pods of {pods.title} ({why}): {then}"
             yield Danger("server-waits" if waits else "pods-refused", what, pods.urn, Weight.REFUSED)
-    known = {one.urn for one, _ in _not_served(diff.base)}
-    for one, why in _not_served(diff.head):
-        if one.urn not in known:
-            touched = diff.by_urn[one.urn].kind in ("create", "replace", "update")
+    for quota, claims, why in _too_many_claims(GraphFacts(diff.head)):
+        if more := [one for one in claims if _claims_more(diff.by_urn[one.urn])]:
+            what = f"{title_of(quota)} refuses a claim of {title_of(more[-1])} ({why}): `pulumi up` fails there"
+            yield Danger("refused", what, more[-1].urn, Weight.REFUSED)
+    known, now = (
+        {one.urn: why for part in parts(graph) for one, why in not_served(GraphFacts(part.graph))}
+        for graph in (diff.base, diff.head)
+    )
+    for urn, why in now.items():
+        if urn not in known:
+            touched = diff.by_urn[urn].kind in ("create", "replace", "update")
             fails = "`pulumi up` fails there" if touched else "its next change fails"
-            what = f"{title_of(one)}: {why}: {fails}"
-            yield Danger("refused" if touched else "api-gone", what, one.urn, Weight.REFUSED)
+            yield Danger("refused" if touched else "api-gone", f"{why}: {fails}", urn, Weight.REFUSED)
 
 
 def _refused(facts: GraphFacts, beside: Callable[[PodTemplate], int]) -> Iterator[tuple[Resource, PodTemplate, str]]:
@@ -63,8 +69,54 @@ def _refused(facts: GraphFacts, beside: Callable[[PodTemplate], int]) -> Iterato
         if group_kind(quota)[1] == "LimitRange":
             own = [*_ranges(quota)]
             yield from ((quota, one, why) for one, has in pods.items() if (why := _out_of_range(own, has)))
-        elif not at(spec, "scopes") and not at(spec, "scopeSelector"):
-            yield from ((quota, one, why) for one, why in _over(quantities(at(spec, "hard")), pods, beside))
+        else:
+            counted = {one: has for one, has in pods.items() if _in_scope(spec, has)}
+            yield from ((quota, one, why) for one, why in _over(quantities(at(spec, "hard")), counted, beside))
+
+
+_SCOPES: Mapping[str, Callable[[PodSpec], Any]] = {
+    "Terminating": lambda pod: at(pod.document, "activeDeadlineSeconds") is not None,
+    "NotTerminating": lambda pod: at(pod.document, "activeDeadlineSeconds") is None,
+    "BestEffort": lambda pod: not any({"cpu", "memory"} & one.asked.keys() for one in pod.containers),
+    "NotBestEffort": lambda pod: any({"cpu", "memory"} & one.asked.keys() for one in pod.containers),
+    "PriorityClass": lambda pod: text(at(pod.document, "priorityClassName")),
+}
+
+
+def _in_scope(quota: Any, pod: PodSpec) -> bool:
+    """Whether a quota counts a pod. One of a scope that is not here counts none."""
+    wanted = [{"scopeName": name, "operator": "Exists"} for name in texts(at(quota, "scopes"))]
+    for one in (*wanted, *items(at(quota, "scopeSelector", "matchExpressions"))):
+        found, named = _SCOPES.get(text(at(one, "scopeName")), lambda _: "")(pod), texts(at(one, "values"))
+        meant = {"Exists": bool(found), "DoesNotExist": not found, "In": found in named, "NotIn": found not in named}
+        if not meant.get(text(at(one, "operator"))):
+            return False
+    return True
+
+
+def _too_many_claims(facts: GraphFacts) -> Iterator[tuple[Resource, Sequence[Resource], str]]:
+    """Quotas of storage, what claims it, and why that is too much."""
+    claims = [(one, at(one.inputs, "spec"), 1) for one in facts.objects.get("PersistentVolumeClaim", ())]
+    for one in facts.objects.get("StatefulSet", ()):
+        each = items(at(one.inputs, "spec", "volumeClaimTemplates"))
+        claims += [(one, at(claim, "spec"), whole(at(one.inputs, "spec", "replicas")) or 1) for claim in each]
+    for quota in facts.objects.get("ResourceQuota", ()):
+        for key, most in quantities(at(quota.inputs, "spec", "hard")).items():
+            class_, _, what = key.rpartition(".storageclass.storage.k8s.io/")
+            if what.removeprefix("count/") not in ("persistentvolumeclaims", "requests.storage"):
+                continue
+            inside = [
+                (one, number * ((quantity(at(spec, "resources", *what.split("."))) or _NONE) if "." in what else Decimal(1)))
+                for one, spec, number in claims
+                if namespace_of(one) == namespace_of(quota) and class_ in ("", text(at(spec, "storageClassName")))
+            ]
+            if (total := sum((size for _, size in inside), _NONE)) > most:
+                yield quota, [one for one, _ in inside], f"{_shown(most, key)} {key} for claims of {_shown(total, key)}"
+
+
+def _claims_more(change: ResourceChange) -> bool:
+    sizes = (("spec", "resources"), ("spec", "replicas"))
+    return change.kind in ("create", "replace") or any(one.path[:2] in sizes for one in change.properties)
 
 
 def _over(
@@ -91,7 +143,7 @@ def _asked(key: str, spec: PodSpec) -> Decimal:
 
 
 def _shown(amount: Decimal, of: str) -> str:
-    return f"{number(amount / 2**30)}Gi" if of.endswith("memory") else number(amount)
+    return f"{number(amount / 2**30)}Gi" if of.endswith(("memory", "storage")) else number(amount)
 
 
 def _with(spec: PodSpec, resources: Callable[[Container], Any]) -> PodSpec:
@@ -151,15 +203,14 @@ def _out_of_range(ranges: Sequence[_Range], spec: PodSpec) -> str:
     return ""
 
 
-def _not_served(graph: Graph) -> Iterator[tuple[Resource, str]]:
-    """Yields objects whose API the version of their cluster no longer serves, and that API."""
-    for part in parts(graph):
-        major, _, minor = GraphFacts(part.graph).kubernetes_version.partition(".")
-        for one in part.graph.resources if major == "1" and minor.isdecimal() else ():
-            api, _, kind = one.type.removeprefix("kubernetes:").rpartition(":")
-            gone = removed_apis().get(api, {}).get(kind)
-            if gone and int(minor) >= gone:
-                yield one, f"Kubernetes 1.{minor} serves no {kind} of {api} (gone since 1.{gone})"
+def not_served(facts: GraphFacts) -> Iterator[tuple[Resource, str]]:
+    """Yields objects of a cluster whose API its version no longer serves, and says so."""
+    major, _, minor = facts.kubernetes_version.partition(".")
+    for one in facts.graph.resources if major == "1" and minor.isdecimal() else ():
+        api, _, kind = one.type.removeprefix("kubernetes:").rpartition(":")
+        gone = removed_apis().get(api, {}).get(kind)
+        if gone and int(minor) >= gone:
+            yield one, f"{title_of(one)}: Kubernetes 1.{minor} serves no {kind} of {api} (gone since 1.{gone})"
 
 
 @cache

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Literal
 
 from eks_inference_tools.reading.scalars import quantity
 from stackgraph.diff.comparing import ABSENT, Path, PropertyChange
@@ -36,7 +36,7 @@ class Row:
         return next((one for one in own if covers(one, path)), None)
 
     def applies(self, resource: Resource, one: PropertyChange) -> bool:
-        has = (_has(resource.inputs, *asked) for asked in self.when.items())
+        has = (text(at(resource.inputs, *path.split("."))) == value for path, value in self.when.items())
         return self.named(resource.type, one.path) is not None and _is(self.only, one) and all(has)
 
 
@@ -59,10 +59,6 @@ def _of(given: str) -> Mapping[str, Sequence[Path]]:
     kinds = re.split(r"(?:^|\s+)(?=[A-Z*]|aws:|eks:)", given.strip())
     named = (one.split() for one in kinds if one)
     return {kind: tuple(map(pattern_of, paths)) or ((),) for kind, *paths in named}
-
-
-def _has(inputs: Any, path: str, value: str) -> bool:
-    return text(at(inputs, *path.split("."))) == value
 
 
 def _is(only: str, one: PropertyChange) -> bool:

@@ -257,12 +257,8 @@ def _of_nodes(old: NodeCapacity, new: NodeCapacity) -> Iterator[Danger]:
         yield Danger("capacity-down", f"{subject}: {new.nodes} instead of {old.nodes}", new.urn, subject=subject)
     for resource, limit in table(old.limits).items():
         now = table(new.limits).get(resource)
-        if now is not None and _less(text(now), text(limit)):
+        if text(now).isdecimal() and text(limit).isdecimal() and int(text(now)) < int(text(limit)):
             yield Danger("capacity-down", f"{subject}: at most {now} {resource} instead of {limit}", new.urn, subject=subject)
-
-
-def _less(one: str, other: str) -> bool:
-    return one.isdecimal() and other.isdecimal() and int(one) < int(other)
 
 
 def _pairs(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> list[tuple[Any, Any]]:

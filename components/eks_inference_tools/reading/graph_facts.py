@@ -4,12 +4,13 @@ Every view leaves out values that are secret, unknown or of an unexpected type, 
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.place.placement import INSTANCE_TYPE_LABEL
+from eks_inference.specs.base import scalars
 from eks_inference_tools.reading.autoscalers import autoscalers
 from eks_inference_tools.reading.clusters import CLUSTER_TYPE, REMOTE_CLUSTER_TYPE, cluster_resources, is_auto
 from eks_inference_tools.reading.devices import OFFERED_BY, offers, placed_by_plugin
@@ -180,15 +181,7 @@ class GraphFacts:
 
 def walk(value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yields every scalar inside a document, with the path of keys that leads to it."""
-    waiting: list[tuple[tuple[str, ...], Any]] = [((), value)]
-    while waiting:
-        path, here = waiting.pop()
-        if isinstance(here, Mapping):
-            waiting += [((*path, str(key)), inside) for key, inside in here.items()]
-        elif isinstance(here, Sequence) and not isinstance(here, str | bytes):
-            waiting += [((*path, str(number)), inside) for number, inside in enumerate(here)]
-        else:
-            yield path, here
+    return ((tuple(map(str, path)), one) for path, one in scalars(value))
 
 
 def makes_other_nodes(resource: Resource) -> bool:

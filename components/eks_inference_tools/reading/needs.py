@@ -9,7 +9,7 @@ from eks_inference_tools.reading.rollouts import surges
 from eks_inference_tools.reading.scalars import quantity, whole
 from stackgraph.diff.domain import Danger, Weight
 from stackgraph.diff.graphs import ResourceChange, StackDiff
-from stackgraph.graph.values import at, grouped, items, text
+from stackgraph.graph.values import at, grouped, items, table, text
 
 _VALUES = {"configMapRef": "ConfigMap", "configMapKeyRef": "ConfigMap", "secretRef": "Secret", "secretKeyRef": "Secret"}
 _STORED = ("spec", "resources", "requests", "storage")
@@ -30,11 +30,14 @@ def needs(diff: StackDiff) -> Iterator[Danger]:
         kind, subject = group_kind(change.resource)[1], title_of(change.resource)
         key = (kind, namespace_of(change.resource), name_of(change.resource))
         if asking := using.get(key, ()) if change.before else ():
-            pods = asking[0].title + (f" and {len(asking) - 1} more" if asking[1:] else "")
-            if key not in objects and not change.resource.options.get("retainOnDelete"):
+            gone = key not in objects and not change.resource.options.get("retainOnDelete")
+            changed = any(one.path[0] in ("data", "stringData", "binaryData") for one in change.properties)
+            told = asking if gone else [one for one in asking if changed and not _reloaded(one, key[2])]
+            pods = told[0].title + (f" and {len(told) - 1} more" if told[1:] else "") if told else ""
+            if gone:
                 what = f"{subject} is deleted, and pods of {pods} ask for it: none of them starts again"
                 yield Danger("deleted", what, change.urn, Weight.DELETED)
-            elif any(one.path[0] in ("data", "stringData", "binaryData") for one in change.properties):
+            elif told:
                 what = f"{subject}: the pods of {pods} keep the old values until they restart"
                 yield Danger("without-effect", what, change.urn, Weight.REFUSED, subject)
         elif kind == "PersistentVolumeClaim" and change.kind == "update" and change.before:
@@ -57,6 +60,15 @@ def _in_environment(pods: PodTemplate) -> set[tuple[str, str]]:
     ]
     found = ((kind, at(one, key)) for one in sources for key, kind in _VALUES.items())
     return {(kind, text(at(one, "name"))) for kind, one in found if one and not at(one, "optional")}
+
+
+def _reloaded(pods: PodTemplate, name: str) -> bool:
+    """Whether Stakater's Reloader restarts the pods when these values change (its README, Annotations)."""
+    given = {**table(at(pods.template, "metadata", "annotations")), **table(at(pods.owner.inputs, "metadata", "annotations"))}
+    return any(
+        "reloader.stakater.com/" in key and (value == "true" or name in map(str.strip, text(value).split(",")))
+        for key, value in given.items()
+    )
 
 
 def _held(change: ResourceChange, objects: Any) -> str:

@@ -172,10 +172,6 @@ def few(names: Sequence[str], limit: int = 3) -> Sequence[str]:
 # -- resources -------------------------------------------------------------------------------------------------------------------
 
 
-def _node_group(inputs: Mapping[str, Any]) -> str:
-    return joined(text(at(inputs, "scalingConfig", "desiredSize")), ", ".join(texts(inputs.get("instanceTypes"))), by=" × ")
-
-
 def _scaled_object(inputs: Mapping[str, Any]) -> str:
     spec = inputs.get("spec")
     bounds = span(at(spec, "minReplicaCount"), at(spec, "maxReplicaCount"))
@@ -183,6 +179,8 @@ def _scaled_object(inputs: Mapping[str, Any]) -> str:
 
 
 WORDS: Words = {
-    "aws:eks/nodeGroup:NodeGroup": _node_group,
+    "aws:eks/nodeGroup:NodeGroup": lambda inputs: joined(
+        text(at(inputs, "scalingConfig", "desiredSize")), ", ".join(texts(inputs.get("instanceTypes"))), by=" × "
+    ),
     "kubernetes:keda.sh/v1alpha1:ScaledObject": _scaled_object,
 }

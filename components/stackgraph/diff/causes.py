@@ -77,11 +77,12 @@ def unsure(after: Resource, old: Any, new: Any, properties: Sequence[PropertyCha
 def because(
     before: Resource, after: Resource, old: Any, new: Any, properties: Sequence[PropertyChange], head: Graph
 ) -> tuple[str, ...]:
-    """The reasons for a replacement: changed paths of the table, then those that the resource's own options name."""
+    """The reasons for a replacement: changed paths of the table, then those that the resource's own options name.
+
+    A type that moves by alias is none: the provider compares as ever (pulumi-kubernetes #798, aliases of API versions).
+    """
     if is_read(after):
         return ()
-    if after.type != before.type and properties:
-        return ("type",)
     changed = [change.path for change in properties]
     paths = [*replacing(after, old, new, head)]
     for text in after.options.get("replaceOnChanges", ()):

@@ -42,12 +42,10 @@ def _recorded(answer: Mapping[str, Any]) -> Recorded:
         findings=None if findings is None else tuple(FindingText(**_texts(finding)) for finding in findings),
         places=_texts(answer.get("places", {})),
         sealed_config=_texts(answer.get("sealedConfig", {})),
-        file=_stack_file(answer["file"]) if answer.get("file") else None,
+        file=StackFile(str(found["path"]), dict(found["config"]), {tuple(path): int(line) for path, line in found["lines"]})
+        if (found := answer.get("file"))
+        else None,
     )
-
-
-def _stack_file(found: Mapping[str, Any]) -> StackFile:
-    return StackFile(str(found["path"]), dict(found["config"]), {tuple(path): int(line) for path, line in found["lines"]})
 
 
 def _texts(given: Mapping[str, Any], *others: str) -> dict[str, Any]:

@@ -464,6 +464,11 @@ VECTORS = {
         lambda: graph(server(image="vllm/vllm-openai:v0.30.0", resources={"limits": {"memory": "500M"}})),
         "is killed for memory before it is up",
     ),
+    "K8S025": Vector(
+        lambda: graph(cluster(), kubernetes("batch/v1:CronJob", "every")),
+        lambda: graph(cluster(), kubernetes("batch/v1beta1:CronJob", "every")),
+        "serves no CronJob of batch/v1beta1 (gone since 1.25)",
+    ),
     "K8S024": Vector(
         lambda: graph(cluster(), node_group(instanceTypes=["m7g.large"]), server(image="python:3.13")),
         lambda: graph(cluster(), node_group(instanceTypes=["m7g.large"]), server(image="ghcr.io/vllm-project/guidellm:v0.7.3")),

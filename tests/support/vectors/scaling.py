@@ -50,8 +50,6 @@ VECTORS = {
     "SCL002": Vector(lambda: scaling(min=0, schedule=[_DAYTIME]), lambda: scaling(min=0), "never adds a pod again"),
     "SCL003": Vector(scaling, lambda: scaling(min=4), "it never scales"),
     "SCL004": Vector(scaling, lambda: scaling(scale_in_seconds=10), "may be removed after 10 s"),
-    "SCL005": Vector(lambda: scaling(nodes=2, max=6), lambda: scaling(nodes=2, max=7), "1 of 7 pods would find no node"),
-    "SCL006": Vector(triton, lambda: triton(metric="triton_queue_ms_per_request"), "requests wait inside vLLM"),
     "SCL007": Vector(triton, lambda: triton(every_s=30), "which holds only 2 scrapes"),
     "SCL008": Vector(
         lambda: scaling(concurrent_requests=20), lambda: scaling(concurrent_requests=30), "a pod works on 24 requests at once: 6"

@@ -49,7 +49,9 @@ VECTORS = {
     ),
     "TRI003": Vector(triton, lambda: triton(log_stats=False), "no vLLM metrics are exported: log_stats is off"),
     "TRI004": Vector(triton, lambda: triton(extra_args={"disable-log-requests": True}), "vLLM 0.27.1 dropped this argument"),
-    "TRI005": Vector(scaled, lambda: triton(autoscaling=HPA), "nv_inference_queue_duration_ms is not a queue time"),
+    "TRI005": Vector(
+        lambda: scaled(metric="vllm_time_to_first_token_ms"), lambda: triton(autoscaling=HPA), "requests wait inside vLLM"
+    ),
     "TRI006": Vector(scaled, lambda: triton(autoscaling={"kind": "keda", "max": 4}), "Triton exports none of vLLM's gauges"),
     "TRI008": Vector(several, lambda: several(gpu_memory_utilization=0.8), "together would take 1.2 of each GPU"),
     "TRI009": Vector(several, lambda: several(startup_timeout_seconds=1200), "killed before its 2 models are loaded"),

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 
-from eks_inference.place.nodes import allocatable
 from eks_inference.rules import Judgement, rule
 from eks_inference.scaling.cron import out_of_turn
 from eks_inference.scaling.plan import RATE_WINDOW_SECONDS, SCRAPES_IN_A_WINDOW
 from eks_inference.scaling.spec import HpaSpec, KedaSpec
-from eks_inference.serving.facts import ScalingFacts, ServingFacts
+from eks_inference.serving.facts import ScalingFacts
 from eks_inference.serving.flags import switched
 
 
@@ -87,57 +86,6 @@ def lulls_are_short(scaling: ScalingFacts) -> Iterator[Judgement]:
         message=f"a pod may be removed after {scaling.spec.scale_in_seconds} s, and a new one takes {warm} s",
         given=str(scaling.spec.scale_in_seconds),
         allowed="at least 60",
-    )
-
-
-@rule(
-    "SCL005",
-    "The nodes of a pool hold as many pods as its autoscaler may want.",
-    severity="warning",
-    fix="lower max, or raise the pool's size",
-    source="a managed pool here has as many nodes as its size says; pods beyond stay Pending, and their autoscaler counts them",
-)
-def nodes_hold_all_pods(scaling: ScalingFacts) -> Iterator[Judgement]:
-    nodes = scaling.server.placement.max_nodes
-    if nodes is None:
-        return
-    each = _pods_of_a_node(scaling.server)
-    room = nodes * each
-    yield Judgement(
-        holds=scaling.spec.max <= room,
-        path=(*scaling.path, "max"),
-        working=(
-            f"{nodes} nodes x {each} pods = {room} pods on pool '{scaling.server.placement.pool}' "
-            f"({scaling.server.instance.name}); max {scaling.spec.max}",
-        ),
-        message=f"{scaling.spec.max - room} of {scaling.spec.max} pods would find no node",
-        given=str(scaling.spec.max),
-        allowed=f"at most {room}",
-    )
-
-
-@rule(
-    "SCL006",
-    "An autoscaler looks at the queue that requests wait in.",
-    severity="warning",
-    fix="scale by vllm_time_to_first_token_ms",
-    source="triton-inference-server/vllm_backend, src/model.py: a request goes to vLLM as it comes, and waits there; tried with "
-    "a stand-in for Triton: the source system's metric stood at its target while 60 requests a pod waited inside vLLM",
-)
-def queue_is_the_right_one(scaling: ScalingFacts) -> Iterator[Judgement]:
-    spec = scaling.spec
-    if not isinstance(spec, HpaSpec):
-        return
-    inside = spec.metric.startswith("vllm_")
-    yield Judgement(
-        holds=inside,
-        path=(*scaling.path, "metric"),
-        working=(
-            f"{spec.metric}: from {'vLLM, where requests wait' if inside else 'the queue of Triton, which vLLM empties at once'}",
-        ),
-        message="requests wait inside vLLM, and this metric counts only those that have not reached it",
-        given=spec.metric,
-        allowed="vllm_time_to_first_token_ms",
     )
 
 
@@ -228,14 +176,3 @@ def schedules_take_turns(scaling: ScalingFacts) -> Iterator[Judgement]:
             message=wrong,
             given=f"{hours.start} to {hours.end}",
         )
-
-
-def _pods_of_a_node(server: ServingFacts) -> int:
-    """Returns how many pods of the server fit an empty node by devices, CPU and memory."""
-    usable = allocatable(server.instance, server.placement.kubelet)
-    requests = (
-        (server.devices, server.instance.devices),
-        (server.cpu_millis, usable.cpu_millis),
-        (server.memory_mib, usable.memory_mib),
-    )
-    return min((have // want for want, have in requests if want), default=0)

@@ -121,32 +121,24 @@ def keys_are_of_this_release(server: TritonFacts) -> Iterator[Judgement]:
 
 @rule(
     "TRI005",
-    "The metric that scales the server is the mean of one request.",
+    "An autoscaler looks at the queue that requests wait in.",
     severity="warning",
-    fix="scale by vllm_time_to_first_token_ms, or keep it knowing that it follows the request rate",
-    source=f"{_BACK_END}: requests go to vLLM as they come, so Triton's queue is nearly empty; Little's law: milliseconds of "
-    "queueing a second = 1000 x mean queue length. The source system calls it the average queue time",
+    fix="scale by vllm_time_to_first_token_ms",
+    source=f"{_BACK_END}, src/model.py: a request goes to vLLM as it comes, and waits there; tried with a stand-in for Triton: "
+    "the source system's metric stood at its target while 60 requests a pod waited inside vLLM",
 )
-def metric_is_a_mean(server: TritonFacts) -> Iterator[Judgement]:
+def queue_is_the_right_one(server: TritonFacts) -> Iterator[Judgement]:
     scaling = server.spec.autoscaling
     if not isinstance(scaling, HpaSpec):
         return
-    mean = scaling.metric != "nv_inference_queue_duration_ms"
+    inside = scaling.metric.startswith("vllm_")
     yield Judgement(
-        holds=mean,
+        holds=inside,
         path=server.at("autoscaling", "metric"),
-        working=(
-            (f"{scaling.metric}: mean of one request, target {scaling.target:g} ms",)
-            if mean
-            else (
-                "queueing of all requests together, in ms per second = requests per second x ms of each",
-                f"target {scaling.target:g}: reached at 20 requests/s that wait {scaling.target / 20:g} ms each, and at "
-                f"0.2 requests/s that wait {scaling.target / 0.2:g} ms each",
-            )
-        ),
-        message=f"{scaling.metric} is not a queue time: it grows with the number of requests, however briefly they wait",
+        working=(f"{scaling.metric}: {'of vLLM, where requests wait' if inside else 'of a queue that vLLM empties at once'}",),
+        message="requests wait inside vLLM, and this metric counts only those that have not reached it",
         given=scaling.metric,
-        allowed="vllm_time_to_first_token_ms, triton_queue_ms_per_request",
+        allowed="vllm_time_to_first_token_ms",
     )
 
 
