@@ -57,7 +57,7 @@ def rehearsed(report: StackReport, toolchain: Toolchain, tell: Tell = lambda wor
     assert diff is not None
     assert diff.base is not None
     assert diff.head is not None
-    old, new = timeline(diff.base), timeline(diff.head)
+    old, new = timeline(diff.base), timeline(diff.head).answering
     servers = {**old.servers, **new.servers}
     said = lines(report.dangers, diff, servers)
     first, second, versions = _versions((diff.base, diff.head), toolchain)
