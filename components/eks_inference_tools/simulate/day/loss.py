@@ -88,10 +88,6 @@ def _is_spot(node: Object) -> bool:
     return "spot" in (labels_of(node).get(CAPACITY_TYPE_LABEL), labels_of(node).get(GROUPS_CAPACITY_LABEL, "").lower())
 
 
-def _is_block(node: Object) -> bool:
-    return labels_of(node).get(GROUPS_CAPACITY_LABEL) == "CAPACITY_BLOCK"
-
-
 def _node(world: World) -> Loss:
     what = world.most(name_of)
     return Loss("node", f"node {what}", frozenset([what]))
@@ -119,7 +115,8 @@ def _spot(world: World) -> Loss:
 
 
 def _block(world: World) -> Loss:
-    return Loss("capacity-block", "the capacity block", world.those(_is_block))
+    held = world.those(lambda node: labels_of(node).get(GROUPS_CAPACITY_LABEL) == "CAPACITY_BLOCK")
+    return Loss("capacity-block", "the capacity block", held)
 
 
 def _served(kind: str, what: str, found: Callable[[Graph], Iterator[Named]] = lambda graph: iter(())) -> Callable[[World], Loss]:

@@ -33,11 +33,10 @@ from eks_inference_tools.simulate.rollout.operations import Creation, Operation,
 from eks_inference_tools.simulate.rollout.walk import Outcome, Task, Walk
 from eks_inference_tools.simulate.simulation import API_SERVER, Simulation, cluster, emulated, minor, stood_in
 from eks_inference_tools.simulate.world.objects import ClusterObject, cluster_objects, opaque_of
-from eks_inference_tools.timeline.outages import kept
-from eks_inference_tools.timeline.pods import PodStart
+from eks_inference_tools.timeline.outages import started_again
 from eks_inference_tools.timeline.rolls import rolled
 from eks_inference_tools.timeline.timeline import timeline
-from stackgraph.diff.graphs import ResourceChange, StackDiff
+from stackgraph.diff.graphs import StackDiff
 from stackgraph.diff.report import StackReport
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at
@@ -64,7 +63,11 @@ def rehearsed(report: StackReport, toolchain: Toolchain, tell: Tell = lambda wor
     starts = {**old.starts, **new.starts}
     before, after = (held(graph, cluster_objects(graph), starts) for graph in (diff.base, diff.head))
     with cluster(diff.base, before, toolchain, version=first, also=after, tell=tell) as simulated:
-        clock = Clock(simulated.plane.api, servers, {urn: _again(start, diff.by_urn.get(urn)) for urn, start in starts.items()})
+        clock = Clock(
+            simulated.plane.api,
+            servers,
+            {urn: started_again(one, None, diff.by_urn[urn]) if urn in diff.by_urn else one for urn, one in starts.items()},
+        )
         simulated.watch = clock.observe
         rehearsal = Rehearsal(diff.head.stack, versions, (simulated.settled(BASE, simulated.create()),))
         if not rehearsal.phases[0].is_complete:
@@ -91,12 +94,6 @@ def _is_outside(scaler: Object, api: Api) -> bool:
     target = api.get(DEPLOYMENTS, spec["scaleTargetRef"]["name"], place)
     ready = at(target, "status", "readyReplicas") or 0
     return bool(target) and not spec.get("minReplicas", 1) <= ready <= spec["maxReplicas"]
-
-
-def _again(start: PodStart, change: ResourceChange | None) -> PodStart:
-    """A start of a pod whose predecessor has compiled."""
-    places = [kept(side) for side in (change.before, change.after)] if change else [frozenset()]
-    return replace(start, compiled=start.compiled or bool(places[0] and len({*places}) == 1))
 
 
 def _versions(sides: Sequence[Graph], toolchain: Toolchain) -> tuple[str, str, str]:
