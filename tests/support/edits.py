@@ -459,7 +459,14 @@ EDITS = (
         does(f"{ROUTER} waits", f"{ROUTER} anew"),  # one of two has room
     ),
     Edit("gpu-opt350m", {}, server("triton-server", autoscaling={"max": 6})),
-    Edit("gpu-opt350m", {}, pool("gpu", size=1), ("nodes of gpu-opt350m-gpu-nodes: 1 instead of 4",)),
+    Edit(
+        "gpu-opt350m",
+        {},
+        pool("gpu", size=1),
+        ("nodes of gpu-opt350m-gpu-nodes: 1 instead of 4",),
+        None,
+        "AWS chooses which nodes go",
+    ),
     Edit("inf2-llama3", {}, {"pools": {"trainium-trn1": None}}, ("nodes of trainium-trn1 are deleted",)),
     Edit(
         "inf2-llama3",

@@ -35,17 +35,18 @@ from eks_inference_tools.simulate.simulation import API_SERVER, Simulation, clus
 from eks_inference_tools.simulate.world.objects import ClusterObject, cluster_objects, opaque_of
 from eks_inference_tools.timeline.outages import started_again
 from eks_inference_tools.timeline.rolls import rolled
+from eks_inference_tools.timeline.steps import create_time
 from eks_inference_tools.timeline.timeline import timeline
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.diff.report import StackReport
-from stackgraph.graph.document import Graph
+from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at
 from stackgraph.state.steps import deletes_first
 
 Tell = Callable[[str], None]
 
-_AUTOSCALER_SECONDS, _ROUND_SECONDS = 45.0, 0.25
-"""Three periods of the controller (--horizontal-pod-autoscaler-sync-period)."""
+_AUTOSCALER_ROUNDS, _ROUND_SECONDS = 180, 0.25
+"""Three periods of the controller (--horizontal-pod-autoscaler-sync-period), in rounds: a busy machine gets more time."""
 _KARPENTER_SECONDS = 40.0
 """Karpenter looks for nodes to exchange every 10 s, and for the end of a drain with pauses that double up to 10 s."""
 
@@ -83,8 +84,10 @@ def rehearsed(report: StackReport, toolchain: Toolchain, tell: Tell = lambda wor
 
 def _autoscaled(simulated: Simulation) -> None:
     """Lets autoscalers correct what is outside of their bounds: without metrics, they do no more."""
-    api, end = simulated.plane.api, time.monotonic() + _AUTOSCALER_SECONDS
-    while any(_is_outside(one, api) for one in api.list(AUTOSCALERS)) and time.monotonic() < end:
+    api = simulated.plane.api
+    for _ in range(_AUTOSCALER_ROUNDS):
+        if not any(_is_outside(one, api) for one in api.list(AUTOSCALERS)):
+            break
         simulated.observe({PODS: api.list(PODS)})
         time.sleep(_ROUND_SECONDS)
 
@@ -186,7 +189,7 @@ class _Change:
             ends = [self._ends(was)] if was and (change.kind == "replace" or group is None) else []
             last = not deletes_first(change)
             if group and ends:
-                changed[urn] = ("replace", [self._starts(group)] if last else [*ends, self._starts(group)])
+                changed[urn] = ("replace", [self._starts(group)] if last else [*ends, self._starts(group, made=change.after)])
             elif group and was and (operations := [*self._updates(group)]):
                 changed[urn] = ("update", operations)
             elif group and not was:
@@ -203,10 +206,12 @@ class _Change:
         there = [name_of(one) for one in of_pool(self.simulated.plane.api, group.name)]
         return Nodes(ended(lambda api: there, self.clock))
 
-    def _starts(self, group: NodeGroup, at_most: int | None = None) -> Operation:
+    def _starts(self, group: NodeGroup, at_most: int | None = None, made: Resource | None = None) -> Operation:
+        """With ``made`` its pods wait until AWS has made the group anew."""
         fresh = new_nodes(self.after, group.name, (name_of(one) for one in self.simulated.plane.api.list(NODES)))[:at_most]
         self.clock.stands |= {name_of(one) for one in fresh}
-        return Nodes(started(fresh))
+        typical = create_time(made) if made else None
+        return Nodes(started(fresh, self.clock, typical.p50 if typical else 0))
 
     def _updates(self, group: NodeGroup) -> Iterator[Operation]:
         """The provider updates the version first, then the size."""
