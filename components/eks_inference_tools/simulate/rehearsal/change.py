@@ -86,9 +86,10 @@ def _autoscaled(simulated: Simulation) -> None:
     """Lets autoscalers correct what is outside of their bounds: without metrics, they do no more."""
     api = simulated.plane.api
     for _ in range(_AUTOSCALER_ROUNDS):
-        if not any(_is_outside(one, api) for one in api.list(AUTOSCALERS)):
-            break
+        outside = any(_is_outside(one, api) for one in api.list(AUTOSCALERS))
         simulated.observe({PODS: api.list(PODS)})
+        if not outside:
+            break
         time.sleep(_ROUND_SECONDS)
 
 
