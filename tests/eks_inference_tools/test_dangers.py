@@ -558,6 +558,23 @@ def test_what_goes_with_its_namespace_or_definition_is_told():
         assert "deleted-with" not in [d.kind for d in dangers(compare(graph(one, *stay), graph()), eks_compared())]
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "effects"),
+    [("keda", "keda.sh/v1alpha1:ScaledObject", ()), ("karpenter-crd", "karpenter.sh/v1:NodePool", ("outage",))],
+)
+def test_what_goes_with_the_definitions_of_a_chart_is_told(name: str, kind: str, effects: tuple[str, ...]):
+    def chart(namespace: str):
+        return resource("r", "kubernetes:helm.sh/v3:Release", inputs={"chart": name, "name": "r", "namespace": namespace})
+
+    stays = resource("o", f"kubernetes:{kind}", inputs={"metadata": {"name": "o", "namespace": "team"}})
+    (found,) = dangers(compare(graph(chart("a"), stays), graph(stays)), eks_compared())
+    assert (found.kind, found.effects) == ("deleted-with", effects)
+    assert f"{kind.rpartition(':')[2]} team/o" in found.what
+    (found,) = dangers(compare(graph(chart("a"), stays), graph(chart("b"), stays)), eks_compared())
+    assert (found.kind, "Helm refuses" in found.what) == ("refused", True)
+    assert "deleted-with" not in [one.kind for one in dangers(compare(graph(chart("a"), stays), graph()), eks_compared())]
+
+
 def test_devices_that_nothing_offers_any_more_are_told():
     off = recorded_with({"accelerators": {"nvidia": False}}, "smoke-gpu")
     (found,) = dangers(compare(recorded("smoke-gpu"), off), eks_compared())

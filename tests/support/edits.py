@@ -8,6 +8,7 @@ from typing import Any
 from stackgraph.graph.document import Graph
 from variants import recorded_with
 
+ROUTER = "Deployment disaggregated/llama3-70b-router"
 RAY, NEURON = "vllm-llama3-inf2", "inferentia-inf2"
 STATIC = {
     "instance_families": None,
@@ -434,31 +435,38 @@ EDITS = (
             {},
             server("llama3-70b", **edit),
             tuple(f"llama3-70b .{role}. answers nothing" for role in ("decode", "prefill")),
-            does("llama3-70b (decode) away", "llama3-70b (prefill) away"),
+            does("llama3-70b (decode) away", "llama3-70b (prefill) away", f"{ROUTER} anew"),
         )
         for stack, edit in (
             ("trn2-nixl", {"extra_env": {"A": "b"}}),
             ("gpu-nixl", {"prefill": {"extra_args": {"max-num-batched-tokens": 4096}}}),
         )
     ),
-    Edit("gpu-nixl", {}, server("llama3-70b", router={"cpu": "1"})),
+    Edit("gpu-nixl", {}, server("llama3-70b", router={"cpu": "1"}), (), does(f"{ROUTER} anew")),
     # Without a model, and yet nobody answers without it.
     *(
-        Edit(stack, has, edit, (f"Deployment .*{name} answers nothing until .* only pod ends",), None, "only servers are watched")
+        Edit(stack, has, edit, (f"{name} answers nothing until .* only pod ends",), does(f"{name} away"))
         for stack, has, edit, name in (
-            ("trn2-di", {}, server("llama3-70b", router={"cpu": "3"}), "llama3-70b-router"),
-            ("smoke-gpu", OPEN_WEBUI, {"clients": {"open_webui": {"memory": "3Gi"}}}, "open-webui"),
+            ("trn2-di", {}, server("llama3-70b", router={"cpu": "3"}), ROUTER),
+            ("smoke-gpu", OPEN_WEBUI, {"clients": {"open_webui": {"memory": "3Gi"}}}, "Deployment openwebui/open-webui"),
         )
     ),
     Edit(
         "gpu-nixl",
         {**pool("core", size=1), "load_test": None},
         server("llama3-70b", router={"cpu": "1"}),
-        ("Deployment disaggregated/llama3-70b-router waits for ever, .* what runs answers on",),
-        does("Deployment disaggregated/llama3-70b-router waits"),
+        (f"{ROUTER} waits for ever, .* what runs answers on",),
+        does(f"{ROUTER} waits", f"{ROUTER} anew"),  # one of two has room
     ),
     Edit("gpu-opt350m", {}, server("triton-server", autoscaling={"max": 6})),
-    Edit("gpu-opt350m", {}, pool("gpu", size=1), ("nodes of gpu-opt350m-gpu-nodes: 1 instead of 4",)),
+    Edit(
+        "gpu-opt350m",
+        {},
+        pool("gpu", size=1),
+        ("nodes of gpu-opt350m-gpu-nodes: 1 instead of 4",),
+        None,
+        "AWS chooses which nodes go",
+    ),
     Edit("inf2-llama3", {}, {"pools": {"trainium-trn1": None}}, ("nodes of trainium-trn1 are deleted",)),
     Edit(
         "inf2-llama3",

@@ -151,6 +151,7 @@ class Footprint(Row):
 
     workloads: tuple[WorkloadFootprint, ...]
     namespace: str = ""
+    defines: tuple[str, ...] = ()
 
 
 @cache
@@ -168,7 +169,7 @@ def addons() -> dict[str, Footprint]:
 def _load(group: str) -> dict[str, Footprint]:
     found = rows(table("footprints.toml")[group])
     return {
-        name: Footprint(**{**row, "name": name, "workloads": tuple(map(_workload, row["workloads"]))})
+        name: Footprint(**{**arguments(row), "name": name, "workloads": tuple(map(_workload, row["workloads"]))})
         for name, row in found.items()
     }
 

@@ -28,18 +28,8 @@ EXAMPLES = (
     "rehearse day gpu-opt350m --rate 4,1:10,3:20,6:1 --plot day.svg",
     "rehearse day gpu-opt350m --lose zone --try servers.triton-server.autoscaling.min=2",
 )
-_LOSSES = (
-    "node",
-    "zone",
-    "pool",
-    "spot",
-    "capacity-block",
-    "image-registry",
-    "hub",
-    "api-server",
-    "scheduler-extension",
-    "picker",
-)
+_LOSSES = ("node", "zone", "pool", "spot", "capacity-block", "image-registry", "hub", "api-server")
+_LOSSES += ("scheduler-extension", "picker")
 _MOST_RATE = 10_000.0
 _AT_MINUTES, _BACK_MINUTES, _MOST_MINUTES = 0.5, 5.0, 20.0
 

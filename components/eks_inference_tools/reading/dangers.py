@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from eks_inference.catalog.charts import charts
 from eks_inference_tools.reading.admission import let_in_no_more
 from eks_inference_tools.reading.after_update import Then, follows
 from eks_inference_tools.reading.autoscalers import autoscalers
@@ -17,13 +18,14 @@ from eks_inference_tools.reading.needs import needs
 from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
 from eks_inference_tools.reading.node_pools import NODE_CLASS_TYPE, NODE_POOL_TYPE
 from eks_inference_tools.reading.pod_templates import pod_templates
-from eks_inference_tools.reading.releases import ADDON_TYPE, Addon
+from eks_inference_tools.reading.releases import ADDON_TYPE, CHART_TYPES, Addon, chart_of
 from eks_inference_tools.reading.scalars import is_true, whole
 from eks_inference_tools.reading.sections import Overview, overview_of
 from eks_inference_tools.reading.words import NodeCapacity
 from stackgraph.diff.dangers import is_wide, newly_reached
 from stackgraph.diff.domain import Danger, Weight
-from stackgraph.diff.graphs import StackDiff
+from stackgraph.diff.graphs import ResourceChange, StackDiff
+from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, grouped, is_token, items, table, text, unique
 from stackgraph.graph.wording import counted
@@ -74,11 +76,29 @@ def _gone(diff: StackDiff) -> Iterator[Danger]:
         elif change.kind == "replace" and deletes_first(change) and (held := _holding(diff, change.resource)):
             what = f"{title_of(change.resource)} stays while {held} uses it, and `pulumi up` fails: it deletes the claim first"
             yield Danger("refused", what, change.urn, Weight.REFUSED)
+        elif type_ in CHART_TYPES:
+            yield from _defined_by(diff, change)
         elif type_ == ADDON_TYPE and change.kind == "delete" and (without := _without_addon(diff, Addon(change.resource))):
             yield Danger("addon-deleted", without, change.urn, Weight.DELETED)
         elif type_ in _NODE_TYPES:
             what = f"{nodes_of(change.resource)} are deleted"
             yield Danger("nodes-deleted", what, change.urn, Weight.DELETED, nodes_of(change.resource))
+
+
+def _defined_by(diff: StackDiff, change: ResourceChange) -> Iterator[Danger]:
+    """What a chart's definitions keep out or take along (Helm, pkg/action/validate.go: checkOwnership; uninstall.go)."""
+    known, title = charts().get(chart_of(change.resource).name), f"Release {chart_of(change.resource).release}"
+    defines = known.defines if known else ()
+    stay = [one for one in (diff.head.resources if diff.head else ()) if one.provider == change.resource.provider]
+    inside = [title_of(one) for one in stay if is_kubernetes_object(one) and group_kind(one)[0] in defines]
+    if defines and change.kind == "replace" and not deletes_first(change):
+        what = f"{title}: Helm refuses a second one while the definitions of {', '.join(defines)} are of the first"
+        yield Danger("refused", what, change.urn, Weight.REPLACED)
+    elif inside:
+        objects = inside[0] + (f" and {len(inside) - 1} more" if inside[1:] else "")
+        what = f"{title} is deleted with the definitions of what stays in the program, {objects}: only `pulumi refresh` notices"
+        nodes = any(one.type == NODE_POOL_TYPE for one in stay)
+        yield Danger("deleted-with", what, change.urn, Weight.DELETED, effects=("outage",) if nodes else ())
 
 
 def _without_addon(diff: StackDiff, addon: Addon) -> str:

@@ -100,7 +100,7 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
             continue
         fresh = pool is not None and (pool.kind == "replace" or roll is not None)
         stays = old is not None and not fresh and (old.pool, old.instance_type) == (start.pool, start.instance_type)
-        again = _in_its_worker(start, old, change) if inside else _again(start, old if stays else None, change)
+        again = _in_its_worker(start, old, change) if inside else started_again(start, old if stays else None, change)
         if roll and pool and pool.kind != "replace":
             again = replace(again, new_node="" if roll.successor_first else nodes)
         if urn not in models and change.resource.parent in away:
@@ -265,7 +265,7 @@ def _time(start: PodStart, before: Sequence[Typical | None]) -> tuple[str, int]:
     return f"{total(end)} ({'' if duration(low) == duration(high) else f'{spread(end)}, '}by typical times{of})", round(p50)
 
 
-def _again(start: PodStart, old: PodStart | None, change: ResourceChange) -> PodStart:
+def started_again(start: PodStart, old: PodStart | None, change: ResourceChange) -> PodStart:
     """Returns the start of a pod where graphs are kept that it finds again; with ``old`` on the node that its predecessor leaves,
     with the image."""
     before, after = (kept(side) for side in (change.before, change.after))
@@ -283,7 +283,7 @@ def _in_its_worker(start: PodStart, old: PodStart | None, change: ResourceChange
     assert change.before is not None
     assert change.after is not None
     same = old is not None and old.model_name == start.model_name and _model(change.before) == _model(change.after)
-    again = _again(start, start, change)
+    again = started_again(start, start, change)
     return replace(again, weights_stored=start.weights_stored or (same and again.compiled))
 
 

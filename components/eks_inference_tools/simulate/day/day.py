@@ -14,7 +14,6 @@ from eks_inference_tools.reading.live_objects import (
     identity_of,
     is_leaving,
     is_ready,
-    labels_of,
     name_of,
     node_of,
 )
@@ -131,9 +130,7 @@ def played(
         simulated.plane.processes.wait_until(lambda: _scaled(api, scalers), seconds=_SETTLE_SECONDS, what=fewest)
         seen = _Cluster()
         seen.look(api)
-        world = World(
-            simulated.graph, subjects, seen.nodes, [pod for pod in seen.pods if any(owns(one, pod) for one in subjects)]
-        )
+        world = World(simulated.graph, subjects, seen.nodes, [pod for pod in seen.pods if any(one.owns(pod) for one in subjects)])
         striking = Striking(simulated, chosen(kinds, world), back_seconds)
         if none := [one.what for one in striking.losses if one.kind in OF_NODES and not one.nodes]:
             raise ProblemsFound([Problem(f"no node of stack {simulated.graph.stack} runs on {', '.join(none)} now")])
@@ -165,7 +162,7 @@ def played(
             graces = {name: _grace(before[name]) for name in ended if node_of(before[name]) in standing}
             well, shown = striking.is_over(since) and now >= changes, list[tuple[Object, Requests]]()
             for one in subjects:
-                flow, own = flows[one.name], [pod for pod in seen.pods if owns(one, pod)]
+                flow, own = flows[one.name], [pod for pod in seen.pods if one.owns(pod)]
                 running = [pod for pod in own if node_of(pod) in standing and at(pod, "status", "phase") == "Running"]
                 alive = {name_of(pod) for pod in running}
                 flow.picked = not striking.is_lost("picker", since)
@@ -207,10 +204,6 @@ def _scaled(api: Api, scalers: int) -> bool:
     return ready and len(there) >= scalers and all(few <= now or not now for few, now in there)
 
 
-def owns(subject: Subject, pod: Object) -> bool:
-    return subject.owns(identity_of(pod)[0], labels_of(pod))
-
-
 def _listed(slices: Sequence[Object]) -> set[str]:
     """The pods that Services send requests to."""
     return {
@@ -240,7 +233,7 @@ def starts(world: World, striking: Striking, struck: float) -> str:
             pulls = {name: striking.since("image-registry", struck, comes) for name, comes in came.items()}
             there = known | {name: round(begins + one.pull_seconds) for name, begins in pulls.items()}
         else:
-            there = {node_of(pod): 0 for pod in world.pods if owns(one, pod)}
+            there = {node_of(pod): 0 for pod in world.pods if one.owns(pod)}
         is_it = " and ".join(
             [f".metadata.namespace == {json.dumps(one.template.namespace)}"]
             + [f".metadata.labels[{json.dumps(key)}] == {json.dumps(value)}" for key, value in one.template.labels.items()]

@@ -84,14 +84,6 @@ def _pool_of(node: Object) -> str:
     return labels_of(node).get(KARPENTER_POOL_LABEL) or labels_of(node).get(POOL_LABEL, "")
 
 
-def _is_spot(node: Object) -> bool:
-    return "spot" in (labels_of(node).get(CAPACITY_TYPE_LABEL), labels_of(node).get(GROUPS_CAPACITY_LABEL, "").lower())
-
-
-def _is_block(node: Object) -> bool:
-    return labels_of(node).get(GROUPS_CAPACITY_LABEL) == "CAPACITY_BLOCK"
-
-
 def _node(world: World) -> Loss:
     what = world.most(name_of)
     return Loss("node", f"node {what}", frozenset([what]))
@@ -109,17 +101,16 @@ def _pool(world: World) -> Loss:
 
 
 def _spot(world: World) -> Loss:
-    return Loss(
-        "spot",
-        "spot capacity",
-        world.those(_is_spot),
-        SPOT_NOTICE,
-        lacks=lambda pool, labels: labels.get(CAPACITY_TYPE_LABEL) == "spot",
-    )
+    def by_spot(labels: Mapping[str, str]) -> bool:
+        return "spot" in (labels.get(CAPACITY_TYPE_LABEL), labels.get(GROUPS_CAPACITY_LABEL, "").lower())
+
+    gone = world.those(lambda node: by_spot(labels_of(node)))
+    return Loss("spot", "spot capacity", gone, SPOT_NOTICE, lacks=lambda pool, labels: by_spot(labels))
 
 
 def _block(world: World) -> Loss:
-    return Loss("capacity-block", "the capacity block", world.those(_is_block))
+    held = world.those(lambda node: labels_of(node).get(GROUPS_CAPACITY_LABEL) == "CAPACITY_BLOCK")
+    return Loss("capacity-block", "the capacity block", held)
 
 
 def _served(kind: str, what: str, found: Callable[[Graph], Iterator[Named]] = lambda graph: iter(())) -> Callable[[World], Loss]:

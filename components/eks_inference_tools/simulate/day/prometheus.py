@@ -23,9 +23,6 @@ TOOL = "prometheus"
 _TIMEOUT_SECONDS = 10
 
 
-# -- the configuration, pure -----------------------------------------------------------------------------------------------------
-
-
 def configuration(sources: Sources, *, kubeconfig: Path, proxy: str, rule_files: Sequence[Path]) -> dict[str, Any]:
     """Returns Prometheus' configuration. ``proxy`` is the URL of the proxy that answers for the pods."""
     chosen = sources.prometheus
@@ -93,9 +90,6 @@ def _relabeling(given: Mapping[str, Any]) -> dict[str, Any]:
     return {re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", key): value for key, value in given.items()}
 
 
-# -- the server ------------------------------------------------------------------------------------------------------------------
-
-
 class Prometheus:
     """A client of a running Prometheus. Several threads may use it."""
 
@@ -140,10 +134,6 @@ def start(plane: ControlPlane, sources: Sources, *, proxy: str) -> Prometheus:
     port = processes.start_on_a_port(
         TOOL,
         lambda port: [plane.toolchain.path(TOOL), *fixed, f"--web.listen-address=127.0.0.1:{port}"],
-        lambda port: Prometheus(_url(port)).is_ready(),
+        lambda port: Prometheus(f"http://127.0.0.1:{port}").is_ready(),
     )
-    return Prometheus(_url(port))
-
-
-def _url(port: int) -> str:
-    return f"http://127.0.0.1:{port}"
+    return Prometheus(f"http://127.0.0.1:{port}")

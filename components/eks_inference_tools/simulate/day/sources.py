@@ -8,7 +8,7 @@ from typing import Any
 from eks_inference.observability.prometheus_plan import RELEASE as PROMETHEUS
 from eks_inference.scaling.prometheus_adapter import RELEASE as ADAPTER
 from eks_inference_tools.reading.live_objects import identity_of
-from eks_inference_tools.reading.releases import Chart, charts
+from eks_inference_tools.reading.releases import charts
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, items, table, text
 from stackgraph.problems import Problem, ProblemsFound
@@ -97,7 +97,8 @@ class Sources:
 
 def sources_of(graph: Graph) -> Sources | None:
     """Returns what autoscalers of a stack see; None where its Prometheus is elsewhere."""
-    adapter, prometheus = _release(graph, ADAPTER), _release(graph, PROMETHEUS)
+    releases = {one.release: one for one in charts(graph)}
+    adapter, prometheus = releases.get(ADAPTER), releases.get(PROMETHEUS)
     if prometheus is None:
         return None
     values = adapter.values if adapter else {}
@@ -115,7 +116,3 @@ def sources_of(graph: Graph) -> Sources | None:
 def seconds(duration: str) -> int:
     """Converts a duration: ``30s`` to 30, ``1m30s`` to 90 (Prometheus documentation, duration)."""
     return sum(int(count) * {"s": 1, "m": 60, "h": 3600}[unit] for count, unit in re.findall(r"(\d+)([smh])", duration))
-
-
-def _release(graph: Graph, name: str) -> Chart | None:
-    return next((one for one in charts(graph) if one.release == name), None)

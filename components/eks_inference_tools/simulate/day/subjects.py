@@ -9,6 +9,7 @@ from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.traffic import TrafficSpec
 from eks_inference.speed.rules import TrafficFacts
 from eks_inference.speed.takes import Takes, takes
+from eks_inference_tools.reading.live_objects import Object, identity_of, labels_of
 from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
 from eks_inference_tools.simulate.day.requests import Load, Rates
 from eks_inference_tools.timeline.pods import PodStart, phases
@@ -44,9 +45,9 @@ class Subject:
     from_hub: bool = False
     """Whether a pod downloads the model from the hub when it starts."""
 
-    def owns(self, namespace: str, labels: Mapping[str, object]) -> bool:
+    def owns(self, pod: Object) -> bool:
         wanted = self.template.labels
-        return namespace == self.template.namespace and bool(wanted) and wanted.items() <= labels.items()
+        return identity_of(pod)[0] == self.template.namespace and bool(wanted) and wanted.items() <= labels_of(pod).items()
 
 
 def subjects(

@@ -33,20 +33,20 @@ from eks_inference_tools.simulate.rollout.operations import Creation, Operation,
 from eks_inference_tools.simulate.rollout.walk import Outcome, Task, Walk
 from eks_inference_tools.simulate.simulation import API_SERVER, Simulation, cluster, emulated, minor, stood_in
 from eks_inference_tools.simulate.world.objects import ClusterObject, cluster_objects, opaque_of
-from eks_inference_tools.timeline.outages import kept
-from eks_inference_tools.timeline.pods import PodStart
+from eks_inference_tools.timeline.outages import started_again
 from eks_inference_tools.timeline.rolls import rolled
+from eks_inference_tools.timeline.steps import create_time
 from eks_inference_tools.timeline.timeline import timeline
-from stackgraph.diff.graphs import ResourceChange, StackDiff
+from stackgraph.diff.graphs import StackDiff
 from stackgraph.diff.report import StackReport
-from stackgraph.graph.document import Graph
+from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at
 from stackgraph.state.steps import deletes_first
 
 Tell = Callable[[str], None]
 
-_AUTOSCALER_SECONDS, _ROUND_SECONDS = 45.0, 0.25
-"""Three periods of the controller (--horizontal-pod-autoscaler-sync-period)."""
+_AUTOSCALER_ROUNDS, _ROUND_SECONDS = 180, 0.25
+"""Three periods of the controller (--horizontal-pod-autoscaler-sync-period), in rounds: a busy machine gets more time."""
 _KARPENTER_SECONDS = 40.0
 """Karpenter looks for nodes to exchange every 10 s, and for the end of a drain with pauses that double up to 10 s."""
 
@@ -57,14 +57,18 @@ def rehearsed(report: StackReport, toolchain: Toolchain, tell: Tell = lambda wor
     assert diff is not None
     assert diff.base is not None
     assert diff.head is not None
-    old, new = timeline(diff.base), timeline(diff.head)
+    old, new = timeline(diff.base), timeline(diff.head).answering
     servers = {**old.servers, **new.servers}
     said = lines(report.dangers, diff, servers)
     first, second, versions = _versions((diff.base, diff.head), toolchain)
     starts = {**old.starts, **new.starts}
     before, after = (held(graph, cluster_objects(graph), starts) for graph in (diff.base, diff.head))
     with cluster(diff.base, before, toolchain, version=first, also=after, tell=tell) as simulated:
-        clock = Clock(simulated.plane.api, servers, {urn: _again(start, diff.by_urn.get(urn)) for urn, start in starts.items()})
+        clock = Clock(
+            simulated.plane.api,
+            servers,
+            {urn: started_again(one, None, diff.by_urn[urn]) if urn in diff.by_urn else one for urn, one in starts.items()},
+        )
         simulated.watch = clock.observe
         rehearsal = Rehearsal(diff.head.stack, versions, (simulated.settled(BASE, simulated.create()),))
         if not rehearsal.phases[0].is_complete:
@@ -80,9 +84,12 @@ def rehearsed(report: StackReport, toolchain: Toolchain, tell: Tell = lambda wor
 
 def _autoscaled(simulated: Simulation) -> None:
     """Lets autoscalers correct what is outside of their bounds: without metrics, they do no more."""
-    api, end = simulated.plane.api, time.monotonic() + _AUTOSCALER_SECONDS
-    while any(_is_outside(one, api) for one in api.list(AUTOSCALERS)) and time.monotonic() < end:
+    api = simulated.plane.api
+    for _ in range(_AUTOSCALER_ROUNDS):
+        outside = any(_is_outside(one, api) for one in api.list(AUTOSCALERS))
         simulated.observe({PODS: api.list(PODS)})
+        if not outside:
+            break
         time.sleep(_ROUND_SECONDS)
 
 
@@ -91,12 +98,6 @@ def _is_outside(scaler: Object, api: Api) -> bool:
     target = api.get(DEPLOYMENTS, spec["scaleTargetRef"]["name"], place)
     ready = at(target, "status", "readyReplicas") or 0
     return bool(target) and not spec.get("minReplicas", 1) <= ready <= spec["maxReplicas"]
-
-
-def _again(start: PodStart, change: ResourceChange | None) -> PodStart:
-    """A start of a pod whose predecessor has compiled."""
-    places = [kept(side) for side in (change.before, change.after)] if change else [frozenset()]
-    return replace(start, compiled=start.compiled or bool(places[0] and len({*places}) == 1))
 
 
 def _versions(sides: Sequence[Graph], toolchain: Toolchain) -> tuple[str, str, str]:
@@ -189,7 +190,7 @@ class _Change:
             ends = [self._ends(was)] if was and (change.kind == "replace" or group is None) else []
             last = not deletes_first(change)
             if group and ends:
-                changed[urn] = ("replace", [self._starts(group)] if last else [*ends, self._starts(group)])
+                changed[urn] = ("replace", [self._starts(group)] if last else [*ends, self._starts(group, made=change.after)])
             elif group and was and (operations := [*self._updates(group)]):
                 changed[urn] = ("update", operations)
             elif group and not was:
@@ -206,10 +207,12 @@ class _Change:
         there = [name_of(one) for one in of_pool(self.simulated.plane.api, group.name)]
         return Nodes(ended(lambda api: there, self.clock))
 
-    def _starts(self, group: NodeGroup, at_most: int | None = None) -> Operation:
+    def _starts(self, group: NodeGroup, at_most: int | None = None, made: Resource | None = None) -> Operation:
+        """With ``made`` its pods wait until AWS has made the group anew."""
         fresh = new_nodes(self.after, group.name, (name_of(one) for one in self.simulated.plane.api.list(NODES)))[:at_most]
         self.clock.stands |= {name_of(one) for one in fresh}
-        return Nodes(started(fresh))
+        typical = create_time(made) if made else None
+        return Nodes(started(fresh, self.clock, typical.p50 if typical else 0))
 
     def _updates(self, group: NodeGroup) -> Iterator[Operation]:
         """The provider updates the version first, then the size."""

@@ -9,8 +9,9 @@ from eks_inference_tools.timeline.wording import duration
 from stackgraph.diff.domain import Danger
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.describe import is_kubernetes_object
+from stackgraph.graph.document import STACK_TYPE
 
-_ENDS = ("server-stopped", "server-gone", "server-waits", "service-empty", "nodes-stuck")
+_ENDS = ("server-stopped", "server-gone", "server-waits", "service-empty", "nodes-stuck", "pods-move")
 _OF_AWS = ("nodes-rolled", "nodes-kept", "nodes-replaced", "nodes-deleted")
 _OF_CONTROLLERS = ("job-again", "refused", "without-effect", "capacity-down", "deleted-with", "endpoint-gone")
 _NEAR = 0.1
@@ -21,11 +22,20 @@ def lines(dangers: Sequence[Danger], diff: StackDiff, servers: dict[str, str]) -
     """The lines about outages and controllers. ``servers`` are names by URN."""
     titles = {change.urn: title_of(change.resource) for change in diff.changes if is_kubernetes_object(change.resource)}
     titles |= {one.urn: one.title for one in opaque_of(diff.head)} if diff.head else {}
-    return tuple(
-        Line(one.kind, one.what, servers.get(one.urn, ""), titles.get(one.urn, ""), one.seconds, "outage" in one.effects)
-        for one in dangers
-        if one.kind in (*_ENDS, *_OF_AWS, *_OF_CONTROLLERS)
-    )
+    found = [one for one in dangers if one.kind in (*_ENDS, *_OF_AWS, *_OF_CONTROLLERS)]
+    return tuple(Line(one.kind, one.what, *_away(one, diff, servers), titles.get(one.urn, ""), one.seconds) for one in found)
+
+
+def _away(danger: Danger, diff: StackDiff, servers: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
+    """The server of a line, and all that are away by it: what else its component has without a model, or whose pods move."""
+    if danger.kind == "pods-move":
+        return "", tuple(name for name in servers.values() if name in danger.what)
+    name, of = servers.get(danger.urn, ""), diff.by_urn.get(danger.urn)
+    if not name or of is None or "outage" not in danger.effects:
+        return name, ()
+    above = diff.by_urn.get(of.resource.parent)
+    beside = [one for urn in servers if above and above.resource.type != STACK_TYPE and (one := diff.by_urn.get(urn))]
+    return name, (name, *(title_of(one.resource) for one in beside if one.resource.parent == of.resource.parent))
 
 
 def compared(said: Sequence[Line], saw: Rehearsal) -> tuple[Foretold, ...]:
@@ -39,10 +49,9 @@ def _compared(line: Line, saw: Rehearsal) -> tuple[bool | None, str]:
     server, title = line.server, line.title
     times = [one.seconds for one in saw.away if one.server == server]
     longest = max((seconds for seconds in times if seconds is not None), default=0)
-    if line.kind in ("server-stopped", "server-gone") and not server:
-        return None, "only model servers are watched"
-    if line.kind == "server-stopped" and not times:
-        return False, f"{server} answered all the time"
+    if line.kind == "pods-move":
+        moved = [one.server for one in saw.away if one.server in line.away]
+        return bool(moved), f"{', '.join(moved) or 'none of them'} did not answer for a while"
     if line.kind in ("server-stopped", "server-gone") and (None in times or not times):
         return not line.seconds and bool(times), f"{server} {'is away for good' if times else 'answers on'}"
     if line.kind == "server-stopped":
@@ -57,7 +66,7 @@ def _compared(line: Line, saw: Rehearsal) -> tuple[bool | None, str]:
         return None, f"pulumi up fails before it comes to {title}"
     if line.kind == "job-again":
         return title in saw.again, f"{title} {'ran' if title in saw.again else 'did not run'} again"
-    if line.kind == "deleted-with":
+    if line.kind == "deleted-with" and title:
         return bool(saw.gone), f"{', '.join(saw.gone) or 'nothing'} went with it"
     if line.kind == "capacity-down" and server:
         before, after = (counts.get(server, 0) for _, counts in (saw.samples[0], saw.samples[-1]))
@@ -76,7 +85,7 @@ def _compared(line: Line, saw: Rehearsal) -> tuple[bool | None, str]:
 
 def _unsaid(said: Sequence[Line], saw: Rehearsal) -> Iterator[Foretold]:
     """What happened and no line told."""
-    known, titles = {line.server for line in said if line.ends}, {line.title for line in said}
+    known, titles = {name for line in said for name in line.away}, {line.title for line in said}
     found = [
         *(f"{one.server} was away" for one in saw.away if one.server not in known),
         *(f"{title} ran again" for title in saw.again if title not in titles),

@@ -57,8 +57,10 @@ class Nodes(Operation):
         return next(self._running, "")
 
 
-def started(nodes: Sequence[Object]) -> Course:
+def started(nodes: Sequence[Object], clock: Clock | None = None, seconds: float = 0) -> Course:
     def course(api: Api) -> Iterator[str]:
+        if clock:
+            clock.now += seconds
         for node in nodes:
             api.create(node)
         while late := {name_of(one) for one in nodes} - {name_of(one) for one in api.list(NODES) if is_ready(one)}:

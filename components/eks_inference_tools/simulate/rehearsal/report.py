@@ -45,15 +45,14 @@ class Away:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of ``diff`` about outages and controllers, written down before the rehearsal."""
+    """A line of ``diff`` about outages and controllers, written down before. ``away`` are those who do not answer by it."""
 
     kind: str
     what: str
     server: str = ""
+    away: tuple[str, ...] = ()
     title: str = ""
     seconds: int = 0
-    ends: bool = False
-    """Whether it says that something does not answer for a while."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ LIMIT_SECONDS = 600.0
 
 _ROUND_SECONDS = 0.25
 
-
 Observe = Callable[[Seen], bool | None]
 """Is called in every round with objects of the cluster, which include all pods. Returns whether something is still to come
 without a cause in the cluster. Its exceptions end the rollout.
