@@ -100,11 +100,14 @@ def test_units_of_scales_and_spared_layers(config: dict[str, Any], unit: int, pa
     assert (found.unit, found.partly) == (unit, partly)
 
 
-@pytest.mark.parametrize("partly", [False, True])
-def test_shards_of_a_checkpoint_that_spares_layers_are_not_judged(partly: bool) -> None:
-    shape = replace(model("Qwen2.5-72B"), quantization=Quantization("awq", 4, 128, 20, partly=partly))
+@pytest.mark.parametrize(
+    ("name", "partly", "unjudged"),
+    [("Qwen2.5-72B", False, False), ("Qwen2.5-72B", True, True), ("Qwen2.5-VL-7B", False, True)],  # a tower that is 3420 wide
+)
+def test_shards_of_a_checkpoint_that_spares_layers_are_not_judged(name: str, partly: bool, unjudged: bool) -> None:
+    shape = replace(model(name), quantization=Quantization("awq", 4, 128, 20, partly=partly))
     (found, *_) = said(gpu_server(model=shape))["GPU011"]
-    assert bool(found.unjudged) is partly
+    assert bool(found.unjudged) is unjudged
 
 
 @pytest.mark.parametrize(("name", "layers", "holds"), [("GLM-4.7", 8, False), ("GLM-4.7", 92, True), ("DeepSeek-V3", 8, True)])

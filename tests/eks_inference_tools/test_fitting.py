@@ -347,7 +347,7 @@ def on(instance: str, tensor: int = 1, traffic: Traffic = LONG) -> Trial:
 def test_replicas_are_not_full_where_nobody_says_how_late_a_first_token_may_be() -> None:
     pace = on("g6e.xlarge", traffic=Traffic(200)).pace(1250)
     assert isinstance(pace, Pace)
-    patient, hasty = (sized(pace, Traffic(200, first_token_s=most, spare=0), 1, 1) for most in (None, 60))
+    patient, hasty = (sized(pace, Traffic(200, first_token_s=most, spare=0)) for most in (None, 60))
     assert isinstance(patient, Sized)
     assert isinstance(hasty, Sized)
     assert patient.answered.busy <= CALM < hasty.answered.busy
@@ -363,7 +363,7 @@ def test_long_prompts_come_in_pieces_where_other_answers_would_wait_too_long() -
     assert pace.step_tokens(LONG.input, 0.001) is None  # nothing is so short
     pieces = replace(trial, step_tokens=tokens).pace(30300)
     assert isinstance(pieces, Pace)
-    whole, divided = sized(pace, LONG, 1, 1), sized(pieces, LONG, 1, 1)
+    whole, divided = sized(pace, LONG), sized(pieces, LONG)
     assert isinstance(whole, Sized)
     assert isinstance(divided, Sized)
     assert divided.replicas < whole.replicas
@@ -380,7 +380,7 @@ def test_an_estimate_takes_about_the_replicas_that_queues_take(instance: str, tr
     trial = on(instance, traffic=replace(traffic, rate=50))
     pace = trial.pace(traffic.input + traffic.output)
     assert isinstance(pace, Pace)
-    estimated = sized(pace, replace(traffic, rate=50), 1, 1)
+    estimated = sized(pace, replace(traffic, rate=50))
     assert isinstance(estimated, Sized)
     played = simulated(trial.serving, replace(traffic, rate=50), 1, 1, estimated.replicas)
     assert isinstance(played, Sized)
@@ -436,6 +436,7 @@ def test_plan_says_what_a_traffic_takes(capsys: pytest.CaptureFixture[str]) -> N
     assert "5 requests/s of 1000 + 250 tokens" in said
     assert "p95 of tokens" in said  # an L4 is too slow, in milliseconds
     assert "measured: Llama-3-8B bf16 on 1 x A10G" in said
+    assert "within 0.1 ms" in plan(capsys, "--model", "Llama-3.1-8B", "--family", "g5", "--rate", "5", "--ttft", "0.0001")[1]
 
 
 # -- a planted candidate --------------------------------------------------------------------------------------------------------

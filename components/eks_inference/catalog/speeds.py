@@ -20,7 +20,7 @@ class Chip(Row):
     """EC2's name of the devices."""
     bandwidth_gb_s: float
     """Bandwidth of the memory of one device."""
-    tflops: Mapping[str, float]
+    tflops: Mapping[str, float] = field(hash=False)
     """Dense matrix products of one device, by the type of their elements: ``bf16``, ``fp8``, ``fp4``."""
     link_gb_s: float
     """What one device sends to the others of its node at once, one way."""

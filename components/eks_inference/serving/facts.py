@@ -24,7 +24,7 @@ def is_commit(revision: str | None) -> bool:
     return bool(revision and re.fullmatch(r"[0-9a-f]{7,40}", revision))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ServingFacts:
     """What one pod of a server holds and requests.
 

@@ -21,7 +21,7 @@ Llama-3-8B over 2 cores with 10 sequences of 4096 tokens it measured 21.3 GB, an
 """
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from eks_inference.catalog.engine_facts import dtype_bytes, engine_facts, pads, resolved_dtype
 from eks_inference.catalog.engines import EngineProfile, KvPool
@@ -131,7 +131,7 @@ class MemoryUse:
     def kv(self) -> int:
         return self._stage[1] * self.sequences
 
-    @property
+    @cached_property
     def _stage(self) -> tuple[int, int]:
         """Weights and KV cache of a sequence on a device of the fullest stage."""
         return max(self._stages, key=lambda one: one[0] + one[1] * self.sequences)
@@ -373,6 +373,7 @@ class MemoryUse:
         return f"2 x {model.layers} layers x {heads} x {model.head_dim}"
 
 
+@lru_cache  # each rule asks for it
 def server_memory(server: ServingFacts) -> MemoryUse | None:
     """Returns the memory that a server needs: for its whole batch, or, if paged, for one sequence of the maximum length.
 

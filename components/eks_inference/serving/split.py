@@ -7,6 +7,7 @@ is not divided (norms, routers, the down-projections of latent attention, tables
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from itertools import accumulate
 
 from eks_inference.catalog import weights
@@ -105,6 +106,7 @@ class Held:
         return self.experts + self.divided + self.whole
 
 
+@lru_cache
 def held(model: Model, split: Parallel, widths: Widths) -> tuple[Held, ...] | None:
     """Returns what a device of each stage holds; None for a model of whose layers nobody wrote a formula.
 

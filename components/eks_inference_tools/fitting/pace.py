@@ -7,6 +7,7 @@ that places can be compared; with it, by those of the traffic.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import ceil
 from typing import Any
 
@@ -109,8 +110,9 @@ def pace_of(use: MemoryUse, length: int) -> Pace | str:
     return Pace(times, max(min(held, use.settings.max_num_seqs), 1))
 
 
-def sized(pace: Pace, traffic: Traffic, pods: int, usd: float) -> Sized | str:
-    """Returns the fewest replicas that keep the objectives; as a text why no number does."""
+@lru_cache(maxsize=1024)  # nodes that differ in size only have pods that do not differ
+def sized(pace: Pace, traffic: Traffic) -> Sized | str:
+    """Returns the fewest replicas that keep the objectives, without a price; as a text why no number does."""
 
     def share(replicas: int) -> Answered | None:
         return answered(pace.times, pace.most, traffic.rate / replicas, traffic.input, traffic.output)
@@ -123,7 +125,7 @@ def sized(pace: Pace, traffic: Traffic, pods: int, usd: float) -> Sized | str:
             return f"is more than {CALM:.0%} busy"
         asked = (("first token", found.first_token, traffic.first_token_s), ("tokens", found.token, traffic.token_s))
         return "; ".join(
-            f"p{traffic.percent} of {what} {took[traffic.percent] * 1e3:.0f} ms, asked {most * 1e3:.0f} ms"
+            f"p{traffic.percent} of {what} {took[traffic.percent] * 1e3:.0f} ms, asked {most * 1e3:g} ms"
             for what, took, most in asked
             if most is not None and took[traffic.percent] > most
         )
@@ -133,7 +135,7 @@ def sized(pace: Pace, traffic: Traffic, pods: int, usd: float) -> Sized | str:
     needed = largest(lambda replicas: bool(late(replicas))) + 1
     found = share(needed)
     assert found is not None
-    return priced(Sized(needed + traffic.spare, found), traffic, pods, usd)
+    return Sized(needed + traffic.spare, found)
 
 
 def simulated(server: ServingFacts, traffic: Traffic, pods: int, usd: float, replicas: int) -> Sized | str:

@@ -316,8 +316,10 @@ def _judged(trial: Trial, on: Offer, traffic: Traffic | None) -> Row | Refusal:
     if traffic is None or on.price is None:
         return row
     pace = trial.pace(traffic.input + traffic.output)
-    found = None if isinstance(pace, str) else sized(pace, traffic, trial.pods, on.price.usd)
-    return Refusal(on, found, trial=trial, late=True) if isinstance(found, str) else replace(row, sized=found)
+    found = None if isinstance(pace, str) else sized(pace, traffic)
+    if isinstance(found, str):
+        return Refusal(on, found, trial=trial, late=True)
+    return replace(row, sized=found and priced(found, traffic, trial.pods, on.price.usd))
 
 
 def _price(one: Refusal) -> float:

@@ -105,7 +105,7 @@ def _ordered(found: Found) -> Iterator[str]:
     """What the order is."""
     known = not found.rows or any(not isinstance(row.pace, str) for row in found.rows)
     if traffic := found.wish.traffic:
-        wanted = [f"{what} within {most * 1e3:.0f} ms" for what, most in _objectives(traffic) if most is not None]
+        wanted = [f"{what} within {most * 1e3:g} ms" for what, most in _objectives(traffic) if most is not None]
         wanted += [f"at most {CALM:.0%} busy, as there is no --ttft"] if traffic.first_token_s is None else []
         lost = f"{traffic.spare} lost" if traffic.spare else "none lost"
         asked = f"{traffic.rate:g} requests/s of {traffic.input} + {traffic.output} tokens"

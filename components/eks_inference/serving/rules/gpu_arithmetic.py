@@ -191,10 +191,12 @@ def shards_are_whole_groups(server: ServingFacts) -> Iterator[Judgement]:
     if facts is None or model is None or model.quantization is None or has is None:
         return
     found = list(inputs_in_groups(model, parallel(server.arguments, server.tensor_parallel), facts, has))
-    if model.quantization.partly and any(whole % (parts * unit) for _, whole, parts, unit in found):
-        why = "the checkpoint leaves some layers as they are"
-        path = server.at("tensor_parallel")
-        yield not_judged("shards", model.name, path, why=why, fix="look at the log of vLLM when it starts")
+    spared = model.quantization.partly and any(whole % (parts * unit) for _, whole, parts, unit in found)
+    if spared or (found and sees(server.arguments, model) and _divides_groups_of_a_tower(model, server.tensor_parallel)):
+        why = "the checkpoint leaves some layers as they are" if spared else "whether its tower is quantized is unknown"
+        fix = "look at the log of vLLM when it starts"
+        yield not_judged("shards", model.name, server.at("tensor_parallel"), why=why, fix=fix)
+    if spared:
         return
     for what, whole, parts, unit in found:
         width, over = whole / parts, f" over {parts} GPUs" if parts > 1 else ""
@@ -206,6 +208,13 @@ def shards_are_whole_groups(server: ServingFacts) -> Iterator[Judgement]:
             "a scale: vLLM does not start",
             given=str(parts),
         )
+
+
+def _divides_groups_of_a_tower(model: Model, parts: int) -> bool:
+    """Whether a tower that the checkpoint does not spare has no whole groups: 3420 of Qwen2.5-VL (vLLM 0.30.0 refuses it)."""
+    found, widths = model.quantization, dict(model.tower.vision) if model.tower else {}
+    unit = found.unit * parts if found and not found.partly and not found.experts_only else 0
+    return unit > 0 and any(widths.get(what, 0) % unit for what in ("hidden_size", "intermediate_size"))
 
 
 @gpu_rule(
