@@ -198,7 +198,7 @@ LEGAL: list[Row] = [
     (GPU, "load_test.storage_class", "io2.encrypted", ""),
     (GPU, "load_test.tokenizer -> load_test.tokenizer.id", {"id": "a/é"}, "a repository of the Hugging Face Hub"),
     (GPU, "gateway.ssl_policy", "ELBSecurityPolicy-TLS13-1-2-Res-PQ-2025-09", ""),
-    (GPU, "gateway.ssl_policy", "ELBSecurityPolicy-TLS13-1-2-Ext2-2021-06", "should be"),
+    (GPU, "gateway.ssl_policy", "ELBSecurityPolicy-TLS13-1-2-Ext2-2021-06", "unknown value"),
     (GPU, "gateway.login.scope", "profile openid", ""),
     (GPU, "network.flow_logs", {"traffic": "ACCEPT"}, ""),
 ]

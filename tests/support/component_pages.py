@@ -147,7 +147,7 @@ def _annotation(of: Any) -> str:
     if origin is not None:
         return f"sequence of {_annotation(arguments[0])}" if arguments else _annotation(origin)
     named = _NAME.findall(_first(of.__doc__)) if getattr(of, "_is_protocol", False) else ()
-    if linked := [_link(one) for one in named if one in eks_inference.__all__]:
+    if linked := [_link(one) for one in named if one in dir(eks_inference)]:
         return " or ".join(linked)
     return {str: "text", int: "integer", float: "number", bool: "true or false"}.get(of) or f"`{getattr(of, '__name__', of)}`"
 

@@ -229,7 +229,7 @@ def _allowed(place: Schema) -> str:
     """Describes in words what a JSON schema allows."""
     if choices := _choices(place):
         return ", ".join(choices)
-    words = [_TYPES.get(place["type"], place["type"])] if "type" in place else []
+    words = [_TYPES.get(place["type"], str(place["type"]))] if "type" in place else []
     words += [f"{label} {place[bound]}" for bound, label in _BOUNDS.items() if bound in place]
     words += [f"matching {place['pattern']}"] if len(place.get("pattern", "")) in range(1, 40) else []
     return ", ".join(words) + (f": {place['description']}" if words and "description" in place else "")

@@ -74,8 +74,11 @@ def tell(text: str) -> None:
 
 
 def _columns(stream: Any) -> int:
-    """How wide a terminal is, or COLUMNS says that it is; 0 for what is none."""
-    columns = shutil.get_terminal_size((0, 0)).columns if stream.isatty() or "COLUMNS" in os.environ else 0
+    """How wide a terminal is, or COLUMNS says that it is; 0 for what is none.
+
+    There COLUMNS says nothing: a Python parent that has loaded readline hands on one that nobody set.
+    """
+    columns = shutil.get_terminal_size((0, 0)).columns if stream.isatty() else 0
     return max(columns, 60) if columns else 0
 
 

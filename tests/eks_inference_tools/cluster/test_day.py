@@ -218,7 +218,6 @@ def test_a_night_at_zero_ends_when_its_schedule_begins(toolchain: Toolchain) -> 
         day = played(simulated, pulled(servers(graph, section, rates)), [], at_seconds=0, back_seconds=0, most_seconds=240)
     (course,) = (one for one in day.courses if one.subject.name == "chat")
     assert len(nights) >= 30
-    assert next(one.at for one in course.moments if not one.wanted) > 5, "what KEDA sees keeps the pod"
     assert course.lost > 0
     assert course.served > course.lost
     assert (course.moments[0].wanted, course.moments[-1].answering) == (1, 1)
