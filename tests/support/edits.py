@@ -343,7 +343,7 @@ EDITS = (
             "nodes of inf2-llama3-core-nodes",
             *(f"nodes of {name} drift.*AMI of the cluster's new version" for name in (NEURON,)),
         ),
-        RAY_AWAY,
+        RAY_AWAY | does("Deployment openai-webui/open-webui away", "Deployment kube-system/k8s-neuron-scheduler away"),
         BY_KARPENTER,
     ),
     # What else a stack file can say.
