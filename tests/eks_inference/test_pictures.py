@@ -12,6 +12,7 @@ from eks_inference.catalog.instances import instance_type
 from eks_inference.catalog.models import model
 from eks_inference.catalog.towers import towers
 from eks_inference.faults import SpecError
+from eks_inference.serving.lengths import only_lengths
 from eks_inference.serving.memory import GIB, MemoryUse
 from eks_inference.serving.memory_settings import memory_settings
 from eks_inference.serving.pictures import NOWHERE, most, sees
@@ -47,6 +48,13 @@ def use(id_: str, tensor_parallel: int = 1, *arguments: str) -> MemoryUse:
 def terms(found: MemoryUse) -> dict[str, float]:
     assert found.reserved
     return {one.what: one.size / GIB for one in found.reserved.terms}
+
+
+@pytest.mark.parametrize(("id_", "reaches"), [("Qwen/Qwen3-8B", True), ("Qwen/Qwen3-VL-8B-Instruct", False)])
+def test_lengths_of_a_model_that_sees_stand_in_its_text_config(id_: str, reaches: bool) -> None:
+    length = {"max_position_embeddings": 4096}
+    assert only_lengths(model(id_), [f"--hf-overrides={json.dumps(length)}"]) is reaches
+    assert only_lengths(model(id_), [f"--hf-overrides={json.dumps({'text_config': length})}"])
 
 
 def test_pictures_through_triton_are_not_judged():

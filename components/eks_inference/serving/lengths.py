@@ -24,10 +24,14 @@ def overridden(arguments: Sequence[str]) -> Mapping[str, Any]:
     return {**given, **text} if isinstance(text, Mapping) else given
 
 
-def only_lengths(arguments: Sequence[str]) -> bool:
-    """Whether ``--hf-overrides`` changes nothing but how long sequences are."""
+def only_lengths(model: Model | None, arguments: Sequence[str]) -> bool:
+    """Whether ``--hf-overrides`` changes nothing but how long sequences are.
+
+    A model that sees has its lengths in ``text_config``: what stands beside that need not reach them.
+    """
     given = overridden(arguments).keys() - {"text_config"}
-    return bool(given) and given <= _OF_LENGTHS
+    beside = object_flag(arguments, "hf-overrides").keys() - {"text_config"}
+    return bool(given) and given <= _OF_LENGTHS and not (model and model.sees and beside)
 
 
 def scaled(arguments: Sequence[str]) -> bool:

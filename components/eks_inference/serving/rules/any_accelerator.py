@@ -95,7 +95,7 @@ def memory(server: ServingFacts) -> Iterator[Judgement]:
     if use is None:
         yield from _memory_unjudged(server)
         return
-    counted = {"hf-overrides"} if only_lengths(server.arguments) else set[str]()
+    counted = {"hf-overrides"} if only_lengths(server.model, server.arguments) else set[str]()
     counted |= set() if server.instance.neuron else {"data-parallel-size"}
     for uncounted in (name for name in UNCOUNTED if name not in counted and server.extra_args.get(name, False) is not False):
         yield not_judged(

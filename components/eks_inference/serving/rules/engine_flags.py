@@ -203,7 +203,7 @@ def _judged_elsewhere(server: ServingFacts, name: str, value: object) -> bool:
     """Whether another rule judges all of a value: GPU012, SRV002, NEU014, NEU028, NEU029."""
     if name == "attention-backend":
         return server.instance.nvidia
-    return only_lengths(server.arguments) if name == "hf-overrides" else _of_the_generation(server, name, value)
+    return only_lengths(server.model, server.arguments) if name == "hf-overrides" else _of_the_generation(server, name, value)
 
 
 def _of_the_generation(server: ServingFacts, name: str, value: object) -> bool:
