@@ -16,6 +16,7 @@ from eks_inference.catalog.config_json import NoFormulaError, keys_read, model_o
 from eks_inference.catalog.models import Model, model, models
 from eks_inference.catalog.quantization import Quantization, quantization
 from eks_inference.faults import SpecError
+from eks_inference.serving.split import Parallel, Widths, held
 
 FOLDER = Path(__file__).parent.parent / "data" / "model_configs"
 EVIDENCE = tomllib.loads((FOLDER / "index.toml").read_text("utf-8"))
@@ -176,6 +177,35 @@ def test_a_quantized_weight_takes_its_bits_and_a_part_of_the_scale(said: dict[st
     found = quantization(said)
     assert found is not None
     assert (found.bits_per_weight, found.experts_only) == (bits, experts_only)
+
+
+NVFP4 = {"quant_algo": "NVFP4", "group_size": 16}
+_OF_LAYERS = ("model.layers.0.self_attn*", "model.layers.0.self_attn.q_a_proj", "re:.*self_attn.*", "model.layers.*.self_attn")
+
+
+@pytest.mark.parametrize(
+    ("said", "method", "kept"),
+    [
+        ({"quant_method": "modelopt", **NVFP4, "ignore": ["lm_head"]}, "modelopt_fp4", "nothing"),
+        ({"producer": {"name": "modelopt"}, "quantization": NVFP4}, "modelopt_fp4", "nothing"),
+        ({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8"}}, "modelopt", "nothing"),
+        *(({"quantization": {**NVFP4, "exclude_modules": ["lm_head", one]}}, "modelopt_fp4", "attention") for one in _OF_LAYERS),
+        ({"quant_method": "fp8", "modules_to_not_convert": ["model.layers.0.self_attn.kv_a_layernorm"]}, "fp8", "nothing"),
+        ({"quant_method": "fp8", "ignore": ["model.vision_tower.layers.0.self_attn.q_proj"]}, "fp8", "nothing"),
+        ({"quant_method": "fp8", "ignore": ["re:.*self_attn.*", "re:.*shared_experts.*"]}, "fp8", "all but experts"),
+    ],
+)
+def test_what_a_checkpoint_leaves_as_it_is_keeps_its_size(said: dict[str, Any], method: str, kept: str):
+    """Names and patterns as in the checkpoints of nvidia, moonshotai and zai-org."""
+    one = model_of_config("m", config_of("Qwen3-235B-A22B") | {"quantization_config": said})
+    assert one.quantization
+    attention = 94 * 2 * (64 + 4) * 128 * 4096
+    plain = {"nothing": 0, "attention": attention, "all but experts": one.parameters - one.embeddings - one.expert_weights}[kept]
+    assert (one.quantization.method, one.parameters - one.embeddings - one.quantized) == (method, plain)
+    assert one.weight_bytes() == (one.embeddings + plain) * 2 + one.quantization.size(one.quantized)
+    stages = held(one, Parallel(tensor=4), Widths(plain=2)) or ()
+    on_all = 4 * sum(stage.experts + stage.divided + stage.whole for stage in stages)
+    assert on_all == pytest.approx(one.weight_bytes(), rel=0.01)
 
 
 def test_a_quantized_checkpoint_keeps_embedding_and_output_layer():

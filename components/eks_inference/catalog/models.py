@@ -18,6 +18,7 @@ POOLING: frozenset[Task] = frozenset({"embed", "rerank", "classify"})
 SPEECH = "models of speech are not served: their requests are forms, in which nothing here finds a model (docs/models.md)"
 
 _BYTES = {"bfloat16": 2, "float16": 2}
+_OF_REPOSITORIES = frozenset({"gated", "chat_repositories", "chat_template", "quantization", "safetensors"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +119,11 @@ class Model(weights.Layers, Row):
         """Number of weights that the published checkpoint has quantized."""
         if self.quantization is None:
             return 0
-        return self.expert_weights if self.quantization.experts_only else self.parameters - self.embeddings
+        if self.quantization.experts_only:
+            return self.expert_weights
+        kind = architectures().get(self.architecture) if self.quantization.plain_attention else None
+        spared = weights.attention(self, kind) if kind else 0
+        return self.parameters - self.embeddings - spared
 
     def kv_heads_at(self, tensor_parallel: int) -> int:
         """Total number of KV heads on all cores of one server.
@@ -189,7 +194,16 @@ def models() -> dict[str, Model]:
 
 @cache
 def _models(rows: Own) -> dict[str, Model]:
-    return {name: model_of(name, row) for name, row in extended("models.toml", rows).items()}
+    content = extended("models.toml", rows)
+    return {name: model_of(name, _whole(row, content)) for name, row in content.items()}
+
+
+def _whole(row: Mapping[str, Any], content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A row with the columns of the row that it is the ``same_as`` in shape. What belongs to repositories stays behind."""
+    if "same_as" not in row:
+        return row
+    shape = {key: value for key, value in content[row["same_as"]].items() if key not in _OF_REPOSITORIES}
+    return {key: value for key, value in {**shape, **row}.items() if key != "same_as"}
 
 
 def model_of(name: str, row: Mapping[str, Any]) -> Model:
