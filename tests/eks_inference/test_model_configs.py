@@ -1,10 +1,8 @@
 """Shapes read from config.json: counts against published ones, and what a file from anywhere may hold."""
 
 import json
-import tomllib
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,20 +11,16 @@ from hypothesis import strategies as st
 
 from eks_inference.catalog.architectures import architectures
 from eks_inference.catalog.config_json import NoFormulaError, keys_read, model_of_config, parse, shape_keys
-from eks_inference.catalog.models import Model, model, models
+from eks_inference.catalog.models import Model, find_model, listens, model, models
 from eks_inference.catalog.quantization import Quantization, quantization
 from eks_inference.faults import SpecError
 from eks_inference.serving.split import Parallel, Widths, held
+from eks_inference_tools.cli import main
+from golden import assert_golden
+from known_models import EVIDENCE, FOLDER, SERVED, config_of, counted, document
 
-FOLDER = Path(__file__).parent.parent / "data" / "model_configs"
-EVIDENCE = tomllib.loads((FOLDER / "index.toml").read_text("utf-8"))
 PUBLISHED = [name for name, row in EVIDENCE.items() if "published" in row]
 KIB = 1024
-
-
-def config_of(name: str) -> dict[str, Any]:
-    found = EVIDENCE[name].get("config")
-    return dict(found or parse((FOLDER / f"{name}.json").read_text("utf-8")))
 
 
 LLAMA = config_of("Llama-3.2-3B")
@@ -51,8 +45,7 @@ def outcome(name: str, config: dict[str, Any]) -> Model | SpecError:
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_count_is_the_published_one(name: str):
     """Within 1 %, or within the last digit where the published count is shorter than that."""
-    row, read = EVIDENCE[name], model_of_config(name, config_of(name))
-    computed = read.parameters + (read.tower.weights if read.tower and row.get("with_tower") else 0)
+    row, (_, computed) = EVIDENCE[name], counted(name)
     assert row["published_by"]
     if digit := row.get("last_digit"):
         assert abs(computed - row["published"]) <= digit / 2
@@ -72,8 +65,19 @@ def test_the_result_of_what_was_set_aside_is_that_of_the_formulas(name: str):
     told = (FOLDER / "set_aside.txt").read_text("utf-8").partition("as it was")[2]
     (line,) = (line for line in told.splitlines() if line.startswith(f"{name} "))
     percent = float(line.split()[1])
-    published = EVIDENCE[name]["published"]
+    published = EVIDENCE[name].get("trial", EVIDENCE[name]["published"])
     assert (model_of_config(name, config_of(name)).parameters / published - 1) * 100 == pytest.approx(percent, abs=0.006)
+
+
+def test_the_page():
+    assert_golden("../../docs/known-models.md", document())
+
+
+@pytest.mark.parametrize("name", [one for one in SERVED["models"] if not find_model(one)])
+def test_a_name_that_is_not_known_leads_to_every_way_out(name: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["plan", "--model", name, "--instance", "p5.48xlarge"]) == 2
+    said = capsys.readouterr().err
+    assert [way for way in ("--hub", "--config", "--catalog") if way not in said] == (["--catalog"] if listens(name) else [])
 
 
 def test_every_file_has_its_row_and_every_row_its_origin():

@@ -247,7 +247,7 @@ def config_at(repository: str, revision: str = "main") -> str:
 
 def listens(name: str) -> bool:
     """Whether a repository or a ``model_type`` is called as models are that write what they hear (vLLM 0.30.0, registry)."""
-    return any(one in name.casefold().replace("_", "-") for one in ("whisper", "voxtral", "-asr", "asr-", "speech"))
+    return any(one in name.casefold().replace("_", "-") for one in ("whisper", "voxtral", "-asr", "asr-", "speech", "transcribe"))
 
 
 def ways_to_a_shape(repository: str) -> str:
