@@ -55,20 +55,13 @@ def _served() -> Iterator[str]:
 def _counts() -> Iterator[str]:
     yield from ("## Parameter counts", "")
     published = {name: row for name, row in EVIDENCE.items() if "published" in row}
-    yield "What the formulas count from a `config.json`, against a count that somebody else publishes. A test fails beyond 1 %, or"
-    yield "half of the last digit. *Set aside*: chosen before the formulas were written, and tried once when they were finished."
+    yield "What the formulas count from a `config.json`, against a count that somebody else publishes. A test fails beyond 1 %,"
+    yield "or half of the last digit. *Set aside*: chosen before the formulas were written, and tried once when they were finished."
     yield from ("", "| model | `model_type` | computed | published | difference | set aside |", "|---|---|---:|---:|---:|---|")
     for name, row in sorted(published.items(), key=lambda one: one[0].casefold()):
         model, count = counted(name)
         off = (count / row["published"] - 1) * 100
-        cells = (
-            name,
-            model.architecture,
-            f"{count:,}",
-            f"{row['published']:,}",
-            f"{off:+.3f} %",
-            "yes" if "set_aside" in row else "",
-        )
-        yield f"| {' | '.join(cells)} |"
+        counts = f"{count:,} | {row['published']:,} | {off:+.3f} %"
+        yield f"| {name} | {model.architecture} | {counts} | {'yes' if 'set_aside' in row else ''} |"
     others = sorted(EVIDENCE.keys() - published.keys(), key=str.casefold)
     yield from ("", f"Read without a published count: {', '.join(others)}.")
