@@ -15,7 +15,10 @@ Task = Literal["chat", "complete", "embed", "rerank", "classify"]
 POOLING: frozenset[Task] = frozenset({"embed", "rerank", "classify"})
 """Tasks whose answer is made of the states of a text, and no text (vLLM, ``--runner pooling``)."""
 
-SPEECH = "models of speech are not served: their requests are forms, in which nothing here finds a model (docs/models.md)"
+SPEECH = (
+    "models of speech are not served: their requests are forms, in which nothing here finds a model, and vLLM's image lacks its "
+    "audio packages (docs/models.md)"
+)
 
 _BYTES = {"bfloat16": 2, "float16": 2}
 _OF_REPOSITORIES = frozenset({"gated", "chat_repositories", "chat_template", "quantization", "safetensors"})
