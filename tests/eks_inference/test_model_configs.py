@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from eks_inference.catalog.architectures import architectures
 from eks_inference.catalog.config_json import NoFormulaError, keys_read, model_of_config, parse, shape_keys
-from eks_inference.catalog.models import Model, find_model, listens, model, models
+from eks_inference.catalog.models import Model, find_model, listens, model, models, quantized_from
 from eks_inference.catalog.quantization import Quantization, quantization
 from eks_inference.faults import SpecError
 from eks_inference.serving.split import Parallel, Widths, held
@@ -78,6 +78,23 @@ def test_a_name_that_is_not_known_leads_to_every_way_out(name: str, capsys: pyte
     assert main(["plan", "--model", name, "--instance", "p5.48xlarge"]) == 2
     said = capsys.readouterr().err
     assert [way for way in ("--hub", "--config", "--catalog") if way not in said] == (["--catalog"] if listens(name) else [])
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("Qwen/Qwen3-32B-AWQ", "Qwen/Qwen3-32B"),
+        ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "Qwen/Qwen2.5-7B-Instruct"),
+        ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "meta-llama/Llama-3.3-70B-Instruct"),
+        ("RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w8a8", "meta-llama/Meta-Llama-3.1-8B-Instruct"),
+        ("unsloth/Llama-3.1-8B-Instruct-bnb-4bit", "meta-llama/Llama-3.1-8B-Instruct"),
+        ("Qwen/Qwen3.5-27B-FP8", ""),
+        ("ours/Qwen3-32B", ""),
+        ("ours/Qwen3-32B-FP8000", ""),
+    ],
+)
+def test_a_quantization_is_known_by_the_name_of_its_model(name: str, plain: str):
+    assert quantized_from(name) == plain
 
 
 def test_every_file_has_its_row_and_every_row_its_origin():

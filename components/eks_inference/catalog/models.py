@@ -1,5 +1,6 @@
 """Model shapes: loads ``models.toml``."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -263,6 +264,18 @@ def ways_to_a_shape(repository: str) -> str:
         f"`eks-inference new NAME --model {repository} --hub` reads its config.json; or download {config_at(repository)} and "
         "give model.config: its path; or write a row of your own (docs/models.md)"
     )
+
+
+_QUANTIZED = re.compile(r"-(fp[48]|nvfp4|mxfp[48]|awq|gptq|int[48]|w[48]a\d+|quantized|bnb|[48]bit|gguf)\b.*$", re.IGNORECASE)
+"""How names of quantized checkpoints end, after that of the model."""
+
+
+def quantized_from(repository: str) -> str:
+    """Returns the known repository that another is a quantization of, by its name; empty if none is."""
+    name = _QUANTIZED.sub("", repository.rpartition("/")[2]).casefold()
+    of_models = (one for found in models().values() if not found.quantization for one in found.repositories)
+    same = (one for one in of_models if one.rpartition("/")[2].casefold() == name)
+    return next(same, "") if _QUANTIZED.search(repository) else ""
 
 
 def nearest_models(text: str) -> list[str]:
