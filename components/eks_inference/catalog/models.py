@@ -199,14 +199,17 @@ def models() -> dict[str, Model]:
 @cache
 def _models(rows: Own) -> dict[str, Model]:
     content = extended("models.toml", rows)
-    return {name: model_of(name, _whole(row, content)) for name, row in content.items()}
+    return {name: model_of(name, whole(row, content)) for name, row in content.items()}
 
 
-def _whole(row: Mapping[str, Any], content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A row with the columns of the row that it is the ``same_as`` in shape. What belongs to repositories stays behind."""
+def whole(row: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a row with the shape of the row that it is the ``same_as``. What belongs to repositories stays behind.
+
+    Raises ``KeyError`` where there is no such row.
+    """
     if "same_as" not in row:
-        return row
-    shape = {key: value for key, value in content[row["same_as"]].items() if key not in _OF_REPOSITORIES}
+        return dict(row)
+    shape = {key: value for key, value in whole(content[row["same_as"]], content).items() if key not in _OF_REPOSITORIES}
     return {key: value for key, value in {**shape, **row}.items() if key != "same_as"}
 
 
