@@ -108,6 +108,7 @@ WRITTEN_BY_TESTS = {
         "command-line",
         "doors",
         "iam",
+        "known-models",
         "known-pairs",
         "metrics",
         "refusals",

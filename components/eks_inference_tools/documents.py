@@ -47,7 +47,7 @@ _DOCUMENTS = {
     "list instances": Document(table.SCHEMA, instances.SHAPE),
     "list models": Document(table.SCHEMA, models.SHAPE),
     "loadtest report": Document(comparing.SCHEMA, comparing.SHAPE),
-    "new": Document(check.SCHEMA, {"file": str, "place": fitting.PLACE, **check.VERDICT}),
+    "new": Document(check.SCHEMA, {"file": str, "place": fitting.PLACE, "instead": [str], **check.VERDICT}),
     "plan": Document(fitting.SCHEMA, fitting.SHAPE),
     "plan --instance": Document(fitting.SCHEMA, splits.SHAPE),
     "preview": Document(graph.SCHEMA, {**graph.SHAPE, "cost": cost.SHAPE, "places?": places.SHAPE, "timeline?": timeline.SHAPE}),

@@ -38,7 +38,7 @@ class Described:
 
     commit: str
     config: bytes
-    """Its config.json as it is there."""
+    """Its config.json as it is there, and in it what hf_quant_config.json says of its weights."""
     weight_bytes: int | None
     """The size of its weights, where the Hub itself has an index of them."""
     embeds: bool
@@ -87,9 +87,18 @@ class _Repository:
         pinned = revision if _COMMIT.fullmatch(revision) else commit
         if not _COMMIT.fullmatch(pinned):
             _refuse(f"{self._base} does not say which commit it gave", self._name, "name a commit with --revision", revision)
+        config = self._quantized(config, pinned)
         index, _ = self._file("model.safetensors.index.json", pinned, _MOST_INDEX)
         modules, _ = self._file("modules.json", pinned, LONGEST)
         return Described(pinned, config, _total(index), modules is not None)
+
+    def _quantized(self, config: bytes, commit: str) -> bytes:
+        """A config.json with what ModelOpt says in a file of its own, as the engine reads both (vLLM, ``get_config``)."""
+        said = _object(config)
+        if said is None or said.get("quantization_config"):
+            return config
+        found = _object(self._file("hf_quant_config.json", commit, LONGEST)[0])
+        return config if found is None else json.dumps({**said, "quantization_config": found}, indent=2).encode()
 
     def _file(self, file: str, revision: str, most: int) -> tuple[bytes | None, str]:
         """A file and its commit; no file where the repository has none of this name."""
@@ -147,12 +156,17 @@ def _endpoint() -> str:
     return (os.environ.get(ENDPOINT_VARIABLE) or HUB).rstrip("/")
 
 
-def _total(index: bytes | None) -> int | None:
+def _object(file: bytes | None) -> dict[str, Any] | None:
+    """The JSON object in a file; None for anything else."""
     try:
-        found: Any = json.loads(index or b"{}")
+        found: Any = json.loads(file or b"")
     except (ValueError, RecursionError):
         return None
-    size = table(table(found).get("metadata")).get("total_size")
+    return found if isinstance(found, dict) else None
+
+
+def _total(index: bytes | None) -> int | None:
+    size = table((_object(index) or {}).get("metadata")).get("total_size")
     return int(size) if isinstance(size, int | float) and not isinstance(size, bool) and 0 < size < 1 << 50 else None
 
 

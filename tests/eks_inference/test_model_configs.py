@@ -1,10 +1,8 @@
 """Shapes read from config.json: counts against published ones, and what a file from anywhere may hold."""
 
 import json
-import tomllib
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,19 +11,16 @@ from hypothesis import strategies as st
 
 from eks_inference.catalog.architectures import architectures
 from eks_inference.catalog.config_json import NoFormulaError, keys_read, model_of_config, parse, shape_keys
-from eks_inference.catalog.models import Model, model, models
+from eks_inference.catalog.models import Model, find_model, listens, model, models, quantized_from
 from eks_inference.catalog.quantization import Quantization, quantization
 from eks_inference.faults import SpecError
+from eks_inference.serving.split import Parallel, Widths, held
+from eks_inference_tools.cli import main
+from golden import assert_golden
+from known_models import EVIDENCE, FOLDER, SERVED, config_of, counted, document
 
-FOLDER = Path(__file__).parent.parent / "data" / "model_configs"
-EVIDENCE = tomllib.loads((FOLDER / "index.toml").read_text("utf-8"))
 PUBLISHED = [name for name, row in EVIDENCE.items() if "published" in row]
 KIB = 1024
-
-
-def config_of(name: str) -> dict[str, Any]:
-    found = EVIDENCE[name].get("config")
-    return dict(found or parse((FOLDER / f"{name}.json").read_text("utf-8")))
 
 
 LLAMA = config_of("Llama-3.2-3B")
@@ -50,8 +45,7 @@ def outcome(name: str, config: dict[str, Any]) -> Model | SpecError:
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_count_is_the_published_one(name: str):
     """Within 1 %, or within the last digit where the published count is shorter than that."""
-    row, read = EVIDENCE[name], model_of_config(name, config_of(name))
-    computed = read.parameters + (read.tower.weights if read.tower and row.get("with_tower") else 0)
+    row, (_, computed) = EVIDENCE[name], counted(name)
     assert row["published_by"]
     if digit := row.get("last_digit"):
         assert abs(computed - row["published"]) <= digit / 2
@@ -71,8 +65,36 @@ def test_the_result_of_what_was_set_aside_is_that_of_the_formulas(name: str):
     told = (FOLDER / "set_aside.txt").read_text("utf-8").partition("as it was")[2]
     (line,) = (line for line in told.splitlines() if line.startswith(f"{name} "))
     percent = float(line.split()[1])
-    published = EVIDENCE[name]["published"]
+    published = EVIDENCE[name].get("trial", EVIDENCE[name]["published"])
     assert (model_of_config(name, config_of(name)).parameters / published - 1) * 100 == pytest.approx(percent, abs=0.006)
+
+
+def test_the_page():
+    assert_golden("../../docs/known-models.md", document())
+
+
+@pytest.mark.parametrize("name", [one for one in SERVED["models"] if not find_model(one)])
+def test_a_name_that_is_not_known_leads_to_every_way_out(name: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["plan", "--model", name, "--instance", "p5.48xlarge"]) == 2
+    said = capsys.readouterr().err
+    assert [way for way in ("--hub", "--config", "--catalog") if way not in said] == (["--catalog"] if listens(name) else [])
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("Qwen/Qwen3-32B-AWQ", "Qwen/Qwen3-32B"),
+        ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "Qwen/Qwen2.5-7B-Instruct"),
+        ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "meta-llama/Llama-3.3-70B-Instruct"),
+        ("RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w8a8", "meta-llama/Meta-Llama-3.1-8B-Instruct"),
+        ("unsloth/Llama-3.1-8B-Instruct-bnb-4bit", "meta-llama/Llama-3.1-8B-Instruct"),
+        ("Qwen/Qwen3.5-27B-FP8", ""),
+        ("ours/Qwen3-32B", ""),
+        ("ours/Qwen3-32B-FP8000", ""),
+    ],
+)
+def test_a_quantization_is_known_by_the_name_of_its_model(name: str, plain: str):
+    assert quantized_from(name) == plain
 
 
 def test_every_file_has_its_row_and_every_row_its_origin():
@@ -176,6 +198,35 @@ def test_a_quantized_weight_takes_its_bits_and_a_part_of_the_scale(said: dict[st
     found = quantization(said)
     assert found is not None
     assert (found.bits_per_weight, found.experts_only) == (bits, experts_only)
+
+
+NVFP4 = {"quant_algo": "NVFP4", "group_size": 16}
+_OF_LAYERS = ("model.layers.0.self_attn*", "model.layers.0.self_attn.q_a_proj", "re:.*self_attn.*", "model.layers.*.self_attn")
+
+
+@pytest.mark.parametrize(
+    ("said", "method", "kept"),
+    [
+        ({"quant_method": "modelopt", **NVFP4, "ignore": ["lm_head"]}, "modelopt_fp4", "nothing"),
+        ({"producer": {"name": "modelopt"}, "quantization": NVFP4}, "modelopt_fp4", "nothing"),
+        ({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8"}}, "modelopt", "nothing"),
+        *(({"quantization": {**NVFP4, "exclude_modules": ["lm_head", one]}}, "modelopt_fp4", "attention") for one in _OF_LAYERS),
+        ({"quant_method": "fp8", "modules_to_not_convert": ["model.layers.0.self_attn.kv_a_layernorm"]}, "fp8", "nothing"),
+        ({"quant_method": "fp8", "ignore": ["model.vision_tower.layers.0.self_attn.q_proj"]}, "fp8", "nothing"),
+        ({"quant_method": "fp8", "ignore": ["re:.*self_attn.*", "re:.*shared_experts.*"]}, "fp8", "all but experts"),
+    ],
+)
+def test_what_a_checkpoint_leaves_as_it_is_keeps_its_size(said: dict[str, Any], method: str, kept: str):
+    """Names and patterns as in the checkpoints of nvidia, moonshotai and zai-org."""
+    one = model_of_config("m", config_of("Qwen3-235B-A22B") | {"quantization_config": said})
+    assert one.quantization
+    attention = 94 * 2 * (64 + 4) * 128 * 4096
+    plain = {"nothing": 0, "attention": attention, "all but experts": one.parameters - one.embeddings - one.expert_weights}[kept]
+    assert (one.quantization.method, one.parameters - one.embeddings - one.quantized) == (method, plain)
+    assert one.weight_bytes() == (one.embeddings + plain) * 2 + one.quantization.size(one.quantized)
+    stages = held(one, Parallel(tensor=4), Widths(plain=2)) or ()
+    on_all = 4 * sum(stage.experts + stage.divided + stage.whole for stage in stages)
+    assert on_all == pytest.approx(one.weight_bytes(), rel=0.01)
 
 
 def test_a_quantized_checkpoint_keeps_embedding_and_output_layer():

@@ -14,7 +14,7 @@ from eks_inference import extend_catalog
 from eks_inference.catalog import tables
 from eks_inference.catalog.engines import engines
 from eks_inference.catalog.instances import instance_type, instance_types
-from eks_inference.catalog.models import find_model, models
+from eks_inference.catalog.models import find_model, model, model_of, models
 from eks_inference.catalog.own import LARGEST, rows_of
 from eks_inference.faults import SpecError
 from eks_inference.stack.reading import parse_stack
@@ -90,6 +90,8 @@ def test_a_file_that_cannot_be_used_is_told_at_its_key():
         ("[instances.inf2]", "instances.inf2: there is a row of this name already"),
         ("[models.a]\nhiden = 3", "models.a.hiden: there is no such column; allowed: hidden"),
         ("[models.a]\nhidden = 3", "models.a.layers: this column is required and missing"),
+        ('[models.a]\nsame_as = "Qwen3-8"', "models.a.same_as: the catalog has no such model; given: Qwen3-8; allowed: Qwen3-8B"),
+        ("[models.a]\nsame_as = [3]", "models.a.same_as: the catalog has no such model"),
         ("[instances.g99]", "instances.g99.sizes: not a table with the columns of each size"),
         ("[instances.g99.sizes]\nlarge = { vcpus = 1 }", "instances.g99.memory_mib: this column is required and missing"),
         ("[engines.e]", "engines.e.generation: this column is required and missing"),
@@ -148,6 +150,14 @@ def test_every_row_of_the_catalog_is_possible():
         renamed = re.sub(r'^\["?([^"\].]+(?:\.\d[^"\]]*)?)"?', rf'[{section}."our-\1"', text, flags=re.MULTILINE)
         read = rows_of({"all.toml": renamed.encode()}).of(f"{section}.toml")
         assert set(read) == {f"our-{name}" for name in tables.table(f"{section}.toml")}
+
+
+def test_a_quantization_of_ones_own_takes_the_shape_of_its_model():
+    row = 'same_as = "Qwen3-VL-8B"\nsource = "s"\nread = "2026-11"\nrepositories = ["ours/q"]\n'
+    read = rows_of({"a.toml": f"[models.q]\n{row}quantization = {{ method = 'awq', bits = 4, group = 128 }}".encode()})
+    made, plain = model_of("q", read.of("models.toml")["q"]), model("Qwen3-VL-8B")
+    assert (made.parameters, made.tower, made.max_positions) == (plain.parameters, plain.tower, plain.max_positions)
+    assert made.weight_bytes() < plain.weight_bytes() / 2
 
 
 def test_all_faults_of_all_files_are_told_at_once():

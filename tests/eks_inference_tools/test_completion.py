@@ -35,7 +35,7 @@ LINES: Mapping[str, set[str]] = {
     "eks-inference diff --fa": {"--fail-on"},
     "eks-inference diff --base ": set(),
     "eks-inference plan --format ": {"text", "json"},
-    "eks-inference plan --model Qwen/Qwen3-3": {f"Qwen/Qwen3-3{one}" for one in ("0B-A3B", "0B-A3B-FP8", "2B", "2B-FP8")},
+    "eks-inference plan --model Qwen/Qwen3-32": {"Qwen/Qwen3-32B", "Qwen/Qwen3-32B-FP8"},
     "eks-inference plan --model=Llama-2-1": {"Llama-2-13B"},
     "eks-inference check inf2-llama3 trn2": {"trn2-di", "trn2-di-pair", "trn2-nixl"},
     "eks-inference loadtest report --instance inf2.": {name for name in instance_types() if name.startswith("inf2.")},
@@ -114,14 +114,14 @@ def test_bash_completes(shell):
 
 @pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh on PATH")
 def test_zsh_completes_with_descriptions(shell):
-    (found,) = answers(["zsh", "-fc", ZSH], ["eks-inference plan --model Qwen/Qwen3-3"], shell)
-    assert {one.partition(":")[0] for one in found} == LINES["eks-inference plan --model Qwen/Qwen3-3"]
+    (found,) = answers(["zsh", "-fc", ZSH], ["eks-inference plan --model Qwen/Qwen3-32"], shell)
+    assert {one.partition(":")[0] for one in found} == LINES["eks-inference plan --model Qwen/Qwen3-32"]
     assert all(" B parameters, " in one for one in found)
 
 
 @pytest.mark.skipif(not shutil.which("fish"), reason="no fish on PATH")
 def test_fish_completes(shell):
-    asked = "eks-inference plan --model Qwen/Qwen3-3"
+    asked = "eks-inference plan --model Qwen/Qwen3-32"
     assert answers(["fish", "--no-config", "--command", FISH], [asked], shell)[0] == LINES[asked]
 
 

@@ -160,9 +160,10 @@ def test_the_options_name_every_quantization() -> None:
 # -- what it holds to -----------------------------------------------------------------------------------------------------------
 
 
-def stack_of(row: Row) -> StackSpec:
-    """A whole stack around the server of a row."""
-    server = dict(row.trial.server or {})
+def stack_of(row: Row, other: str = "") -> StackSpec:
+    """A whole stack around the server of a row, perhaps with another instance type while it has no capacity."""
+    server = dict(row.trial.server or {}) | ({"alternatives": [{"pool": "other"}]} if other else {})
+    elsewhere = {"other": {"kind": "managed", "instance_types": [other], "size": 1, "root_volume_gib": 16384}} if other else {}
     neuron = {"neuron": {"scheduler": True}}
     return StackSpec.model_validate(
         {
@@ -177,6 +178,7 @@ def stack_of(row: Row) -> StackSpec:
                     "size": 1,
                     "root_volume_gib": 16384,
                 },
+                **elsewhere,
             },
             "accelerators": neuron if row.trial.instance.neuron else {"nvidia": {}},
             "servers": {"server": server},
@@ -193,6 +195,19 @@ def test_what_is_listed_passes_the_rules(name: str, position: int) -> None:
     row = rows[position % len(rows)]
     verdict = check_spec(stack_of(row), REGION)
     assert [fault.rule for fault in verdict.faults] == [], (row.trial.instance.name, row.trial.server)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", SOME[1:3])
+def test_the_types_that_take_the_pods_of_a_place_are_its_alternatives(name: str) -> None:
+    found = found_of(name)
+    plain = [row for row in found.rows if row.trial.kind is VLLM]
+    said, row = found.instead_of(plain[0]), plain[0]
+    types = dict.fromkeys(one.trial.instance.name for one in plain if one.trial.engine == row.trial.engine)
+    for other in [one for one in types if one != row.trial.instance.name][:5]:
+        refused = [fault.rule for fault in check_spec(stack_of(row, other), REGION).faults]
+        assert bool(refused) == (other not in said), (other, refused)
+    assert said or len(types) == 1
 
 
 @pytest.mark.thorough

@@ -81,6 +81,7 @@ def test_a_model_is_judged_by_its_name(site: Site, capsys: pytest.CaptureFixture
     assert (code, NAME in said) == (0, True)
     assert [asked.path.split("/resolve/")[1] for asked in site.requests] == [
         "main/config.json",
+        f"{COMMIT}/hf_quant_config.json",
         f"{COMMIT}/model.safetensors.index.json",
         f"{COMMIT}/modules.json",
     ]
@@ -101,6 +102,18 @@ def test_a_stack_keeps_the_file_and_the_commit(
     assert main(["check", "mine"]) == 0
     assert len(site.requests) == asked, "check asks nobody"
     assert "can run: 0 errors" in capsys.readouterr().out
+
+
+def test_what_modelopt_quantized_is_read_from_its_own_file(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    said = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4", "exclude_modules": ["lm_head"]}}
+    site.files["hf_quant_config.json"] = json.dumps(said).encode()
+    site.files["model.safetensors.index.json"] = _index(int(WEIGHTS * 0.31))
+    described = hub.described(NAME)
+    assert json.loads(described.config) == {**json.loads(CONFIG), "quantization_config": said}
+    assert plan(capsys, "--model", NAME)[0] == 0
+    for odd in (b"", b"[]", b"[" * 99_999, b'{"quantization": 3}'):
+        site.files["hf_quant_config.json"] = odd
+        assert plan(capsys, "--model", NAME)[0] == 2, odd[:40]
 
 
 @pytest.mark.thorough

@@ -95,7 +95,7 @@ def test_a_price_says_its_kind(capsys, tmp_path):
 
 
 def test_a_model_tells_its_sizes_and_who_serves_it(capsys):
-    row, _ = listed(capsys, "models", "Qwen3-32B")  # and its FP8
+    row, *_ = listed(capsys, "models", "Qwen3-32B")  # and its quantizations
     one = models()["Qwen3-32B"]
     assert (row["parameters"], row["weight_bytes"]) == (one.parameters, one.weight_bytes())
     assert row["kv_bytes_per_token"] == 64 * 8 * 2 * 128 * 2

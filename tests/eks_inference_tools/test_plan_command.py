@@ -231,3 +231,22 @@ def test_a_plan_explains_where_the_time_goes(capsys: pytest.CaptureFixture[str])
     assert "bandwidth takes most; try quantized_weights: fp8" in told
     assert command.run(parser(["plan"]).parse_args([*given, "--format", "json"])) == 0
     assert json.loads(capsys.readouterr().out)["explained"]["wall"] == "bandwidth"
+
+
+@pytest.mark.parametrize(
+    ("name", "instance", "told"),
+    [
+        ("Qwen3-32B-FP8", "trn2.48xlarge", "NEU030: engine neuron-2.32-vllm-0.24 does not load checkpoints quantized with fp8"),
+        ("Qwen3-32B-NVFP4", "g6e.xlarge", "GPU010: which GPUs vLLM 0.30.0 has a kernel for is not known here"),
+        ("Qwen3-32B", "p5.48xlarge", ""),
+    ],
+)
+def test_what_the_memory_does_not_tell_is_said_beside_it(
+    name: str, instance: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, text, _ = plan(capsys, "--model", name, "--instance", instance)
+    _, document, _ = plan(capsys, "--model", name, "--instance", instance, "--format", "json")
+    rules = json.loads(document)["rules"]
+    assert [one.startswith(told) for one in rules] == [True] * bool(told)
+    assert ("  rules   " in text) == bool(told)
+    assert told in " ".join(text.split())

@@ -30,6 +30,7 @@ CLASSES = {
     "granitemoe": "GraniteMoeForCausalLM",
     "kimi_k2": "DeepseekV3ForCausalLM",
     "llama": "LlamaForCausalLM",
+    "minimax_m2": "MiniMaxM2ForCausalLM",
     "mistral": "MistralForCausalLM",
     "mixtral": "MixtralForCausalLM",
     "opt": "OPTForCausalLM",
@@ -50,6 +51,7 @@ FURTHER: Mapping[str, Mapping[str, Any]] = {
     "gemma2": {"hidden_activation": "gelu_pytorch_tanh", "final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0},
     "gemma3_text": {"hidden_activation": "gelu_pytorch_tanh"},
     "glm4_moe": {"n_group": 1, "topk_group": 1, "use_qk_norm": True, "partial_rotary_factor": 0.5},
+    "minimax_m2": {"use_qk_norm": True, "use_routing_bias": True, "scoring_func": "sigmoid", "rotary_dim": 64},
     "mistral": {"sliding_window": None},
     "mixtral": {"sliding_window": None},
     "opt": {"do_layer_norm_before": True, "activation_function": "relu"},
@@ -62,7 +64,15 @@ _MXFP4 = {
     "quant_method": "mxfp4",
     "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"],
 }
-_CHECKPOINTS = {**CHECKPOINTS, "modelopt": CHECKPOINTS["modelopt-fp8"], "mxfp4": _MXFP4}
+_CHECKPOINTS = {
+    **CHECKPOINTS,
+    "compressed-tensors": CHECKPOINTS["compressed-tensors-int4"],
+    "modelopt": CHECKPOINTS["modelopt-fp8"],
+    "modelopt_fp4": CHECKPOINTS["modelopt-nvfp4"],
+    "mxfp4": _MXFP4,
+}
+_ATTENTION = ("re:.*self_attn.*",)
+_ALL_BUT_EXPERTS = (*_ATTENTION, "re:.*shared_experts.*", r"re:.*mlp\.(gate|up|gate_up|down)_proj.*")
 
 
 def config_of(model: Model) -> dict[str, Any]:
@@ -102,7 +112,11 @@ def config_of(model: Model) -> dict[str, Any]:
     if model.quantization:
         method = model.quantization.method
         blocks = method == "fp8" and model.quantization.group
-        found["quantization_config"] = dict(_CHECKPOINTS["fp8-blocks" if blocks else method])
+        said = dict(_CHECKPOINTS["fp8-blocks" if blocks else method])
+        spared = _ATTENTION if model.quantization.plain_attention else _ALL_BUT_EXPERTS if model.quantization.experts_only else ()
+        if spared and method != "mxfp4":
+            said["ignore"] = [*said["ignore"], *spared]
+        found["quantization_config"] = said
     told = {key: value for key, value in found.items() if value is not None or key == "q_lora_rank"}  # absent, it is 1536
     made = {**FURTHER.get(model.architecture, {}), **told}
     return _with_eyes(model.tower.name, made) if model.tower else made

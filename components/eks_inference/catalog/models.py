@@ -1,5 +1,6 @@
 """Model shapes: loads ``models.toml``."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -15,9 +16,13 @@ Task = Literal["chat", "complete", "embed", "rerank", "classify"]
 POOLING: frozenset[Task] = frozenset({"embed", "rerank", "classify"})
 """Tasks whose answer is made of the states of a text, and no text (vLLM, ``--runner pooling``)."""
 
-SPEECH = "models of speech are not served: their requests are forms, in which nothing here finds a model (docs/models.md)"
+SPEECH = (
+    "models of speech are not served: their requests are forms, in which nothing here finds a model, and vLLM's image lacks its "
+    "audio packages (docs/models.md)"
+)
 
 _BYTES = {"bfloat16": 2, "float16": 2}
+_OF_REPOSITORIES = frozenset({"gated", "chat_repositories", "chat_template", "quantization", "safetensors"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +123,11 @@ class Model(weights.Layers, Row):
         """Number of weights that the published checkpoint has quantized."""
         if self.quantization is None:
             return 0
-        return self.expert_weights if self.quantization.experts_only else self.parameters - self.embeddings
+        if self.quantization.experts_only:
+            return self.expert_weights
+        kind = architectures().get(self.architecture) if self.quantization.plain_attention else None
+        spared = weights.attention(self, kind) if kind else 0
+        return self.parameters - self.embeddings - spared
 
     def kv_heads_at(self, tensor_parallel: int) -> int:
         """Total number of KV heads on all cores of one server.
@@ -189,7 +198,19 @@ def models() -> dict[str, Model]:
 
 @cache
 def _models(rows: Own) -> dict[str, Model]:
-    return {name: model_of(name, row) for name, row in extended("models.toml", rows).items()}
+    content = extended("models.toml", rows)
+    return {name: model_of(name, whole(row, content)) for name, row in content.items()}
+
+
+def whole(row: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a row with the shape of the row that it is the ``same_as``. What belongs to repositories stays behind.
+
+    Raises ``KeyError`` where there is no such row.
+    """
+    if "same_as" not in row:
+        return dict(row)
+    shape = {key: value for key, value in whole(content[row["same_as"]], content).items() if key not in _OF_REPOSITORIES}
+    return {key: value for key, value in {**shape, **row}.items() if key != "same_as"}
 
 
 def model_of(name: str, row: Mapping[str, Any]) -> Model:
@@ -233,7 +254,7 @@ def config_at(repository: str, revision: str = "main") -> str:
 
 def listens(name: str) -> bool:
     """Whether a repository or a ``model_type`` is called as models are that write what they hear (vLLM 0.30.0, registry)."""
-    return any(one in name.casefold().replace("_", "-") for one in ("whisper", "voxtral", "-asr", "asr-", "speech"))
+    return any(one in name.casefold().replace("_", "-") for one in ("whisper", "voxtral", "-asr", "asr-", "speech", "transcribe"))
 
 
 def ways_to_a_shape(repository: str) -> str:
@@ -246,6 +267,18 @@ def ways_to_a_shape(repository: str) -> str:
         f"`eks-inference new NAME --model {repository} --hub` reads its config.json; or download {config_at(repository)} and "
         "give model.config: its path; or write a row of your own (docs/models.md)"
     )
+
+
+_QUANTIZED = re.compile(r"-(fp[48]|nvfp4|mxfp[48]|awq|gptq|int[48]|w[48]a\d+|quantized|bnb|[48]bit|gguf)\b.*$", re.IGNORECASE)
+"""How names of quantized checkpoints end, after that of the model."""
+
+
+def quantized_from(repository: str) -> str:
+    """Returns the known repository that another is a quantization of, by its name; empty if none is."""
+    name = _QUANTIZED.sub("", repository.rpartition("/")[2]).casefold()
+    of_models = (one for found in models().values() if not found.quantization for one in found.repositories)
+    same = (one for one in of_models if one.rpartition("/")[2].casefold() == name)
+    return next(same, "") if _QUANTIZED.search(repository) else ""
 
 
 def nearest_models(text: str) -> list[str]:

@@ -15,7 +15,7 @@ from eks_inference.catalog import tables
 from eks_inference.catalog.architectures import architectures
 from eks_inference.catalog.engines import EngineProfile, engines, profile_of
 from eks_inference.catalog.instances import InstanceType, instance_types, types_of
-from eks_inference.catalog.models import Model, model_of, models
+from eks_inference.catalog.models import Model, model_of, models, whole
 from eks_inference.faults import Fault, SpecError
 
 LARGEST = 1 << 20
@@ -75,6 +75,12 @@ def _read(content: bytes, found: dict[str, dict[str, Any]]) -> Iterator[tuple[st
             elif not isinstance(row, dict):
                 yield f"{place}: not a table of columns", "", "columns and their values"
             else:
+                if section == "models" and "same_as" in row:
+                    known, like = tables.table(file), str(row["same_as"])
+                    if like not in known:
+                        yield f"{place}.same_as: the catalog has no such model", like, ", ".join(tables.nearest(like, known))
+                        continue
+                    row = whole(row, known)
                 faults = list(_faults(section, name, row))
                 yield from ((f"{place}{message}", given, hint) for message, given, hint in faults)
                 if not faults:

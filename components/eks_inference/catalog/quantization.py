@@ -31,6 +31,8 @@ class Quantization:
     scale_bits: int = 0
     """Bits of what such a group shares: its scale, and its zero point where there is one."""
     experts_only: bool = False
+    plain_attention: bool = False
+    """Whether the checkpoint leaves the layers of attention as they are."""
     integer_activations: bool = False
     """Whether the arithmetic is that of 8-bit integers, for activations too."""
     partly: bool = False
@@ -62,20 +64,28 @@ class Quantization:
         return -int(-weights * self.bits_per_weight // 8)
 
 
-METHODS = ("fp8", "fbgemm_fp8", "awq", "gptq", "mxfp4", "int8", "compressed-tensors", "bitsandbytes", "modelopt")
+METHODS = ("fp8", "fbgemm_fp8", "awq", "gptq", "mxfp4", "int8", "compressed-tensors", "bitsandbytes", "modelopt", "modelopt_fp4")
 """Methods of known size."""
 
 
 _NEVER = re.compile(r"(lm_head|gate|router|norm|embed_tokens|embed_out)$")
 """Layers that no checkpoint quantizes, whatever the method."""
+_ATTENTION = re.compile(r"self_attn(\W*$|\.\w{1,4}_proj)")
+"""Its layers, in the names and patterns of checkpoints; not what indexes or normalises it."""
 
 
 def quantization(config: Mapping[str, Any]) -> Quantization | None:
     """Returns what a ``quantization_config`` says; None when the size of a weight cannot be told from it."""
+    nested = config.get("quantization")  # ModelOpt's own file (vLLM, ModelOptQuantConfigBase.from_config)
+    config = {"quant_method": "modelopt", **nested} if isinstance(nested, dict) else config
     found = _whole(config)
-    spared = config.get("ignore") or config.get("modules_to_not_convert")
-    spared = [one for one in spared if not _NEVER.search(str(one))] if isinstance(spared, list) else []
-    return replace(found, partly=True) if found and spared else found
+    spared = config.get("ignore") or config.get("modules_to_not_convert") or config.get("exclude_modules")
+    spared = [str(one) for one in spared if not _NEVER.search(str(one))] if isinstance(spared, list) else []
+    if found is None or not spared:
+        return found
+    plain = any(_ATTENTION.search(one) and "vis" not in one for one in spared)
+    only = found.experts_only or (plain and any("shared_expert" in one for one in spared))
+    return replace(found, partly=True, plain_attention=plain and not only, experts_only=only)
 
 
 def _whole(config: Mapping[str, Any]) -> Quantization | None:
@@ -90,6 +100,8 @@ def _whole(config: Mapping[str, Any]) -> Quantization | None:
             return Quantization(method, 8)
         case "modelopt" if config.get("quant_algo") == "FP8":
             return Quantization(method, 8)
+        case "modelopt" | "modelopt_fp4" if config.get("quant_algo") == "NVFP4":
+            return Quantization("modelopt_fp4", 4, 16, _FLOAT4_SCALE_BITS)
         case "mxfp4":
             return Quantization(method, 4, 32, 8, experts_only=True)
         case "awq" | "gptq" if _positive(bits) and bits <= 8 and isinstance(group, int):

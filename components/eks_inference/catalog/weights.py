@@ -66,6 +66,12 @@ def layer(model: Layers, kind: Architecture, *, sparse: bool) -> tuple[Part, ...
     return (*attention, norms, *(routed if sparse else _mlp(model, kind, model.mlp)))
 
 
+def attention(model: Layers, kind: Architecture) -> int:
+    """Number of weights in the linear layers of all attention."""
+    one = layer(model, kind, sparse=False)
+    return model.layers * sum(part.count for part in one if part.linear and part.split not in ("width", "experts"))
+
+
 def norm(model: Layers, kind: Architecture) -> int:
     """One norm as wide as a layer."""
     return model.hidden * (2 if kind.norm_bias else 1)

@@ -168,7 +168,8 @@ def _bits(model: Model, split: Parallel, widths: Widths, part: weights.Part) -> 
     if quantization is None:
         return Fraction(8 * (widths.online or widths.plain))
     if part.split != "experts":
-        return Fraction(8 * widths.plain) if quantization.experts_only else quantization.bits_per_weight
+        plain = quantization.experts_only or (quantization.plain_attention and part.split != "width")
+        return Fraction(8 * widths.plain) if plain else quantization.bits_per_weight
     return _refined(quantization, model, split).bits_per_weight
 
 

@@ -120,7 +120,8 @@ def run(options: argparse.Namespace) -> int:
         _write(file, text.encode())
     saving = None if options.quantization else quantized_for_less(found, row, book)
     if options.format == "json":
-        written = {"schema": SCHEMA, "file": stack.document.shown, "place": document(replace(found, rows=(row,)))["fits"][0]}
+        place = document(replace(found, rows=(row,)))["fits"][0]
+        written = {"schema": SCHEMA, "file": stack.document.shown, "place": place, "instead": list(found.instead_of(row))}
         said = json_text({**written, **verdict(report, notes_of(report.graph, prices) if report.graph else ())})
     else:
         said = drawn(summary(report, found, order, prices, saving), **drawing(options.output))

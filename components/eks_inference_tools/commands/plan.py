@@ -1,8 +1,8 @@
 """``eks-inference plan``: shows how a model fits an instance type, as a table or JSON. A model that does not fit is no error."""
 
 import argparse
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from eks_inference_tools.commands.options import add_prices, number_of, own_prices
 from eks_inference_tools.commands.wishes import (
@@ -74,18 +74,19 @@ def run(options: argparse.Namespace) -> int:
     if options.instance is None:
         return _searched(options)
     _refuse_wishes(options)
-    found = answer(named(options).model, options.instance, options.engine, options.max_model_len)
-    offer = _offer(found, options.region, own_prices(options))
+    wanted = named(options)
+    found = answer(wanted.model, options.instance, options.engine, options.max_model_len)
+    offer, told = _offer(found, options.region, own_prices(options)), _told(found, wanted.source)
     if options.format == "json":
         from eks_inference_tools.fitting.splits import document
         from stackgraph.presentation.output import json_text
 
-        write(json_text(document(found, offer)), options.output)
+        write(json_text(document(found, offer, told)), options.output)
     else:
         from eks_inference_tools.fitting.feasibility import render_text
         from stackgraph.presentation.output import drawing
 
-        write(render_text(found, offer, **drawing(options.output)), options.output)
+        write(render_text(found, offer, told, **drawing(options.output)), options.output)
     return 0
 
 
@@ -123,6 +124,21 @@ def _offer(found: "Feasibility", region: str | None, prices: "OwnPrices") -> "Of
     from eks_inference_tools.cost.words import offer
 
     return offer(found.instance, known_region(region), PriceBook((prices,)))
+
+
+def _told(found: "Feasibility", source: Mapping[str, Any]) -> list[str]:
+    """What rules refuse or cannot judge of a pod of the widest split that is possible, beside the memory in the table."""
+    from eks_inference_tools.fitting.trials import Trial
+
+    possible = [split for split in found.splits if split.fits]
+    if not possible:
+        return []
+    split = possible[-1]
+    context = min(fit.max_model_len for fit in split.fits)
+    trial = Trial(source, found.model, found.engine, found.instance, context, 1, tensor_parallel=split.tensor_parallel)
+    findings = trial.findings() if trial.server else ()
+    stops = ((rule, one) for rule, one in findings if one.unjudged or (one.severity or rule.severity) == "error")
+    return [f"{rule.id}: {one.working[-1] if one.unjudged else one.message}" for rule, one in stops]
 
 
 def answer(

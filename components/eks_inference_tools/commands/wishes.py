@@ -61,13 +61,15 @@ def known_region(name: str | None) -> str:
 
 def catalog_model(name: str | None) -> "Model":
     """Returns a model of the catalog. Raises ``ProblemsFound`` for a name that is missing or unknown."""
-    from eks_inference.catalog.models import SPEECH, config_at, find_model, listens, model
+    from eks_inference.catalog.models import SPEECH, config_at, find_model, listens, model, quantized_from
 
     if name and listens(name) and not find_model(name):
         refuse(SPEECH, "--model", name, "a model of texts", "if this one is, --hub or --config reads its config.json")
     if name is None:
         refuse("name a model", "--model", "", _A_ROW, "a repository with --hub, or its config.json with --config")
-    ways = (
+    plain = quantized_from(name)
+    ways = f"{plain}, of which it is a quantization by its name: that takes more memory; " if plain else ""
+    ways += (
         f"--hub reads its config.json; download {config_at(name)} for --config; or write a row of your own for --catalog"
         if name.count("/") == 1
         else "a repository as owner/name with --hub; its config.json with --config; a row of your own with --catalog"

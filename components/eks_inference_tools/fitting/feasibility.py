@@ -1,6 +1,6 @@
 """Renders how a model fits an instance type as a table."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from rich.console import RenderableType
@@ -18,8 +18,8 @@ _Column = tuple[tuple[str, str], Callable[[T], str]]
 """The two lines of a heading, the second with the unit, and the text of a cell."""
 
 
-def render_text(found: Feasibility, offer: Offer, *, width: int = WIDTH, colour: bool = False) -> str:
-    """Returns the facts, the table and its legend."""
+def render_text(found: Feasibility, offer: Offer, told: Sequence[str] = (), *, width: int = WIDTH, colour: bool = False) -> str:
+    """Returns the facts, what rules say (``told``), the table and its legend."""
     of_split, of_fit = _columns(found, offer)
     headings = [heading for heading, _ in (*of_split, *of_fit)]
     least = max(len("TP"), *(len(str(split.tensor_parallel)) for split in found.splits))
@@ -40,7 +40,8 @@ def render_text(found: Feasibility, offer: Offer, *, width: int = WIDTH, colour:
     legend = _PAGED_LEGEND if found.engine.generation.paged else _CONTIGUOUS_LEGEND
     head = f"{found.model.name} on {found.instance.name}"
     right = range(len(headings))
-    parts = [head, "", *_about(found, offer), "", Columns(table, right=right, least=least, headings=2), "", *legend]
+    rules = [Paragraph(words(one), f"  {'' if position else 'rules':<7} ") for position, one in enumerate(told)]
+    parts = [head, "", *_about(found, offer), *rules, "", Columns(table, right=right, least=least, headings=2), "", *legend]
     return drawn(parts, width=width, colour=colour)
 
 

@@ -18,6 +18,7 @@ from eks_inference.serving.choosing import engines_for, preference, standing, wh
 from eks_inference.serving.kind import Kind
 from eks_inference.serving.kinds import KINDS
 from eks_inference.serving.rules.neuron_plugin import fp8_caches_are_read
+from eks_inference.serving.rules.servers import places_take_the_same_pods
 from eks_inference.serving.sketch import USUAL_CONCURRENCY
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.cost.words import Offer, offer
@@ -157,6 +158,18 @@ class Found:
         for row in self.rows:
             first.setdefault(row.trial.instance.name, row)
         return tuple(first.values())
+
+    def instead_of(self, row: Row) -> tuple[str, ...]:
+        """Instance types that take the pods of a place as they are, while it has no capacity (``alternatives``; SRV022)."""
+        chosen = row.trial
+        there = (one.trial for one in self.rows if (one.trial.kind, one.trial.engine) == (chosen.kind, chosen.engine))
+        names = (
+            one.instance.name
+            for one in there
+            if one.instance != chosen.instance
+            and all(found.holds for found in places_take_the_same_pods.judge(replace(one.serving, first=chosen.serving)))
+        )
+        return tuple(dict.fromkeys(names))
 
     @cached_property
     def prices(self) -> list[float]:

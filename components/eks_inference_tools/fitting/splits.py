@@ -1,5 +1,6 @@
 """How a model fits one instance type, as JSON. Sizes are in bytes."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from eks_inference.serving.feasibility import Feasibility, Split
@@ -23,6 +24,7 @@ SHAPE = {
         "device_memory_gib": float,
     },
     "engine": {**dict.fromkeys(("name", "image", "caveat", "kv_cache"), str), **dict.fromkeys(("vllm", "sdk"), str | None)},
+    "rules": [str],
     "region": str,
     "usd_per_hour": _PRICE,
     **dict.fromkeys(("price_source", "quota"), str | None),
@@ -47,7 +49,7 @@ SHAPE = {
 """Of `plan --instance`."""
 
 
-def document(found: Feasibility, offer: Offer) -> dict[str, Any]:
+def document(found: Feasibility, offer: Offer, told: Sequence[str] = ()) -> dict[str, Any]:
     """Everything in the table and more, as JSON. Sizes are in bytes."""
     model, instance, engine = found.model, found.instance, found.engine
     return {
@@ -82,6 +84,7 @@ def document(found: Feasibility, offer: Offer) -> dict[str, Any]:
             "caveat": engine.caveat,
             "kv_cache": engine.generation.kv_cache,
         },
+        "rules": list(told),
         "region": offer.region,
         "usd_per_hour": offer.price.usd if offer.price else None,
         "price_source": offer.source,

@@ -284,6 +284,10 @@ _QUOTAS = 3
 """The scarcest that are named."""
 
 
+_INSTEAD = 4
+"""Other instance types that are named."""
+
+
 def summary(report: StackReport, found: Found, order: Order, prices: OwnPrices, saving: Row | None) -> Iterator[str]:
     """What was chosen and why, what it costs, what it needs, what to do next."""
     row, wish, name = order.row, found.wish, report.program.stack
@@ -298,6 +302,8 @@ def summary(report: StackReport, found: Found, order: Order, prices: OwnPrices, 
         yield f"           {known}"
     yield f"  holds    {trial.sequences} sequences of {wish.context} tokens at once{written}"
     yield f"  node     {row.offer.words}"
+    if instead := found.instead_of(row)[:_INSTEAD]:
+        yield f"  instead  without capacity: the same pods on {', '.join(instead)} (alternatives: docs/runbook/no-capacity.md)"
     if saving:
         yield f"  for less {in_less_memory(saving, row)}"
     if report.graph is not None:

@@ -46,9 +46,9 @@ _ANSWERED: Mapping[Task, tuple[Task, ...]] = {"rerank": ("rerank", "classify"), 
     "SRV020",
     "A server's model and engine do what its clients ask for.",
     fix="leave out task, or choose another model; for embed, rerank and classify a server of kind vllm on GPUs; "
-    "for speech a Deployment of your own, or its Service alone (silence this rule)",
-    source="vLLM documentation, Pooling Models (--runner pooling); vLLM 0.30.0, models/registry.py and pooling/factories.py; the "
-    "Neuron plugin's registry has models that generate only",
+    "for speech a Deployment of your own, or its Service alone, of an image with vllm[audio] (silence this rule)",
+    source="vLLM documentation, Pooling Models (--runner pooling), Using Docker (images without optional dependencies); vLLM "
+    "0.30.0, models/registry.py and pooling/factories.py; the Neuron plugin's registry has models that generate only",
 )
 def tasks_are_done(server: ServingFacts) -> Iterator[Judgement]:
     pooling, model = server.does in POOLING, server.model
