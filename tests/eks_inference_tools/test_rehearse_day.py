@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from cases import thorough_but
 from conftest import ROOT, recorded
 from eks_inference.catalog.prices import instance_price
 from eks_inference.speed.batching import Limits
@@ -204,7 +205,7 @@ def graph_with(kind: str) -> Graph:
 OFTEN = often(30.0)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", thorough_but({"node", "hub", "picker"}, KINDS))
 def test_every_request_of_every_loss_has_one_end(kind: str) -> None:
     """A pod on each node of the server's pool; the world does what ``Striking`` says for ten minutes, a second at a time."""
     graph = graph_with(kind)
