@@ -5,10 +5,11 @@ import json
 import re
 import socket
 import subprocess
+import time
 import tomllib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, get_args
@@ -22,7 +23,8 @@ from conftest import ROOT
 from eks_inference.catalog import versions
 from eks_inference.catalog.models import Task
 from eks_inference.endpoints import plan
-from eks_inference.endpoints.proxy import CLIENT_HEADER, SESSION_HEADER, Proxy, Spread, Upstream
+from eks_inference.endpoints.proxy import CLIENT_HEADER, CONNECT_SECONDS, SESSION_HEADER, Proxy, Spread, Upstream
+from eks_inference.endpoints.routing import REST_SECONDS
 from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.serving.paths import ASKING_PATHS, PATHS
 from envoy import COMMAND, Envoy
@@ -709,6 +711,42 @@ async def test_a_pod_that_refuses_connections_costs_no_request() -> None:
         assert {answer.status for answer in await asyncio.gather(*small, *large)} == {200}
         assert not dead.seen
         assert all(pod.seen for pod in alive)
+
+
+@in_loop
+async def test_a_pod_that_is_cut_off_costs_the_time_of_a_connection_and_no_request() -> None:
+    """Its node is lost, and the Service leads there until Kubernetes notices. Days of rehearsals play it so."""
+
+    async def timed() -> tuple[int, float]:
+        began = time.monotonic()
+        return (await there.ask()).status, time.monotonic() - began
+
+    async with endpoint(pods=3) as there:
+        with cut_off(there.pods["a"][0]):
+            first = await asyncio.gather(*(timed() for _ in range(30)))
+            rests = time.monotonic()
+            later = await asyncio.gather(*(timed() for _ in range(30)))
+            rested = time.monotonic() - rests < REST_SECONDS - CONNECT_SECONDS
+        assert {status for status, _ in first + later} == {200}
+        slow = [seconds for _, seconds in first if seconds >= CONNECT_SECONDS]
+        assert 0 < len(slow) < len(first)
+        assert not rested or max(seconds for _, seconds in later) < CONNECT_SECONDS
+
+
+@contextmanager
+def cut_off(pod: StreamingServer) -> Iterator[None]:
+    """In its place, an address that answers nothing: Linux drops what asks for a connection while its queue is full."""
+    pod.die()
+    with ExitStack() as stack:
+        silent = stack.enter_context(socket.socket())
+        silent.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        silent.bind((pod.host, pod.port))
+        silent.listen(0)
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex((pod.host, pod.port))
+        yield
 
 
 @in_loop

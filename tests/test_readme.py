@@ -162,6 +162,7 @@ def test_the_program_is_a_stack():
     assert graph.outputs["endpoint"].startswith("http://chat.")
 
 
+@pytest.mark.thorough
 def test_the_stack_that_the_readme_makes_is_deployed_from_where_its_reader_sits(clone, recorded_once):
     """Run by hand against the engine; here: the commands deploy the stack that `new` writes, and its API can be reached."""
     lines = shell("Deploy it")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cases import thorough_but
 from conftest import PROJECT, ROOT, STACKS, recorded
 from golden import assert_golden
 from plugin_host import plugin
@@ -76,7 +77,7 @@ def test_each_stack_has_a_template_and_no_other() -> None:
 SMALL = "smoke-gpu"
 
 
-@pytest.mark.parametrize("stack", [SMALL, *(pytest.param(one, marks=pytest.mark.thorough) for one in STACKS if one != SMALL)])
+@pytest.mark.parametrize("stack", thorough_but({SMALL}, STACKS))
 def test_a_project_of_a_template_is_the_stack_under_its_own_name(stack: str, tmp_path: Path) -> None:
     for name, text in files(stack).items():
         (tmp_path / name).write_text(text.replace("${PROJECT}", "shop").replace("${DESCRIPTION}", "what I serve"))

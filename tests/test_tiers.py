@@ -32,7 +32,7 @@ def _tiers(text: str) -> Iterator[str]:
     if re.search(r"^pytestmark = .*mark\.cluster", text, re.M):
         yield "make cluster"
         return
-    if "mark.thorough" not in text:
+    if "thorough" not in text:
         yield "make test"
         return
     for one in ast.parse(text).body:
@@ -40,7 +40,7 @@ def _tiers(text: str) -> Iterator[str]:
             decorators = [ast.unparse(each) for each in one.decorator_list]
             marked = "pytest.mark.thorough" in decorators
             yield "make thorough" if marked else "make test"
-            if not marked and any("mark.thorough" in each for each in decorators):
+            if not marked and any("thorough" in each for each in decorators):
                 yield "make thorough"
 
 

@@ -23,6 +23,7 @@ neuron_shapes = st.sampled_from(NEURON_SHAPES)
 
 
 @given(neuron_shapes, st.integers(1, 16))
+@pytest.mark.thorough
 def test_the_scheduler_is_needed_exactly_between_one_and_all(shape: InstanceType, devices: int) -> None:
     assert plan.needs_scheduler(devices, shape) == (devices in range(2, shape.devices))
 

@@ -208,6 +208,7 @@ def test_servers_claim_and_request_nothing(graph: Graph) -> None:
     assert {OF_KIND["neuron"]: "8"} in quotas
 
 
+@pytest.mark.thorough
 def test_the_driver_takes_the_place_of_plugin_and_extension(graph: Graph) -> None:
     names = {text(at(one.inputs, "metadata", "name")) for one in graph.resources}
     assert not names & {"neuron-device-plugin", "k8s-neuron-scheduler", "my-scheduler"}

@@ -178,6 +178,7 @@ arns = st.builds(
 
 
 @given(st.lists(arns, min_size=2, max_size=6, unique=True), st.randoms())
+@pytest.mark.thorough
 def test_an_access_entry_keeps_its_name_wherever_it_stands(principals: list[str], random: Any) -> None:
     shuffled = random.sample(principals, len(principals))
     before = {entry.principal_arn: entry.key for entry in plan.access_entries(cluster_spec(admins=principals))}

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cases import thorough_but
 from conftest import PROJECT, STACKS, recorded
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.models import model, models
@@ -151,7 +152,7 @@ SERVED = [one.name for one in models().values() if one.architecture in engine(EN
 SMALL = ("Llama-3.1-8B", "GPT-OSS-20B")
 
 
-@pytest.mark.parametrize("name", [pytest.param(one, marks=() if one in SMALL else pytest.mark.thorough) for one in SERVED])
+@pytest.mark.parametrize("name", thorough_but(SMALL, SERVED))
 def test_what_new_writes_starts(name: str):
     found = list(written(name))
     assert all(of_plugin(one) for one in found)

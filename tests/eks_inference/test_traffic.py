@@ -86,6 +86,7 @@ def test_what_nobody_can_tell_is_not_judged(changes: dict[str, Any], why: str):
     assert why in found.working[-1]
 
 
+@pytest.mark.thorough
 def test_an_autoscaler_takes_its_numbers_from_the_traffic():
     hours = [0.05] * 8 + [1] * 16
     spec = stack(autoscaling={"kind": "keda"}, traffic={**CHAT, "rate": 40, "hours": hours})

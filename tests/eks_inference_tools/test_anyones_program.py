@@ -314,6 +314,7 @@ loop.run_until_complete(pulumi.runtime.run_in_stack(lambda: runpy.run_path("__ma
 """
 
 
+@pytest.mark.thorough
 def test_answers_are_written_by_the_engines_own_preview(program, capsys, monkeypatch, tmp_path):
     """The engine is a recorder with answers behind the SDK's own gRPC. A program of ours asks it as it would ask AWS."""
     folder = program(

@@ -76,6 +76,7 @@ def test_more_gpu_nodes_is_an_update_in_place_of_one_stack():
     assert "| 4 × g4dn.xlarge" in render_markdown(contents(report), LONGEST_BODY)
 
 
+@pytest.mark.thorough
 def test_another_model_is_a_danger():
     found = document(report_of("model-swap"))["danger"]
     assert {danger["kind"] for danger in found} >= {"model-changed"}

@@ -201,8 +201,8 @@ SERVERS: list[tuple[str, str, dict[str, Any], dict[str, Any], bool]] = [
     ("gpu-opt350m", "triton-server", {"autoscaling": {"min": 2}}, {"autoscaling": {"min": 1}, "cpu": "2500m"}, False),
 ]
 """Stack, server, what it has before, what changes, and whether nothing of it answers for a while."""
-_FIRST = (0, 2, 7, 10)
-"""A Deployment that stops, one that does not, Ray, and an autoscaler."""
+_FIRST = (0, 2, 11)
+"""A Deployment that stops, one that does not, and an autoscaler."""
 
 
 @pytest.mark.parametrize(
@@ -583,6 +583,7 @@ def test_devices_that_nothing_offers_any_more_are_told():
     assert [one.kind for one in dangers(compare(off, recorded("smoke-gpu")), eks_compared())] == []
 
 
+@pytest.mark.thorough
 def test_a_stack_that_leaves_its_budget_is_told():
     """The stack costs $854 a month; in the others a pool has two nodes, and both budgets are too small or one is."""
 

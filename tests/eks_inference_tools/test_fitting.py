@@ -256,6 +256,7 @@ def test_answers_that_degrade_come_later_and_are_told() -> None:
     assert "so answers degrade" in stack_file(Order("mine", worse, worse.trial.source))
 
 
+@pytest.mark.thorough
 def test_a_ray_server_is_tried_with_one_replica_on_one_worker() -> None:
     servers = [row.trial.server or {} for row in published().rows]
     of_ray = [one for one in servers if one["kind"] == "ray_serve_vllm"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cases import thorough_but
 from eks_inference.catalog.engines import engine, engines
 from eks_inference.catalog.instances import instance_type, instance_types
 from eks_inference.catalog.models import models
@@ -151,7 +152,7 @@ def test_instances_in_order(capsys):
     assert memory == sorted(memory)
 
 
-@pytest.mark.parametrize("region", regions())
+@pytest.mark.parametrize("region", thorough_but(regions()[::8], regions()))
 def test_a_region_leaves_out_what_the_catalog_does_not_know_there_and_says_so(region):
     listing = instances(region, PriceBook())
     there = listing.taken()

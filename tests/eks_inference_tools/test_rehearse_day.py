@@ -6,12 +6,14 @@ import re
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
+from cases import thorough_but
 from conftest import ROOT, recorded
 from eks_inference.catalog.prices import instance_price
 from eks_inference.speed.batching import Limits
@@ -86,6 +88,27 @@ def test_requests_are_lost_as_long_as_the_service_lists_a_pod_that_is_gone() -> 
     assert 79 < max(lost) <= 80
     assert len(lost) == pytest.approx(4 * 50 / 2, rel=0.3), "by chance, half go to it"
     assert bad_until(asked.fates, 30) == max(lost)
+
+
+def test_the_proxy_of_an_endpoint_asks_another_pod_where_one_is_cut_off() -> None:
+    """As the real Envoy does (``test_endpoint_proxy.py``): each of its attempts at the pod costs the time of a connection."""
+    asked = flow(routing="fewest")
+    for second in range(1, 101):
+        alive = {"a", "b"} if second <= 30 else {"b"}
+        asked.advance(second, ["a", "b"] if second <= 80 else ["b"], alive)
+    asked.finish()
+    lost, late = ([at for at, fate in asked.fates if fate == kind] for kind in ("lost", "late"))
+    assert all(29 < at <= 30 for at in lost), "what ran on the pod"
+    # It rests for 10 s from 35 s on, for 20 s from 50 s on, and for 30 s from 75 s on.
+    assert Counter(next(start for start in (30, 45, 70) if start < at < start + 6) for at in late) == {30: 4, 45: 5, 70: 6}
+
+
+def test_the_proxy_gives_up_where_no_pod_takes_a_connection() -> None:
+    asked = flow(routing="fewest")
+    for second in range(1, 101):
+        asked.advance(second, ["a"], set())
+    asked.finish()
+    assert asked.counts() == {"lost": asked.came}
 
 
 def test_too_much_for_one_pod_is_late_and_not_lost() -> None:
@@ -204,7 +227,7 @@ def graph_with(kind: str) -> Graph:
 OFTEN = often(30.0)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", thorough_but({"node", "hub", "picker"}, KINDS))
 def test_every_request_of_every_loss_has_one_end(kind: str) -> None:
     """A pod on each node of the server's pool; the world does what ``Striking`` says for ten minutes, a second at a time."""
     graph = graph_with(kind)

@@ -21,6 +21,7 @@ def told(**changes: Any) -> dict[str, str]:
     return dict(facts(graph, estimated(graph)))
 
 
+@pytest.mark.thorough
 def test_a_comparison_shows_what_a_server_takes_and_what_tokens_cost():
     before, after = told(), told(max_num_seqs=4)
     assert before["server qwen3"].startswith("takes ")

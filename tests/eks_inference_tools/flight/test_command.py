@@ -65,6 +65,7 @@ def test_a_flight_says_what_it_does_and_leaves_a_bundle(cli: Cli) -> None:
     assert cli.folder.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.thorough
 def test_a_plan_touches_nothing(cli: Cli) -> None:
     assert cli.run("--plan", *CAPS) == 0
     assert cli.automation.updates == 0

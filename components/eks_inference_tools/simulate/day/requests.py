@@ -1,9 +1,11 @@
 """Plays the requests of one server: they come at random times, and each ends as served, late or lost. Pure.
 
-Engines are those of ``speed/batching.py``. A request is lost when it goes to a pod that is gone or whose node is, when the pod
-goes before the answer is whole, and when the Service has no pod. Pods that end have a grace. Clients do not try again.
+Engines are those of ``speed/batching.py``. A request is lost when it goes to a pod whose node is gone, when the pod goes before
+the answer is whole, and when the Service has no pod. Pods that end have a grace. Clients do not try again; the proxy of an
+endpoint does, as its configuration says (``endpoints/routing.py``), where a pod takes no connection.
 """
 
+import heapq
 import math
 import random
 from collections import Counter
@@ -12,6 +14,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
+from eks_inference.endpoints.proxy import CONNECT_SECONDS
+from eks_inference.endpoints.routing import REST_SECONDS, RETRIES
 from eks_inference.scaling.plan import QUEUE_COUNTER
 from eks_inference.speed.batching import Limits, Replica, Request, Steps
 from eks_inference.speed.queue import Routing
@@ -43,6 +47,7 @@ class Requests:
     limits: Limits
     load: Load
     routing: Routing = "random"
+    """Any but "random" is that of an endpoint's proxy."""
     copies: int = 1
     """Engines of one pod."""
     picked: bool = True
@@ -56,9 +61,14 @@ class Requests:
         self._next = self._after(0.0)
         self._pods: dict[str, list[Replica]] = {}
         self._told: dict[str, _Told] = {}
-        self._open: dict[int, Request] = {}
+        self._open: dict[int, float] = {}
+        """When each request came that has no end yet."""
         self._at: dict[str, set[int]] = {}
-        """The numbers of the requests of each pod that have no end yet."""
+        """The numbers of those that each pod has."""
+        self._connecting: list[tuple[float, int, int, str]] = []
+        """When the proxy gives up a connection, for which request, at which attempt and to which pod: a heap."""
+        self._rests: dict[str, tuple[int, float]] = {}
+        """How often the proxy has let a pod rest, and until when."""
 
     @property
     def unanswered(self) -> int:
@@ -76,11 +86,20 @@ class Requests:
             self._answer(gone, now + graces.get(gone, -math.inf))
             del self._pods[gone]
             for number in self._at.pop(gone):
-                self.fates.append((self._open.pop(number).at, "lost"))
-        while self._next <= now:
-            self._work(self._next)
-            self._arrive(self._next, listed, alive)
-            self._next = self._after(self._next)
+                self.fates.append((self._open.pop(number), "lost"))
+        while (at := min(self._next, self._connecting[0][0] if self._connecting else math.inf)) <= now:
+            self._work(at)
+            if at == self._next:
+                self.came += 1
+                self._open[self.came] = at
+                self._next = self._after(at)
+                self._send(self.came, 1, at, listed, alive)
+            else:
+                _, number, attempt, pod = heapq.heappop(self._connecting)
+                times, until = self._rests.get(pod, (0, 0.0))
+                if until <= at:
+                    self._rests[pod] = times + 1, at + REST_SECONDS * (times + 1)
+                self._send(number, attempt + 1, at, listed, alive)
         self._work(now)
 
     def _after(self, at: float) -> float:
@@ -95,8 +114,9 @@ class Requests:
         return math.inf
 
     def finish(self) -> None:
-        """Lets the pods that are there answer what they have."""
+        """Lets the pods that are there answer what they have. What has no connection yet gets none."""
         self._work(math.inf)
+        self.fates.extend((self._open.pop(number), "lost") for _, number, *_ in self._connecting)
 
     def page(self, pod: str) -> str:
         """What a pod shows Prometheus, with the names that Triton and vLLM have for it."""
@@ -117,18 +137,19 @@ class Requests:
             f"{name} {value:g}\n" if isinstance(value, float) else f"{name} {value}\n" for name, value in shown.items()
         )
 
-    def _arrive(self, at: float, listed: Sequence[str], alive: Collection[str]) -> None:
-        self.came += 1
-        pod = self._chosen(listed)
+    def _send(self, number: int, attempt: int, at: float, listed: Sequence[str], alive: Collection[str]) -> None:
+        pod = self._chosen([one for one in listed if self._rests.get(one, (0, 0.0))[1] <= at] or listed)
         if pod not in alive:
-            self.fates.append((at, "lost"))
+            if pod and self.routing != "random" and attempt <= RETRIES:
+                heapq.heappush(self._connecting, (at + CONNECT_SECONDS, number, attempt, pod))
+            else:
+                self.fates.append((self._open.pop(number), "lost"))
             return
         if pod not in self._pods:
             self._pods[pod] = [Replica(self.steps, self.limits, self.load.prefix, now=at) for _ in range(self.copies)]
             self._at[pod], self._told[pod] = set(), _Told()
-        request = Request(at, self.load.input_tokens, self.load.output_tokens, self.came)
-        self._open[request.number] = request
-        self._at[pod].add(request.number)
+        request = Request(at, self.load.input_tokens, self.load.output_tokens, number)
+        self._at[pod].add(number)
         engine = min(self._pods[pod], key=lambda one: one.active)
         engine.prefix = self.load.prefix / (1 if self.picked else len(listed))
         engine.arrive(request)
@@ -138,7 +159,9 @@ class Requests:
         if not listed or self.routing == "random":
             return self._chance.choice(sorted(listed)) if listed else ""
         active = {pod: sum(one.active for one in self._pods.get(pod, ())) for pod in listed}
-        return min(sorted(active), key=active.__getitem__)
+        for *_, pod in self._connecting:
+            active[pod] = active.get(pod, 0) + 1
+        return min(sorted(listed), key=active.__getitem__)
 
     def _work(self, until: float) -> None:
         for pod in self._pods:
@@ -148,16 +171,15 @@ class Requests:
         for engine in self._pods[pod]:
             while (event := engine.event()) < math.inf and event <= until:
                 for one in engine.step():
-                    del self._open[one.number]
+                    came = self._open.pop(one.number)
                     self._at[pod].remove(one.number)
-                    first = one.first - one.at + self.limits.host_seconds
-                    late = first > self.load.late_seconds
+                    first = one.first + self.limits.host_seconds
                     told = self._told[pod]
                     told.ended += 1
-                    told.first_seconds += first
+                    told.first_seconds += first - one.at
                     told.between_seconds += one.last - one.first
                     told.between += one.answer - 1
-                    self.fates.append((one.at, "late" if late else "served"))
+                    self.fates.append((came, "late" if first - came > self.load.late_seconds else "served"))
 
 
 QUEUE_MS = 1.51
