@@ -190,15 +190,21 @@ def types_have_efa(pool: PoolFacts) -> Iterator[Judgement]:
     source="EKS user guide, Managed node groups with capacity reservations: a reservation is in one zone, and so are its subnets",
 )
 def reservation_in_one_zone(pool: PoolFacts) -> Iterator[Judgement]:
-    if isinstance(pool.spec, ManagedPoolSpec) and pool.spec.capacity_reservation_id is not None:
+    if isinstance(pool.spec, ManagedPoolSpec) and pool.spec.reserved:
         try:
             found = pool_zones(pool.spec, pool.network_zone_ids, pool.region)
         except SpecError:  # POO001 reports zones outside the network
             return
+        reserved, path = pool.spec.capacity_reservation_id or pool.spec.capacity_reservation_group_arn, pool.at("zone_ids")
+        group = pool.spec.capacity_reservation_group_arn is not None
+        if group and len(found) > 1 and not pool.spec.zone_ids:
+            why = "nodes start only in zones where the group has reservations"
+            yield not_judged("zones of the group", f"pool '{pool.name}'", path, why=why, fix="set zone_ids of the pool to them")
+            return
         yield Judgement(
-            holds=len(found) < 2,
-            path=pool.at("zone_ids"),
-            working=(f"reservation: {pool.spec.capacity_reservation_id}; zones of the pool: {', '.join(found) or 'unknown'}",),
+            holds=len(found) < 2 or group,
+            path=path,
+            working=(f"reservation: {reserved}; zones of the pool: {', '.join(found) or 'unknown'}",),
             message="nodes of other zones than that of the reservation do not start, or are no part of it",
             given=", ".join(pool.spec.zone_ids) or "all zones of the network",
             allowed="one zone",
