@@ -115,9 +115,9 @@ def stack_key(urn: str, graph: Graph, spec: "StackSpec") -> Path:
     part = line[platform - 1]
     if (kind := part.type.removeprefix(_TOKEN)) in _PARTS:
         return _PARTS[kind]
-    pool = part.name.removeprefix(f"{spec.name}-")
-    if _SEVERAL.get(kind) == "pools" and pool in spec.pools:
-        return ("pools", pool)
+    if section := _SEVERAL.get(kind):
+        name = part.name.removeprefix(f"{spec.name}-") if section == "pools" else part.name
+        return (section, name) if name in getattr(spec, section) else ()
     # A server, or what belongs to it: its store, its image, its cache.
     servers = [server for server in spec.servers if part.name == server or part.name.startswith(f"{server}-")]
     return ("servers", max(servers, key=len)) if servers else ()
