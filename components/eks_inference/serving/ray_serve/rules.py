@@ -27,7 +27,7 @@ class RayServeFacts:
     "SCL010",
     "Ray Serve adds a replica before one is full, and has workers for as many as it may want.",
     severity="warning",
-    fix="lower target_ongoing_requests, or leave it out; raise worker.max, or lower replicas.max",
+    fix="lower target_ongoing_requests, or leave it out; raise worker.max, or lower replicas.max or replicas.cpus",
     source="Ray documentation, Ray Serve Autoscaling: target_ongoing_requests; vLLM: what exceeds max_num_seqs waits; "
     "KubeRay, common/pod.go: Ray counts the limit of CPU, rounded up",
 )
