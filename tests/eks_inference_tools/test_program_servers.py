@@ -83,11 +83,11 @@ def test_what_components_say_in_the_words_of_others_is_named(tmp_path, capsys):
     (folder / "__main__.py").write_text(OF_COMPONENTS)
     _, said = check(capsys, folder)
     assert [line.split("): ")[1] for line in said.splitlines() if line.startswith("not judged: __main__")] == [
-        "values.resources.operator.limits.memory: resources.operator.limits.memory of scaling.keda.values: the chart keda reads it, "
-        "and no rule does",
+        "values.resources.operator.limits.memory: resources.operator.limits.memory of scaling.keda.values: "
+        "the chart keda reads it, and no rule does",
         "values.imgae: imgae of kuberay: the chart kuberay-operator has no value 'imgae' here",
-        "kubelet.evictionHard.pid.available: pid.available of pools.more.kubelet.evictionHard.pid.available: the kubelet reads it, "
-        "and no rule does",
+        "kubelet.evictionHard.pid.available: pid.available of pools.more.kubelet.evictionHard.pid.available: "
+        "the kubelet reads it, and no rule does",
     ]
 
 

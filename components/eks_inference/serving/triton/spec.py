@@ -125,7 +125,7 @@ class FurtherModel(Spec):
     gpu_memory_utilization: float = Field(
         gt=0,
         lt=1,
-        description="Share of the GPU's memory that vLLM may use for this model. The shares of all models are below 1: a process takes some beside.",
+        description="Share of the GPU's memory that vLLM may use for this model. The shares of all models are 1 at most.",
     )
     tensor_parallel: int | None = Field(
         default=None,
