@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -129,27 +128,15 @@ class _Constructor:
 
 
 class Handle:
-    """The base of handles, which are dataclasses: compares their fields with the annotations and with each other.
+    """The base of handles, which are dataclasses: compares their arguments with the annotations and with each other.
 
     Raises ``SpecError`` with every fault.
     """
 
-    def __post_init__(self) -> None:
-        expected = _field_types(type(self))
-        values = {name: getattr(self, name) for name in expected}
-        faults = [fault for name, one in expected.items() for fault in _type_faults((name,), values[name], one)]
-        if faults := faults or list(strangers(values)):
-            raise SpecError(faults)
-
-
-@cache
-def _field_types(handle: type) -> Mapping[str, Any]:
-    """The annotations of a handle's fields, each evaluated in its own module."""
-    types_of = {}
-    for base in reversed(handle.__mro__):
-        names = {**vars(sys.modules[base.__module__]), **vars(base)}
-        types_of |= {name: _evaluated(one, names) for name, one in inspect.get_annotations(base).items()}
-    return {name: types_of[name] for name in inspect.signature(handle).parameters}
+    def __new__(cls, *given: Any, **named: Any) -> Self:
+        if given or named:  # a copy is made without
+            _compared(cls.__init__, given, named)
+        return super().__new__(cls)
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])

@@ -149,9 +149,12 @@ def test_no_mapping_of_any_values_is_forgotten() -> None:
 
 def test_variables_are_named_wherever_a_stack_sets_them() -> None:
     given = {"extra_env": {"A": "b"}}
-    assert named(clients={"open_webui": given}, load_test=given) == {
-        "clients.open_webui.extra_env.A",
+    read = {"HF_ENDPOINT": "https://hub.example", "LD_PRELOAD": "x", "WEBUI_AUTH": "true"}
+    assert named(clients={"open_webui": {"extra_env": read}}, load_test={"extra_env": {**read, "A": "b"}}) == {
+        "clients.open_webui.extra_env.HF_ENDPOINT",
+        "clients.open_webui.extra_env.LD_PRELOAD",
         "load_test.extra_env.A",
+        "load_test.extra_env.LD_PRELOAD",
     }
     stack: dict[str, Any] = yaml.safe_load((ROOT / "stacks/Pulumi.gpu-nixl.yaml").read_text())["config"]["eks-inference:stack"]
     (server,) = stack["servers"]

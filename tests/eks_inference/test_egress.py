@@ -10,7 +10,7 @@ from eks_inference.cluster.plan import api_cidrs
 from eks_inference.kubernetes.network_policy import PRIVATE_RANGES
 from graphs import of_kind
 from stackgraph.problems import ProgramError
-from variants import recorded_with
+from variants import recorded_with, verdict
 
 RANGE = "203.0.113.0/24"
 KEYS = {"eks-inference:endpointKeys": '{"team-a": "hush-key-of-team-a"}'}
@@ -58,6 +58,12 @@ def test_servers_of_every_kind_do(stack: str, server: str, name: str, also: bool
 def test_a_server_that_downloads_reaches_something():
     with pytest.raises(ProgramError, match="pods download the model over HTTPS"):
         recorded_with({"servers": {"qwen3": {"egress": []}}}, "smoke-gpu")
+
+
+@pytest.mark.parametrize(("ranges", "unjudged"), [(["0.0.0.0/0"], 0), (["203.0.113.0/24"], 1), (["10.0.0.0/8"], 0)])
+def test_nobody_looked_whether_the_hub_is_at_public_addresses(ranges: list[str], unjudged: int):
+    found = verdict({"servers": {"qwen3": {"egress": ranges}}})
+    assert sum(one.what == ("reach",) for one in found.not_judged) == unjudged
 
 
 def test_a_picker_reaches_the_api_server_and_nothing_on_the_internet():

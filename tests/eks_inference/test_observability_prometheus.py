@@ -87,7 +87,14 @@ def names(graph: Graph, urns: Any) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("scrape_interval_seconds", 10), ("retention_days", 0), ("volume_gib", 1), ("namespace", "Monitoring")]
+    ("key", "value"),
+    [
+        ("scrape_interval_seconds", 10),
+        ("scrape_interval_seconds", 151),
+        ("retention_days", 0),
+        ("volume_gib", 1),
+        ("namespace", "Monitoring"),
+    ],
 )
 def test_values_that_cannot_work_are_refused(key: str, value: Any) -> None:
     with pytest.raises(SpecError, match=key):

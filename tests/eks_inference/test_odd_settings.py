@@ -191,6 +191,12 @@ def test_a_replica_works_on_what_serve_gives_it(target: float, most: int, holds:
     assert first.holds is holds
 
 
+@pytest.mark.parametrize(("cpus", "severity"), [(1, None), (100, "error")])
+def test_a_replica_finds_a_worker_with_its_cpus(cpus: int, severity: str | None) -> None:
+    _, found = replicas_find_work_and_workers.judge(RayServeFacts((), spec_of(replicas={"min": 1, "max": 1, "cpus": cpus})))
+    assert (found.holds, found.severity, found.path[-1]) == (severity is None, severity, "cpus" if severity else "max")
+
+
 def test_a_build_takes_a_ray_that_has_a_wheel() -> None:
     with pytest.raises(SpecError, match="has no wheel"):
         spec_of(image={"kind": "in_cluster"}, ray_version="2.0.0")

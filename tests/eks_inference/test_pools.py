@@ -30,6 +30,7 @@ from eks_inference.pools.existing import ExistingPool
 from eks_inference.pools.facts import PoolFacts
 from eks_inference.pools.managed import ManagedPool
 from eks_inference.pools.node_spec import KubeletSpec
+from eks_inference.pools.rules import kubelet_leaves_room, reservation_in_one_zone
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
 from golden import assert_golden
 from handles import existing_cluster, existing_vpc
@@ -654,3 +655,24 @@ def test_a_pool_with_some_whole_gpus_starts_nodes_of_those(types: list[str], sev
 def test_a_threshold_of_inodes_is_below_what_a_disk_has() -> None:
     share, number = ({"evictionHard": {"nodefs.inodesFree": kept}} for kept in ("5%", "100000000"))
     assert free_inodes(50, number) < 0 < free_inodes(50, share) < free_inodes(50, {}) == 26214400
+
+
+GROUP = "arn:aws:resource-groups:us-east-2:123456789012:group/reserved"
+
+
+@pytest.mark.parametrize(
+    ("changes", "unjudged"),
+    [
+        ({"kubelet": {"evictionHard": {"imagefs.available": "90%"}}}, {"disk"}),
+        ({"kubelet": {"evictionHard": {"imagefs.available": "60%"}}}, set()),
+        ({"capacity_reservation_group_arn": GROUP}, {"zones of the group"}),
+        ({"capacity_reservation_group_arn": GROUP, "zone_ids": ["use2-az1", "use2-az2"]}, set()),
+    ],
+    ids=str,
+)
+def test_what_leaves_a_node_little_disk_or_its_zone_open_is_not_judged(changes: dict[str, Any], unjudged: set[str]) -> None:
+    spec = ManagedPoolSpec.model_validate({"instance_types": ["m5.large"], "size": 1, **changes})
+    pool = PoolFacts("core", spec, "1.35", "us-east-2", ("use2-az1", "use2-az2"))
+    found = [one for rule in (kubelet_leaves_room, reservation_in_one_zone) for one in rule.judge(pool)]
+    assert {one.unjudged.what for one in found if one.unjudged} == unjudged
+    assert all(one.holds for one in found)

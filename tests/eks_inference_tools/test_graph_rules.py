@@ -139,12 +139,31 @@ def test_only_the_program_of_an_image_needs_its_memory(started: dict[str, Any], 
     assert bool(found(graph(small), "K8S023")) == killed
 
 
-@pytest.mark.parametrize(("cpu", "killed"), [("1m", True), ("500m", False), (None, False)])
-def test_an_engine_needs_a_cpu_to_start(cpu: str | None, killed: bool) -> None:
+@pytest.mark.parametrize(
+    ("cpu", "name", "probe", "said"),
+    [
+        ("1m", "vllm", {"failureThreshold": 180}, "killed for its probe"),
+        ("500m", "vllm", {"failureThreshold": 180}, ""),
+        ("500m", "vllm", None, ""),
+        (None, "vllm", {"failureThreshold": 180}, ""),
+        ("1m", "ray-head", None, "killed for its probe"),
+        ("20m", "ray-head", None, ""),
+        # The kernel grants a hundredth of a CPU.
+        ("1m", "ray-worker", None, ""),
+    ],
+)
+def test_what_serves_needs_a_cpu_to_start(cpu: str | None, name: str, probe: dict[str, int] | None, said: str) -> None:
     limits = {"memory": "8Gi", **({"cpu": cpu} if cpu else {})}
-    probe = {"periodSeconds": 10, "failureThreshold": 180}
-    small = server(image="vllm/vllm-openai:v0.30.0", resources={"limits": limits}, startupProbe=probe)
-    assert ("killed for its startup probe" in messages(graph(small), "K8S023")) == killed
+    image = "vllm/vllm-openai:v0.30.0" if name == "vllm" else "ray:2.52.1"
+    small = server(image=image, name=name, resources={"limits": limits}, **({"startupProbe": probe} if probe else {}))
+    assert said in messages(graph(small), "K8S023")
+    assert bool(messages(graph(small), "K8S023")) == bool(said)
+
+
+def test_an_engine_with_less_than_a_cpu_is_not_judged() -> None:
+    small = server(image="vllm/vllm-openai:v0.30.0", resources={"limits": {"memory": "8Gi", "cpu": "500m"}})
+    (rule,) = [one for one in graph_rules() if one.id == "K8S023"]
+    assert [one.unjudged.what for one in rule.judge(graph(small)) if one.unjudged] == ["speed"]
 
 
 def test_every_container_and_chart_value_is_looked_at():

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from eks_inference_tools import cli
+from eks_inference_tools.__main__ import main
 from stackgraph.interrupts import EXIT_CODE, ending_at_once, ending_cleanly
 
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -77,6 +79,16 @@ def test_what_is_ignored_stays_ignored():
 
 
 # -- at once ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_before_the_command_handles_it_has_its_code(monkeypatch, capsys):
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "main", interrupted)
+    assert main() == EXIT_CODE
+    assert capsys.readouterr().err == "\nended by Ctrl-C\n"
+
 
 SWALLOWING = """
 import os, signal, time

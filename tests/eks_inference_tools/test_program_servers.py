@@ -65,6 +65,32 @@ def test_warnings_of_a_program_are_told(tmp_path, capsys):
     assert "note: the program warns: the key of 2025 is still in use" in said
 
 
+OF_COMPONENTS = """from eks_inference import ExistingCluster, ExistingPool, Keda, KubeRayOperator, ManagedPool, StackSettings
+from eks_inference import ExistingVpc, Subnet
+here = StackSettings(region="us-west-2")
+network = ExistingVpc(vpc_id="vpc-0123456789abcdef0", private_subnets=[Subnet("usw2-az1", "subnet-0123456789abcdef0")])
+cluster = ExistingCluster.from_aws("theirs", version="1.35", settings=here, network=network, addons=["coredns"])
+core = ExistingPool("core", {"a": "b"}, ["m5.large"]).placement()
+ManagedPool("more", {"instance_types": ["m5.large"], "size": 1, "kubelet": {"evictionHard": {"pid.available": "5%"}}},
+    cluster=cluster, network=network)
+Keda("keda", {"values": {"resources": {"operator": {"limits": {"memory": "8Mi"}}}}}, cluster=cluster, placement=core)
+KubeRayOperator("kuberay", {"values": {"imgae": {"tag": "v1"}}}, cluster=cluster, placement=core)
+"""
+
+
+def test_what_components_say_in_the_words_of_others_is_named(tmp_path, capsys):
+    folder = platform_program(tmp_path)
+    (folder / "__main__.py").write_text(OF_COMPONENTS)
+    _, said = check(capsys, folder)
+    assert [line.split("): ")[1] for line in said.splitlines() if line.startswith("not judged: __main__")] == [
+        "values.resources.operator.limits.memory: resources.operator.limits.memory of scaling.keda.values: "
+        "the chart keda reads it, and no rule does",
+        "values.imgae: imgae of kuberay: the chart kuberay-operator has no value 'imgae' here",
+        "kubelet.evictionHard.pid.available: pid.available of pools.more.kubelet.evictionHard.pid.available: "
+        "the kubelet reads it, and no rule does",
+    ]
+
+
 ON_AN_EXISTING_CLUSTER = """from eks_inference import ExistingCluster, ExistingPool, NvidiaDevicePlugin, StackSettings, VllmServer
 cluster = ExistingCluster.from_aws("theirs", version="1.35", settings=StackSettings(region="us-west-2"), addons={addons})
 gpu = ExistingPool("gpu", {{"team": "ml"}}, ["g6.xlarge"]).placement()

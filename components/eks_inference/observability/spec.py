@@ -79,8 +79,9 @@ class PrometheusSpec(Spec):
     scrape_interval_seconds: int = Field(
         default=30,
         ge=15,
+        le=150,
         description="Interval of scrapes and rule evaluations. At least 15: Ray updates its metrics every 10 seconds and exports "
-        "each value once.",
+        "each value once. At most 150: alerts take rates over 5 minutes, which need two scrapes.",
     )
     retention_days: int = Field(default=7, ge=1, description="Retention of metrics.")
     volume_gib: VolumeGib = Field(

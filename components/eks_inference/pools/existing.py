@@ -10,7 +10,7 @@ import pulumi
 
 from eks_inference.catalog import instances
 from eks_inference.cluster.handle import ControlPlane
-from eks_inference.component import Handle
+from eks_inference.component import Handle, comparing
 from eks_inference.faults import Fault, SpecError
 from eks_inference.place.placement import INSTANCE_TYPE_LABEL, OfferedBy, Placement, Taint, place
 from eks_inference.place.wiring import home_of
@@ -41,7 +41,6 @@ class ExistingPool(Handle):
     """The cluster where it is; None: not said, so that it goes with any."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         known = instances.instance_types()
         unknown = {position: name for position, name in enumerate(self.instance_types) if name not in known}
         if unknown:
@@ -55,6 +54,7 @@ class ExistingPool(Handle):
             path, message = ("node_selector", INSTANCE_TYPE_LABEL), "it selects no node of instance_types"
             raise SpecError([Fault(path, message, selected, ", ".join(self.instance_types))])
 
+    @comparing
     def placement(self, instance_type: str | None = None) -> Placement:
         """Returns the placement of a workload on this pool; see ``Pool``."""
         placement = place(

@@ -10,7 +10,7 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
-from eks_inference.component import Component
+from eks_inference.component import Component, comparing
 from eks_inference.network.handle import Network
 from eks_inference.place.placement import Placement
 from eks_inference.pools import karpenter_plan, plan
@@ -89,6 +89,7 @@ class KarpenterPool(Component):
         self.ready: Sequence[pulumi.Resource] = (self.node_pool,)
         self.register_outputs({"pool": self.pool})
 
+    @comparing
     def placement(self, instance_type: str | None = None) -> Placement:
         """Returns the placement of a workload on this pool; see ``Pool``."""
         found = plan.placement_of(self.pool, self._spec, instance_type, self._kubernetes_version, self.zone_ids, self.ready)

@@ -11,7 +11,7 @@ import pulumi_aws as aws
 
 from eks_inference.aws import naming
 from eks_inference.cluster.handle import ControlPlane
-from eks_inference.component import Component
+from eks_inference.component import Component, comparing
 from eks_inference.network.handle import Network
 from eks_inference.place.placement import Placement
 from eks_inference.pools import node_plan, plan
@@ -120,6 +120,7 @@ class ManagedPool(Component):
         self.node_role_arn: pulumi.Output[str] = role.arn
         self.register_outputs({"pool": self.pool, "nodeRoleArn": role.arn, "nodeGroupName": self.node_group.node_group_name})
 
+    @comparing
     def placement(self, instance_type: str | None = None) -> Placement:
         """Returns the placement of a workload on this pool; see ``Pool``."""
         found = plan.placement_of(self.pool, self._spec, instance_type, self._kubernetes_version, self.zone_ids, self.ready)

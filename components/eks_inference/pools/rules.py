@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from eks_inference.catalog import zones
 from eks_inference.faults import SpecError
-from eks_inference.place.nodes import DAEMON_PODS, DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB, allocatable, free_inodes
+from eks_inference.place.nodes import DAEMON_PODS, DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB, allocatable, free_inodes, kept_disk_gib
 from eks_inference.place.quantity import amount, cpu_millis
 from eks_inference.pools.facts import PoolFacts
 from eks_inference.pools.node_plan import disk_gib
@@ -107,6 +107,10 @@ def group_or_reservation(pool: PoolFacts) -> Iterator[Judgement]:
         )
 
 
+# EKS API, CreateNodegroup, diskSize: 20 GiB; the kubelet evicts where less than 15 % of them are free.
+_SMALLEST_DISK_GIB = 17
+
+
 @rule(
     "POO005",
     "The kubelet leaves pods room on every node beside its DaemonSets.",
@@ -137,6 +141,11 @@ def kubelet_leaves_room(pool: PoolFacts) -> Iterator[Judgement]:
                 given=", ".join(f"{key}: {settings[key]}" for key in given),
                 allowed=f"more than {taken} {what} for pods",
             )
+    disk = disk_gib(pool.spec)
+    free = disk - kept_disk_gib(disk, settings)
+    if free < _SMALLEST_DISK_GIB and not smallest.accelerator:  # CAP002 judges those of servers
+        why = f"{max(free, 0):.0f} of {disk} GiB are left for system and images, less than of the 20 that EKS gives by default"
+        yield not_judged("disk", f"pool '{pool.name}'", pool.at("kubelet"), why=why, fix="lower what the kubelet keeps")
 
 
 @rule(
@@ -190,15 +199,21 @@ def types_have_efa(pool: PoolFacts) -> Iterator[Judgement]:
     source="EKS user guide, Managed node groups with capacity reservations: a reservation is in one zone, and so are its subnets",
 )
 def reservation_in_one_zone(pool: PoolFacts) -> Iterator[Judgement]:
-    if isinstance(pool.spec, ManagedPoolSpec) and pool.spec.capacity_reservation_id is not None:
+    if isinstance(pool.spec, ManagedPoolSpec) and pool.spec.reserved:
         try:
             found = pool_zones(pool.spec, pool.network_zone_ids, pool.region)
         except SpecError:  # POO001 reports zones outside the network
             return
+        reserved, path = pool.spec.capacity_reservation_id or pool.spec.capacity_reservation_group_arn, pool.at("zone_ids")
+        group = pool.spec.capacity_reservation_group_arn is not None
+        if group and len(found) > 1 and not pool.spec.zone_ids:
+            why = "nodes start only in zones where the group has reservations"
+            yield not_judged("zones of the group", f"pool '{pool.name}'", path, why=why, fix="set zone_ids of the pool to them")
+            return
         yield Judgement(
-            holds=len(found) < 2,
-            path=pool.at("zone_ids"),
-            working=(f"reservation: {pool.spec.capacity_reservation_id}; zones of the pool: {', '.join(found) or 'unknown'}",),
+            holds=len(found) < 2 or group,
+            path=path,
+            working=(f"reservation: {reserved}; zones of the pool: {', '.join(found) or 'unknown'}",),
             message="nodes of other zones than that of the reservation do not start, or are no part of it",
             given=", ".join(pool.spec.zone_ids) or "all zones of the network",
             allowed="one zone",

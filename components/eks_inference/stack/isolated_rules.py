@@ -120,19 +120,29 @@ def weights_come_once(stack: StackFacts) -> Iterator[Judgement]:
 
 
 def _kept_inside(spec: StackSpec) -> Iterator[Judgement]:
-    """Models of servers whose pods may reach private addresses alone."""
+    """Models of servers whose pods may reach some addresses alone."""
     for name, server in spec.servers.items():
-        if not server.egress or not server.downloads or not all(map(_is_private, server.egress)):
+        if not server.egress or not server.downloads or "0.0.0.0/0" in server.egress:
             continue
         by_proxy = server.extra_env.keys() & _PRIVATE_WAYS
         ranges, where = ", ".join(server.egress), "the Hub" if isinstance(server.model, HubModel) else "S3"
+        path, fix = (
+            ("servers", name, "egress"),
+            f"leave egress out, or set one of {', '.join(sorted(_PRIVATE_WAYS))} in extra_env",
+        )
+        reached = server.stores_model or bool(by_proxy)
+        if not reached and not all(map(_is_private, server.egress)):
+            yield not_judged(
+                "reach", where, path, why=f"nobody looked whether {where} is at {ranges}", fix=f"try a pod there; {fix}"
+            )
+            continue
         yield Judgement(
-            holds=server.stores_model or bool(by_proxy),
-            path=("servers", name, "egress"),
+            holds=reached,
+            path=path,
             working=(f"the model comes from {where}; egress: {ranges}; by way of: {', '.join(sorted(by_proxy)) or 'nothing'}",),
             message=f"pods download the model from {where}, whose addresses are public",
             given=ranges,
-            fix=f"add the ranges of {where}, leave egress out, or set one of {', '.join(sorted(_PRIVATE_WAYS))} in extra_env",
+            fix=f"add the ranges of {where}, {fix}",
         )
 
 

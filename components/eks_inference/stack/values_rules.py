@@ -15,6 +15,7 @@ from eks_inference.loadtest.rules import SAMPLING
 from eks_inference.place.quantity import cpu_millis
 from eks_inference.rules import Judgement, Path, not_judged, rule
 from eks_inference.serving.rules.engine_flags import PROTECTED_VARIABLES
+from eks_inference.serving.spec import described
 from eks_inference.specs.late import is_output
 from eks_inference.stack.facts import StackFacts
 
@@ -64,15 +65,17 @@ OTHERS = {
 }
 """Who else reads what a key holds. ``*`` is any name."""
 
-_VARIABLES = frozenset(
-    {
-        *PROTECTED_VARIABLES,
-        *openings("engine"),
-        *openings("interface"),
-        *("LMCACHE_LOCAL_CPU", "LMCACHE_MAX_LOCAL_CPU_SIZE", "RUNAI_STREAMER_MEMORY_LIMIT", "VLLM_ALLOW_LONG_MAX_MODEL_LEN"),
-    }
-)
-"""Variables of engines that rules about servers read."""
+_VARIABLES = {
+    "load_test": frozenset({"HF_ENDPOINT"}),
+    "servers": frozenset(
+        {
+            *PROTECTED_VARIABLES,
+            *openings("engine"),
+            *("LMCACHE_LOCAL_CPU", "LMCACHE_MAX_LOCAL_CPU_SIZE", "RUNAI_STREAMER_MEMORY_LIMIT", "VLLM_ALLOW_LONG_MAX_MODEL_LEN"),
+        }
+    ),
+}
+"""Variables that rules read, by section; those of interfaces they read everywhere."""
 
 # The rules POO006 and LT002.
 _JUDGED_ELSEWHERE = frozenset(
@@ -91,7 +94,15 @@ _JUDGED_ELSEWHERE = frozenset(
     source="values.yaml of the pinned charts and of their dependencies (catalog/chart_values.json); schemas of add-ons",
 )
 def others_words(stack: StackFacts) -> Iterator[Judgement]:
-    inputs = stack.spec.inputs()
+    yield from read_by_others(stack.spec.inputs())
+
+
+def read_by_others(inputs: Mapping[str, Any]) -> Iterator[Judgement]:
+    """Judges what others read in a stack object, or in a part of one at its own key."""
+    for where in (("servers", "*", "model"), ("servers", "*", "further_models", "*", "model")):
+        for start, model in _at(inputs, where):
+            if model["kind"] == "hugging_face" and "shape" in model:
+                yield from _of_the_repository(model["id"], model["shape"], start)
     for where, reader in {**CHARTS, **OTHERS}.items():
         chart = CHARTS.get(where, "")
         known = chart or _ADDONS.get(where, "")
@@ -110,7 +121,7 @@ def others_words(stack: StackFacts) -> Iterator[Judgement]:
                 elif (
                     not any(path[: len(found.path)] == found.path for found in wrong)
                     and (*start, *path) not in _JUDGED_ELSEWHERE
-                    and not (start[-1] == "extra_env" and dotted in _VARIABLES)
+                    and not (start[-1] == "extra_env" and dotted in {*openings("interface"), *_VARIABLES.get(str(start[0]), ())})
                     and not charts.relies_on(chart, path)
                     and not (_OURS.get(where) and _build(value) == _build(_OURS[where]))
                     and not (start[-1] == "tokenizer" and find_model(str(held["id"])))
@@ -122,6 +133,20 @@ def others_words(stack: StackFacts) -> Iterator[Judgement]:
                         why=f"{f'the chart {chart}' if chart else reader} reads it, and no rule does",
                         fix="leave it out, or see on a cluster that the stack still does what it should",
                     )
+
+
+def _of_the_repository(repository: str, shape: Mapping[str, Any], path: Path) -> Iterator[Judgement]:
+    """Whether a repository that the catalog knows has the shape that a user gives it: pods download what it has."""
+    row, said = find_model(repository), described(repository, shape)
+    if row and said and (row.layers, row.hidden) != (said.layers, said.hidden):
+        ours, theirs = (f"{one.layers} layers of {one.hidden}" for one in (row, said))
+        yield not_judged(
+            "shape",
+            repository,
+            path,
+            why=f"it has {ours} in the catalog, and {theirs} here",
+            fix="leave config and shape out, or name the repository that they are of",
+        )
 
 
 def _misspelt(found: charts.Misspelt, chart: str, values: Mapping[str, Any], start: Path) -> Judgement:

@@ -222,22 +222,30 @@ def programs_come_up(facts: GraphFacts) -> Iterator[Judgement]:
                     severity=None if one.get("certain") else "warning",
                     resource=pod.urn,
                 )
-                cpu, patience = (
-                    quantity(at(container.document, *_LIMITS, "cpu")),
-                    _patience_s(at(container.document, "startupProbe")),
-                )
+                cpu = quantity(at(container.document, *_LIMITS, "cpu"))
+                probe = at(container.document, "startupProbe")
+                patience = one.get("patience_s") if probe is None else _patience_s(probe)
                 if cpu and patience and "cpu_s" in one:
-                    needed = f"{one['cpu_s']} s of a CPU, with {cpu} {one['cpu_s'] / cpu:.0f} s: {one['source']}"
+                    takes = one["cpu_s"] / max(cpu, _LEAST_CPU)
                     yield Judgement(
-                        holds=one["cpu_s"] <= cpu * patience,
+                        holds=takes <= patience,
                         path=(),
-                        working=(f"{title}: its start takes {needed}; its startup probe waits {patience} s",),
-                        message=f"{title} is killed for its startup probe before it is up",
+                        working=(
+                            f"{title}: its start takes {one['cpu_s']} s of a CPU, with {cpu} {takes:.0f} s: {one['source']}; "
+                            f"its probe waits {patience} s",
+                        ),
+                        message=f"{title} is killed for its probe before it is up",
                         given=f"{cpu} CPU",
                         allowed=f"at least {one['cpu_s'] / patience:.3f} CPU",
                         resource=pod.urn,
                     )
+                if cpu is not None and cpu < 1 and one.get("engine"):
+                    why = "nobody measured an engine with less than a CPU: loading and each step take longer"
+                    yield replace(not_judged("speed", title, (), why=why, fix="give it a CPU or more"), resource=pod.urn)
 
+
+# The kernel grants at least 1 ms of each 100 (Kubernetes, MilliCPUToQuota).
+_LEAST_CPU = Decimal("0.01")
 
 _LIMITS = ("resources", "limits")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import eks_inference
 from eks_inference.faults import Fault, SpecError, format_path
 from eks_inference.rules import Finding, Judgement, NotJudged, Path, ReadRule, Rule, Verdict
+from eks_inference.stack.values_rules import read_by_others
 from eks_inference_tools.check.registry import check_graph, unknown_ids
 from eks_inference_tools.program import REGION_KEY, SILENCED_KEY, StackProgram
 from eks_inference_tools.reading.clusters import PLATFORM, not_judged
@@ -43,9 +44,27 @@ def left_open(graph: Graph) -> Iterator[NotJudged]:
     yield from dict.fromkeys(one for text in graph.warnings if text not in told and (one := NotJudged.read(text)))
     structure = Structure(graph)
     ours = [one.urn for one in graph.resources if one.package == "eks-inference" and not one.remote]
+    for urn in ours:
+        if graph.by_urn[urn].parent not in ours:
+            yield from _read_by_others(graph.by_urn[urn])
     judged = {*ours, *(resource.urn for urn in ours for resource in structure.inside(urn))}
     if not ours or any(_may_run_servers(resource) and resource.urn not in judged for resource in graph.resources):
         yield _BY_NO_RULE
+
+
+def _read_by_others(component: Resource) -> Iterator[NotJudged]:
+    """Yields what a component says in the words of charts, add-ons and other programs, which the rule VAL001 tells of a stack."""
+    kind = component.type.removeprefix(_TOKEN)
+    where = _PARTS.get(kind) or (_SEVERAL.get(kind, "servers"), component.name)
+    held: Any = component.inputs
+    for key in reversed(where):
+        held = {key: held}
+    for one in read_by_others(held):
+        path = one.path[len(where) :]
+        if one.unjudged:
+            yield NotJudged(path, (one.unjudged.what,), one.unjudged.of, one.working[-1], one.fix, component.urn)
+        elif not one.holds:
+            yield NotJudged(path, (str(path[-1]),), component.name, one.message, one.fix, component.urn)
 
 
 def _may_run_servers(resource: Resource) -> bool:
@@ -78,9 +97,13 @@ _PARTS: dict[str, Path] = {
     "OpenWebUI": ("clients", "open_webui"),
     "SmokeTest": ("clients", "smoke_test"),
     "TritonClient": ("clients", "triton"),
+    "LoadBalancerController": ("load_balancer_controller",),
     "LoadTest": ("load_test",),
 }
 """Components of which a platform has one, with the key that asks for them. Servers and pools have keys of their own."""
+
+_SEVERAL = {"KarpenterPool": "pools", "ManagedPool": "pools", "ModelEndpoint": "endpoints"}
+"""Components that are no servers, of which a platform may have several, with the section that has their keys."""
 
 
 def stack_key(urn: str, graph: Graph, spec: "StackSpec") -> Path:
@@ -92,9 +115,9 @@ def stack_key(urn: str, graph: Graph, spec: "StackSpec") -> Path:
     part = line[platform - 1]
     if (kind := part.type.removeprefix(_TOKEN)) in _PARTS:
         return _PARTS[kind]
-    pool = part.name.removeprefix(f"{spec.name}-")
-    if kind in ("ManagedPool", "KarpenterPool") and pool in spec.pools:
-        return ("pools", pool)
+    if section := _SEVERAL.get(kind):
+        name = part.name.removeprefix(f"{spec.name}-") if section == "pools" else part.name
+        return (section, name) if name in getattr(spec, section) else ()
     # A server, or what belongs to it: its store, its image, its cache.
     servers = [server for server in spec.servers if part.name == server or part.name.startswith(f"{server}-")]
     return ("servers", max(servers, key=len)) if servers else ()

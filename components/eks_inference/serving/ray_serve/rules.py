@@ -1,11 +1,13 @@
 """Rules about servers under Ray Serve alone. Ids SCL010 and SRV021; those about each worker: ``serving/rules``."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 from eks_inference.catalog.times import phase_time
 from eks_inference.images.spec import InClusterImage
+from eks_inference.place.quantity import cpu_millis
 from eks_inference.rules import Judgement, Path, rule
 from eks_inference.serving.ray_serve import plan
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
@@ -25,12 +27,16 @@ class RayServeFacts:
     "SCL010",
     "Ray Serve adds a replica before one is full, and has workers for as many as it may want.",
     severity="warning",
-    fix="lower target_ongoing_requests, or leave it out; raise worker.max, or lower replicas.max",
-    source="Ray documentation, Ray Serve Autoscaling: target_ongoing_requests; vLLM: what exceeds max_num_seqs waits",
+    fix="lower target_ongoing_requests, or leave it out; raise worker.max, or lower replicas.max or replicas.cpus",
+    source="Ray documentation, Ray Serve Autoscaling: target_ongoing_requests; vLLM: what exceeds max_num_seqs waits; "
+    "KubeRay, common/pod.go: Ray counts the limit of CPU, rounded up",
 )
 def replicas_find_work_and_workers(facts: RayServeFacts) -> Iterator[Judgement]:
     spec, replicas = facts.spec, facts.spec.replicas
-    target, room = plan.target_ongoing_requests(spec), spec.worker.max * plan.replicas_per_worker(spec)
+    target, by_cores = plan.target_ongoing_requests(spec), plan.replicas_per_worker(spec)
+    cpus, each = math.ceil(cpu_millis(plan.worker_resources(spec.worker)["cpu"]) / 1000), plan.replica_cpus(spec)
+    held = min(by_cores, cpus // each)
+    room = spec.worker.max * held
     yield Judgement(
         holds=target <= spec.max_num_seqs or replicas.min == replicas.max,
         path=(*facts.path, "replicas", "target_ongoing_requests"),
@@ -41,11 +47,15 @@ def replicas_find_work_and_workers(facts: RayServeFacts) -> Iterator[Judgement]:
     )
     yield Judgement(
         holds=replicas.max <= room,
-        path=(*facts.path, "replicas", "max"),
-        working=(f"{spec.worker.max} workers x {plan.replicas_per_worker(spec)} replicas = {room}; max {replicas.max}",),
+        path=(*facts.path, "replicas", "max" if held == by_cores else "cpus"),
+        working=(
+            f"by cores {by_cores} replicas a worker, by CPU {cpus} / {each} = {cpus // each}",
+            f"{spec.worker.max} workers x {held} replicas = {room}; max {replicas.max}",
+        ),
         message=f"{replicas.max - room} of {replicas.max} replicas would find no worker",
-        given=str(replicas.max),
-        allowed=f"at most {room}",
+        given=str(replicas.max) if held == by_cores else f"{each} CPU each",
+        allowed=f"at most {room}" if held == by_cores else f"at most {cpus // max(by_cores, 1)}",
+        severity="error" if held < by_cores and not held else None,
     )
 
 

@@ -124,7 +124,7 @@ class FurtherModel(Spec):
     model: HubModel = Field(description="The model and its source.")
     gpu_memory_utilization: float = Field(
         gt=0,
-        le=1,
+        lt=1,
         description="Share of the GPU's memory that vLLM may use for this model. The shares of all models are 1 at most.",
     )
     tensor_parallel: int | None = Field(
@@ -189,7 +189,7 @@ class TritonServerSpec(ReplicatedServerSpec, EngineFeatures):
     gpu_memory_utilization: float = Field(
         default=0.9,
         gt=0,
-        le=1,
+        lt=1,
         description="Share of the GPU's memory that vLLM may use for weights, KV cache and all else.",
     )
     enforce_eager: bool = Field(
