@@ -1,7 +1,7 @@
 """Renders how a model fits an instance type as a table."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 from rich.console import RenderableType
 
@@ -11,14 +11,15 @@ from eks_inference.serving.feasibility import Feasibility, Fit, Split
 from eks_inference.serving.memory import GIB, MemoryUse, gib
 from eks_inference_tools.cost.words import Offer
 from stackgraph.graph.wording import counted
-from stackgraph.presentation.terminal import WIDTH, Columns, Paragraph, drawn, words
+from stackgraph.presentation.output import Drawing
+from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
 
 T = TypeVar("T")
 _Column = tuple[tuple[str, str], Callable[[T], str]]
 """The two lines of a heading, the second with the unit, and the text of a cell."""
 
 
-def render_text(found: Feasibility, offer: Offer, *, width: int = WIDTH, colour: bool = False) -> str:
+def render_text(found: Feasibility, offer: Offer, **drawing: Unpack[Drawing]) -> str:
     """Returns the facts, the table and its legend."""
     of_split, of_fit = _columns(found, offer)
     headings = [heading for heading, _ in (*of_split, *of_fit)]
@@ -41,7 +42,7 @@ def render_text(found: Feasibility, offer: Offer, *, width: int = WIDTH, colour:
     head = f"{found.model.name} on {found.instance.name}"
     right = range(len(headings))
     parts = [head, "", *_about(found, offer), "", Columns(table, right=right, least=least, headings=2), "", *legend]
-    return drawn(parts, width=width, colour=colour)
+    return drawn(parts, **drawing)
 
 
 _CONTIGUOUS_LEGEND = (

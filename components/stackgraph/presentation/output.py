@@ -15,6 +15,9 @@ from typing import Any, TypedDict
 
 from stackgraph.problems import printable
 
+WIDTH = 110
+"""Columns of texts that no terminal bounds."""
+
 
 class _Unclosable:
     """A stream that its program cannot close."""
@@ -51,7 +54,7 @@ def stdout_kept() -> Iterator[None]:
 
 
 class Drawing(TypedDict, total=False):
-    """What a text is drawn for. Without a width, it has its own."""
+    """What a text is drawn for: without a width, for no terminal."""
 
     colour: bool
     width: int

@@ -13,10 +13,8 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
+from stackgraph.presentation.output import WIDTH
 from stackgraph.problems import printable
-
-WIDTH = 110
-"""Default width in columns."""
 
 UNBOUND = 10_000
 """Width for lists with one entry per line, however long, which people search and copy from."""
