@@ -25,7 +25,7 @@ from eks_inference_tools.verify.observed import render_text as verified
 from flights import STACK, course
 from healthy_cluster import HealthyCluster, break_scheduler, observed
 from stackgraph.graph.document import Graph
-from stackgraph.presentation.output import WIDTH
+from stackgraph.presentation.terminal import WIDTH
 from stub_account import without_quota
 
 MEASURED = "tests/data/loadtest/vllm-0.33.0-2-users.json"

@@ -12,8 +12,8 @@ from eks_inference_tools.reading.causes import runbook
 from eks_inference_tools.reading.expected import Expected
 from eks_inference_tools.reading.live_objects import Object, identity_of, labels_of
 from stackgraph.graph.values import at, table, text
-from stackgraph.presentation.output import WIDTH, json_text
-from stackgraph.presentation.terminal import Paragraph, copied, drawn, words
+from stackgraph.presentation.output import json_text
+from stackgraph.presentation.terminal import WIDTH, Paragraph, copied, drawn, words
 
 Verdict = Literal["ok", "wait", "failed", "unknown"]
 """``wait``: not ready yet, but nothing prevents it. ``unknown``: could not be inspected."""

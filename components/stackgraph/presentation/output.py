@@ -15,9 +15,6 @@ from typing import Any, TypedDict
 
 from stackgraph.problems import printable
 
-WIDTH = 110
-"""Columns of texts that no terminal bounds."""
-
 
 class _Unclosable:
     """A stream that its program cannot close."""

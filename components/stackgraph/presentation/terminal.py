@@ -13,8 +13,10 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
-from stackgraph.presentation.output import WIDTH
 from stackgraph.problems import printable
+
+WIDTH = 110
+"""Columns of views that no terminal bounds."""
 
 UNBOUND = 10_000
 """Width for lists with one entry per line, however long, which people search and copy from."""

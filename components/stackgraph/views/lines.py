@@ -10,8 +10,7 @@ from rich.text import Text
 from stackgraph.domain import Row
 from stackgraph.graph.values import unique
 from stackgraph.graph.wording import ELLIPSIS, GAP, shorten
-from stackgraph.presentation.output import WIDTH
-from stackgraph.presentation.terminal import Columns, Paragraph, listed, words
+from stackgraph.presentation.terminal import WIDTH, Columns, Paragraph, listed, words
 
 LEAST_WIDTH = 40
 INDENT = "  "

@@ -20,8 +20,7 @@ from stackgraph.graph.document import Graph, Resource, is_component, is_opaque, 
 from stackgraph.graph.structure import Structure
 from stackgraph.graph.values import grouped, is_token, joined, plain, text, unique
 from stackgraph.graph.wording import ELLIPSIS, GAP, counted, shorten
-from stackgraph.presentation.output import WIDTH
-from stackgraph.presentation.terminal import Paragraph, copied, drawn, words
+from stackgraph.presentation.terminal import WIDTH, Paragraph, copied, drawn, words
 from stackgraph.views.lines import (
     INDENT,
     LEAST_WIDTH,

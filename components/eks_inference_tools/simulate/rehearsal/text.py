@@ -7,8 +7,7 @@ from rich.console import RenderableType
 from eks_inference_tools.simulate.rehearsal.report import REQUESTS_A_SECOND, Away, Rehearsal, lost
 from eks_inference_tools.timeline.wording import duration
 from stackgraph.graph.wording import counted
-from stackgraph.presentation.output import WIDTH
-from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
+from stackgraph.presentation.terminal import WIDTH, Columns, Paragraph, drawn, words
 
 _CHART, _BESIDE = 60, 16
 """Widths of the chart, and the columns beside the chart."""
