@@ -292,7 +292,7 @@ def failed(capsys: pytest.CaptureFixture[str], *arguments: str, code: int) -> st
 
 def test_where_nothing_listens_the_port_forward_is_named(nowhere: str, capsys: pytest.CaptureFixture[str]) -> None:
     told = failed(capsys, "--url", nowhere, code=1)
-    assert f"kubectl -n NAMESPACE port-forward svc/SERVER-serve-svc {urlsplit(nowhere).port}:8000" in told
+    assert f"kubectl -n NAMESPACE port-forward svc/SERVICE {urlsplit(nowhere).port}:8000" in told
     assert "pulumi stack output next" in told
 
 

@@ -295,7 +295,7 @@ class Chat:
         host, port = self._address
         if host not in ("localhost", "127.0.0.1", "::1"):
             return ""
-        forward = f"kubectl -n NAMESPACE port-forward svc/SERVER-serve-svc {port or 80}:8000"
+        forward = f"kubectl -n NAMESPACE port-forward svc/SERVICE {port or 80}:8000"
         return f"start the port forward: {forward}; `pulumi stack output next` has the names"
 
 
