@@ -97,6 +97,7 @@ def test_a_page_says_what_is_seen_what_it_costs_and_how_it_was_tried() -> None:
         (("Helm release a/b: revision 2 is pending-upgrade",), ["interrupted-up"]),
         (("Namespace a: it is being deleted",), ["stuck-destroy"]),
         (("InsufficientInstanceCapacity: no inf2", "manifest unknown", "InsufficientInstanceCapacity"), ["no-capacity", "image"]),
+        (("Failed to schedule pod, no instance type had enough resources or had a required offering",), ["no-capacity"]),
         (("toomanyrequests: You have reached your pull rate limit.",), ["image"]),
         (("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",), ["out-of-memory"]),
         (('pod b-1: container c: CreateContainerConfigError: secret "model-keys" not found',), ["not-answering"]),
