@@ -104,7 +104,7 @@ clean: ## Remove what these commands made
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"Python 3.11 or newer is needed, this is {v[0]}.{v[1]}; set PYTHON=…")'
 	@echo "setting up .venv (once, about a minute)" >&2
 	@$(PYTHON) -m venv .venv
-	$(call install,.venv,-c constraints.txt -e .)
+	$(call install,.venv,-c constraints.txt -e '.[doctor]')
 	@touch $@
 
 .venv/.dev: .venv/.runtime

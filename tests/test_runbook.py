@@ -2,12 +2,23 @@
 
 import re
 import shutil
+import socket
+import ssl
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import botocore.session
 import pytest
+from botocore import xform_name
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from conftest import ROOT, STACKS, recorded
 from eks_inference.observability import prometheus_plan
@@ -86,6 +97,7 @@ def test_a_page_says_what_is_seen_what_it_costs_and_how_it_was_tried() -> None:
         (("Helm release a/b: revision 2 is pending-upgrade",), ["interrupted-up"]),
         (("Namespace a: it is being deleted",), ["stuck-destroy"]),
         (("InsufficientInstanceCapacity: no inf2", "manifest unknown", "InsufficientInstanceCapacity"), ["no-capacity", "image"]),
+        (("Failed to schedule pod, no instance type had enough resources or had a required offering",), ["no-capacity"]),
         (("toomanyrequests: You have reached your pull rate limit.",), ["image"]),
         (("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",), ["out-of-memory"]),
         (('pod b-1: container c: CreateContainerConfigError: secret "model-keys" not found',), ["not-answering"]),
@@ -149,6 +161,43 @@ def test_the_options_are_those_of_the_program(program: str) -> None:
         helped = said(*verb, "--help") + everywhere
         for option in (word.partition("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word)):
             assert re.search(rf"(^|[\s,]){re.escape(option)}[\s,=:]", helped), f"{' '.join(words)}: {option}"
+
+
+@pytest.mark.parametrize("words", commands("aws"), ids=" ".join)
+def test_aws_knows_the_operation_and_its_parameters(words: list[str]) -> None:
+    _, service, operation, *rest = words
+    model: Any = botocore.session.get_session().get_service_model(service)
+    (name,) = [one for one in model.operation_names if xform_name(one, "-") == operation]
+    shape = model.operation_model(name).input_shape
+    known = {xform_name(member, "-") for member in shape.members} if shape else set()
+    options = {word.removeprefix("--").removeprefix("no-") for word in rest if word.startswith("--")}
+    assert options <= known | {"query", "output"}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("days", "host", "told"),
+    [(1, "api.example.com", "Verification: OK"), (-1, "api.example.com", "certificate has expired"), (1, "other", "mismatch")],
+)
+def test_openssl_tells_what_is_wrong_with_a_certificate(days: int, host: str, told: str, tmp_path: Path) -> None:
+    if not shutil.which("openssl"):
+        pytest.skip("no openssl on PATH")
+    key = ec.generate_private_key(ec.SECP256R1())
+    name, now, serial = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, host)]), datetime.now(UTC), 1
+    built = x509.CertificateBuilder(name, name, key.public_key(), serial, now - timedelta(2), now + timedelta(days))
+    certificate = built.add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), False).sign(key, hashes.SHA256())
+    (chain := tmp_path / "chain.pem").write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + certificate.public_bytes(Encoding.PEM)
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(chain)
+    (command,) = commands("openssl")
+    with context.wrap_socket(socket.create_server(("127.0.0.1", 0)), server_side=True) as server, ThreadPoolExecutor() as pool:
+        pool.submit(server.accept)
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        filled = [word.replace("HOST:443", address).replace("HOST", "api.example.com") for word in command]
+        done = subprocess.run([*filled, "-CAfile", chain], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert told in done.stdout + done.stderr
 
 
 def test_there_are_commands_of_each_program() -> None:

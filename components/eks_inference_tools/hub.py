@@ -1,4 +1,4 @@
-"""Reads what a repository of the Hugging Face Hub, or of a mirror of it, says of its model. Bounded in time, redirects and bytes.
+"""Reads what a repository on the Hugging Face Hub or a mirror says about its model. Bounded in time, redirects and bytes.
 
 HF_ENDPOINT and HF_TOKEN are read as huggingface_hub reads them. The token goes to that host and to no other. Whatever the Hub
 answers becomes a problem that a user can act on.

@@ -83,7 +83,7 @@ class CommandLine:
         try:
             return options.run(options)
         except ProblemsFound as error:
-            return _refused(error.problems, getattr(options, "format", "") == "json")
+            return refused(error.problems, getattr(options, "format", "") == "json")
         except FileNotFoundError:
             if _folder_is_gone():
                 return 2
@@ -116,7 +116,8 @@ class CommandLine:
         return overview
 
 
-def _refused(problems: Sequence["Problem"], as_json: bool) -> int:
+def refused(problems: Sequence["Problem"], as_json: bool) -> int:
+    """Prints the problems, as a document, too, where that was asked for, and returns the exit code."""
     from stackgraph.presentation.output import json_text, tell
 
     if as_json:
@@ -172,10 +173,10 @@ class _Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Takes options also between arguments. Rejects unknown ones itself, so that the error names the command."""
+        self._as_json = self._as_json or "--format json" in " ".join(args or ()).replace("=", " ")
         if self._is_within or self._subparsers:
             return super().parse_known_args(args, namespace)
         self._is_within = True  # argparse parses in two steps, both with this method
-        self._as_json = "--format json" in " ".join(args).replace("=", " ")
         try:
             found, unknown = self.parse_known_intermixed_args(args, namespace)
         finally:
@@ -206,7 +207,7 @@ class _Parser(argparse.ArgumentParser):
         nearest = get_close_matches(given.lstrip("-"), names, n=1)
         hint = f"did you mean '{names[nearest[0]]}'?" if nearest else f"`{self.prog} --help` lists what it takes"
         told = [Problem(message, key=key, given=given if allowed else "", allowed=allowed, hint=hint)]
-        self.exit(_refused(told, self._as_json))
+        self.exit(refused(told, self._as_json))
 
 
 class _Overview(_Parser):

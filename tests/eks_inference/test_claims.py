@@ -159,7 +159,7 @@ def test_p5_needs_two_claims() -> None:
     ("name", "devices", "interfaces", "says"),
     [
         ("trn2.48xlarge", 2, 0, "sets of so many devices"),
-        ("trn2.48xlarge", 17, 0, "no pod can claim them"),
+        ("trn2.48xlarge", 17, 0, "cannot give a pod this many"),
         ("trn2.48xlarge", 8, 17, "has 16"),
         ("inf2.48xlarge", 4, 1, "has 0"),
         ("p5.48xlarge", 3, 11, "equally many"),

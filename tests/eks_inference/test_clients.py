@@ -283,17 +283,16 @@ def test_answers_are_a_document(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def failed(capsys: pytest.CaptureFixture[str], *arguments: str, code: int) -> str:
-    """The one line a failing command prints to standard error."""
+    """What a failing command prints to standard error: one line, and its fields."""
     assert main([*arguments]) == code
     told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert told.startswith("error: ")
+    assert re.fullmatch(r"error: .+\n( {4}(given|allowed|hint): .+\n)*", told)
     return told
 
 
 def test_where_nothing_listens_the_port_forward_is_named(nowhere: str, capsys: pytest.CaptureFixture[str]) -> None:
     told = failed(capsys, "--url", nowhere, code=1)
-    assert f"kubectl -n NAMESPACE port-forward svc/SERVER-serve-svc {urlsplit(nowhere).port}:8000" in told
+    assert f"kubectl -n NAMESPACE port-forward svc/SERVICE {urlsplit(nowhere).port}:8000" in told
     assert "pulumi stack output next" in told
 
 
@@ -305,17 +304,19 @@ def test_a_failing_server_is_one_line_and_code_1(fault: Fault, capsys: pytest.Ca
 
 def test_a_model_that_is_not_served_is_code_2_and_names_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:
     with OpenAIServer(model="llama") as server:
-        assert "it serves: llama" in failed(capsys, "--url", server.url, "--model", "lama", code=2)
+        assert "    allowed: llama\n" in failed(capsys, "--url", server.url, "--model", "lama", code=2)
         assert server.questions == []
 
 
 def test_a_url_without_its_version_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     with OpenAIServer() as server:
-        assert "should the URL end in /v1?" in failed(capsys, "--url", server.url.removesuffix("/v1"), code=1)
+        assert f"hint: the base of the API ends in /v1: --url {server.url}\n" in failed(
+            capsys, "--url", server.url.removesuffix("/v1"), code=1
+        )
 
 
 def test_what_is_no_url_is_code_2(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "is not a URL" in failed(capsys, "--url", "localhost:8000", code=2)
+    assert "is not a URL of a server\n    given: localhost:8000\n" in failed(capsys, "--url", "localhost:8000", code=2)
 
 
 def test_the_key_comes_from_the_environment(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +325,7 @@ def test_the_key_comes_from_the_environment(capsys: pytest.CaptureFixture[str], 
         assert main(["--url", server.url, "--prompt", "Why?"]) == 0
         monkeypatch.delenv("OPENAI_API_KEY")
         capsys.readouterr()
-        assert "is OPENAI_API_KEY set?" in failed(capsys, "--url", server.url, "--prompt", "Why?", code=2)
+        assert "set the environment variable OPENAI_API_KEY" in failed(capsys, "--url", server.url, "--prompt", "Why?", code=2)
 
 
 def test_proxies_of_the_environment_are_not_asked(

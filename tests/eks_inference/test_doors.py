@@ -79,10 +79,10 @@ def test_what_asks_nobody_admits_nobody_who_is_not_named_or_says_so():
 
 PAGE = """# What listens, and who gets there
 
-This page is made of `tests/doors.toml`, which a test compares with ports, Services and NetworkPolicies of rendered stacks, and
-of `refresh/vllm_paths.toml`, which is read from each release of vLLM. Only endpoints and the web UI are led out of the
-cluster ([gateway.md](gateway.md)). A server admits every pod of the cluster unless its `client_namespaces` say otherwise
-(END003).
+A test makes this page from `tests/doors.toml`, which it compares with the ports, Services and NetworkPolicies of rendered stacks,
+and from `refresh/vllm_paths.toml`, which is read from each release of vLLM. Only endpoints and the web UI can be reached from
+outside the cluster ([gateway.md](gateway.md)). A server admits every pod of the cluster unless its `client_namespaces` say
+otherwise (END003).
 
 | pod | port | what | who may connect | what it asks |
 |---|---|---|---|---|

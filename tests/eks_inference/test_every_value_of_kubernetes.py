@@ -29,9 +29,9 @@ RAW = json.loads(Path(value_rules.__file__).with_name("kubernetes_bounds.json").
 INTRODUCTION = """\
 # Bounds of Kubernetes objects
 
-Every property of a Kubernetes object that a stack file can change, what the API server takes of it, and who judges it before
-anything is deployed. A test makes this page from the recorded graphs of the shipped stacks and of a set of stacks that sets every
-option; it fails when a property has neither a bound, a rule nor a reason.
+For each property of a Kubernetes object that a stack file can change: the values that the API server accepts, and who judges them
+before anything is deployed. A test makes this page from the recorded graphs of the shipped stacks and of stacks that together set
+every option; it fails where a property has no bound, no rule and no reason.
 
 Rule K8S019 compares every object with `check/kubernetes_bounds.json`. A test on a real control plane derives that file from the
 API server's own OpenAPI, the definitions of custom resources, our schemas of KubeRay and LeaderWorkerSet (no Go module has

@@ -16,8 +16,9 @@ import pytest
 from conftest import PROJECT, ROOT
 from eks_inference_tools import commands
 from eks_inference_tools.cli import COMMANDS, FORMER, main, parser
+from json_schemas import unlike
 from stackgraph.presentation.output import write
-from stackgraph.problems import ProblemsFound
+from stackgraph.problems import Problem, ProblemsFound
 
 SHARED = {"options", "rehearse_day", "wishes"}
 """Modules beside the commands: what several of them share, and a part of one."""
@@ -179,10 +180,71 @@ def test_an_unknown_format_is_named_beside_those_there_are(words, capsys):
     assert f"allowed: {', '.join(action(words, 'format').choices or ())}\n" in said
 
 
-def test_a_wrong_option_is_a_document_where_json_is_asked_for(capsys):
-    assert main_ends(["plan", "--under", "cheap", "--format", "json"]) == 2
-    (error,) = json.loads(capsys.readouterr().out)["errors"]
-    assert (error["key"], error["message"]) == ("--under", "'cheap' is not a price in USD an hour")
+def required(words: tuple[str, ...]) -> list[str]:
+    """Arguments without which the command is not read."""
+    given = {
+        "plan": ["--model", "Llama-2-13B", "--instance", "inf2.48xlarge"],
+        "new": ["mine"],
+        "loadtest": ["some.json"],
+        "diff-comment": ["--project", "shop"],
+        "completion": ["bash"],
+    }
+    return given.get(words[0], [])
+
+
+def in_a_program(words: tuple[str, ...]) -> list[str]:
+    """A command line that reads a program: a report of files needs none."""
+    return [*words, *(["--stack", "mine"] if words[0] == "loadtest" else required(words))]
+
+
+def wrong_options(words: tuple[str, ...]) -> Iterator[list[str]]:
+    """Options that do not exist or cannot be read, and their values."""
+    yield ["--nonsense"]
+    for each in PARSERS[words]._actions:
+        if each.option_strings and each.dest != "format" and cannot_be(each, "nonsense"):
+            yield [each.option_strings[-1], "nonsense"]
+
+
+def cannot_be(option: argparse.Action, value: str) -> bool:
+    try:
+        read: Any = option.type(value) if callable(option.type) else value
+    except (argparse.ArgumentTypeError, ValueError):
+        return True
+    return option.choices is not None and read not in option.choices
+
+
+def document_of_errors(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) -> list[dict[str, Any]]:
+    """Run a command line that must fail; gives its document, which says what standard error says, field by field."""
+    assert main_ends([*arguments, "--format", "json"]) == code, arguments
+    said = capsys.readouterr()
+    document = json.loads(said.out)
+    assert not unlike("errors", document), arguments
+    assert said.err.startswith("\n".join(f"error: {Problem(**error).render()}" for error in document["errors"])), arguments
+    return document["errors"]
+
+
+@each_with("format")
+def test_a_wrong_option_is_a_document_where_json_is_asked_for(words, capsys):
+    for option, *value in wrong_options(words):
+        (error,) = document_of_errors(capsys, *words, *required(words), option, *value)
+        assert option in f"{error['key']} {error['message']}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("chek", 2),
+        ("chat --url localhost:8000", 2),
+        ("chat --url http://127.0.0.1:9/v1", 1),
+        ("plan --model nobody/nothing", 2),
+        ("list engines --model nobody", 2),
+        ("loadtest report ABSENT", 2),
+        ("first-flight report ABSENT", 2),
+        *((" ".join((*in_a_program(words), "--program ABSENT")), 2) for words in having("program") if words in having("format")),
+    ],
+)
+def test_every_mistake_is_a_document_where_json_is_asked_for(arguments, code, capsys, tmp_path):
+    document_of_errors(capsys, *arguments.replace("ABSENT", str(tmp_path / "absent")).split(), code=code)
 
 
 @pytest.mark.thorough
@@ -195,8 +257,7 @@ def test_an_unknown_stack_is_named_beside_those_there_are(words, capsys):
 
 @each_with("program")
 def test_a_missing_project_is_named(words, capsys, tmp_path):
-    # A report of files needs no program.
-    asked = [*words, *(["--stack", "mine"] if words[0] == "loadtest" else required(words)), "--program"]
+    asked = [*in_a_program(words), "--program"]
     said = refused(capsys, *asked, str(tmp_path / "absent"))
     assert f"given: {tmp_path / 'absent'}" in said
     assert "allowed: the folder of a Pulumi Python project" in said
@@ -210,18 +271,6 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_done(words,
     assert f"cannot write '{absent}': there is no folder {absent.parent}; name a file in a folder" in said
     long = "--write-to" if words[0] in ("plan", "new") else "--output"
     assert f"cannot write '{tmp_path}': it is a folder" in refused(capsys, *words, *required(words), long, str(tmp_path))
-
-
-def required(words: tuple[str, ...]) -> list[str]:
-    """Arguments without which the command is not read."""
-    given = {
-        "plan": ["--model", "Llama-2-13B", "--instance", "inf2.48xlarge"],
-        "new": ["mine"],
-        "loadtest": ["some.json"],
-        "diff-comment": ["--project", "shop"],
-        "completion": ["bash"],
-    }
-    return given.get(words[0], [])
 
 
 # -- what is written -------------------------------------------------------------------------------------------------------------

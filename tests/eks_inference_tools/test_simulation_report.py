@@ -138,7 +138,7 @@ def part_of(text: str, heading: str) -> str:
 
 
 def test_alike_pods_are_one_line_and_their_devices_are_not():
-    placed = part_of(render_text(EVERYTHING), "Placed")
+    placed = part_of(render_text(EVERYTHING, width=120), "Placed")
     assert placed.count("2 × Deployment demo/router  cpu 0.5, memory 1 GiB") == 1
     assert f"Deployment demo/server  cpu 63, memory 233 GiB, {DEVICE_RESOURCE} 4 (0-3)" in placed
     assert f"Deployment demo/server  cpu 63, memory 233 GiB, {DEVICE_RESOURCE} 4 (4-7)" in placed

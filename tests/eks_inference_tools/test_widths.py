@@ -26,6 +26,7 @@ from eks_inference_tools.verify.observed import render_text as verified
 from flights import STACK, course
 from healthy_cluster import HealthyCluster, break_scheduler, observed
 from stackgraph.graph.document import Graph
+from stackgraph.presentation.terminal import WIDTH
 from stub_account import without_quota
 
 MEASURED = "tests/data/loadtest/vllm-0.33.0-2-users.json"
@@ -68,7 +69,7 @@ TO_COPY = ("aws ", "kubectl ", "eks-inference ")
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[[str, int], str]:
-    """What a command draws on a terminal of a width."""
+    """What a command draws on a terminal of a width, or without one."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("NO_COLOR", "1")
 
@@ -76,7 +77,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
         if command in DRAWN:
             return DRAWN[command](width)
         monkeypatch.setenv("COLUMNS", str(width))
-        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: width > 0)
         if command.startswith("new"):
             (folder := tmp_path / str(width)).mkdir()
             copy_project(folder)
@@ -99,6 +100,12 @@ def test_words_stay_whole_and_rows_have_no_gap(command: str, drawn: Callable[[st
         over = [line.strip() for line in text.splitlines() if len(line) > width]
         assert [line for line in over if " " in line and not line.startswith(TO_COPY)] == []
     assert [line for line in wide.splitlines() if re.search(r"\S {90}", line)] == []
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("command", [one for one in COMMANDS if one.startswith(("preview", "plan", "loadtest"))])
+def test_without_a_terminal_every_view_is_as_wide(command: str, drawn: Callable[[str, int], str]) -> None:
+    assert WIDTH - 20 < max(map(len, drawn(command, 0).splitlines())) <= WIDTH
 
 
 def words(text: str) -> set[str]:

@@ -19,8 +19,8 @@ REASONS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 INTRODUCTION = """\
 # Bounds of AWS
 
-What AWS takes of each property that a stack file reaches, and who judges it before anything is created. A test makes this page
-from recorded graphs and fails where a property has neither a bound, nor a rule, nor a reason.
+For each property that a stack file reaches: the values that AWS accepts, and who judges them before anything is created. A test
+makes this page from recorded graphs and fails where a property has no bound, no rule and no reason.
 
 A stack file reaches a property in which two resources of a type differ, over the shipped stacks and a set of stacks that
 together use every option. `[]` is an item of a list, `*` a value of a map and `~` its name. AWS012 judges tags, AWS015 the size

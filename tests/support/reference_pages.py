@@ -162,8 +162,8 @@ def _linked(type_: str, named: Iterable[str], specs: Collection[str]) -> str:
 _METRICS = """\
 # Metrics and alerts
 
-What a stack with `observability.prometheus` has. [Alerts](alerts.md) says who hears of them. Each alert has a case in
-tests/promtool."""
+The metrics and alerts of a stack with `observability.prometheus`. [Alerts](alerts.md) says who hears of them. Each alert
+has a case in tests/promtool."""
 
 _EXPORTED = """\
 ## What exporters export

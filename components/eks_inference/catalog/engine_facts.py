@@ -189,7 +189,7 @@ def file_of(vllm: str) -> str:
 
 
 def whole(vllm: str) -> dict[str, Any]:
-    """The columns of a file, with those of the release that it is ``like`` where it has none of its own."""
+    """A file's columns, completed by those of the release that it is ``like``."""
     found = dict(table(file_of(vllm)))
     if "like" not in found:
         return found

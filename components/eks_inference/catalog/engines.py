@@ -92,7 +92,7 @@ class EfaAffinity:
 
 @dataclass(frozen=True)
 class Generation(ForAccelerator, Row):
-    """Properties of every release of one way to run vLLM on a kind of chip."""
+    """What all releases of one way to run vLLM on a kind of chip share."""
 
     accelerator: Accelerator
     kv_cache: Literal["contiguous", "paged"]

@@ -1,4 +1,4 @@
-"""Rows of a team beside those of the catalog: ``models``, ``engines`` and ``instances`` in a TOML file of theirs.
+"""A team's own rows beside the catalog's: ``models``, ``engines`` and ``instances`` in a TOML file.
 
 A row has the columns of the catalog's own (``models.toml``, ``engines.toml``, ``instances.toml``), also its source and date, and
 a name that the catalog does not have.
@@ -33,7 +33,7 @@ _GIVEN = {"EngineProfile": {"tensor_parallel", "accelerator"}, "InstanceType": {
 
 
 def count(files: Mapping[str, bytes]) -> None:
-    """Makes the rows of these files count, in place of those of the stack before. Raises ``SpecError`` with every fault."""
+    """Makes the rows of these files count, in place of the previous stack's. Raises ``SpecError`` with every fault."""
     tables.use(tables.Own(), of_stack=True)
     tables.use(rows_of(files), of_stack=True)
 

@@ -27,12 +27,29 @@ _PAUSE_S = 5.0
 _LONGEST_MESSAGE = 300
 
 
-class ServerError(Exception):
+class ChatError(Exception):
+    """What kept an answer from coming, with the fields of every error of the commands and the exit code."""
+
+    code = 1
+
+    def __init__(self, message: str, *, given: str = "", allowed: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.fields: Mapping[str, Any] = {"message": message, "given": given, "allowed": allowed, "hint": hint}
+
+    def render(self) -> str:
+        """The error on one line, its other fields below."""
+        message, *more = ((name, " ".join(text.split())) for name, text in self.fields.items() if text)
+        return "\n".join([f"error: {message[1]}", *(f"    {name}: {text}" for name, text in more)])
+
+
+class ServerError(ChatError):
     """The server is not there, or did not answer as the API demands."""
 
 
-class GivenError(Exception):
+class GivenError(ChatError):
     """What was given cannot be used: the URL, the model, the key."""
+
+    code = 2
 
 
 class Question(NamedTuple):
@@ -113,9 +130,9 @@ class Chat:
             parts = urlsplit(url)
             self._address = (parts.hostname, parts.port)
         except ValueError as error:
-            raise GivenError(f"{url} is not a URL: {error}") from None
+            raise GivenError(f"this is not a URL: {error}", given=url) from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise GivenError(f"{url} is not a URL of a server; expected one such as {DEFAULT_URL}")
+            raise GivenError("this is not a URL of a server", given=url, allowed=f"a URL such as {DEFAULT_URL}")
         self.url = url.rstrip("/")
         self._secure = parts.scheme == "https"
         self._path = parts.path.rstrip("/")
@@ -164,15 +181,16 @@ class Chat:
         end = self._clock() + seconds
         told = ""
         while True:
+            hint = ""
             try:
                 models = self.models()
                 if models:
                     return models
                 reason = f"{self.url} serves no model yet"
             except ServerError as error:
-                reason = str(error)
+                reason, hint = str(error), error.fields["hint"]
             if self._clock() >= end:
-                raise ServerError(f"not ready after {seconds:.0f} s: {reason}")
+                raise ServerError(f"not ready after {seconds:.0f} s: {reason}", hint=hint)
             if reason != told:
                 tell(reason)
                 told = reason
@@ -235,7 +253,7 @@ class Chat:
         try:
             yield
         except ConnectionRefusedError:
-            raise ServerError(f"nothing listens at {self.url}{self._forward_hint()}") from None
+            raise ServerError(f"nothing listens at {self.url}", hint=self._forward_hint()) from None
         except TimeoutError:
             raise ServerError(f"{self.url} sent nothing for {self._timeout_s:g} s") from None
         except (http.client.HTTPException, OSError) as error:
@@ -268,17 +286,17 @@ class Chat:
             message = _shortened(body.decode("utf-8", "replace"))
         told = f"status {status} from {self.url}{path}: {message}"
         if status in (401, 403):
-            return GivenError(f"{told} (is OPENAI_API_KEY set?)")
+            return GivenError(told, hint="set the environment variable OPENAI_API_KEY to a key of the server")
         if status == 404 and not self._path:
-            return ServerError(f"{told} (should the URL end in /v1?)")
+            return ServerError(told, hint=f"the base of the API ends in /v1: --url {self.url}/v1")
         return ServerError(told)
 
     def _forward_hint(self) -> str:
         host, port = self._address
         if host not in ("localhost", "127.0.0.1", "::1"):
             return ""
-        forward = f"kubectl -n NAMESPACE port-forward svc/SERVER-serve-svc {port or 80}:8000"
-        return f" (is the port forward running? {forward}; `pulumi stack output next` has the names)"
+        forward = f"kubectl -n NAMESPACE port-forward svc/SERVICE {port or 80}:8000"
+        return f"start the port forward: {forward}; `pulumi stack output next` has the names"
 
 
 def _json(data: bytes) -> Any:
@@ -304,7 +322,7 @@ def _shortened(text: str) -> str:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command, and what runs it."""
+    """The arguments of the command."""
     parser.add_argument("--url", default=DEFAULT_URL, help="base of the server's API (default: %(default)s)")
     parser.add_argument("--model", help="model to ask (default: the first one the server lists)")
     parser.add_argument("--prompt", metavar="TEXT", help="what to ask (default: three examples)")
@@ -314,7 +332,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", metavar="SECONDS", type=_above_0, default=600, help="longest silence (default: %(default)s)")
     waiting = "how long to wait for a server that starts (default: not at all)"
     parser.add_argument("--wait", metavar="SECONDS", type=_seconds, default=0, help=waiting)
-    parser.set_defaults(run=run)
 
 
 def _seconds(given: str) -> float:
@@ -335,23 +352,13 @@ def _above_0(given: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Asks and prints; the exit code."""
+    """Asks and prints; the exit code. Raises ``ChatError`` when no answer comes."""
     try:
         _converse(options)
-    except GivenError as error:
-        print(f"error: {_printable(str(error))}", file=sys.stderr)
-        return 2
-    except ServerError as error:
-        print(f"error: {_printable(str(error))}", file=sys.stderr)
-        return 1
     except BrokenPipeError:
         raise
     except OSError as error:  # of standard output: those of the connection are a ServerError
-        print(f"error: cannot write the answer: {error.strerror}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
-        return 130
+        raise GivenError(f"cannot write the answer: {error.strerror}") from None
     return 0
 
 
@@ -361,7 +368,7 @@ def _converse(options: argparse.Namespace) -> None:
     if not served:
         raise ServerError(f"{chat.url} serves no model")
     if options.model is not None and options.model not in served:
-        raise GivenError(f"{chat.url} does not serve {options.model}; it serves: {', '.join(served)}")
+        raise GivenError(f"{chat.url} does not serve this model", given=options.model, allowed=", ".join(served))
     model = options.model or served[0]
     if options.task != "chat":
         answer = chat.do(options.task, model=model)
@@ -405,8 +412,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """As a script of its own, without the library."""
     parser = argparse.ArgumentParser(prog="chat", description="Ask a server with an OpenAI API.", allow_abbrev=False)
     configure(parser)
-    options = parser.parse_args(arguments)
-    return options.run(options)
+    try:
+        return run(parser.parse_args(arguments))
+    except ChatError as error:
+        print(_printable(error.render()), file=sys.stderr)
+        return error.code
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The components of clients of model servers: the web UI, the smoke test and the client of a Triton server."""
+"""Components of model servers' clients: the web UI, the smoke test and the Triton client."""
 
 from __future__ import annotations
 

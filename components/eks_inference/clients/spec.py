@@ -1,4 +1,4 @@
-"""The settings of clients of model servers: a web UI for people, tests that a server answers, and measurements of Triton."""
+"""Settings of model servers' clients: a web UI for people, tests that a server answers, and measurements of Triton."""
 
 from typing import Annotated
 

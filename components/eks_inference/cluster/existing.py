@@ -101,7 +101,7 @@ class ExistingCluster(Handle):
         addons: Collection[str] | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> Self:
-        """Returns the handle of a cluster of pulumi-aws, or of the cluster with that name, with a new explicit provider.
+        """Returns the handle of a pulumi-aws cluster, or of the cluster with that name, with a new explicit provider.
 
         For a resource of the same program ``name`` is its name in AWS, which a preview does not know of the resource. A name is
         looked up in the region of ``settings`` with the default AWS provider; for another account, pass

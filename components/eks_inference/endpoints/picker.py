@@ -44,7 +44,7 @@ _WEIGHTS = {"queue-scorer": 2, "kv-cache-utilization-scorer": 2, "prefix-cache-s
 
 @dataclass(frozen=True)
 class Picker:
-    """The picker of one model: of the pods in ``namespace`` that the fronts of its servers lead to."""
+    """One model's picker: it chooses among the pods in ``namespace`` behind the fronts of its servers."""
 
     endpoint: str
     server: str

@@ -92,7 +92,7 @@ def waits_for_answers(endpoint: EndpointFacts) -> Iterator[Judgement]:
 
 @rule(
     "END003",
-    "Nobody gets past an endpoint that asks for keys.",
+    "Clients cannot bypass an endpoint that asks for keys.",
     severity="warning",
     fix="set client_namespaces of the server to labels of the namespaces that may call it without a key; the endpoint always may",
     source="Kubernetes, NetworkPolicy; without client_namespaces a server admits every pod of the cluster",

@@ -74,12 +74,12 @@ class ModelEndpointSpec(Spec):
     )
     spread: Spread = Field(
         default="prefixes",
-        description="Which pod of a model answers. prefixes: that of the X-Session-Id, if a client sends one, else the one that "
-        "got the requests with the same first words of a user or of a prompt, whose cache knows the conversation. sessions: only "
-        "by X-Session-Id. least_requests: the one with the fewest. By prefixes and sessions, a pod with a quarter more than its "
-        "part gives requests to the next one. Requests of the KServe API go by sessions or to the pod with the fewest. "
-        "endpoint_picker: the one that llm-d's endpoint picker names, by requests that wait, memory that is free and prompts "
-        "that it has read; for servers of kind vllm.",
+        description="Which pod of a model answers. prefixes: the pod of the X-Session-Id if a client sends one, else the pod "
+        "that got the requests with the same first words of a user or prompt, because its cache holds the conversation. "
+        "sessions: only by X-Session-Id. least_requests: the pod with the fewest requests. By prefixes and sessions, a pod "
+        "with a quarter more than its part gives requests to the next one. Requests of the KServe API go by sessions or to the "
+        "pod with the fewest. endpoint_picker: the pod that llm-d's endpoint picker names, by waiting requests, free memory "
+        "and prompts already read; for servers of kind vllm.",
     )
     picker: PickerSpec | None = Field(
         default=None, description="The pods that pick. Needs spread: endpoint_picker. Absent: with its defaults."
@@ -88,8 +88,8 @@ class ModelEndpointSpec(Spec):
         default=LONGEST_SILENCE_SECONDS,
         ge=10,
         le=4000,
-        description="How long nothing may come of an answer before the proxy ends it, in seconds: the first token of the longest "
-        "prompt on a busy server, or the whole of an answer that does not stream. Nothing limits an answer that flows.",
+        description="Seconds that an answer may stay silent before the proxy ends it: enough for the first token of the longest "
+        "prompt on a busy server, and for a whole answer that does not stream. An answer that flows may take any time.",
     )
     drain_seconds: int = Field(
         default=900,

@@ -250,7 +250,7 @@ def _unknown_ranges(subnets: Sequence[Subnet]) -> list[Fault]:
 
 
 class GatewayRoutes(Component):
-    """Routes of a Gateway that the cluster has, of any class of Gateway API, to ``targets``: endpoints (``ModelEndpoint``) and
+    """Routes from one of the cluster's Gateways, of any Gateway API class, to ``targets``: endpoints (``ModelEndpoint``) and
     the web UI.
 
     ``name`` is the name of the routes: a DNS label. For each target the component builds an HTTPRoute in its namespace (for

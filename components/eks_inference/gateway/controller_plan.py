@@ -1,5 +1,5 @@
-"""Plans AWS Load Balancer Controller: the values of its chart, its permissions, and those of Elastic Load Balancing on a bucket
-of logs. Pure; no pulumi.
+"""Plans AWS Load Balancer Controller: its chart's values, its permissions, and Elastic Load Balancing's on a log bucket. Pure;
+no pulumi.
 
 Sources: kubernetes-sigs/aws-load-balancer-controller v3.5.0, helm/aws-load-balancer-controller (values, templates).
 """
@@ -125,7 +125,7 @@ def _balancing(settings: StackSettings) -> iam.Document:
 
 
 def log_bucket_policy(bucket_arn: str, account: str) -> iam.Document:
-    """Returns the policy of a bucket of access logs: load balancers of the account may write, and nobody without TLS.
+    """Returns the policy of an access-log bucket: the account's load balancers may write, and every request needs TLS.
 
     AWS's example has no condition on the writer, and a log that is refused is lost without a word: the account in the path keeps
     others out. Source: Elastic Load Balancing user guide, "Enable access logs for your Application Load Balancer".

@@ -236,7 +236,7 @@ def addresses_apart(gateway: GatewayFacts) -> Iterator[Judgement]:
     "GWY009",
     "What a Gateway of others leads to asks who it is.",
     severity="warning",
-    fix="leave keys: false out, or see to it that the Gateway asks",
+    fix="remove keys: false, or make the Gateway ask for keys",
     source="an endpoint with keys: false asks nobody; who reaches a Gateway, and whether it asks them, its owner decides",
 )
 def clients_are_asked(gateway: GatewayApiFacts) -> Iterator[Judgement]:

@@ -143,8 +143,8 @@ class GatewaySpec(Spec):
     )
     routes: dict[ResourceName, RouteSpec] = Field(
         default_factory=dict,
-        description="Routes by name of the endpoint, or of the server, which gets an endpoint of its own (NAME-endpoint) unless "
-        f"one leads to it alone; {WEB_UI} is the web UI. Default: every endpoint, or else every server.",
+        description="Routes by the name of an endpoint, or of a server, which gets its own endpoint (NAME-endpoint) unless one "
+        f"leads to it alone; {WEB_UI} is the web UI. Default: every endpoint, or else every server.",
         max_length=50,
     )
     public: bool = Field(
@@ -169,7 +169,7 @@ class GatewaySpec(Spec):
     login: LoginSpec | None = Field(default=None, description="Where people log in, for routes with login. Absent: nowhere.")
     ingress_class: ExistingName | None = Field(
         default=None,
-        description="Ingress class of an AWS Load Balancer Controller that the cluster has. Absent: the stack installs one.",
+        description="Ingress class of the cluster's own AWS Load Balancer Controller. Absent: the stack installs one.",
     )
 
     @property
@@ -215,8 +215,8 @@ class GatewayApiSpec(Spec):
     host: HostName = Field(description="Host name of routes that have none of their own.")
     routes: dict[ResourceName, GatewayApiRouteSpec] = Field(
         default_factory=dict,
-        description="Routes by name of the endpoint, or of the server, which gets an endpoint of its own (NAME-endpoint) unless "
-        "one leads to it alone; open-webui is the web UI. Default: every endpoint, or else every server.",
+        description="Routes by the name of an endpoint, or of a server, which gets its own endpoint (NAME-endpoint) unless one "
+        "leads to it alone; open-webui is the web UI. Default: every endpoint, or else every server.",
         max_length=50,
     )
     from_namespaces: tuple[ExistingNamespace, ...] = Field(

@@ -1,4 +1,4 @@
-"""Entry points of requests: ports of model servers' pods, and ports of Services that lead out of the cluster. Pure."""
+"""Where requests enter: ports of model servers' pods, and ports of Services that lead out of the cluster. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Front:
-    """A port of pods of a model server, which the proxy of an endpoint sends requests to."""
+    """A port of a model server's pods, to which an endpoint's proxy sends requests."""
 
     labels: Mapping[str, str]
     """Labels of the pods."""

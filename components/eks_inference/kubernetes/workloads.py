@@ -97,7 +97,7 @@ def rolling_deployment(
 def permission(
     name: str, namespace: str, resource: str, verbs: Sequence[str], *, account: str, of: str, names: Sequence[Any] = ()
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the arguments of a Role and of its RoleBinding: ``account`` of the namespace ``of`` may do this, and nothing else.
+    """Returns the arguments of a Role and its RoleBinding: ``account``, in the namespace ``of``, may do this and nothing else.
 
     ``names`` are those of the objects; without any, all of the namespace.
     """

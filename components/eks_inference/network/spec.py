@@ -76,8 +76,8 @@ class ExistingVpcSpec(Spec):
     )
     private_subnets: dict[ZoneId, ExistingSubnet] = Field(
         min_length=MIN_ZONES,
-        description="Subnets of nodes and pods by zone, also of a secondary range of the VPC, such as 100.64.0.0/16. An internal "
-        "gateway needs their ranges: {usw2-az1: {id: subnet-0a1b2c3d4e5f60718, cidr: 10.0.0.0/20}}.",
+        description="Subnets for nodes and pods by zone, also from a secondary range of the VPC, such as 100.64.0.0/16. An "
+        "internal gateway needs their ranges: {usw2-az1: {id: subnet-0a1b2c3d4e5f60718, cidr: 10.0.0.0/20}}.",
     )
     public_subnets: dict[ZoneId, ExistingSubnet] = Field(
         default_factory=dict, description="Subnets of internet-facing load balancers by zone, with their ranges."

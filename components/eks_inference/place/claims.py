@@ -108,7 +108,7 @@ def groups_of(instance: InstanceType) -> Sequence[int]:
 def _impossible(placement: Placement, devices: int, interfaces: int) -> Iterator[Fault]:
     shape = placement.instance_type
     if not 1 <= devices <= shape.devices:
-        yield Fault(("devices",), f"no pod can claim them of {shape.name}", str(devices), f"1 to {shape.devices}")
+        yield Fault(("devices",), f"{shape.name} cannot give a pod this many", str(devices), f"1 to {shape.devices}")
     elif shape.neuron and (groups := groups_of(shape)) and devices not in groups:
         allowed = ", ".join(map(str, groups))
         yield Fault(("devices",), f"the driver publishes no sets of so many devices of {shape.name}", str(devices), allowed)

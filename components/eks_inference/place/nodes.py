@@ -66,7 +66,7 @@ def less(usable: Allocatable, cpu_millis: int, memory_mib: int) -> Allocatable:
 
 
 def share(instance: InstanceType, devices: int, kubelet: Mapping[str, Any] | None = None) -> Allocatable:
-    """Returns the default size of a pod: the share of a node that goes with this many of its devices."""
+    """Returns a pod's default size: the share of a node that goes with this many devices."""
     whole = less(allocatable(instance, kubelet), _LEFT_CPU_MILLIS, _LEFT_MEMORY_MIB)
     part = devices / instance.devices if instance.devices else 1
     return replace(whole, cpu_millis=int(whole.cpu_millis * part), memory_mib=int(whole.memory_mib * part))

@@ -137,7 +137,7 @@ class Placement:
         faults = list(self._too_large(cpu=cpu, memory=memory))
         if type(wanted) is not int or wanted not in allowed:
             hint = "" if shape.devices else f"{shape.name} has no accelerator: leave devices out"
-            faults.append(Fault(("devices",), f"no pod gets them of {shape.name}", str(wanted), _listed(allowed), hint))
+            faults.append(Fault(("devices",), f"{shape.name} cannot give a pod this many", str(wanted), _listed(allowed), hint))
         if faults:
             raise SpecError(faults)
         size = pod_size(shape, wanted, cpu=cpu, memory=memory, kubelet=self.kubelet, claimed=self.claimed)
@@ -156,7 +156,7 @@ class Placement:
                 fits = False
             if not fits:
                 allowed = f"a Kubernetes quantity up to {most[key]}, as text"
-                yield Fault((key,), f"no pod gets this of {self.instance_type.name}", repr(quantity), allowed)
+                yield Fault((key,), f"{self.instance_type.name} cannot give a pod this much", repr(quantity), allowed)
 
 
 def _term(labels: Mapping[str, str]) -> dict[str, Any]:

@@ -133,7 +133,7 @@ def driver_serves_type(pool: PoolFacts) -> Iterator[Judgement]:
                 holds=not doubt,
                 path=pool.at("devices"),
                 working=(f"{instance.name}: {doubt or 'documented'}",),
-                message=f"nobody can say whether the driver serves {instance.name}: {doubt}",
+                message=f"whether the driver serves {instance.name} is not known: {doubt}",
                 given=instance.name,
             )
 

@@ -214,7 +214,7 @@ def reservation_in_one_zone(pool: PoolFacts) -> Iterator[Judgement]:
             holds=len(found) < 2 or group,
             path=path,
             working=(f"reservation: {reserved}; zones of the pool: {', '.join(found) or 'unknown'}",),
-            message="nodes of other zones than that of the reservation do not start, or are no part of it",
+            message="nodes outside the reservation's zone do not start, or do not use the reservation",
             given=", ".join(pool.spec.zone_ids) or "all zones of the network",
             allowed="one zone",
         )
@@ -265,7 +265,7 @@ def efa_spares_addresses(pool: PoolFacts) -> Iterator[Judgement]:
 
 @rule(
     "KAR001",
-    "The limits of a Karpenter pool leave room for one node of each of its instance types.",
+    "A Karpenter pool's limits leave room for one node of each instance type.",
     fix="raise the limit, or omit it",
     source="Karpenter documentation, NodePool spec.limits: Karpenter starts no node that would exceed them",
 )

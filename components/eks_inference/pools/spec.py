@@ -141,9 +141,9 @@ class _PoolBase(RootDiskSpec):
         default="plugin",
         # Like an unset key, the default is not an input of the component.
         exclude_if=lambda choice: choice == "plugin",
-        description="What offers accelerators and EFA interfaces to pods. plugin: device plugins, as resources that are counted. "
-        "claims: drivers for dynamic resource allocation, from which the scheduler itself allocates connected sets; needs "
-        "Kubernetes 1.34 and nodes whose number does not follow the pods.",
+        description="What offers accelerators and EFA interfaces to pods. plugin: device plugins, as counted resources. claims: "
+        "drivers for dynamic resource allocation, from which the scheduler itself allocates connected sets; needs "
+        "Kubernetes 1.34 and a number of nodes that does not follow the pods.",
     )
     kubelet: KarpenterKubeletSpec = Field(
         default_factory=KarpenterKubeletSpec, description="Fields of KubeletConfiguration to set; only those that Karpenter has."
@@ -157,8 +157,8 @@ class _PoolBase(RootDiskSpec):
     )
     zone_ids: Distinct[ZoneId] = Field(
         default=(),
-        description="Zones to start nodes in. Default: all zones of the network; of a managed pool with accelerators its first "
-        "two, as far as they offer the instance type, so that a zone that is added to the network replaces none of its nodes.",
+        description="Zones to start nodes in. Default: all zones of the network; for a managed pool with accelerators the first "
+        "two, as far as they offer the instance type, so that adding a zone to the network replaces no node.",
     )
 
     def instances(self) -> tuple[InstanceType, ...]:
@@ -371,7 +371,9 @@ class KarpenterPoolSpec(_PoolBase):
         if self.replicas is not None and (
             given := [key for key in _OF_DYNAMIC_POOLS if getattr(self, key) not in (fields[key].default, None)]
         ):
-            raise ValueError(f"a pool of a fixed number of nodes has none of these: leave out {', '.join(given)}, or replicas")
+            raise ValueError(
+                f"a pool with a fixed number of nodes takes none of these: leave out {', '.join(given)}, or replicas"
+            )
         return self
 
 

@@ -1,4 +1,4 @@
-"""Creates the autoscaler of one model server, from the interfaces of its server, of Prometheus and of a metrics backend."""
+"""Creates one model server's autoscaler from the interfaces of the server, Prometheus and a metrics backend."""
 
 from __future__ import annotations
 

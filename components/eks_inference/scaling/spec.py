@@ -132,7 +132,7 @@ class KedaSpec(_Bounds):
     @model_validator(mode="after")
     def _has_a_signal(self) -> Self:
         if all(getattr(self, signal) is None for signal in KEDA_SIGNALS):
-            raise ValueError(f"nothing says how many pods there should be; give at least one of {', '.join(KEDA_SIGNALS)}")
+            raise ValueError(f"the number of pods depends on nothing; give at least one of {', '.join(KEDA_SIGNALS)}")
         return self
 
 

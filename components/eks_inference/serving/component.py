@@ -1,4 +1,4 @@
-"""What the components of all kinds of servers share, and the base component of servers whose pods are all equal."""
+"""What components of every kind of server share, and the base component of servers with equal pods."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def hardware(spec: ReplicatedServerSpec, shape: InstanceType) -> Hardware:
 
 
 def resources(spec: ReplicatedServerSpec, placement: Placement) -> dict[str, str]:
-    """Returns requests and limits of one pod except disk: those of the spec, or else a share of the smallest node."""
+    """Returns one pod's requests and limits except disk: the spec's, or else a share of the smallest node."""
     found = [
         pod_size(shape, device_count(spec, shape), cpu=spec.cpu, memory=spec.memory, claimed=placement.claimed)
         for shape in (one.instance_type for one in placement.places)

@@ -148,7 +148,7 @@ class ServingFacts:
         return (*self.path, *own) if own else (*self.at(fact), key)
 
     def at_flag(self, name: str) -> Path:
-        """Returns the path of a flag of the user, of the key or feature that sets it, or else of all flags of the user."""
+        """Returns where the user set a flag: its own path, that of the key or feature behind it, or that of all flags."""
         if name not in self.extra_args and (key := name.replace("-", "_")) in self.keys:
             return self.at(key)
         if name in self.extra_args or self.features is None:

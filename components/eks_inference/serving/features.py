@@ -87,7 +87,7 @@ class Speculation(Spec):
     draft_gib: float | None = Field(
         default=None,
         gt=0,
-        description="Size of the weights of a draft that is not in the catalog, which rules add to those of the model. Without "
+        description="Size of the draft's weights where the catalog does not have it; rules add it to the model's. Without "
         "it, the memory is not judged.",
     )
 

@@ -1,4 +1,4 @@
-"""What values the arguments of vLLM take: as flags of its command line, and as keys of a model.json in Triton."""
+"""The values that vLLM's arguments take, as flags on its command line and as keys in a model.json of Triton."""
 
 import json
 import math

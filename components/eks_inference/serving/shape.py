@@ -1,4 +1,4 @@
-"""Base specs of model servers: fields of every kind, of kinds that compile, and of kinds whose pods are all equal."""
+"""Base specs of model servers: what every kind has, and what kinds that compile and kinds with equal pods add."""
 
 import operator
 from collections.abc import Iterator, Mapping

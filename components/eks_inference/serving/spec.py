@@ -1,4 +1,4 @@
-"""Parts of the specs of all model servers: engine, source of the model, and place of compiled artifacts."""
+"""Spec parts that all model servers share: engine, model source, and where compiled artifacts go."""
 
 import operator
 from collections.abc import Iterator, Mapping

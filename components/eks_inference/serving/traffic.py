@@ -35,7 +35,7 @@ class TrafficSpec(Spec):
     )
     hours: tuple[_Share, ...] = Field(
         default=(),
-        description="Share of that load in each hour of a day, 24 of them; what tokens cost follows from their mean. "
+        description="That load's share in each of a day's 24 hours; their mean decides what tokens cost. "
         "Default: it is the same all day.",
     )
 
@@ -79,5 +79,5 @@ class TrafficSpec(Spec):
 
     @property
     def mean_share(self) -> float:
-        """The load of a whole day as a share of that of the busiest time."""
+        """A whole day's load as a share of the busiest time's."""
         return sum(self.hours) / len(self.hours) if self.hours else 1.0

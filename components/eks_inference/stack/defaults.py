@@ -1,5 +1,5 @@
 """Fills what a stack object leaves open and what follows from the rest of it: kinds, pools of servers, the core pool, device
-plugins, what a gateway asks of servers and network, and of servers the engine, the split and the batch. Pure.
+plugins, what a gateway asks of servers and network, and each server's engine, split and batch. Pure.
 
 It works on the mapping, before validation: a spec has every value, and what consumes specs knows nothing of open keys.
 """

@@ -1,4 +1,4 @@
-"""Prices of a user's own, in a stack file or a file of prices: negotiated, of a Savings Plan, of a capacity block, of a day."""
+"""A user's own prices, in a stack file or a price file: negotiated, or those of a Savings Plan, a capacity block or one day."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping

@@ -273,7 +273,7 @@ def node_groups_within_the_quota(stack: StackFacts) -> Iterator[Judgement]:
     "POO008",
     "A pool whose pods have volumes keeps a node in each of its zones.",
     severity="warning",
-    fix="raise the pool's size to the number of its zones, or name fewer: zone_ids of the pool, or zones of the network",
+    fix="raise the pool's size to the number of its zones, or name fewer zones (the pool's zone_ids, or the network's zones)",
     source="EBS user guide: a volume is in one zone; EC2 Auto Scaling user guide: a group spreads its nodes over its zones",
 )
 def volumes_find_a_node(stack: StackFacts) -> Iterator[Judgement]:

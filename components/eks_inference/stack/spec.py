@@ -128,7 +128,7 @@ class StackSpec(SharedSettings):
         le=100_000_000,
         allow_inf_nan=False,
         description="The most that the stack may cost a month by these prices (COST001). With Prometheus, an alert compares it "
-        "with what the nodes cost that there are.",
+        "with the cost of the nodes that run.",
     )
 
     @field_validator("catalog")

@@ -157,7 +157,7 @@ def kubernetes_bounds() -> Mapping[str, Any]:
 
 @rule(
     "K8S019",
-    "Objects have only fields and values that the API server takes, of the kinds that stacks of this library have.",
+    "The API server accepts every field and value, for the kinds of object that this library's stacks have.",
     fix="change the value, or the key of the stack file that gives it",
     source="OpenAPI and validation of kube-apiserver 1.35; definitions of custom resources (docs/bounds-kubernetes.md)",
 )
@@ -213,9 +213,8 @@ def _read(name: str, loads: Callable[[str], Any]) -> Mapping[str, Any]:
 
 @rule(
     "AWS013",
-    "Values of AWS resources are those that the documents of their service name.",
-    fix="change the value, or the key of the stack file that gives it; "
-    "a name consists of those of the stack and of its pool or server",
+    "Each AWS service's documents allow the values of its resources.",
+    fix="change the value, or the stack file's key behind it; a name joins the stack's and the pool's or server's",
     source="check/aws_documented.toml, with the source of each row",
 )
 def values_are_documented(facts: GraphFacts) -> Iterator[Judgement]:
@@ -224,9 +223,8 @@ def values_are_documented(facts: GraphFacts) -> Iterator[Judgement]:
 
 @rule(
     "AWS014",
-    "Values of AWS resources are those that the API of their service takes.",
-    fix="change the value, or the key of the stack file that gives it; "
-    "a name consists of those of the stack and of its pool or server",
+    "The API of each AWS service accepts the values of its resources.",
+    fix="change the value, or the stack file's key behind it; a name joins the stack's and the pool's or server's",
     source="AWS's API models as botocore has them (check/aws_bounds.json)",
 )
 def values_are_taken(facts: GraphFacts) -> Iterator[Judgement]:
@@ -251,7 +249,7 @@ def _judgements(facts: GraphFacts, rows: Mapping[str, Any], source: str) -> Iter
                 holds=False,
                 path=(),
                 working=(f"{title}, {where}: {row[source]}", *suffix),
-                message=f"{title}: {where} is not what the API takes",
+                message=f"{title}: the API does not accept {where}",
                 given=_short(given),
                 allowed=allowed,
                 resource=resource.urn,

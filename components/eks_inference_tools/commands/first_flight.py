@@ -55,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cap-usd", metavar="USD", type=_positive, help="the most that the whole flight may cost, by list prices"
     )
-    parser.add_argument("--cap-minutes", metavar="N", type=_positive, help="the most minutes that this command may take")
+    parser.add_argument("--cap-minutes", metavar="N", type=_positive, help="time limit of this command in minutes")
     parser.add_argument("--to", metavar="RUNG", help="the last rung to climb (default: load-test)")
     parser.add_argument("--keep", action="store_true", help="keep what stands at the last rung or after Ctrl-C, and do not ask")
     parser.add_argument("--destroy", action="store_true", help="destroy what an earlier flight of this stack has left")

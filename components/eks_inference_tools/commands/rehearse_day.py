@@ -61,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=_BACK_MINUTES,
         help="minutes until a registry, a hub, the API server, an extension or a picker is back; nodes and zones stay away",
     )
-    parser.add_argument("--most", metavar="MIN", type=minutes, default=_MOST_MINUTES, help="the most minutes that it may take")
+    parser.add_argument("--most", metavar="MIN", type=minutes, default=_MOST_MINUTES, help="time limit in minutes")
     parser.add_argument(
         "--rate",
         metavar="N",

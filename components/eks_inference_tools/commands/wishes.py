@@ -20,7 +20,7 @@ Found = TypeVar("Found")
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Adds the options that ``named`` reads, and ``options.catalog``."""
     parser.add_argument("--model", metavar="MODEL", help="a model of the catalog, or a Hugging Face repository")
-    parser.add_argument("--config", metavar="FILE", help="the config.json of any model, instead of one of the catalog")
+    parser.add_argument("--config", metavar="FILE", help="config.json of any model, in place of a catalog model")
     parser.add_argument(
         "--hub",
         action="store_true",

@@ -82,7 +82,7 @@ def node_disks(graph: Graph, volumes: Mapping[str, Sequence[Volume]], placements
 
 
 def claimed_volumes(graph: Graph, workloads: Workloads) -> Found:
-    """Yields what the volumes cost that claims of the graph, of its charts and of its pod templates ask of the EBS driver.
+    """Yields the cost of the EBS volumes that the graph, its charts and its pod templates claim.
 
     Other drivers take the volume from a file system, which is a resource of its own.
     """

@@ -91,7 +91,7 @@ def needs_elsewhere(graph: Graph) -> Iterator[Need]:
 
 
 def ample_needs(graph: Graph, found: Estimate) -> tuple[Need, ...]:
-    """Returns the needs of quotas of which a new account has plenty: only one in use for long can be short of them."""
+    """Returns needs of quotas that are ample in a new account: only an account in long use can be short of them."""
     amounts: dict[tuple[str, Quota], float] = defaultdict(float)
     for charge in (one.charge for one in found.lines):
         if name := _BY_SERVICE.get(charge.item):

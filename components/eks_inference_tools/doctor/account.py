@@ -4,6 +4,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from eks_inference_tools import COMMAND
 from eks_inference_tools.doctor.questions import Answer, Call, Unanswered
 from stackgraph.graph.values import text
 from stackgraph.problems import Problem, ProblemsFound
@@ -135,7 +136,7 @@ def open_account(profile: str = "") -> Account:
         import boto3
         from botocore.exceptions import BotoCoreError
     except ImportError:
-        hint = "pip install 'boto3>=1.40,<2'"
+        hint = f"pip install 'boto3>=1.40,<2'; after pipx: pipx inject {COMMAND} boto3; after uv: its command with --with boto3"
         raise ProblemsFound([Problem("boto3 is not installed: this command asks the account through it", hint=hint)]) from None
     try:
         session = boto3.Session(profile_name=profile or None)

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import Unpack
 
 from rich.console import RenderableType
 
 from eks_inference_tools.doctor.findings import Finding, Verdict, counted, overall
 from stackgraph.graph.values import plain, text
-from stackgraph.presentation.output import json_text
-from stackgraph.presentation.terminal import WIDTH, Paragraph, drawn, words
+from stackgraph.presentation.output import Drawing, json_text
+from stackgraph.presentation.terminal import Paragraph, drawn, words
 
 SCHEMA = 1
 SHAPE = {"stack": str, "verdict": Verdict, "findings": [Finding]}
@@ -33,13 +34,13 @@ def document(stack: str, findings: Sequence[Finding]) -> str:
     )
 
 
-def shown(stack: str, findings: Sequence[Finding], *, colour: bool = False, width: int = WIDTH) -> str:
+def shown(stack: str, findings: Sequence[Finding], **drawing: Unpack[Drawing]) -> str:
     """One line or paragraph for each verdict, below its topic. Commands are never wrapped, so that users can copy them."""
     lines: list[RenderableType] = [words(text(stack), "bold").append(f"  {counted(findings)}")]
     topics = tuple(dict.fromkeys(one.topic for one in findings))
     for topic, members in groupby(sorted(findings, key=lambda one: topics.index(one.topic)), key=lambda one: one.topic):
         lines += ["", words(topic, "bold underline"), *(line for one in members for line in _lines(one))]
-    return drawn(lines, width=width, colour=colour)
+    return drawn(lines, **drawing)
 
 
 def _lines(finding: Finding) -> Iterator[RenderableType]:

@@ -1,7 +1,7 @@
 """Renders how a model fits an instance type as a table."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 from rich.console import RenderableType
 
@@ -11,14 +11,15 @@ from eks_inference.serving.feasibility import Feasibility, Fit, Split
 from eks_inference.serving.memory import GIB, MemoryUse, gib
 from eks_inference_tools.cost.words import Offer
 from stackgraph.graph.wording import counted
-from stackgraph.presentation.terminal import WIDTH, Columns, Paragraph, drawn, words
+from stackgraph.presentation.output import Drawing
+from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
 
 T = TypeVar("T")
 _Column = tuple[tuple[str, str], Callable[[T], str]]
 """The two lines of a heading, the second with the unit, and the text of a cell."""
 
 
-def render_text(found: Feasibility, offer: Offer, told: Sequence[str] = (), *, width: int = WIDTH, colour: bool = False) -> str:
+def render_text(found: Feasibility, offer: Offer, told: Sequence[str] = (), **drawing: Unpack[Drawing]) -> str:
     """Returns the facts, what rules say (``told``), the table and its legend."""
     of_split, of_fit = _columns(found, offer)
     headings = [heading for heading, _ in (*of_split, *of_fit)]
@@ -42,7 +43,7 @@ def render_text(found: Feasibility, offer: Offer, told: Sequence[str] = (), *, w
     right = range(len(headings))
     rules = [Paragraph(words(one), f"  {'' if position else 'rules':<7} ") for position, one in enumerate(told)]
     parts = [head, "", *_about(found, offer), *rules, "", Columns(table, right=right, least=least, headings=2), "", *legend]
-    return drawn(parts, width=width, colour=colour)
+    return drawn(parts, **drawing)
 
 
 _CONTIGUOUS_LEGEND = (

@@ -19,7 +19,7 @@ from eks_inference_tools.notes import notes_of
 from stackgraph.graph.values import grouped
 from stackgraph.graph.wording import counted
 from stackgraph.presentation.output import Drawing
-from stackgraph.presentation.terminal import WIDTH, Columns, Paragraph, drawn, words
+from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
 
 _HEADINGS = (
     ("", "USD/h", "pods", "USD/M", "tokens/s", "", "", "", "sequences", "", ""),
@@ -79,7 +79,6 @@ def render_text(
     if saving:
         parts += [_told(in_less_memory(saving, found.rows[0] if found.rows else None), ""), ""]
     parts += [*_cheaper(found), *_legend(found, shown)]
-    drawing.setdefault("width", 130 if every or wish.traffic else WIDTH)
     return drawn(parts, **drawing)
 
 

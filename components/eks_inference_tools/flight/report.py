@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from itertools import groupby
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -26,7 +26,8 @@ from eks_inference_tools.flight.planner import Leg, reach
 from eks_inference_tools.timeline.wording import duration, spread
 from stackgraph.graph.values import grouped, text
 from stackgraph.graph.wording import shorten
-from stackgraph.presentation.terminal import WIDTH, Columns, Paragraph, drawn, words
+from stackgraph.presentation.output import Drawing
+from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
 
 Verdict = Literal["contradicted", "confirmed", "new"]
 VERDICTS: tuple[Verdict, ...] = ("contradicted", "confirmed", "new")
@@ -289,9 +290,9 @@ def _dollars(legs: Sequence[Leg]) -> tuple[float, float]:
     return usd, usd + legs[-1].usd_per_hour * legs[-1].descent.p50 / 3600
 
 
-def render_course(stack: str, legs: Sequence[Leg], caps: Caps, *, colour: bool = False, width: int = WIDTH) -> str:
+def render_course(stack: str, legs: Sequence[Leg], caps: Caps, **drawing: Unpack[Drawing]) -> str:
     """Returns the rungs with what they take, one a line: time, price, and the sum up to here with the way back."""
-    return drawn(_course(stack, legs, caps), width=width, colour=colour)
+    return drawn(_course(stack, legs, caps), **drawing)
 
 
 def _course(stack: str, legs: Sequence[Leg], caps: Caps) -> Iterator[RenderableType]:
@@ -320,9 +321,9 @@ def _course(stack: str, legs: Sequence[Leg], caps: Caps) -> Iterator[RenderableT
         yield words(f"  Caps: {money(caps.usd or 0)} and {caps.minutes:g} minutes, the way back included: {far}.")
 
 
-def render_report(bundle: Mapping[str, Any], found: Sequence[Judged], *, colour: bool = False, width: int = WIDTH) -> str:
+def render_report(bundle: Mapping[str, Any], found: Sequence[Judged], **drawing: Unpack[Drawing]) -> str:
     """Returns the facts of a bundle by verdict."""
-    return drawn(_report(bundle, found), width=width, colour=colour)
+    return drawn(_report(bundle, found), **drawing)
 
 
 def _report(bundle: Mapping[str, Any], found: Sequence[Judged]) -> Iterator[RenderableType]:

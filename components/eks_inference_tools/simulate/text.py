@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
+from typing import Unpack
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -23,6 +24,7 @@ from eks_inference_tools.simulate.world.scheduled_pods import (
 from eks_inference_tools.verify.observed import counted as verdicts
 from stackgraph.graph.values import joined, unique
 from stackgraph.graph.wording import counted
+from stackgraph.presentation.output import Drawing
 from stackgraph.presentation.terminal import Columns, Paragraph, drawn, listed, words
 
 _MARGIN = " " * 10
@@ -35,9 +37,9 @@ _IN_BYTES = ("memory", _DISK)
 Lines = Iterator[RenderableType]
 
 
-def render_text(report: Report, *, colour: bool = False, width: int = 120) -> str:
+def render_text(report: Report, **drawing: Unpack[Drawing]) -> str:
     """Returns the report; only words without a break make a line longer."""
-    return drawn(_lines(report), width=width, colour=colour)
+    return drawn(_lines(report), **drawing)
 
 
 def _lines(report: Report) -> Lines:

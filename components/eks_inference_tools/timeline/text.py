@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Unpack
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -10,6 +11,7 @@ from eks_inference_tools.timeline.planner import Step
 from eks_inference_tools.timeline.timeline import CAVEAT, Course, End, Timeline, what_ifs
 from eks_inference_tools.timeline.wording import by_kind, dominating, duration, seen, spread, told, total
 from stackgraph.graph.values import joined
+from stackgraph.presentation.output import Drawing
 from stackgraph.presentation.terminal import Columns, Paragraph, drawn, listed, words
 
 _INDENT = 2
@@ -17,9 +19,9 @@ _WORTH_SHOWING = 0.05
 """Share of the time to the end of `pulumi up` that no path of a server shows, from which on that path is shown too."""
 
 
-def render_text(timeline: Timeline, *, colour: bool = False, width: int = 110) -> str:
+def render_text(timeline: Timeline, **drawing: Unpack[Drawing]) -> str:
     """Returns when things are done, the paths that decide, and what would save time."""
-    return drawn(_lines(timeline), width=width, colour=colour)
+    return drawn(_lines(timeline), **drawing)
 
 
 def _lines(timeline: Timeline) -> Iterator[RenderableType]:

@@ -9,8 +9,8 @@ from stackgraph.graph.values import UNKNOWN, leaves, references
 
 
 def may_stay(change: PropertyChange, base: Graph, head: Graph) -> bool:
-    """Whether the values of a changed property may be equal in a deployment: unknown ones, results of functions, two outputs of
-    one resource, an output of a resource that exists and a text. Another resource's output is another value, and so is
+    """Whether a changed property's values may be equal once deployed: unknown values, results of functions, two outputs of one
+    resource, or an existing resource's output and a text. Another resource's output is another value, and so is
     another text around the same outputs.
     """
     if ABSENT in (change.before, change.after):

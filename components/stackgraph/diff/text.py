@@ -1,6 +1,7 @@
 """Renders the report for a terminal."""
 
 from collections.abc import Iterator, Sequence
+from typing import Unpack
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -8,15 +9,16 @@ from rich.text import Text
 from stackgraph.diff import merging
 from stackgraph.diff.contents import COLUMNS, ROTATED, SIGNS, Contents
 from stackgraph.graph.values import unique
-from stackgraph.presentation.terminal import WIDTH, Columns, Paragraph, drawn, words
+from stackgraph.presentation.output import Drawing
+from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
 
 _STYLES = {"+": "green", "-": "red", "−": "red", "~": "yellow", "±": "magenta", "→": "cyan", "!": "bold red", "#": "bold"}
 _MOST_NAMES = 6
 
 
-def render_text(report: Contents, *, width: int = WIDTH, colour: bool = False) -> str:
+def render_text(report: Contents, **drawing: Unpack[Drawing]) -> str:
     """The whole report. It contains no control characters of the programs' values."""
-    return drawn(_lines(report), width=width, colour=colour)
+    return drawn(_lines(report), **drawing)
 
 
 def _line(sign: str, line: str) -> Text:

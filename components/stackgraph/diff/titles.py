@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Titles:
-    """Titles of the sections with facts and with findings, and of the figures that are columns of the table of stacks.
+    """Titles of the sections with facts and findings, and of the figures that are columns in the table of stacks.
 
     ``measures_note`` says below that table what its figures compare.
     """

@@ -51,7 +51,7 @@ def stdout_kept() -> Iterator[None]:
 
 
 class Drawing(TypedDict, total=False):
-    """What a text is drawn for. Without a width, it has its own."""
+    """What a text is drawn for: without a width, for no terminal."""
 
     colour: bool
     width: int

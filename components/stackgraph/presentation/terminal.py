@@ -16,7 +16,7 @@ from rich.text import Text
 from stackgraph.problems import printable
 
 WIDTH = 110
-"""Default width in columns."""
+"""Columns of views that no terminal bounds."""
 
 UNBOUND = 10_000
 """Width for lists with one entry per line, however long, which people search and copy from."""

@@ -31,8 +31,8 @@ _MADE_FROM = {"data": "stringData", "tagsAll": "tags"}
 
 @dataclass(frozen=True)
 class Plan:
-    """The changes of a stack. ``order`` has the URNs of the program as the engine meets them, ``inside`` those of the state that
-    belong to a remote component of the program: only its plugin knows what becomes of them. ``uncompared`` values are secrets, or
+    """The changes of a stack. ``order`` has the program's URNs as the engine meets them, ``inside`` those in the state that
+    belong to one of its remote components: only the plugin knows what becomes of them. ``uncompared`` values are secrets, or
     values that the program computes from outputs: those count as unchanged as long as the outputs are. ``unsaid`` names those of
     them that the state lacks: whether somebody added them since, only the update finds out.
     """

@@ -10,14 +10,12 @@ from rich.text import Text
 from stackgraph.domain import Row
 from stackgraph.graph.values import unique
 from stackgraph.graph.wording import ELLIPSIS, GAP, shorten
-from stackgraph.presentation.terminal import Columns, Paragraph, listed, words
+from stackgraph.presentation.terminal import WIDTH, Columns, Paragraph, listed, words
 
 LEAST_WIDTH = 40
 INDENT = "  "
 
 _LEAST_CELL = 8
-_WIDEST = 110
-"""Where texts at the right end stand on a wider line: eyes would lose a row across a gap."""
 _STYLES = {
     "": "",
     "bold": "bold",
@@ -67,7 +65,8 @@ def fitted(spans: Sequence[Span], width: int, right: str = "") -> Text:
         length = len(cut[longest].text)
         cut[longest] = replace(cut[longest], text=shorten(cut[longest].text, max(length - excess, length // 2)))
     if right:
-        gap = min(width, _WIDEST) - cell_len(right) - sum(cell_len(span.text) for span in cut)
+        # On a wider line eyes would lose the row across the gap.
+        gap = min(width, WIDTH) - cell_len(right) - sum(cell_len(span.text) for span in cut)
         cut.append(Span(" " * max(gap, len(GAP)) + right, "dim"))
     line = Text()
     for span in cut:

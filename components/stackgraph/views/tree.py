@@ -20,7 +20,7 @@ from stackgraph.graph.document import Graph, Resource, is_component, is_opaque, 
 from stackgraph.graph.structure import Structure
 from stackgraph.graph.values import grouped, is_token, joined, plain, text, unique
 from stackgraph.graph.wording import ELLIPSIS, GAP, counted, shorten
-from stackgraph.presentation.terminal import Paragraph, copied, drawn, words
+from stackgraph.presentation.terminal import WIDTH, Paragraph, copied, drawn, words
 from stackgraph.views.lines import (
     INDENT,
     LEAST_WIDTH,
@@ -46,7 +46,7 @@ from stackgraph.views.summary import (
 )
 
 
-def render_tree(graph: Graph, domain: Domain = NO_DOMAIN, *, colour: bool = False, width: int = 100) -> str:
+def render_tree(graph: Graph, domain: Domain = NO_DOMAIN, *, colour: bool = False, width: int = WIDTH) -> str:
     """The graph as text: a headline, components with their resources, and the sections of the domain.
 
     Lines have at most ``width`` columns (40 or more); ``colour`` adds ANSI colours.

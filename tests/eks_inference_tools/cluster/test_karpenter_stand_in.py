@@ -1,11 +1,12 @@
 """A stack's nodes beside the real scheduler: pods in the place of charts, devices, and nodes that Karpenter starts."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from cluster.running import Running
+from cluster.running import Running, followed
 from conftest import recorded
 from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
 from eks_inference.catalog.instances import instance_type
@@ -13,6 +14,7 @@ from eks_inference.place.placement import INSTANCE_TYPE_LABEL, POOL_LABEL, ZONE_
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL, footprints
 from eks_inference_tools.placing.nodes import managed_nodes, manifest
 from eks_inference_tools.reading.after_update import rows
+from eks_inference_tools.reading.causes import runbook
 from eks_inference_tools.reading.kinds import DAEMON_SETS, NODE_CLASSES, NODE_POOLS, NODES, PODS
 from eks_inference_tools.reading.live_objects import condition_of, labels_of, name_of
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
@@ -144,6 +146,10 @@ def of_karpenter(running: Running) -> dict[str, dict[str, Any]]:
     return {name_of(node): node for node in running.api.list(NODES) if labels_of(node).get("karpenter.sh/nodepool") == POOL}
 
 
+def events_of(running: Running, pod: str) -> list[str]:
+    return [event["message"] for event in running.api.list("events", "default") if event["involvedObject"].get("name") == pod]
+
+
 def said(type_: str, *path: str) -> str:
     """What `diff` says follows a change of a property."""
     return next(row.then for row in rows() if row.named(f"kubernetes:{type_}", path))
@@ -158,7 +164,12 @@ def test_nodes_without_pods_go_and_those_with_pods_stay(running: Running) -> Non
     # By default, a tenth of the nodes go at a time, which takes half a minute each.
     running.api.patch(pool, {"spec": {"disruption": {"consolidateAfter": "1s", "budgets": [{"nodes": "100%"}]}}})
     running.until(lambda: len(of_karpenter(running)) == 1, "consolidation")
-    assert [*of_karpenter(running)] == [at(running.api.get(PODS, "first", "default"), "spec", "nodeName")]
+    (kept,) = of_karpenter(running)
+    assert kept == at(running.api.get(PODS, "first", "default"), "spec", "nodeName")
+    # What the runbook asks of a cluster that costs too much: the node, its type, its pool, and the pod that keeps it.
+    assert re.search(rf"{kept} .* inf2\.8xlarge +{POOL}", followed(running.plane, "cost", "get nodes -L"))
+    assert re.search(rf"inf2\.8xlarge .* {kept} ", followed(running.plane, "cost", "get nodeclaims"))
+    assert re.search(r"default +first ", followed(running.plane, "cost", "describe node", NODE=kept))
     running.api.patch(pool, {"spec": {"disruption": {"consolidateAfter": "Never"}}})
 
 
@@ -199,12 +210,14 @@ def test_pods_go_to_their_next_place_while_the_first_has_no_capacity_and_not_bef
     here = {POOL_LABEL: POOL, INSTANCE_TYPE_LABEL: dear.name, ZONE_LABEL: zone}
     affinity = Placement(POOL, dear, here, others=(behind,)).scheduling()["affinity"]
 
-    def type_of(name: str) -> str:
+    def create(name: str, **placed: Any) -> None:
         for node in of_karpenter(running).values():  # nodes that stand are taken in any order
             running.api.patch(node, {"spec": {"unschedulable": True}})
         pod = server(name, cpu="8", memory="64Gi", **{DEVICE_RESOURCE: "1"})
-        pod["spec"] = {**pod["spec"], "nodeSelector": {}, "affinity": affinity}
-        running.api.create(pod)
+        running.api.create({**pod, "spec": {**pod["spec"], **placed}})
+
+    def type_of(name: str) -> str:
+        create(name, nodeSelector={}, affinity=affinity)
         running.until(lambda: is_ready(running.api.get(PODS, name, "default") or {}), name)
         node = running.api.get(NODES, at(running.api.get(PODS, name, "default"), "spec", "nodeName"))
         return labels_of(node or {})[INSTANCE_TYPE_LABEL]
@@ -212,4 +225,9 @@ def test_pods_go_to_their_next_place_while_the_first_has_no_capacity_and_not_bef
     assert type_of("with-capacity") == dear.name
     in_zone = next(node for node in running.api.list(NODES) if labels_of(node).get(ZONE_LABEL) == zone)
     running.api.patch(in_zone, {"metadata": {"labels": {"eks-inference/lost": "zone"}}})
+    # Without another place it waits, and Karpenter says why.
+    create("alone", nodeSelector=here)
+    page = "docs/runbook/no-capacity.md"
+    running.until(lambda: page in [runbook(words)[0] for words in events_of(running, "alone")], "the word of Karpenter")
     assert type_of("without-capacity") == cheap.name
+    assert cheap.name in followed(running.plane, "no-capacity", "get nodeclaims")

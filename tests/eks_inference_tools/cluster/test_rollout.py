@@ -2,26 +2,25 @@
 
 import copy
 import os
-import shutil
 import signal
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 import yaml
 
-from conftest import ROOT
+from cluster.running import followed
 from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
 from eks_inference.place.placement import HOSTNAME_LABEL, ZONE_LABEL
 from eks_inference_tools.reading.causes import runbook
-from eks_inference_tools.reading.kinds import EBS_DRIVERS
-from eks_inference_tools.reading.live_objects import labels_of
+from eks_inference_tools.reading.kinds import DEPLOYMENTS, EBS_DRIVERS, PODS
+from eks_inference_tools.reading.live_objects import Seen, labels_of, name_of, node_of
 from eks_inference_tools.reading.readiness import SKIP_AWAIT
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
 from eks_inference_tools.simulate.control_plane.processes import ComponentError
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
+from eks_inference_tools.simulate.rehearsal.clock import HELD
 from eks_inference_tools.simulate.rollout.changes import containers_in
 from eks_inference_tools.simulate.rollout.rollout import create, delete, settle, update
 from eks_inference_tools.simulate.rollout.walk import Outcome, Stall
@@ -30,7 +29,8 @@ from eks_inference_tools.simulate.stand_ins.kuberay import KubeRay
 from eks_inference_tools.simulate.stand_ins.loop import StandIns
 from eks_inference_tools.simulate.world.admit import install_definitions
 from eks_inference_tools.simulate.world.objects import ClusterObject
-from readme import commands_of
+from eks_inference_tools.verify.observed import Observed
+from eks_inference_tools.verify.workloads import workload
 from stackgraph.graph.values import at
 
 pytestmark = pytest.mark.cluster
@@ -342,40 +342,44 @@ def test_a_field_that_another_has_set_is_left_to_it(plane: ControlPlane, stack: 
 # -- the runbook -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def follow(plane: ControlPlane) -> Callable[..., str]:
-    """Runs the command of a page that contains some words, with values for its capitals."""
-    if not shutil.which("kubectl"):
-        pytest.skip("no kubectl on PATH")
-
-    def run(page: str, words: str, **values: str) -> str:
-        (command,) = [one for one in commands_of(ROOT / "docs" / "runbook" / f"{page}.md", "kubectl") if words in " ".join(one)]
-        filled = [values.get(word, word) for word in command]
-        done = subprocess.run(
-            [filled[0], f"--kubeconfig={plane.kubeconfig}", *filled[1:]], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return run
-
-
-def test_a_pod_that_waits_for_devices_is_told_and_lands_when_they_are_free(
-    plane: ControlPlane, stack: Stack, follow: Callable[..., str]
-):
+def test_a_pod_that_waits_for_devices_is_told_and_lands_when_they_are_free(plane: ControlPlane, stack: Stack):
     stack.serve("first", DEVICES)
     stack.serve("second", 1, "first")
     stall = only_stall(create(plane, stack.all))
     assert runbook(f"is Pending: {stall.words[0]}") == ("docs/runbook/pending.md",)
     (pod,) = [one["metadata"]["name"] for one in plane.api.list("pods") if labels_of(one).get("app") == "second"]
-    assert f"Insufficient {DEVICE_RESOURCE}" in follow("pending", "describe pod POD", NAMESPACE=stack.namespace, POD=pod)
+    assert f"Insufficient {DEVICE_RESOURCE}" in followed(plane, "pending", "describe pod POD", NAMESPACE=stack.namespace, POD=pod)
     plane.api.patch(stack.objects["first"].manifest, {"spec": {"replicas": 0}})
     assert settle(plane, [one for one in stack.all if "first" not in one.title]).is_complete
 
 
-def test_a_chart_that_was_being_installed_and_a_finalizer_without_its_controller(
-    plane: ControlPlane, stack: Stack, follow: Callable[..., str]
-):
+def test_a_missing_image_takes_the_old_pod_first_and_the_last_revision_brings_it_back(plane: ControlPlane, stack: Stack):
+    """The kubelet's own words: kwok leaves pods that are held as they are."""
+    stack.serve("server", DEVICES)
+    assert create(plane, stack.all).is_complete
+    wrong = stack.with_image("server:none")
+    wrong[-1].manifest["spec"]["template"]["metadata"]["annotations"] = {HELD: "yes"}
+    why = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "server:none": not found'}
+    container = {"name": "main", "image": "server:none", "imageID": "", "ready": False, "restartCount": 0}
+    status = {"containerStatuses": [{**container, "state": {"waiting": why}}]}
+
+    def pull(seen: Seen) -> None:
+        for pod in seen[PODS]:
+            if HELD in (at(pod, "metadata", "annotations") or {}) and node_of(pod) and not at(pod, "status", "containerStatuses"):
+                plane.api.patch(pod, {"status": status}, subresource="status")
+
+    stall = only_stall(update(plane, stack.all, wrong, observe=pull))
+    assert stall.waits_for == "0 of 1 pod of the newest revision is ready"
+    (pod,) = [name_of(one) for one in plane.api.list(PODS, stack.namespace)]  # the old one is gone
+    there = Observed("", {resource: plane.api.list(resource) for resource in (DEPLOYMENTS, PODS)})
+    finding = workload(DEPLOYMENTS, wrong[-1].manifest, there.all(DEPLOYMENTS)[0], there)
+    assert (finding.verdict, runbook(finding.found)) == ("failed", ("docs/runbook/image.md",))
+    assert "ImagePullBackOff" in followed(plane, "image", "describe pod POD", NAMESPACE=stack.namespace, POD=pod)
+    followed(plane, "image", "delete pod POD", NAMESPACE=stack.namespace, POD=pod)
+    assert update(plane, wrong, stack.all).is_complete
+
+
+def test_a_chart_that_was_being_installed_and_a_finalizer_without_its_controller(plane: ControlPlane, stack: Stack):
     for state in ("pending-install", "deployed"):
         stack.add("v1/Secret", f"release-{state}", metadata={"labels": {"owner": "helm", "status": state}})
     backend = {"service": {"name": "api", "port": {"number": 80}}}
@@ -383,26 +387,27 @@ def test_a_chart_that_was_being_installed_and_a_finalizer_without_its_controller
         "networking.k8s.io/v1/Ingress", "held", metadata={"finalizers": ["example.com/nobody"]}, spec={"defaultBackend": backend}
     )
     assert create(plane, stack.all).is_complete
-    follow("interrupted-up", "status=pending-install", NAMESPACE=stack.namespace)
+    assert "held" in followed(plane, "certificate", "get ingress")
+    followed(plane, "interrupted-up", "status=pending-install", NAMESPACE=stack.namespace)
     left = [one["metadata"]["name"] for one in plane.api.list("secrets") if one["metadata"]["namespace"] == stack.namespace]
     assert left == ["release-deployed"]
     plane.api.delete("ingresses.networking.k8s.io", "held", stack.namespace)
-    follow("stuck-destroy", "patch ingress", NAMESPACE=stack.namespace, NAME="held")
+    followed(plane, "stuck-destroy", "patch ingress", NAMESPACE=stack.namespace, NAME="held")
     assert not [one for one in plane.api.list("ingresses.networking.k8s.io") if one["metadata"]["namespace"] == stack.namespace]
 
 
-def test_a_bad_node_is_drained_and_its_pods_wait_for_the_next(plane: ControlPlane, stack: Stack, follow: Callable[..., str]):
+def test_a_bad_node_is_drained_and_its_pods_wait_for_the_next(plane: ControlPlane, stack: Stack):
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "inf2"}}
     stack.serve("server", 1)
     assert create(plane, stack.all).is_complete
     before = at(plane.api.get("nodes", "inf2"), "spec", "taints") or []
     for page, taint in (("broken-device", "example.com/xid"), ("node-not-ready", "node.kubernetes.io/not-ready")):
         plane.api.patch(node, {"spec": {"taints": [*before, {"key": taint, "effect": "NoSchedule"}]}})
-        assert "inf2" in follow(page, "drain", NODE="inf2")
+        assert "inf2" in followed(plane, page, "drain", NODE="inf2")
         assert not [one for one in plane.api.list("pods") if at(one, "spec", "nodeName") == "inf2"]
         plane.api.patch(node, {"spec": {"unschedulable": False, "taints": before}})
         assert settle(plane, stack.all).is_complete
-    assert "inf2" in follow("node-not-ready", "describe node", NODE="inf2")
+    assert "inf2" in followed(plane, "node-not-ready", "describe node", NODE="inf2")
 
 
 # -- a fault of the simulation itself --------------------------------------------------------------------------------------------

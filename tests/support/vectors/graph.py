@@ -372,12 +372,12 @@ VECTORS = {
     "AWS013": Vector(
         lambda: graph(resource("aws:s3/bucket:Bucket", "weights")),
         lambda: graph(resource("aws:s3/bucket:Bucket", "w", {"bucket": "a..b"})),
-        "s3.Bucket w: bucket is not what the API takes",
+        "s3.Bucket w: the API does not accept bucket",
     ),
     "AWS014": Vector(
         lambda: graph(resource("aws:iam/role:Role", "r" * 56, {"assumeRolePolicy": "{}"})),
         lambda: graph(resource("aws:iam/role:Role", "r" * 57, {"assumeRolePolicy": "{}"})),
-        "name is not what the API takes",
+        "the API does not accept name",
     ),
     "AWS015": Vector(
         lambda: graph(*inline_policies(5000, 5000)),

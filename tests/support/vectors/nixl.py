@@ -115,7 +115,7 @@ VECTORS = {
         lambda: decode_on_gpus(extra_env={"PYTORCH_ALLOC_CONF": "max_split_size_mb:64, expandable_segments:True"}),
         "decode reads other memory",
     ),
-    "DI024": Vector(decode, lambda: engine_args(gpu=True, enable_lora=True), "suits the adapter of another"),
+    "DI024": Vector(decode, lambda: engine_args(gpu=True, enable_lora=True), "KV cache suits another's adapter"),
     "DI025": Vector(decode, lambda: decode(model={"id": "Qwen/Qwen3-32B"}), "no document says that Qwen3-32B works"),
     "DI026": Vector(
         lambda: decode(model={"id": WINDOWS}),

@@ -44,7 +44,7 @@ VECTORS = {
         lambda: karpenter(devices="claims"),
         "Karpenter starts no node for a pod with claims",
     ),
-    "DRA004": Vector(claimed, lambda: inf2(devices="claims"), "whether the driver serves inf2.8xlarge: the EKS user guide lists"),
+    "DRA004": Vector(claimed, lambda: inf2(devices="claims"), "whether the driver serves inf2.8xlarge is not known: the EKS"),
     "POO001": Vector(managed, lambda: managed(zone_ids=["use2-az2"]), "no private subnet there"),
     "POO002": Vector(managed, lambda: managed(instance_types=["trn1.32xlarge"], zone_ids=["use2-az1"]), "known to offer trn1"),
     "POO003": Vector(
@@ -55,7 +55,7 @@ VECTORS = {
     "POO013": Vector(
         lambda: managed(capacity_reservation_id="cr-0123456789abcdef0"),
         lambda: managed(capacity_reservation_id="cr-0123456789abcdef0", zone_ids=["use2-az1", "use2-az3"], efa=None),
-        "nodes of other zones than that of the reservation",
+        "nodes outside the reservation's zone",
     ),
     "POO004": Vector(
         lambda: managed(capacity_reservation_id="cr-0123456789abcdef0"),

@@ -188,7 +188,7 @@ def pods_have_one_engine(group: PrefillDecodeFacts) -> Iterator[Judgement]:
             holds=stages in (None, "1"),
             path=one.server.at_flag("pipeline-parallel-size"),
             working=(f"{one.role}: --pipeline-parallel-size {stages or 'not set'}",),
-            message="nobody has said that KV caches of several pipeline stages are handed over, and they were not",
+            message="no source says that KV caches of several pipeline stages are handed over",
             given=str(stages),
             allowed="1",
             severity="warning",

@@ -112,7 +112,7 @@ def efa_interfaces(spec: PrefillDecodeSpec, role: Role, placement: Placement) ->
 
 
 def revision(name: str, spec: PrefillDecodeSpec, shapes: Mapping[Role, InstanceType]) -> str:
-    """Returns a hash of what servers of a group have in common: image, model, flags and variables of both roles.
+    """Returns a hash of what a group's servers share: image, model, flags and variables of both roles.
 
     A handshake compares version, model, data type and blocks and refuses others; the rest has one revision for simplicity.
     """

@@ -167,7 +167,7 @@ def degrees_fit(group: PrefillDecodeFacts) -> Iterator[Judgement]:
         path=path,
         working=(f"{working}; KV heads of {model.name}: {model.kv_heads}",),
         message=f"{model.kv_heads} KV heads over {high} are held more than once, which vLLM 0.21 refused in the handshake; "
-        "nobody has said which release no longer does",
+        "no source says which release accepts it",
         given=f"{low} and {high}",
         allowed=f"equal, or both at most {model.kv_heads}",
         severity="warning",

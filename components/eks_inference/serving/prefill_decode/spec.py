@@ -48,7 +48,7 @@ class KvTransferSpec(Spec):
         default=side_channel().default_port,
         ge=1024,
         le=65535,
-        description="Port of each server on which the other kind asks where KV caches are.",
+        description="Port on each server where the other kind asks for the place of KV caches.",
     )
 
 

@@ -147,7 +147,7 @@ def _may_serve(engine: EngineProfile, server: ServingFacts) -> bool:
 
 @rule(
     "SRV010",
-    "Flags have values that the engine takes.",
+    "The engine accepts the values of all flags.",
     fix="correct the value, or leave the flag out",
     source=f"{_SOURCE}; its model of the configuration",
 )

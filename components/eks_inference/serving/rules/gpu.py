@@ -125,7 +125,7 @@ def no_gpu_is_idle(server: ServingFacts) -> Iterator[Judgement]:
         holds=not left,
         path=server.at("devices"),
         working=(f"{server.instance.name}: {server.instance.devices} GPUs = {pods} pods x {server.devices}, {left} left",),
-        message=f"{left} of the {server.instance.devices} GPUs of each node are idle: pods of {server.devices} do not fill it",
+        message=f"{left} of the {server.instance.devices} GPUs on each node are idle: pods with {server.devices} do not fill it",
         given=str(server.devices),
         allowed=", ".join(str(count) for count in range(1, server.instance.devices + 1) if not server.instance.devices % count),
     )

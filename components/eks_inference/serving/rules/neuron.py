@@ -36,7 +36,7 @@ _FEATURE_GUIDE = "NxD Inference feature guide, tensor parallelism"
 
 @neuron_rule(
     "NEU002",
-    "A pod asks for a number of Neuron devices that its instance type can give.",
+    "The instance type can give the Neuron devices that a pod asks for.",
     fix="choose one of the allowed numbers of devices",
     source="Neuron scheduler extension, sets of neighbouring devices; EKS user guide, device groups of Trn2",
 )
@@ -75,7 +75,7 @@ def cores_suffice(server: ServingFacts) -> Iterator[Judgement]:
 
 @neuron_rule(
     "NEU004",
-    "No NeuronCore of a pod is idle.",
+    "A pod uses all of its NeuronCores.",
     severity="warning",
     fix="ask for fewer devices, or split the model over more cores",
     source="source system for Llama-3 on Ray Serve: 12 devices for 2 cores; AWS's sample for disaggregated inference: 8 for 8",
@@ -130,7 +130,7 @@ heads_divide = neuron_rule(
 
 @neuron_rule(
     "NEU007",
-    "No KV head is held more than once.",
+    "Each KV head is held only once.",
     severity="warning",
     fix="where the memory is wanted for sequences, split over at most as many cores as the model has KV heads",
     source="NxD Inference, REPLICATE_TO_TP_DEGREE and CONVERT_TO_MHA",

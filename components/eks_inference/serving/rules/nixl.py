@@ -214,7 +214,7 @@ def leases_are_long_enough(server: ServingFacts, transfer: Transfer, profile: Ni
 
 @nixl_rule(
     "DI022",
-    "No variable takes KV caches off EFA.",
+    "Variables leave KV caches on EFA.",
     fix="leave these variables to the library",
     source="catalog/nixl.toml (profiles); libfabric, fi_efa; DI010 judges what is missing on shared nodes",
 )

@@ -28,7 +28,7 @@ def no_adapters(server: ServingFacts, transfer: Transfer, profile: NixlProfile) 
         holds=not on,
         path=server.at_flag("enable-lora"),
         working=(f"adapters (LoRA): {'on' if on else 'off'}",),
-        message="nobody has said whether a KV cache of one server suits the adapter of another",
+        message="no source says whether one server's KV cache suits another's adapter",
         given="on",
         allowed="off",
     )

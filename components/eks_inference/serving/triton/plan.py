@@ -178,7 +178,7 @@ def repository_files(spec: TritonServerSpec, shape: InstanceType) -> dict[str, s
 
 
 def file_key(spec: TritonServerSpec, path: str) -> str:
-    """Returns the name of a file of the repository where names have no slashes: of the first model, that of the file."""
+    """Returns a repository file's name without slashes; files of the first model keep their names."""
     model, _, file = path.replace("/1/", "/").partition("/")
     return file if model == spec.served_name else f"{model}.{file}"
 

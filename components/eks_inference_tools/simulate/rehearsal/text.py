@@ -7,10 +7,10 @@ from rich.console import RenderableType
 from eks_inference_tools.simulate.rehearsal.report import REQUESTS_A_SECOND, Away, Rehearsal, lost
 from eks_inference_tools.timeline.wording import duration
 from stackgraph.graph.wording import counted
-from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
+from stackgraph.presentation.terminal import WIDTH, Columns, Paragraph, drawn, words
 
-_WIDTH, _CHART, _BESIDE = 120, 60, 16
-"""Widths of the report, its chart, and the columns beside the chart."""
+_CHART, _BESIDE = 60, 16
+"""Widths of the chart, and the columns beside the chart."""
 _MOST = 5
 _NOT_REAL = (
     "containers do not run: a pod is ready once the typical time of its cold start has passed (timeline), and ends at once",
@@ -23,7 +23,7 @@ Rows = Iterator[tuple[str, str, str]]
 """A heading, which repeats, a text, and a style."""
 
 
-def render_text(*played: Rehearsal, width: int = _WIDTH, colour: bool = False) -> str:
+def render_text(*played: Rehearsal, width: int = WIDTH, colour: bool = False) -> str:
     """One after another, and side by side where something was tried."""
     blocks = [*(_lines(one, width) for one in played), *([_beside(played)] if played[1:] else [])]
     return "\n".join(drawn(block, width=width, colour=colour) for block in blocks)

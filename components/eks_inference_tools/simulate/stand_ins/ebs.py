@@ -1,5 +1,5 @@
-"""Stands in for the provisioner of the EBS CSI driver: creates the volumes of claims, in the zone of the node that the scheduler
-chose, and deletes released ones. The scheduler and the volume controllers, which bind the two, are real.
+"""Stands in for the EBS CSI driver's provisioner: creates claimed volumes in the zone of the node that the scheduler chose,
+and deletes released ones. The scheduler and the volume controllers, which bind the two, are real.
 
 Left out, because only a kubelet reports what a node's driver can do: attaching (the real controller attaches only to nodes whose
 kubelet asks for it) and the number of volumes per instance type. The stack itself creates the volumes of file systems.
