@@ -181,8 +181,24 @@ def test_what_ignore_changes_names_is_no_change():
 def test_replace_on_changes_and_triggers_replace():
     one = resource("one", DEPLOYMENT, inputs={"spec": {"replicas": 1}}, options={"replaceOnChanges": ["spec.replicas"]})
     assert change_of(one, replace(one, inputs={"spec": {"replicas": 2}})).because == ("spec.replicas",)
-    one = resource("one", options={"replacementTrigger": "a"})
-    assert change_of(one, replace(one, options={"replacementTrigger": "b"})).because == ("replacementTrigger",)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "replaced"),
+    [("a", "b", True), ("a", "a", False), (None, "a", False), ("a", None, False), (0, "a", True)],
+)
+def test_another_trigger_replaces_but_no_first_or_last_one(before: Any, after: Any, replaced: bool):
+    old, new = (resource("one", options={} if one is None else {"replacementTrigger": one}) for one in (before, after))
+    assert change_of(old, new).because == (("replacementTrigger",) if replaced else ())
+
+
+@pytest.mark.parametrize("option", ["deletedWith", "replaceWith"])
+def test_what_an_option_names_takes_a_resource_along(option: str):
+    of, one = resource("of"), resource("one")
+    named = replace(one, options={option: of.urn if option == "deletedWith" else [of.urn]})
+    moved = replace(of, inputs={"bucket": "b"})
+    diff = compare(graph(of, named), graph(moved, named))
+    assert diff.by_urn[one.urn].because == (f"{option} of",)
 
 
 def test_a_default_provider_of_another_version_changes_nothing_of_its_resources():

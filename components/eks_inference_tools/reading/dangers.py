@@ -274,7 +274,8 @@ def _of_nodes(old: NodeCapacity, new: NodeCapacity) -> Iterator[Danger]:
         was, now = (", ".join(kind) or "any" for kind in kinds)
         yield Danger("instance-type-changed", f"{subject}: {now} instead of {was}", new.urn, subject=subject)
     if old.nodes is not None and new.nodes is not None and new.nodes < old.nodes:
-        what = f"{subject}: {new.nodes} instead of {old.nodes}; pods of those that end, any of them, start again elsewhere"
+        which = "empty ones first" if new.manager == "Karpenter" else "any of them"  # Karpenter, static/utils.go
+        what = f"{subject}: {new.nodes} instead of {old.nodes}; pods of those that end, {which}, start again elsewhere"
         yield Danger("capacity-down", what, new.urn, subject=subject)
     for resource, limit in table(old.limits).items():
         now = table(new.limits).get(resource)
