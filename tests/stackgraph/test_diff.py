@@ -496,7 +496,14 @@ def test_the_table_knows_every_type_of_the_shipped_stacks(stack):
             {"spec": {"containers": [{"name": "a", "image": "c"}]}},
             "replace",
         ),
+        *(
+            (f"kubernetes:apps/v1:{kind}", *({"spec": {"selector": {"matchLabels": {"a": b}}}} for b in "bc"), "replace")
+            for kind in ("DaemonSet", "Deployment", "StatefulSet")
+        ),
         ("eks:index:Cluster", {"version": "1.34"}, {"version": "1.35"}, "update"),
+        ("eks:index:ManagedNodeGroup", {"capacityType": "SPOT"}, {"capacityType": "ON_DEMAND"}, "replace"),
+        ("eks:index:ManagedNodeGroup", {"launchTemplate": {"id": "a"}}, {"launchTemplate": {"id": "b"}}, "replace"),
+        ("eks:index:ManagedNodeGroup", {"diskSize": 20}, {"diskSize": 40}, "update"),
         ("aws:rds/instance:Instance", {"storageEncrypted": False}, {"storageEncrypted": True}, "replace"),
         ("aws:rds/instance:Instance", {"allocatedStorage": 20}, {"allocatedStorage": 40}, "update"),
         ("aws:dynamodb/table:Table", {"hashKey": "a"}, {"hashKey": "b"}, "replace"),
