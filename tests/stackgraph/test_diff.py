@@ -328,6 +328,26 @@ def test_a_value_that_a_deployment_may_find_unchanged_is_in_doubt(before, after,
     assert sure.kind == "replace", "another property replaces it in any case"
 
 
+@pytest.mark.parametrize(
+    ("type_", "before", "after", "kind"),
+    [
+        ("aws:iam/role:Role", "<one.id>", "<one.name>", "same"),
+        ("aws:iam/role:Role", ["<one.name>"], ["<one.id>"], "same"),
+        ("aws:iam/role:Role", "<one.id>", "<one.arn>", "update"),
+        ("aws:ec2/vpc:Vpc", {"resource": "one"}, "<one.id>", "same"),
+        ("aws:ec2/vpc:Vpc", {"resource": "one"}, "<one.arn>", "update"),
+        ("aws:ec2/vpc:Vpc", {"resource": "one"}, "<two.id>", "replace"),
+        ("aws:sns/topic:Topic", {"resource": "one"}, "<one.arn>", "same"),
+    ],
+)
+def test_an_id_by_another_name_changes_nothing(type_: str, before: Any, after: Any, kind: str):
+    one, two = resource("one", type_, custom=True), resource("two", type_, custom=True)
+    user = resource("user", "aws:sqs/queue:Queue", custom=True)
+    given = {"resource": one.urn} if isinstance(before, dict) else before
+    users = [replace(user, inputs={"name": value}) for value in (given, after)]
+    assert compare(*(graph(one, two, use) for use in users)).by_urn[user.urn].kind == kind
+
+
 def test_every_doubt_has_its_reason():
     def build(text: str):
         topic = aws.sns.Topic("topic", name=text)

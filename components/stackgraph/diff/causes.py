@@ -98,9 +98,9 @@ def because(
         pattern = replacements.pattern_of(text)
         paths += [path for path in changed if text == "*" or replacements.covers(pattern, path)]
     found = [path_text(path) for path in paths if any(replacements.covers(path, one) for one in changed)]
-    triggers = [one.options.get("replacementTrigger") for one in (before, after)]
+    was, now = (one.options.get("replacementTrigger") for one in (before, after))
     # A first or last one replaces nothing (pulumi/pulumi, step_generator.go, shouldTriggerReplace).
-    if None not in triggers and not alike(*triggers):
+    if was is not None and now is not None and not alike(was, now):
         found.append("replacementTrigger")
     return tuple(dict.fromkeys(found))
 

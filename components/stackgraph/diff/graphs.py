@@ -10,7 +10,7 @@ from typing import Any, Literal
 from stackgraph.diff import replacements
 from stackgraph.diff.causes import because, goes_with, replacing, unsure
 from stackgraph.diff.comparing import PropertyChange, differences, identical, opened, path_text
-from stackgraph.diff.doubts import may_stay
+from stackgraph.diff.doubts import may_stay, stays
 from stackgraph.diff.moves import Pairing, in_regions, pairing
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_component, is_read
 from stackgraph.graph.structure import Structure
@@ -190,7 +190,7 @@ def compared(before: Resource, after: Resource, base: Graph, head: Graph, pairs:
     found = list(differences(old, new))
     # Like the engine, disregard changes at or below an ignored path.
     ignored = [change for change in found if _within(change, after.options.get("ignoreChanges", ()))]
-    properties = [change for change in found if change not in ignored]
+    properties = [one for one in found if one not in ignored and not (after.custom and stays(one, head, pairs))]
     options = list(differences(_options(before, pairs), _options(after, _IDENTITY)))
     reasons = because(before, after, old, new, properties, head) if after.custom or after.remote else ()
     reasons = reasons or _other_provider(before, after, base, head, pairs)
