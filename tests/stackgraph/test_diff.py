@@ -520,6 +520,9 @@ def test_the_table_knows_every_type_of_the_shipped_stacks(stack):
             (f"kubernetes:apps/v1:{kind}", *({"spec": {"selector": {"matchLabels": {"a": b}}}} for b in "bc"), "replace")
             for kind in ("DaemonSet", "Deployment", "StatefulSet")
         ),
+        ("command:local:Command", {"create": "a"}, {"create": "b"}, "update"),
+        ("command:local:Command", {"triggers": ["a"]}, {"triggers": ["b"]}, "replace"),
+        ("command:remote:CopyFile", {"localPath": "a"}, {"localPath": "b"}, "replace"),
         ("eks:index:Cluster", {"version": "1.34"}, {"version": "1.35"}, "update"),
         ("eks:index:ManagedNodeGroup", {"capacityType": "SPOT"}, {"capacityType": "ON_DEMAND"}, "replace"),
         ("eks:index:ManagedNodeGroup", {"launchTemplate": {"id": "a"}}, {"launchTemplate": {"id": "b"}}, "replace"),
