@@ -188,8 +188,11 @@ def test_replace_on_changes_and_triggers_replace():
     [("a", "b", True), ("a", "a", False), (None, "a", False), ("a", None, False), (0, "a", True)],
 )
 def test_another_trigger_replaces_but_no_first_or_last_one(before: Any, after: Any, replaced: bool):
-    old, new = (resource("one", options={} if one is None else {"replacementTrigger": one}) for one in (before, after))
-    assert change_of(old, new).because == (("replacementTrigger",) if replaced else ())
+    def build(trigger: Any) -> Graph:
+        return record(lambda: aws.sns.Topic("one", opts=pulumi.ResourceOptions(replacement_trigger=trigger)))
+
+    found = {one.resource.name: one.because for one in compare(build(before), build(after)).changes}
+    assert found["one"] == (("replacementTrigger",) if replaced else ())
 
 
 @pytest.mark.parametrize("option", ["deletedWith", "replaceWith"])
