@@ -473,6 +473,7 @@ def sized(graph: Graph, group: str, nodes: int, pods: int = 1) -> Graph:
         ("smoke-gpu", "gpu", (3, 1), 2, ["server-may-stop .*: its pods end, if AWS chooses their nodes of .*, before their"]),
         ("smoke-gpu", "gpu", (3, 2), 2, []),
         ("smoke-gpu", "gpu", (2, 3), 1, []),
+        ("inf2-llama3", "core", (3, 4), 1, []),
         (
             "inf2-llama3",
             "core",
