@@ -349,6 +349,8 @@ def test_an_id_by_another_name_changes_nothing(type_: str, before: Any, after: A
     given = {"resource": one.urn} if isinstance(before, dict) else before
     users = [replace(user, inputs={"name": value}) for value in (given, after)]
     assert compare(*(graph(one, two, use) for use in users)).by_urn[user.urn].kind == kind
+    remote = [replace(use, custom=False, remote=True) for use in users]
+    assert compare(*(graph(one, two, use) for use in remote)).by_urn[user.urn].kind != "same", "it takes resources"
 
 
 def test_every_doubt_has_its_reason():

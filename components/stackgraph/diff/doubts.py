@@ -25,7 +25,7 @@ def _by_id(value: Any, head: Graph, pairs: Pairing) -> Any:
         return [_by_id(item, head, pairs) for item in value]
     if isinstance(value, Mapping) and value.keys() == {"resource"}:
         found = head.by_urn.get(pairs.urn(str(value["resource"])))
-        return f"<{found.name}.id>" if found and found.custom else value
+        return f"<{found.name}.id>" if found else value
     if isinstance(value, str) and REFERENCE.fullmatch(value):
         name, _, output = value[1:-1].rpartition(".")
         types = {one.type for one in head.resources if one.name == name}
