@@ -452,14 +452,53 @@ def test_a_server_that_becomes_another_kind_of_object_is_told():
     assert found.effects == ("outage",)
 
 
+def sized(graph: Graph, group: str, nodes: int, pods: int = 1) -> Graph:
+    """The graph with a node group of this size, and Deployments of model servers of so many pods."""
+    size = {"minSize": nodes, "desiredSize": nodes, "maxSize": max(nodes, 1)}
+    resources = (
+        replace(one, inputs={**one.inputs, "scalingConfig": size})
+        if one.name == f"{graph.stack}-{group}-nodes"
+        else replace(one, inputs={**one.inputs, "spec": {**one.inputs["spec"], "replicas": pods}})
+        if one.name == "qwen3-deployment"
+        else one
+        for one in graph.resources
+    )
+    return replace(graph, resources=tuple(resources))
+
+
+@pytest.mark.parametrize(
+    ("stack", "group", "sizes", "pods", "said"),
+    [
+        ("smoke-gpu", "gpu", (3, 2), 1, ["server-may-stop .*: its only pod ends, if AWS chooses its node of .*, before its"]),
+        ("smoke-gpu", "gpu", (3, 1), 2, ["server-may-stop .*: its pods end, if AWS chooses their nodes of .*, before their"]),
+        ("smoke-gpu", "gpu", (3, 2), 2, []),
+        ("smoke-gpu", "gpu", (2, 3), 1, []),
+        ("inf2-llama3", "core", (3, 4), 1, []),
+        (
+            "inf2-llama3",
+            "core",
+            (3, 2),
+            1,
+            [
+                "server-may-stop .* may answer nothing .*: its workers end with the Ray head, if AWS chooses its node of",
+                "pods-may-move .*k8s-neuron-scheduler, .*open-webui may not answer while pods move",
+            ],
+        ),
+    ],
+)
+def test_pods_that_a_smaller_node_group_may_take_along_are_told(
+    stack: str, group: str, sizes: tuple[int, int], pods: int, said: list[str]
+):
+    """AWS chooses the nodes."""
+    sides = [sized(recorded(stack), group, nodes, pods) for nodes in sizes]
+    found = [f"{one.kind} {one.what}" for one in dangers(compare(*sides), eks_compared()) if "-may-" in one.kind]
+    assert len(found) == len(said)
+    assert all(map(re.match, said, found)), found
+
+
 def test_a_server_that_loses_its_nodes_answers_nothing_any_more():
     before = recorded("smoke-gpu")
-    none = {"minSize": 0, "desiredSize": 0, "maxSize": 1}
-    resources = (
-        replace(one, inputs={**one.inputs, "scalingConfig": none}) if one.name == "smoke-gpu-gpu-nodes" else one
-        for one in before.resources
-    )
-    (found,) = stopped(before, replace(before, resources=tuple(resources)))
+    (found,) = stopped(before, sized(before, "gpu", 0))
     assert found.what == "qwen3 answers nothing any more: no pool has a node for it"
     assert found.effects == ("outage",)
 

@@ -78,6 +78,10 @@ def cluster(**inputs: Any) -> Resource:
     return resource("c", "aws:eks/cluster:Cluster", given)
 
 
+def node_pool(replicas: int | None = None) -> Resource:
+    return resource("n", "kubernetes:karpenter.sh/v1:NodePool", {"metadata": {"name": "n"}, "spec": {"replicas": replicas}})
+
+
 def addon(name: str = "vpc-cni", **more: Any) -> Resource:
     return resource(name, "aws:eks/addon:Addon", {"addonName": name, "clusterName": "c", **more})
 
@@ -122,6 +126,9 @@ PROGRAMS: dict[str, tuple[list[Resource], list[Resource], str]] = {
     "an object of a removed API": ([cluster()], [cluster(), OLD_API], "refused .*`pulumi up` fails there"),
     "a claim that stays": ([storage("slow", grows=False), claim()], [storage("slow", grows=False), claim("20Gi")], "refused"),
     "a claim that grows": ([storage("slow", grows=True), claim()], [storage("slow", grows=True), claim("20Gi")], ""),
+    "a pool of fixed size": ([node_pool()], [node_pool(2)], "refused .*: it has to be replaced"),
+    "a pool that follows its pods": ([node_pool(2)], [node_pool()], "refused .*: it has to be replaced"),
+    "another fixed size": ([node_pool(2)], [node_pool(3)], ""),
     # Who stops answering, without a model.
     "recreated": ([service(), web(strategy=RECREATE)], [service(), web("a:2", strategy=RECREATE)], "server-stopped .*until its"),
     "all at once": (

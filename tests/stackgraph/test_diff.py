@@ -181,8 +181,27 @@ def test_what_ignore_changes_names_is_no_change():
 def test_replace_on_changes_and_triggers_replace():
     one = resource("one", DEPLOYMENT, inputs={"spec": {"replicas": 1}}, options={"replaceOnChanges": ["spec.replicas"]})
     assert change_of(one, replace(one, inputs={"spec": {"replicas": 2}})).because == ("spec.replicas",)
-    one = resource("one", options={"replacementTrigger": "a"})
-    assert change_of(one, replace(one, options={"replacementTrigger": "b"})).because == ("replacementTrigger",)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "replaced"),
+    [("a", "b", True), ("a", "a", False), (None, "a", False), ("a", None, False), (0, "a", True)],
+)
+def test_another_trigger_replaces_but_no_first_or_last_one(before: Any, after: Any, replaced: bool):
+    def build(trigger: Any) -> Graph:
+        return record(lambda: aws.sns.Topic("one", opts=pulumi.ResourceOptions(replacement_trigger=trigger)))
+
+    found = {one.resource.name: one.because for one in compare(build(before), build(after)).changes}
+    assert found["one"] == (("replacementTrigger",) if replaced else ())
+
+
+@pytest.mark.parametrize("option", ["deletedWith", "replaceWith"])
+def test_what_an_option_names_takes_a_resource_along(option: str):
+    of, one = resource("of"), resource("one")
+    named = replace(one, options={option: of.urn if option == "deletedWith" else [of.urn]})
+    moved = replace(of, inputs={"bucket": "b"})
+    diff = compare(graph(of, named), graph(moved, named))
+    assert diff.by_urn[one.urn].because == (f"{option} of",)
 
 
 def test_a_default_provider_of_another_version_changes_nothing_of_its_resources():
@@ -310,6 +329,28 @@ def test_a_value_that_a_deployment_may_find_unchanged_is_in_doubt(before, after,
         assert (change.unsure, change.doubt) == (("name",), "the values are known only during the update")
     sure = compare(graph(user), graph(replace(user, inputs={"name": after, "fifoQueue": True}))).by_urn[user.urn]
     assert sure.kind == "replace", "another property replaces it in any case"
+
+
+@pytest.mark.parametrize(
+    ("type_", "before", "after", "kind"),
+    [
+        ("aws:iam/role:Role", "<one.id>", "<one.name>", "same"),
+        ("aws:iam/role:Role", ["<one.name>"], ["<one.id>"], "same"),
+        ("aws:iam/role:Role", "<one.id>", "<one.arn>", "update"),
+        ("aws:ec2/vpc:Vpc", {"resource": "one"}, "<one.id>", "same"),
+        ("aws:ec2/vpc:Vpc", {"resource": "one"}, "<one.arn>", "update"),
+        ("aws:ec2/vpc:Vpc", {"resource": "one"}, "<two.id>", "replace"),
+        ("aws:sns/topic:Topic", {"resource": "one"}, "<one.arn>", "same"),
+    ],
+)
+def test_an_id_by_another_name_changes_nothing(type_: str, before: Any, after: Any, kind: str):
+    one, two = resource("one", type_, custom=True), resource("two", type_, custom=True)
+    user = resource("user", "aws:sqs/queue:Queue", custom=True)
+    given = {"resource": one.urn} if isinstance(before, dict) else before
+    users = [replace(user, inputs={"name": value}) for value in (given, after)]
+    assert compare(*(graph(one, two, use) for use in users)).by_urn[user.urn].kind == kind
+    remote = [replace(use, custom=False, remote=True) for use in users]
+    assert compare(*(graph(one, two, use) for use in remote)).by_urn[user.urn].kind != "same", "it takes resources"
 
 
 def test_every_doubt_has_its_reason():
@@ -480,7 +521,17 @@ def test_the_table_knows_every_type_of_the_shipped_stacks(stack):
             {"spec": {"containers": [{"name": "a", "image": "c"}]}},
             "replace",
         ),
+        *(
+            (f"kubernetes:apps/v1:{kind}", *({"spec": {"selector": {"matchLabels": {"a": b}}}} for b in "bc"), "replace")
+            for kind in ("DaemonSet", "Deployment", "StatefulSet")
+        ),
+        ("command:local:Command", {"create": "a"}, {"create": "b"}, "update"),
+        ("command:local:Command", {"triggers": ["a"]}, {"triggers": ["b"]}, "replace"),
+        ("command:remote:CopyFile", {"localPath": "a"}, {"localPath": "b"}, "replace"),
         ("eks:index:Cluster", {"version": "1.34"}, {"version": "1.35"}, "update"),
+        ("eks:index:ManagedNodeGroup", {"capacityType": "SPOT"}, {"capacityType": "ON_DEMAND"}, "replace"),
+        ("eks:index:ManagedNodeGroup", {"launchTemplate": {"id": "a"}}, {"launchTemplate": {"id": "b"}}, "replace"),
+        ("eks:index:ManagedNodeGroup", {"diskSize": 20}, {"diskSize": 40}, "update"),
         ("aws:rds/instance:Instance", {"storageEncrypted": False}, {"storageEncrypted": True}, "replace"),
         ("aws:rds/instance:Instance", {"allocatedStorage": 20}, {"allocatedStorage": 40}, "update"),
         ("aws:dynamodb/table:Table", {"hashKey": "a"}, {"hashKey": "b"}, "replace"),

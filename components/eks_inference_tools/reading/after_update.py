@@ -65,6 +65,8 @@ def _is(only: str, one: PropertyChange) -> bool:
     if only == "less":
         before, after = (quantity(side) for side in (one.before, one.after))
         return before is not None and after is not None and after < before
+    if only == "mode":
+        return ABSENT in (one.before, one.after)
     before, after = ({text(leaf) for leaf in leaves(side)} for side in (one.before, one.after))
     # Of requirements, one that is gone asks for less.
     return not only or (one.after is not ABSENT and not before <= after)

@@ -57,6 +57,7 @@ def dangers(diff: StackDiff) -> Iterator[Danger]:
 
 def _gone(diff: StackDiff) -> Iterator[Danger]:
     gone = (*diff.of_kind("replace"), *diff.of_kind("delete"))
+    be = "would be" if cluster_is_refused(diff) else "are"
     for change in sorted(gone, key=lambda one: one.resource.type != _VPC):  # all that is in it goes with it
         name, type_ = change.resource.name, change.resource.type
         because = ", ".join(change.because[:3])
@@ -69,7 +70,7 @@ def _gone(diff: StackDiff) -> Iterator[Danger]:
         elif type_ in _CLUSTER_TYPES:
             yield Danger("cluster-deleted", f"cluster {name} is deleted", change.urn, Weight.DELETED, effects=("outage", "loss"))
         elif type_ in _NODE_TYPES and change.kind == "replace":
-            what = f"{nodes_of(change.resource)} are replaced ({because})"
+            what = f"{nodes_of(change.resource)} {be} replaced ({because})"
             yield Danger("nodes-replaced", what, change.urn, Weight.REPLACED, nodes_of(change.resource))
         elif group_kind(change.resource)[1] in ("Job", "RayJob") and change.kind == "replace":
             yield Danger("job-again", f"{title_of(change.resource)} runs again ({because})", change.urn, Weight.REPLACED)
@@ -81,7 +82,7 @@ def _gone(diff: StackDiff) -> Iterator[Danger]:
         elif type_ == ADDON_TYPE and change.kind == "delete" and (without := _without_addon(diff, Addon(change.resource))):
             yield Danger("addon-deleted", without, change.urn, Weight.DELETED)
         elif type_ in _NODE_TYPES:
-            what = f"{nodes_of(change.resource)} are deleted"
+            what = f"{nodes_of(change.resource)} {be} deleted"
             yield Danger("nodes-deleted", what, change.urn, Weight.DELETED, nodes_of(change.resource))
 
 
@@ -274,7 +275,8 @@ def _of_nodes(old: NodeCapacity, new: NodeCapacity) -> Iterator[Danger]:
         was, now = (", ".join(kind) or "any" for kind in kinds)
         yield Danger("instance-type-changed", f"{subject}: {now} instead of {was}", new.urn, subject=subject)
     if old.nodes is not None and new.nodes is not None and new.nodes < old.nodes:
-        what = f"{subject}: {new.nodes} instead of {old.nodes}; pods of those that end, any of them, start again elsewhere"
+        which = "empty ones first" if new.manager == "Karpenter" else "any of them"  # Karpenter, static/utils.go
+        what = f"{subject}: {new.nodes} instead of {old.nodes}; pods of those that end, {which}, start again elsewhere"
         yield Danger("capacity-down", what, new.urn, subject=subject)
     for resource, limit in table(old.limits).items():
         now = table(new.limits).get(resource)

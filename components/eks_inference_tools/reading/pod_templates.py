@@ -113,6 +113,11 @@ class PodTemplate:
         return True
 
 
+def prefetched(graph: Graph) -> frozenset[str]:
+    """The images that a DaemonSet keeps on its nodes."""
+    return frozenset(one.image for pods in pod_templates(graph) if pods.kind == "DaemonSet" for one in pods.containers)
+
+
 def pod_templates(graph: Graph) -> Iterator[PodTemplate]:
     """All pod templates, in the order of the graph."""
     claims = claim_templates(graph)

@@ -10,13 +10,13 @@ from eks_inference.serving.storage_plan import CACHE_VARIABLE
 from eks_inference_tools.reading.budgets import budgeted
 from eks_inference_tools.reading.clusters import parts
 from eks_inference_tools.reading.kinds import group_kind, name_of, nodes_of, serve_applications, title_of
-from eks_inference_tools.reading.pod_templates import pod_templates
+from eks_inference_tools.reading.pod_templates import pod_templates, prefetched
 from eks_inference_tools.reading.rollouts import at_once, pods_of, restarts, surges
 from eks_inference_tools.reading.scalars import whole
 from eks_inference_tools.timeline.beside import Beside
 from eks_inference_tools.timeline.planner import Step
 from eks_inference_tools.timeline.pods import PodStart, phases, pull_time
-from eks_inference_tools.timeline.rolls import UNDISTURBED, Roll, rolled
+from eks_inference_tools.timeline.rolls import UNDISTURBED, Roll, rolled, shrunk
 from eks_inference_tools.timeline.starts import Homes
 from eks_inference_tools.timeline.steps import create_time
 from eks_inference_tools.timeline.timeline import End, Timeline
@@ -33,19 +33,19 @@ _KEPT = re.compile(rf"\$[({{]{CACHE_VARIABLE}[)}}]/[^\s\"]+")
 
 
 def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) -> Iterator[Danger]:
-    """Yields the servers that are gone, those whose last pod ends before its successor answers, those that wait for room for
-    ever, and the pools whose nodes go. What else a Service leads to counts as a server.
+    """Yields the servers that are gone, those whose last pod ends, or may end, before its successor answers, those that wait for
+    room for ever, and the pools whose nodes go. What else a Service leads to counts as a server.
     """
     late, room, models = _late(diff, before, after, beside), beside.room, {**before.servers, **after.servers}
     gone = [] if any(diff.by_urn[urn].kind == "create" for urn in late) else [*_gone(diff, before, after)]
     yield from (*late.values(), *gone)
     before, after = before.answering, after.answering
     stacks = {"", *(one.urn for one in after.graph.of_type(STACK_TYPE))}
-    moved: list[tuple[str, str]] = []
+    moved: list[tuple[tuple[str, bool], str]] = []
     # What else the component of a server has is away with it.
     away = {diff.by_urn[urn].resource.parent for urn in (*late, *(one.urn for one in gone))} - stacks
     rolls = {urn: roll for urn, roll in rolled(diff).items() if urn not in beside.unused}
-    heads, budgets = _heads(after.graph), [*_budgets(after.graph, rolls)]
+    fewer, heads, budgets = shrunk(diff), _heads(after.graph), [*_budgets(after.graph, rolls)]
     stay, along = {urn for urn, pool, _ in budgets if rolls[pool].patient}, taken_along(diff)
     for urn, name in after.servers.items():
         change, start = diff.by_urn[urn], after.starts[urn]
@@ -61,7 +61,7 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
             yield Danger("server-stopped", what, urn, Weight.REPLACED, name, ("outage",))
             continue
         pool, roll = diff.by_urn.get(start.pool), rolls.get(start.pool)
-        nodes, more, way, inside = name_of(pool.resource) if pool else "", "", "", False
+        nodes, more, way, may, inside = name_of(pool.resource) if pool else "", "", "", False, False
         first = pool is not None and pool.kind == "replace" and deletes_first(pool)
         made = [create_time(pool.resource)] if pool and first and not start.new_node else []
         spec, pods = change.after.inputs.get("spec"), pods_of(after.graph, change.after, before.graph)
@@ -81,26 +81,38 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
             ways = _way(change, pods, is_model=urn in models)
             way = f"{name}: {room((urn,), ways)}" if ways else ""
         elif urn not in models and pool and pool.kind == "replace" and (pods == 1 or first):
-            moved.append((pool.urn, name))
+            moved.append(((pool.urn, False), name))
             continue
         elif roll and urn not in stay and _ends(roll, at(spec, "template"), old, start) and _is_alone(after.graph, urn):
             if urn not in models:
-                moved.append((start.pool, name))
+                moved.append(((start.pool, False), name))
                 continue
             beside_it = [one for one in after.servers if one in models and after.starts[one].pool == start.pool]
             alone = tuple(one for one in beside_it if _is_alone(after.graph, one))
             end, names = f"{end} with its node of {nodes}", ", ".join(after.servers[one] for one in alone)
             each = " of each" if alone[1:] else ""
             way = f"{names}: {room(alone, f'a second replica{each} on another node', elsewhere=True)}"
+        elif pods <= fewer.get(start.pool, 0):
+            if urn not in models:
+                moved.append(((start.pool, True), name))
+                continue
+            end, may = f"{end}, if AWS chooses {'its node' if pods == 1 else 'their nodes'} of {nodes},", True
         elif (under := diff.by_urn.get(heads.get(urn, ""))) and (
-            under.kind == "replace" or _ends(rolls.get(under.urn), head, None, None)
+            under.kind == "replace" or _ends(rolls.get(under.urn), head, None, None) or under.urn in fewer
         ):
-            end, made = f"its workers end with the Ray head and its node of {name_of(under.resource)}", [pull_time(start)]
+            may, of = under.kind != "replace" and under.urn not in rolls, name_of(under.resource)
+            end, made = (
+                f"its workers end with the Ray head{', if AWS chooses' if may else ' and'} its node of {of}",
+                [pull_time(start)],
+            )
         else:
             continue
-        fresh = pool is not None and (pool.kind == "replace" or roll is not None)
+        elsewhere = may and start.pool in fewer
+        fresh = pool is not None and (pool.kind == "replace" or roll is not None or elsewhere)
         stays = old is not None and not fresh and (old.pool, old.instance_type) == (start.pool, start.instance_type)
         again = _in_its_worker(start, old, change) if inside else started_again(start, old if stays else None, change)
+        if elsewhere:
+            again = replace(again, pulled=again.pulled or again.image in prefetched(after.graph))
         if roll and pool and pool.kind != "replace":
             again = replace(again, new_node="" if roll.successor_first else nodes)
         if urn not in models and change.resource.parent in away:
@@ -112,13 +124,15 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
         has = f"its successor has {done}" if pods == 1 else f"their successors have {done}"
         was = before.servers.get(change.before.urn, name)
         who = name if was == name else f"{was} becomes {name}, which"
-        what = f"{who} answers nothing {when}: {end} before {has}{more}"
-        yield Danger("server-stopped", what, urn, Weight.REPLACED, was, ("outage",), seconds, way)
+        what = f"{who} {'may answer' if may else 'answers'} nothing {when}: {end} before {has}{more}"
+        kind, weight = ("server-may-stop", Weight.UNSURE) if may else ("server-stopped", Weight.REPLACED)
+        yield Danger(kind, what, urn, weight, was, ("outage",), seconds, way)
     for urn, roll in rolls.items():
         yield Danger("nodes-kept" if roll.blocked else "nodes-rolled", roll.words, urn, roll.weight, roll.name)
-    for urn, names in grouped(moved).items():
-        subject = nodes_of(diff.by_urn[urn].resource)
-        yield Danger("pods-move", f"{subject}: nobody answers for {', '.join(names)} while the pods move", urn, subject=subject)
+    for (urn, may), names in grouped(moved).items():
+        subject, who = nodes_of(diff.by_urn[urn].resource), ", ".join(names)
+        what = f"{who} may not answer while pods move" if may else f"nobody answers for {who} while the pods move"
+        yield Danger("pods-may-move" if may else "pods-move", f"{subject}: {what}", urn, subject=subject)
     for _, pool, budget in budgets:
         roll = rolls[pool]
         kind = "nodes-stuck" if roll.fails else "nodes-kept" if roll.patient else "nodes-rolled"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from eks_inference_tools.reading.after_update import follows
 from eks_inference_tools.reading.clusters import CLUSTER_TYPE, REMOTE_CLUSTER_TYPE, parts
 from eks_inference_tools.reading.kinds import nodes_of
-from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
+from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE, NodeGroup, node_groups
 from eks_inference_tools.reading.node_pools import NodePool, node_pools
 from eks_inference_tools.reading.scalars import is_true, whole
 from stackgraph.diff.domain import Weight
@@ -72,6 +72,16 @@ def rolled(diff: StackDiff) -> Mapping[str, Roll]:
         if because and pool.urn in stays and pool.replicas != 0:
             found[pool.urn] = _by_karpenter(pool, [name for name, _ in because], narrower=all(only for _, only in because))
     return found
+
+
+def shrunk(diff: StackDiff) -> Mapping[str, int]:
+    """Returns how many nodes managed node groups lose, by URN. AWS chooses which; a disruption budget keeps pods for 15 minutes
+    (EKS user guide, "Managed node groups concepts").
+    """
+    groups = [one for one in diff.changes if one.kind == "update" and one.resource.type == NODE_GROUP_TYPE]
+    sizes = [(one.urn, size) for one in groups for size in one.properties if size.path == ("scalingConfig", "desiredSize")]
+    found = ((urn, whole(size.before), whole(size.after)) for urn, size in sizes)
+    return {urn: old - new for urn, old, new in found if old and new and new < old}
 
 
 def _with_their_cluster(diff: StackDiff, head: Graph) -> frozenset[str]:

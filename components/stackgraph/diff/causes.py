@@ -8,8 +8,17 @@ from stackgraph.diff.comparing import Path, PropertyChange, alike, differences, 
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_component, is_read
 from stackgraph.graph.values import is_token
 
+FOLLOWS = ("provider", "deletedWith", "replaceWith")
+"""The first words of reasons for a replacement that lie in another resource."""
+
 _PROVIDER = "pulumi:providers:kubernetes"
 _SETTINGS = ("kubeconfig", "context", "cluster")
+
+
+def goes_with(resource: Resource) -> Iterator[tuple[str, str]]:
+    """The URNs of the resources that replace this one with them, each after its word of ``FOLLOWS``."""
+    named = ([resource.provider], [resource.options.get("deletedWith", "")], resource.options.get("replaceWith", ()))
+    yield from ((key, urn) for key, urns in zip(FOLLOWS, named, strict=True) for urn in urns)
 
 
 def another_cluster(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Path]:
@@ -89,7 +98,9 @@ def because(
         pattern = replacements.pattern_of(text)
         paths += [path for path in changed if text == "*" or replacements.covers(pattern, path)]
     found = [path_text(path) for path in paths if any(replacements.covers(path, one) for one in changed)]
-    if not alike(before.options.get("replacementTrigger"), after.options.get("replacementTrigger")):
+    was, now = (one.options.get("replacementTrigger") for one in (before, after))
+    # A first or last one replaces nothing (pulumi/pulumi, step_generator.go, shouldTriggerReplace).
+    if was is not None and now is not None and not alike(was, now):
         found.append("replacementTrigger")
     return tuple(dict.fromkeys(found))
 

@@ -1,11 +1,41 @@
-"""Where two programs give a property another text, and a deployment may find the value that it has."""
+"""Where two programs give a property another text, and a deployment finds, or may find, the value that it has."""
 
-from collections.abc import Collection, Iterator
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
-from stackgraph.diff.comparing import ABSENT, PropertyChange
+from stackgraph.diff.comparing import ABSENT, PropertyChange, identical
+from stackgraph.diff.moves import Pairing
 from stackgraph.graph.document import Graph
-from stackgraph.graph.values import UNKNOWN, leaves, references
+from stackgraph.graph.values import REFERENCE, UNKNOWN, leaves, references
+
+
+def stays(change: PropertyChange, head: Graph, pairs: Pairing) -> bool:
+    """Whether both values of a changed property are the id of one resource, however they are written.
+
+    A provider that takes no resources gets their ids (pulumi/pulumi, sdk/go/common/resource/plugin/rpc.go, ``KeepResources``).
+    """
+    return identical(_by_id(change.before, head, pairs), _by_id(change.after, head, pairs))
+
+
+def _by_id(value: Any, head: Graph, pairs: Pairing) -> Any:
+    if isinstance(value, list):
+        return [_by_id(item, head, pairs) for item in value]
+    if isinstance(value, Mapping) and value.keys() == {"resource"}:
+        found = head.by_urn.get(pairs.urn(str(value["resource"])))
+        return f"<{found.name}.id>" if found else value
+    if isinstance(value, str) and REFERENCE.fullmatch(value):
+        name, _, output = value[1:-1].rpartition(".")
+        types = {one.type for one in head.resources if one.name == name}
+        return f"<{name}.id>" if types and types.issubset(_ids().get(output, ())) else value
+    return value
+
+
+@cache
+def _ids() -> Mapping[str, Any]:
+    return tomllib.loads(files("stackgraph.diff").joinpath("ids.toml").read_text(encoding="utf-8"))
 
 
 def may_stay(change: PropertyChange, base: Graph, head: Graph) -> bool:

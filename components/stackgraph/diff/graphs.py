@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Any, Literal
 
 from stackgraph.diff import replacements
-from stackgraph.diff.causes import because, replacing, unsure
+from stackgraph.diff.causes import because, goes_with, replacing, unsure
 from stackgraph.diff.comparing import PropertyChange, differences, identical, opened, path_text
-from stackgraph.diff.doubts import may_stay
+from stackgraph.diff.doubts import may_stay, stays
 from stackgraph.diff.moves import Pairing, in_regions, pairing
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_component, is_read
 from stackgraph.graph.structure import Structure
@@ -190,7 +190,7 @@ def compared(before: Resource, after: Resource, base: Graph, head: Graph, pairs:
     found = list(differences(old, new))
     # Like the engine, disregard changes at or below an ignored path.
     ignored = [change for change in found if _within(change, after.options.get("ignoreChanges", ()))]
-    properties = [change for change in found if change not in ignored]
+    properties = [one for one in found if one not in ignored and not (after.custom and stays(one, head, pairs))]
     options = list(differences(_options(before, pairs), _options(after, _IDENTITY)))
     reasons = because(before, after, old, new, properties, head) if after.custom or after.remote else ()
     reasons = reasons or _other_provider(before, after, base, head, pairs)
@@ -249,14 +249,14 @@ def _with_consequences(changes: Sequence[ResourceChange], head: Graph) -> list[R
     """The changes, including replacements that follow from others.
 
     Like the engine's preview: outputs of a replaced resource are unknown, and an unknown value replaces its user where a change
-    of that value would. Replacing a provider replaces every resource that it manages.
+    of that value would. Replacing a provider replaces every resource that it manages, and other options name what goes along.
     """
     found = {change.urn: change for change in changes}
     waiting = [urn for urn, change in found.items() if change.kind == "replace"]
     replaced = {*waiting}
     users: dict[str, set[str]] = {}
     for resource in head.resources:
-        for urn in {resource.provider}.union(*resource.property_dependencies.values()):
+        for urn in {urn for _, urn in goes_with(resource)}.union(*resource.property_dependencies.values()):
             users.setdefault(urn, set()).add(resource.urn)
     while waiting:
         origin = head.by_urn.get(waiting.pop())
@@ -282,8 +282,8 @@ def _reasons(
     """Why replacing ``origin`` replaces a resource that uses it, and why it may replace it. What is known stays known: only what
     the program made of an output changes with it.
     """
-    if resource.provider == origin.urn:
-        return ((f"provider {origin.name}",), ())
+    if named := tuple(f"{key} {origin.name}" for key, urn in goes_with(resource) if urn == origin.urn):
+        return named, ()
     # What ``origin`` was given, it also gives on.
     passed = [leaf for leaf in leaves(origin.inputs) if isinstance(leaf, str) and "<" in leaf]
     anew = {head.by_urn[urn].name for urn in replaced if urn in head.by_urn}

@@ -44,7 +44,7 @@ def recorded(request: resource_pb2.RegisterResourceRequest, secrets: wire.Secret
         "replacementTrigger": wire.canonical(wire.decode_value(request.replacement_trigger), secrets),
         "retainOnDelete": request.retainOnDelete,
     }
-    return {key: value for key, value in given.items() if value}
+    return {key: value for key, value in given.items() if value or (key == "replacementTrigger" and value is not None)}
 
 
 def _alias(alias: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from stackgraph.diff.causes import replacing
+from stackgraph.diff.causes import goes_with, replacing
 from stackgraph.diff.comparing import PropertyChange, differences, opened, path_text
 from stackgraph.diff.graphs import ResourceChange, StackDiff, compared
 from stackgraph.diff.moves import Pairing, in_regions, pairing
@@ -19,9 +19,6 @@ from stackgraph.graph.structure import in_order
 from stackgraph.graph.values import leaves
 from stackgraph.state.exported import Deployed, Held
 from stackgraph.state.inputs import from_provider, given, hidden, normalized, settled, unknown, unsaid
-
-FOLLOWS = ("provider", "deletedWith", "replaceWith")
-"""The first words of reasons for a replacement that lie in another resource."""
 
 _OF_THE_STATE = ("protect", "retainOnDelete", "deletedWith", "replacementTrigger", "read")
 
@@ -159,9 +156,7 @@ class _Planner:
             inputs = opened(self._settled(new))
             if any(replacing(new, opened(given(new.type, old.inputs, inputs)), inputs, self.head)):
                 return (f"provider {new.name}",)
-        others = [resource.provider], [resource.options.get("deletedWith", "")], list(resource.options.get("replaceWith", ()))
-        named = dict(zip(FOLLOWS, others, strict=True))
-        found = ((key, self.changes.get(urn)) for key, urns in named.items() for urn in urns)
+        found = ((key, self.changes.get(urn)) for key, urn in goes_with(resource))
         return tuple(f"{key} {change.resource.name}" for key, change in found if change and change.kind == "replace")
 
     def _unconfigured(self, provider: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from stackgraph.diff.causes import would_replace
+from stackgraph.diff.causes import FOLLOWS, would_replace
 from stackgraph.diff.domain import ComparedDomain, Danger, Weight
 from stackgraph.diff.graphs import ResourceChange, inputs_of
 from stackgraph.diff.report import Recorded, StackReport
@@ -18,7 +18,7 @@ from stackgraph.graph.structure import in_order
 from stackgraph.graph.values import at
 from stackgraph.graph.wording import counted
 from stackgraph.state.exported import Deployed
-from stackgraph.state.planning import FOLLOWS, Plan, plan
+from stackgraph.state.planning import Plan, plan
 
 Op = Literal["same", "create", "update", "delete", "replace", "create-replacement", "delete-replaced", "read", "import"]
 

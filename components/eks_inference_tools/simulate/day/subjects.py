@@ -10,7 +10,7 @@ from eks_inference.serving.traffic import TrafficSpec
 from eks_inference.speed.rules import TrafficFacts
 from eks_inference.speed.takes import Takes, takes
 from eks_inference_tools.reading.live_objects import Object, identity_of, labels_of
-from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
+from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates, prefetched
 from eks_inference_tools.simulate.day.requests import Load, Rates
 from eks_inference_tools.timeline.pods import PodStart, phases
 from eks_inference_tools.timeline.starts import Starts
@@ -62,7 +62,7 @@ def subjects(
     """
     starts = Starts(graph)
     templates = {one.urn: one for one in pod_templates(graph)}
-    prefetched = {image.image for one in templates.values() if one.kind == "DaemonSet" for image in one.containers}
+    there = prefetched(graph)
     for urn, name in starts.servers.items():
         template, start, server = templates[urn], starts.by_urn[urn], facts.get(name)
         if template.kind != "Deployment" or server is None:
@@ -72,7 +72,7 @@ def subjects(
         yield (
             f"{name}: {found}"
             if isinstance(found, str)
-            else _subject(name, template, start, found, server, rates.get(name, rate), start.image in prefetched)
+            else _subject(name, template, start, found, server, rates.get(name, rate), start.image in there)
         )
 
 
@@ -83,7 +83,7 @@ def _subject(
     found: Takes,
     server: ServingFacts,
     rate: Rates,
-    prefetched: bool,
+    is_there: bool,
 ) -> Subject:
     asked = found.traffic
     rate = rate or ((0.0, asked.rate or found.output_tokens_per_second / asked.mean_share / asked.output_tokens),)
@@ -94,7 +94,7 @@ def _subject(
     pull = sum(one.time.p50 for one in parts if one.time and one.name == "pull")
     untimed = tuple(one.title for one in parts if one.time is None)
     hub = start.from_hub and not start.weights_stored
-    return Subject(name, template, found, load, server.copies, whole - pull, pull, untimed, prefetched, server.pods_min, hub)
+    return Subject(name, template, found, load, server.copies, whole - pull, pull, untimed, is_there, server.pods_min, hub)
 
 
 def _traffic(server: ServingFacts) -> TrafficSpec:

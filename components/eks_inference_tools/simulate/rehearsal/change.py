@@ -17,6 +17,7 @@ from eks_inference_tools.simulate.rehearsal.clock import Clock, held
 from eks_inference_tools.simulate.rehearsal.foretold import compared, lines
 from eks_inference_tools.simulate.rehearsal.nodes import (
     Nodes,
+    busiest,
     claims,
     drifted,
     drifts,
@@ -222,7 +223,7 @@ class _Change:
         if size is not None and size > there:
             yield self._starts(group, size - there)
         elif size is not None and size < there:
-            yield Nodes(ended(lambda api: [name_of(one) for one in of_pool(api, group.name)[size:]], self.clock))
+            yield Nodes(ended(lambda api: busiest(api, group.name)[: there - size], self.clock))
 
     def _drifts(self) -> Iterator[Task]:
         """Karpenter exchanges nodes once its pools have changed; `pulumi up` does not wait for that."""

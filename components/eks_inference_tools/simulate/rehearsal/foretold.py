@@ -11,7 +11,8 @@ from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import STACK_TYPE
 
-_ENDS = ("server-stopped", "server-gone", "server-waits", "service-empty", "nodes-stuck", "pods-move")
+_MAY = ("server-may-stop", "pods-may-move")
+_ENDS = ("server-stopped", "server-gone", "server-waits", "service-empty", "nodes-stuck", "pods-move", *_MAY)
 _OF_AWS = ("nodes-rolled", "nodes-kept", "nodes-replaced", "nodes-deleted")
 _OF_CONTROLLERS = ("job-again", "refused", "without-effect", "capacity-down", "deleted-with", "endpoint-gone")
 _NEAR = 0.1
@@ -28,7 +29,7 @@ def lines(dangers: Sequence[Danger], diff: StackDiff, servers: dict[str, str]) -
 
 def _away(danger: Danger, diff: StackDiff, servers: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
     """The server of a line, and all that are away by it: what else its component has without a model, or whose pods move."""
-    if danger.kind == "pods-move":
+    if danger.kind in ("pods-move", "pods-may-move"):
         return "", tuple(name for name in servers.values() if name in danger.what)
     name, of = servers.get(danger.urn, ""), diff.by_urn.get(danger.urn)
     if not name or of is None or "outage" not in danger.effects:
@@ -49,12 +50,14 @@ def _compared(line: Line, saw: Rehearsal) -> tuple[bool | None, str]:
     server, title = line.server, line.title
     times = [one.seconds for one in saw.away if one.server == server]
     longest = max((seconds for seconds in times if seconds is not None), default=0)
-    if line.kind == "pods-move":
+    if line.kind in _MAY and not any(one.server in line.away for one in saw.away):
+        return None, f"{', '.join(line.away)} answered on"
+    if line.kind in ("pods-move", "pods-may-move"):
         moved = [one.server for one in saw.away if one.server in line.away]
         return bool(moved), f"{', '.join(moved) or 'none of them'} did not answer for a while"
     if line.kind in ("server-stopped", "server-gone") and (None in times or not times):
         return not line.seconds and bool(times), f"{server} {'is away for good' if times else 'answers on'}"
-    if line.kind == "server-stopped":
+    if line.kind in ("server-stopped", "server-may-stop"):
         near = not line.seconds or abs(longest - line.seconds) <= _NEAR * max(longest, line.seconds)
         return near, f"{server} was away for {duration(longest)}"
     if line.kind == "server-gone":

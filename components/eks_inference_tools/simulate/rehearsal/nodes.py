@@ -6,6 +6,7 @@ is not: evictions are the API server's own. Karpenter decides about its nodes it
 Sources: EKS user guide, "Understand each phase of node updates", "Delete a managed node group".
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -148,6 +149,12 @@ def of_pool(api: Api, pool: str) -> list[Object]:
     return [
         one for one in api.list(NODES) if pool in (labels_of(one).get(NODE_GROUP_LABEL), labels_of(one).get(KARPENTER_POOL_LABEL))
     ]
+
+
+def busiest(api: Api, pool: str) -> list[str]:
+    """The nodes of a pool, those with most pods first. Of a smaller group AWS may end any: those are the worst."""
+    pods = Counter(node_of(one) for one in api.list(PODS) if _goes(one) and is_ready(one))
+    return sorted(map(name_of, of_pool(api, pool)), key=lambda name: -pods[name])
 
 
 def new_nodes(graph: Graph, group: str, taken: Iterable[str]) -> list[Object]:
