@@ -208,8 +208,9 @@ class Api:
                 headers={"Content-Type": content, "Accept": accept},
                 timeout=_TIMEOUT_SECONDS,
             )
-            # A server also answers "Too many requests" while it creates the storage of a new definition.
-            if answer.status_code != 429 or time.monotonic() > end:
+            # A server also answers "Too many requests" while it creates the storage of a new definition; of an eviction it says
+            # that a budget keeps the pod.
+            if answer.status_code != 429 or path.endswith("/eviction") or time.monotonic() > end:
                 break
             time.sleep(_RETRY_SECONDS)
         if answer.status_code >= 400:
