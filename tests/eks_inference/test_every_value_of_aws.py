@@ -128,7 +128,8 @@ def test_a_value_outside_of_each_bound_is_found(graphs):
         assert found, f"no resource has {type_}: {path}"
         inputs, where = found[0]
         judgements = rule.judge(GraphFacts(Graph("test", "test", (replace(nameless, inputs=inputs),))))
-        assert any(f"x: {format_path(where)} is" in one.message for one in judgements), (rule.id, type_, path, value)
+        said = f" x: the API does not accept {format_path(where)}"
+        assert any(one.message.endswith(said) for one in judgements), (rule.id, type_, path, value)
 
 
 ODD = ("", " ", "\t", "é", "\u4e00", "a..b", "-", "/", "A", "a b", "%", "xxxxx", "10.0.0.0/8", "aws/")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from conftest import STACKS, recorded
+from conftest import ROOT, STACKS, recorded
 from covering_graphs import covering_graphs
 from edits import EDITS, Edit
 from eks_inference_tools.comparison import eks_compared
@@ -71,3 +71,10 @@ def test_diff_says_what_an_edit_does_next(edit: Edit):
         covered = {name for line in lines(told, diff, servers) for name in line.away}
         assert {one.subject for one in told if "outage" in one.effects} <= happens <= covered
         assert any(one.kind == "server-waits" for one in told) == any(one.endswith(" waits") for one in edit.happens)
+
+
+def test_the_page_counts_the_edits() -> None:
+    page = (ROOT / "docs" / "diff.md").read_text("utf-8").partition("## What was applied")[2]
+    shown = sum(one.happens is not None for one in EDITS)
+    assert f"has {len(EDITS)} edits" in page
+    assert re.findall(r"\| (\d+) \|$", page, re.M) == [str(shown), str(len(EDITS) - shown)]

@@ -83,7 +83,7 @@ would create 6 resources: 4 AWS, 1 other, 1 component
 
 random.RandomId  suffix
 sqs.Queue        arrivals  in
-archive  Archive                                                                         3 resources
+archive  Archive                                                                                   3 resources
 ├─ s3.Bucket                   …bucket  first
 ├─ ssm.Parameter               …token
 └─ s3.BucketPublicAccessBlock  …block

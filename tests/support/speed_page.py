@@ -16,9 +16,9 @@ _SIDE, _LOWEST, _HIGHEST = 480, 2.0, 500.0
 HEAD = """\
 # Speed: predicted against measured
 
-`plan` and `new` predict how long a step of an engine takes: the larger of what its weights take to be read and its products to be
-computed, then the KV cache, the exchange between devices, and what every step takes beside (`speed/step.py`). Bytes are those of
-[memory.md](memory.md). Eleven constants say which share of a device's peaks is reached. A generator fits them to published
+`plan` and `new` predict the time of an engine's step: reading its weights or computing its products, whichever takes longer, then
+the KV cache, the exchange between devices, and a fixed part (`speed/step.py`). Bytes are those of [memory.md](memory.md). Eleven
+constants say which share of a device's peaks is reached. A generator fits them to published
 measurements (`catalog/measured.csv`): `make refresh TABLE=speeds`, after rows were added. It drops rows whose first token took
 more than eight prefills, which had queued, and rows with more prompts than the device can compute: a cache had them, or the users
 were fewer.
