@@ -273,6 +273,15 @@ def test_a_core_pool_that_builds_images_is_larger():
             minimal("g6.xlarge", "some/thing"),
             ["servers.m.engine: nothing follows from a model whose shape is unknown", "--hub", "model.config", "docs/models.md"],
         ),
+        (minimal("g6.xlarge", "Qwen/qwen3-8b"), ["no model 'Qwen/qwen3-8b'; nearest: Qwen/Qwen3-8B"]),
+        (
+            minimal("g6.xlarge", "Qwen/Qwen3-8B", extra_env={"HF_TOKEN": "hf_1"}),
+            ["servers.m.extra_env", "HF_TOKEN is not free to set", "use the secret huggingFaceToken"],
+        ),
+        (
+            minimal("g6.xlarge", "Qwen/Qwen3-8B", extra_args={"api-key": "sk-1"}),
+            ["servers.m.extra_args", "api-key is not free to set", "use the secret servingApiKey"],
+        ),
         (minimal("g6.xlarge", "Qwen/Qwen3-8B", engine="cuda"), ["servers.m.engine: NEU001: engine profile 'cuda'"]),
         (minimal("g6.xlage", "Qwen/Qwen3-8B"), ["pools.nodes.instance_types[0]: NEU001"]),
         (

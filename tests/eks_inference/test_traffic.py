@@ -50,6 +50,12 @@ def test_traffic_is_a_rate_or_users():
     assert TrafficSpec.model_validate({**CHAT, "hours": [0.5] * 12 + [1] * 12}).mean_share == 0.75
 
 
+def test_traffic_of_a_server_without_pods_is_not_judged():
+    found = judged(stack(replicas=0))
+    assert found.unjudged
+    assert "it has no pods" in "\n".join((found.message, *found.working))
+
+
 def test_a_server_is_warned_of_only_where_it_may_not_take_what_is_asked():
     few, many = judged(stack(traffic={**CHAT, "rate": 0.5})), judged(stack(traffic={**CHAT, "rate": 500}))
     assert few.holds

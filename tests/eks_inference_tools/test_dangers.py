@@ -294,6 +294,13 @@ def test_a_server_whose_nodes_are_replaced_is_told_with_the_pull_of_its_image(po
 
 
 @pytest.mark.thorough
+def test_a_server_whose_nodes_go_and_whose_pool_is_another_kind_is_told():
+    after = recorded_with({"pools": {"gpu": {"kind": "karpenter", "size": None, "root_volume_gib": None}}}, "smoke-gpu")
+    (found,) = stopped(recorded("smoke-gpu"), after)
+    assert "its only pod ends with the nodes of smoke-gpu-gpu-nodes before its successor has got a node" in found.what
+
+
+@pytest.mark.thorough
 def test_two_pods_outlast_nodes_that_are_replaced_one_by_one():
     room = {"pools": {"gpu": {"size": 2}}, "servers": {"qwen3": {"replicas": 2}}}
     before, after = (

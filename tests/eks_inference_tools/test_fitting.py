@@ -403,6 +403,23 @@ def test_an_estimate_takes_about_the_replicas_that_queues_take(instance: str, tr
     assert 0.65 < estimated.replicas / played.replicas <= 1.5
 
 
+def test_a_traffic_keeps_the_sequences_that_a_pod_must_hold() -> None:
+    wanted = Wish({"id": "Qwen/Qwen3-8B"}, model("Qwen3-8B"), REGION, 8192, families=("inf2", "trn1"), traffic=Traffic(1))
+    batches = {
+        most: {row.trial.concurrency for row in search(replace(wanted, concurrency=most), PriceBook(({},))).rows}
+        for most in (1, 20, 10_000)
+    }
+    assert batches == {1: {8, 32}, 20: {20, 32}, 10_000: set()}
+
+
+def test_answers_of_one_token_have_no_time_between_tokens() -> None:
+    pace, traffic = on("g6e.xlarge").pace(1001), Traffic(5, output=1, token_s=1e-6)
+    assert isinstance(pace, Pace)
+    found = sized(pace, traffic)
+    assert isinstance(found, Sized)
+    assert set(found.answered.token.values()) == {0}
+
+
 @pytest.mark.thorough
 def test_more_traffic_takes_more_replicas_and_what_is_too_slow_says_by_how_many_milliseconds() -> None:
     one, ten = sized_of(loaded(1, token_s=0.05)), sized_of(loaded(100, token_s=0.05))

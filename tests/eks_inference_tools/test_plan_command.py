@@ -6,9 +6,11 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from annotated_types import Lt
 
 from eks_inference.catalog.instances import instance_type, instance_types
 from eks_inference.catalog.models import model, models
+from eks_inference.observability.spec import Objectives
 from eks_inference.serving.choosing import engines_for
 from eks_inference_tools.cli import main, parser
 from eks_inference_tools.commands import plan as command
@@ -103,6 +105,14 @@ def test_what_cannot_be_used_is_named(options: dict[str, str], said: tuple[str, 
     assert (code, out) == (2, "")
     for text in said:
         assert text in err
+
+
+@pytest.mark.parametrize(("option", "key"), [("--ttft", "time_to_first_token_seconds"), ("--itl", "time_between_tokens_seconds")])
+def test_a_time_is_one_that_a_stack_file_takes(option: str, key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (below,) = [one.lt for one in Objectives.model_fields[key].metadata if isinstance(one, Lt)]
+    with pytest.raises(SystemExit):
+        main(["plan", "--model", "Qwen3-8B", "--rate", "1", option, str(below)])
+    assert f"'{below}' is not a time in seconds below {below}" in capsys.readouterr().err
 
 
 @pytest.mark.thorough

@@ -281,9 +281,10 @@ def quantized_from(repository: str) -> str:
     return next(same, "") if _QUANTIZED.search(repository) else ""
 
 
-def nearest_models(text: str) -> list[str]:
-    """Returns up to three names or repositories in the catalog that are like ``text``, the likeliest first."""
-    return nearest(text, [*models(), *(repository for one in models().values() for repository in one.repositories)])
+def no_row(text: str) -> str:
+    """Says that the catalog has no such model, and up to three names or repositories that are like it, the likeliest first."""
+    like = nearest(text, [*models(), *(repository for one in models().values() for repository in one.repositories)])
+    return f"the catalog has no model '{text}'" + (f"; nearest: {', '.join(like)}" if like else "")
 
 
 def model(text: str) -> Model:

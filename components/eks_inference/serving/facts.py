@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from eks_inference.catalog.engines import EngineProfile, Startup
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.catalog.models import Model, Task, nearest_models, ways_to_a_shape
+from eks_inference.catalog.models import Model, Task, no_row, ways_to_a_shape
 from eks_inference.place.placement import Placement
 from eks_inference.place.quantity import cpu_millis, memory_mib
 from eks_inference.rules import Judgement, Path, not_judged
@@ -161,12 +161,11 @@ class ServingFacts:
         if self.no_formula:
             fix = "measure it: the log of vLLM says how much memory weights and KV cache take"
             return not_judged(what, self.model_id, (*self.path, "model", "id"), why=self.no_formula, fix=fix)
-        nearest = nearest_models(self.model_id)
         return not_judged(
             what,
             self.model_id,
             (*self.path, "model", "id"),
-            why=f"the catalog has no model '{self.model_id}'" + (f"; nearest: {', '.join(nearest)}" if nearest else ""),
+            why=no_row(self.model_id),
             fix=f"correct the id; or {ways_to_a_shape(self.model_id)}",
         )
 

@@ -72,5 +72,6 @@ def answered(times: StepTimes, most: float, rate: float, prompt: float, answer: 
         wait = sum(mean * log(chance / rest) for chance, mean in waits if chance > rest)
         first[percent] = times.request_seconds + max(own, prefill) + step / 2 + wait
         pairs = chunk * max(prompt * (1 - rest / stalled), chunk / 2) if stalled > rest else 0.0
-        token[percent] = gap(users + beyond * sqrt(users - 1), chunk if pairs else 0, pairs)
+        # Of answers of one token none has a time between tokens.
+        token[percent] = gap(users + beyond * sqrt(users - 1), chunk if pairs else 0, pairs) if answer > 1 else 0.0
     return Answered(first, token, users - 1, rate / largest)

@@ -12,7 +12,7 @@ from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.pictures import most
 from eks_inference.serving.traffic import TrafficSpec
 from eks_inference.speed.queue import Routing
-from eks_inference.speed.takes import PERCENT, TOO_LONG, Takes, amount, takes
+from eks_inference.speed.takes import NO_PODS, PERCENT, TOO_LONG, Takes, amount, takes
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ def takes_its_traffic(asked: TrafficFacts) -> Iterator[Judgement]:
     if found == TOO_LONG:  # LT001 and the rules about memory tell
         return
     if isinstance(found, str):
-        yield not_judged("traffic", asked.server.model_id, path, why=found, fix="measure it with a load test")
+        fix = "raise replicas" if found == NO_PODS else "measure it with a load test"
+        yield not_judged("traffic", asked.server.model_id, path, why=found, fix=fix)
         return
     low, _ = found.range
     yield Judgement(

@@ -139,6 +139,7 @@ def amount(load: float) -> str:
 
 
 TOO_LONG = "a request is longer than max_model_len, or than the KV cache"
+NO_PODS = "it has no pods"
 
 
 def takes(server: ServingFacts, traffic: TrafficSpec, wanted: Wanted, routing: Routing = "fewest") -> Takes | str:
@@ -150,6 +151,8 @@ def takes(server: ServingFacts, traffic: TrafficSpec, wanted: Wanted, routing: R
 
 def modelled(server: ServingFacts, traffic: TrafficSpec, wanted: Wanted, routing: Routing = "fewest") -> Takes | str:
     """The same for a load that need not have a limit."""
+    if not server.pods_max:
+        return NO_PODS
     if server.part or server.copies_per_request > 1:
         return "the queues of prefill and decode servers are not modelled"
     if server.features and server.features.speculation:

@@ -12,11 +12,12 @@ from typing import Any
 from eks_inference.accelerators.neuron.plan import cores_of, devices_for_cores
 from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.catalog.models import Model, ways_to_a_shape
+from eks_inference.catalog.models import Model, no_row, ways_to_a_shape
 from eks_inference.faults import Fault, SpecError, faults_under
 from eks_inference.place.placement import Placement
 from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import PoolSpec
+from eks_inference.rules import Finding
 from eks_inference.serving.choosing import engines_for, standing
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.feasibility import SHORTEST, at_once, degrees, weights_too_large
@@ -90,6 +91,8 @@ class _Server:
     around: Surroundings
     refused: list[str] = field(default_factory=list)
     """Why the candidates so far do not do."""
+    broken: list[Fault] = field(default_factory=list)
+    """The rules that refuse some of them."""
     invalid: list[Fault] = field(default_factory=list)
     few: bool = False
     """Whether some of them would do if fewer sequences were enough."""
@@ -139,7 +142,7 @@ class _Server:
             return Choice()
         model = self.source.known
         if model is None:
-            why = self.source.no_formula or "the catalog has no row for it"
+            why = self.source.no_formula or no_row(self.source.id)
             message = f"nothing follows from a model whose shape is unknown: {why}"
             ways = ways_to_a_shape(self.source.id) if not self.source.no_formula else "write a row of your own (docs/models.md)"
             return Choice(faults=(self._fault(message, f"{ways}; or write {self._words()}"),))
@@ -148,6 +151,8 @@ class _Server:
             return Choice(resolved=found.resolved)
         if self.invalid and not self.refused:
             return Choice(faults=tuple(dict.fromkeys(self.invalid)))
+        if len(set(self.broken)) == 1 and len(self.broken) == len(self.refused) and self._written(self.broken[0].path):
+            return Choice(faults=(self.broken[0],))
         serving = f"{model.name} on {self.instance.name}"
         message = f"no choice of the open keys serves {serving}" if self.refused else f"no engine of the catalog serves {serving}"
         hint = f"write {self._words()}, another pool, or shorter sequences"
@@ -165,6 +170,11 @@ class _Server:
             and all(isinstance(one, str | None) for one in texts)
             and all(_whole(at(self.given, self._at(key))) for key in _LENGTHS)
         )
+
+    def _written(self, path: tuple[str | int, ...]) -> bool:
+        """Whether a fault is of a key that somebody wrote, and that no choice of the others mends."""
+        keys = tuple(map(str, path[len(self.path) :]))
+        return bool(keys) and keys[0] not in (*_LENGTHS, "engine", "model") and at(self.given, keys[:1]) is not ABSENT
 
     def _at(self, key: str) -> Path:
         return (*self.kind.spec.placed_under, key) if key == "devices" else (key,)
@@ -355,6 +365,7 @@ class _Server:
                         continue
                     if (judgement.severity or one.severity) == "error":
                         self.refused.append(f"{named}: {one.id}: {judgement.message}")
+                        self.broken.append(Finding(one, judgement).fault)
                         return None
                     warned.add(one.id)
         holds = next((at_once(one) for one in subjects if isinstance(one, ServingFacts)), None)

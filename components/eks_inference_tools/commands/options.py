@@ -44,7 +44,7 @@ def number_of(things: str) -> Callable[[str], int]:
     return positive
 
 
-def amount_of(what: str) -> Callable[[str], float]:
+def amount_of(what: str, below: float = float("inf")) -> Callable[[str], float]:
     """The type of an option that takes an amount above 0. ``what`` it is, the error names."""
 
     def amount(given: str) -> float:
@@ -52,7 +52,7 @@ def amount_of(what: str) -> Callable[[str], float]:
             value = float(given)
         except ValueError:
             value = 0
-        if not 0 < value < float("inf"):
+        if not 0 < value < below:
             raise argparse.ArgumentTypeError(f"'{given}' is not a {what}")
         return value
 

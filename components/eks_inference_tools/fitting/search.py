@@ -277,8 +277,8 @@ def _tried(wish: Wish, on: Offer) -> Iterator[Row | Refusal]:
         named = f"engine {wish.engine} does not serve architecture {wish.model.architecture} there"
         yield Refusal(on, named if choices else why_none(instance, wish.model))
     for engine in asked:
-        batches = COMPILED if wish.traffic and engine.neuron else (wish.concurrency,)
-        for batch in batches:
+        batches = COMPILED if wish.traffic and engine.neuron else ()
+        for batch in sorted({max(one, wish.concurrency) for one in batches} or {wish.concurrency}):
             start = Trial(wish.source, wish.model, engine, instance, wish.context, batch)
             for trial in trials(start, wish.quantized, wish.kinds):
                 yield _in_pieces(_judged(trial, on, wish.traffic), on, wish.traffic)

@@ -262,7 +262,8 @@ def _legend(found: Found, shown: tuple[Row, ...]) -> Iterator[RenderableType]:
     }
     scarce = {row.trial.instance.name: row.offer.price_kind for row in shown if row.trial.instance.needs_reservation}
     if shown:
-        yield _told("sequences: of that length at once, unwarned. `check --rules` tells what a rule that warns is about.", "")
+        column = "" if found.wish.traffic else "sequences: of that length at once, unwarned. "
+        yield _told(f"{column}`check --rules` tells what a rule that warns is about.", "")
     for rule, why in {rule: why for row in shown for rule, why in row.unjudged.items()}.items():
         yield _told(f"{rule}?: not judged: {why}", "")
     for name, note in notes.items():

@@ -92,6 +92,8 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
             end, names = f"{end} with its node of {nodes}", ", ".join(after.servers[one] for one in alone)
             each = " of each" if alone[1:] else ""
             way = f"{names}: {room(alone, f'a second replica{each} on another node', elsewhere=True)}"
+        elif urn in models and old and (left := diff.by_urn.get(old.pool)) and left.kind == "delete" and not restarts(change):
+            end += f" with the nodes of {name_of(left.resource)}"
         elif pods <= fewer.get(start.pool, 0):
             if urn not in models:
                 moved.append(((start.pool, True), name))
