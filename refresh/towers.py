@@ -1,6 +1,6 @@
 """What models see with: PYTHON is that of an environment with vLLM's wheel for CUDA (`make engine`).
 
-Each config.json with a tower in ``tests/data/model_configs`` is asked about, with two layers of the decoder, on one and two GPUs.
+Each config.json with a tower in ``tests/data/model_configs`` is asked about, with four layers of its decoder, on one GPU and two.
 """
 
 import json
@@ -18,7 +18,7 @@ FILE = ROOT / "components" / "eks_inference" / "catalog" / "towers.toml"
 CONFIGS = ROOT / "tests" / "data" / "model_configs"
 BESIDE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 _GPU = {"name": "NVIDIA H100", "capability": (9, 0), "mib": 80 << 10, "count": 2}
-_SHORT = {"num_hidden_layers": 2, "num_experts": 8, "num_local_experts": 8}
+_SHORT = {"num_hidden_layers": 4, "num_experts": 8, "num_local_experts": 8}
 
 
 def table(python: str) -> str:
@@ -77,7 +77,7 @@ def _case(folder: Path, name: str, config: dict[str, Any], parts: int) -> dict[s
     place.mkdir()
     text = config.get("text_config", config)
     short = {key: value for key, value in _SHORT.items() if key in text}
-    lists = {key: value[:2] for key, value in text.items() if key == "layer_types"}
+    lists = {key: value[:4] for key, value in text.items() if key == "layer_types"}
     made = {**config, "text_config": {**text, **short, **lists}} if "text_config" in config else {**config, **short, **lists}
     (place / "config.json").write_text(json.dumps(made))
     (place / "preprocessor_config.json").write_text(json.dumps(beside(config)["picture"]))

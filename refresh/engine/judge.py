@@ -46,6 +46,7 @@ from vllm.platforms import current_platform  # noqa: E402
 from vllm.usage.usage_lib import UsageContext  # noqa: E402
 from vllm.utils.argparse_utils import FlexibleArgumentParser  # noqa: E402
 from vllm.utils.torch_utils import set_default_torch_dtype  # noqa: E402
+from vllm.v1.attention.backend import AttentionCGSupport  # noqa: E402
 from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: E402
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs  # noqa: E402
 from vllm.v1.worker.gpu.attn_utils import get_kv_cache_spec  # noqa: E402
@@ -144,6 +145,8 @@ def _of_stage(config: VllmConfig, rank: int) -> tuple[int, Any]:
 
 
 def _specs(config: VllmConfig) -> Any:
+    if config.model_config.is_hybrid:  # as executors do when the model is loaded
+        current_platform.update_block_size_for_backend(config)
     with set_current_vllm_config(config):
         register_all_kvcache_specs(config)
         return get_kv_cache_spec(config)
@@ -167,6 +170,9 @@ def _cache(config: VllmConfig, stages: list[tuple[int, Any]], found: dict[str, A
             given = [get_global_kv_cache_groups(config, specs)] if get_global_kv_cache_groups else []
             made, *_ = get_kv_cache_configs(config, specs, [share - weights for weights, _ in stages], *given)
             found["blocks"] = made.num_blocks
+            if config.model_config.is_hybrid:  # as the runner does before it captures CUDA graphs
+                resolve, most = config.compilation_config.resolve_cudagraph_mode_and_sizes, found["max_num_seqs"]
+                resolve(AttentionCGSupport.UNIFORM_BATCH, None, kv_cache_config=made, max_num_reqs=most)
 
 
 def _judge(case: dict[str, Any]) -> dict[str, Any]:

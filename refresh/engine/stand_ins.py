@@ -48,7 +48,16 @@ def load(libcuda: Path) -> None:
         array.array = type("array", (array.array,), {"__class_getitem__": classmethod(lambda cls, of: cls)})
     _cuda()
     _nvml()
+    _triton()
     _renamed()
+
+
+def _triton() -> None:
+    """What kernels of linear attention ask of Triton's driver when they are imported."""
+    from triton.runtime import driver
+
+    target = types.SimpleNamespace(backend="cuda", warp_size=32)
+    driver.set_active(types.SimpleNamespace(get_current_target=lambda: target))
 
 
 def _renamed() -> None:
@@ -173,11 +182,11 @@ def _nvml() -> None:
 
 
 class OnMeta(torch.overrides.TorchFunctionMode):
-    """Tensors that code asks for on the GPU by name are on the meta device."""
+    """Tensors that code asks for on the GPU, by name or number, are on the meta device."""
 
     def __torch_function__(self, function, types, given=(), named=None):
         named = dict(named or {})
-        if str(named.get("device", "")).startswith("cuda"):
+        if str(named.get("device", "")).startswith(("cuda", *"01234567")):
             named["device"] = "meta"
         return function(*given, **named)
 

@@ -74,6 +74,34 @@ def test_the_library_says_what_the_engine_says(name: str) -> None:
     assert bool(differences(ANSWERS[name])) == (name in OFF), (differences(ANSWERS[name]), OFF.get(name))
 
 
+_ALONE = {"model": "Qwen3-Next-80B-A3B", "on": "p5.48xlarge", "tensor_parallel": 4, "max_model_len": 8192}
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        {"enable-expert-parallel": True},
+        {"block-size": 256},
+        {"enable-chunked-prefill": False},  # refused: mamba cache mode "align" needs it
+        {"disable-hybrid-kv-cache-manager": True},  # refused: no unified type
+        {"enable-lora": True},
+        {"mamba-ssm-cache-dtype": "float32"},
+        {"decode-context-parallel-size": 2},
+        {"speculative-config": {"method": "mtp", "num_speculative_tokens": 2}},
+    ],
+    ids=lambda extra: next(iter(extra), "plain"),
+)
+def test_what_nobody_counted_beside_states_is_not_judged(extra: dict[str, Any]) -> None:
+    found = [rule.id for rule, one in judged(server_rules(), [asked(_ALONE | {"extra_args": extra})]) if one.unjudged]
+    assert ("GPU001" in found) == (bool(extra) and "enable-expert-parallel" not in extra)
+
+
+def test_more_states_than_pages_are_refused_with_the_number_that_fits() -> None:
+    found = [one.allowed for rule, one in judged(server_rules(), [asked(ANSWERS["s0011"])]) if rule.id == "GPU001"]
+    assert found == ["max_num_seqs up to 278 at this length"]
+
+
 def test_every_reason_is_of_a_row() -> None:
     assert OFF.keys() <= ANSWERS.keys()
     assert len([name for name in ANSWERS if not ANSWERS[name]["starts"]]) > 40

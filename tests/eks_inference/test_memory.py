@@ -251,7 +251,8 @@ USES = st.builds(
 @given(USES)
 def test_a_sequence_or_a_token_more_never_takes_less(taken: MemoryUse) -> None:
     for more in (taken.of(taken.sequences + 1, taken.max_model_len), taken.of(taken.sequences, taken.max_model_len + 1)):
-        assert more.kv > taken.kv or not taken.model.writes
+        within_a_page = taken.model.state_layers and more.kv == taken.kv
+        assert more.kv > taken.kv or not taken.model.writes or within_a_page
         assert more.weights == taken.weights
         assert more.fraction >= taken.fraction
 

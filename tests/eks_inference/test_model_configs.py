@@ -88,7 +88,7 @@ def test_a_name_that_is_not_known_leads_to_every_way_out(name: str, capsys: pyte
         ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "meta-llama/Llama-3.3-70B-Instruct"),
         ("RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w8a8", "meta-llama/Meta-Llama-3.1-8B-Instruct"),
         ("unsloth/Llama-3.1-8B-Instruct-bnb-4bit", "meta-llama/Llama-3.1-8B-Instruct"),
-        ("Qwen/Qwen3.5-27B-FP8", ""),
+        ("Qwen/Qwen3.5-9B-FP8", ""),
         ("ours/Qwen3-32B", ""),
         ("ours/Qwen3-32B-FP8000", ""),
     ],
@@ -243,8 +243,8 @@ def test_a_quantized_checkpoint_keeps_embedding_and_output_layer():
 
 
 def test_an_architecture_without_a_formula_is_not_guessed():
-    with pytest.raises(NoFormulaError, match=r"model_type: this architecture has no formula here.*qwen3_next.*nearest: qwen3"):
-        model_of_config("m", LLAMA | {"model_type": "qwen3_next"})
+    with pytest.raises(NoFormulaError, match=r"model_type: this architecture has no formula here.*qwen4_moe.*nearest: qwen3"):
+        model_of_config("m", LLAMA | {"model_type": "qwen4_moe"})
     with pytest.raises(NoFormulaError, match="this architecture has no formula here"):
         model_of_config("m", {"model_type": "idefics3", "text_config": LLAMA | {"model_type": "llama"}})
 
@@ -277,6 +277,21 @@ def test_every_fault_is_told_with_its_key():
 def test_layers_with_a_window_that_cannot_be_counted_are_a_fault(changes: dict[str, Any]):
     """Whoever counted more of them than there are layers would find room for any number of sequences."""
     assert set(faults(LLAMA | {"sliding_window": 4096} | changes)) == {[*changes][-1]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"layer_types": ["linear_attention", "full_attention"] * 24}, "layer_types"),
+        ({"layer_types": "linear_attention"}, "layer_types"),
+        ({"num_hidden_layers": 3}, "num_hidden_layers"),
+        ({"full_attention_interval": -4}, "full_attention_interval"),
+        ({"linear_num_value_heads": 0}, "linear_num_value_heads"),
+        ({"linear_conv_kernel_dim": None}, "linear_conv_kernel_dim"),
+    ],
+)
+def test_layers_with_a_state_that_cannot_be_counted_are_a_fault(changes: dict[str, Any], key: str):
+    assert set(faults(config_of("Qwen3-Next-80B-A3B") | changes)) == {key}
 
 
 def test_a_fault_leads_to_no_other():

@@ -36,14 +36,22 @@ class Architecture(Row):
     """Learned positions beyond the longest sequence. None: positions are computed."""
     tables_everywhere: bool = False
     """Whether vLLM has embedding and output layer in every pipeline stage, and not in the first and last only."""
+    embedding_everywhere: bool = False
+    """The same of the embedding, where only the last stage has the output layer."""
     adapted_tables: bool = False
     """Whether LoRA adapters may change embedding and output layer (vLLM, ``embedding_modules``)."""
     fused: bool = False
     """Whether checkpoints have queries, keys and values as one matrix, and so gate and up: an adapter then has one factor A."""
     rotary_tables: int = 1
     """Tables of computed positions: layers with and without a window may have their own."""
+    rotated: int = 1
+    """Of so many numbers of a head, positions turn one."""
     full_every: int | None = None
     """Every so many layers one attends to everything, where a window is set. None: the window is that of all layers."""
+    output_gate: bool = False
+    """Whether a second projection as wide as the queries gates what attention writes."""
+    wide_state: bool = False
+    """Whether layers that keep a state keep it in float32."""
     window_switch: str = ""
     """Key that has to be true for the window to count."""
     window_from: str = ""

@@ -15,6 +15,7 @@ from eks_inference.catalog.models import SPEECH, Model, Task, listens
 from eks_inference.catalog.quantization import METHODS, quantization
 from eks_inference.catalog.tables import nearest
 from eks_inference.catalog.towers import tower_of, towers
+from eks_inference.catalog.weights import STATES
 from eks_inference.faults import Fault, SpecError
 
 LONGEST = 1 << 20
@@ -187,7 +188,7 @@ class _Reader:
                 self._refuse("kv_heads", "the attention heads are not a multiple of it", found["kv_heads"], f"a part of {heads}")
         found |= self._experts(layers)
         found["mlp"] = self._number("mlp", 0 if found["expert_layers"] == layers and found["expert_mlp"] else None) or 0
-        found |= self._window(layers)
+        found |= self._window(layers) | (self._states(layers) if "state_heads" in kind.keys else {})
         if "embedding_width" in kind.keys:
             found["embedding_width"] = self._number("embedding_width", hidden)
         dtype = self._config.get("torch_dtype", self._config.get("dtype")) or "float32"
@@ -235,6 +236,19 @@ class _Reader:
             return {"window": window, "window_layers": max(layers - (self._of_key(kind.window_from, layers, 0) or 0), 0)}
         every = next(filter(None, (self._of_key(key, 0, 0) for key in _PATTERN)), kind.full_every)
         return {"window": window, "window_layers": layers - (layers // every if every else 0)}
+
+    def _states(self, layers: int) -> dict[str, int]:
+        """Layers with a state, where every so many layers one has none."""
+        found = {name: self._number(name) or 1 for name in STATES}
+        found["full_every"] = every = self._number("full_every", self._kind.full_every) or 1
+        if every > layers:
+            self._refuse("layers", "none of them attends", layers, f"at least {every}")
+        usual = ["full_attention" if layer % every == 0 else "linear_attention" for layer in range(1, layers + 1)]
+        if (listed := self._config.get("layer_types")) not in (None, usual):
+            self._refuse(
+                "layer_types", "this order of layers has no formula here", listed, f"full_attention every {every} layers"
+            )
+        return found
 
     def _number(self, name: str, default: int | None = None, most: int = LARGEST) -> int | None:
         """A number by our name. ``default`` stands for a key that is missing or null; None: the key is required."""

@@ -157,7 +157,7 @@ class Model(weights.Layers, Row):
         Layers with a window hold its tokens and ``beyond`` more. None: they hold every token. Latent attention counts as one KV
         head, which every core holds (vLLM, ``MLAAttentionSpec``). ``scale`` are bytes beside a head's key or value.
         """
-        held = self.layers * tokens if self.writes else 0
+        held = (self.layers - self.state_layers) * tokens if self.writes else 0
         if beyond is not None and self.window:
             kept = min(tokens, self.window + beyond)
             held = sum(
@@ -168,8 +168,9 @@ class Model(weights.Layers, Row):
 
     @property
     def _kinds(self) -> tuple[int, int]:
-        """Layers that hold every token, and those with a window."""
-        return self.layers - self.window_layers, self.window_layers
+        """Layers that hold every token, and those with a window or a state."""
+        others = self.window_layers + self.state_layers
+        return self.layers - others, others
 
     @property
     def group(self) -> int:
@@ -180,7 +181,7 @@ class Model(weights.Layers, Row):
 
     def splits_over(self, tensor_parallel: int) -> bool:
         """Whether the attention heads divide evenly among the cores, as vLLM requires and NxD Inference prefers."""
-        return self.heads % tensor_parallel == 0
+        return self.heads % tensor_parallel == 0 and self.state_keys % tensor_parallel == 0
 
     def kv_splits_over(self, tensor_parallel: int) -> bool:
         """Whether the KV heads divide evenly among the cores, or the cores among them, as vLLM requires."""

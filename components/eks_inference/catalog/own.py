@@ -16,6 +16,7 @@ from eks_inference.catalog.architectures import architectures
 from eks_inference.catalog.engines import EngineProfile, engines, profile_of
 from eks_inference.catalog.instances import InstanceType, instance_types, types_of
 from eks_inference.catalog.models import Model, model_of, models, whole
+from eks_inference.catalog.weights import STATES
 from eks_inference.faults import Fault, SpecError
 
 LARGEST = 1 << 20
@@ -160,6 +161,12 @@ def _impossible_model(model: Model) -> Iterator[tuple[str, str, str]]:
     kind = architectures().get(model.architecture)
     if kind and kind.latent and not model.kv_rank:
         yield f".kv_rank: the attention of {model.architecture} keeps a latent vector", str(model.kv_rank), "its width"
+    if model.full_every > model.layers:
+        yield ".full_every: no layer attends", str(model.full_every), f"at most {model.layers}"
+    if model.full_every or (kind and "state_heads" in kind.keys):
+        for column in ("full_every", *STATES):
+            if not getattr(model, column):
+                yield f".{column}: layers keep a state, whose size it decides", "0", "at least 1"
     if model.quantization and model.quantization.experts_only and kind is None:
         message = ".quantization.experts_only: the size of the experts is unknown, because the architecture has no formula here"
         yield message, model.architecture, "false, or an architecture of " + ", ".join(architectures())

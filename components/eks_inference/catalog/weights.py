@@ -4,10 +4,14 @@ A formula counts what an engine loads to generate text: embedding, layers, final
 audio towers and extra layers for speculation (``num_nextn_predict_layers``), which are checkpoints of their own to an engine.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from eks_inference.catalog.architectures import Architecture
+
+STATES = ("state_heads", "state_keys", "state_dim", "state_value_dim", "conv")
+"""Numbers that decide the size of a state."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +43,28 @@ class Layers:
     rope_dim: int = 0
     value_dim: int = 0
     """Latent attention (MLA): ranks of queries (0: not compressed) and keys, and parts of a head."""
+    full_every: int = 0
+    """Every so many layers one attends to all tokens; the others keep a state of fixed size (gated DeltaNet). 0: all attend."""
+    state_heads: int = 0
+    state_keys: int = 0
+    state_dim: int = 0
+    state_value_dim: int = 0
+    conv: int = 0
+    """Layers with a state: heads of values and of keys, widths of a head of keys and of values, tokens of the convolution."""
+
+    @property
+    def state_layers(self) -> int:
+        """Layers that keep a state, and no keys and values."""
+        return self.layers - self.layers // self.full_every if self.full_every else 0
+
+    def has_state(self, layer: int) -> bool:
+        """Whether the layer of that number, from 0, keeps a state."""
+        return bool(self.full_every) and (layer + 1) % self.full_every > 0
+
+    @property
+    def mixed(self) -> int:
+        """Width of what the convolution of a layer with a state reads: queries, keys and values."""
+        return 2 * self.state_keys * self.state_dim + self.state_heads * self.state_value_dim
 
 
 @dataclass(frozen=True)
@@ -54,13 +80,18 @@ class Part:
 
 def of_layers(model: Layers, kind: Architecture) -> int:
     """Number of weights of all layers."""
-    dense, sparse = (sum(part.count for part in layer(model, kind, sparse=one)) for one in (False, True))
-    return (model.layers - model.expert_layers) * dense + model.expert_layers * sparse
+    dense, sparse = (_count(layer(model, kind, sparse=one)) for one in (False, True))
+    states = model.state_layers * (_count(_state(model)) - _count(_attention(model, kind)))
+    return (model.layers - model.expert_layers) * dense + model.expert_layers * sparse + states
 
 
-def layer(model: Layers, kind: Architecture, *, sparse: bool) -> tuple[Part, ...]:
-    """One layer: with experts (``sparse``), or with one MLP."""
-    attention = _latent_attention(model) if kind.latent else _grouped_attention(model, kind)
+def _count(parts: Iterable[Part]) -> int:
+    return sum(part.count for part in parts)
+
+
+def layer(model: Layers, kind: Architecture, *, sparse: bool, state: bool = False) -> tuple[Part, ...]:
+    """One layer: with experts (``sparse``), or with one MLP; with attention, or with a ``state``."""
+    attention = _state(model) if state else _attention(model, kind)
     routed = (*_experts(model, kind), *_mlp(model, kind, model.shared_mlp), Part(model.hidden * model.experts, "whole", False))
     norms = Part(kind.norms * norm(model, kind), "whole", False)
     return (*attention, norms, *(routed if sparse else _mlp(model, kind, model.mlp)))
@@ -77,12 +108,27 @@ def norm(model: Layers, kind: Architecture) -> int:
     return model.hidden * (2 if kind.norm_bias else 1)
 
 
+def _attention(model: Layers, kind: Architecture) -> tuple[Part, ...]:
+    return _latent_attention(model) if kind.latent else _grouped_attention(model, kind)
+
+
+def _state(model: Layers) -> tuple[Part, ...]:
+    """Gated DeltaNet: projections of what is mixed, of the gate, of two numbers a head, and back; the convolution, two numbers a
+    head and a norm (vLLM 0.30.0, ``QwenGatedDeltaNetAttention``)."""
+    values = model.state_heads * model.state_value_dim
+    return (
+        Part(model.hidden * (model.mixed + 2 * values + 2 * model.state_heads), "heads"),
+        Part(model.mixed * model.conv + 2 * model.state_heads, "heads", False),
+        Part(model.state_value_dim, "whole", False),
+    )
+
+
 def _grouped_attention(model: Layers, kind: Architecture) -> tuple[Part, ...]:
     """Attention with heads of its own for queries and as many or fewer for keys and values (MHA, GQA, MQA)."""
     queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
     qkv, output = _biased(model, kind, "qkv"), _biased(model, kind, "output")
     return (
-        Part(2 * model.hidden * queries, "heads"),
+        Part((3 if kind.output_gate else 2) * model.hidden * queries, "heads"),
         Part(queries * qkv + (model.heads if kind.sinks else 0), "heads", False),
         Part(2 * model.hidden * keys, "kv_heads"),
         Part(2 * keys * qkv, "kv_heads", False),

@@ -23,6 +23,7 @@ Llama-3-8B over 2 cores with 10 sequences of 4096 tokens it measured 21.3 GB, an
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
+from eks_inference.catalog.architectures import architectures
 from eks_inference.catalog.engine_facts import dtype_bytes, engine_facts, pads, resolved_dtype
 from eks_inference.catalog.engines import EngineProfile, KvPool
 from eks_inference.catalog.instances import InstanceType
@@ -88,6 +89,10 @@ class MemoryUse:
         """Returns the memory use with other sequences."""
         return replace(self, sequences=sequences, max_model_len=max_model_len)
 
+    def with_most(self, sequences: int) -> "MemoryUse":
+        """Returns the memory use with another ``max_num_seqs``."""
+        return replace(self, settings=replace(self.settings, max_num_seqs=sequences))
+
     @property
     def unit(self) -> str:
         """What holds one part of the model."""
@@ -129,7 +134,12 @@ class MemoryUse:
 
     @property
     def kv(self) -> int:
-        return self._stage[1] * self.sequences
+        """KV cache of the sequences on one device. Where they keep states, CUDA graphs need a page for each of ``max_num_seqs``
+        (vLLM 0.30.0, ``CompilationConfig``)."""
+        taken = self._stage[1] * self.sequences
+        if not self.model.state_layers or self.settings.eager:
+            return taken
+        return max(taken, -(-self._stage[1] * self.settings.max_num_seqs // self.pages))
 
     @cached_property
     def _stage(self) -> tuple[int, int]:
@@ -149,7 +159,7 @@ class MemoryUse:
         layers, kv_parts = self.split.layers(self.model.layers), self.split.tensor * self.split.decode_context
         of_model, *of_draft = self._kv_sequences
         # Every group has a part of its layers in a stage, and takes as much of it as the group with the most.
-        group = self.model.layers if self.beyond is None else self.model.group
+        group = self.model.layers if self.beyond is None and not self.model.state_layers else self.model.group
         in_stage = [-(-group * len(one) // self.model.layers) for one in layers]
         kv = [-(-of_model * part // (kv_parts * group)) for part in in_stage]
         found = [(one.size, taken) for one, taken in zip(self.held, kv, strict=True)]
@@ -203,8 +213,33 @@ class MemoryUse:
     @property
     def _kv_sequences(self) -> list[int]:
         """That of the model, and that of the draft."""
+        if self.model.state_layers:
+            return [self.pages * self.model.group * self.page[1] * self.tensor_parallel]
         given = (self.max_model_len, self.tensor_parallel, self.element_bytes, self.beyond)
         return [one.kv_bytes(*given, scale=self.settings.kv_scale_bytes) for one in self._models]
+
+    @cached_property
+    def page(self) -> tuple[int, int]:
+        """Tokens of a page, and its bytes in a layer on one device, of a model with states: a page is as large as a state or
+        larger, in whole blocks of 16 tokens (vLLM 0.30.0, ``_align_hybrid_block_size``)."""
+        token = self.kv_token // (self.model.layers - self.model.state_layers) // self.tensor_parallel
+        block = 16 * -(-self.state // (16 * token))
+        return block, block * token
+
+    @property
+    def pages(self) -> int:
+        """Pages of a sequence: those of its tokens, and of each group of layers with a state as many as it keeps states."""
+        groups = -(-self.model.state_layers // self.model.group)
+        return -(-self.max_model_len // self.page[0]) + groups * self.settings.kept_states
+
+    @property
+    def state(self) -> int:
+        """What a layer with a state keeps of a sequence on one device (vLLM 0.30.0, ``gated_delta_net_state_shape``)."""
+        model, plain = self.model, dtype_bytes(self.dtype)
+        kind = architectures().get(model.architecture)
+        width = 4 if kind and kind.wide_state else plain
+        of_heads = model.state_heads * model.state_dim * model.state_value_dim * width
+        return (model.mixed * (model.conv - 1) * plain + of_heads) // self.tensor_parallel
 
     @property
     def needed(self) -> int:
@@ -304,10 +339,13 @@ class MemoryUse:
         if window:
             groups = "" if model.group in (model.layers, model.window_layers) else f", in whole groups of {model.group} layers"
             token += f" ({model.window_layers} of {model.layers} layers at most {model.window} + {self.beyond} tokens{groups})"
+        cached = f"{token} x {sequences} x {self.max_model_len} tokens{self._kv_split}"
+        if model.state_layers:
+            cached = self._pages_working
         lines = [
             f"weights: {self._weights_working} = {gib(self.weights)} GiB",
             f"KV cache of a token: {self._kv_working} x {self.element_bytes:g} bytes{draft} = {self.kv_token / 1024:g} KiB",
-            f"KV cache: {token} x {sequences} x {self.max_model_len} tokens{self._kv_split} = {gib(self.kv)} GiB",
+            f"KV cache: {cached} = {gib(self.kv)} GiB",
         ]
         beside = self.reserved.size if self.reserved else 0
         lines.extend(self.reserved.working if self.reserved else ())
@@ -352,6 +390,17 @@ class MemoryUse:
         return f"{total} over {self._units(self.split.devices)}, on each{stage}: {terms}"
 
     @property
+    def _pages_working(self) -> str:
+        """The pages of sequences whose layers keep tokens or states."""
+        (block, size), model = self.page, self.model
+        layers = self._stage[1] // self.pages // size
+        graphs = "" if self.settings.eager else f", at least {self.settings.max_num_seqs} pages for CUDA graphs"
+        return (
+            f"{self.pages} pages ({self.max_model_len} tokens by {block}; states of {model.state_layers} of {model.layers})"
+            f" x {self.sequences} x {layers} layers x {size / 2**20:.4g} MiB{graphs}"
+        )
+
+    @property
     def _kv_split(self) -> str:
         layers = self.model.layers
         most = max(map(len, self.split.layers(layers)))
@@ -366,11 +415,12 @@ class MemoryUse:
     def _kv_working(self) -> str:
         """The elements of one token in the KV cache."""
         model, held = self.model, self.model.kv_heads_at(self.tensor_parallel)
+        layers = model.layers - model.state_layers
         if model.kv_rank:
             copies = f" x {held} copies" if held > 1 else ""
             return f"{model.layers} layers x ({model.kv_rank} + {model.rope_dim}){copies}"
         heads = f"{held} KV heads" + (f" ({model.kv_heads} repeated)" if held > model.kv_heads else "")
-        return f"2 x {model.layers} layers x {heads} x {model.head_dim}"
+        return f"2 x {layers} layers x {heads} x {model.head_dim}"
 
 
 @lru_cache  # each rule asks for it

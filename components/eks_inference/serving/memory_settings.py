@@ -183,6 +183,8 @@ class MemorySettings:
     """Whether a step is scheduled while another is computed (``--async-scheduling``)."""
     whole_windows: bool = False
     """Whether layers with a window hold every token, because something else reads the KV cache."""
+    kept_states: int = 2
+    """States of a sequence: with prefix caching a second, as it was at the end of a page (vLLM, ``mamba_cache_mode`` align)."""
     adapter_ranks: int = 0
     """Ranks of all adapters that a GPU has room for (``--max-loras`` times ``--max-lora-rank``)."""
     videos: bool = True
@@ -225,6 +227,7 @@ def memory_settings(
         whole_prompts=not switched(arguments, "enable-chunked-prefill", True),
         overlaps=switched(arguments, "async-scheduling", drafts not in _WITHOUT_OVERLAP),
         adapter_ranks=loras * rank if switched(arguments, "enable-lora", False) else 0,
+        kept_states=2 if switched(arguments, "enable-prefix-caching", True) else 1,
         videos=most(arguments, "video") > 0,
         resized=flag(arguments, "mm-processor-kwargs") is not None,
         tried=not switched(arguments, "skip-mm-profiling", False),

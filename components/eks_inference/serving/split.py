@@ -115,24 +115,25 @@ def held(model: Model, split: Parallel, widths: Widths) -> tuple[Held, ...] | No
     kind = architectures().get(model.architecture)
     if kind is None:
         return None
-    sparse = (False, True) if model.experts else (False,)
-    sizes = [_sizes(model, split, widths, weights.layer(model, kind, sparse=one)) for one in sparse]
-    rotary, positions = kind.rotary_tables * model.max_positions * (model.rope_dim or model.head_dim), 0
+    dense = model.layers - model.expert_layers
+    kinds = [(number >= dense, model.has_state(number)) for number in range(model.layers)]
+    sizes = {one: _sizes(model, split, widths, weights.layer(model, kind, sparse=one[0], state=one[1])) for one in set(kinds)}
+    rotary, positions = kind.rotary_tables * model.max_positions * (model.rope_dim or model.head_dim // kind.rotated), 0
     if kind.learned_positions is not None:
         rotary, count = 0, model.max_positions + kind.learned_positions
         positions = (_padded(count) // split.tensor if kind.encoder else count) * model.hidden  # encoders: VocabParallelEmbedding
     width = model.embedding_width or model.hidden
     table = _padded(model.vocabulary) * width * widths.plain // split.tensor
     projection = width * model.hidden if width != model.hidden else 0
-    found, dense = [], model.layers - model.expert_layers
+    found = []
     stages = split.layers(model.layers)
     for stage, there in enumerate(stages):
         first, last = stage == 0, stage == len(stages) - 1
-        plain = len(range(there.start, min(there.stop, dense)))
-        layers = [plain * one + (len(there) - plain) * other for one, other in zip(sizes[0], sizes[-1], strict=True)]
+        layers = [sum(sizes[kinds[number]][column] for number in there) for column in range(3)]
         untied = not model.tied_embeddings
         tables = int(first or (last and not untied)) + int(last and untied)
-        tables = 1 + int(untied) if kind.tables_everywhere else tables
+        if kind.tables_everywhere or kind.embedding_everywhere:
+            tables = 1 + int(untied and (last or kind.tables_everywhere))
         whole = rotary + first * (positions + projection) + last * (projection + weights.norm(model, kind))
         divided = tables * table
         if model.tower:  # in every stage (vLLM 0.30.0, __init__ of the models)

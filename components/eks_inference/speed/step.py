@@ -238,14 +238,15 @@ def work_of(use: MemoryUse) -> Work:
     head = model.vocabulary * (model.embedding_width or model.hidden)
     active = model.parameters - model.embeddings - model.expert_weights * (1 - used)
     width = model.heads * ((model.nope_dim + model.rope_dim + model.value_dim) if model.kv_rank else 2 * model.head_dim)
-    attention = 2 * width * model.layers / parts
+    attention = 2 * width * (model.layers - model.state_layers) / parts
+    states = 2 * use.state * model.state_layers  # each step reads and writes them once a sequence, like a window of one token
     return Work(
         weights=weights,
         experts=experts,
         reached=used,
         cache=full * (1 - looks),
-        windowed=full * looks,
-        window=model.window,
+        windowed=full * looks + states,
+        window=model.window or bool(states),
         products=2 * active / parts,
         head=2 * head / parts,
         attention=attention * (1 - looks),

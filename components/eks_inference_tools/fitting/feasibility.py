@@ -107,7 +107,9 @@ def _about(found: Feasibility, offer: Offer) -> list[Paragraph]:
     held = engine.served(model)
     left_out += f"; the engine unpacks it: {gib(held.weight_bytes())} GiB" if held != model else ""
     window = f"; {model.window_layers} of {model.layers} layers attend to {model.window} tokens" if model.window_layers else ""
-    kept = "" if not window else ", and keep them all" if one.beyond is None else ""
+    if model.state_layers:
+        window = f"; {model.state_layers} of {model.layers} layers keep a state of a sequence instead"
+    kept = "" if not model.window_layers else ", and keep them all" if one.beyond is None else ""
     facts = [
         ("model", f"{model.parameters / 1e9:.2f} billion parameters{seeing}, {_format(model)}: {size} GiB{left_out}"),
         ("", f"{model.layers} layers, {model.heads} heads, {kept_as}; at most {model.max_positions} tokens"),

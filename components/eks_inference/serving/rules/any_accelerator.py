@@ -9,7 +9,7 @@ from eks_inference.place.nodes import DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB
 from eks_inference.rules import Judgement, Rule, Severity, not_judged, rule
 from eks_inference.serving.choosing import engines_for, largest
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.flags import flag
+from eks_inference.serving.flags import flag, flag_names
 from eks_inference.serving.lengths import only_lengths
 from eks_inference.serving.memory import GIB, Limit, MemoryUse, gib, percent, server_memory
 from eks_inference.serving.node_places import room
@@ -32,6 +32,13 @@ UNCOUNTED = {
     "speculative-model": "a draft model takes memory of its own",
 }
 """Flags with memory that ``serving/memory.py`` does not count, and what that is (vLLM documentation, engine arguments)."""
+
+_BESIDE_STATES = (
+    *("block-size", "compilation-config", "cudagraph-mode", "decode-context-parallel-size", "disable-chunked-mm-input"),
+    *("disable-hybrid-kv-cache-manager", "enable-chunked-prefill", "enable-dbo", "kv-events-config", "kv-offloading-size"),
+    *("kv-transfer-config", "prefix-match-unit-tokens", "speculative-config", "use-replayssm"),
+)
+"""Flags that change pages or states of the KV cache, or that the engine refuses beside states."""
 
 _PARTITION = "VLLM_PP_LAYER_PARTITION"
 """vLLM, ``get_pp_indices``: layers of each stage, in place of equal parts."""
@@ -122,6 +129,7 @@ def memory(server: ServingFacts) -> Iterator[Judgement]:
             fix="measure it: the log of vLLM says how much memory is left for the KV cache",
         )
     yield from _draft_unjudged(server)
+    yield from _states_unjudged(server, use.model)
     yield from _parts_unjudged(server, use.model)
     whole, *others = use.limits
     tightest = max((whole, *others), key=lambda limit: limit.fraction)
@@ -161,6 +169,24 @@ def _draft_unjudged(server: ServingFacts) -> Iterator[Judgement]:
         )
 
 
+def _states_unjudged(server: ServingFacts, model: Model) -> Iterator[Judgement]:
+    """Says what nobody compared with the engine, of a model whose layers keep states."""
+    if not model.state_layers:
+        return
+    given = [one for one in flag_names(server.arguments) if one in _BESIDE_STATES or one.startswith("mamba")]
+    found = [(f"--{one}", server.at_flag(one)) for one in sorted(given)]
+    if model.quantization:
+        found.append((f"quantized to {model.quantization.method}", (*server.path, "model", "id")))
+    for what, path in found:
+        yield not_judged(
+            "memory",
+            f"{model.name}, {what}",
+            path,
+            why="what its layers with a state, and the pages of their states, take beside it is not known here",
+            fix="leave it out; or measure it: the log of vLLM says how much memory is left for the KV cache",
+        )
+
+
 def _parts_unjudged(server: ServingFacts, model: Model) -> Iterator[Judgement]:
     """Says which parts of the model no formula counts (vLLM documentation, "Text-only mode": they are then not loaded)."""
     if model.sees and sees(server.arguments, model) and not server.engine.standalone:
@@ -197,6 +223,11 @@ def _that_fits(use: MemoryUse) -> str:
     sequences = largest(lambda count: use.of(count, use.max_model_len).surely_fits)
     if sequences and not use.engine.generation.paged:
         return f"max_num_seqs up to {sequences} at this length"
+    if use.model.state_layers and not use.fits:
+        most = largest(lambda count: use.with_most(count).surely_fits) or largest(lambda count: use.with_most(count).fits)
+        if most:
+            return f"max_num_seqs up to {most} at this length"
+        return f"max_num_seqs up to {most} at this length"
     tokens = min(largest(lambda length: use.of(1, length).surely_fits), use.model.max_positions)
     if not tokens:
         return "no length is sure to fit" if use.of(1, 1).fits else f"nothing: the weights leave no room on a {use.unit}"
