@@ -179,7 +179,8 @@ class OnMeta(torch.overrides.TorchFunctionMode):
         named = dict(named or {})
         if str(named.get("device", "")).startswith("cuda"):
             named["device"] = "meta"
-        return function(*given, **named)
+        there = (isinstance(one, torch.device) and one.type == "cuda" for one in given)
+        return function(*("meta" if cuda else one for cuda, one in zip(there, given, strict=True)), **named)
 
 
 def fake_world(config: object, rank: int) -> None:
