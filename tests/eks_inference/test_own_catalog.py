@@ -117,6 +117,7 @@ def test_a_wrong_file_is_told_with_file_row_and_key(text: str, said: str):
         ("kv_heads = 8", "kv_heads = 7", "models.Our-1B.kv_heads: heads are not a multiple of it"),
         ("hidden = 2048", "hidden = 2048\nwindow_layers = 17", "models.Our-1B.window_layers: more than there are layers"),
         ('"llama"', '"deepseek_v3"', "models.Our-1B.kv_rank: the attention of deepseek_v3 keeps a latent vector"),
+        ('"llama"', '"glm_moe_dsa"', "models.Our-1B.index_dim: the attention of glm_moe_dsa has an index"),
         (
             "hidden = 2048",
             'hidden = 2048\nquantization = { method = "fp8", bits = -8 }',
