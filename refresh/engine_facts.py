@@ -22,7 +22,7 @@ FILE = ROOT / "components" / "eks_inference" / "catalog" / "engine_facts"
 
 BEGIN = "# ------------------------------------------------------------- asked of the engine: make refresh TABLE=engine_facts\n"
 END = "# ------------------------------------------------------------------------------------------------------ by hand\n"
-OPTIONAL = {"latent": False, "also": {}, "head_sizes": []}
+OPTIONAL = {"latent": False, "sparse": False, "also": {}, "head_sizes": []}
 """Columns that a row need not have."""
 _WIDTH = 125
 
@@ -78,7 +78,7 @@ def rendered(said: dict[str, Any], by_hand: Collection[str] = ()) -> str:
     for name, given in sorted(said.get("attention", {}).items()):
         if name not in by_hand:
             row = OPTIONAL | given
-            lines += ["", f"[attention.{name}]", *(["latent = true"] if row["latent"] else [])]
+            lines += ["", f"[attention.{name}]", *(f"{one} = true" for one in ("latent", "sparse") if row[one])]
             lines += [_line(column, row[column]) for column in ("dtypes", "head_sizes") if row.get(column)]
             lines += [_line(f"also.{need}", gpus) for need, gpus in row["also"].items() if gpus]
             lines += [_line("kv", row["kv"])] if row.get("kv") else []

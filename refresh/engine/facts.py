@@ -96,9 +96,9 @@ def _back_end(one: AttentionBackendEnum) -> dict[str, Any] | None:
         return None
     try:
         made = one.get_class()
-        if made.is_ssm() or made.is_sparse() or not made.supports_attn_type("decoder"):
+        latent, sparse = made.is_mla(), made.is_sparse()
+        if made.is_ssm() or (sparse and not latent) or not made.supports_attn_type("decoder"):
             return None
-        latent = made.is_mla()
     except Exception as error:
         print(f"without {one.name}: {type(error).__name__}: {str(error)[:100]}", file=sys.stderr)
         return None
@@ -113,7 +113,7 @@ def _back_end(one: AttentionBackendEnum) -> dict[str, Any] | None:
 
         def says(head: int, dtype: torch.dtype, kv_type: str | None, **need: bool) -> bool:
             block = next(iter(made.get_supported_kernel_block_sizes()), None)
-            asked = dict.fromkeys(("use_sparse", "use_per_head_quant_scales", *NEEDS.values()), False) | need
+            asked = dict.fromkeys(("use_per_head_quant_scales", *NEEDS.values()), False) | {"use_sparse": sparse} | need
             return not made.validate_configuration(
                 head_size=head,
                 dtype=dtype,
@@ -144,6 +144,7 @@ def _back_end(one: AttentionBackendEnum) -> dict[str, Any] | None:
         return None
     return {
         "latent": latent,
+        "sparse": sparse,
         "dtypes": _named(dtypes),
         "also": {name: gpus if NEEDS[name] in takes else None for name, gpus in needs.items()},
         "head_sizes": [] if latent or taken == set(HEADS) else sorted(taken),

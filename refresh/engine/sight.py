@@ -5,6 +5,7 @@ import types
 from typing import Any
 
 import torch
+from PIL import Image
 from transformers import AutoImageProcessor
 from vllm.config import VllmConfig
 from vllm.model_executor.models import mllama4
@@ -15,10 +16,23 @@ SIZES = ((640, 480), (1024, 1024), (1920, 1080))
 
 
 def asked(model: Any, config: VllmConfig) -> dict[str, Any]:
+    if model.config.model_type == "kimi_k25":  # its processing info wants a tokenizer, of which nothing is counted
+        return {"weights": _own(model), "tokens": _tokens_of_kimi(config)}
     info = _info(config)
     biggest = info.get_image_size_with_most_features()
     sizes = {f"{width}x{height}": (width, height) for width, height in SIZES} | {"largest": (biggest.width, biggest.height)}
     return {"weights": _own(model), "tokens": {name: _tokens(info, *size) for name, size in sizes.items()}}
+
+
+def _tokens_of_kimi(config: VllmConfig) -> dict[str, int]:
+    from vllm.model_executor.models.kimi_k25 import MaxImageTokenMeta as Largest  # which older releases have elsewhere
+    from vllm.transformers_utils.processors.kimi_k25_vision_fused import KimiK25FusedVisionProcessor
+
+    made = KimiK25FusedVisionProcessor.from_pretrained(config.model_config.model)
+    made.media_proc_cfg["fixed_output_tokens"] = None  # published as null, which TOML has not
+    sizes = {f"{width}x{height}": (width, height) for width, height in SIZES} | {"largest": (Largest.width, Largest.height)}
+    pictures = {name: {"type": "image", "image": Image.new("L", size)} for name, size in sizes.items()}
+    return {name: made.media_tokens_calculator(one) for name, one in pictures.items()}
 
 
 def _own(model: Any) -> int:

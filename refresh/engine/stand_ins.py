@@ -188,7 +188,8 @@ class OnMeta(torch.overrides.TorchFunctionMode):
         named = dict(named or {})
         if str(named.get("device", "")).startswith(("cuda", *"01234567")):
             named["device"] = "meta"
-        return function(*given, **named)
+        there = (isinstance(one, torch.device) and one.type == "cuda" for one in given)
+        return function(*("meta" if cuda else one for cuda, one in zip(there, given, strict=True)), **named)
 
 
 def fake_world(config: object, rank: int) -> None:
@@ -199,7 +200,9 @@ def fake_world(config: object, rank: int) -> None:
     from torch.testing._internal.distributed.fake_pg import FakeStore
     from vllm.config import set_current_vllm_config
     from vllm.platforms import current_platform
+    from vllm.v1.worker.workspace import init_workspace_manager
 
+    init_workspace_manager(torch.device("meta"))  # as the worker does; sparse attention reserves its part when it is built
     parallel = config.parallel_config  # type: ignore[attr-defined]
     new_group = dist.new_group
     dist.new_group = lambda ranks=None, timeout=None, backend=None, **named: new_group(ranks, backend="fake")

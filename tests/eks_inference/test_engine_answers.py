@@ -16,6 +16,7 @@ from eks_inference.serving.memory import server_memory
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.vllm.facts import serving_facts
 from eks_inference.serving.vllm.spec import VllmServerSpec
+from eks_inference.speed.step import step_times
 from handles import placement
 
 DATA = tomllib.loads((Path(__file__).parents[1] / "data/engine_answers.toml").read_text("utf-8"))
@@ -105,3 +106,25 @@ def test_more_states_than_pages_are_refused_with_the_number_that_fits() -> None:
 def test_every_reason_is_of_a_row() -> None:
     assert OFF.keys() <= ANSWERS.keys()
     assert len([name for name in ANSWERS if not ANSWERS[name]["starts"]]) > 40
+
+
+@pytest.mark.parametrize(
+    ("on", "extra"),
+    [
+        ("p5en.48xlarge", {"decode-context-parallel-size": 8}),  # refused for its back end of bfloat16, and started on p6-b200
+        ("p5en.48xlarge", {"block-size": 16}),
+        ("g7e.48xlarge", {}),  # started with FlashInfer's kernels, and refused without
+    ],
+)
+def test_what_one_back_end_of_sparse_attention_takes_and_another_does_not_is_not_judged(on: str, extra: dict[str, Any]) -> None:
+    facts = asked({"model": "DeepSeek-V3.2", "on": on, "tensor_parallel": 8, "max_model_len": 8192, "extra_args": extra})
+    assert {rule.id for rule, one in judged(server_rules(), [facts]) if one.unjudged} == {"GPU012"}
+
+
+def test_an_index_works_on_keys_of_forty_sequences() -> None:
+    asked_for = {"model": "GLM-5.2-FP8", "on": "p6-b200.48xlarge", "tensor_parallel": 8, "max_model_len": 1 << 20}
+    memory = server_memory(asked(asked_for))
+    assert memory
+    assert memory.reserved
+    assert {one.what: one.size for one in memory.reserved.terms}["index at work"] == (40 * 132 << 20) + (1 << 29)
+    assert step_times(memory) == "nobody measured sparse attention, as GLM-5.2-FP8 has it"

@@ -229,6 +229,17 @@ def test_what_a_checkpoint_leaves_as_it_is_keeps_its_size(said: dict[str, Any], 
     assert on_all == pytest.approx(one.weight_bytes(), rel=0.01)
 
 
+def test_what_nobody_quantizes_is_not_left_out_by_a_checkpoint():
+    names = [
+        "self_attn.indexers_proj",
+        "self_attn.indexer.k_norm.bias",
+        "mlp.gate.e_score_correction_bias",
+        "eh_proj",
+    ]  # GLM-5-FP8
+    block = {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": names}
+    assert quantization(block) == Quantization("fp8", 8, 16384, 32)
+
+
 def test_a_quantized_checkpoint_keeps_embedding_and_output_layer():
     plain, awq = (
         model_of_config("m", LLAMA | extra)

@@ -15,6 +15,7 @@ CLASSES = {
     "chatglm": "ChatGLMModel",
     "deepseek_v2": "DeepseekV2ForCausalLM",
     "deepseek_v3": "DeepseekV3ForCausalLM",
+    "deepseek_v32": "DeepseekV32ForCausalLM",
     "gemma2": "Gemma2ForCausalLM",
     "gemma3": "Gemma3ForConditionalGeneration",
     "gemma3_text": "Gemma3ForCausalLM",
@@ -25,10 +26,12 @@ CLASSES = {
     "qwen3_vl_moe": "Qwen3VLMoeForConditionalGeneration",
     "glm": "GlmForCausalLM",
     "glm4_moe": "Glm4MoeForCausalLM",
+    "glm_moe_dsa": "GlmMoeDsaForCausalLM",
     "gpt_oss": "GptOssForCausalLM",
     "granite": "GraniteForCausalLM",
     "granitemoe": "GraniteMoeForCausalLM",
     "kimi_k2": "DeepseekV3ForCausalLM",
+    "kimi_k25": "KimiK25ForConditionalGeneration",
     "llama": "LlamaForCausalLM",
     "minimax_m2": "MiniMaxM2ForCausalLM",
     "mistral": "MistralForCausalLM",
@@ -46,11 +49,15 @@ CLASSES = {
     "xlm-roberta": "XLMRobertaModel",
 }
 _LATENT = {"n_group": 1, "topk_group": 1, "moe_layer_freq": 1, "scoring_func": "softmax"}
+_SIGMOID = {"topk_method": "noaux_tc", "scoring_func": "sigmoid"}
 _ROBERTA = {"pad_token_id": 1, "type_vocab_size": 1, "position_embedding_type": "absolute"}
 FURTHER: Mapping[str, Mapping[str, Any]] = {
     "deepseek_v2": {**_LATENT, "topk_method": "greedy", "norm_topk_prob": False, "routed_scaling_factor": 1.0},
-    "deepseek_v3": {**_LATENT, "topk_method": "noaux_tc", "scoring_func": "sigmoid"},
-    "kimi_k2": {**_LATENT, "topk_method": "noaux_tc", "scoring_func": "sigmoid"},
+    "deepseek_v3": {**_LATENT, **_SIGMOID},
+    "deepseek_v32": {**_LATENT, **_SIGMOID, "index_topk": 2048},
+    "glm_moe_dsa": {**_LATENT, **_SIGMOID, "index_topk": 2048, "indexer_rope_interleave": True},
+    "kimi_k2": {**_LATENT, **_SIGMOID},
+    "kimi_k25": {**_LATENT, **_SIGMOID},
     "gemma2": {"hidden_activation": "gelu_pytorch_tanh", "final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0},
     "gemma3_text": {"hidden_activation": "gelu_pytorch_tanh"},
     "glm4_moe": {"n_group": 1, "topk_group": 1, "use_qk_norm": True, "partial_rotary_factor": 0.5},
@@ -99,6 +106,8 @@ def config_of(model: Model) -> dict[str, Any]:
         found["id2label"] = {"0": "LABEL_0"}
     if kind.latent:
         found |= {"num_key_value_heads": model.heads, "head_dim": None, "q_lora_rank": model.q_rank or None}
+    if kind.indexed:
+        found["index_topk_pattern"] = "F" * model.index_layers + "S" * (model.layers - model.index_layers)
     if "shared_experts" in names and model.expert_mlp:
         found[names["shared_experts"]] = model.shared_mlp // model.expert_mlp
     if "dense_layers" in names:

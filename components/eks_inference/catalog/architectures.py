@@ -16,6 +16,8 @@ class Architecture(Row):
 
     latent: bool = False
     """Whether attention compresses keys and values to one latent vector (MLA)."""
+    indexed: bool = False
+    """Whether an index chooses the tokens that such attention reads (DSA)."""
     gated: bool = True
     """Whether an MLP has three matrices (gate, up, down) or two (up, down)."""
     norms: int = 2

@@ -40,6 +40,8 @@ KEYS = {
     "nope_dim": "qk_nope_head_dim",
     "rope_dim": "qk_rope_head_dim",
     "value_dim": "v_head_dim",
+    "index_heads": "index_n_heads",
+    "index_dim": "index_head_dim",
 }
 """Our names of numbers → the keys that most architectures have; a row of architectures.toml names others."""
 
@@ -106,6 +108,7 @@ def keys_read() -> frozenset[str]:
     """Every key that ``model_of_config`` reads."""
     known = {"model_type", "tie_word_embeddings", "torch_dtype", "dtype", "layer_types", *_PATTERN, *KEYS.values()}
     known |= {"quantization_config", "text_config", "vision_config", "architectures", "id2label"}
+    known |= {"index_topk_freq", "index_skip_topk_offset", "index_topk_pattern"}
     for one in architectures().values():
         known |= {*one.keys.values(), one.window_switch, one.window_from, one.bias_key or ""}
     return frozenset(filter(None, known))
@@ -186,6 +189,9 @@ class _Reader:
             found["head_dim"] = self._number("head_dim", hidden // heads or None) or 1
             if not self.faults and heads % (found["kv_heads"] or 1):
                 self._refuse("kv_heads", "the attention heads are not a multiple of it", found["kv_heads"], f"a part of {heads}")
+        if kind.indexed:
+            found |= {name: self._number(name) or 1 for name in ("index_heads", "index_dim")}
+            found["index_layers"] = self._index_layers(layers)
         found |= self._experts(layers)
         found["mlp"] = self._number("mlp", 0 if found["expert_layers"] == layers and found["expert_mlp"] else None) or 0
         found |= self._window(layers) | (self._states(layers) if "state_heads" in kind.keys else {})
@@ -222,6 +228,14 @@ class _Reader:
             "shared_mlp": shared,
             "expert_layers": sparse,
         }
+
+    def _index_layers(self, layers: int) -> int:
+        """Layers with an index of their own (vLLM 0.30.0, ``DeepseekV32Attention``)."""
+        every, first = self._of_key("index_topk_freq", 1, 1) or 1, self._of_key("index_skip_topk_offset", 2, 0) or 0
+        pattern = self._config.get("index_topk_pattern")
+        if isinstance(pattern, str):
+            return layers - pattern[:layers].count("S")
+        return sum(1 for layer in range(layers) if max(layer - first + 1, 0) % every == 0)
 
     def _window(self, layers: int) -> dict[str, int]:
         kind, window = self._kind, self._number("window", 0)

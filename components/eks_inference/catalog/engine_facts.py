@@ -96,15 +96,19 @@ class AttentionBackend:
     """From a compute capability on (``"8.9"``), the types of the KV cache that it takes; none: it does not run there."""
     latent: bool = False
     """Whether it is for models with latent attention (MLA), and for no others."""
+    sparse: bool = False
+    """Whether it is for those of them with an index (DSA), and for no others."""
     also: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """What some models and splits need (``Need``) → compute capabilities on which it has it."""
     head_sizes: tuple[int, ...] = ()
     """The only sizes of a head that it takes. Empty: all."""
+    compiles: bool = False
+    """Whether the engine has it only where it finds a compiler of CUDA, or FlashInfer's compiled kernels."""
 
     def takes(self, model: Model, capability: Capability, dtype: str, kv: str, needs: Iterable[Need]) -> bool:
         """Whether it serves a model so on a GPU."""
         return (
-            self.latent == bool(model.kv_rank)
+            (self.latent, self.sparse) == (bool(model.kv_rank), bool(model.index_dim))
             and dtype in self.dtypes
             and kv in (since(self.kv, capability) or ())
             and (not self.head_sizes or model.head_dim in self.head_sizes)

@@ -22,6 +22,7 @@ SPEECH = (
 )
 
 _BYTES = {"bfloat16": 2, "float16": 2}
+_INDEX_SCALE_BYTES = 4
 _OF_REPOSITORIES = frozenset({"gated", "chat_repositories", "chat_template", "quantization", "safetensors"})
 
 
@@ -145,6 +146,11 @@ class Model(weights.Layers, Row):
         """Elements of the KV cache of one token, KV head and layer: key and value, or the latent vector for both."""
         return self.kv_rank + self.rope_dim if self.kv_rank else 2 * self.head_dim
 
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of the key of a token in each index, whatever the type of the KV cache (vLLM, ``DeepseekV32IndexerCache``)."""
+        return self.index_dim + _INDEX_SCALE_BYTES
+
     def kv_bytes_per_token(self, tensor_parallel: int = 1, bytes_per_element: int = 2) -> int:
         """KV cache size of one token on all cores of one server, in bytes, in every layer."""
         return self.kv_bytes(1, tensor_parallel, bytes_per_element)
@@ -164,7 +170,7 @@ class Model(weights.Layers, Row):
                 self.group * -(-count // self.group) * of_each for count, of_each in zip(self._kinds, (tokens, kept), strict=True)
             )
         head = int(self.kv_width * bytes_per_element) + (1 if self.kv_rank else 2) * scale
-        return held * self.kv_heads_at(tensor_parallel) * head
+        return (held * head + self.index_layers * tokens * self.index_bytes) * self.kv_heads_at(tensor_parallel)
 
     @property
     def _kinds(self) -> tuple[int, int]:

@@ -155,7 +155,7 @@ def _impossible_model(model: Model) -> Iterator[tuple[str, str, str]]:
         yield ".repositories: a model is found by one", "[]", "at least one repository"
     if model.kv_heads > 0 and model.heads % model.kv_heads:
         yield ".kv_heads: heads are not a multiple of it", str(model.kv_heads), f"a divisor of {model.heads}"
-    for column in ("expert_layers", "window_layers"):
+    for column in ("expert_layers", "index_layers", "window_layers"):
         if getattr(model, column) > model.layers:
             yield f".{column}: more than there are layers", str(getattr(model, column)), f"at most {model.layers}"
     kind = architectures().get(model.architecture)
@@ -167,6 +167,9 @@ def _impossible_model(model: Model) -> Iterator[tuple[str, str, str]]:
         for column in ("full_every", *STATES):
             if not getattr(model, column):
                 yield f".{column}: layers keep a state, whose size it decides", "0", "at least 1"
+    for column in ("index_heads", "index_dim", "index_layers"):
+        if kind and kind.indexed and not getattr(model, column):
+            yield f".{column}: the attention of {model.architecture} has an index", "0", "at least 1"
     if model.quantization and model.quantization.experts_only and kind is None:
         message = ".quantization.experts_only: the size of the experts is unknown, because the architecture has no formula here"
         yield message, model.architecture, "false, or an architecture of " + ", ".join(architectures())

@@ -68,7 +68,7 @@ METHODS = ("fp8", "fbgemm_fp8", "awq", "gptq", "mxfp4", "int8", "compressed-tens
 """Methods of known size."""
 
 
-_NEVER = re.compile(r"(lm_head|gate|router|norm|embed_tokens|embed_out)$")
+_NEVER = re.compile(r"(lm_head|gate|router|norm|embed_tokens|embed_out|bias|indexers_proj|eh_proj)$")
 """Layers that no checkpoint quantizes, whatever the method."""
 _ATTENTION = re.compile(r"self_attn(\W*$|\.\w{1,4}_proj)")
 """Its layers, in the names and patterns of checkpoints; not what indexes or normalises it."""

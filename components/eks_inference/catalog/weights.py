@@ -6,6 +6,7 @@ audio towers and extra layers for speculation (``num_nextn_predict_layers``), wh
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal
 
 from eks_inference.catalog.architectures import Architecture
@@ -43,6 +44,10 @@ class Layers:
     rope_dim: int = 0
     value_dim: int = 0
     """Latent attention (MLA): ranks of queries (0: not compressed) and keys, and parts of a head."""
+    index_heads: int = 0
+    index_dim: int = 0
+    index_layers: int = 0
+    """The index of sparse attention (DSA): its heads, their width, and the layers that have one; the others use that before."""
     full_every: int = 0
     """Every so many layers one attends to all tokens; the others keep a state of fixed size (gated DeltaNet). 0: all attend."""
     state_heads: int = 0
@@ -109,7 +114,7 @@ def norm(model: Layers, kind: Architecture) -> int:
 
 
 def _attention(model: Layers, kind: Architecture) -> tuple[Part, ...]:
-    return _latent_attention(model) if kind.latent else _grouped_attention(model, kind)
+    return (*_latent_attention(model), *_index(model)) if kind.latent else _grouped_attention(model, kind)
 
 
 def _state(model: Layers) -> tuple[Part, ...]:
@@ -145,6 +150,14 @@ def _latent_attention(model: Layers) -> tuple[Part, ...]:
         Part(model.hidden * (model.q_rank + model.kv_rank + model.rope_dim), "whole"),
         Part(model.q_rank + model.kv_rank, "whole", False),
     )
+
+
+def _index(model: Layers) -> tuple[Part, ...]:
+    """What an index adds to a layer, on average (vLLM 0.30.0, ``DeepseekV32Indexer``: only its queries are quantized)."""
+    queries = model.q_rank * model.index_heads * model.index_dim
+    keys = model.hidden * (model.index_dim + model.index_heads) + 2 * model.index_dim
+    share = Fraction(model.index_layers, model.layers)
+    return Part(int(queries * share), "whole"), Part(int(keys * share), "whole", False)
 
 
 def _mlp(model: Layers, kind: Architecture, width: int) -> tuple[Part, ...]:

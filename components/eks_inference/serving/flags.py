@@ -27,6 +27,12 @@ def object_flag(arguments: Sequence[str], name: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def attention_backend(arguments: Sequence[str]) -> str | None:
+    """Returns the back end of attention that vLLM is told to take."""
+    named = flag(arguments, "attention-backend") or object_flag(arguments, "attention-config").get("backend")
+    return str(named).upper() if named else None
+
+
 @lru_cache(maxsize=64)  # many rules ask for flags of the same server
 def _values(arguments: tuple[str, ...]) -> Mapping[str, str]:
     """The flags with their values, the last of each."""

@@ -32,7 +32,7 @@ from eks_inference.catalog.reserves import reserve_of
 from eks_inference.serving.adapters import weights_of_a_rank
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.features import kv_in_fp8
-from eks_inference.serving.flags import flag
+from eks_inference.serving.flags import attention_backend, flag
 from eks_inference.serving.lengths import positions
 from eks_inference.serving.memory_settings import GIB, MemorySettings, Reserved, memory_settings, with_features
 from eks_inference.serving.pictures import sees
@@ -41,6 +41,9 @@ from eks_inference.serving.split import Held, Parallel, Widths, held
 
 TIGHT = 0.9
 """Share of the available memory above which parts that cannot be calculated may no longer fit."""
+
+_PACKED_BYTES = 656
+"""One vector of 512 numbers in FP8, four scales in FP32, and 64 numbers of positions in bfloat16."""
 
 _STEP_TOKENS = 8192
 """Tokens in a step, where the engine's own default is unknown. A large value is safe."""
@@ -284,6 +287,7 @@ class MemoryUse:
             eager=settings.eager,
             adapters=self.adapters or 0,
             # What the encoder's cache and one of its runs have room for (vLLM, compute_mm_encoder_budget).
+            longest=self.max_model_len,
             seen=max(self.step_tokens, self._largest_medium) if tower else 0,
             tried=settings.tried,
         )
@@ -333,7 +337,8 @@ class MemoryUse:
         """The calculation, one line per step."""
         model, unit, settings = self.model, self.unit, self.settings
         sequences = f"{self.sequences} sequence{'' if self.sequences == 1 else 's'}"
-        draft = f" + {settings.draft.name}" if settings.draft else ""
+        further = f" + index {model.index_layers} layers x {model.index_bytes} bytes" if model.index_layers else ""
+        further += f" + {settings.draft.name}" if settings.draft else ""
         token = f"{self.kv_token / 1024:g} KiB"
         window = self.beyond is not None and model.window and self.max_model_len > model.window + self.beyond
         if window:
@@ -344,7 +349,7 @@ class MemoryUse:
             cached = self._pages_working
         lines = [
             f"weights: {self._weights_working} = {gib(self.weights)} GiB",
-            f"KV cache of a token: {self._kv_working} x {self.element_bytes:g} bytes{draft} = {self.kv_token / 1024:g} KiB",
+            f"KV cache of a token: {self._kv_working} x {self.element_bytes:g} bytes{further} = {self.kv_token / 1024:g} KiB",
             f"KV cache: {cached} = {gib(self.kv)} GiB",
         ]
         beside = self.reserved.size if self.reserved else 0
@@ -436,6 +441,8 @@ def server_memory(server: ServingFacts) -> MemoryUse | None:
     chosen = server.features.chosen if server.features else {}
     if kv_in_fp8(server.engine, flag(server.arguments, "kv-cache-dtype") or "", server.model, chosen):
         settings = replace(settings, kv_bytes=1)
+    if _packs(server):
+        settings = replace(settings, kv_bytes=_PACKED_BYTES / server.model.kv_width)
     served = server.engine.served(server.model)
     return MemoryUse(
         model=_with_eyes(replace(served, max_positions=positions(server.model, server.arguments)), server),
@@ -446,6 +453,16 @@ def server_memory(server: ServingFacts) -> MemoryUse | None:
         max_model_len=server.max_model_len,
         settings=with_features(replace(settings, max_num_seqs=server.max_num_seqs or USUAL_SEQUENCES), server.features),
     )
+
+
+def _packs(server: ServingFacts) -> bool:
+    """Whether sparse attention keeps an 8-bit latent vector with its scales (vLLM 0.30.0, ``fp8_ds_mla``)."""
+    capability, model = server.instance.compute_capability, server.model
+    if capability is None or model is None or not model.index_dim:
+        return False
+    bits8 = (flag(server.arguments, "kv-cache-dtype") or "auto").startswith("fp8")
+    packing = ("FLASHMLA_SPARSE", *([None] if capability < (10, 0) else []))
+    return capability >= (12, 0) or (bits8 and attention_backend(server.arguments) in packing)
 
 
 def _with_eyes(model: Model, server: ServingFacts) -> Model:

@@ -26,6 +26,9 @@ GIB = 1024**3
 _FLOAT_BYTES = 4
 _HIDDEN_BYTES = 2
 _TOWER_WORK = "tower at work"
+_INDEX_WORK = "index at work"
+_INDEX_SEQUENCES = 40
+"""Sequences whose keys an index gathers at once, beside 0.5 GiB of scores (vLLM 0.30.0, ``get_max_prefill_buffer_size``)."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ class Reserved:
     """Whether the engine runs without CUDA graphs (``--enforce-eager``)."""
     adapters: int = 0
     """Bytes of the room for adapters."""
+    longest: int = 0
+    """Tokens of the longest sequence (``--max-model-len``)."""
     seen: int = 0
     """Tokens of pictures or of a video that the engine works on at once; 0: it takes none."""
     tried: bool = True
@@ -84,6 +89,9 @@ class Reserved:
                 f"{self.step_tokens} tokens x {model.hidden} x {_HIDDEN_BYTES} bytes",
             )
         yield from self._of_pictures()
+        if model.index_layers:
+            keys = f"{_INDEX_SEQUENCES} x {self.longest} tokens x {model.index_bytes} bytes + 0.5 GiB"
+            yield Term(_INDEX_WORK, _INDEX_SEQUENCES * self.longest * model.index_bytes + GIB / 2, keys)
         yield Term("CUDA graphs", 0 if self.eager else row.graphs_gib * GIB)
         yield Term("adapters", self.adapters)
 
@@ -105,10 +113,10 @@ class Reserved:
 
     @property
     def margin(self) -> int | None:
-        """How far the sum may be off, in bytes; None: unknown. Nobody measured towers: half of their work is in it."""
+        """How far the sum may be off, in bytes; None: unknown. Nobody measured towers or indexes: half their work is in it."""
         if self.reserve.margin_gib is None:
             return None
-        work = sum(one.size for one in self.terms if one.what == _TOWER_WORK)
+        work = sum(one.size for one in self.terms if one.what in (_TOWER_WORK, _INDEX_WORK))
         return int(self.reserve.margin_gib * GIB + work / 2)
 
     @property

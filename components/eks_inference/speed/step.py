@@ -184,6 +184,8 @@ def step_times(use: MemoryUse) -> StepTimes | str:
         return "it writes no tokens"
     if found is None:
         return f"nobody measured {use.instance.chip or use.instance.name}"
+    if use.model.index_dim:
+        return f"nobody measured sparse attention, as {use.model.name} has it"
     if use.model.experts and not use.model.experts_used:
         return f"the catalog does not know how many experts of {use.model.name} a token reaches"
     times = replace(of_memory(use, found.chip, found.constants), range=found.range(experts=use.model.experts > 0))

@@ -23,7 +23,7 @@ from eks_inference.catalog.tables import version_numbers
 from eks_inference.rules import Judgement, Path, not_judged
 from eks_inference.serving import linear_backend
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.flags import flag, object_flag
+from eks_inference.serving.flags import attention_backend, flag
 from eks_inference.serving.pictures import sees
 from eks_inference.serving.pods import vllm_release
 from eks_inference.serving.rules.any_accelerator import gpu_rule
@@ -225,8 +225,7 @@ def _divides_groups_of_a_tower(model: Model, parts: int) -> bool:
 )
 def attention_is_served(server: ServingFacts) -> Iterator[Judgement]:
     facts, model, has = engine_facts(server.engine.vllm), server.model, server.instance.compute_capability
-    named = flag(server.arguments, "attention-backend") or object_flag(server.arguments, "attention-config").get("backend")
-    named = str(named).upper() if named else None
+    named = attention_backend(server.arguments)
     if has is None:
         return
     kv, dtype = flag(server.arguments, "kv-cache-dtype") or "auto", flag(server.arguments, "dtype") or "auto"
@@ -242,7 +241,8 @@ def attention_is_served(server: ServingFacts) -> Iterator[Judgement]:
     method = model.quantization.method if model.quantization else ""
     other_scales = method in facts.no_e5m2 and kv == "fp8_e5m2"
     able = [name for name, one in facts.attention.items() if one.takes(model, has, computed, kv, needs) and not other_scales]
-    latent = "latent attention" if model.kv_rank else f"heads of {model.head_dim}"
+    fitting = [one for one in able if named in (None, one)]
+    latent = f"{'sparse ' * bool(model.index_dim)}latent attention" if model.kv_rank else f"heads of {model.head_dim}"
     words = ", ".join([f"{latent} in {computed}", f"KV cache {kv}", *(one.replace("_", " ") for one in needs)])
     words += f" beside weights in {method}" if other_scales else ""
     here = f"{server.instance.name} (compute capability {_text(has)})"
@@ -250,9 +250,12 @@ def attention_is_served(server: ServingFacts) -> Iterator[Judgement]:
         why = "the back end takes it only with kernels that FlashInfer downloads from NVIDIA when it starts"
         fix = "look at the log of vLLM when it starts"
         yield not_judged("attention", f"KV cache {kv}", server.at_flag("kv-cache-dtype"), why=why, fix=fix)
+    elif fitting and all(facts.attention[one].compiles for one in fitting):
+        why = "whether the image has the kernels of FlashInfer, or the compiler, that its only back end there needs is unknown"
+        yield not_judged("attention", model.name, server.at("engine"), why=why, fix="look at the log of vLLM when it starts")
     elif kv in kv_types and (named is None or named in back_ends):
         yield Judgement(
-            holds=named in able if named else bool(able),
+            holds=bool(fitting),
             path=server.at_flag("attention-backend" if named else "kv-cache-dtype" if kv != "auto" else "dtype"),
             working=(f"{words} on {here}: {', '.join(able) or 'no back end'}" + (f"; given: {named}" if named else ""),),
             message=f"vLLM {facts.name} has no attention back end for {words} on {here}"
@@ -261,6 +264,11 @@ def attention_is_served(server: ServingFacts) -> Iterator[Judgement]:
             given=named or kv,
             allowed=", ".join(able),
         )
+    block = flag(server.arguments, "block-size") or "64"
+    unasked = [*needs, *([] if block.isdigit() and int(block) % 64 == 0 else [f"blocks of {block} tokens"])]
+    if model.index_dim and able and unasked:
+        why, what = "some back ends of sparse attention do not take it", ", ".join(unasked).replace("_", " ")
+        yield not_judged("attention", what, server.path, why=why, fix="look at the log of vLLM when it starts")
     if model.kv_rank:
         yield Judgement(
             holds=has >= facts.mla_prefill,
