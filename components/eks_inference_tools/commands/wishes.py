@@ -238,6 +238,7 @@ _TOKENS, _SEQUENCES = number_of("tokens"), number_of("sequences")
 _dollars, _rate = map(amount_of, ("price in USD an hour", "rate in requests a second"))
 _TTFT_BELOW, _ITL_BELOW = 2560, 80
 """Seconds that ``observability.spec.Objectives`` allows, which ``--help`` does not load."""
+_first, _between = (amount_of(f"time in seconds below {most}", most) for most in (_TTFT_BELOW, _ITL_BELOW))
 
 
 def add_wishes(parser: argparse._ActionsContainer) -> None:
@@ -346,9 +347,8 @@ def add_traffic(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--rate", metavar="REQUESTS", type=_rate, help="requests a second that are to be served")
     parser.add_argument("--input", metavar="TOKENS", type=_TOKENS, help="tokens of a prompt (default: 1000)")
     parser.add_argument("--output", metavar="TOKENS", type=_TOKENS, dest="answer", help="tokens of an answer (default: 250)")
-    first, between = (amount_of(f"time in seconds below {most}", most) for most in (_TTFT_BELOW, _ITL_BELOW))
-    parser.add_argument("--ttft", metavar="SECONDS", type=first, help="longest time to the first token, of 95 of 100 requests")
-    parser.add_argument("--itl", metavar="SECONDS", type=between, help="longest time between tokens, of 95 of 100")
+    parser.add_argument("--ttft", metavar="SECONDS", type=_first, help="longest time to the first token, of 95 of 100 requests")
+    parser.add_argument("--itl", metavar="SECONDS", type=_between, help="longest time between tokens, of 95 of 100")
     parser.add_argument(
         "--spare", metavar="REPLICAS", type=_spare, help=f"replicas that may be lost, at most {_MOST_SPARE} (default: 1)"
     )
