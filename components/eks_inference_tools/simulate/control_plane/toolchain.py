@@ -75,7 +75,8 @@ class Group:
         major, minor, _ = self.version.split(".")
         assigned = {name: text.format(version=self.version, major=major, minor=minor) for name, text in self.variables.items()}
         link = " ".join(["-s", "-w", *(f"-X {name}={text}" for name, text in assigned.items())])
-        return ("-trimpath", f"-tags={','.join(self.tags)}", f"-ldflags={link}")
+        # Debug information would be compiled into each package and then dropped by the linker.
+        return ("-trimpath", f"-tags={','.join(self.tags)}", "-gcflags=all=-dwarf=false", f"-ldflags={link}")
 
 
 @dataclass(frozen=True)
