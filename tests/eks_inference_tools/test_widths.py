@@ -26,7 +26,8 @@ from eks_inference_tools.verify.observed import render_text as verified
 from flights import STACK, course
 from healthy_cluster import HealthyCluster, break_scheduler, observed
 from stackgraph.graph.document import Graph
-from stackgraph.presentation.terminal import WIDTH
+from stackgraph.presentation.terminal import WIDTH, Columns
+from stackgraph.presentation.terminal import drawn as printed
 from stub_account import without_quota
 
 MEASURED = "tests/data/loadtest/vllm-0.33.0-2-users.json"
@@ -119,3 +120,14 @@ def test_errors_stay_whole(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     assert main(["plan", "--model", "Qwen/Qwen3-9B"]) == 2
     said = capsys.readouterr().err
     assert max(map(len, said.splitlines())) <= 80 < len(said)
+
+
+def test_columns_without_values_give_way_first():
+    rows = [("instance", "engine", "quantized", "rules"), ("g5.xlarge", "cuda-vllm-0.30", "-", ""), ("inf2.xlarge", "neuron", "-", "")]
+    assert printed([Columns(rows, headings=1)], width=36).splitlines() == [
+        "instance     engine          rules",
+        "g5.xlarge    cuda-vllm-0.30",
+        "inf2.xlarge  neuron",
+    ]
+    widest_below = printed([Columns([*rows, ("g6", "cuda", "fp8", "NEU001")], headings=1)], width=36)
+    assert widest_below.splitlines()[1:3] == ["g5.xlarge    -", "    engine: cuda-vllm-0.30"]

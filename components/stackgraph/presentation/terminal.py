@@ -25,6 +25,7 @@ _UNBROKEN = "\ue000"
 _GAP = 2
 _INDENT = 4
 _LEAST_BODY, _LEAST_NAMES, _LONGEST = 20, 24, 40
+_NOTHING = ("", "-")
 _LABEL = re.compile(r" *\S+ {2,}| +\w+: ")
 
 
@@ -73,8 +74,9 @@ class Columns:
     """A table: each tuple in ``items`` is a row. Other items are drawn between rows, at any width.
 
     ``right`` holds the indexes of columns to right-align. If the table is too wide, the widest columns shrink and their cells
-    wrap between words; where words are too long for that, the widest columns of a table with so many ``headings`` stand below
-    each row, with what those say of them. Cells of the first column are names: one that does not fit gets its own line.
+    wrap between words; where words are too long for that, columns of a table with so many ``headings`` stand below each row,
+    with what those say of them: first those without any value, which show nothing there, then the widest. Cells of the first
+    column are names: one that does not fit gets its own line.
     ``least`` and ``most`` bound the width of the first column; ``fold`` breaks names longer than a line.
     """
 
@@ -107,7 +109,8 @@ class Columns:
                 yield Paragraph(item[0], self._indent, fold=True) if self._fold else _wrapped(line, options.max_width)
                 item = (Text(), *item[1:])
             yield from self._lines(console, [cell for number, cell in enumerate(item) if number not in below], widths, below)
-            under = [Text(f"{named[n]}: " if named else "", "dim").append_text(item[n]) for n in sorted(below) if item[n].plain]
+            said = [number for number in sorted(below) if item[number].plain not in _NOTHING]
+            under = [Text(f"{named[number]}: " if named else "", "dim").append_text(item[number]) for number in said]
             if under and position >= self._headings:
                 yield Paragraph(Text(" " * _GAP).join(under), self._indent + " " * _INDENT)
 
@@ -122,9 +125,10 @@ class Columns:
         texts = (" ".join(cell.plain for cell in cells).replace(_UNBROKEN, " ") for cells in zip(*self._rows, strict=True))
         least = [min(max(map(len, text.split()), default=0), _LONGEST) for text in texts]
         least[0] = min(widths[0], _LEAST_NAMES)
+        empty = [all(cell.plain in _NOTHING for cell in cells[self._headings :]) for cells in zip(*self._rows, strict=True)]
         beside, below = list(range(len(widths))), set[int]()
         while self._headings and len(beside) > 2 and sum(least[n] + _GAP for n in beside) > room:
-            below.add(widest := max(beside[1:], key=lambda n: (least[n], n)))
+            below.add(widest := max(beside[1:], key=lambda n: (empty[n], least[n], n)))
             beside.remove(widest)
         while sum(widths[n] + _GAP for n in beside) > room and any(widths[n] > 1 for n in beside):
             widths[max(beside, key=lambda n: (widths[n] > least[n], widths[n]))] -= 1
