@@ -123,7 +123,11 @@ def test_errors_stay_whole(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 
 def test_columns_without_values_give_way_first():
-    rows = [("instance", "engine", "quantized", "rules"), ("g5.xlarge", "cuda-vllm-0.30", "-", ""), ("inf2.xlarge", "neuron", "-", "")]
+    rows = [
+        ("instance", "engine", "quantized", "rules"),
+        ("g5.xlarge", "cuda-vllm-0.30", "-", ""),
+        ("inf2.xlarge", "neuron", "-", ""),
+    ]
     assert printed([Columns(rows, headings=1)], width=36).splitlines() == [
         "instance     engine          rules",
         "g5.xlarge    cuda-vllm-0.30",

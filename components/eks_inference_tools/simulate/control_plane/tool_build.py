@@ -178,7 +178,7 @@ class _Go:
     def environment(self) -> Mapping[str, str]:
         """The user's environment, with settings that keep the pins, need no C compiler and ignore Go workspaces.
 
-        The compiler collects its garbage less often: a fifth less CPU time for a quarter more memory, at most 0.6 GB for a package.
+        The compiler collects its garbage less often: a fifth less CPU time for a quarter more memory, 0.6 GB at most.
         """
         ours = {"GOFLAGS": "-mod=readonly", "GO111MODULE": "on", "GOWORK": "off", "CGO_ENABLED": "0", "GOGC": "400"}
         return {**os.environ, **ours, "GOTMPDIR": str(self.temporary)}
