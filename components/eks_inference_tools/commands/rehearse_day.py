@@ -8,9 +8,9 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from eks_inference_tools.commands.options import add_cluster, amount_of
+from eks_inference_tools.commands.options import add_cluster
 from eks_inference_tools.commands.wishes import refuse
-from stackgraph.commands.options import add_document, add_program, add_stack, output_file
+from stackgraph.commands.options import add_document, add_program, add_stack, amount_of, output_file
 from stackgraph.interrupts import ending_cleanly
 
 if TYPE_CHECKING:
@@ -185,8 +185,8 @@ def _rates(given: str) -> "Rates":
     starts = [start for start, _ in rates]
     known = all(0 <= rate <= _MOST_RATE for _, rate in rates) and any(rate for _, rate in rates)
     if not known or starts != sorted(set(starts)):
-        hint = "a number of requests a second, or several with the minutes from which on they hold: 4,1:10,3:20"
-        raise argparse.ArgumentTypeError(f"'{given}' is not {hint}")
+        allowed = "a number of requests a second, or several, each from a minute on, such as 4,1:10,3:20"
+        raise argparse.ArgumentTypeError(f"not {allowed}: {given}")
     return rates
 
 

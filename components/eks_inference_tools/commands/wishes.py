@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from eks_inference_tools.commands.options import amount_of, number_of
+from stackgraph.commands.options import amount_of, number_of
 
 if TYPE_CHECKING:
     from eks_inference.catalog.instances import InstanceType
@@ -238,7 +238,7 @@ _TOKENS, _SEQUENCES = number_of("tokens"), number_of("sequences")
 _dollars, _rate = map(amount_of, ("price in USD an hour", "rate in requests a second"))
 _TTFT_BELOW, _ITL_BELOW = 2560, 80
 """Seconds that ``observability.spec.Objectives`` allows, which ``--help`` does not load."""
-_first, _between = (amount_of(f"time in seconds below {most}", most) for most in (_TTFT_BELOW, _ITL_BELOW))
+_first, _between = (amount_of("time in seconds", most) for most in (_TTFT_BELOW, _ITL_BELOW))
 
 
 def add_wishes(parser: argparse._ActionsContainer) -> None:
@@ -324,7 +324,7 @@ _MOST_SPARE = 99
 
 def _spare(given: str) -> int:
     if not given.isdecimal() or int(given) > _MOST_SPARE:
-        raise argparse.ArgumentTypeError(f"'{given}' is not a number of replicas from 0 to {_MOST_SPARE}")
+        raise argparse.ArgumentTypeError(f"not a number of replicas from 0 to {_MOST_SPARE}: {given}")
     return int(given)
 
 

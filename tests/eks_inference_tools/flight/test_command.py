@@ -135,10 +135,10 @@ def test_an_account_that_cannot_be_used_keeps_the_flight_on_the_ground(cli: Cli)
     [
         (("--to", "moon"), "there is no such rung"),
         (("bundle.json",), "takes one stack"),
-        (("--cap-usd", "-1"), "not a positive number"),
-        (("--cap-usd", "0"), "not a positive number"),
-        (("--cap-usd", "1000000"), "not a positive number below a million: 1000000"),
-        (("--cap-minutes", "nan"), "not a positive number"),
+        (("--cap-usd", "-1"), "allowed: a number of USD above 0"),
+        (("--cap-usd", "0"), "allowed: a number of USD above 0"),
+        (("--cap-usd", "1000000"), "allowed: a number of USD above 0 and below 1000000"),
+        (("--cap-minutes", "nan"), "allowed: a number of minutes above 0"),
     ],
 )
 def test_what_makes_no_sense_is_refused(cli: Cli, arguments: tuple[str, ...], told: str) -> None:
