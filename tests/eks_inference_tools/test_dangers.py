@@ -506,7 +506,7 @@ def test_pods_that_a_smaller_node_group_may_take_along_are_told(
 def test_a_server_that_loses_its_nodes_answers_nothing_any_more():
     before = recorded("smoke-gpu")
     (found,) = stopped(before, sized(before, "gpu", 0))
-    assert found.what == "qwen3 answers nothing any more: no pool has a node for it"
+    assert found.what == "qwen3 no longer answers: no pool has a node for it"
     assert found.effects == ("outage",)
 
 

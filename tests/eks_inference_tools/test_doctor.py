@@ -475,7 +475,7 @@ def test_what_is_given_is_judged_by_account_region_and_state():
     findings = of(examine(wide(), stub.account()), "given by the stack")
     assert said(findings, "is PendingDeletion").verdict == "error"
     assert said(findings, "is PENDING_VALIDATION").verdict == "error"
-    assert said(findings, "existing-admin is of another account than 999999999999").verdict == "unknown"
+    assert said(findings, "existing-admin is in another account than 999999999999").verdict == "unknown"
     assert said(findings, "bucket models-of-ours is in eu-west-1").verdict == "unknown"
 
 

@@ -331,13 +331,13 @@ def _server_faults(servers: Mapping[str, Server], kserve: Mapping[str, Server]) 
     if not servers and not kserve:
         yield Fault(("servers",), "an endpoint needs a model server", allowed="one or more servers")
     if len(kserve) > 1:
-        message = "an endpoint has one server with the KServe API: its paths say nothing of which"
+        message = "an endpoint has at most one server with the KServe API, because its paths name no server"
         yield Fault(("kserve",), message, ", ".join(kserve), "one of them", "make an endpoint for each")
 
 
 def _key_faults(spec: ModelEndpointSpec, keys: Any, server_key: Any) -> Iterator[Fault]:
     if spec.keys and keys is None:
-        hint = "give keys, or say keys: false: then whoever reaches the endpoint may ask"
+        hint = "give keys, or say keys: false: then anyone who reaches the endpoint may ask"
         yield Fault(("keys",), "an endpoint that asks for keys needs some", hint=hint)
     elif isinstance(keys, Mapping):
         known = {name: key for name, key in keys.items() if isinstance(key, str)}
@@ -346,4 +346,4 @@ def _key_faults(spec: ModelEndpointSpec, keys: Any, server_key: Any) -> Iterator
         yield Fault(("keys", "key"), "Envoy reads this key of the Secret", keys.key, key_files.KEYS_FILE)
     if isinstance(keys, SecretRef) and server_key is not None:
         hint = f"put {key_files.SERVER_KEY_FILE} into that Secret, too"
-        yield Fault(("server_key",), "the pods mount one Secret, which somebody else keeps", hint=hint)
+        yield Fault(("server_key",), "the pods mount one Secret, which others maintain", hint=hint)

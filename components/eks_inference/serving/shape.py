@@ -119,8 +119,8 @@ class ServerSpec(Spec):
     )
     traffic: TrafficSpec | None = Field(
         default=None,
-        description="What clients ask of the server at its busiest time: whether it takes that within its objectives is judged "
-        "(TRF001), and views show what a token costs. Default: nothing is judged.",
+        description="What clients ask of the server at its busiest time. TRF001 judges whether the server takes that within "
+        "its objectives, and views show what a token costs. Default: nothing is judged.",
     )
     extra_args: ExtraArgs = Field(
         default_factory=dict,

@@ -230,7 +230,9 @@ def _folder(path: Path) -> Path:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         (path / ".gitignore").write_text("*\n", encoding="utf-8")
     except OSError as error:
-        raise ProblemsFound([Problem(f"no work directory can be made: {error.strerror}", file=str(path), key="--work")]) from None
+        raise ProblemsFound(
+            [Problem(f"the work directory cannot be made: {error.strerror}", file=str(path), key="--work")]
+        ) from None
     return path.resolve()
 
 

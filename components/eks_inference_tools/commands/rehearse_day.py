@@ -50,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=_LOSSES,
         action="append",
         default=[],
-        help=f"what is lost: {', '.join(_LOSSES)} (default: zone); repeatable: all of it is lost at once",
+        help=f"what is lost: {', '.join(_LOSSES)} (default: zone); repeatable: all are lost at once",
     )
     minutes = amount_of("number of minutes")
     parser.add_argument("--at", metavar="MIN", type=minutes, default=_AT_MINUTES, help="minutes until the loss")

@@ -64,11 +64,11 @@ def catalog_model(name: str | None) -> "Model":
     from eks_inference.catalog.models import SPEECH, config_at, find_model, listens, model, quantized_from
 
     if name and listens(name) and not find_model(name):
-        refuse(SPEECH, "--model", name, "a model of texts", "if this one is, --hub or --config reads its config.json")
+        refuse(SPEECH, "--model", name, "a model of texts", "if this is one, --hub or --config reads its config.json")
     if name is None:
         refuse("name a model", "--model", "", _A_ROW, "a repository with --hub, or its config.json with --config")
     plain = quantized_from(name)
-    ways = f"{plain}, of which it is a quantization by its name: that takes more memory; " if plain else ""
+    ways = f"{plain}, whose quantization it is by its name; that takes more memory; " if plain else ""
     ways += (
         f"--hub reads its config.json; download {config_at(name)} for --config; or write a row of your own for --catalog"
         if name.count("/") == 1
@@ -162,7 +162,7 @@ def configured(path: str, name: str | None = None) -> "tuple[Model, Mapping[str,
     try:
         HubModel.model_validate(source)
     except SpecError:
-        allowed = "owner/name, as of a repository: letters, digits and -_."
+        allowed = "owner/name, like a repository: letters, digits and -_."
         refuse("the model of --config needs a name", "--model", source["id"], allowed)
     return model, source
 

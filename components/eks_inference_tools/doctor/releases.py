@@ -178,7 +178,7 @@ def _image(answer: Mapping[str, Any], type_: str, release: str, pinned: str, new
         yield ok(f"{type_} {release}: it is the newest", **facts)
     else:
         remedy = f"set ami.release_version of its pools{' to ' + latest if latest else ''}"
-        yield error(f"{type_} {release}: EKS has no such image here; the newest is {latest or 'not told'}", remedy, **facts)
+        yield error(f"{type_} {release}: EKS has no such image here; the newest is {latest or 'not known'}", remedy, **facts)
 
 
 def _day(value: Any) -> date | None:

@@ -77,7 +77,7 @@ def test_a_plan_touches_nothing(cli: Cli) -> None:
 def test_without_terminal_and_caps_the_account_is_asked_and_nothing_deployed(cli: Cli) -> None:
     assert cli.run() == 0
     assert cli.automation.updates == 0
-    assert "control-plane needs --cap-usd and --cap-minutes, or a terminal where somebody allows it" in cli.err
+    assert "control-plane needs --cap-usd and --cap-minutes, or a terminal where someone allows it" in cli.err
 
 
 def test_a_failure_is_told_torn_down_and_has_its_exit_code(cli: Cli) -> None:
