@@ -338,7 +338,7 @@ def test_servers_of_a_model_have_the_same_names() -> None:
 def test_limits_are_of_models_that_requests_name() -> None:
     model = stack({})["servers"]["llama2-a"]["model"]["id"]
     assert graph({"endpoints": {"chat": {"requests_per_minute_by_model": {model: 5}}}}).resources
-    with pytest.raises(ProgramError, match="requests have no such name of a model"):
+    with pytest.raises(ProgramError, match="requests name no such model"):
         graph({"endpoints": {"chat": {"requests_per_minute_by_model": {"m": 5}}}})
 
 

@@ -34,4 +34,4 @@ def name_faults(spec: ModelEndpointSpec, names: Mapping[str, Sequence[str]], doe
             yield Fault(("servers",), f"{model} leads to {' and '.join(several)}, which {why}", model, "parts", hint)
     for key in ("requests_per_minute_by_model", "traffic"):
         for model in sorted(getattr(spec, key).keys() - known):
-            yield Fault((key, model), "requests have no such name of a model", model, ", ".join(known))
+            yield Fault((key, model), "requests name no such model", model, ", ".join(known))
