@@ -160,7 +160,7 @@ def test_an_instance_store_is_no_volume() -> None:
 
 
 UNKNOWN_NUMBER = "nodes of nodes: their number is unknown, or their type is not in the catalog"
-WINDOWS = "Windows costs more than Linux, whose price counts"
+WINDOWS = "Windows costs more than Linux, whose price is counted"
 TEMPLATE = aws("ec2/launchTemplate:LaunchTemplate", "own", {"placement": {"tenancy": "dedicated"}})
 DOUBTFUL: Mapping[str, tuple[list[Resource], str]] = {
     "no most": (

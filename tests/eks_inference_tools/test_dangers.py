@@ -404,7 +404,7 @@ CLIENTS = {"chat": {"servers": ["qwen3", "other", "rank"]}}
             "capacity-down",
             "chat: 1 server instead of 2 for Qwen/Qwen3-0.6B, without other",
         ),
-        ({"endpoints": {"chat": {"keys": False}}}, "opened", "chat asks its clients for no key any more"),
+        ({"endpoints": {"chat": {"keys": False}}}, "opened", "chat no longer asks its clients for a key"),
         (
             {"endpoints": {"chat": {"client_namespaces": {"team": "a"}}}},
             "shut",

@@ -154,7 +154,7 @@ def test_the_text_says_what_is_windowed_latent_quantized_and_left_out(capsys: py
     place = ["--instance", "p5.48xlarge", "--max-model-len", "2048"]
     assert main(["plan", "--config", str(CONFIGS / "Gemma-3-27B.json"), *place]) == 0
     gemma = " ".join(capsys.readouterr().out.split())
-    assert "27.01 billion parameters and 0.42 to see with" in gemma
+    assert "27.01 billion parameters and 0.42 for vision" in gemma
     assert "52 of 62 layers attend to 1024 tokens" in gemma
     assert main(["plan", "--config", str(CONFIGS / "DeepSeek-V3.json"), *place]) == 0
     deepseek = " ".join(capsys.readouterr().out.split())

@@ -46,12 +46,12 @@ class ModelEndpoint(Component):
     ``servers`` have the OpenAI API; the field ``model`` of a request picks one, ``GET /v1/models`` lists them, and paths that
     change a server are closed. Servers of one model share its requests, or get percentages of them (``spec.models``). ``kserve``
     is a server with the KServe v2 API, over HTTP and gRPC at the same port. For each server there is a Service without an address
-    in its namespace, by which the proxy finds pods that are ready, and a NetworkPolicy that lets the proxy in, whichever
-    namespaces the server admits.
+    in its namespace, by which the proxy finds pods that are ready, and a NetworkPolicy that lets the proxy in, besides
+    the namespaces that the server admits.
 
     ``keys`` are the keys of clients, by client: 16 characters or more; a further key of a client has its name with a part after a
     slash (``team-a/next``), so two are valid while one replaces the other. A ``SecretRef`` names a Secret of the namespace that
-    somebody else keeps, whose key ``clients.json`` is such a file as ``eks_inference.endpoints.keys.clients_file`` writes. The
+    others maintain; its key ``clients.json`` is a file as ``eks_inference.endpoints.keys.clients_file`` writes. The
     proxy takes changed keys about a minute later, without a restart. Servers get the name of the client in the header
     x-endpoint-client, never its key, and ``server_key`` where they demand one.
 

@@ -95,7 +95,7 @@ class ModelEndpointSpec(Spec):
         default=900,
         ge=10,
         le=7200,
-        description="How long a pod of the proxy that goes waits for answers that began, in seconds.",
+        description="How long a pod of the proxy that ends waits for answers in progress, in seconds.",
     )
     largest_request_mib: int = Field(
         default=16,
@@ -111,7 +111,7 @@ class ModelEndpointSpec(Spec):
         exclude_if=operator.not_,
         json_schema_extra=follows,
         description="Whether a load balancer sends requests to the pods: they are then ready only once it finds them healthy, "
-        "and take requests for longer when they go. Absent: true where the gateway has a route to the endpoint.",
+        "and take requests for longer when they end. Absent: true where the gateway has a route to the endpoint.",
     )
     client_namespaces: dict[LabelKey, LabelValue] = Field(
         default_factory=dict, description="Labels of the namespaces that may connect. Absent: all namespaces of the cluster."

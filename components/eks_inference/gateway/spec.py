@@ -201,7 +201,7 @@ class GatewayApiRouteSpec(AddressSpec):
 class GatewayApiSpec(Spec):
     """Routes of a Gateway that the cluster has, of any class, to endpoints and the web UI. A route to a server makes an endpoint.
 
-    The Gateway, its certificate, and who may connect to it are those of whoever made it.
+    The Gateway, its certificate, and who may connect to it are up to its owner.
     """
 
     gateway: ExistingName = Field(description="Name of the Gateway.")

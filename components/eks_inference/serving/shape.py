@@ -115,7 +115,7 @@ class ServerSpec(Spec):
         "gateway endpoint too. [] is nowhere: for a model on a volume, or one that a store has already. Absent: everywhere.",
     )
     objectives: Objectives = Field(
-        default_factory=Objectives, description="What the server is to achieve; alerts tell where it does not. Default: nothing."
+        default_factory=Objectives, description="What the server should achieve; alerts fire where it does not. Default: nothing."
     )
     traffic: TrafficSpec | None = Field(
         default=None,

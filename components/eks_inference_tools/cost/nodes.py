@@ -126,7 +126,7 @@ def _ephemeral(template: PodTemplate) -> Iterator[Any]:
 
 
 _MORE = f"only {MOST_NODES:,} of them count"
-_WINDOWS = "Windows costs more than Linux, whose price counts"
+_WINDOWS = "Windows costs more than Linux, whose price is counted"
 
 _BOUGHT: Mapping[str, Capacity] = {"SPOT": "spot", "spot": "spot", "reserved": "reserved"}
 

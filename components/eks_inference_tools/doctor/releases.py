@@ -124,7 +124,7 @@ def _version(answer: Mapping[str, Any], version: str, today: date) -> Iterator[F
         return
     state = text(row.get("versionStatus") or row.get("status")).lower().replace("_", " ").replace("-", " ")
     standard, extended = _day(row.get("endOfStandardSupportDate")), _day(row.get("endOfExtendedSupportDate"))
-    shown = f"Kubernetes {version}: {state or 'support not told'}"
+    shown = f"Kubernetes {version}: {state or 'support not known'}"
     shown += f", standard support until {standard}" if standard else ""
     shown += f", extended until {extended}" if extended else ""
     facts = {"version": version, "status": state, "standard": str(standard or ""), "extended": str(extended or "")}

@@ -29,9 +29,7 @@ _DISK_STEP_GIB = 100
 _SIZE = ("architecture", "vcpus", "memory_mib")
 
 _OPEN = "open to all addresses until you narrow cluster.endpoint.public_access_cidrs; every request needs an IAM principal"
-_SCARCE = (
-    "the file names no reservation, as everybody's differs: before `pulumi up`, set capacity_reservation_id of pool accelerated"
-)
+_SCARCE = "the file names no reservation: before `pulumi up`, set capacity_reservation_id of pool accelerated to yours"
 
 TOKEN = "eks-inference:huggingFaceToken"
 

@@ -114,10 +114,10 @@ def _ordered(found: Found) -> Iterator[str]:
         yield "rows with warnings, and engines with a caveat or an end come last"
         return
     if found.wish.traffic:
-        yield "ordered by dollars a million tokens of answers at this traffic, whole nodes; replicas with ~ are an estimate"
+        yield "ordered by dollars a million answer tokens at this traffic, on whole nodes; replicas with ~ are an estimate"
     else:
         yield (
-            f"ordered by dollars a million tokens of answers, for a pod on a whole node under {USUAL_USERS} requests at once of "
+            f"ordered by dollars a million answer tokens, for a pod on a whole node under {USUAL_USERS} requests at once of "
             f"{USUAL_INPUT} + {USUAL_OUTPUT} tokens, or as many as it holds (--rate: your traffic)"
         )
     yield "rows of unknown speed follow; rows with warnings, and engines with a caveat or an end, come last"
@@ -262,7 +262,7 @@ def _legend(found: Found, shown: tuple[Row, ...]) -> Iterator[RenderableType]:
     }
     scarce = {row.trial.instance.name: row.offer.price_kind for row in shown if row.trial.instance.needs_reservation}
     if shown:
-        column = "" if found.wish.traffic else "sequences: of that length at once, unwarned. "
+        column = "" if found.wish.traffic else "sequences: the most of that length at once without a warning. "
         yield _told(f"{column}`check --rules` lists the rules that warn.", "")
     for rule, why in {rule: why for row in shown for rule, why in row.unjudged.items()}.items():
         yield _told(f"{rule}?: not judged: {why}", "")

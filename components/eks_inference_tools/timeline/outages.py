@@ -50,7 +50,7 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
     for urn, name in after.servers.items():
         change, start = diff.by_urn[urn], after.starts[urn]
         if by := along.get(urn):
-            what = f"{name} answers nothing any more: {title_of(by.resource)} leaves the program, and goes with all that is in it"
+            what = f"{name} no longer answers: {title_of(by.resource)} leaves the program, and goes with all that is in it"
             yield Danger("server-gone", what, urn, Weight.REPLACED, name, ("outage",))
             continue
         if change.before is None or change.after is None or urn in late:

@@ -237,4 +237,4 @@ def test_a_program_without_a_stack_object_cannot_be_taken_apart(
 ) -> None:
     monkeypatch.chdir(ROOT / "tests" / "engine" / "program")
     assert main(["first-flight", "parity", "--plan"]) == 2
-    assert "there is no stack object to climb to" in capsys.readouterr().err
+    assert "the program has no stack object to deploy" in capsys.readouterr().err
