@@ -136,10 +136,10 @@ def test_the_commands_work_and_leave_nothing_but_the_stack_that_was_asked_for(he
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "one"]):
         subprocess.run([*git, *words], check=True)
     for line in shell(heading):
-        if line == "make preview":
+        if line in ("make preview", ". .venv/bin/activate"):
             continue  # installs; test_a_setup_without_a_network_says_so_in_a_line
         program, *words = line.split()
-        assert program == ".venv/bin/eks-inference"
+        assert program == "eks-inference"
         assert main(words) == 0, line
         assert capsys.readouterr().out
     status = subprocess.run([*git, "status", "--porcelain", "--ignored"], capture_output=True, text=True, check=True).stdout

@@ -59,7 +59,8 @@ def files(stack: str) -> dict[str, str]:
         "Pulumi.yaml": yaml.safe_dump(project, sort_keys=False, width=120),
         "Pulumi.dev.yaml": f"# {described(stack)}.\n{body}",
         "__main__.py": PROGRAM,
-        "requirements.txt": f"eks-inference @ git+https://github.com/OWNER/eks-inference@v{VERSION}\n",
+        "requirements.txt": "# OWNER: whose copy you use. A clone's folder does as well: eks-inference @ file:///path/of/the/clone\n"
+        f"eks-inference @ git+https://github.com/OWNER/eks-inference@v{VERSION}\n",
     }
 
 

@@ -57,7 +57,8 @@ def faults_under(*path: str | int) -> Iterator[None]:
 
 def did_you_mean(given: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Returns a hint with the known name closest to a misspelt one, or an empty text when none is close."""
-    nearest = get_close_matches(given, list(known), n=1, cutoff=cutoff)
+    known = list(known)
+    nearest = get_close_matches(given, known, n=1, cutoff=cutoff) or [one for one in known if one.startswith(f"{given}_")]
     return f"did you mean '{nearest[0]}'?" if nearest else ""
 
 

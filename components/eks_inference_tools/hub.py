@@ -77,7 +77,7 @@ class _Repository:
             hint = f"set {ENDPOINT_VARIABLE} to one, as {HUB}; the token is in {TOKEN_VARIABLE}"
             _refuse("this is not the address of a Hub", name, hint, given=shown)
         if not (self._token.isascii() and self._token.isprintable()):
-            _refuse(f"{TOKEN_VARIABLE} holds what no token has", name, "give it the token alone")
+            _refuse(f"{TOKEN_VARIABLE} has characters that no token has", name, "give it the token alone")
 
     def at(self, revision: str) -> Described:
         config, commit = self._file("config.json", revision, LONGEST)
@@ -135,7 +135,7 @@ class _Repository:
         if status == 404 and code in ("", "EntryNotFound"):
             return None
         if code == "GatedRepo":
-            who = "your token may not read" if self._token else "without a token nobody reads"
+            who = "your token may not read" if self._token else "without a token you cannot read"
             _refuse(f"{who} this gated repository", self._name, f"accept its licence on {page} and set {TOKEN_VARIABLE}")
         if code == "RevisionNotFound":
             _refuse("the repository has no such revision", self._name, f"look at {page}/commits", revision)

@@ -196,7 +196,11 @@ class _Parser(argparse.ArgumentParser):
         key, _, said = message.removeprefix("argument ").partition(": ") if message.startswith("argument ") else ("", "", message)
         given, _, choices = said.partition("invalid choice: ")[2].partition(" (choose from ")
         known = [choice.strip("', )") for choice in choices.split(",") if choices]
-        self._refuse("not one of the choices" if choices else said, key, given.strip("'"), known, allowed=", ".join(known))
+        allowed = ", ".join(known)
+        if said.startswith("not ") and ": " in said:  # the type of an option: "not ALLOWED: GIVEN"
+            allowed, _, given = said.removeprefix("not ").partition(": ")
+            said = "not an allowed value"
+        self._refuse("not one of the choices" if choices else said, key, given.strip("'") or "''", known, allowed=allowed)
 
     def _refuse(self, message: str, key: str = "", given: str = "", known: Iterable[str] = (), allowed: str = "") -> NoReturn:
         from difflib import get_close_matches

@@ -158,7 +158,7 @@ def test_p5_needs_two_claims() -> None:
 @pytest.mark.parametrize(
     ("name", "devices", "interfaces", "says"),
     [
-        ("trn2.48xlarge", 2, 0, "sets of so many devices"),
+        ("trn2.48xlarge", 2, 0, "sets of this many devices"),
         ("trn2.48xlarge", 17, 0, "cannot give a pod this many"),
         ("trn2.48xlarge", 8, 17, "has 16"),
         ("inf2.48xlarge", 4, 1, "has 0"),

@@ -292,8 +292,8 @@ def test_what_the_servers_demand_the_proxy_gives() -> None:
         ({"servers": ["llama2-x"]}, "inf2-llama2", "there is no server of this name"),
         ({"servers": ["llama2-a", "llama2-a"]}, "inf2-llama2", "given more than once"),
         ({}, "gpu-opt350m", "no server has an OpenAI API"),
-        ({"keys": False, "requests_per_minute": 5}, "inf2-llama2", "without keys nobody knows who asks"),
-        ({"keys": False, "requests_per_minute_by_model": {"m": 5}}, "inf2-llama2", "without keys nobody knows who asks"),
+        ({"keys": False, "requests_per_minute": 5}, "inf2-llama2", "only keys tell clients apart"),
+        ({"keys": False, "requests_per_minute_by_model": {"m": 5}}, "inf2-llama2", "only keys tell clients apart"),
         ({"namespace": "kube-system"}, "inf2-llama2", "belongs to Kubernetes"),
         ({"replicas": 0}, "inf2-llama2", "1"),
         ({"largest_request_mib": 256}, "inf2-llama2", "END001"),
@@ -338,7 +338,7 @@ def test_servers_of_a_model_have_the_same_names() -> None:
 def test_limits_are_of_models_that_requests_name() -> None:
     model = stack({})["servers"]["llama2-a"]["model"]["id"]
     assert graph({"endpoints": {"chat": {"requests_per_minute_by_model": {model: 5}}}}).resources
-    with pytest.raises(ProgramError, match="requests have no such name of a model"):
+    with pytest.raises(ProgramError, match="requests name no such model"):
         graph({"endpoints": {"chat": {"requests_per_minute_by_model": {"m": 5}}}})
 
 

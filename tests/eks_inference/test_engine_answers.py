@@ -127,4 +127,4 @@ def test_an_index_works_on_keys_of_forty_sequences() -> None:
     assert memory
     assert memory.reserved
     assert {one.what: one.size for one in memory.reserved.terms}["index at work"] == (40 * 132 << 20) + (1 << 29)
-    assert step_times(memory) == "nobody measured sparse attention, as GLM-5.2-FP8 has it"
+    assert step_times(memory) == "sparse attention, which GLM-5.2-FP8 has, was not measured"

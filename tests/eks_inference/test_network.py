@@ -174,7 +174,7 @@ def test_a_region_of_two_zones_gets_two():
     [
         (("eu-west-1", ["trn2"]), "trn2 is not offered in eu-west-1.*us-east-2"),
         (("us-west-1", [], 3), "us-west-1 has 2 zones"),
-        (("ap-south-1", ["inf2", "trn1", "p5"], 1), "no choice of so few zones.*trn1: aps1-az2"),
+        (("ap-south-1", ["inf2", "trn1", "p5"], 1), "with so few zones, no choice.*trn1: aps1-az2"),
         (("us-gov-west-1", []), "no zones for this region.*set zone_ids yourself"),
     ],
 )

@@ -289,6 +289,15 @@ def test_a_core_pool_that_builds_images_is_larger():
             ["servers.m.pool: there is no pool of this name", "did you mean 'nodes'?"],
         ),
         (minimal("g6.xlarge", "Qwen/Qwen3-8B", dtyp="auto"), ["servers.m.dtyp: unknown key", "did you mean 'dtype'?"]),
+        ({**GPU, "budget": 100}, ["budget: unknown key", "did you mean 'budget_usd_per_month'?"]),
+        (
+            minimal(
+                "g6.xlarge",
+                "Qwen/Qwen3-8B",
+                autoscaling={"schedule": [{"start": "0 7 * * *", "end": "0 8 * * *", "pods": 9}], "max": 4},
+            ),
+            ["schedule[0].pods is 9", "allowed: more than min 1, at most max 4"],
+        ),
         (minimal("g6.xlarge", "Qwen/Qwen3-8B", max_model_len="8k"), ["servers.m.max_model_len: should be an integer"]),
         (
             {**GPU, "pools": {**GPU["pools"], "more": GPU["pools"]["nodes"]}},

@@ -63,7 +63,7 @@ KUBELET: list[Row] = [
         {"memory.available": "45m"},
         "has a wrong form",
     ),
-    (GPU, "pools.gpu.kubelet", {"kubeReserved": {"memory": "450m"}}, "m is for thousandths"),
+    (GPU, "pools.gpu.kubelet", {"kubeReserved": {"memory": "450m"}}, "m means thousandths"),
     (GPU, "pools.gpu.kubelet.kubeReserved", {"cpu": "450m", "memory": "1Gi"}, ""),
     (GPU, "pools.gpu", {"extra_labels": {"node.kubernetes.io/instance-type": "x"}}, "placements rely on it"),
     (GPU, "pools.gpu.kubelet.kubeReserved", {"cpu": "4"}, "0 millicores of CPU of g4dn.xlarge remain"),

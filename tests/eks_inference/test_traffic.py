@@ -174,7 +174,7 @@ def test_servers_share_the_traffic_of_their_endpoint_by_their_pods_or_by_weights
 
 
 def test_traffic_of_an_endpoint_leads_somewhere_and_is_said_once():
-    with pytest.raises(SpecError, match="no such name of a model"):
+    with pytest.raises(SpecError, match="requests name no such model"):
         behind_an_endpoint({"nobody": CHAT})
     with pytest.raises(SpecError, match="is said elsewhere"):
         behind_an_endpoint({"Qwen/Qwen3-0.6B": CHAT}, both=True)

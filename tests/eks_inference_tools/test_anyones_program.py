@@ -219,7 +219,7 @@ def test_values_of_the_command_line_go_before_the_stacks_file(program, capsys):
     assert json.loads(capsys.readouterr().out)["outputs"] == {"size": "7", "name": "from the file"}
     with pytest.raises(SystemExit):
         preview(folder, "-c", "size")
-    assert "'size' is not KEY=VALUE" in capsys.readouterr().err
+    assert "given: size\n    allowed: KEY=VALUE" in capsys.readouterr().err
 
 
 AT_ONCE = """\

@@ -75,6 +75,7 @@ def test_every_shipped_stack_can_run(stack: str, monkeypatch, recorded_once, cap
     code, said = check(capsys, stack)
     assert code == 0, said
     assert f"{stack}: can run: 0 errors" in said
+    assert said.endswith(f"next: eks-inference preview {stack}\n")
 
 
 @pytest.mark.thorough
@@ -370,9 +371,8 @@ def test_what_was_not_judged_is_never_said_to_run(clone, capsys):
     assert code == 0
     assert "can run" not in said
     assert "nearest: NousResearch/Meta-Llama-3-8B-Instruct" in said
-    last = said.strip().splitlines()[-1]
     left = "heads, memory, architecture, host memory, quantization, length, disk of NousResearch/Meta-Llama-3-8B-Instrukt"
-    assert last.startswith(f"{STACK}: not refused; not judged: {left}: 0 errors")
+    assert f"\n{STACK}: not refused; not judged: {left}: 0 errors" in said
     assert check(capsys, STACK, "--strict")[0] == 2
     code, said = check(capsys, STACK, "--format", "json")
     (document,) = json.loads(said)["stacks"]

@@ -215,8 +215,8 @@ def test_no_option_can_be_abbreviated(command: str):
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (["--wait", "-1"], "not a number of seconds from 0 to 999999: -1"),
-        (["--wait", "nan"], "not a number of seconds from 0 to 999999: nan"),
+        (["--wait", "-1"], "given: -1\n    allowed: a number of seconds from 0 to 999999"),
+        (["--wait", "nan"], "given: nan\n    allowed: a number of seconds from 0 to 999999"),
         (["--timeout", "0"], "0 seconds leave no time for an answer"),
     ],
 )

@@ -17,6 +17,7 @@ from conftest import PROJECT, ROOT
 from eks_inference_tools import commands
 from eks_inference_tools.cli import COMMANDS, FORMER, main, parser
 from json_schemas import unlike
+from stackgraph.commands.options import output_file
 from stackgraph.presentation.output import write
 from stackgraph.problems import Problem, ProblemsFound
 
@@ -65,6 +66,11 @@ def having(dest: str) -> list[tuple[str, ...]]:
 def action(words: tuple[str, ...], dest: str) -> argparse.Action:
     (found,) = [each for each in PARSERS[words]._actions if each.dest == dest]
     return found
+
+
+def typed(of: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """The options whose values are more than texts and files."""
+    yield from (one for one in of._actions if one.option_strings and one.type not in (None, Path, output_file))
 
 
 def each_with(dest: str) -> pytest.MarkDecorator:
@@ -228,6 +234,16 @@ def test_a_wrong_option_is_a_document_where_json_is_asked_for(words, capsys):
     for option, *value in wrong_options(words):
         (error,) = document_of_errors(capsys, *words, *required(words), option, *value)
         assert option in f"{error['key']} {error['message']}"
+
+
+@pytest.mark.parametrize("words", [words for words, each in PARSERS.items() if [*typed(each)]], ids=" ".join)
+def test_a_wrong_value_is_told_beside_what_is_allowed(words, capsys):
+    """Every option with a type of its own, numbers above all."""
+    for option in typed(PARSERS[words]):
+        for value in ("nonsense", "-1", "nan", "0"):
+            if cannot_be(option, value) and (words, value) != (("chat",), "0"):  # whose message says what is wrong with 0
+                said = refused(capsys, *words, *required(words), f"{option.option_strings[-1]}={value}")
+                assert f": not an allowed value\n    given: {value}\n    allowed: " in said or "not one of the choices" in said
 
 
 @pytest.mark.parametrize(

@@ -113,8 +113,8 @@ def test_the_most_has_the_nodes_of_karpenter_and_those_of_groups() -> None:
 def test_pods_that_no_pool_takes_are_counted() -> None:
     found = [costs([NODE_POOL, NODE_CLASS, deployment("server", number, 999, 1)]) for number in (2, 7)]
     assert [doubts(one) for one in found] == [
-        ["nodes for Deployment app/server: no pool of the catalog's types takes 2 pods of it"],
-        ["nodes for Deployment app/server: no pool of the catalog's types takes 7 pods of it"],
+        ["nodes for Deployment app/server: no pool with a type of the catalog takes 2 pods of it"],
+        ["nodes for Deployment app/server: no pool with a type of the catalog takes 7 pods of it"],
     ]
 
 
@@ -160,7 +160,7 @@ def test_an_instance_store_is_no_volume() -> None:
 
 
 UNKNOWN_NUMBER = "nodes of nodes: their number is unknown, or their type is not in the catalog"
-WINDOWS = "Windows costs more than Linux, whose price counts"
+WINDOWS = "Windows costs more than Linux, whose price is counted"
 TEMPLATE = aws("ec2/launchTemplate:LaunchTemplate", "own", {"placement": {"tenancy": "dedicated"}})
 DOUBTFUL: Mapping[str, tuple[list[Resource], str]] = {
     "no most": (
@@ -188,7 +188,7 @@ DOUBTFUL: Mapping[str, tuple[list[Resource], str]] = {
                 property_dependencies={"launchTemplate": (TEMPLATE.urn,)},
             ),
         ],
-        "nodes of nodes: hardware of one's own has another price than that of shared hardware, which counts",
+        "nodes of nodes: dedicated hardware has another price; that of shared hardware is counted",
     ),
     "a template elsewhere": (
         [group("nodes", "m5.large", 1, 0, launchTemplate={"id": "lt-1"})],

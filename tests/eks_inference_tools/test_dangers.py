@@ -404,7 +404,7 @@ CLIENTS = {"chat": {"servers": ["qwen3", "other", "rank"]}}
             "capacity-down",
             "chat: 1 server instead of 2 for Qwen/Qwen3-0.6B, without other",
         ),
-        ({"endpoints": {"chat": {"keys": False}}}, "opened", "chat asks its clients for no key any more"),
+        ({"endpoints": {"chat": {"keys": False}}}, "opened", "chat no longer asks its clients for a key"),
         (
             {"endpoints": {"chat": {"client_namespaces": {"team": "a"}}}},
             "shut",
@@ -506,7 +506,7 @@ def test_pods_that_a_smaller_node_group_may_take_along_are_told(
 def test_a_server_that_loses_its_nodes_answers_nothing_any_more():
     before = recorded("smoke-gpu")
     (found,) = stopped(before, sized(before, "gpu", 0))
-    assert found.what == "qwen3 answers nothing any more: no pool has a node for it"
+    assert found.what == "qwen3 no longer answers: no pool has a node for it"
     assert found.effects == ("outage",)
 
 

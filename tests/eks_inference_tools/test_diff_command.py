@@ -718,4 +718,4 @@ def test_a_function_that_is_asked_otherwise_is_told(repo, capsys):
     ):
         repo.write("__main__.py", program.replace("aws.ec2.get_ami(owners=['amazon'])", change))
         notes = as_json(capsys, "--base", "HEAD", "one")["notes"]
-        assert any("stack one asks aws:ec2/getAmi:getAmi otherwise than before" in note for note in notes) is told
+        assert any("stack one asks aws:ec2/getAmi:getAmi differently than before" in note for note in notes) is told

@@ -327,7 +327,7 @@ def test_what_is_in_use_counts():
     stub.replies["ec2.DescribeInstances"] = lambda asked, region: {"Reservations": [{"Instances": instances}]}
     found = said(examine(recorded("inf2-llama3"), stub.account()), INF)
     assert found.verdict == "warning"
-    assert "in use 192: both together are more" in found.text
+    assert "in use 192: together they are more" in found.text
     assert "--desired-value 288" in found.request
 
 
@@ -374,7 +374,7 @@ def reservation(**changed: Any) -> Finding:
         ({"AvailableInstanceCount": 0}, "warning", "0 are free"),
         ({"EndDate": datetime(2026, 9, 1, 23, tzinfo=UTC)}, "warning", "it ends within a day"),
         ({"EndDate": datetime(2026, 9, 2, tzinfo=UTC)}, "ok", "active"),
-        ({"ReservationType": "capacity-block"}, "error", "it is a capacity block, and the pool does not say"),
+        ({"ReservationType": "capacity-block"}, "error", "it is a capacity block, and the pool does not set"),
     ],
 )
 def test_a_reservation_suits_its_pool_or_not(changed: dict[str, Any], verdict: str, words: str):
@@ -475,7 +475,7 @@ def test_what_is_given_is_judged_by_account_region_and_state():
     findings = of(examine(wide(), stub.account()), "given by the stack")
     assert said(findings, "is PendingDeletion").verdict == "error"
     assert said(findings, "is PENDING_VALIDATION").verdict == "error"
-    assert said(findings, "existing-admin is of another account than 999999999999").verdict == "unknown"
+    assert said(findings, "existing-admin is in another account than 999999999999").verdict == "unknown"
     assert said(findings, "bucket models-of-ours is in eu-west-1").verdict == "unknown"
 
 

@@ -507,7 +507,7 @@ def test_a_project_has_a_name_of_a_project(job, capsys, project):
     with pytest.raises(SystemExit) as ended:
         job.run(project=project)
     assert ended.value.code == 2
-    assert "is not the name of a project" in capsys.readouterr().err
+    assert "allowed: a name of letters" in capsys.readouterr().err
 
 
 def test_another_event_is_refused(job):

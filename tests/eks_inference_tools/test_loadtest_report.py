@@ -498,7 +498,7 @@ def test_published_figures_can_be_chosen_or_left_out():
 def test_no_number_of_chips_is_refused(chips: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
         parsed(DATA / "aiperf-0.13.0.json", f"--chips={chips}")
-    assert f"'{chips}' is not a number of chips" in capsys.readouterr().err
+    assert f"given: {chips}\n    allowed: a whole number of chips, at least 1" in capsys.readouterr().err
 
 
 # -- what cannot be read --------------------------------------------------------------------------------------------------------

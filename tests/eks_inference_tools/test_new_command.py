@@ -271,7 +271,7 @@ def test_an_instance_type_of_ones_own_lacks_zones_that_nobody_told(clone: Path, 
     code, out, _ = new(capsys, "mine", "--catalog", "ours.toml", "--model", "Our-1B", "--instance", "g99.4xlarge")
     assert code == 0
     assert "check    not refused\n  open     pools.accelerated: not judged: zones of g99" in out
-    assert "# Give zone_ids: those of the network that offer g99" in (clone / "stacks" / "Pulumi.mine.yaml").read_text()
+    assert "# Give zone_ids: the network's zones that offer g99" in (clone / "stacks" / "Pulumi.mine.yaml").read_text()
 
 
 @pytest.mark.thorough

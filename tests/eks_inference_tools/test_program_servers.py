@@ -30,9 +30,11 @@ def platform_program(folder: Path, *, model: str = "Qwen/Qwen3-8B", also: str = 
 
 
 def test_a_platform_in_a_program_judges_its_own_servers(tmp_path, capsys):
-    code, said = check(capsys, platform_program(tmp_path))
+    code, said = check(capsys, folder := platform_program(tmp_path))
     assert code == 0
-    assert "dev: can run: 0 errors" in said.strip().splitlines()[-1]
+    *_, last, next_ = filter(None, said.splitlines())
+    assert "dev: can run: 0 errors" in last
+    assert next_ == f"next: eks-inference preview dev --program {folder}"
 
 
 def test_what_a_platform_in_a_program_could_not_judge_is_told_with_its_line(tmp_path, capsys):
@@ -40,7 +42,7 @@ def test_what_a_platform_in_a_program_could_not_judge_is_told_with_its_line(tmp_
     assert code == 0
     (place,) = [line for line in said.splitlines() if line.startswith("not judged")]
     assert "__main__.py:7: mine (eks-inference:index:InferencePlatform): servers.chat.model.id: memory," in place
-    assert "dev: not refused; not judged: memory, heads" in said.strip().splitlines()[-1]
+    assert "dev: not refused; not judged: memory, heads" in said
     assert said.count("the catalog has no model 'Acme/Unheard-of'") == 1
 
 

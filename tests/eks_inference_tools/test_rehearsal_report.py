@@ -70,10 +70,10 @@ def test_a_line_of_diff_is_compared_with_what_happened(line: Line, saw: Rehearsa
 
 def test_what_no_line_told_differs():
     saw = [one.saw for one in compared([], SAW)]
-    assert saw == ["chat was away, and diff says nothing of it", f"{JOB} ran again, and diff says nothing of it"]
+    assert saw == ["chat was away, and diff does not mention it", f"{JOB} ran again, and diff does not mention it"]
     assert [one.saw for one in compared([], STUCK)][1:] == [
-        "Deployment demo/chat got stuck, and diff says nothing of it",
-        "Job a/b got stuck, and diff says nothing of it",
+        "Deployment demo/chat got stuck, and diff does not mention it",
+        "Job a/b got stuck, and diff does not mention it",
     ]
     assert compared([], WELL) == ()
     assert [one.saw for one in compared([Line("server-stopped", "", "mine", away=("mine", "chat"), title=JOB)], SAW)][1:] == []

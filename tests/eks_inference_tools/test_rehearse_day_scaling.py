@@ -146,7 +146,7 @@ def test_what_is_no_rate_is_told_with_its_form(
     monkeypatch.setattr(rehearse_day, "run", lambda options: 0)
     with pytest.raises(SystemExit):
         main(["rehearse", "day", STACK, f"--rate={given}"])
-    assert f"'{given}' is not a number of requests a second" in capsys.readouterr().err
+    assert f"given: {given or repr(given)}\n    allowed: a number of requests a second" in capsys.readouterr().err
 
 
 def counters(asked: Requests, pod: str) -> dict[str, float]:

@@ -68,7 +68,7 @@ def test_what_is_no_scale_is_told_with_its_form(given: str, capsys: pytest.Captu
     with pytest.raises(SystemExit) as ended:
         main(["simulate", "inf2-llama2", "--scale", given])
     assert ended.value.code == 2
-    assert f"'{given}' is neither NAMESPACE/NAME=N nor 'max'" in capsys.readouterr().err
+    assert f"given: {given or repr(given)}\n    allowed: NAMESPACE/NAME=N or 'max'" in capsys.readouterr().err
 
 
 # -- a run -----------------------------------------------------------------------------------------------------------------------

@@ -287,7 +287,7 @@ def test_a_wait_that_is_no_time_is_refused(cli, given_, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.run("--wait", given_)
     assert stopped.value.code == 2
-    assert "not a number of seconds" in capsys.readouterr().err
+    assert "allowed: a number of seconds from 0 to 999999" in capsys.readouterr().err
 
 
 # -- waiting, with a clock of ours -----------------------------------------------------------------------------------------------

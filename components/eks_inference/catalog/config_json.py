@@ -256,7 +256,7 @@ class _Reader:
         found = {name: self._number(name) or 1 for name in STATES}
         found["full_every"] = every = self._number("full_every", self._kind.full_every) or 1
         if every > layers:
-            self._refuse("layers", "none of them attends", layers, f"at least {every}")
+            self._refuse("layers", "none of them is an attention layer", layers, f"at least {every}")
         usual = ["full_attention" if layer % every == 0 else "linear_attention" for layer in range(1, layers + 1)]
         if (listed := self._config.get("layer_types")) not in (None, usual):
             self._refuse(

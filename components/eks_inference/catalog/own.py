@@ -162,7 +162,7 @@ def _impossible_model(model: Model) -> Iterator[tuple[str, str, str]]:
     if kind and kind.latent and not model.kv_rank:
         yield f".kv_rank: the attention of {model.architecture} keeps a latent vector", str(model.kv_rank), "its width"
     if model.full_every > model.layers:
-        yield ".full_every: no layer attends", str(model.full_every), f"at most {model.layers}"
+        yield ".full_every: no layer has full attention", str(model.full_every), f"at most {model.layers}"
     if model.full_every or (kind and "state_heads" in kind.keys):
         for column in ("full_every", *STATES):
             if not getattr(model, column):

@@ -57,7 +57,7 @@ def _public_block(value: str) -> str:
         )
     if block.prefixlen and any(block.subnet_of(outer) for outer in _NOT_PUBLIC):
         raise ValueError(
-            f"{value} is not public: nobody reaches the public endpoint from there, and EKS refuses it; give the addresses that "
+            f"{value} is not public: the public endpoint cannot be reached from there, and EKS refuses it; give addresses that "
             "your network has on the internet, or use the private endpoint"
         )
     return value

@@ -46,12 +46,12 @@ class ModelEndpoint(Component):
     ``servers`` have the OpenAI API; the field ``model`` of a request picks one, ``GET /v1/models`` lists them, and paths that
     change a server are closed. Servers of one model share its requests, or get percentages of them (``spec.models``). ``kserve``
     is a server with the KServe v2 API, over HTTP and gRPC at the same port. For each server there is a Service without an address
-    in its namespace, by which the proxy finds pods that are ready, and a NetworkPolicy that lets the proxy in, whichever
-    namespaces the server admits.
+    in its namespace, by which the proxy finds pods that are ready, and a NetworkPolicy that lets the proxy in, besides
+    the namespaces that the server admits.
 
     ``keys`` are the keys of clients, by client: 16 characters or more; a further key of a client has its name with a part after a
     slash (``team-a/next``), so two are valid while one replaces the other. A ``SecretRef`` names a Secret of the namespace that
-    somebody else keeps, whose key ``clients.json`` is such a file as ``eks_inference.endpoints.keys.clients_file`` writes. The
+    others maintain; its key ``clients.json`` is a file as ``eks_inference.endpoints.keys.clients_file`` writes. The
     proxy takes changed keys about a minute later, without a restart. Servers get the name of the client in the header
     x-endpoint-client, never its key, and ``server_key`` where they demand one.
 
@@ -331,13 +331,13 @@ def _server_faults(servers: Mapping[str, Server], kserve: Mapping[str, Server]) 
     if not servers and not kserve:
         yield Fault(("servers",), "an endpoint needs a model server", allowed="one or more servers")
     if len(kserve) > 1:
-        message = "an endpoint has one server with the KServe API: its paths say nothing of which"
+        message = "an endpoint has at most one server with the KServe API, because its paths name no server"
         yield Fault(("kserve",), message, ", ".join(kserve), "one of them", "make an endpoint for each")
 
 
 def _key_faults(spec: ModelEndpointSpec, keys: Any, server_key: Any) -> Iterator[Fault]:
     if spec.keys and keys is None:
-        hint = "give keys, or say keys: false: then whoever reaches the endpoint may ask"
+        hint = "give keys, or say keys: false: then anyone who reaches the endpoint may ask"
         yield Fault(("keys",), "an endpoint that asks for keys needs some", hint=hint)
     elif isinstance(keys, Mapping):
         known = {name: key for name, key in keys.items() if isinstance(key, str)}
@@ -346,4 +346,4 @@ def _key_faults(spec: ModelEndpointSpec, keys: Any, server_key: Any) -> Iterator
         yield Fault(("keys", "key"), "Envoy reads this key of the Secret", keys.key, key_files.KEYS_FILE)
     if isinstance(keys, SecretRef) and server_key is not None:
         hint = f"put {key_files.SERVER_KEY_FILE} into that Secret, too"
-        yield Fault(("server_key",), "the pods mount one Secret, which somebody else keeps", hint=hint)
+        yield Fault(("server_key",), "the pods mount one Secret, which others maintain", hint=hint)

@@ -16,7 +16,7 @@ def name_faults(spec: ModelEndpointSpec, names: Mapping[str, Sequence[str]], doe
         for server in parts:
             path = ("models", model, server)
             if server not in names:
-                message, allowed = "no server of this name with an OpenAI API is behind the endpoint", ", ".join(names)
+                message, allowed = "the endpoint has no server of this name with an OpenAI API", ", ".join(names)
                 yield Fault(path, message, server, allowed, did_you_mean(server, names))
             elif model not in names[server]:
                 hint = f"give {server} both names: extra_args: {{served-model-name: [{', '.join((*names[server], model))}]}}"
@@ -34,4 +34,4 @@ def name_faults(spec: ModelEndpointSpec, names: Mapping[str, Sequence[str]], doe
             yield Fault(("servers",), f"{model} leads to {' and '.join(several)}, which {why}", model, "parts", hint)
     for key in ("requests_per_minute_by_model", "traffic"):
         for model in sorted(getattr(spec, key).keys() - known):
-            yield Fault((key, model), "requests have no such name of a model", model, ", ".join(known))
+            yield Fault((key, model), "requests name no such model", model, ", ".join(known))

@@ -117,7 +117,7 @@ def nobody_gets_past(endpoint: EndpointFacts) -> Iterator[Judgement]:
     fix="put servers of kind vllm into one namespace, leave disable-log-stats out, or choose another spread: prefixes, "
     "least_requests or sessions",
     source="llm-d-router v0.10.0, pkg/epp/server/options.go (--pool-namespace, one; the metrics that it reads); Ray Serve's and "
-    "routers' pods show clients none of an engine",
+    "routers' pods show clients no metrics of an engine",
 )
 def a_picker_can_watch(endpoint: EndpointFacts) -> Iterator[Judgement]:
     models: dict[str, dict[str, tuple[str, bool]]] = {}
@@ -130,7 +130,7 @@ def a_picker_can_watch(endpoint: EndpointFacts) -> Iterator[Judgement]:
             holds=not found,
             path=endpoint.at("spread"),
             working=tuple(
-                f"{name} in {namespace}: {'pods tell' if tells else 'no pod tells'} vLLM's metrics to clients"
+                f"{name} in {namespace}: {'pods show' if tells else 'no pod shows'} vLLM's metrics to clients"
                 for name, (namespace, tells) in servers.items()
             ),
             message="; ".join(message for message, _ in found),
@@ -143,7 +143,7 @@ def a_picker_can_watch(endpoint: EndpointFacts) -> Iterator[Judgement]:
     "END005",
     "An endpoint picker has the memory to parse what the proxies send it.",
     fix="raise memory of the picker, or lower replicas of the endpoint",
-    source=f"measured with Go 1.26: {picker.IDLE_MIB} MiB, and {picker.PARSED} times each request, of which none has more than "
+    source=f"measured with Go 1.26: {picker.IDLE_MIB} MiB, and {picker.PARSED} times each request, which has at most "
     f"{PICKED_BYTES >> 10} KiB; a quarter of the memory is for garbage and what it remembers",
 )
 def a_picker_has_memory(endpoint: EndpointFacts) -> Iterator[Judgement]:

@@ -43,27 +43,27 @@ class ModelEndpointSpec(Spec):
     traffic: dict[str, TrafficSpec] = Field(
         default_factory=dict,
         description="What clients ask for each name at the busiest time, e.g. {chat: {rate: 5, input_tokens: 1000, "
-        "output_tokens: 250}}. Servers behind the name get their percentages of models, or parts by their pods; each is judged "
-        "by its objectives (TRF001). Autoscalers follow it, too, but where parts follow from pods. Default: nothing is judged.",
+        "output_tokens: 250}}. Servers behind the name get their percentages of models, or shares by their pods; each is judged "
+        "by its objectives (TRF001). Autoscalers follow it, too, unless shares follow from pods. Default: nothing is judged.",
     )
     image: PinnedImage | None = Field(default=None, description="Image that replaces the pinned one; it needs /bin/bash.")
     replicas: int = Field(default=2, ge=1, le=50, description="Pods of the proxy, on different nodes where there are several.")
     keys: bool = Field(
         default=True,
         description="Whether a request needs the key of a client (Authorization: Bearer …). The secret endpointKeys has the "
-        "keys. false: whoever reaches the endpoint may ask.",
+        "keys. false: anyone who reaches the endpoint may ask.",
     )
     requests_per_minute: int | None = Field(
         default=None,
         ge=1,
         le=1_000_000,
-        description="Most requests a minute of each client; the others are answered with status 429. Every pod of the proxy "
-        "counts for itself and gets an equal part. Absent: no limit. Needs keys.",
+        description="The most requests a minute from each client; further ones get status 429. Each pod of the proxy "
+        "counts by itself and gets an equal share. Absent: no limit. Needs keys.",
     )
     requests_per_minute_by_model: dict[str, Annotated[int, Field(ge=1, le=1_000_000)]] = Field(
         default_factory=dict,
-        description="Most requests a minute of each client for a model, by the name that requests have; beside "
-        "requests_per_minute, and counted as it is. Needs keys.",
+        description="The most requests a minute from each client to a model, by its name in requests; in addition to "
+        "requests_per_minute, and counted in the same way. Needs keys.",
     )
     concurrent_requests: int | None = Field(
         default=None,
@@ -95,7 +95,7 @@ class ModelEndpointSpec(Spec):
         default=900,
         ge=10,
         le=7200,
-        description="How long a pod of the proxy that goes waits for answers that began, in seconds.",
+        description="How long a pod of the proxy that ends waits for answers in progress, in seconds.",
     )
     largest_request_mib: int = Field(
         default=16,
@@ -111,7 +111,7 @@ class ModelEndpointSpec(Spec):
         exclude_if=operator.not_,
         json_schema_extra=follows,
         description="Whether a load balancer sends requests to the pods: they are then ready only once it finds them healthy, "
-        "and take requests for longer when they go. Absent: true where the gateway has a route to the endpoint.",
+        "and take requests for longer when they end. Absent: true where the gateway has a route to the endpoint.",
     )
     client_namespaces: dict[LabelKey, LabelValue] = Field(
         default_factory=dict, description="Labels of the namespaces that may connect. Absent: all namespaces of the cluster."
@@ -123,7 +123,7 @@ class ModelEndpointSpec(Spec):
     @model_validator(mode="after")
     def _clients_are_known(self) -> Self:
         if (self.requests_per_minute or self.requests_per_minute_by_model) and not self.keys:
-            raise ValueError("requests_per_minute is of each client, and without keys nobody knows who asks: say keys: true")
+            raise ValueError("requests_per_minute counts each client, and only keys tell clients apart: say keys: true")
         if self.picker and self.spread != "endpoint_picker":
             raise ValueError("picker is about the pods that pick, and there are none: say spread: endpoint_picker")
         for model, parts in self.models.items():

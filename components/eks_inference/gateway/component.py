@@ -57,8 +57,8 @@ class Gateway(Component):
     ``addresses`` has the address of each target. ``login_secret`` is the secret of the login's client. A ``SecretRef`` names a
     Secret in the namespace of each route with login, with the keys clientID and clientSecret.
 
-    Raises ``SpecError`` for routes without a target, and for a public route to what asks nobody who it is: neither by keys nor by
-    the login. The rules about gateways judge the rest in a stack file.
+    Raises ``SpecError`` for routes without a target, and for a public route to a target with neither keys nor
+    login. The rules about gateways judge the rest in a stack file.
 
     Sources: kubernetes-sigs/aws-load-balancer-controller v3.5.0; Elastic Load Balancing user guide.
     """
@@ -259,7 +259,7 @@ class GatewayRoutes(Component):
     (``allowedRoutes``).
 
     Requests have no time limit: a stream lasts as long as it flows. Limits of the Gateway itself, such as for silent
-    connections, are its owner's. A route asks nobody who they are: endpoints do, by their keys.
+    connections, are its owner's. Routes authenticate no client: endpoints do, by their keys.
 
     ``addresses`` has the address of each target: with ``scheme`` and host of the spec, on the scheme's own port.
 

@@ -132,9 +132,9 @@ def waits_for_answers(gateway: GatewayFacts) -> Iterator[Judgement]:
 
 @rule(
     "GWY004",
-    "What a public gateway leads to asks who it is.",
+    "What a public gateway leads to authenticates clients.",
     fix="leave keys: false out, set login on the route, leave it out of gateway.routes, or make the gateway internal",
-    source="an endpoint with keys: false asks nobody; whoever reaches a server uses your accelerators",
+    source="an endpoint with keys: false authenticates no client; anyone who reaches a server uses your accelerators",
 )
 def public_asks(gateway: GatewayFacts) -> Iterator[Judgement]:
     for route in gateway.routes if gateway.spec.public else ():
@@ -143,7 +143,7 @@ def public_asks(gateway: GatewayFacts) -> Iterator[Judgement]:
             yield Judgement(
                 holds=bool(asks),
                 path=("endpoints", endpoint.name, "keys"),
-                working=(f"{route.target} on the internet: {asks or 'nothing asks who it is'}",),
+                working=(f"{route.target} on the internet: {asks or 'clients are not authenticated'}",),
                 message=f"anyone on the internet could use {route.target}: endpoint {endpoint.name} has keys: false",
                 given="false",
                 allowed="true",
@@ -234,7 +234,7 @@ def addresses_apart(gateway: GatewayFacts) -> Iterator[Judgement]:
 
 @rule(
     "GWY009",
-    "What a Gateway of others leads to asks who it is.",
+    "What a Gateway of others leads to authenticates clients.",
     severity="warning",
     fix="remove keys: false, or make the Gateway ask for keys",
     source="an endpoint with keys: false asks nobody; who reaches a Gateway, and whether it asks them, its owner decides",
@@ -247,7 +247,7 @@ def clients_are_asked(gateway: GatewayApiFacts) -> Iterator[Judgement]:
             holds=endpoint.keys,
             path=("endpoints", endpoint.name, "keys"),
             working=(f"{target} {asks}; who reaches the Gateway {name} is not known here",),
-            message=f"whoever reaches the Gateway {name} may use {target}: endpoint {endpoint.name} has keys: false",
+            message=f"anyone who reaches the Gateway {name} may use {target}: endpoint {endpoint.name} has keys: false",
             given="false",
             allowed="true",
         )

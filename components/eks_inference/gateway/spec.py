@@ -71,9 +71,7 @@ class LoadBalancerControllerSpec(Spec):
     namespace: Namespace = Field(
         default="aws-load-balancer", description="Namespace of the controller. The component creates it."
     )
-    replicas: int = Field(
-        default=2, ge=1, le=3, description="Controller pods, of which one works. All answer the API server's webhooks."
-    )
+    replicas: int = Field(default=2, ge=1, le=3, description="Controller pods. One works; all answer the API server's webhooks.")
     values: dict[str, Any] = Field(
         default_factory=dict,
         description="Values of the aws-load-balancer-controller chart, beside ours; only what is below image or resources "
@@ -108,13 +106,15 @@ class LoginSpec(Spec):
     The client's secret is the configuration secret ``gatewayClientSecret``.
     """
 
-    issuer: HttpsUrl = Field(description="Issuer of the provider, from its .well-known/openid-configuration, as are the others.")
+    issuer: HttpsUrl = Field(
+        description="Issuer of the provider, from its .well-known/openid-configuration, like the other addresses."
+    )
     authorization_endpoint: HttpsUrl = Field(description="Where browsers are sent.")
     token_endpoint: HttpsUrl = Field(description="Where the load balancer gets tokens.")
-    user_info_endpoint: HttpsUrl = Field(description="Where the load balancer asks who it is.")
+    user_info_endpoint: HttpsUrl = Field(description="Where the load balancer asks who the user is.")
     client_id: str = Field(min_length=1, description="Id of the client, whose redirect URI is https://HOST/oauth2/idpresponse.")
     scope: str = Field(
-        default="openid", pattern=r"^(\S+ )*openid( \S+)*$", description="Claims that are asked for, of which one is openid."
+        default="openid", pattern=r"^(\S+ )*openid( \S+)*$", description="Scopes to ask for; openid must be among them."
     )
     session_timeout_seconds: int = Field(default=43200, ge=1, le=604800, description="How long a login holds.")
 
@@ -166,7 +166,9 @@ class GatewaySpec(Spec):
     )
     web_acl_arn: WebAclArn | None = Field(default=None, description="AWS WAF web ACL in front. Absent: none.")
     access_logs: AccessLogsSpec | None = Field(default=None, description="Logs of every request. Absent: none.")
-    login: LoginSpec | None = Field(default=None, description="Where people log in, for routes with login. Absent: nowhere.")
+    login: LoginSpec | None = Field(
+        default=None, description="The provider where people log in, for routes with login. Absent: none."
+    )
     ingress_class: ExistingName | None = Field(
         default=None,
         description="Ingress class of the cluster's own AWS Load Balancer Controller. Absent: the stack installs one.",
@@ -199,7 +201,7 @@ class GatewayApiRouteSpec(AddressSpec):
 class GatewayApiSpec(Spec):
     """Routes of a Gateway that the cluster has, of any class, to endpoints and the web UI. A route to a server makes an endpoint.
 
-    The Gateway, its certificate, and who may connect to it are those of whoever made it.
+    The Gateway, its certificate, and who may connect to it are up to its owner.
     """
 
     gateway: ExistingName = Field(description="Name of the Gateway.")
@@ -210,7 +212,7 @@ class GatewayApiSpec(Spec):
         default=None, description="Listener of the Gateway that the routes are for (sectionName). Absent: all that take them."
     )
     scheme: Literal["https", "http"] = Field(
-        default="https", description="What its listener speaks. Only addresses for clients are made of it."
+        default="https", description="The protocol of its listener, used only for the addresses that clients get."
     )
     host: HostName = Field(description="Host name of routes that have none of their own.")
     routes: dict[ResourceName, GatewayApiRouteSpec] = Field(
@@ -225,7 +227,7 @@ class GatewayApiSpec(Spec):
     from_cidrs: Annotated[tuple[str, ...], AfterValidator(ranges)] = Field(
         default=(),
         max_length=40,
-        description="IPv4 ranges that its requests come from, where no pods send them (a load balancer).",
+        description="IPv4 ranges that its requests come from if a load balancer sends them, not pods.",
     )
 
     @model_validator(mode="after")

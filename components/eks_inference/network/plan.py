@@ -179,7 +179,7 @@ def choose_zones(region: str, families: Sequence[str] = (), count: int | None = 
         if all(set(where) & set(chosen) for where in offered.values()):
             return (*chosen, *(zone for zone in ranked if zone not in chosen))[:wanted]
     where = "; ".join(f"{family}: {', '.join(offer)}" for family, offer in offered.items())
-    raise SpecError([Fault(("zones",), "no choice of so few zones offers every instance family", str(wanted), where)])
+    raise SpecError([Fault(("zones",), "with so few zones, no choice offers every instance family", str(wanted), where)])
 
 
 def _by_rank(available: Sequence[str], offered: Mapping[str, Sequence[str]]) -> list[str]:

@@ -47,7 +47,7 @@ class FlowLogsSpec(Spec):
 
     traffic: Literal["ACCEPT", "ALL", "REJECT"] = Field(
         default="REJECT",
-        description="What is logged: refused traffic, or what was let through or all, which is much more.",
+        description="What is logged: refused traffic, or accepted traffic or all, which are much more.",
     )
     retention_days: RetentionDays = Field(default=30, description="Retention of the log lines.")
 

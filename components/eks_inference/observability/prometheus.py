@@ -50,7 +50,7 @@ class PrometheusStack(Component):
     Helm installs the CustomResourceDefinitions once and neither updates nor deletes them. Before a chart upgrade, apply the new
     ones by hand (kube-prometheus-stack, UPGRADE.md), or set ``crds.upgradeJob.enabled`` in ``values``.
 
-    With ``budget``, kube-state-metrics tells the types of nodes, and the alert OverBudget knows their prices.
+    With ``budget``, kube-state-metrics reports the types of nodes, and the alert OverBudget knows their prices.
 
     Raises ``SpecError`` when a receiver lacks its URL, or a URL its receiver.
     """

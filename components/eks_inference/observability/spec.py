@@ -91,7 +91,7 @@ class PrometheusSpec(Spec):
     )
     receiver: Receiver | None = Field(
         default=None,
-        description="Who gets alerts of severity critical and warning, through Alertmanager. Default: nobody; alerts only show "
+        description="Who gets alerts of severity critical and warning, through Alertmanager. Default: none; alerts only show "
         "in Prometheus and Grafana, as in the source systems.",
     )
     runbooks: Annotated[str, Form(r"https?://[\w.~:/@%+-]{1,512}", "an http(s) address")] | None = Field(
@@ -125,7 +125,7 @@ class PrometheusSpec(Spec):
 
 
 class Objectives(Spec):
-    """What a server is to achieve. An alert tells where it does not; nothing scales by it."""
+    """What a server should achieve. An alert fires where it does not; no autoscaler uses it."""
 
     time_to_first_token_seconds: float | None = Field(
         default=None,

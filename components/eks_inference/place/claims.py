@@ -111,7 +111,7 @@ def _impossible(placement: Placement, devices: int, interfaces: int) -> Iterator
         yield Fault(("devices",), f"{shape.name} cannot give a pod this many", str(devices), f"1 to {shape.devices}")
     elif shape.neuron and (groups := groups_of(shape)) and devices not in groups:
         allowed = ", ".join(map(str, groups))
-        yield Fault(("devices",), f"the driver publishes no sets of so many devices of {shape.name}", str(devices), allowed)
+        yield Fault(("devices",), f"the driver publishes no sets of this many devices of {shape.name}", str(devices), allowed)
     there = placement.efa_interfaces
     if not 0 <= interfaces <= there:
         yield Fault(("efa_interfaces",), f"a node of pool {placement.pool} has {there}", str(interfaces), f"0 to {there}")
@@ -119,7 +119,7 @@ def _impossible(placement: Placement, devices: int, interfaces: int) -> Iterator
         hint = "leave them out: the nearest interfaces are unknown"
         yield Fault(("efa_interfaces",), f"the driver publishes no groups on {shape.name}", str(interfaces), hint=hint)
     elif 1 <= devices <= shape.devices and interfaces > (near := _near(shape, devices, there)):
-        what = f"so many are not near {devices} of the {shape.devices} devices of {shape.name}"
+        what = f"that many are not near {devices} of the {shape.devices} devices of {shape.name}"
         yield Fault(("efa_interfaces",), what, str(interfaces), f"0 to {near}")
     elif not shape.neuron and interfaces > devices < shape.devices and interfaces % devices:
         yield Fault(("efa_interfaces",), f"{devices} GPUs cannot have equally many interfaces each", str(interfaces))

@@ -121,14 +121,14 @@ def nodes_stand(pool: PoolFacts) -> Iterator[Judgement]:
     "It is sure that the driver serves the instance type.",
     severity="warning",
     fix="try one node first, or let the device plugin offer the devices (devices: plugin)",
-    source="EKS user guide, Manage Neuron devices; Neuron documentation, DRA; tests of others, which catalog/claims.toml names",
+    source="EKS user guide, Manage Neuron devices; Neuron documentation, DRA; tests that catalog/claims.toml names",
     about="pools whose devices are claimed",
 )
 def driver_serves_type(pool: PoolFacts) -> Iterator[Judgement]:
     for instance in pool.spec.instances() if pool.spec.claimed else ():
         known = published(instance)
         if instance.neuron:
-            doubt = known.doubt if known else "the catalog does not say what the driver publishes of it"
+            doubt = known.doubt if known else "the catalog does not say what the driver publishes for it"
             yield Judgement(
                 holds=not doubt,
                 path=pool.at("devices"),
@@ -198,7 +198,7 @@ def nodes_use_the_disk(pool: PoolFacts) -> Iterator[Judgement]:
             holds=throughput <= fastest.ebs_mib_s,
             path=pool.at("root_volume_mib_s"),
             working=(f"{fastest.name} reaches {fastest.ebs_mib_s} MiB/s to all volumes together; disk: {throughput} MiB/s",),
-            message=f"the disk costs {throughput} MiB/s, of which {fastest.name} uses {fastest.ebs_mib_s}",
+            message=f"the disk costs {throughput} MiB/s, and {fastest.name} uses only {fastest.ebs_mib_s}",
             given=str(throughput),
             allowed=f"at most {fastest.ebs_mib_s}",
         )

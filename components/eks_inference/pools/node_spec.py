@@ -200,7 +200,7 @@ class KarpenterKubeletSpec(Spec):
     evictionMaxPodGracePeriod: int | None = Field(
         default=None,
         ge=-1,
-        description="Longest time of a pod to end in a soft eviction, in seconds; -1: as long as the pod says itself.",
+        description="The most seconds that a pod gets to end in a soft eviction; -1: its own grace period.",
     )
     imageGCHighThresholdPercent: int | None = Field(
         default=None, ge=1, le=100, description="Disk use above which images are removed."
@@ -229,7 +229,7 @@ class KarpenterKubeletSpec(Spec):
         for key, kept in [*(self.systemReserved or {}).items(), *(self.kubeReserved or {}).items()]:
             if key != "cpu" and kept.endswith("m"):
                 raise ValueError(
-                    f"{key}: {kept} is less than a whole: m is for thousandths, as of a CPU, and Mi for memory and disks"
+                    f"{key}: {kept} is less than one: m means thousandths, such as of a CPU; memory and disks take Mi"
                 )
         return self
 
@@ -265,7 +265,7 @@ class KubeletSpec(KarpenterKubeletSpec):
     )
     shutdownGracePeriod: GracePeriod | None = Field(default=None, description="Time that pods have when a node shuts down.")
     shutdownGracePeriodCriticalPods: GracePeriod | None = Field(
-        default=None, description="The part of it that is for critical pods."
+        default=None, description="The part of it reserved for critical pods."
     )
 
     @model_validator(mode="after")

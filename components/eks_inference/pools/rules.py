@@ -144,7 +144,7 @@ def kubelet_leaves_room(pool: PoolFacts) -> Iterator[Judgement]:
     disk = disk_gib(pool.spec)
     free = disk - kept_disk_gib(disk, settings)
     if free < _SMALLEST_DISK_GIB and not smallest.accelerator:  # CAP002 judges those of servers
-        why = f"{max(free, 0):.0f} of {disk} GiB are left for system and images, less than of the 20 that EKS gives by default"
+        why = f"{max(free, 0):.0f} of {disk} GiB are left for system and images, less than EKS's default of 20 GiB leaves"
         yield not_judged("disk", f"pool '{pool.name}'", pool.at("kubelet"), why=why, fix="lower what the kubelet keeps")
 
 

@@ -33,7 +33,7 @@ BUCKET = (
     r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
 )
 BUCKET_WORDS = (
-    "3 to 63 lower-case letters, digits, hyphens and single dots, neither an address nor with a reserved beginning or end "
+    "3 to 63 lower-case letters, digits, hyphens and single dots, not an address, and without a reserved beginning or end "
     "(xn--, sthree-, amzn-s3-demo-; -s3alias, --ol-s3, .mrap, --x-s3, --table-s3)"
 )
 BucketName = Annotated[Late, Form(BUCKET, f"the name of an S3 bucket: {BUCKET_WORDS}")]

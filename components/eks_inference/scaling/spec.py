@@ -125,7 +125,7 @@ class KedaSpec(_Bounds):
         for number, hours in enumerate(self.schedule):
             if not self.min < hours.pods <= self.max:
                 raise ValueError(
-                    f"schedule.{number}.pods is {hours.pods}; allowed: more than min {self.min}, at most max {self.max}"
+                    f"schedule[{number}].pods is {hours.pods}; allowed: more than min {self.min}, at most max {self.max}"
                 )
         return self
 

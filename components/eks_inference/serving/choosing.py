@@ -32,7 +32,7 @@ def why_none(instance: InstanceType, model: Model) -> str:
     """Says why no engine is chosen for a model on an instance type."""
     for one in engines().values():
         if one.serves(instance) and model.architecture in one.listed:
-            return f"documents of {one.name} list it, and nobody here looked at how it is served: it is not judged"
+            return f"documents of {one.name} list it, but how it is served was not examined here: it is not judged"
     does = f" for {model.task}" if model.task in POOLING else ""
     return f"no engine of the catalog serves architecture {model.architecture}{does} there"
 

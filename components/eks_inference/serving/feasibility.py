@@ -160,7 +160,7 @@ def _weights_of(use: MemoryUse) -> str:
 
 def _cautions(model: Model, instance: InstanceType, devices: int, degree: int) -> Iterator[str]:
     if degree in instance.unlisted_tensor_parallel:
-        yield f"no document lists {degree} cores on {instance.family}, though AWS has served so"
+        yield f"no document lists {degree} cores on {instance.family}, though AWS has served that way"
     if not model.splits_over(degree):
         yield f"the engine pads {model.heads} attention heads to {model.padded_heads(degree)}, against its documents"
     host, weights = share(instance, devices).memory_mib / 1024, model.weight_bytes() / GIB

@@ -145,7 +145,7 @@ class EngineFeatures(Spec):
 
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = Field(
         default="auto",
-        description="Data type of weights and arithmetic. auto: that of the model; T4 GPUs have no bfloat16, and Gemma 2 and 3 "
+        description="Data type of weights and arithmetic. auto: the model's; T4 GPUs have no bfloat16, and Gemma 2 and 3 "
         "then take float32, which needs twice the memory.",
     )
     prefix_caching: bool | None = Field(

@@ -115,12 +115,12 @@ class ServerSpec(Spec):
         "gateway endpoint too. [] is nowhere: for a model on a volume, or one that a store has already. Absent: everywhere.",
     )
     objectives: Objectives = Field(
-        default_factory=Objectives, description="What the server is to achieve; alerts tell where it does not. Default: nothing."
+        default_factory=Objectives, description="What the server should achieve; alerts fire where it does not. Default: nothing."
     )
     traffic: TrafficSpec | None = Field(
         default=None,
-        description="What clients ask of the server at its busiest time: whether it takes that within its objectives is judged "
-        "(TRF001), and views show what a token costs. Default: nothing is judged.",
+        description="What clients ask of the server at its busiest time. TRF001 judges whether the server takes that within "
+        "its objectives, and views show what a token costs. Default: nothing is judged.",
     )
     extra_args: ExtraArgs = Field(
         default_factory=dict,

@@ -24,8 +24,8 @@ class TrafficSpec(Spec):
         default=0,
         ge=0,
         exclude_if=lambda pictures: not pictures,
-        description="Pictures of a request, on average, beside the tokens of its prompt. Their tokens count as others do; "
-        "the work of what the model sees with is left out. Default: none.",
+        description="Average number of pictures in a request, in addition to the tokens of its prompt. Their tokens count like "
+        "others; the work of the model's tower is left out. Default: none.",
     )
     picture_size: PictureSize = Field(
         default="1024x1024", exclude_if=lambda size: size == "1024x1024", description="Their size in pixels."

@@ -73,8 +73,11 @@ def _shape_fault(problem: Any, data: Any, schema: Schema) -> Fault:
     # Messages of our own validators are complete; for the others the schema says what is allowed.
     rule = kind if re.fullmatch(RULE_ID, kind) else ""
     described = _allowed_key(_locate(problem["loc"][:-2], data, schema)[2]) if of_key else _allowed(place)
-    allowed = "" if kind == "value_error" or rule else described
-    return Fault(path, _message(problem), given=_shown(given), allowed=allowed, hint=hint, rule=rule)
+    message, _, allowed = (text := _message(problem)).partition("; allowed: ")
+    if "; given: " in text or "; allowed: " in allowed:  # faults of a whole document
+        message, allowed = text, ""
+    allowed = allowed or ("" if kind == "value_error" or rule else described)
+    return Fault(path, message, given=_shown(given), allowed=allowed, hint=hint, rule=rule)
 
 
 _WORDS = {

@@ -54,7 +54,7 @@ class TrafficFacts:
 
 @rule(
     "TRF001",
-    "A server takes the traffic that is asked of it, within its objectives.",
+    "A server takes its traffic within its objectives.",
     severity="warning",
     fix="raise replicas or autoscaling.max, or take another instance type: eks-inference plan shows them",
     source="speed/step.py, fitted to published measurements (catalog/speeds.toml); speed/queue.py, as vLLM's scheduler",
@@ -80,7 +80,7 @@ def takes_its_traffic(asked: TrafficFacts) -> Iterator[Judgement]:
 
 @rule(
     "TRF002",
-    "Requests have no more pictures than the server takes.",
+    "Requests have no more pictures than the server accepts.",
     severity="warning",
     fix="leave pictures out of the traffic, raise limit_mm_per_prompt, or serve a model that sees",
     source="vLLM 0.30.0, multimodal/processing/context.py: a request with more of them fails",

@@ -183,9 +183,9 @@ def step_times(use: MemoryUse) -> StepTimes | str:
     if use.model.task in POOLING:
         return "it writes no tokens"
     if found is None:
-        return f"nobody measured {use.instance.chip or use.instance.name}"
+        return f"{use.instance.chip or use.instance.name} was not measured"
     if use.model.index_dim:
-        return f"nobody measured sparse attention, as {use.model.name} has it"
+        return f"sparse attention, which {use.model.name} has, was not measured"
     if use.model.experts and not use.model.experts_used:
         return f"the catalog does not know how many experts of {use.model.name} a token reaches"
     times = replace(of_memory(use, found.chip, found.constants), range=found.range(experts=use.model.experts > 0))

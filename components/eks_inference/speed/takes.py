@@ -145,7 +145,7 @@ NO_PODS = "it has no pods"
 def takes(server: ServingFacts, traffic: TrafficSpec, wanted: Wanted, routing: Routing = "fewest") -> Takes | str:
     """Returns what a server takes, or why nobody can tell."""
     if traffic.users and wanted == Wanted():
-        return "users wait as long as it takes: without objectives there is no number of them that is too large"
+        return "users wait as long as it takes: without objectives no number of users is too large"
     return modelled(server, traffic, wanted, routing)
 
 

@@ -133,7 +133,7 @@ def _kept_inside(spec: StackSpec) -> Iterator[Judgement]:
         reached = server.stores_model or bool(by_proxy)
         if not reached and not all(map(_is_private, server.egress)):
             yield not_judged(
-                "reach", where, path, why=f"nobody looked whether {where} is at {ranges}", fix=f"try a pod there; {fix}"
+                "reach", where, path, why=f"whether {where} is at {ranges} was not looked up", fix=f"try a pod there; {fix}"
             )
             continue
         yield Judgement(

@@ -8,7 +8,7 @@ from eks_inference.stack.facts import StackFacts
 
 @rule(
     "OBS010",
-    "Alerts about servers reach somebody.",
+    "Alerts about servers reach a receiver.",
     severity="warning",
     fix="set observability.prometheus.receiver: an SNS topic, a Slack channel or a webhook",
     source="Prometheus documentation, Alerting overview: Prometheus evaluates alerts, and only Alertmanager notifies",

@@ -82,7 +82,7 @@ def parts_of_nodes_on_managed_pools(stack: StackFacts) -> Iterator[Judgement]:
 
 @rule(
     "KAR005",
-    "Karpenter keeps pools of a fixed number of nodes only when it is told to.",
+    "Karpenter keeps pools of a fixed number of nodes only with a feature gate.",
     fix="set karpenter.static_capacity to true, or leave replicas out of the pool",
     source="Karpenter 1.14, Settings: without the feature gate StaticCapacity no controller looks at these NodePools",
 )
@@ -101,7 +101,7 @@ def fixed_pools_are_kept(stack: StackFacts) -> Iterator[Judgement]:
 
 @rule(
     "KAR007",
-    "What a whole server needs once runs on nodes that stay.",
+    "A pod that a whole server depends on runs on a node that stays.",
     severity="warning",
     fix="move it to a managed pool, or set consolidation_policy to WhenEmpty and expire_after to Never, and leave spot out",
     source="Karpenter documentation, Disruption; EC2 user guide, Spot Instance interruption notices; ray-project/kuberay#615: "
@@ -145,7 +145,7 @@ def _how(pool: PoolSpec) -> str:
 
 @rule(
     "KAR009",
-    "Karpenter lets model servers end the requests that they have.",
+    "Karpenter lets model servers finish their requests.",
     severity="warning",
     fix="raise termination_grace_period, or leave it out",
     source="Karpenter documentation, Disruption: after terminationGracePeriod a node ends, whatever its pods are granted",

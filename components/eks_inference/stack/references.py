@@ -203,7 +203,7 @@ def _endpoint_faults(spec: StackSpec, name: str) -> Iterator[Fault]:
     if not behind:
         yield Fault(path, "no server has an OpenAI API", allowed="one or more servers", hint="name a server with another API")
     if len(several := [server for server in behind if server in tensors]) > 1:
-        message = "an endpoint has one server with the KServe API: its paths say nothing of which"
+        message = "an endpoint has at most one server with the KServe API, because its paths name no server"
         yield Fault(path, message, ", ".join(several), "one of them", "make an endpoint for each")
     servers = {server: spec.servers[server] for server in behind if server in spec.servers and server not in tensors}
     names = {server: spec.names_of(server) for server in servers}

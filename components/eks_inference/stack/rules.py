@@ -152,7 +152,7 @@ def nodes_reach_the_api(stack: StackFacts) -> Iterator[Judgement]:
 
 @rule(
     "NET007",
-    "Whoever deploys reaches the Kubernetes API.",
+    "The machine that deploys reaches the Kubernetes API.",
     severity="warning",
     fix="set cluster.endpoint.public, with your own addresses as public_access_cidrs; or deploy from inside the VPC or a network "
     "that leads there, and silence this rule",

@@ -88,7 +88,7 @@ _JUDGED_ELSEWHERE = frozenset(
 
 @rule(
     "VAL001",
-    "Values of charts and add-ons are spelt as these spell them, and what no rule reads is named.",
+    "Values of charts and add-ons have the keys that these know, and those that no rule reads are named.",
     severity="warning",
     fix="correct the key or its value; a chart ignores a key that it does not know, and EKS refuses the add-on",
     source="values.yaml of the pinned charts and of their dependencies (catalog/chart_values.json); schemas of add-ons",
@@ -131,7 +131,7 @@ def read_by_others(inputs: Mapping[str, Any]) -> Iterator[Judgement]:
                         ".".join(map(str, start)),
                         (*start, *path),
                         why=f"{f'the chart {chart}' if chart else reader} reads it, and no rule does",
-                        fix="leave it out, or see on a cluster that the stack still does what it should",
+                        fix="leave it out, or check on a cluster that the stack still works",
                     )
 
 

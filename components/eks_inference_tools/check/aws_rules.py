@@ -243,7 +243,7 @@ def kept_is_known(facts: GraphFacts) -> Iterator[Judgement]:
                 holds=not retained,
                 path=(),
                 working=(f"{what}: {'retained' if retained else 'goes with the stack'}",),
-                message=f"`pulumi destroy` leaves {what} with what it holds, and it goes on costing",
+                message=f"`pulumi destroy` leaves {what} with its contents, and it goes on costing",
                 given="retained",
                 resource=resource.urn,
             )

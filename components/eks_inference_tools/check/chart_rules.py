@@ -37,7 +37,7 @@ def charts_pinned(facts: GraphFacts) -> Iterator[Judgement]:
 
 @rule(
     "HEL002",
-    "What a chart or an add-on installs has pods.",
+    "Charts and add-ons have at least one pod of what they install.",
     fix="leave the number of replicas out, or remove the chart",
     source="charts of controllers: without a pod nothing acts on the objects that name them, and nothing says so",
 )

@@ -126,7 +126,7 @@ def all_pods_find_room(facts: GraphFacts) -> Iterator[Judgement]:
             )
 
 
-_NO_ROOM = "there is no room for {}, whichever come first"
+_NO_ROOM = "there is no room for {}, in whatever order they start"
 _NO_ROOM_LATER = "there is no room for {} once autoscalers have started the most"
 _MAY_WAIT = "{} may wait: whether there is room depends on where the scheduler puts what comes before"
 

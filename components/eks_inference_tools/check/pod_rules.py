@@ -240,7 +240,7 @@ def programs_come_up(facts: GraphFacts) -> Iterator[Judgement]:
                         resource=pod.urn,
                     )
                 if cpu is not None and cpu < 1 and one.get("engine"):
-                    why = "nobody measured an engine with less than a CPU: loading and each step take longer"
+                    why = "no engine was measured with less than a CPU: loading and each step take longer"
                     yield replace(not_judged("speed", title, (), why=why, fix="give it a CPU or more"), resource=pod.urn)
 
 
@@ -278,7 +278,7 @@ def images_are_built_for_nodes(facts: GraphFacts) -> Iterator[Judgement]:
                 resource=pod.urn,
             )
     if unknown and (nodes := next(filter(_is_arm, facts.shapes), None)):
-        why = "an image without one does not start there, and nobody has looked"
+        why = "an image without one does not start there, and this one was not looked up"
         told = not_judged("builds for Arm", ", ".join(sorted(unknown)), (), why=why, fix="`docker manifest inspect IMAGE` tells")
         yield replace(told, resource=nodes.urn)
 
@@ -300,7 +300,7 @@ def _patience_s(probe: Any) -> int | None:
 
 @rule(
     "DRA008",
-    "No claim asks for more devices than a scheduler allocates to one.",
+    "Claims ask for at most the devices that a scheduler allocates to one claim.",
     fix="divide the devices among several claims of the pod",
     source="Kubernetes 1.35, pkg/apis/resource/types.go: AllocationResultsMaxSize",
 )

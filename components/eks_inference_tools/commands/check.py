@@ -5,6 +5,7 @@ import dataclasses
 from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from eks_inference_tools import COMMAND
 from eks_inference_tools.commands.options import add_prices, own_prices
 from stackgraph.commands.options import add_document, add_program, add_stacks
 
@@ -87,6 +88,8 @@ def run(options: argparse.Namespace) -> int:
     write(view.explanation(explained, said, **shown) if explained else view.verdicts(said), options.output)
     if problems:
         raise ProblemsFound(problems)
+    if len(found) == 1 and not (found[0][1] or explained or options.output or options.format == "json"):
+        print(f"next: {COMMAND} preview {first.stack}{f' --program {options.program}' if options.program else ''}")
     return 2 if any(failed for _, failed in found) else 0
 
 

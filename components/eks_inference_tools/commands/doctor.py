@@ -20,7 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_stack(parser)
     parser.add_argument("--strict", action="store_true", help="also exit with 2 when something was not judged")
-    parser.add_argument("--no-web", action="store_true", help="ask AWS only, no public image registries and no Hugging Face Hub")
+    parser.add_argument("--no-web", action="store_true", help="ask AWS only, not public image registries or the Hugging Face Hub")
     parser.add_argument(
         "--iam-policy", action="store_true", help="print the least IAM policy that this needs, and ask the account nothing"
     )

@@ -5,7 +5,6 @@
 
 import argparse
 import contextlib
-import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from eks_inference_tools.commands.options import add_prices, own_prices
 from eks_inference_tools.commands.wishes import refuse
-from stackgraph.commands.options import add_document, add_program, add_stack
+from stackgraph.commands.options import add_document, add_program, add_stack, amount_of
 
 if TYPE_CHECKING:
     from eks_inference_tools.cost.price_book import OwnPrices
@@ -53,9 +52,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", nargs="?", metavar="BUNDLE", type=Path, help="with `report`: the file that a flight wrote")
     parser.add_argument("--plan", action="store_true", help="show the rungs with their times and prices, and do nothing")
     parser.add_argument(
-        "--cap-usd", metavar="USD", type=_positive, help="the most that the whole flight may cost, by list prices"
+        "--cap-usd",
+        metavar="USD",
+        type=amount_of("number of USD", 1e6),
+        help="the most that the whole flight may cost, by list prices",
     )
-    parser.add_argument("--cap-minutes", metavar="N", type=_positive, help="time limit of this command in minutes")
+    parser.add_argument(
+        "--cap-minutes", metavar="N", type=amount_of("number of minutes", 1e6), help="time limit of this command in minutes"
+    )
     parser.add_argument("--to", metavar="RUNG", help="the last rung to climb (default: load-test)")
     parser.add_argument("--keep", action="store_true", help="keep what stands at the last rung or after Ctrl-C, and do not ask")
     parser.add_argument("--destroy", action="store_true", help="destroy what an earlier flight of this stack has left")
@@ -226,7 +230,9 @@ def _folder(path: Path) -> Path:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         (path / ".gitignore").write_text("*\n", encoding="utf-8")
     except OSError as error:
-        raise ProblemsFound([Problem(f"no work directory can be made: {error.strerror}", file=str(path), key="--work")]) from None
+        raise ProblemsFound(
+            [Problem(f"the work directory cannot be made: {error.strerror}", file=str(path), key="--work")]
+        ) from None
     return path.resolve()
 
 
@@ -241,13 +247,3 @@ def _alone(folder: Path) -> Iterator[None]:
         except OSError:
             refuse("another flight is using this work directory", "--work", str(folder), hint="wait until it has landed")
         yield
-
-
-def _positive(given: str) -> float:
-    try:
-        number = float(given)
-    except ValueError:
-        number = math.nan
-    if not 0 < number < 1e6:
-        raise argparse.ArgumentTypeError(f"not a positive number below a million: {given}")
-    return number

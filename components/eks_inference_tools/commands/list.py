@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from eks_inference_tools.commands.options import add_prices, amount_of, number_of, own_prices
+from eks_inference_tools.commands.options import add_prices, own_prices
 from eks_inference_tools.commands.wishes import (
     add_catalog,
     add_family,
@@ -15,7 +15,7 @@ from eks_inference_tools.commands.wishes import (
     known,
     known_region,
 )
-from stackgraph.commands.options import add_document
+from stackgraph.commands.options import add_document, amount_of, number_of
 
 if TYPE_CHECKING:
     from eks_inference_tools.listing.table import Listing

@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from eks_inference_tools.commands.options import number_of
 from eks_inference_tools.commands.wishes import refuse
-from stackgraph.commands.options import add_document, add_program
+from stackgraph.commands.options import add_document, add_program, number_of
 
 if TYPE_CHECKING:
     from eks_inference.serving.facts import ServingFacts

@@ -1,7 +1,6 @@
 """Options that several commands of this library share, beside those of ``stackgraph.commands.options``."""
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,29 +30,3 @@ def own_prices(options: argparse.Namespace) -> "OwnPrices":
 def add_cluster(parser: argparse.ArgumentParser) -> None:
     """Adds ``options.cluster``, for commands that look at one cluster of a program."""
     parser.add_argument("--cluster", metavar="NAME", help="a cluster of the program (default: the only one)")
-
-
-def number_of(things: str) -> Callable[[str], int]:
-    """The type of an option that takes a whole number of at least 1. ``things`` are named in the error."""
-
-    def positive(given: str) -> int:
-        if not given.isdecimal() or not int(given):
-            raise argparse.ArgumentTypeError(f"'{given}' is not a number of {things}")
-        return int(given)
-
-    return positive
-
-
-def amount_of(what: str, below: float = float("inf")) -> Callable[[str], float]:
-    """The type of an option that takes an amount above 0. ``what`` it is, the error names."""
-
-    def amount(given: str) -> float:
-        try:
-            value = float(given)
-        except ValueError:
-            value = 0
-        if not 0 < value < below:
-            raise argparse.ArgumentTypeError(f"'{given}' is not a {what}")
-        return value
-
-    return amount

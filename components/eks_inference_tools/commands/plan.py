@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from eks_inference_tools.commands.options import add_prices, number_of, own_prices
+from eks_inference_tools.commands.options import add_prices, own_prices
 from eks_inference_tools.commands.wishes import (
     TRAFFIC,
     accelerated,
@@ -21,7 +21,7 @@ from eks_inference_tools.commands.wishes import (
     refuse,
     wish_of,
 )
-from stackgraph.commands.options import add_document
+from stackgraph.commands.options import add_document, number_of
 
 if TYPE_CHECKING:
     from eks_inference.catalog.models import Model

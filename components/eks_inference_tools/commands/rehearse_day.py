@@ -8,9 +8,9 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from eks_inference_tools.commands.options import add_cluster, amount_of
+from eks_inference_tools.commands.options import add_cluster
 from eks_inference_tools.commands.wishes import refuse
-from stackgraph.commands.options import add_document, add_program, add_stack, output_file
+from stackgraph.commands.options import add_document, add_program, add_stack, amount_of, output_file
 from stackgraph.interrupts import ending_cleanly
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=_LOSSES,
         action="append",
         default=[],
-        help=f"what is lost: {', '.join(_LOSSES)} (default: zone); repeatable: all of it is lost at once",
+        help=f"what is lost: {', '.join(_LOSSES)} (default: zone); repeatable: all are lost at once",
     )
     minutes = amount_of("number of minutes")
     parser.add_argument("--at", metavar="MIN", type=minutes, default=_AT_MINUTES, help="minutes until the loss")
@@ -185,8 +185,8 @@ def _rates(given: str) -> "Rates":
     starts = [start for start, _ in rates]
     known = all(0 <= rate <= _MOST_RATE for _, rate in rates) and any(rate for _, rate in rates)
     if not known or starts != sorted(set(starts)):
-        hint = "a number of requests a second, or several with the minutes from which on they hold: 4,1:10,3:20"
-        raise argparse.ArgumentTypeError(f"'{given}' is not {hint}")
+        allowed = "a number of requests a second, or several, each from a minute on, such as 4,1:10,3:20"
+        raise argparse.ArgumentTypeError(f"not {allowed}: {given}")
     return rates
 
 

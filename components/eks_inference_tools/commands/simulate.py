@@ -96,7 +96,7 @@ def _replicas(given: str) -> tuple[str, int | None]:
         return MOST, None
     name, _, count = given.partition("=")
     if "/" not in name or not count.isdecimal():
-        raise argparse.ArgumentTypeError(f"'{given}' is neither NAMESPACE/NAME=N nor '{MOST}'")
+        raise argparse.ArgumentTypeError(f"not NAMESPACE/NAME=N or '{MOST}': {given}")
     return name, int(count)
 
 

@@ -125,5 +125,5 @@ def _seconds(given: str) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < 1e6:
-        raise argparse.ArgumentTypeError(f"not a number of seconds: {given}")
+        raise argparse.ArgumentTypeError(f"not a number of seconds from 0 to 999999: {given}")
     return seconds

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from eks_inference_tools.commands.options import amount_of, number_of
+from stackgraph.commands.options import amount_of, number_of
 
 if TYPE_CHECKING:
     from eks_inference.catalog.instances import InstanceType
@@ -64,11 +64,11 @@ def catalog_model(name: str | None) -> "Model":
     from eks_inference.catalog.models import SPEECH, config_at, find_model, listens, model, quantized_from
 
     if name and listens(name) and not find_model(name):
-        refuse(SPEECH, "--model", name, "a model of texts", "if this one is, --hub or --config reads its config.json")
+        refuse(SPEECH, "--model", name, "a model of texts", "if this is one, --hub or --config reads its config.json")
     if name is None:
         refuse("name a model", "--model", "", _A_ROW, "a repository with --hub, or its config.json with --config")
     plain = quantized_from(name)
-    ways = f"{plain}, of which it is a quantization by its name: that takes more memory; " if plain else ""
+    ways = f"{plain}, whose quantization it is by its name; that takes more memory; " if plain else ""
     ways += (
         f"--hub reads its config.json; download {config_at(name)} for --config; or write a row of your own for --catalog"
         if name.count("/") == 1
@@ -162,7 +162,7 @@ def configured(path: str, name: str | None = None) -> "tuple[Model, Mapping[str,
     try:
         HubModel.model_validate(source)
     except SpecError:
-        allowed = "owner/name, as of a repository: letters, digits and -_."
+        allowed = "owner/name, like a repository: letters, digits and -_."
         refuse("the model of --config needs a name", "--model", source["id"], allowed)
     return model, source
 
@@ -238,7 +238,7 @@ _TOKENS, _SEQUENCES = number_of("tokens"), number_of("sequences")
 _dollars, _rate = map(amount_of, ("price in USD an hour", "rate in requests a second"))
 _TTFT_BELOW, _ITL_BELOW = 2560, 80
 """Seconds that ``observability.spec.Objectives`` allows, which ``--help`` does not load."""
-_first, _between = (amount_of(f"time in seconds below {most}", most) for most in (_TTFT_BELOW, _ITL_BELOW))
+_first, _between = (amount_of("time in seconds", most) for most in (_TTFT_BELOW, _ITL_BELOW))
 
 
 def add_wishes(parser: argparse._ActionsContainer) -> None:
@@ -324,7 +324,7 @@ _MOST_SPARE = 99
 
 def _spare(given: str) -> int:
     if not given.isdecimal() or int(given) > _MOST_SPARE:
-        raise argparse.ArgumentTypeError(f"'{given}' is not a number of replicas from 0 to {_MOST_SPARE}")
+        raise argparse.ArgumentTypeError(f"not a number of replicas from 0 to {_MOST_SPARE}: {given}")
     return int(given)
 
 

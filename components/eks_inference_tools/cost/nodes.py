@@ -126,7 +126,7 @@ def _ephemeral(template: PodTemplate) -> Iterator[Any]:
 
 
 _MORE = f"only {MOST_NODES:,} of them count"
-_WINDOWS = "Windows costs more than Linux, whose price counts"
+_WINDOWS = "Windows costs more than Linux, whose price is counted"
 
 _BOUGHT: Mapping[str, Capacity] = {"SPOT": "spot", "spot": "spot", "reserved": "reserved"}
 
@@ -169,7 +169,7 @@ def _doubts(group: NodeGroup, type_: str) -> Iterator[str]:
     if type_ and group.ami_type.startswith("WINDOWS"):
         yield _WINDOWS
     if type_ and group.template and group.template.tenancy not in ("", "default"):
-        yield "hardware of one's own has another price than that of shared hardware, which counts"
+        yield "dedicated hardware has another price; that of shared hardware is counted"
 
 
 def _unseen(graph: Graph, placements: Sequence[Placement]) -> Found:
@@ -177,7 +177,7 @@ def _unseen(graph: Graph, placements: Sequence[Placement]) -> Found:
     for placement in placements:
         unplaced |= Counter(pod.template for pod in placement.unplaced)
     has_pools = bool(node_groups(graph) or node_pools(graph))
-    none_takes = "no pool of the catalog's types takes" if has_pools else "the program makes no pool for"
+    none_takes = "no pool with a type of the catalog takes" if has_pools else "the program makes no pool for"
     for template, number in unplaced.items():
         why = f"{none_takes} {counted(number, 'pod')} of it"
         yield Uncounted(f"nodes for {template.title}", why, template.urn)

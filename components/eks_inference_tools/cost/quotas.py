@@ -57,7 +57,7 @@ class Need:
 
 
 def needs(graph: Graph, found: Estimate) -> tuple[Need, ...]:
-    """Returns the needs, those of instances first. Nodes that replace others during an update come on top."""
+    """Returns the needs, those of instances first. Nodes that replace others during an update are extra."""
     amounts: dict[tuple[str, Quota], float] = defaultdict(float)
     unknown: dict[tuple[str, str], float] = defaultdict(float)
     for charge in (one.charge for one in found.lines if one.charge.amounts[-1]):

@@ -50,7 +50,7 @@ def summary(found: Estimate) -> Iterator[str]:
     """Yields what a stack costs in one line; nothing if nothing costs anything."""
     if found.lines:
         unpriced = "".join(f" and {number:g} x {type_} without a price" for type_, number in found.without_price().items())
-        yield f"costs {in_short(found)}{unpriced}, by list prices; traffic, logs and contents of stores come on top"
+        yield f"costs {in_short(found)}{unpriced}, by list prices; traffic, logs and contents of stores are extra"
         yield from (_unused(one, found) for one in found.unused)
     elif found.uncounted:
         first, *others = found.uncounted

@@ -140,9 +140,9 @@ def _faults(row: Mapping[str, Any], wanted: Wanted) -> Iterator[str]:
         yield "it gives no capacity any more"
     is_block = text(row.get("ReservationType")) == "capacity-block"
     if is_block and not wanted.block:
-        yield "it is a capacity block, and the pool does not say capacity_type: capacity_block"
+        yield "it is a capacity block, and the pool does not set capacity_type: capacity_block"
     if wanted.block and text(row.get("ReservationType")) == "default":
-        yield "the pool says capacity_type: capacity_block, and it is none"
+        yield "the pool sets capacity_type: capacity_block, and this is not one"
 
 
 def _doubts(row: Mapping[str, Any], wanted: Wanted, today: date) -> Iterator[str]:
@@ -168,7 +168,7 @@ def _unnamed(answer: Mapping[str, Any], offered: Mapping[str, Any] | None, wante
             **_facts(row),
         )
     if not rows:
-        text_ = f"{wanted.pool} names no reservation, and the account has none of {type_}, which is hardly to be had on demand"
+        text_ = f"{wanted.pool} names no reservation, and the account has none of {type_}, which is rarely available on demand"
         found = [_offer(one) for one in blocks]
         if offered is not None:
             text_ += f"; capacity blocks of a day for {max(wanted.count, 1)}: {'; '.join(found) or 'none'}"

@@ -150,7 +150,7 @@ def _findings(asked: Iterable[Inquiry], answers: Answers, account: Account, left
     if left_out:
         yield replace(unknown(f"{left_out} further checks ask a region that is not enabled: none of them was made"), topic=TOPIC)
     if permissions := sorted({one.permission for one in answers.values() if isinstance(one, Unanswered) and one.permission}):
-        said = f"{counted(len(permissions), 'permission')} missing, without which something is not known"
+        said = f"{counted(len(permissions), 'permission')} missing, so something is not known"
         yield replace(unknown(said, "allow what --iam-policy prints", permissions=permissions), topic=TOPIC)
     if account.ended:
         yield replace(error(account.ended, "log in again, then repeat this"), topic=TOPIC)

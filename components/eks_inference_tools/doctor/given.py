@@ -108,7 +108,7 @@ def _exists(
 ) -> Iterator[Finding]:
     mine = text(caller.get("Account"))
     if arn_.service == "iam" and arn_.account not in ("aws", mine):
-        yield unknown(f"{arn_.whole} is of another account than {mine}, which cannot be asked", "ask whoever has that account")
+        yield unknown(f"{arn_.whole} is in another account than {mine} and cannot be looked up", "ask the owner of that account")
     elif answer is None:
         yield error(f"{arn_.whole} does not exist", "correct it in the stack file, or make it first")
     elif arn_.service in ("acm", "kms", "wafv2") and arn_.region not in regions:
@@ -195,7 +195,7 @@ def _file_system(efs: Mapping[str, Any] | None, fsx: Mapping[str, Any] | None, i
     if state.lower() == "available":
         yield ok(f"{id_} is available")
     else:
-        yield warning(f"{id_} is {state or 'in no state that it tells'}", "wait until it is available")
+        yield warning(f"{id_} is {state or 'in an unknown state'}", "wait until it is available")
 
 
 # -- buckets and zones -----------------------------------------------------------------------------------------------------------

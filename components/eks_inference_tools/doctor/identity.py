@@ -63,7 +63,7 @@ def _enabled(answer: Mapping[str, Any], region: str) -> Iterator[Finding]:
     elif items(answer.get("Regions")):
         yield ok(f"region {region} is enabled")
     else:
-        yield error(f"region {region} is none of this account's partition", "set aws:region of the stack, or another profile")
+        yield error(f"region {region} is not in this account's partition", "set aws:region of the stack, or another profile")
 
 
 def _another_region(region: str, own: str, profile: str) -> Iterable[Finding]:

@@ -70,7 +70,7 @@ def images(graph: Graph, *, public: bool) -> Iterator[Inquiry]:
     for chart in charts(graph):
         repository = at(chart.resource.inputs, "repositoryOpts", "repo")
         if repository:
-            said = f"chart {chart.name} {chart.version}: repositories that are no registries are not asked"
+            said = f"chart {chart.name} {chart.version}: repositories that are not registries are not asked"
             yield Inquiry(TOPIC, chart.name, (), partial(_not_asked, said))
 
 

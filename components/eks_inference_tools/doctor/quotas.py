@@ -87,12 +87,12 @@ def _judged(
     if need.amount > value:
         yield (warning if need.elsewhere else error)(has, remedy, request, **facts)
     else:
-        yield warning(f"{has}: both together are more, unless what is in use is this stack", remedy, request, **facts)
+        yield warning(f"{has}: together they are more, unless this stack is what is in use", remedy, request, **facts)
 
 
 def _reserved(need: Need) -> Iterator[Finding]:
     type_ = need.why.partition(",")[0]
-    yield ok(f"{type_}, reserved: no quota counts now; one counted when the capacity was reserved", needed=need.amount)
+    yield ok(f"{type_}, reserved: no quota applies now; one applied when the capacity was reserved", needed=need.amount)
 
 
 def _nameless(applied: Any, default: Any, need: Need) -> Iterator[Finding]:

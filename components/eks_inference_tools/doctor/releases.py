@@ -124,7 +124,7 @@ def _version(answer: Mapping[str, Any], version: str, today: date) -> Iterator[F
         return
     state = text(row.get("versionStatus") or row.get("status")).lower().replace("_", " ").replace("-", " ")
     standard, extended = _day(row.get("endOfStandardSupportDate")), _day(row.get("endOfExtendedSupportDate"))
-    shown = f"Kubernetes {version}: {state or 'support not told'}"
+    shown = f"Kubernetes {version}: {state or 'support not known'}"
     shown += f", standard support until {standard}" if standard else ""
     shown += f", extended until {extended}" if extended else ""
     facts = {"version": version, "status": state, "standard": str(standard or ""), "extended": str(extended or "")}
@@ -178,7 +178,7 @@ def _image(answer: Mapping[str, Any], type_: str, release: str, pinned: str, new
         yield ok(f"{type_} {release}: it is the newest", **facts)
     else:
         remedy = f"set ami.release_version of its pools{' to ' + latest if latest else ''}"
-        yield error(f"{type_} {release}: EKS has no such image here; the newest is {latest or 'not told'}", remedy, **facts)
+        yield error(f"{type_} {release}: EKS has no such image here; the newest is {latest or 'not known'}", remedy, **facts)
 
 
 def _day(value: Any) -> date | None:

@@ -47,11 +47,11 @@ def render_text(found: Feasibility, offer: Offer, told: Sequence[str] = (), **dr
 
 
 _CONTIGUOUS_LEGEND = (
-    "advised: the largest max_num_seqs without a warning (90 % of the memory); limit: that fits at all.",
+    "advised: the largest max_num_seqs without a warning (90 % of the memory); limit: the most that fits.",
     "KV cache and used: at the advised number, or at the limit where none is advised.",
 )
 _PAGED_LEGEND = (
-    "advised: sequences of that length at once without a warning; limit: that may fit at all.",
+    "advised: sequences of that length at once without a warning; limit: the most that may fit.",
     "max_num_seqs may be larger: shorter sequences share the pages, and others wait.",
     "KV cache and used: at the advised number, or at the limit where none is advised.",
 )
@@ -102,7 +102,7 @@ def _about(found: Feasibility, offer: Offer) -> list[Paragraph]:
     way = f"in pages that sequences share{pool}" if engine.generation.paged else "set aside for the whole batch at its longest"
     others = [each.name for each in engines_for(instance, model) if each != engine]
     size, kept_as = gib(model.weight_bytes()), "one latent vector" if model.kv_rank else f"{model.kv_heads} KV heads"
-    seeing = f" and {model.tower.weights / 1e9:.2f} to see with" if model.tower else ""
+    seeing = f" and {model.tower.weights / 1e9:.2f} for vision" if model.tower else ""
     left_out = "".join(f", without the {part}" for part in model.uncounted)
     held = engine.served(model)
     left_out += f"; the engine unpacks it: {gib(held.weight_bytes())} GiB" if held != model else ""

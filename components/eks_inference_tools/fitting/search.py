@@ -314,7 +314,7 @@ def _judged(trial: Trial, on: Offer, traffic: Traffic | None) -> Row | Refusal:
     warnings: list[str] = []
     unjudged: dict[str, str] = {}
     if not says_zones_of(on.instance.family):
-        unjudged[zones_offer_the_family.id] = f"nobody told which zones of {on.region} offer {on.instance.family}"
+        unjudged[zones_offer_the_family.id] = f"it is not known which zones of {on.region} offer {on.instance.family}"
     for rule, judgement in trial.findings():
         if judgement.unjudged:
             unjudged[rule.id] = judgement.working[-1]

@@ -29,9 +29,7 @@ _DISK_STEP_GIB = 100
 _SIZE = ("architecture", "vcpus", "memory_mib")
 
 _OPEN = "open to all addresses until you narrow cluster.endpoint.public_access_cidrs; every request needs an IAM principal"
-_SCARCE = (
-    "the file names no reservation, as everybody's differs: before `pulumi up`, set capacity_reservation_id of pool accelerated"
-)
+_SCARCE = "the file names no reservation: before `pulumi up`, set capacity_reservation_id of pool accelerated to yours"
 
 TOKEN = "eks-inference:huggingFaceToken"
 
@@ -188,7 +186,7 @@ def _accelerated(order: Order) -> list[str]:
     if offered := _zones_of(order):
         lines += [f"  zone_ids: {flow(offered)}"]
     else:
-        lines += [f"  # Give zone_ids: those of the network that offer {instance.family}, which nobody told."]
+        lines += [f"  # Give zone_ids: the network's zones that offer {instance.family}, which are not known here."]
     if disk := _disk_gib(order):
         lines += ["  # Image and weights.", f"  root_volume_gib: {disk}"]
     if instance.needs_reservation:
@@ -227,7 +225,7 @@ def _server(order: Order) -> Iterator[str]:
     trial = order.row.trial
     unit = "NeuronCores" if trial.instance.neuron else "GPUs"
     comments = {
-        "tensor_parallel": f"One copy of the model over so many {unit}.",
+        "tensor_parallel": f"One copy of the model over this many {unit}.",
         "max_model_len": f"Tokens of prompt and answer together; the model was made for at most {trial.model.max_positions}.",
         "max_num_seqs": f"The batch that is compiled. There is room for {counted(trial.sequences, 'sequence')} of the longest."
         if trial.instance.neuron
@@ -247,7 +245,7 @@ def _server(order: Order) -> Iterator[str]:
     if sized:
         took = sized.answered
         comments["replicas"] = (
-            f"What the traffic takes, with those to spare: 95 of 100 first tokens within {took.first_token[95] * 1e3:.0f} ms, "
+            f"Enough for the traffic, with spare replicas: 95 of 100 first tokens within {took.first_token[95] * 1e3:.0f} ms, "
             f"95 of 100 tokens within {took.token[95] * 1e3:.0f} ms."
         )
     told = HubModel.model_validate({**trial.source}).known

@@ -33,7 +33,7 @@ _RIGHT, _SIZED_RIGHT = (1, 2, 3, 4, 6, 8), (1, 2, 3, 4, 5, 6, 8)
 _LEAST = 16
 _SCARCE = {
     "": ", whose price is not known (--prices)",
-    "block": ", of which this is the price",
+    "block": ", and this is the price of those",
     "on demand": ", whose price is another (--prices)",
     "own": "",
 }
@@ -110,17 +110,17 @@ def _ordered(found: Found) -> Iterator[str]:
         asked = f"{traffic.rate:g} requests/s of {traffic.input} + {traffic.output} tokens"
         yield f"{asked}, {' and '.join(wanted)}, {lost} (--spare)"
     if not known:
-        yield "ordered by the price of one node, as no speed here is known: a cheaper one may need more of them"
+        yield "ordered by the price of one node, because no speed is known here: a cheaper type may need more nodes"
         yield "rows with warnings, and engines with a caveat or an end come last"
         return
     if found.wish.traffic:
-        yield "ordered by dollars a million tokens of answers at this traffic, whole nodes; replicas with ~ are an estimate"
+        yield "ordered by dollars a million answer tokens at this traffic, on whole nodes; replicas with ~ are an estimate"
     else:
         yield (
-            f"ordered by dollars a million tokens of answers, of one pod on a whole node under {USUAL_USERS} requests at once of "
+            f"ordered by dollars a million answer tokens, for a pod on a whole node under {USUAL_USERS} requests at once of "
             f"{USUAL_INPUT} + {USUAL_OUTPUT} tokens, or as many as it holds (--rate: your traffic)"
         )
-    yield "rows whose speed is not known come after those; then rows with warnings, and engines with a caveat or an end last"
+    yield "rows of unknown speed follow; rows with warnings, and engines with a caveat or an end, come last"
 
 
 def _objectives(traffic: Traffic) -> tuple[tuple[str, float | None], ...]:
@@ -262,8 +262,8 @@ def _legend(found: Found, shown: tuple[Row, ...]) -> Iterator[RenderableType]:
     }
     scarce = {row.trial.instance.name: row.offer.price_kind for row in shown if row.trial.instance.needs_reservation}
     if shown:
-        column = "" if found.wish.traffic else "sequences: of that length at once, unwarned. "
-        yield _told(f"{column}`check --rules` tells what a rule that warns is about.", "")
+        column = "" if found.wish.traffic else "sequences: the most of that length at once without a warning. "
+        yield _told(f"{column}`check --rules` lists the rules that warn.", "")
     for rule, why in {rule: why for row in shown for rule, why in row.unjudged.items()}.items():
         yield _told(f"{rule}?: not judged: {why}", "")
     for name, note in notes.items():
@@ -341,7 +341,7 @@ def _why_first(found: Found, row: Row) -> str:
     if types == 1:
         return "as asked for" if found.wish.types else "the only instance type where it fits"
     if row.usd_per_hour is None:
-        return f"one of {types} instance types where it fits, of which none has a price"
+        return f"one of {types} instance types where it fits, none of which has a price"
     if row.usd_per_million is None:
         return f"one of {types} instance types where it fits; what a token costs there is not known"
     passed = [one for one in found.first_of_types if one.usd_per_million and one.usd_per_million < row.usd_per_million]

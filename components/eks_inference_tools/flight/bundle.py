@@ -263,4 +263,4 @@ def _wrong_value(key: str, value: Any) -> str:
         return "" if isinstance(value, bool) else "started: must be true or false"
     if key == "facts":
         return "" if isinstance(value, dict) else "facts: must be an object"
-    return "" if isinstance(value, str) and len(value) <= 1000 else f"{key}: must be a text of at most 1000 letters"
+    return "" if isinstance(value, str) and len(value) <= 1000 else f"{key}: must be a text of at most 1000 characters"

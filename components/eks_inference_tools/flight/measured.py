@@ -31,7 +31,7 @@ def count_files(paths: Sequence[Path]) -> None:
             faults |= {row: None} if isinstance(row, str) else {}
             found += [] if isinstance(row, str) else [row]
         if not found:
-            why = "; ".join(faults) or "no load test is in it"
+            why = "; ".join(faults) or "it contains no load test"
             problems.append(Problem(f"predicts nothing: {why}", file=str(path), key=OPTION))
         rows += found
     if problems:

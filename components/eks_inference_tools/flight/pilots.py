@@ -30,7 +30,7 @@ class Unattended:
         self.progress.keep(line)
 
     def goes_on(self, leg: Leg) -> bool:
-        self.say(f"{leg.name} needs --cap-usd and --cap-minutes, or a terminal where somebody allows it")
+        self.say(f"{leg.name} needs --cap-usd and --cap-minutes, or a terminal where someone allows it")
         return False
 
     def keeps(self, why: str) -> bool:

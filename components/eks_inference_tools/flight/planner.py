@@ -169,7 +169,9 @@ def course_of(program: StackProgram, prices: OwnPrices | None = None) -> tuple[L
     spec = program.spec()
     if spec is None:
         hint = "a program that makes its own components cannot be taken apart: use one with InferencePlatform.from_config"
-        raise ProblemsFound([Problem("there is no stack object to climb to", program.document.shown, key=STACK_KEY, hint=hint)])
+        raise ProblemsFound(
+            [Problem("the program has no stack object to deploy", program.document.shown, key=STACK_KEY, hint=hint)]
+        )
     given = json.loads(program.config.values[STACK_KEY])
     rungs = rungs_of(spec, given, program.config.values.get(REGION_KEY, ""))
     return legs_of(rungs, [[*_deployments(program, rung)] for rung in rungs], prices)

@@ -261,8 +261,8 @@ def as_rows(bundle: Mapping[str, Any]) -> str:
 
 
 CAVEAT = (
-    "Typical times that others published, and list prices: no promises. Traffic, logs and contents of stores come on top, and so "
-    "do the rests of hours that AWS bills as whole ones, as of NAT gateways. Nothing of this was ever run on AWS."
+    "Typical times published by others, and list prices: no promises. Traffic, logs and contents of stores are extra, and so "
+    "is the rest of each hour that AWS bills as a whole, such as a NAT gateway's. None of this was ever run on AWS."
 )
 
 _LONGEST_SOURCE = 80

@@ -60,7 +60,7 @@ def _lost(change: ResourceChange, before: _Answering, after: _Answering) -> Iter
         what = f"{name} answers requests for {gone} with 404: none of its servers has the name any more"
         yield Danger("model-gone", what, urn, Weight.REPLACED, name, ("outage",))
     if change.before.inputs.get("keys") and change.after.inputs.get("keys") is False:
-        yield Danger("opened", f"{name} asks its clients for no key any more", urn, Weight.OPENED, name)
+        yield Danger("opened", f"{name} no longer asks its clients for a key", urn, Weight.OPENED, name)
     for model in sorted(before.keys() & after.keys()):
         if len(after[model]) < len(before[model]):
             left, now = ", ".join(sorted(before[model] - after[model])), counted(len(after[model]), "server")
@@ -76,7 +76,7 @@ def addresses(diff: StackDiff) -> Iterator[Danger]:
     for service, pods in led_to(diff.head):
         change = diff.by_urn[service.urn]
         if not pods and change.before and change.before.urn in led and facts.pods_known(namespace_of(service) or "default"):
-            what = f"{title_of(service)} answers nothing any more: it leads to no pod"
+            what = f"{title_of(service)} no longer answers: it leads to no pod"
             yield Danger("service-empty", what, service.urn, Weight.REPLACED, title_of(service), ("outage",))
     before, after = ({(e.kind, e.namespace, e.name): e for e in endpoints(graph)} for graph in (diff.base, diff.head))
     for key, old in before.items():

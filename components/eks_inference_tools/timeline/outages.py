@@ -50,14 +50,14 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
     for urn, name in after.servers.items():
         change, start = diff.by_urn[urn], after.starts[urn]
         if by := along.get(urn):
-            what = f"{name} answers nothing any more: {title_of(by.resource)} leaves the program, and goes with all that is in it"
+            what = f"{name} no longer answers: {title_of(by.resource)} leaves the program, and goes with all that is in it"
             yield Danger("server-gone", what, urn, Weight.REPLACED, name, ("outage",))
             continue
         if change.before is None or change.after is None or urn in late:
             continue
         old = before.starts.get(change.before.urn)
         if start.no_node and old and not old.no_node:
-            what = f"{name} answers nothing any more: no pool has a node for it"
+            what = f"{name} no longer answers: no pool has a node for it"
             yield Danger("server-stopped", what, urn, Weight.REPLACED, name, ("outage",))
             continue
         pool, roll = diff.by_urn.get(start.pool), rolls.get(start.pool)
@@ -133,7 +133,7 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
         yield Danger("nodes-kept" if roll.blocked else "nodes-rolled", roll.words, urn, roll.weight, roll.name)
     for (urn, may), names in grouped(moved).items():
         subject, who = nodes_of(diff.by_urn[urn].resource), ", ".join(names)
-        what = f"{who} may not answer while pods move" if may else f"nobody answers for {who} while the pods move"
+        what = f"{who} may not answer while pods move" if may else f"{who} cannot answer while the pods move"
         yield Danger("pods-may-move" if may else "pods-move", f"{subject}: {what}", urn, subject=subject)
     for _, pool, budget in budgets:
         roll = rolls[pool]
@@ -257,7 +257,7 @@ def _gone(diff: StackDiff, before: Timeline, after: Timeline) -> Iterator[Danger
         same = [new for one, new in fresh.items() if after.starts[one].model_name == before.starts[urn].model_name]
         new = f"; {same[0]} is another server with the same model" if same else ""
         way = _renaming([name], same[0]) if same else ""
-        what = f"{name} is removed: nothing of this name serves {model} any more{new}"
+        what = f"{name} is removed: no server of this name serves {model} any more{new}"
         yield Danger("server-gone", what, urn, Weight.REPLACED, name, ("outage",), avoid=way)
 
 

@@ -42,7 +42,7 @@ def _facts(found: Timeline) -> Iterator[str]:
         yield f"Sooner by {duration(one.saves)}: {one.change}."
 
 
-_ABOUT = ("typical times", "that others published, no promises; `--timeline` shows every step")
+_ABOUT = ("typical times", "published by others, no promises; `--timeline` shows every step")
 
 
 def time_section(timeline: Timeline) -> Section:

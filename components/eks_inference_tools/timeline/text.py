@@ -94,5 +94,5 @@ def _savings(timeline: Timeline) -> Iterator[RenderableType]:
 def _untimed(steps: Sequence[Step]) -> Iterator[RenderableType]:
     if found := [step for step in steps if step.time is None]:
         yield ""
-        yield words("Created without a typical time, and counted as taking none", "bold underline")
+        yield words("Created without a typical time, counted as zero", "bold underline")
         yield Paragraph(listed(by_kind(found)), "  ")

@@ -15,7 +15,7 @@ from eks_inference_tools.timeline.starts import Starts
 from eks_inference_tools.timeline.steps import creation, deletion
 from stackgraph.graph.document import Graph, Resource
 
-CAVEAT = "Typical times that others published. They are no promise: none was measured with this program."
+CAVEAT = "Typical times that others published. They are no promise: they were not measured with this program."
 
 
 @dataclass(frozen=True)

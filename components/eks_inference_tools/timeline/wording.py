@@ -86,7 +86,7 @@ def answering(timeline: Timeline) -> Iterator[tuple[str, End]]:
 def summary(timeline: Timeline) -> Iterator[str]:
     """Yields when servers answer first, the last ones first; without servers, when `pulumi up` is done."""
     for servers, end in answering(timeline):
-        when = f"after {total(end)} ({spread(end)}), by typical times" if end.p50 else "at a time that no typical time tells"
+        when = f"after {total(end)} ({spread(end)}), by typical times" if end.p50 else "after a time that is not known"
         yield f"{servers} {when}"
     if not timeline.answers and timeline.update.p50:
         yield f"`pulumi up` is done after {total(timeline.update)} ({spread(timeline.update)}), by typical times"

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from stackgraph.commands.options import add_document, add_program, add_stacks, output_file
+from stackgraph.commands.options import add_document, add_program, add_stacks, number_of, output_file
 
 if TYPE_CHECKING:
     from stackgraph.diff.contents import Contents
@@ -41,7 +41,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for name in FORMATS[1:]:
         parser.add_argument(f"--{name}", metavar="FILE", type=output_file, help=f"also write the report as {name}")
     parser.add_argument(
-        "--limit", metavar="CHARACTERS", type=int, help="longest markdown (default: the longest comment on GitHub)"
+        "--limit",
+        metavar="CHARACTERS",
+        type=number_of("characters"),
+        help="longest markdown (default: the longest comment on GitHub)",
     )
     parser.add_argument("--link", metavar="URL", help="URL prefix of source files in markdown (default: from origin, on GitHub)")
     parser.add_argument("--exit-code", action="store_true", help="exit with code 1 when something changes")
@@ -97,7 +100,7 @@ def compare(options: argparse.Namespace, domain: "ComparedDomain", program: "typ
 def _failing(given: str) -> tuple[str, ...]:
     found = tuple(given.split(","))
     if wrong := [what for what in found if what not in FAILING]:
-        raise argparse.ArgumentTypeError(f"'{wrong[0]}' is not one of {', '.join(FAILING)}")
+        raise argparse.ArgumentTypeError(f"invalid choice: '{wrong[0]}' (choose from {', '.join(FAILING)})")
     return found
 
 

@@ -97,7 +97,7 @@ def _project(given: str) -> str:
 
     if re.fullmatch(NAME.pattern, given):
         return given
-    raise argparse.ArgumentTypeError(f"'{given}' is not the name of a project: {NAME.words}")
+    raise argparse.ArgumentTypeError(f"not a name of {NAME.words}: {given}")
 
 
 def _event() -> Any:

@@ -1,8 +1,9 @@
 """Options that several commands share. Each is defined once and has the same meaning in every command."""
 
 import argparse
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 
@@ -40,7 +41,7 @@ def _config(given: str) -> dict[str, dict[str, str]]:
     """A row of answers."""
     key, equals, value = given.partition("=")
     if not (key and equals):
-        raise argparse.ArgumentTypeError(f"'{given}' is not KEY=VALUE, such as aws:region=eu-west-1")
+        raise argparse.ArgumentTypeError(f"not KEY=VALUE, such as aws:region=eu-west-1: {given}")
     return {"config": {key: value}}
 
 
@@ -66,3 +67,30 @@ def output_file(given: str) -> Path:
     else:
         return path
     raise argparse.ArgumentTypeError(f"cannot write '{given}': {wrong}; name a file in a folder that you can write to")
+
+
+def number_of(things: str) -> Callable[[str], int]:
+    """The type of an option that takes a whole number of at least 1. ``things`` are named in the error."""
+
+    def positive(given: str) -> int:
+        if not given.isdecimal() or not int(given):
+            raise argparse.ArgumentTypeError(f"not a whole number of {things}, at least 1: {given}")
+        return int(given)
+
+    return positive
+
+
+def amount_of(what: str, below: float = math.inf) -> Callable[[str], float]:
+    """The type of an option that takes an amount above 0. ``what`` it is, the error names."""
+    limit = "" if below == math.inf else f" and below {below:.0f}"
+
+    def amount(given: str) -> float:
+        try:
+            value = float(given)
+        except ValueError:
+            value = 0
+        if not 0 < value < below:
+            raise argparse.ArgumentTypeError(f"not a {what} above 0{limit}: {given}")
+        return value
+
+    return amount

@@ -39,8 +39,8 @@ NO_STATE = (
 
 
 OF_STATE = (
-    "This compares a program with an exported state. What the providers decide by values of their own, what differs between "
-    "state and cloud, and what is inside charts and remote components, `pulumi preview` says."
+    "This compares a program with an exported state. `pulumi preview` says what providers decide by values of their own, what "
+    "differs between state and cloud, and what is inside charts and remote components."
 )
 
 

@@ -154,7 +154,7 @@ def _made_up(stack: StackReport) -> Iterator[str]:
         return
     before, after = ({(one.token, json.dumps(one.args, sort_keys=True)) for one in graph.functions} for graph in graphs)
     if other := sorted({token for token, _ in before - after} & {token for token, _ in after - before} & tokens):
-        yield f"stack {stack.stack} asks {', '.join(other)} otherwise than before: what uses the answers may change, unseen here"
+        yield f"stack {stack.stack} asks {', '.join(other)} differently than before: their users may change, unseen here"
 
 
 def compare_deployed(

@@ -97,7 +97,7 @@ def read_export(file: Path) -> Deployed:
     try:
         return Deployed(tuple(map(_held, resources)), operations)
     except RecursionError as error:
-        raise ProblemsFound([Problem("values too deep in one another", file=shown, key="deployment.resources")]) from error
+        raise ProblemsFound([Problem("values nested too deeply", file=shown, key="deployment.resources")]) from error
 
 
 def _faults(resources: Any, pending: Any) -> Iterator[tuple[str, str]]:

@@ -180,7 +180,7 @@ def _refused(found: Plan) -> Iterator[Danger]:
 
 def _unfinished(deployed: Deployed) -> Iterator[Danger]:
     for operation in deployed.pending:
-        what = f"the last update was interrupted at {operation}: what became of it the state does not know; run `pulumi refresh`"
+        what = f"the last update was interrupted at {operation}: the state does not say what became of it; run `pulumi refresh`"
         yield Danger("pending-operation", what, weight=Weight.REFUSED)
     condemned = [one.resource for one in deployed.held if one.condemned]
     if condemned:

@@ -77,7 +77,7 @@ def test_a_plan_touches_nothing(cli: Cli) -> None:
 def test_without_terminal_and_caps_the_account_is_asked_and_nothing_deployed(cli: Cli) -> None:
     assert cli.run() == 0
     assert cli.automation.updates == 0
-    assert "control-plane needs --cap-usd and --cap-minutes, or a terminal where somebody allows it" in cli.err
+    assert "control-plane needs --cap-usd and --cap-minutes, or a terminal where someone allows it" in cli.err
 
 
 def test_a_failure_is_told_torn_down_and_has_its_exit_code(cli: Cli) -> None:
@@ -135,10 +135,10 @@ def test_an_account_that_cannot_be_used_keeps_the_flight_on_the_ground(cli: Cli)
     [
         (("--to", "moon"), "there is no such rung"),
         (("bundle.json",), "takes one stack"),
-        (("--cap-usd", "-1"), "not a positive number"),
-        (("--cap-usd", "0"), "not a positive number"),
-        (("--cap-usd", "1000000"), "not a positive number below a million: 1000000"),
-        (("--cap-minutes", "nan"), "not a positive number"),
+        (("--cap-usd", "-1"), "allowed: a number of USD above 0"),
+        (("--cap-usd", "0"), "allowed: a number of USD above 0"),
+        (("--cap-usd", "1000000"), "allowed: a number of USD above 0 and below 1000000"),
+        (("--cap-minutes", "nan"), "allowed: a number of minutes above 0"),
     ],
 )
 def test_what_makes_no_sense_is_refused(cli: Cli, arguments: tuple[str, ...], told: str) -> None:
@@ -237,4 +237,4 @@ def test_a_program_without_a_stack_object_cannot_be_taken_apart(
 ) -> None:
     monkeypatch.chdir(ROOT / "tests" / "engine" / "program")
     assert main(["first-flight", "parity", "--plan"]) == 2
-    assert "there is no stack object to climb to" in capsys.readouterr().err
+    assert "the program has no stack object to deploy" in capsys.readouterr().err

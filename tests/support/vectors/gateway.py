@@ -76,7 +76,7 @@ VECTORS = {
     "GWY006": Vector(lambda: with_hosts(10), lambda: with_hosts(11), "would have 11 names"),
     "GWY007": Vector(gateway, lambda: gateway({"a": routed(settles=False)}), "a roll-out loses some"),
     "GWY008": Vector(gateway, lambda: gateway(own_subnets=False), "any pod reaches a"),
-    "GWY009": Vector(of_gateway, lambda: of_gateway(asks=False), "whoever reaches the Gateway gateways/shared may use a"),
+    "GWY009": Vector(of_gateway, lambda: of_gateway(asks=False), "anyone who reaches the Gateway gateways/shared may use a"),
     "GWY010": Vector(
         lambda: of_gateway({"a": {"grpc_host": "grpc.example.com"}, "b": {"host": "b.example.com"}}),
         lambda: of_gateway({"a": {"grpc_host": "b.example.com"}, "b": {"host": "b.example.com"}}),

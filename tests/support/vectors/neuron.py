@@ -64,7 +64,7 @@ def qwen3_moe(sequences: int) -> ServingFacts:
 
 VECTORS = {
     "DRA005": Vector(claiming, lambda: claiming(claims=False), "servers of kind vllm need a device plugin"),
-    "DRA006": Vector(claiming, lambda: claiming(devices=2), "publishes no sets of so many devices of trn2.48xlarge"),
+    "DRA006": Vector(claiming, lambda: claiming(devices=2), "publishes no sets of this many devices of trn2.48xlarge"),
     "LT001": Vector(lambda: requests(512), lambda: requests(4000), "refuses most requests, of 4245 tokens"),
     "NEU002": Vector(server, lambda: trn2(devices=32), "32 Neuron devices on trn2.48xlarge, which has 16"),
     "NEU003": Vector(server, lambda: server(devices=1), "tensor_parallel 8 is more than the 2 NeuronCores of a pod"),

@@ -155,7 +155,7 @@ VECTORS = {
         "speculation differs in method",
     ),
     "DI037": Vector(on_gpus, lambda: on_gpus(decode_on=gpus(zone_ids=["use2-az1"])), "and EFA does not cross zones"),
-    "DI038": Vector(servers, lambda: servers(extra_env={"VLLM_NIXL_SIDE_CHANNEL_HOST": "0.0.0.0"}), "is not that of each pod"),
+    "DI038": Vector(servers, lambda: servers(extra_env={"VLLM_NIXL_SIDE_CHANNEL_HOST": "0.0.0.0"}), "is not each pod's"),
     "DI039": Vector(
         servers,
         lambda: servers(prefill={"extra_args": {"shutdown-timeout": 60}}),
@@ -165,7 +165,7 @@ VECTORS = {
     "DI042": Vector(
         servers,
         lambda: on_gpus(prefill={"extra_args": {"data-parallel-size": 2}}),
-        "prefill has 2 engines in a pod, and the group opens the side channel of one",
+        "prefill has 2 engines in a pod, and the group opens the side channel of only one",
     ),
     "DI043": Vector(
         lambda: on_gpus(kv_transfer={"failure_policy": "recompute"}),

@@ -85,7 +85,7 @@ VECTORS = {
     "POO010": Vector(
         lambda: inf2(root_volume_mib_s=1192),
         lambda: inf2(root_volume_mib_s=1193),
-        "costs 1193 MiB/s, of which inf2.8xlarge uses 1192",
+        "costs 1193 MiB/s, and inf2.8xlarge uses only 1192",
     ),
     "POO011": Vector(
         lambda: inf2(fast_image_pull=True),

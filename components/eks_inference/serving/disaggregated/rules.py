@@ -99,7 +99,7 @@ def servers_match_the_artifact(pair: DisaggregatedFacts) -> Iterator[Judgement]:
             "meaning",
             f"--{option} of inference_demo",
             pair.at("compile", "extra_args", option),
-            why="no list of the options of inference_demo is kept here, nor what each does to the artifact",
+            why="the options of inference_demo, and what each does to the artifact, are not listed here",
             fix="compare it with the NxD Inference API guide; a wrong one ends the compile Job",
         )
 

@@ -62,7 +62,7 @@ class PrefillDecodeServers(Component):
     ``prefill_placement`` and ``decode_placement`` are each one instance type of a pool with EFA; ``router_placement`` is where
     the routers run. ``efa`` offers EFA interfaces as resources, or ``efa_driver`` for claims. On a pool whose devices are
     claimed, ``prefill_driver`` or ``decode_driver`` offers them, and has to outlive the pods. Pods that share a node need claims:
-    a device plugin gives nobody a choice of its half.
+    a device plugin lets no pod choose its half.
 
     The Hugging Face token becomes HF_TOKEN; servers demand ``api_key``, which the routers send. Clients need no key: who reaches
     the routers is decided by ``client_namespaces``.

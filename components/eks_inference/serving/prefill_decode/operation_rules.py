@@ -112,7 +112,7 @@ def settings_are_followed(group: PrefillDecodeFacts) -> Iterator[Judgement]:
             holds=address is None,
             path=one.server.under("extra_env", channel.host),
             working=(f"{one.role}: {channel.host}: {address or channel.host_field}",),
-            message=f"prefill tells decode its address, and {address} is not that of each pod",
+            message=f"prefill tells decode its address, and {address} is not each pod's",
             given=address or "",
             allowed=f"none; it is {channel.host_field}",
         )
@@ -162,7 +162,7 @@ def routers_wait(group: PrefillDecodeFacts) -> Iterator[Judgement]:
     "DI042",
     "A pod of prefill is one engine with one side channel.",
     fix="raise replicas instead",
-    source="vLLM documentation, NixlConnector Usage Guide: the port of the side channel is the given one + the rank (data "
+    source="vLLM documentation, NixlConnector Usage Guide: the port of the side channel is the configured one + the rank (data "
     "parallelism); Neuron plugin: data parallelism for decode only; vllm-project/vllm#22430: pipeline parallelism failed",
 )
 def pods_have_one_engine(group: PrefillDecodeFacts) -> Iterator[Judgement]:
@@ -180,7 +180,7 @@ def pods_have_one_engine(group: PrefillDecodeFacts) -> Iterator[Judgement]:
                 holds=ranks in (None, "1"),
                 path=path,
                 working=(f"{one.role}: --data-parallel-size {ranks or 'not set'}",),
-                message=f"prefill has {ranks} engines in a pod, and the group opens the side channel of one",
+                message=f"prefill has {ranks} engines in a pod, and the group opens the side channel of only one",
                 given=str(ranks),
                 allowed="1",
             )
@@ -188,7 +188,7 @@ def pods_have_one_engine(group: PrefillDecodeFacts) -> Iterator[Judgement]:
             holds=stages in (None, "1"),
             path=one.server.at_flag("pipeline-parallel-size"),
             working=(f"{one.role}: --pipeline-parallel-size {stages or 'not set'}",),
-            message="no source says that KV caches of several pipeline stages are handed over",
+            message="no source says that KV caches of several pipeline stages can be handed over",
             given=str(stages),
             allowed="1",
             severity="warning",

@@ -42,7 +42,7 @@ class KvTransferSpec(Spec):
     security: Literal["ipc_lock", "privileged"] = Field(
         default="ipc_lock",
         description="What lets the servers pin memory for EFA: the capability IPC_LOCK alone, or privileged containers. Sources "
-        "disagree on what GPUs need (llm-d: IPC_LOCK; NVIDIA Dynamo: privileged); nobody has said it of Neuron.",
+        "disagree on what GPUs need (llm-d: IPC_LOCK; NVIDIA Dynamo: privileged); no source covers Neuron.",
     )
     side_channel_port: int = Field(
         default=side_channel().default_port,
@@ -59,7 +59,7 @@ class RoleServersSpec(PodsSpec):
         default=1,
         ge=1,
         le=MOST_PODS,
-        description="Number of pods, among which the routers choose. Without one of each kind, no router is ever ready.",
+        description="Number of pods; the routers choose among them. A router becomes ready only with one of each kind.",
     )
     tensor_parallel: int = Field(ge=1, description="NeuronCores or GPUs that one copy of the model is split over.")
     max_num_seqs: int = Field(
@@ -144,8 +144,8 @@ class PrefillDecodeSpec(ServerSpec, OpenAiFeatures):
     max_model_len: int = Field(ge=1, description="Maximum length of a sequence (prompt and answer together), in tokens.")
     compile_cache: VolumeCompileCache | None = Field(
         default=None,
-        description="Volumes that keep compiled graphs between starts: one of prefill and one of decode, as their graphs differ. "
-        "Default: none; a pod that starts compiles.",
+        description="Volumes that keep compiled graphs between starts: one for prefill, one for decode, because their graphs "
+        "differ. Default: none; every pod compiles when it starts.",
     )
     prefill: RoleServersSpec = Field(description="The prefill servers.")
     decode: RoleServersSpec = Field(description="The decode servers.")

@@ -25,7 +25,7 @@ class RayServeFacts:
 
 @rule(
     "SCL010",
-    "Ray Serve adds a replica before one is full, and has workers for as many as it may want.",
+    "Ray Serve adds a replica before one is full, and has workers for the most that it may want.",
     severity="warning",
     fix="lower target_ongoing_requests, or leave it out; raise worker.max, or lower replicas.max or replicas.cpus",
     source="Ray documentation, Ray Serve Autoscaling: target_ongoing_requests; vLLM: what exceeds max_num_seqs waits; "
@@ -40,7 +40,7 @@ def replicas_find_work_and_workers(facts: RayServeFacts) -> Iterator[Judgement]:
     yield Judgement(
         holds=target <= spec.max_num_seqs or replicas.min == replicas.max,
         path=(*facts.path, "replicas", "target_ongoing_requests"),
-        working=(f"{target:g} requests in flight per replica, of which it works on {spec.max_num_seqs}",),
+        working=(f"{target:g} requests in flight per replica, which works on {spec.max_num_seqs} at once",),
         message=f"{target - spec.max_num_seqs:g} requests wait at each replica before Serve adds one",
         given=f"{target:g}",
         allowed=f"at most {spec.max_num_seqs}",

@@ -127,7 +127,7 @@ class RayServeVllmSpec(CompilingServerSpec):
         default="none",
         description=(
             "What happens when images, resources or scripts change. new_cluster: KubeRay starts a second Ray cluster and "
-            "switches over, which temporarily doubles the accelerators. none: nothing, until somebody deletes the RayCluster. "
+            "switches over, which temporarily doubles the accelerators. none: nothing, until the RayCluster is deleted. "
             "Changes of the model and its settings need neither: Serve replaces replicas in place. A change of only the worker's "
             "initial, min or max never reaches a running Ray cluster (KubeRay 1.7 ignores them when it compares clusters)."
         ),

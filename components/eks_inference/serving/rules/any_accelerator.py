@@ -190,7 +190,7 @@ def _states_unjudged(server: ServingFacts, model: Model) -> Iterator[Judgement]:
 def _parts_unjudged(server: ServingFacts, model: Model) -> Iterator[Judgement]:
     """Says which parts of the model no formula counts (vLLM documentation, "Text-only mode": they are then not loaded)."""
     if model.sees and sees(server.arguments, model) and not server.engine.standalone:
-        why = f"how {server.engine.server} hands pictures to vLLM nobody looked at here"
+        why = f"how {server.engine.server} hands pictures to vLLM was not examined here"
         fix = "serve it with kind vllm; or serve texts only: extra_args.language-model-only"
         yield not_judged("pictures", model.name, (*server.path, "model", "id"), why=why, fix=fix)
     if model.uncounted and sees(server.arguments, model):
@@ -198,7 +198,7 @@ def _parts_unjudged(server: ServingFacts, model: Model) -> Iterator[Judgement]:
             "memory",
             f"{' and '.join(model.uncounted)} of {model.name}",
             (*server.path, "model", "id"),
-            why="no formula counts the weights, nor what it takes while it computes",
+            why="no formula counts its weights and its working memory",
             fix="measure it: the log of vLLM says how much memory is left for the KV cache; or serve texts only: "
             "extra_args.language-model-only",
         )
@@ -254,7 +254,7 @@ def architecture(server: ServingFacts) -> Iterator[Judgement]:
         return
     profile, model = server.engine, server.model
     if model.architecture in profile.listed:
-        why, fix = "documents list it, and nobody here looked at how it is served", "follow their guide, and try it first"
+        why, fix = "documents list it, but how it is served was not examined here", "follow their guide, and try it first"
         yield not_judged("architecture", f"{model.name} ({model.architecture})", server.at("engine"), why=why, fix=fix)
         return
     yield Judgement(

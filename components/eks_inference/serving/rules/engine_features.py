@@ -85,7 +85,7 @@ def _path(server: ServingFacts, feature: str) -> Path:
 
 @rule(
     "SRV014",
-    "What a feature names can be loaded.",
+    "Files and models that a feature names can be loaded.",
     fix="name a draft with the vocabulary of the model, or leave it out",
     source="vLLM, SpeculativeConfig.verify_equal_vocab_size_if_draft_model; it resolves files and repositories when it starts",
 )

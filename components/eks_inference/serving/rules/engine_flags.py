@@ -33,9 +33,9 @@ PROTECTED_FLAGS: Mapping[str, str] = MappingProxyType(
     {
         "convert": "the key task decides it",
         "config": "rules do not see what a file sets",
-        "api-server-count": "no API would listen with 0, and the CPU of a pod is for one",
+        "api-server-count": "with 0 there is no API server, and the CPU of a pod is sized for one",
         "grpc": "probes, metrics and clients speak HTTP to the pod",
-        "headless": "no API would listen",
+        "headless": "there would be no API server",
         "hf-token": "a token in a flag can be read in the pod's manifest; use the secret huggingFaceToken",
         "host": "probes and the Service reach a pod at its own address, not at one of its choice",
         "model": "model.id says which model is served; everything else follows it",

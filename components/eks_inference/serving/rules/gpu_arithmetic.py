@@ -134,7 +134,7 @@ def _kernel(server: ServingFacts, quantization: Quantization, path: Path, *, exp
         allowed=", ".join(map(_text, allowed)),
     )
     if has in allowed and has < (said_from(form) or has):
-        yield not_judged("kernel", form, path, why="nobody has said that the one that vLLM selects works", fix=fix)
+        yield not_judged("kernel", form, path, why="no source says that the one that vLLM selects works", fix=fix)
     if (failing := linear_backend.fails(server.engine.vllm, has, quantization)) and failing.backend:
         yield _selected(server, form, failing, path)
     elif (given := linear_backend.chosen(server.arguments)) != "auto" and (
@@ -167,7 +167,7 @@ def _selected(server: ServingFacts, form: str, needed: Failing, path: Path) -> J
     fix = f"say linear-backend: {needed.backend}, or leave it out"
     if given != needed.backend and (given in needed.unsaid or server.model is None):
         why = "the weights of a repository that is unknown here may have other kernels" if server.model is None else ""
-        why = why or f"nobody has said whether it computes {form} on these GPUs"
+        why = why or f"no source says whether it computes {form} on these GPUs"
         return not_judged("linear-backend", given, path, why=why, fix=fix)
     return Judgement(
         holds=given == needed.backend,

@@ -113,7 +113,7 @@ def degree_is_supported(server: ServingFacts) -> Iterator[Judgement]:
         path=server.at("tensor_parallel"),
         working=(f"{server.engine.name} on {server.instance.family}: {', '.join(map(str, degrees))}",),
         message=f"no document lists {server.tensor_parallel} cores on {server.instance.family}"
-        + (", though AWS has served so" if unlisted else ""),
+        + (", though AWS has served that way" if unlisted else ""),
         given=str(server.tensor_parallel),
         allowed=", ".join(map(str, degrees)),
         severity="warning" if unlisted else "error",
@@ -290,8 +290,8 @@ def compiled_graphs_are_kept(server: ServingFacts) -> Iterator[Judgement]:
     "A pod has the host memory to hold the weights while they are loaded.",
     severity="warning",
     fix="ask for more memory, or choose an instance type with more",
-    source="inferred: NxD Inference reads and splits the whole checkpoint on the host before it goes to the devices; the "
-    "folder that pods download first it takes as it is, and only what it downloads itself as float32",
+    source="inferred: NxD Inference reads and splits the whole checkpoint on the host before it goes to the devices; it "
+    "takes a folder that pods download first as it is, and only what it downloads itself as float32",
 )
 def weights_fit_the_host(server: ServingFacts) -> Iterator[Judgement]:
     if server.model is None:

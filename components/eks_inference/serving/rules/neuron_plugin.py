@@ -129,7 +129,7 @@ def _packed(server: ServingFacts, known: Fp8Kv, method: str) -> Iterator[Judgeme
         yield not_judged("KV cache", "its blocks", server.at_flag("block-size"), why=why, fix=f"block-size: {known.block_size}")
     even = isinstance(batches, list) and not any(one % 2 for one in batches if isinstance(one, int))
     if packed and not even and method not in server.engine.fp8_kv_checkpoints:
-        why = "with weights in 16 bits the kernel packs batches of an even number; nobody says what it does with others"
+        why = "with weights in 16 bits the kernel packs batches of an even number; no source says what it does with others"
         yield not_judged(
             "KV cache", f"batches of {batches}", server.at("max_num_seqs"), why=why, fix="choose an even max_num_seqs"
         )
@@ -155,7 +155,7 @@ def _scaled(server: ServingFacts, method: str) -> Iterator[Judgement]:
 
 @neuron_rule(
     "NEU030",
-    "The engine loads checkpoints that are quantized so.",
+    "The engine loads checkpoints with this quantization.",
     fix="name the repository that is not quantized, or a checkpoint that the engine loads",
     source=f"{_PLUGIN}, platform.py, model/llama3/quantization.py; neuronx-distributed-inference 4bcdc54, qwen3_moe",
 )
@@ -170,7 +170,7 @@ def quantized_checkpoints_are_loaded(server: ServingFacts) -> Iterator[Judgement
     known = engine.checkpoints.get(method, ())
     loads = ", ".join(f"{one} of {' and '.join(of)}" for one, of in engine.checkpoints.items()) or "none"
     if architecture not in known and (known or not engine.generation.refuses_other_checkpoints):
-        why = f"nobody says that {engine.name} loads {method} of {architecture}; known: {loads}"
+        why = f"no source says that {engine.name} loads {method} of {architecture}; known: {loads}"
         yield not_judged("quantization", server.model_id, path, why=why, fix="name the repository that is not quantized")
         return
     yield Judgement(
@@ -238,7 +238,7 @@ def _refused(server: ServingFacts, settings: Mapping[str, Any]) -> Iterator[tupl
 
 @neuron_rule(
     "NEU032",
-    "The batch is one that AWS supports with the model.",
+    "AWS supports the model with the batch.",
     severity="warning",
     fix="raise max_num_seqs; AWS does not say how smaller batches fail",
     source="release notes of NxD Inference 0.8.16251 (SDK 2.28), known issues; its tutorial of Qwen3 MoE",

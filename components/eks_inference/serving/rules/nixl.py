@@ -83,7 +83,7 @@ def decode_reads(server: ServingFacts) -> Iterator[Judgement]:
 
 @nixl_rule(
     "DI017",
-    "The connector is the one for the model, and the engine's image has it with the libraries for EFA.",
+    "The connector suits the model, and the engine's image has it and the libraries for EFA.",
     fix="leave kv_connector out, or take an engine profile whose image has the connector",
     source=f"{GUIDE}: NeuronNixlConnector for sliding windows and decode context parallelism; vllm-project/vllm#55635: "
     "vllm-openai has no EFA libraries",
@@ -94,7 +94,9 @@ def connector_suits(server: ServingFacts, transfer: Transfer, profile: NixlProfi
     also = row.same_as if row else ""
     if server.image and server.image != engine.image:
         fix = "see that it has NIXL with the backend LIBFABRIC, and fi_info -p efa finds interfaces"
-        yield not_judged("libraries", server.image, (*server.path, "image"), why="nobody said what this image contains", fix=fix)
+        yield not_judged(
+            "libraries", server.image, (*server.path, "image"), why="the contents of this image are not known", fix=fix
+        )
     else:
         yield Judgement(
             holds=bool({name, also} & {*engine.kv_connectors}) and engine.efa_userspace,

@@ -122,7 +122,7 @@ def contexts_divide(server: ServingFacts, transfer: Transfer, profile: NixlProfi
 
 @nixl_rule(
     "DI028",
-    "The form of the KV cache is one that is known to cross NIXL.",
+    "KV caches of this form are known to cross NIXL.",
     severity="warning",
     fix="start with BF16, then compare answers at temperature 0 with the packed form",
     source=f"{GUIDE} and the recipe of Llama 3.3 70B (fp8_packed_kv), which say nothing of both together; {_MATRIX}: scales that "

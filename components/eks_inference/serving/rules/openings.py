@@ -11,7 +11,7 @@ from eks_inference.serving.pictures import fetches
 
 @rule(
     "OPN001",
-    "No flag and no variable lets others into the engine.",
+    "Flags and variables keep others out of the engine.",
     fix="leave it out",
     source="catalog/openings.toml; an error where a gateway leads to the server or code may change, elsewhere a warning",
 )
@@ -34,9 +34,9 @@ def engines_stay_closed(server: ServingFacts) -> Iterator[Judgement]:
 
 @rule(
     "OPN002",
-    "A model with eyes fetches only from domains that the stack names.",
+    "A model that sees fetches only from domains that the stack names.",
     fix="name them: allowed_media_domains: [images.example.com], or under extra_args where the server has no such key",
-    source="vLLM 0.30.0, docs/usage/security.md: without them a request has the engine fetch any address that the pod reaches; "
+    source="vLLM 0.30.0, docs/usage/security.md: without them a request makes the engine fetch any address that the pod reaches; "
     "an error where a gateway leads to the server, elsewhere a warning",
 )
 def media_have_domains(server: ServingFacts) -> Iterator[Judgement]:
@@ -47,7 +47,7 @@ def media_have_domains(server: ServingFacts) -> Iterator[Judgement]:
         holds=bool(domains),
         path=server.at_flag("allowed-media-domains"),
         working=(f"{server.model_id} takes pictures; allowed-media-domains: {domains or 'none, so all'}",),
-        message=f"a request has {server.model_id} fetch any address that the pod reaches",
+        message=f"a request makes {server.model_id} fetch any address that the pod reaches",
         given="any domain",
         severity=None if server.led_out else "warning",
     )

@@ -117,7 +117,7 @@ def windows_hold_scrapes(scaling: ScalingFacts) -> Iterator[Judgement]:
 
 @rule(
     "SCL008",
-    "A pod that has as many requests as the autoscaler wants works on all of them.",
+    "A pod can work on as many requests at once as the autoscaler gives it.",
     severity="warning",
     fix="lower concurrent_requests to some 80 percent of max_num_seqs",
     source="vLLM documentation, max_num_seqs: what exceeds it waits",

@@ -100,7 +100,7 @@ def startup_is_waited_for(server: ServingFacts) -> Iterator[Judgement]:
             "startup timeout",
             f"{given} s",
             server.at("startup_timeout"),
-            why="how fast the volume with the model is nobody says here",
+            why="the speed of the volume with the model is not known here",
             fix="set startup_timeout_seconds to more than a start from it takes",
         )
         return
@@ -227,7 +227,7 @@ def image_is_the_profiles(server: ServingFacts) -> Iterator[Judgement]:
             server.image,
             server.at("image"),
             why=f"the tag does not say which vLLM it holds; engine profile {profile.name} is for vLLM {profile.vllm}",
-            fix="give the image a tag like that of the profile's own, or compare the releases by hand",
+            fix="give the image a tag like the profile's own, or compare the releases by hand",
         )
     for what, (given, wanted) in releases.items():
         if given and wanted:
@@ -310,7 +310,7 @@ def shared_memory_fits(server: ServingFacts) -> Iterator[Judgement]:
 
 @rule(
     "SRV017",
-    "Nobody reports that the engine fails with the model on such instances.",
+    "There is no report that the engine fails with the model on such instances.",
     severity="warning",
     fix="choose another engine or other instances, or try it and see",
     source="reports of users, each with its place: catalog/reported.toml",

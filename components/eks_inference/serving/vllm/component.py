@@ -41,7 +41,8 @@ class VllmServer(ReplicatedServer):
     On a pool whose devices are claimed, the server also gets a template of its pods' claim, and ``driver`` is what offers the
     devices, e.g. ``DraDriver(...)``: it has to outlive the pods.
 
-    ``store`` is the file system that ``spec.store`` or ``spec.shared_store`` asks for, e.g. ``SharedStore(...)``.
+    ``store`` is the file system that ``spec.store`` or ``spec.shared_store`` asks for: a ``SharedStore``, or, with any
+    name as ``spec.shared_store``, an ``ExistingStore``.
 
     Raises ``SpecError`` for an invalid name, a missing or superfluous ``store`` or ``image``, and a spec that the serving rules
     refuse.

@@ -64,14 +64,14 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
     )
     adapters: dict[AdapterName, AdapterSource] = Field(
         default_factory=dict,
-        description="LoRA adapters by the name that requests ask for. Each is there from the start and has its part of the GPUs' "
+        description="LoRA adapters by the name that requests ask for. Each is loaded at the start and takes part of the GPUs' "
         "memory; none is loaded later. On GPUs; adapters of the Hub beside a model of the Hub. Default: none.",
     )
     limit_mm_per_prompt: dict[Medium, Annotated[int, Field(ge=0)]] | None = Field(
         default=None,
         exclude_if=lambda limits: limits is None,
-        description="Most pictures and videos of a prompt, for models that see. The engine makes room for the largest "
-        "of each medium that it takes, and with 0 of each loads nothing to see with. Default: vLLM's, 999 of each.",
+        description="The most pictures and videos in a prompt, for models that see. The engine makes room for the largest "
+        "of each medium that it takes; with 0 of each it does not load the tower that sees. Default: vLLM's, 999 of each.",
     )
     allowed_media_domains: tuple[Domain, ...] = Field(
         default=(),
@@ -162,7 +162,7 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
     def _adapters_are_beside_a_model_of_the_hub(self) -> Self:
         if self.hub_adapters and not isinstance(self.model, HubModel):
             raise ValueError(
-                "adapters: pods download them from the Hub as they do its models; beside another source, keep them in S3"
+                "adapters: pods download them from the Hub as they do its models; beside a model from elsewhere, keep them in S3"
             )
         if self.adapters and "lora-modules" in self.extra_args:
             raise ValueError(

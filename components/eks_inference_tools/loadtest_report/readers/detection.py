@@ -101,7 +101,7 @@ def _documents(path: Path) -> list[Any]:
     try:
         found = [json.loads(written)]
     except RecursionError:
-        raise _problem(path, "not JSON: values too deep in one another") from None
+        raise _problem(path, "not JSON: values nested too deeply") from None
     except ValueError as error:
         found = _lines(path, written, error)
     records = [each for each in found if isinstance(each, Mapping) and "record" in each]

@@ -71,7 +71,7 @@ def render_plot(day: Day, course: Course) -> str:
         rates.curve("rate", course, lambda one: rate_at(load, one.at)),
     ]
     if seen:
-        metric = _Panel(tops[1], "What the autoscaler sees, on average of a pod", markup.round_steps(max(seen) or 1))
+        metric = _Panel(tops[1], "What the autoscaler sees, averaged over pods", markup.round_steps(max(seen) or 1))
         drawn += [*metric.frame(), metric.curve("metric", course, lambda one: one.metric)]
     drawn += [
         *pods.frame(),

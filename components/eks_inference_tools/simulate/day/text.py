@@ -109,7 +109,7 @@ def _course(course: Course, day: Day) -> Iterator[RenderableType]:
         rows.append((_clock(one.at), f"{rate_at(load, one.at):.3g}", metric, str(one.wanted), str(one.answering), what))
     yield Columns(rows, indent=4, right=range(5), headings=1)
     for phase in subject.untimed:
-        yield Paragraph(words(f"no measured time, so it counts as none: {phase}"), first="    ")
+        yield Paragraph(words(f"no measured time, counted as zero: {phase}"), first="    ")
 
 
 def _end(course: Course, day: Day) -> str:

@@ -94,4 +94,4 @@ def _unsaid(said: Sequence[Line], saw: Rehearsal) -> Iterator[Foretold]:
         *(f"{title} ran again" for title in saw.again if title not in titles),
         *(f"{one.title} got stuck" for one in (*saw.stalls, *saw.refusals) if one.title not in titles),
     ]
-    yield from (Foretold("", "differs", f"{words}, and diff says nothing of it") for words in found)
+    yield from (Foretold("", "differs", f"{words}, and diff does not mention it") for words in found)
