@@ -18,6 +18,12 @@ CLASSES = {
     "deepseek_v32": "DeepseekV32ForCausalLM",
     "gemma2": "Gemma2ForCausalLM",
     "gemma4": "Gemma4ForConditionalGeneration",
+    "glm4": "Glm4ForCausalLM",
+    "glm4_moe_lite": "Glm4MoeLiteForCausalLM",
+    "granitemoehybrid": "GraniteMoeHybridForCausalLM",
+    "hy_v3": "HYV3ForCausalLM",
+    "ernie4_5_moe": "Ernie4_5_MoeForCausalLM",
+    "seed_oss": "SeedOssForCausalLM",
     "mimo_v2_flash": "MiMoV2FlashForCausalLM",
     "nemotron_h": "NemotronHForCausalLM",
     "gemma3": "Gemma3ForConditionalGeneration",
@@ -65,6 +71,10 @@ FURTHER: Mapping[str, Mapping[str, Any]] = {
     "kimi_k25": {**_LATENT, **_SIGMOID},
     "gemma2": {"hidden_activation": "gelu_pytorch_tanh", "final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0},
     "gemma3_text": {"hidden_activation": "gelu_pytorch_tanh"},
+    "glm4": {"partial_rotary_factor": 0.5},
+    "glm4_moe_lite": {**_LATENT, **_SIGMOID},
+    "granitemoehybrid": {"position_embedding_type": "nope", "mamba_conv_bias": True, "mamba_expand": 2},
+    "hy_v3": {"qk_norm": True, "route_norm": True, "router_scaling_factor": 2.826},
     "glm4_moe": {"n_group": 1, "topk_group": 1, "use_qk_norm": True, "partial_rotary_factor": 0.5},
     "minimax_m2": {"use_qk_norm": True, "use_routing_bias": True, "scoring_func": "sigmoid", "rotary_dim": 64},
     "mimo_v2_flash": {**_SIGMOID, "n_group": 1, "topk_group": 1, "norm_topk_prob": True, "layernorm_epsilon": 1e-5, **_MIMO},
@@ -78,7 +88,7 @@ FURTHER: Mapping[str, Mapping[str, Any]] = {
 }
 """Keys that no formula of ours reads, and that an engine needs."""
 _WORDS: Mapping[str, Mapping[str, Any]] = {
-    "layer_types": {"*": "full_attention", "W": "sliding_attention"},
+    "layer_types": {"*": "full_attention", "W": "sliding_attention", "M": "mamba"},
     "hybrid_layer_pattern": {"*": 0, "W": 1},
 }
 _MXFP4 = {

@@ -187,7 +187,8 @@ class Model(weights.Layers, Row):
 
     def splits_over(self, tensor_parallel: int) -> bool:
         """Whether the attention heads divide evenly among the cores, as vLLM requires and NxD Inference prefers."""
-        return not any(one % tensor_parallel for one in (self.heads, self.full_heads, self.state_keys))
+        counts = (self.heads, self.full_heads, self.state_heads, 0 if self.shared else self.state_keys)
+        return not any(one % tensor_parallel for one in counts)
 
     def kv_splits_over(self, tensor_parallel: int) -> bool:
         """Whether the KV heads divide evenly among the cores, or the cores among them, as vLLM requires."""

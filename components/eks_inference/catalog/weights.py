@@ -96,6 +96,11 @@ class Layers:
         """Width of what the convolution of a layer with a state reads: queries, keys and values."""
         return 2 * self.state_keys * self.state_dim + self.state_heads * self.state_value_dim
 
+    @property
+    def shared(self) -> int:
+        """What every device has of it: the one group of queries and keys, where all heads have the same."""
+        return 2 * self.state_dim if self.state_keys == 1 else 0
+
 
 L = TypeVar("L", bound=Layers)
 
@@ -158,12 +163,13 @@ def _state(model: Layers, kind: Architecture) -> tuple[Part, ...]:
     """Gated DeltaNet: projections of what is mixed, of the gate, of two numbers a head, and back; the convolution, two numbers a
     head and a norm (vLLM 0.30.0, ``QwenGatedDeltaNetAttention``). Mamba-2: one number a head is projected, three are its own, the
     convolution has a bias and the norm is as wide as all heads (``MambaMixer2``)."""
-    values = model.state_heads * model.state_value_dim
-    projected, own, further = (1, 3, model.mixed + values) if kind.mamba else (2, 2, 0)
+    values, mixed = model.state_heads * model.state_value_dim, model.mixed - model.shared
+    projected, own, further = (1, 3, mixed + values) if kind.mamba else (2, 2, 0)
     return (
-        Part(model.hidden * (model.mixed + 2 * values + projected * model.state_heads), "heads"),
-        Part(model.mixed * model.conv + own * model.state_heads + further, "heads", False),
-        Part(0 if kind.mamba else model.state_value_dim, "whole", False),
+        Part(model.hidden * (mixed + 2 * values + projected * model.state_heads), "heads"),
+        Part(mixed * model.conv + own * model.state_heads + further, "heads", False),
+        Part(model.hidden * model.shared, "whole"),
+        Part(model.shared * (model.conv + 1) if kind.mamba else model.state_value_dim, "whole", False),
     )
 
 

@@ -242,7 +242,8 @@ class MemoryUse:
         kind = architectures().get(model.architecture)
         width = 4 if kind and kind.wide_state else plain
         of_heads = model.state_heads * model.state_dim * model.state_value_dim * width
-        return (model.mixed * (model.conv - 1) * plain + of_heads) // self.tensor_parallel
+        divided = (model.mixed - model.shared) * (model.conv - 1) * plain + of_heads
+        return divided // self.tensor_parallel + model.shared * (model.conv - 1) * plain
 
     @property
     def needed(self) -> int:
