@@ -284,7 +284,7 @@ class _Reader:
     def _states(self, layers: int) -> dict[str, int]:
         """Layers with a state, where every so many layers one has none."""
         found = {name: self._number(name) or 1 for name in STATES}
-        if self._pattern:
+        if self._kind.pattern:
             return found
         found["full_every"] = every = self._number("full_every", self._kind.full_every) or 1
         if every > layers:
