@@ -441,6 +441,9 @@ def server_memory(server: ServingFacts) -> MemoryUse | None:
         return None
     if _fp8_cache(server):
         settings = replace(settings, kv_bytes=1)
+    if server.model.value_dim and not server.model.kv_rank:
+        # Back ends for values narrower than keys keep the type of the arithmetic (vLLM 0.30.0, MiMoV2Attention).
+        settings = replace(settings, kv_bytes=None)
     if _packs(server):
         settings = replace(settings, kv_bytes=_PACKED_BYTES / server.model.kv_width)
     served = server.engine.served(server.model)

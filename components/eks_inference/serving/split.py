@@ -224,6 +224,8 @@ def inputs_in_groups(
     ):
         if width and refused_from and parts >= refused_from:
             yield what, width, parts, unit
+    if model.kv_rank and found.method == "fp8" and refused_from and split.tensor >= refused_from:
+        yield "outputs of the layer of keys and values", model.heads * (model.nope_dim + model.value_dim), split.tensor, unit
     smallest = facts.expert_group(found, capability)
     if model.experts and smallest is not None:
         parts = 1 if split.expert else split.sharing_experts
