@@ -167,6 +167,8 @@ CUDA = engines()["cuda-vllm-0.30"]
         ("g6.12xlarge", "GPT-OSS-20B", True),
         ("p5.48xlarge", "GPT-OSS-20B", True),
         ("g7e.12xlarge", "GPT-OSS-20B", True),
+        ("p4d.24xlarge", "Gemma-4-31B", False),
+        ("g6.12xlarge", "Gemma-4-31B", True),
     ],
 )
 def test_a_cache_in_fp8_and_attention_sinks_need_a_backend_that_has_both(instance: str, model: str, holds: bool) -> None:
