@@ -19,6 +19,9 @@ def asked(model: Any, config: VllmConfig) -> dict[str, Any]:
     if model.config.model_type == "kimi_k25":  # its processing info wants a tokenizer, of which nothing is counted
         return {"weights": _own(model), "tokens": _tokens_of_kimi(config)}
     info = _info(config)
+    if hasattr(info, "_compute_num_soft_tokens"):  # Gemma 4: nearly as many, in its own shape
+        made = {f"{width}x{height}": info._compute_num_soft_tokens(width, height) for width, height in SIZES}
+        return {"weights": _own(model), "tokens": {**made, "largest": info.get_hf_config().vision_config.default_output_length}}
     biggest = info.get_image_size_with_most_features()
     sizes = {f"{width}x{height}": (width, height) for width, height in SIZES} | {"largest": (biggest.width, biggest.height)}
     return {"weights": _own(model), "tokens": {name: _tokens(info, *size) for name, size in sizes.items()}}

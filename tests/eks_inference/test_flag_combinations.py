@@ -22,11 +22,13 @@ FACTS = (
     "accelerator",
     "compute_capability",
     "image.has_ray",
+    "model.architecture",
     "model.experts",
     "model.heads_per_kv_head",
     "model.kv_copies",
     "model.kv_heads",
     "model.multimodal",
+    "model.tied",
     "model.windows",
     "model.writes",
 )
@@ -115,7 +117,8 @@ def test_each_row_is_refused_on_each_release_and_not_without_its_flag(combinatio
     # Some are refused only on older GPUs.
     asked = {one.setting for one in combination.conditions}
     older = {"on": "g4dn.12xlarge"} if "compute_capability" in asked else {}
-    of = next((name for fact, name in {"model.windows": "GPT-OSS-20B", "model.writes": "BGE-M3"}.items() if fact in asked), None)
+    models = {"model.windows": "GPT-OSS-20B", "model.writes": "BGE-M3", "model.tied": "ERNIE-4.5-21B-A3B"}
+    of = next((name for fact, name in models.items() if fact in asked), None)
     other = {"model": find_model(of)} if of else {}
     subject = on(profile, given, tensor_parallel=degree, **older, **other)
     assert combination.says in refused(subject)
@@ -164,6 +167,8 @@ CUDA = engines()["cuda-vllm-0.30"]
         ("g6.12xlarge", "GPT-OSS-20B", True),
         ("p5.48xlarge", "GPT-OSS-20B", True),
         ("g7e.12xlarge", "GPT-OSS-20B", True),
+        ("p4d.24xlarge", "Gemma-4-31B", False),
+        ("g6.12xlarge", "Gemma-4-31B", True),
     ],
 )
 def test_a_cache_in_fp8_and_attention_sinks_need_a_backend_that_has_both(instance: str, model: str, holds: bool) -> None:

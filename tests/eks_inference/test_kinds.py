@@ -93,6 +93,14 @@ def test_old_spellings_are_refused_with_the_new_one(old: str, new: str) -> None:
     assert fault.hint == f"it is now called '{new}'"
 
 
+@pytest.mark.parametrize("kind", [name for name, one in KINDS.items() if "alternatives" not in one.spec.model_fields])
+def test_kinds_without_alternatives_name_the_way(kind: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_stack(stack_with({"a": {"kind": kind, "alternatives": []}}))
+    (hint,) = (fault.hint for fault in caught.value.faults if fault.path == ("servers", "a", "alternatives"))
+    assert "a second server of the same model" in hint
+
+
 def test_fields_of_all_kinds_have_one_name_and_one_type() -> None:
     """What two kinds call the same is the same: a count is a count, a duration has its unit in its name."""
     for kind in KINDS.values():

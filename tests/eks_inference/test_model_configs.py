@@ -293,6 +293,48 @@ def test_layers_with_a_window_that_cannot_be_counted_are_a_fault(changes: dict[s
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
+        ({"hybrid_override_pattern": None}, "hybrid_override_pattern"),
+        ({"hybrid_override_pattern": "MX*E"}, "hybrid_override_pattern"),
+        ({"hybrid_override_pattern": "ME" * 26}, "hybrid_override_pattern"),
+        ({"hybrid_override_pattern": [["M"], "*"]}, "hybrid_override_pattern"),
+        ({"hybrid_override_pattern": None, "layers_block_type": 7}, "layers_block_type"),
+        ({"num_hidden_layers": 51}, "num_hidden_layers"),
+    ],
+)
+def test_what_each_layer_has_is_read_or_a_fault(changes: dict[str, Any], key: str):
+    assert key in faults(config_of("Nemotron-3-Nano-30B-A3B") | changes)
+
+
+def test_parts_that_no_formula_counts_are_not_guessed():
+    large = config_of("Gemma-4-31B")
+    small = large | {"text_config": large["text_config"] | {"hidden_size_per_layer_input": 256}}
+    with pytest.raises(NoFormulaError, match=r"hidden_size_per_layer_input: what it adds to gemma4 has no formula here"):
+        model_of_config("m", small)
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ({"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}, {"fp8_cache": True}),
+        ({"quant_algo": "FP8", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, {"fp8_cache": True}),
+        ({"quant_algo": "FP8", "kv_cache_scheme": {"num_bits": 8, "type": "int"}}, {}),
+        (
+            {"quant_algo": "NVFP4", "exclude_modules": ["backbone.layers.4.mixer.in_proj", "backbone.layers.0.mixer.conv1d"]},
+            {"partly": True, "plain_layers": frozenset({4})},
+        ),
+        ({"quant_algo": "FP8", "ignore": ["model.layers.0.linear_attn.out_proj"]}, {"partly": True, "plain_states": True}),
+    ],
+)
+def test_what_a_checkpoint_says_of_cache_and_single_layers(said: dict[str, Any], found: dict[str, Any]):
+    read = quantization({"quant_method": "modelopt", **said})
+    assert read is not None
+    plain = Quantization("modelopt", 8) if said["quant_algo"] == "FP8" else Quantization("modelopt_fp4", 4, 16, 8)
+    assert read == replace(plain, **found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
         ({"layer_types": ["linear_attention", "full_attention"] * 24}, "layer_types"),
         ({"layer_types": "linear_attention"}, "layer_types"),
         ({"num_hidden_layers": 3}, "num_hidden_layers"),

@@ -119,6 +119,8 @@ def test_a_wrong_file_is_told_with_file_row_and_key(text: str, said: str):
         ('"llama"', '"deepseek_v3"', "models.Our-1B.kv_rank: the attention of deepseek_v3 keeps a latent vector"),
         ('"llama"', '"qwen3_next"', "models.Our-1B.full_every: layers keep a state, whose size it decides"),
         ("hidden = 2048", "hidden = 2048\nfull_every = 17", "models.Our-1B.full_every: no layer has full attention"),
+        ('"llama"', '"nemotron_h"', "models.Our-1B.pattern: not a letter for each layer; allowed: 16 of * W M E -"),
+        ("hidden = 2048", f'hidden = 2048\npattern = "{"M" * 16}"', "models.Our-1B.pattern: no layer attends"),
         ('"llama"', '"glm_moe_dsa"', "models.Our-1B.index_dim: the attention of glm_moe_dsa has an index"),
         (
             "hidden = 2048",

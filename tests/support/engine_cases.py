@@ -216,6 +216,9 @@ def drawn(seed: int, count: int) -> Iterator[Asked]:
         yield Asked(f"{seed}-{number}-{name}", config, on, _keys(draw, config, instance_type(on).devices))
 
 
+_OF_EACH_LAYER = ("layer_types", "hybrid_override_pattern", "hybrid_layer_pattern", "moe_layer_freq")
+
+
 def _varied(draw: random.Random, published: Mapping[str, Any]) -> dict[str, Any]:
     config = copy.deepcopy(dict(published))
     config.pop("auto_map", None)
@@ -224,10 +227,11 @@ def _varied(draw: random.Random, published: Mapping[str, Any]) -> dict[str, Any]
     config.setdefault("tie_word_embeddings", architectures()[text["model_type"]].tied)
     if draw.random() < 0.7:
         # A model that fits small machines, and a case that takes a second.
-        layers = draw.choice((6, 8))
+        listed = [key for key in _OF_EACH_LAYER if isinstance(text.get(key), list | str)]
+        # The last layer of Gemma 4 attends to everything, whatever its file says.
+        layers = 6 if text["model_type"] == "gemma4_text" else draw.choice((6, 8))
         text["num_hidden_layers"] = layers
-        if "layer_types" in text:
-            text["layer_types"] = text["layer_types"][:layers]
+        text.update({key: text[key][:layers] for key in listed})
         if "max_window_layers" in text:
             text["max_window_layers"] = layers
         if "first_k_dense_replace" in text:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from eks_inference.catalog.architectures import architectures
 from eks_inference.catalog.config_json import model_of_config, parse
 from eks_inference.catalog.models import Model, find_model, listens
 
@@ -42,12 +43,15 @@ def _served() -> Iterator[str]:
     yield f"Source: {SERVED['source']}; read {SERVED['read']}."
     yield "The list is maintained and has a date. It is no ranking: no dated count of what is served most was found."
     yield f"`plan --model NAME` knows {len(known)} of them without the Hub, and names the ways to a shape of each other."
+    yield "Without a formula, write a row with `counted_parameters`, or all keys of the server ([models](models.md)):"
+    yield "its memory is then not judged."
     yield from ("", "| | models |", "|---|---|")
     yield f"| in the catalog | {', '.join(known)} |"
     for kind in sorted(SERVED["model_types"]):
         of_kind = [name for name in SERVED["model_types"][kind] if name not in known]
         if of_kind:
-            yield f"| no formula for `{kind}` | {', '.join(of_kind)} |"
+            what = f"by their `config.json` (`{kind}`)" if kind in architectures() else f"no formula for `{kind}`"
+            yield f"| {what} | {', '.join(of_kind)} |"
     yield f"| speech, not served | {', '.join(speech)} |"
     yield f"| no `config.json` at hand | {', '.join(rest)} |"
 

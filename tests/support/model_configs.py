@@ -17,6 +17,15 @@ CLASSES = {
     "deepseek_v3": "DeepseekV3ForCausalLM",
     "deepseek_v32": "DeepseekV32ForCausalLM",
     "gemma2": "Gemma2ForCausalLM",
+    "gemma4": "Gemma4ForConditionalGeneration",
+    "glm4": "Glm4ForCausalLM",
+    "glm4_moe_lite": "Glm4MoeLiteForCausalLM",
+    "granitemoehybrid": "GraniteMoeHybridForCausalLM",
+    "hy_v3": "HYV3ForCausalLM",
+    "ernie4_5_moe": "Ernie4_5_MoeForCausalLM",
+    "seed_oss": "SeedOssForCausalLM",
+    "mimo_v2_flash": "MiMoV2FlashForCausalLM",
+    "nemotron_h": "NemotronHForCausalLM",
     "gemma3": "Gemma3ForConditionalGeneration",
     "gemma3_text": "Gemma3ForCausalLM",
     "llama4": "Llama4ForConditionalGeneration",
@@ -50,6 +59,8 @@ CLASSES = {
 }
 _LATENT = {"n_group": 1, "topk_group": 1, "moe_layer_freq": 1, "scoring_func": "softmax"}
 _SIGMOID = {"topk_method": "noaux_tc", "scoring_func": "sigmoid"}
+_THETA = {"rope_theta": 5000000, "swa_rope_theta": 10000, "partial_rotary_factor": 0.334}
+_MIMO = {**_THETA, "add_swa_attention_sink_bias": True, "sliding_window_size": 128, "attention_chunk_size": 128}
 _ROBERTA = {"pad_token_id": 1, "type_vocab_size": 1, "position_embedding_type": "absolute"}
 FURTHER: Mapping[str, Mapping[str, Any]] = {
     "deepseek_v2": {**_LATENT, "topk_method": "greedy", "norm_topk_prob": False, "routed_scaling_factor": 1.0},
@@ -60,8 +71,14 @@ FURTHER: Mapping[str, Mapping[str, Any]] = {
     "kimi_k25": {**_LATENT, **_SIGMOID},
     "gemma2": {"hidden_activation": "gelu_pytorch_tanh", "final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0},
     "gemma3_text": {"hidden_activation": "gelu_pytorch_tanh"},
+    "glm4": {"partial_rotary_factor": 0.5},
+    "glm4_moe_lite": {**_LATENT, **_SIGMOID},
+    "granitemoehybrid": {"position_embedding_type": "nope", "mamba_conv_bias": True, "mamba_expand": 2},
+    "hy_v3": {"qk_norm": True, "route_norm": True, "router_scaling_factor": 2.826},
     "glm4_moe": {"n_group": 1, "topk_group": 1, "use_qk_norm": True, "partial_rotary_factor": 0.5},
     "minimax_m2": {"use_qk_norm": True, "use_routing_bias": True, "scoring_func": "sigmoid", "rotary_dim": 64},
+    "mimo_v2_flash": {**_SIGMOID, "n_group": 1, "topk_group": 1, "norm_topk_prob": True, "layernorm_epsilon": 1e-5, **_MIMO},
+    "nemotron_h": {"mlp_hidden_act": "relu2", "use_conv_bias": True, "n_group": 1, "topk_group": 1, "norm_topk_prob": True},
     "mistral": {"sliding_window": None},
     "mixtral": {"sliding_window": None},
     "opt": {"do_layer_norm_before": True, "activation_function": "relu"},
@@ -70,6 +87,10 @@ FURTHER: Mapping[str, Mapping[str, Any]] = {
     "xlm-roberta": _ROBERTA,
 }
 """Keys that no formula of ours reads, and that an engine needs."""
+_WORDS: Mapping[str, Mapping[str, Any]] = {
+    "layer_types": {"*": "full_attention", "W": "sliding_attention", "M": "mamba"},
+    "hybrid_layer_pattern": {"*": 0, "W": 1},
+}
 _MXFP4 = {
     "quant_method": "mxfp4",
     "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"],
@@ -97,7 +118,8 @@ def config_of(model: Model) -> dict[str, Any]:
         "bos_token_id": 1,
         "eos_token_id": 2,
     }
-    for name, key in names.items():
+    usual = KEYS if "full_kv_heads" in names else {}  # layers without a window have the heads of the others, if no key says so
+    for name, key in [*usual.items(), *names.items()]:
         if value := getattr(model, name, None):
             found[key] = value
     if kind.positions_in_all:
@@ -109,14 +131,21 @@ def config_of(model: Model) -> dict[str, Any]:
     if kind.indexed:
         found["index_topk_pattern"] = "F" * model.index_layers + "S" * (model.layers - model.index_layers)
     if "shared_experts" in names and model.expert_mlp:
-        found[names["shared_experts"]] = model.shared_mlp // model.expert_mlp
+        found[names["shared_experts"]] = 1 if "shared_mlp" in names else model.shared_mlp // model.expert_mlp
     if "dense_layers" in names:
         found[names["dense_layers"]] = model.layers - model.expert_layers
     elif "expert_step" in names:
         found[names["expert_step"]] = model.layers // (model.expert_layers or model.layers)
+    if kind.experts_switch:
+        found[kind.experts_switch] = bool(model.experts)
+    if "expert_list" in names:
+        found[names["expert_list"]] = [int(sparse) for _, sparse in model.kinds()]
+    if model.pattern:
+        key, words = kind.pattern[0], _WORDS.get(kind.pattern[0])
+        found[key] = [words[one] for one in model.pattern] if words else model.pattern
     if kind.bias_key:
         found[kind.bias_key] = model.biased
-    if model.window:
+    if model.window and not model.pattern:
         rest = model.layers - model.window_layers
         every = model.layers // rest if rest else 0
         full = range(every - 1, model.layers, every) if every else ()

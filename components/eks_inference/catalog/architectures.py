@@ -22,6 +22,8 @@ class Architecture(Row):
     """Whether an MLP has three matrices (gate, up, down) or two (up, down)."""
     norms: int = 2
     """Norms of a layer, as wide as the layer."""
+    expert_norms: int = 0
+    """Norms that a layer with experts has beside them."""
     norm_bias: bool = False
     """Whether norms have a bias beside their weight."""
     head_norms: bool = False
@@ -52,12 +54,22 @@ class Architecture(Row):
     """Every so many layers one attends to everything, where a window is set. None: the window is that of all layers."""
     output_gate: bool = False
     """Whether a second projection as wide as the queries gates what attention writes."""
+    single: bool = False
+    """Whether a layer has one thing only: attention, a state, experts or an MLP."""
+    mamba: bool = False
+    """Whether layers with a state are those of Mamba-2."""
     wide_state: bool = False
     """Whether layers that keep a state keep it in float32."""
     window_switch: str = ""
     """Key that has to be true for the window to count."""
     window_from: str = ""
     """Key with the first layer that has the window."""
+    pattern: tuple[str, ...] = ()
+    """Keys that may say what each layer has, where no rule of ours does (``Layers.pattern``)."""
+    experts_switch: str = ""
+    """Key that has to be true for a model to have experts."""
+    unread: tuple[str, ...] = ()
+    """Keys that add parts that no formula counts, where they are neither false nor 0."""
     encoder: bool = False
     """Whether it reads a text as a whole, keeps no KV cache and writes nothing: it makes embeddings or scores."""
     positions_in_all: bool = False

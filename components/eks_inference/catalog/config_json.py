@@ -48,8 +48,19 @@ KEYS = {
 _PATTERN = ("sliding_window_pattern", "_sliding_window_pattern")
 """Keys that say that every so many layers one has no window, in place of ``Architecture.full_every``."""
 
+_LETTERS = {
+    **dict.fromkeys(("full_attention", "attention", "0", "*"), "*"),
+    **dict.fromkeys(("sliding_attention", "1"), "W"),
+    **dict.fromkeys(("mamba", "M"), "M"),
+    **dict.fromkeys(("moe", "E"), "E"),
+    **dict.fromkeys(("mlp", "-"), "-"),
+}
+"""What files say that a layer has → ``Layers.pattern``."""
+
 _TWO_BYTES = {"bfloat16": "bfloat16", "float16": "float16", "float32": "bfloat16"}
 """Types of published weights → what engines load them as (vLLM, ``_resolve_auto_dtype``: the first type that the GPU has)."""
+
+_WITHOUT = "write a row with counted_parameters (docs/models.md), or all keys of the server: its memory is then not judged"
 
 
 class NoFormulaError(SpecError):
@@ -82,6 +93,9 @@ def model_of_config(name: str, config: Mapping[str, Any], source: str = "config.
     inner = config.get("text_config")
     text = inner if isinstance(inner, dict) else config
     kind, architecture = _architecture(config, text)
+    if further := next((key for key in kind.unread if text.get(key)), None):
+        message = f"what it adds to {architecture} has no formula here"
+        raise NoFormulaError([Fault((further,), message, json.dumps(text[further])[:60], "0, false or none", _WITHOUT)])
     reader = _Reader(text, kind)
     columns = reader.columns()
     if reader.faults:
@@ -110,7 +124,8 @@ def keys_read() -> frozenset[str]:
     known |= {"quantization_config", "text_config", "vision_config", "architectures", "id2label"}
     known |= {"index_topk_freq", "index_skip_topk_offset", "index_topk_pattern"}
     for one in architectures().values():
-        known |= {*one.keys.values(), one.window_switch, one.window_from, one.bias_key or ""}
+        known |= {*one.keys.values(), *one.pattern, *one.unread}
+        known |= {one.window_switch, one.window_from, one.experts_switch, one.bias_key or ""}
     return frozenset(filter(None, known))
 
 
@@ -137,10 +152,7 @@ def _architecture(config: Mapping[str, Any], text: Mapping[str, Any]) -> tuple[A
         if listens(unknown):
             raise NoFormulaError([Fault(("model_type",), SPEECH, unknown[:60], "models of text")])
         like = nearest(unknown, known)
-        hint = "; or ".join(
-            [f"nearest: {', '.join(like)}"] * bool(like)
-            + ["write a row with counted_parameters (docs/models.md), or all keys of the server: its memory is then not judged"]
-        )
+        hint = "; or ".join([f"nearest: {', '.join(like)}"] * bool(like) + [_WITHOUT])
         raise NoFormulaError(
             [Fault(("model_type",), "this architecture has no formula here", unknown[:60], ", ".join(known), hint)]
         )
@@ -175,7 +187,11 @@ class _Reader:
     def columns(self) -> dict[str, Any]:
         """The columns of ``Model`` that the numbers give; without meaning when there are faults."""
         kind = self._kind
-        layers, hidden = self._number("layers", most=MOST_LAYERS) or 1, self._number("hidden") or 1
+        self._pattern = pattern = self._of_each_layer()
+        layers = self._number("layers", len(pattern) or None, MOST_LAYERS) or 1
+        if pattern and len(pattern) != layers:
+            self._refuse("layers", "the file lists another number of layers", layers, str(len(pattern)))
+        hidden = self._number("hidden") or 1
         heads = self._number("heads") or 1
         found: dict[str, Any] = {"hidden": hidden, "layers": layers, "heads": heads}
         found |= {name: self._number(name) or 1 for name in ("vocabulary", "max_positions")}
@@ -189,11 +205,17 @@ class _Reader:
             found["head_dim"] = self._number("head_dim", hidden // heads or None) or 1
             if not self.faults and heads % (found["kv_heads"] or 1):
                 self._refuse("kv_heads", "the attention heads are not a multiple of it", found["kv_heads"], f"a part of {heads}")
+        further = ("full_heads", "full_kv_heads", "full_head_dim", "expert_hidden", *(() if kind.latent else ("value_dim",)))
+        found |= {name: self._number(name, 0) or 0 for name in further if name in kind.keys}
         if kind.indexed:
             found |= {name: self._number(name) or 1 for name in ("index_heads", "index_dim")}
             found["index_layers"] = self._index_layers(layers)
         found |= self._experts(layers)
-        found["mlp"] = self._number("mlp", 0 if found["expert_layers"] == layers and found["expert_mlp"] else None) or 0
+        if kind.single and "-" not in pattern:
+            found["mlp"] = 0
+        else:
+            found["mlp"] = self._number("mlp", 0 if found["expert_layers"] == layers and found["expert_mlp"] else None) or 0
+        found["pattern"] = pattern
         found |= self._window(layers) | (self._states(layers) if "state_heads" in kind.keys else {})
         if "embedding_width" in kind.keys:
             found["embedding_width"] = self._number("embedding_width", hidden)
@@ -206,11 +228,14 @@ class _Reader:
         return {key: value for key, value in found.items() if key in _COLUMNS}
 
     def _experts(self, layers: int) -> dict[str, int]:
-        if "experts" not in self._kind.keys:
+        switch = self._kind.experts_switch
+        without = (self._kind.single and "E" not in self._pattern) or (switch and not self._flag(switch, False))
+        if "experts" not in self._kind.keys or without:
             return {"experts": 0, "experts_used": 0, "expert_mlp": 0, "shared_mlp": 0, "expert_layers": 0}
-        width = self._number("expert_mlp", 0) if "expert_mlp" in self._kind.keys else 0
-        shared = (self._number("shared_experts", 0) or 0) * (width or 0) if "shared_experts" in self._kind.keys else 0
-        shared += (self._number("shared_mlp", 0) or 0) if "shared_mlp" in self._kind.keys else 0
+        keys = self._kind.keys
+        width = self._number("expert_mlp", 0) if "expert_mlp" in keys else 0
+        shared = self._number("shared_mlp", 0) if "shared_mlp" in keys else width
+        several = self._number("shared_experts", 0) if "shared_experts" in keys else int("shared_mlp" in keys)
         first = (self._number("dense_layers", 0) or 0) if "dense_layers" in self._kind.keys else 0
         step = (self._number("expert_step", 1) or 1) if "expert_step" in self._kind.keys else 1
         listed = self._config.get(self._kind.keys.get("dense_list", ""), []) or []
@@ -219,13 +244,16 @@ class _Reader:
             listed = []
         dense = frozenset(listed)
         sparse = sum(1 for layer in range(first, layers) if (layer + 1) % step == 0 and layer not in dense)
+        of_each = self._config.get(self._kind.keys.get("expert_list", ""))
+        if self._kind.single or isinstance(of_each, list):
+            sparse = self._pattern.count("E") if self._kind.single else min((of_each or []).count(1), layers)
         if first and step > 1:
             sparse = sum(1 for layer in range(first, layers) if layer % step == 0)
         return {
             "experts": self._number("experts") or 1,
             "experts_used": self._number("experts_used", 0) or 0,
             "expert_mlp": width or 0,
-            "shared_mlp": shared,
+            "shared_mlp": (shared or 0) * (several or 0),
             "expert_layers": sparse,
         }
 
@@ -242,6 +270,8 @@ class _Reader:
         if not window or (kind.window_switch and not self._flag(kind.window_switch, False)):
             return {"window": 0, "window_layers": 0}
         listed = self._config.get("layer_types")
+        if self._pattern:
+            return {"window": window, "window_layers": self._pattern.count("W")}
         if listed is not None and not isinstance(listed, list):
             self._refuse("layer_types", "not a list", listed, "the attention of each layer: sliding_attention or full_attention")
         elif listed is not None:
@@ -254,6 +284,8 @@ class _Reader:
     def _states(self, layers: int) -> dict[str, int]:
         """Layers with a state, where every so many layers one has none."""
         found = {name: self._number(name) or 1 for name in STATES}
+        if self._kind.pattern:
+            return found
         found["full_every"] = every = self._number("full_every", self._kind.full_every) or 1
         if every > layers:
             self._refuse("layers", "none of them is an attention layer", layers, f"at least {every}")
@@ -263,6 +295,19 @@ class _Reader:
                 "layer_types", "this order of layers has no formula here", listed, f"full_attention every {every} layers"
             )
         return found
+
+    def _of_each_layer(self) -> str:
+        """What each layer has, a letter each; empty where a rule of the architecture says it."""
+        for key in self._kind.pattern:
+            if (listed := self._config.get(key)) is not None:
+                found = [_LETTERS.get(str(one)) for one in listed] if isinstance(listed, str | list) else [None]
+                if len(found) <= MOST_LAYERS and None not in found and {"*", "W"} & set(found):
+                    return "".join(map(str, found))
+                self._refuse(key, "not what each layer has, some of them attention", listed, ", ".join(_LETTERS))
+                return ""
+        if self._kind.pattern:
+            self._refuse(self._kind.pattern[0], "this key is required and missing", None, "a list of what each layer has")
+        return ""
 
     def _number(self, name: str, default: int | None = None, most: int = LARGEST) -> int | None:
         """A number by our name. ``default`` stands for a key that is missing or null; None: the key is required."""

@@ -87,7 +87,7 @@ class Model(weights.Layers, Row):
         """Number of weights of all routed experts."""
         if not self.experts:
             return 0
-        parts = weights.layer(self, architectures()[self.architecture], sparse=True)
+        parts = weights.layer(self, architectures()[self.architecture], "E", True)
         return self.expert_layers * sum(part.count for part in parts if part.split == "experts")
 
     def weight_bytes(self, bytes_per_parameter: int | None = None, quantized_bytes: int | None = None) -> int:
@@ -126,12 +126,12 @@ class Model(weights.Layers, Row):
             return 0
         if self.quantization.experts_only:
             return self.expert_weights
-        kind = architectures().get(self.architecture) if self.quantization.plain_attention else None
-        spared = weights.attention(self, kind) if kind else 0
+        kind = architectures().get(self.architecture)
+        spared = weights.spared(self, kind, self.quantization.plain_attention, self.quantization.plain_layers) if kind else 0
         return self.parameters - self.embeddings - spared
 
     def kv_heads_at(self, tensor_parallel: int) -> int:
-        """Total number of KV heads on all cores of one server.
+        """Total number of KV heads on all cores of one server, in layers with a window where others have others.
 
         Heads that divide evenly among the cores stay unchanged. If the degree is a multiple of their number, the engine repeats
         them until each core has one. Otherwise it expands them to the number of query heads, with those that it pads. Source: NxD
@@ -144,7 +144,7 @@ class Model(weights.Layers, Row):
     @property
     def kv_width(self) -> int:
         """Elements of the KV cache of one token, KV head and layer: key and value, or the latent vector for both."""
-        return self.kv_rank + self.rope_dim if self.kv_rank else 2 * self.head_dim
+        return self.kv_rank + self.rope_dim if self.kv_rank else self.head_dim + (self.value_dim or self.head_dim)
 
     @property
     def index_bytes(self) -> int:
@@ -163,35 +163,37 @@ class Model(weights.Layers, Row):
         Layers with a window hold its tokens and ``beyond`` more. None: they hold every token. Latent attention counts as one KV
         head, which every core holds (vLLM, ``MLAAttentionSpec``). ``scale`` are bytes beside a head's key or value.
         """
-        held = (self.layers - self.state_layers) * tokens if self.writes else 0
-        if beyond is not None and self.window:
-            kept = min(tokens, self.window + beyond)
-            held = sum(
-                self.group * -(-count // self.group) * of_each for count, of_each in zip(self._kinds, (tokens, kept), strict=True)
-            )
-        head = int(self.kv_width * bytes_per_element) + (1 if self.kv_rank else 2) * scale
-        return (held * head + self.index_layers * tokens * self.index_bytes) * self.kv_heads_at(tensor_parallel)
+        if not self.writes:
+            return 0
+        kept = tokens if beyond is None or not self.window else min(tokens, self.window + beyond)
+        found = 0
+        for (one, count), held in zip(self.attending, (tokens, kept), strict=True):
+            grouped = count if beyond is None or not self.window else self.group * -(-count // self.group)
+            head = int(one.kv_width * bytes_per_element) + (1 if self.kv_rank else 2) * scale
+            found += grouped * held * head * one.kv_heads_at(tensor_parallel)
+        return found + self.index_layers * tokens * self.index_bytes * self.kv_heads_at(tensor_parallel)
 
     @property
-    def _kinds(self) -> tuple[int, int]:
-        """Layers that hold every token, and those with a window or a state."""
-        others = self.window_layers + self.state_layers
-        return self.layers - others, others
+    def attending(self) -> tuple[tuple["Model", int], ...]:
+        """The model with the heads of layers that attend to every token, and their number; the same of those with a window."""
+        return (weights.unwindowed(self, "*"), self.attention_layers - self.window_layers), (self, self.window_layers)
 
     @property
     def group(self) -> int:
         """Layers of a group of the KV cache: all groups hold as many, of one kind, where need be with layers that are not there
         (vLLM, ``_get_kv_cache_groups_uniform_page_size``)."""
-        fewest, most = sorted(self._kinds)
+        fewest, most = sorted((self.attention_layers - self.window_layers, self.window_layers + self.state_layers))
         return most if most < 1.5 * fewest or not fewest else fewest
 
     def splits_over(self, tensor_parallel: int) -> bool:
         """Whether the attention heads divide evenly among the cores, as vLLM requires and NxD Inference prefers."""
-        return self.heads % tensor_parallel == 0 and self.state_keys % tensor_parallel == 0
+        counts = (self.heads, self.full_heads, self.state_heads, 0 if self.shared else self.state_keys)
+        return not any(one % tensor_parallel for one in counts)
 
     def kv_splits_over(self, tensor_parallel: int) -> bool:
         """Whether the KV heads divide evenly among the cores, or the cores among them, as vLLM requires."""
-        return self.kv_heads % tensor_parallel == 0 or tensor_parallel % self.kv_heads == 0
+        counts = (self.kv_heads, self.full_kv_heads or self.kv_heads)
+        return all(one % tensor_parallel == 0 or tensor_parallel % one == 0 for one in counts)
 
     def padded_heads(self, tensor_parallel: int) -> int:
         """Attention heads with those that NxD Inference adds, so that they divide evenly."""

@@ -163,8 +163,13 @@ def _impossible_model(model: Model) -> Iterator[tuple[str, str, str]]:
         yield f".kv_rank: the attention of {model.architecture} keeps a latent vector", str(model.kv_rank), "its width"
     if model.full_every > model.layers:
         yield ".full_every: no layer has full attention", str(model.full_every), f"at most {model.layers}"
+    if (model.pattern or (kind and kind.pattern)) and (len(model.pattern) != model.layers or set(model.pattern) - set("*WME-")):
+        yield ".pattern: not a letter for each layer", model.pattern[:60], f"{model.layers} of * W M E -"
+        return
+    if model.pattern and not model.attention_layers:
+        yield ".pattern: no layer attends", model.pattern[:60], "at least one * or W"
     if model.full_every or (kind and "state_heads" in kind.keys):
-        for column in ("full_every", *STATES):
+        for column in (*(() if model.pattern else ("full_every",)), *STATES):
             if not getattr(model, column):
                 yield f".{column}: layers keep a state, whose size it decides", "0", "at least 1"
     for column in ("index_heads", "index_dim", "index_layers"):

@@ -38,6 +38,13 @@ class Quantization:
     partly: bool = False
     """Whether the checkpoint names layers that it leaves as they are, beside those that nobody quantizes."""
 
+    plain_layers: frozenset[int] = frozenset()
+    """Layers, from 0, whose attention or state the checkpoint leaves as it is, where it does so in some only."""
+    plain_states: bool = False
+    """Whether it leaves layers with a state as they are in a way that nobody counts."""
+    fp8_cache: bool = False
+    """Whether vLLM keeps the KV cache in FP8 without a flag, because the checkpoint says so."""
+
     @property
     def form(self) -> str:
         """What kernels differ by: the method, and what of its weights."""
@@ -72,6 +79,9 @@ _NEVER = re.compile(r"(lm_head|gate|router|norm|embed_tokens|embed_out|bias|inde
 """Layers that no checkpoint quantizes, whatever the method."""
 _ATTENTION = re.compile(r"self_attn(\W*$|\.\w{1,4}_proj)")
 """Its layers, in the names and patterns of checkpoints; not what indexes or normalises it."""
+_STATE = re.compile(r"linear_attn(\W*$|\.(in_proj(_qkvz?|_z)?|out_proj)$)|mixer\.(in_proj|out_proj|[qkvo]_proj)$")
+"""Layers with a state; those of an architecture that calls all its layers mixers."""
+_NUMBERED = re.compile(r"layers\.(\d+)\.mixer\.(?!conv)")
 
 
 def quantization(config: Mapping[str, Any]) -> Quantization | None:
@@ -81,11 +91,31 @@ def quantization(config: Mapping[str, Any]) -> Quantization | None:
     found = _whole(config)
     spared = config.get("ignore") or config.get("modules_to_not_convert") or config.get("exclude_modules")
     spared = [str(one) for one in spared if not _NEVER.search(str(one))] if isinstance(spared, list) else []
-    if found is None or not spared:
+    if found is None:
+        return None
+    found = replace(found, fp8_cache=_fp8_cache(config))
+    if not spared:
         return found
     plain = any(_ATTENTION.search(one) and "vis" not in one for one in spared)
     only = found.experts_only or (plain and any("shared_expert" in one for one in spared))
-    return replace(found, partly=True, plain_attention=plain and not only, experts_only=only)
+    states = [one for one in spared if _STATE.search(one)]
+    numbered = [_NUMBERED.search(one) for one in states]
+    return replace(
+        found,
+        partly=True,
+        plain_attention=plain and not only,
+        experts_only=only,
+        plain_layers=frozenset(int(one[1]) for one in numbered if one),
+        plain_states=bool(states) and not only and None in numbered,
+    )
+
+
+def _fp8_cache(config: Mapping[str, Any]) -> bool:
+    """vLLM 0.30.0, ``get_kv_cache_quant_algo_string``; ``Attention`` of checkpoints in compressed-tensors."""
+    scheme, algorithm = config.get("kv_cache_scheme"), config.get("kv_cache_quant_algo")
+    floats = isinstance(scheme, dict) and scheme.get("num_bits") == 8 and scheme.get("type") == "float"
+    modelopt = str(config.get("quant_method")).startswith("modelopt")
+    return (floats and (modelopt or config.get("quant_method") == "compressed-tensors")) or (modelopt and algorithm == "FP8")
 
 
 def _whole(config: Mapping[str, Any]) -> Quantization | None:

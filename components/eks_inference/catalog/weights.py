@@ -4,10 +4,12 @@ A formula counts what an engine loads to generate text: embedding, layers, final
 audio towers and extra layers for speculation (``num_nextn_predict_layers``), which are checkpoints of their own to an engine.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Container
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal
+from functools import cached_property
+from typing import Literal, TypeVar
 
 from eks_inference.catalog.architectures import Architecture
 
@@ -48,8 +50,17 @@ class Layers:
     index_dim: int = 0
     index_layers: int = 0
     """The index of sparse attention (DSA): its heads, their width, and the layers that have one; the others use that before."""
+    expert_hidden: int = 0
+    """Width of what experts read, where a projection leads to it and one back; 0: that of a layer."""
+    full_heads: int = 0
+    full_kv_heads: int = 0
+    full_head_dim: int = 0
+    """Heads of layers without a window, and their width, where those with one have others; 0: they have the same."""
     full_every: int = 0
     """Every so many layers one attends to all tokens; the others keep a state of fixed size (gated DeltaNet). 0: all attend."""
+    pattern: str = ""
+    """What each layer has, a letter each, where no rule says it: ``*`` attention to all tokens, ``W`` to a window, ``M`` a state,
+    ``E`` experts alone, ``-`` an MLP alone."""
     state_heads: int = 0
     state_keys: int = 0
     state_dim: int = 0
@@ -57,19 +68,41 @@ class Layers:
     conv: int = 0
     """Layers with a state: heads of values and of keys, widths of a head of keys and of values, tokens of the convolution."""
 
+    @cached_property
+    def mixers(self) -> str:
+        """What each layer reads earlier tokens with: a letter of ``pattern`` each."""
+        every = self.full_every
+        usual = ("M" * (every - 1) + "*") * (self.layers // every) + "M" * (self.layers % every) if every else "*" * self.layers
+        return self.pattern or usual
+
     @property
     def state_layers(self) -> int:
         """Layers that keep a state, and no keys and values."""
-        return self.layers - self.layers // self.full_every if self.full_every else 0
+        return self.mixers.count("M")
 
-    def has_state(self, layer: int) -> bool:
-        """Whether the layer of that number, from 0, keeps a state."""
-        return bool(self.full_every) and (layer + 1) % self.full_every > 0
+    @property
+    def attention_layers(self) -> int:
+        """Layers that keep keys and values."""
+        return self.mixers.count("*") + self.mixers.count("W")
+
+    def kinds(self) -> list[tuple[str, bool]]:
+        """Of each layer, its letter, and whether it has experts. Layers without experts come first, if no pattern says it, as in
+        every model that has some of both and was checked."""
+        dense = 0 if "E" in self.mixers else self.layers - self.expert_layers
+        return [(one, number >= dense and bool(self.expert_layers)) for number, one in enumerate(self.mixers)]
 
     @property
     def mixed(self) -> int:
         """Width of what the convolution of a layer with a state reads: queries, keys and values."""
         return 2 * self.state_keys * self.state_dim + self.state_heads * self.state_value_dim
+
+    @property
+    def shared(self) -> int:
+        """What every device has of it: the one group of queries and keys, where all heads have the same."""
+        return 2 * self.state_dim if self.state_keys == 1 else 0
+
+
+L = TypeVar("L", bound=Layers)
 
 
 @dataclass(frozen=True)
@@ -85,27 +118,26 @@ class Part:
 
 def of_layers(model: Layers, kind: Architecture) -> int:
     """Number of weights of all layers."""
-    dense, sparse = (_count(layer(model, kind, sparse=one)) for one in (False, True))
-    states = model.state_layers * (_count(_state(model)) - _count(_attention(model, kind)))
-    return (model.layers - model.expert_layers) * dense + model.expert_layers * sparse + states
+    return sum(count * sum(part.count for part in layer(model, kind, *one)) for one, count in Counter(model.kinds()).items())
 
 
-def _count(parts: Iterable[Part]) -> int:
-    return sum(part.count for part in parts)
-
-
-def layer(model: Layers, kind: Architecture, *, sparse: bool, state: bool = False) -> tuple[Part, ...]:
-    """One layer: with experts (``sparse``), or with one MLP; with attention, or with a ``state``."""
-    attention = _state(model) if state else _attention(model, kind)
+def layer(model: Layers, kind: Architecture, mixer: str, sparse: bool) -> tuple[Part, ...]:
+    """One layer, by its letter: with experts (``sparse``), or with one MLP."""
     routed = (*_experts(model, kind), *_mlp(model, kind, model.shared_mlp), Part(model.hidden * model.experts, "whole", False))
-    norms = Part(kind.norms * norm(model, kind), "whole", False)
-    return (*attention, norms, *(routed if sparse else _mlp(model, kind, model.mlp)))
+    rest = routed if sparse else _mlp(model, kind, model.mlp)
+    norms = kind.norms + (kind.expert_norms if sparse else 0)
+    if mixer in "E-":
+        mixing = ()
+    else:
+        mixing, rest = _mixers(model, kind, mixer), () if kind.single else rest
+    return (*mixing, Part(norms * norm(model, kind), "whole", False), *rest)
 
 
-def attention(model: Layers, kind: Architecture) -> int:
-    """Number of weights in the linear layers of all attention."""
-    one = layer(model, kind, sparse=False)
-    return model.layers * sum(part.count for part in one if part.linear and part.split not in ("width", "experts"))
+def spared(model: Layers, kind: Architecture, attention: bool, numbers: Container[int]) -> int:
+    """Number of weights in linear layers that a quantization leaves: all ``attention``, or what layers of these numbers have."""
+    mixers = enumerate(model.mixers)
+    left = Counter(one for number, one in mixers if (attention and one in "*W") or (number in numbers and one in "*WM"))
+    return sum(count * part.count for one, count in left.items() for part in _mixers(model, kind, one) if part.linear)
 
 
 def norm(model: Layers, kind: Architecture) -> int:
@@ -113,30 +145,44 @@ def norm(model: Layers, kind: Architecture) -> int:
     return model.hidden * (2 if kind.norm_bias else 1)
 
 
-def _attention(model: Layers, kind: Architecture) -> tuple[Part, ...]:
-    return (*_latent_attention(model), *_index(model)) if kind.latent else _grouped_attention(model, kind)
+def _mixers(model: Layers, kind: Architecture, mixer: str) -> tuple[Part, ...]:
+    if mixer == "M":
+        return _state(model, kind)
+    return (*_latent_attention(model), *_index(model)) if kind.latent else _grouped_attention(unwindowed(model, mixer), kind)
 
 
-def _state(model: Layers) -> tuple[Part, ...]:
+def unwindowed(model: L, mixer: str) -> L:
+    """The model with the heads that a layer of that letter has."""
+    heads, keys, width = model.full_heads, model.full_kv_heads, model.full_head_dim
+    if mixer != "*" or not (heads or keys or width):
+        return model
+    return replace(model, heads=heads or model.heads, kv_heads=keys or model.kv_heads, head_dim=width or model.head_dim)
+
+
+def _state(model: Layers, kind: Architecture) -> tuple[Part, ...]:
     """Gated DeltaNet: projections of what is mixed, of the gate, of two numbers a head, and back; the convolution, two numbers a
-    head and a norm (vLLM 0.30.0, ``QwenGatedDeltaNetAttention``)."""
-    values = model.state_heads * model.state_value_dim
+    head and a norm (vLLM 0.30.0, ``QwenGatedDeltaNetAttention``). Mamba-2: one number a head is projected, three are its own, the
+    convolution has a bias and the norm is as wide as all heads (``MambaMixer2``)."""
+    values, mixed = model.state_heads * model.state_value_dim, model.mixed - model.shared
+    projected, own, further = (1, 3, mixed + values) if kind.mamba else (2, 2, 0)
     return (
-        Part(model.hidden * (model.mixed + 2 * values + 2 * model.state_heads), "heads"),
-        Part(model.mixed * model.conv + 2 * model.state_heads, "heads", False),
-        Part(model.state_value_dim, "whole", False),
+        Part(model.hidden * (mixed + 2 * values + projected * model.state_heads), "heads"),
+        Part(mixed * model.conv + own * model.state_heads + further, "heads", False),
+        Part(model.hidden * model.shared, "whole"),
+        Part(model.shared * (model.conv + 1) if kind.mamba else model.state_value_dim, "whole", False),
     )
 
 
 def _grouped_attention(model: Layers, kind: Architecture) -> tuple[Part, ...]:
     """Attention with heads of its own for queries and as many or fewer for keys and values (MHA, GQA, MQA)."""
-    queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
+    queries, keys, value = model.heads * model.head_dim, model.kv_heads * model.head_dim, model.value_dim or model.head_dim
+    written = model.kv_heads * value
     qkv, output = _biased(model, kind, "qkv"), _biased(model, kind, "output")
     return (
-        Part((3 if kind.output_gate else 2) * model.hidden * queries, "heads"),
+        Part(model.hidden * ((2 if kind.output_gate else 1) * queries + model.heads * value), "heads"),
         Part(queries * qkv + (model.heads if kind.sinks else 0), "heads", False),
-        Part(2 * model.hidden * keys, "kv_heads"),
-        Part(2 * keys * qkv, "kv_heads", False),
+        Part(model.hidden * (keys + written), "kv_heads"),
+        Part((keys + written) * qkv, "kv_heads", False),
         Part(model.hidden * output + (2 * model.head_dim if kind.head_norms else 0), "whole", False),
     )
 
@@ -172,9 +218,13 @@ def _mlp(model: Layers, kind: Architecture, width: int) -> tuple[Part, ...]:
 
 def _experts(model: Layers, kind: Architecture) -> tuple[Part, ...]:
     """All routed experts."""
-    width, matrices = model.expert_mlp or model.mlp, 3 if kind.gated else 2
+    width, matrices, wide = model.expert_mlp or model.mlp, 3 if kind.gated else 2, model.expert_hidden or model.hidden
     bias = (2 * width + model.hidden) * _biased(model, kind, "experts")
-    return Part(model.experts * matrices * model.hidden * width, "experts"), Part(model.experts * bias, "experts", False)
+    return (
+        Part(model.experts * matrices * wide * width, "experts"),
+        Part(model.experts * bias, "experts", False),
+        Part(2 * model.hidden * model.expert_hidden, "whole"),
+    )
 
 
 def _biased(model: Layers, kind: Architecture, part: str) -> bool:

@@ -15,7 +15,7 @@ def weights_of_a_rank(model: Model, split: Parallel) -> int | None:
     """Numbers that a device of the fullest stage holds of one adapter, for each unit of its rank. None: unknown."""
     kind = architectures().get(model.architecture)
     padded = model.quantization is not None and model.quantization.experts_only  # as the kernel of the experts is
-    if kind is None or kind.encoder or kind.latent or model.state_layers or model.uncounted or padded:
+    if kind is None or kind.encoder or kind.latent or model.pattern or model.state_layers or model.uncounted or padded:
         return None
     wide, parts, ups = model.hidden, split.tensor, 2 if kind.gated else 1
     read_by_qkv, read_by_ups = (1, 1) if kind.fused else (3, ups)

@@ -24,7 +24,8 @@ def kv_in_fp8(engine: EngineProfile, kv_cache_dtype: str, model: Model | None, f
     """Whether the KV cache is in FP8: by ``--kv-cache-dtype``, or where that says nothing by the checkpoint."""
     if kv_cache_dtype not in ("", "auto"):
         return kv_cache_dtype.startswith("fp8")
-    return checkpoint_method(engine, model, features) in engine.fp8_kv_checkpoints
+    said = engine.nvidia and model is not None and model.quantization is not None and model.quantization.fp8_cache
+    return said or checkpoint_method(engine, model, features) in engine.fp8_kv_checkpoints
 
 
 def fp8_kv_settings(engine: EngineProfile, model: Model | None, max_num_seqs: int) -> dict[str, Any]:

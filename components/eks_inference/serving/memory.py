@@ -225,7 +225,7 @@ class MemoryUse:
     def page(self) -> tuple[int, int]:
         """Tokens of a page, and its bytes in a layer on one device, of a model with states: a page is as large as a state or
         larger, in whole blocks of 16 tokens (vLLM 0.30.0, ``_align_hybrid_block_size``)."""
-        token = self.kv_token // (self.model.layers - self.model.state_layers) // self.tensor_parallel
+        token = self.kv_token // self.model.attention_layers // self.tensor_parallel
         block = 16 * -(-self.state // (16 * token))
         return block, block * token
 
@@ -242,7 +242,8 @@ class MemoryUse:
         kind = architectures().get(model.architecture)
         width = 4 if kind and kind.wide_state else plain
         of_heads = model.state_heads * model.state_dim * model.state_value_dim * width
-        return (model.mixed * (model.conv - 1) * plain + of_heads) // self.tensor_parallel
+        divided = (model.mixed - model.shared) * (model.conv - 1) * plain + of_heads
+        return divided // self.tensor_parallel + model.shared * (model.conv - 1) * plain
 
     @property
     def needed(self) -> int:
@@ -420,7 +421,7 @@ class MemoryUse:
     def _kv_working(self) -> str:
         """The elements of one token in the KV cache."""
         model, held = self.model, self.model.kv_heads_at(self.tensor_parallel)
-        layers = model.layers - model.state_layers
+        layers = model.attention_layers
         if model.kv_rank:
             copies = f" x {held} copies" if held > 1 else ""
             return f"{model.layers} layers x ({model.kv_rank} + {model.rope_dim}){copies}"
@@ -438,9 +439,11 @@ def server_memory(server: ServingFacts) -> MemoryUse | None:
     settings = memory_settings(server.engine, server.arguments, server.environment, server.model)
     if server.model is None or settings is None or not server.tensor_parallel or not server.max_model_len:
         return None
-    chosen = server.features.chosen if server.features else {}
-    if kv_in_fp8(server.engine, flag(server.arguments, "kv-cache-dtype") or "", server.model, chosen):
+    if _fp8_cache(server):
         settings = replace(settings, kv_bytes=1)
+    if server.model.value_dim and not server.model.kv_rank:
+        # Back ends for values narrower than keys keep the type of the arithmetic (vLLM 0.30.0, MiMoV2Attention).
+        settings = replace(settings, kv_bytes=None)
     if _packs(server):
         settings = replace(settings, kv_bytes=_PACKED_BYTES / server.model.kv_width)
     served = server.engine.served(server.model)
@@ -455,14 +458,18 @@ def server_memory(server: ServingFacts) -> MemoryUse | None:
     )
 
 
+def _fp8_cache(server: ServingFacts) -> bool:
+    chosen = server.features.chosen if server.features else {}
+    return kv_in_fp8(server.engine, flag(server.arguments, "kv-cache-dtype") or "", server.model, chosen)
+
+
 def _packs(server: ServingFacts) -> bool:
     """Whether sparse attention keeps an 8-bit latent vector with its scales (vLLM 0.30.0, ``fp8_ds_mla``)."""
     capability, model = server.instance.compute_capability, server.model
     if capability is None or model is None or not model.index_dim:
         return False
-    bits8 = (flag(server.arguments, "kv-cache-dtype") or "auto").startswith("fp8")
     packing = ("FLASHMLA_SPARSE", *([None] if capability < (10, 0) else []))
-    return capability >= (12, 0) or (bits8 and attention_backend(server.arguments) in packing)
+    return capability >= (12, 0) or (_fp8_cache(server) and attention_backend(server.arguments) in packing)
 
 
 def _with_eyes(model: Model, server: ServingFacts) -> Model:

@@ -108,16 +108,17 @@ class Held:
 
 @lru_cache
 def held(model: Model, split: Parallel, widths: Widths) -> tuple[Held, ...] | None:
-    """Returns what a device of each stage holds; None for a model of whose layers nobody wrote a formula.
-
-    Layers without experts come first, as in every model that has some of both and was checked.
-    """
+    """Returns what a device of each stage holds; None for a model of whose layers nobody wrote a formula."""
     kind = architectures().get(model.architecture)
     if kind is None:
         return None
-    dense = model.layers - model.expert_layers
-    kinds = [(number >= dense, model.has_state(number)) for number in range(model.layers)]
-    sizes = {one: _sizes(model, split, widths, weights.layer(model, kind, sparse=one[0], state=one[1])) for one in set(kinds)}
+    found = model.quantization
+    spared = found.plain_layers if found else frozenset[int]()
+    kinds = [(*one, number in spared) for number, one in enumerate(model.kinds())]
+    sizes = {}
+    for mixer, sparse, left in set(kinds):
+        one = replace(weights.unwindowed(model, mixer), quantization=None if left else found)
+        sizes[mixer, sparse, left] = _sizes(one, split, widths, weights.layer(model, kind, mixer, sparse))
     rotary, positions = kind.rotary_tables * model.max_positions * (model.rope_dim or model.head_dim // kind.rotated), 0
     if kind.learned_positions is not None:
         rotary, count = 0, model.max_positions + kind.learned_positions
@@ -223,6 +224,8 @@ def inputs_in_groups(
     ):
         if width and refused_from and parts >= refused_from:
             yield what, width, parts, unit
+    if model.kv_rank and found.method == "fp8" and refused_from and split.tensor >= refused_from:
+        yield "outputs of the layer of keys and values", model.heads * (model.nope_dim + model.value_dim), split.tensor, unit
     smallest = facts.expert_group(found, capability)
     if model.experts and smallest is not None:
         parts = 1 if split.expert else split.sharing_experts

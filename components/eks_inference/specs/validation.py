@@ -20,6 +20,8 @@ from eks_inference.specs.late import is_output
 RULE_ID = r"^[A-Z][A-Z0-9]{1,4}\d{3}$"
 RENAMED = {"gpus": "devices", "engine_args": "extra_args"}
 """Old names of fields, and their current names."""
+_OTHERWISE = {"alternatives": "make a second server of the same model there: an endpoint leads the model's name to both"}
+"""What some kinds have no key for → how it is done instead."""
 
 Schema = dict[str, Any]
 Path = tuple[str | int, ...]
@@ -56,7 +58,8 @@ def _shape_fault(problem: Any, data: Any, schema: Schema) -> Fault:
         allowed = sorted(_locate(problem["loc"][:-1], data, schema)[2].get("properties", {}))
         given_key = str(path[-1])
         renamed = RENAMED.get(given_key)
-        hint = f"it is now called '{renamed}'" if renamed in allowed else did_you_mean(given_key, allowed, cutoff=0.5)
+        hint = _OTHERWISE.get(given_key) or did_you_mean(given_key, allowed, cutoff=0.5)
+        hint = f"it is now called '{renamed}'" if renamed in allowed else hint
         return Fault(path, "unknown key", allowed=", ".join(allowed), hint=hint)
     if kind == "missing":
         return Fault(path, "this key is required and missing", allowed=_allowed(place) or _kinds_of(_members(place, schema)))

@@ -235,12 +235,13 @@ def work_of(use: MemoryUse) -> Work:
         experts = sum(one.experts for one in use.held)
         weights = sum(one.divided + one.whole for one in use.held) - read * plain / parts
     full = use.kv_token / parts / split.decode_context
-    looks = model.window_layers / model.layers if model.window else 0.0  # share of the layers with a window
+    whole, windowed = (
+        (count * one.kv_heads_at(parts) * one.kv_width, 2 * count * one.heads * _width(one)) for one, count in model.attending
+    )
+    looks = windowed[0] / (whole[0] + windowed[0] or 1) if model.window else 0.0  # share of the cache in layers with a window
     used = model.experts_used / model.experts if model.experts else 0.0
     head = model.vocabulary * (model.embedding_width or model.hidden)
     active = model.parameters - model.embeddings - model.expert_weights * (1 - used)
-    width = model.heads * ((model.nope_dim + model.rope_dim + model.value_dim) if model.kv_rank else 2 * model.head_dim)
-    attention = 2 * width * (model.layers - model.state_layers) / parts
     states = 2 * use.state * model.state_layers  # each step reads and writes them once a sequence, like a window of one token
     return Work(
         weights=weights,
@@ -251,14 +252,23 @@ def work_of(use: MemoryUse) -> Work:
         window=model.window or bool(states),
         products=2 * active / parts,
         head=2 * head / parts,
-        attention=attention * (1 - looks),
-        windowed_attention=attention * looks,
+        attention=whole[1] / parts,
+        windowed_attention=windowed[1] / parts,
         exchanged=2 * (parts - 1) / parts * _EXCHANGES * model.layers * model.hidden * 2,
         layers=model.layers,
         tensor=parts,
         stages=split.stages,
         ranks=split.ranks,
         arithmetic=arithmetic(model, use.settings.quantized_bytes),
+    )
+
+
+def _width(model: Model) -> int:
+    """Numbers of a query and a value of one head."""
+    return (
+        model.nope_dim + model.rope_dim + model.value_dim
+        if model.kv_rank
+        else model.head_dim + (model.value_dim or model.head_dim)
     )
 
 

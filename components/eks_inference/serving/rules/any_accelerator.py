@@ -39,6 +39,8 @@ _BESIDE_STATES = (
     *("kv-transfer-config", "prefix-match-unit-tokens", "speculative-config", "use-replayssm"),
 )
 """Flags that change pages or states of the KV cache, or that the engine refuses beside states."""
+_JUDGED_BESIDE_STATES = ("fp8", "fp8-blocks", "modelopt", "modelopt_fp4")
+"""Forms of quantized checkpoints whose bytes beside states are those of the engine's own construction (vLLM 0.30.0)."""
 
 _PARTITION = "VLLM_PP_LAYER_PARTITION"
 """vLLM, ``get_pp_indices``: layers of each stage, in place of equal parts."""
@@ -175,7 +177,7 @@ def _states_unjudged(server: ServingFacts, model: Model) -> Iterator[Judgement]:
         return
     given = [one for one in flag_names(server.arguments) if one in _BESIDE_STATES or one.startswith("mamba")]
     found = [(f"--{one}", server.at_flag(one)) for one in sorted(given)]
-    if model.quantization:
+    if model.quantization and (model.quantization.plain_states or model.quantization.form not in _JUDGED_BESIDE_STATES):
         found.append((f"quantized to {model.quantization.method}", (*server.path, "model", "id")))
     for what, path in found:
         yield not_judged(

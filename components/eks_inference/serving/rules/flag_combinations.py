@@ -109,6 +109,8 @@ def _chunks(server: ServingFacts) -> bool:
 
 def _of_model(model: Model, degree: int) -> dict[str, Any]:
     return {
+        "model.architecture": model.architecture,
+        "model.tied": model.tied_embeddings,
         "model.experts": model.experts,
         "model.multimodal": model.sees,
         "model.kv_heads": model.kv_heads,

@@ -241,8 +241,11 @@ def attention_is_served(server: ServingFacts) -> Iterator[Judgement]:
     method = model.quantization.method if model.quantization else ""
     other_scales = method in facts.no_e5m2 and kv == "fp8_e5m2"
     able = [name for name, one in facts.attention.items() if one.takes(model, has, computed, kv, needs) and not other_scales]
-    fitting = [one for one in able if named in (None, one)]
-    latent = f"{'sparse ' * bool(model.index_dim)}latent attention" if model.kv_rank else f"heads of {model.head_dim}"
+    # Without FlashAttention 4, vLLM gives layers whose heads differ no other back end (vLLM 0.30.0, Gemma4Config).
+    usual = "TRITON_ATTN" if model.full_head_dim and has < (9, 0) else None
+    fitting = [one for one in able if (named or usual) in (None, one)]
+    heads = f"heads of {model.head_dim}" + (f" and {model.full_head_dim}" if model.full_head_dim else "")
+    latent = f"{'sparse ' * bool(model.index_dim)}latent attention" if model.kv_rank else heads
     words = ", ".join([f"{latent} in {computed}", f"KV cache {kv}", *(one.replace("_", " ") for one in needs)])
     words += f" beside weights in {method}" if other_scales else ""
     here = f"{server.instance.name} (compute capability {_text(has)})"
