@@ -26,7 +26,7 @@ from eks_inference.endpoints import plan
 from eks_inference.endpoints.proxy import CLIENT_HEADER, CONNECT_SECONDS, SESSION_HEADER, Proxy, Spread, Upstream
 from eks_inference.endpoints.routing import REST_SECONDS
 from eks_inference.endpoints.spec import ModelEndpointSpec
-from eks_inference.serving.paths import ASKING_PATHS, PATHS
+from eks_inference.serving.paths import ASKING_PATHS, FORM_PATHS, PATHS
 from envoy import COMMAND, Envoy
 from ports import free_ports, own_addresses
 from streaming_servers import CachingServer, ClusterDns, StreamingServer, known_part, talk
@@ -303,6 +303,29 @@ async def test_each_client_has_a_limit_of_its_own_for_a_model() -> None:
             assert [(await there.ask("a", client)).status for _ in range(3)] == [200] * 2 + [429]
             assert [(await there.ask("b", client)).status for _ in range(4)] == [200] * 3 + [429]
             assert [(await there.ask("c", client)).status for _ in range(3)] == [404] * 2 + [429], "which all count"
+
+
+@in_loop
+async def test_the_path_of_a_form_leads_to_the_one_model_that_hears() -> None:
+    seen: list[str] = []
+
+    async def serve(exchange: Exchange) -> None:
+        seen.append(exchange.path)
+        exchange.answer(200, {"text": "", "usage": {"type": "duration", "seconds": 1}})
+
+    port = await (site := Site(serve)).start()
+    upstreams = [Upstream(task, "127.0.0.1", port, task, paths=PATHS[task]) for task in ("chat", "transcribe")]
+    proxy = Proxy((), requests_per_model={"transcribe": 2}, largest_request_bytes=1 << 16, spread="prefixes")
+    form = b'--x\r\nContent-Disposition: form-data; name="model"\r\n\r\nchat\r\n--x--\r\n'
+    for client, sent, wanted in (("team-a", form, [200, 200, 429]), ("team-b", bytes(1 << 17), [413] * 3)):
+        headers = {"authorization": f"Bearer {KEYS[client]}", "content-type": "multipart/form-data; boundary=x"}
+        async with Envoy(upstreams, proxy, KEYS) as envoy, Connection(envoy.port, headers=headers) as asks:
+            assert [(await asks.ask("POST", path, sent)).status for path in (*FORM_PATHS, FORM_PATHS[0])] == wanted
+            assert (await asks.ask("POST", CHAT, form)).status == 400
+    async with Envoy(upstreams[:1], proxy, KEYS) as envoy, Connection(envoy.port, headers=headers) as asks:
+        assert (await asks.ask("POST", FORM_PATHS[0], form)).status == 404
+    assert seen == [*FORM_PATHS]
+    site.abort()
 
 
 @in_loop

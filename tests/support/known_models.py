@@ -48,7 +48,7 @@ def _served() -> Iterator[str]:
         of_kind = [name for name in SERVED["model_types"][kind] if name not in known]
         if of_kind:
             yield f"| no formula for `{kind}` | {', '.join(of_kind)} |"
-    yield f"| speech, not served | {', '.join(speech)} |"
+    yield f"| speech, not judged | {', '.join(speech)} |"
     yield f"| no `config.json` at hand | {', '.join(rest)} |"
 
 

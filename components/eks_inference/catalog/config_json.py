@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from eks_inference.catalog.architectures import Architecture, architectures
-from eks_inference.catalog.models import SPEECH, Model, Task, listens
+from eks_inference.catalog.models import Model, Task
 from eks_inference.catalog.quantization import METHODS, quantization
 from eks_inference.catalog.tables import nearest
 from eks_inference.catalog.towers import tower_of, towers
@@ -42,11 +42,16 @@ KEYS = {
     "value_dim": "v_head_dim",
     "index_heads": "index_n_heads",
     "index_dim": "index_head_dim",
+    "encoder_layers": "encoder_layers",
+    "heard": "max_source_positions",
+    "mel": "num_mel_bins",
 }
 """Our names of numbers → the keys that most architectures have; a row of architectures.toml names others."""
 
 _PATTERN = ("sliding_window_pattern", "_sliding_window_pattern")
 """Keys that say that every so many layers one has no window, in place of ``Architecture.full_every``."""
+
+_HEARING = ("encoder_layers", "heard", "mel")
 
 _TWO_BYTES = {"bfloat16": "bfloat16", "float16": "float16", "float32": "bfloat16"}
 """Types of published weights → what engines load them as (vLLM, ``_resolve_auto_dtype``: the first type that the GPU has)."""
@@ -108,7 +113,7 @@ def keys_read() -> frozenset[str]:
     """Every key that ``model_of_config`` reads."""
     known = {"model_type", "tie_word_embeddings", "torch_dtype", "dtype", "layer_types", *_PATTERN, *KEYS.values()}
     known |= {"quantization_config", "text_config", "vision_config", "architectures", "id2label"}
-    known |= {"index_topk_freq", "index_skip_topk_offset", "index_topk_pattern"}
+    known |= {"encoder_ffn_dim", "encoder_attention_heads", "index_topk_freq", "index_skip_topk_offset", "index_topk_pattern"}
     for one in architectures().values():
         known |= {*one.keys.values(), one.window_switch, one.window_from, one.bias_key or ""}
     return frozenset(filter(None, known))
@@ -134,8 +139,6 @@ def _architecture(config: Mapping[str, Any], text: Mapping[str, Any]) -> tuple[A
     known = architectures()
     unknown = next((one for one in (inner, outer) if one not in known), None)
     if unknown is not None:
-        if listens(unknown):
-            raise NoFormulaError([Fault(("model_type",), SPEECH, unknown[:60], "models of text")])
         like = nearest(unknown, known)
         hint = "; or ".join(
             [f"nearest: {', '.join(like)}"] * bool(like)
@@ -152,7 +155,7 @@ def _task(config: Mapping[str, Any], kind: Architecture) -> Task:
     if str(config.get("architectures")).endswith("ForSequenceClassification']"):
         labels = config.get("id2label")
         return "rerank" if isinstance(labels, dict) and len(labels) == 1 else "classify"
-    return "embed" if kind.encoder else "chat"
+    return "embed" if kind.encoder else "transcribe" if kind.hears else "chat"
 
 
 def _quantization(said: Any) -> Any:
@@ -192,6 +195,13 @@ class _Reader:
         if kind.indexed:
             found |= {name: self._number(name) or 1 for name in ("index_heads", "index_dim")}
             found["index_layers"] = self._index_layers(layers)
+        if kind.hears:
+            found |= {
+                name: self._number(name, most=MOST_LAYERS if name == "encoder_layers" else LARGEST) or 1 for name in _HEARING
+            }
+            for key, same in (("encoder_ffn_dim", "mlp"), ("encoder_attention_heads", "heads")):
+                if self._of_key(key, None, 1) != self._number(same):
+                    self._refuse(key, "the encoder differs from the decoder", self._config.get(key), f"as {self._names[same]}")
         found |= self._experts(layers)
         found["mlp"] = self._number("mlp", 0 if found["expert_layers"] == layers and found["expert_mlp"] else None) or 0
         found |= self._window(layers) | (self._states(layers) if "state_heads" in kind.keys else {})

@@ -5,7 +5,7 @@ audio towers and extra layers for speculation (``num_nextn_predict_layers``), wh
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -56,6 +56,11 @@ class Layers:
     state_value_dim: int = 0
     conv: int = 0
     """Layers with a state: heads of values and of keys, widths of a head of keys and of values, tokens of the convolution."""
+    encoder_layers: int = 0
+    heard: int = 0
+    mel: int = 0
+    """What hears (Whisper): its layers, the positions of 30 seconds, which every layer of the decoder attends to, and the bands
+    of a spectrum. 0: nothing."""
 
     @property
     def state_layers(self) -> int:
@@ -84,10 +89,10 @@ class Part:
 
 
 def of_layers(model: Layers, kind: Architecture) -> int:
-    """Number of weights of all layers."""
+    """Number of weights of all layers, with those of what hears."""
     dense, sparse = (_count(layer(model, kind, sparse=one)) for one in (False, True))
     states = model.state_layers * (_count(_state(model)) - _count(_attention(model, kind)))
-    return (model.layers - model.expert_layers) * dense + model.expert_layers * sparse + states
+    return (model.layers - model.expert_layers) * dense + model.expert_layers * sparse + states + _count(encoder(model, kind))
 
 
 def _count(parts: Iterable[Part]) -> int:
@@ -99,7 +104,17 @@ def layer(model: Layers, kind: Architecture, *, sparse: bool, state: bool = Fals
     attention = _state(model) if state else _attention(model, kind)
     routed = (*_experts(model, kind), *_mlp(model, kind, model.shared_mlp), Part(model.hidden * model.experts, "whole", False))
     norms = Part(kind.norms * norm(model, kind), "whole", False)
+    attention *= 2 if model.heard else 1  # to what is written, and to what is heard
     return (*attention, norms, *(routed if sparse else _mlp(model, kind, model.mlp)))
+
+
+def encoder(model: Layers, kind: Architecture) -> tuple[Part, ...]:
+    """What hears: layers that attend to themselves, two convolutions, positions and a norm (vLLM 0.30.0, ``WhisperEncoder``)."""
+    if not model.encoder_layers:
+        return ()
+    layers = (*_attention(model, kind), *_mlp(model, kind, model.mlp), Part(2 * norm(model, kind), "whole", False))
+    others = model.hidden * (3 * (model.mel + model.hidden) + 2 + model.heard) + norm(model, kind)
+    return (*(replace(one, count=model.encoder_layers * one.count) for one in layers), Part(others, "whole", False))
 
 
 def attention(model: Layers, kind: Architecture) -> int:
