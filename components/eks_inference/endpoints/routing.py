@@ -122,13 +122,10 @@ def routes(proxy: Proxy) -> Iterator[dict[str, Any]]:
                 for pattern, cluster in ways
             )
     for path in ASKING_PATHS if models else ():
-        if path in FORM_PATHS:
-            yield {"match": {"path": path}, **_answer(404, error(path, "no model here hears", "model_not_found"))}
-            continue
         here = ", ".join(name for name, parts in models.items() if path in parts[0][0][0].paths) or "none"
         told = f"the field model of the request names no model that is asked at {path}; those that are: {here}"
-        named = {"match": {"path": path, "dynamic_metadata": [says("model", {"present_match": True})]}}
-        yield {**named, **_answer(404, error(path, told, "model_not_found"))}
+        named = {} if path in FORM_PATHS else {"dynamic_metadata": [says("model", {"present_match": True})]}
+        yield {"match": {"path": path, **named}, **_answer(404, error(path, told, "model_not_found"))}
         told = "the body is no JSON object with a text in the field model and without those of servers (kv_transfer_params), "
         told += "or Content-Type is not application/json"
         yield {"match": {"path": path}, **_answer(400, error(path, told, "invalid_request")), **_whole(proxy)}
