@@ -141,8 +141,9 @@ class MemoryUse:
         (vLLM 0.30.0, ``CompilationConfig``). Of a model that hears, the engine starts where what one sequence hears may fill a
         step (``CrossAttentionSpec``)."""
         taken = self._stage[1] * self.sequences
-        if self.model.heard and self.sequences == 1:
-            return taken + max(self.step_tokens - self.model.crossed, 0) * self.kv_token // self.tensor_parallel
+        if self.model.heard and self.sequences:
+            heard = max(self.step_tokens, self.model.crossed)
+            return max(taken, (self.max_model_len + heard) * self.kv_token // self.tensor_parallel)
         if not self.model.state_layers or self.settings.eager:
             return taken
         return max(taken, -(-self._stage[1] * self.settings.max_num_seqs // self.pages))
@@ -347,7 +348,7 @@ class MemoryUse:
         if window:
             groups = "" if model.group in (model.layers, model.window_layers) else f", in whole groups of {model.group} layers"
             token += f" ({model.window_layers} of {model.layers} layers at most {model.window} + {self.beyond} tokens{groups})"
-        heard = f" + {max(self.step_tokens, self.model.crossed)} that are heard" if self.model.heard else ""
+        heard = f" and {self.model.crossed} that are heard, at first a step of {self.step_tokens}," if self.model.heard else ""
         cached = f"{token} x {sequences} x {self.max_model_len} tokens{heard}{self._kv_split}"
         if model.state_layers:
             cached = self._pages_working
