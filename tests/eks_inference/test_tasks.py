@@ -185,6 +185,11 @@ def test_who_serves_another_model_of_speech_says_its_task(shape: dict[str, Any],
             "made for chat: vLLM starts it and has no path for transcribe",
         ),
         ({"servers": {"hear": {"extra_args": {"max-num-batched-tokens": 1024}}}}, "at least what a model hears at once"),
+        ({"servers": {"hear": {"max_num_seqs": 3}}}, "is at least what a model hears at once"),
+        (
+            {"servers": {"hear": {"quantized_kv": "fp8"}}, "pools": {"gpu": {"instance_types": ["g5.xlarge"]}}},
+            "what is heard needs",
+        ),
         ({"servers": {"hear": {"prefix_caching": True}}}, "first request of a model that hears ends an engine"),
         ({"servers": {"hear": {"extra_args": {"pipeline-parallel-size": 2}}}}, "models that hear nothing"),
         (

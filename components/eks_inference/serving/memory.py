@@ -202,6 +202,8 @@ class MemoryUse:
         if self.settings.step_tokens or facts is None or not self.instance.nvidia:
             return self.settings.step_tokens or _STEP_TOKENS
         tokens = facts.step_tokens(memory, self.instance.chip) * (2 if self.settings.longer_steps else 1)
+        if self.model.heard:  # and has short sequences (vLLM 0.30.0, ``EngineArgs``)
+            return min(tokens, self.settings.max_num_seqs * self.max_model_len)
         return max(tokens, self.max_model_len) if self.settings.whole_prompts else tokens
 
     @property
