@@ -185,7 +185,7 @@ def test_who_serves_another_model_of_speech_says_its_task(shape: dict[str, Any],
             "made for chat: vLLM starts it and has no path for transcribe",
         ),
         ({"servers": {"hear": {"extra_args": {"max-num-batched-tokens": 1024}}}}, "at least what a model hears at once"),
-        ({"servers": {"hear": {"max_num_seqs": 3}}}, "is at least what a model hears at once"),
+        ({"servers": {"hear": {"max_num_seqs": 3}}}, "a step is too short for the 1500 tokens"),
         (
             {"servers": {"hear": {"quantized_kv": "fp8"}}, "pools": {"gpu": {"instance_types": ["g5.xlarge"]}}},
             "what is heard needs",

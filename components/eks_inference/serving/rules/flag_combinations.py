@@ -96,8 +96,6 @@ def _facts(server: ServingFacts) -> dict[str, Any]:
         "tensor-parallel-size": server.tensor_parallel or None,
         **({} if model is None else _of_model(model, server.tensor_parallel)),
         **({"enable-chunked-prefill": True} if _chunks(server) else {}),
-        # No more than all sequences have (``EngineArgs``, where nobody sets it).
-        **({"max-num-batched-tokens": server.max_num_seqs * server.max_model_len} if model and model.heard else {}),
         # An encoder reads a text as a whole, or hears (``SchedulerConfig.__post_init__``).
         **({} if model is None or (model.writes and not model.heard) else {"enable-chunked-prefill": False}),
     }

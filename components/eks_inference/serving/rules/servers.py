@@ -75,14 +75,23 @@ def tasks_are_done(server: ServingFacts) -> Iterator[Judgement]:
         given=server.does,
         allowed="chat, complete" if apart else "transcribe" if hears else "embed, rerank, classify",
     )
-    if hears and switched(server.arguments, "enable-prefix-caching", False):
+    if model and hears:
+        caches, steps = switched(server.arguments, "enable-prefix-caching", False), server.max_num_seqs * server.max_model_len
         yield Judgement(
-            holds=False,
+            holds=not caches,
             path=server.at_flag("enable-prefix-caching"),
             working=("what is heard is no prefix (vLLM 0.30.0, CrossAttentionManager); tried with vLLM 0.30.0 for CPUs",),
             message="the first request of a model that hears ends an engine that caches prefixes",
             given="enable-prefix-caching",
             allowed="no prefix caching, as is the default",
+        )
+        yield Judgement(
+            holds=not 0 < steps < model.heard or flag(server.arguments, "max-num-batched-tokens") is not None,
+            path=server.at("max_num_seqs"),
+            working=(f"a step has at most {server.max_num_seqs} x {server.max_model_len} tokens (EngineArgs)",),
+            message=f"a step is too short for the {model.heard} tokens that are heard at once: vLLM does not start",
+            given=str(server.max_num_seqs),
+            allowed=f"at least {-(-model.heard // max(server.max_model_len, 1))}",
         )
     # Whoever makes a scorer of a decoder says so there.
     if model and apart and server.pools and not lengths.overridden(server.arguments).get("architectures"):
