@@ -26,7 +26,7 @@ from eks_inference.endpoints import plan
 from eks_inference.endpoints.proxy import CLIENT_HEADER, CONNECT_SECONDS, SESSION_HEADER, Proxy, Spread, Upstream
 from eks_inference.endpoints.routing import REST_SECONDS
 from eks_inference.endpoints.spec import ModelEndpointSpec
-from eks_inference.serving.paths import ASKING_PATHS, PATHS
+from eks_inference.serving.paths import ASKING_PATHS, FORM_PATHS, PATHS
 from envoy import COMMAND, Envoy
 from ports import free_ports, own_addresses
 from streaming_servers import CachingServer, ClusterDns, StreamingServer, known_part, talk
@@ -306,6 +306,29 @@ async def test_each_client_has_a_limit_of_its_own_for_a_model() -> None:
 
 
 @in_loop
+async def test_the_path_of_a_form_leads_to_the_one_model_that_hears() -> None:
+    seen: list[str] = []
+
+    async def serve(exchange: Exchange) -> None:
+        seen.append(exchange.path)
+        exchange.answer(200, {"text": "", "usage": {"type": "duration", "seconds": 1}})
+
+    port = await (site := Site(serve)).start()
+    upstreams = [Upstream(task, "127.0.0.1", port, task, paths=PATHS[task]) for task in ("chat", "transcribe")]
+    proxy = Proxy((), requests_per_model={"transcribe": 2}, largest_request_bytes=1 << 16, spread="prefixes")
+    form = b'--x\r\nContent-Disposition: form-data; name="model"\r\n\r\nchat\r\n--x--\r\n'
+    for client, sent, wanted in (("team-a", form, [200, 200, 429]), ("team-b", bytes(1 << 17), [413] * 3)):
+        headers = {"authorization": f"Bearer {KEYS[client]}", "content-type": "multipart/form-data; boundary=x"}
+        async with Envoy(upstreams, proxy, KEYS) as envoy, Connection(envoy.port, headers=headers) as asks:
+            assert [(await asks.ask("POST", path, sent)).status for path in (*FORM_PATHS, FORM_PATHS[0])] == wanted
+            assert (await asks.ask("POST", CHAT, form)).status == 400
+    async with Envoy(upstreams[:1], proxy, KEYS) as envoy, Connection(envoy.port, headers=headers) as asks:
+        assert (await asks.ask("POST", FORM_PATHS[0], form)).status == 404
+    assert seen == [*FORM_PATHS]
+    site.abort()
+
+
+@in_loop
 async def test_more_clients_than_envoy_counts_by_itself_have_limits_of_their_own() -> None:
     keys = {f"team-{number}": f"key-of-team-{number:08}" for number in range(40)}
     async with endpoint(Proxy((), requests_per_minute=2), keys=keys, token_s=0) as there:
@@ -446,7 +469,7 @@ async def test_a_model_is_asked_for_what_it_does_and_for_nothing_else() -> None:
 async def test_the_model_of_the_request_chooses_the_server() -> None:
     async with endpoint() as there:
         for model in ("a", "b"):
-            for path in ASKING_PATHS:
+            for path in (one for one in ASKING_PATHS if one not in FORM_PATHS):
                 assert (await there.ask(model, path=path)).body["choices"][0]["text"] == f"{model}0"
         answer = await there.ask("c")
         assert (answer.status, answer.body["error"]["code"]) == (404, "model_not_found")

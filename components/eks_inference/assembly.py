@@ -47,10 +47,10 @@ def deploy_server(
     placement, *others = (dependencies.pools[one.pool].placement(one.instance_type) for one in choices)
     placement = replace(placement, others=tuple(others))
     image = None
-    if isinstance(spec.image, InClusterImage):
+    if isinstance(recipe := spec.image_reference, InClusterImage):
         image = ImageBuild(
             f"{name}-image",
-            spec.image,
+            recipe,
             cluster=dependencies.cluster,
             placement=dependencies.core,
             defaults=spec.image_arguments,

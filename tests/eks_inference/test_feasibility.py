@@ -26,8 +26,8 @@ from vectors.serving import gpu, on, server
 
 ACCELERATED = sorted(name for name, one in instance_types().items() if one.accelerator)
 MEMORY = {"NEU008", "GPU001"}
-# A flag, which is no question of the table: --dtype=half for weights in bfloat16 under old releases on old GPUs.
-FLAGS = {"GPU004"}
+# No question of the table: an image; a flag (--dtype=half for weights in bfloat16 under old releases on old GPUs).
+FLAGS = {"GPU004", "SRV023"}
 
 
 @st.composite

@@ -25,6 +25,7 @@ FACTS = (
     "model.architecture",
     "model.experts",
     "model.heads_per_kv_head",
+    "model.heard",
     "model.kv_copies",
     "model.kv_heads",
     "model.multimodal",
@@ -32,6 +33,12 @@ FACTS = (
     "model.windows",
     "model.writes",
 )
+MODELS = {
+    "model.heard": "Whisper-Large-v3",
+    "model.tied": "ERNIE-4.5-21B-A3B",
+    "model.windows": "GPT-OSS-20B",
+    "model.writes": "BGE-M3",
+}
 OF_THE_SPEC = {"tensor-parallel-size": "tensor_parallel", "max-model-len": "max_model_len", "max-num-seqs": "max_num_seqs"}
 
 COMPARED = {
@@ -63,6 +70,7 @@ def met(condition: Condition, subject: ServingFacts) -> Any:
     against: Any = condition.against
     compared = {name: getattr(subject, of) for name, of in OF_THE_SPEC.items()} | COMPARED
     compared["model.heads_per_kv_head"] = model.heads // model.kv_heads
+    compared["model.heard"] = 1500
     compared["model.kv_copies"] = max(subject.tensor_parallel // model.kv_heads, 1)
     if isinstance(against, str):
         against = compared[against]
@@ -115,10 +123,9 @@ def test_each_row_is_refused_on_each_release_and_not_without_its_flag(combinatio
     given = example(combination, profile)
     degree = 1 if any(one.setting in OF_THE_SPEC and one.against == (1,) for one in combination.conditions) else 8
     # Some are refused only on older GPUs.
-    asked = {one.setting for one in combination.conditions}
+    asked = {one for each in combination.conditions for one in (each.setting, each.against) if isinstance(one, str)}
     older = {"on": "g4dn.12xlarge"} if "compute_capability" in asked else {}
-    models = {"model.windows": "GPT-OSS-20B", "model.writes": "BGE-M3", "model.tied": "ERNIE-4.5-21B-A3B"}
-    of = next((name for fact, name in models.items() if fact in asked), None)
+    of = next((name for fact, name in MODELS.items() if fact in asked), None)
     other = {"model": find_model(of)} if of else {}
     subject = on(profile, given, tensor_parallel=degree, **older, **other)
     assert combination.says in refused(subject)

@@ -1,13 +1,18 @@
 """What clients ask servers for: a model that chats, one that makes embeddings and one that ranks, behind one address."""
 
+import io
 import json
+import wave
 from typing import Any
 
 import pytest
 
 from conftest import PROJECT
-from eks_inference.catalog.models import SPEECH, listens, ways_to_a_shape
+from eks_inference.catalog.engines import engines
+from eks_inference.catalog.instances import instance_type
+from eks_inference.catalog.models import listens, models
 from eks_inference.clients.chat import TASKS, main
+from eks_inference.serving.memory import MemoryUse
 from eks_inference.serving.paths import PATHS
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.registry import check_spec
@@ -16,13 +21,14 @@ from stackgraph.graph.document import Graph
 from variants import faults, merge, recorded_with, verdict
 
 SECRETS = {"eks-inference:endpointKeys": json.dumps({"team-a": "a-key-of-team-a-in-a-test"})}
-EMBED, RERANK = "BAAI/bge-large-en-v1.5", "BAAI/bge-reranker-v2-m3"
+EMBED, RERANK, HEAR = "BAAI/bge-large-en-v1.5", "BAAI/bge-reranker-v2-m3", "openai/whisper-large-v3"
 COMMON = {"kind": "vllm", "engine": "cuda-vllm-0.30", "pool": "gpu", "devices": 1, "tensor_parallel": 1, "max_num_seqs": 64}
 THREE: dict[str, Any] = {
-    "pools": {"gpu": {"size": 3}},
+    "pools": {"gpu": {"size": 4}, "core": {"root_volume_gib": 150}},
     "servers": {
         "embed": {**COMMON, "model": {"id": EMBED}, "max_model_len": 512, "disk_gib": 30},
         "rerank": {**COMMON, "model": {"id": RERANK}, "max_model_len": 4096, "disk_gib": 30},
+        "hear": {**COMMON, "model": {"id": HEAR}, "max_model_len": 448, "disk_gib": 30, "image": {"kind": "in_cluster"}},
     },
     "endpoints": {"api": {}},
 }
@@ -44,12 +50,12 @@ def pods(graph: Graph, name: str) -> list[Any]:
     return found.inputs["spec"]["template"]["spec"]["containers"]
 
 
-def test_three_tasks_behind_one_address_are_judged_without_a_fault() -> None:
+def test_four_tasks_behind_one_address_are_judged_without_a_fault() -> None:
     assert not faults(three())
 
 
 def test_the_engine_runs_each_as_what_it_is(made: Graph) -> None:
-    for server, pooling in (("qwen3", False), ("embed", True), ("rerank", True)):
+    for server, pooling in (("qwen3", False), ("embed", True), ("rerank", True), ("hear", False)):
         (engine,) = pods(made, f"{server}-deployment")
         assert ("--runner pooling" in " ".join(engine["args"])) == pooling, server
 
@@ -67,7 +73,13 @@ def led(graph: Graph) -> dict[str, set[str]]:
 
 
 def test_each_is_led_out_at_its_own_paths(made: Graph) -> None:
-    assert led(made) == {"qwen3": {*PATHS["chat"]}, "embed": {*PATHS["embed"]}, "rerank": {*PATHS["rerank"]}}
+    own = {"qwen3": PATHS["chat"], "embed": PATHS["embed"], "rerank": PATHS["rerank"], "hear": PATHS["transcribe"]}
+    assert led(made) == {server: {*paths} for server, paths in own.items()}
+
+
+def test_the_image_of_what_hears_is_built_with_what_decodes_sounds(made: Graph) -> None:
+    (built,) = (one for one in made.resources if one.name == "hear-image" and one.type.endswith(":ImageBuild"))
+    assert "vllm[audio]==0.30.0" in str([one.inputs for one in made.resources if one.parent == built.urn])
 
 
 def test_no_picker_is_asked_for_what_none_reads() -> None:
@@ -88,7 +100,7 @@ def test_one_model_may_do_two_tasks_under_two_names() -> None:
         "max_model_len": 2048,
         "extra_args": {"served-model-name": [model, "vectors"]},
     }
-    section = three({"pools": {"gpu": {"size": 4}}, "servers": {"vectors": {**COMMON, **more}}, "load_test": None})
+    section = three({"pools": {"gpu": {"size": 5}}, "servers": {"vectors": {**COMMON, **more}}, "load_test": None})
     (fault,) = faults(section)
     parts = {model: {"qwen3": 100}}
     assert f"models: {{{model}: {{qwen3: 100}}}}" in fault
@@ -104,7 +116,7 @@ def test_servers_of_a_model_with_parts_share_no_other_names() -> None:
         name: {**COMMON, "model": {"id": model}, "max_model_len": 2048, "extra_args": {"served-model-name": [model, name]}}
         for name in ("a", "b")
     }
-    section = three({"pools": {"gpu": {"size": 5}}, "servers": more, "load_test": None})
+    section = three({"pools": {"gpu": {"size": 6}}, "servers": more, "load_test": None})
     section["endpoints"]["api"]["models"] = {model: {"qwen3": 100}}
     assert not faults(section)
     found = led(recorded_with(section, "smoke-gpu", SECRETS))
@@ -112,7 +124,7 @@ def test_servers_of_a_model_with_parts_share_no_other_names() -> None:
 
 
 def test_clients_ask_each_for_what_it_does(made: Graph) -> None:
-    for server, task in (("qwen3", None), ("embed", "embed"), ("rerank", "rerank")):
+    for server, task in (("qwen3", None), ("embed", "embed"), ("rerank", "rerank"), ("hear", "transcribe")):
         (test,) = pods(made, f"{server}-smoke-test-job")
         asked = dict(zip(test["command"], test["command"][1:], strict=False))
         assert asked.get("--task") == task
@@ -144,18 +156,15 @@ def test_the_longest_embedding_is_a_text_without_an_answer() -> None:
 )
 def test_models_of_speech_are_told_as_what_they_are(name: str, speech: bool) -> None:
     assert listens(name) == speech
-    assert (ways_to_a_shape(name) == SPEECH) == speech
 
 
-@pytest.mark.parametrize("shape", [{}, {"shape": {"model_type": "whisper"}}])
-def test_a_server_of_speech_is_refused_where_its_config_json_says_so_and_else_warned_of(shape: dict[str, Any]) -> None:
-    whisper = {**COMMON, "model": {"id": "openai/whisper-large-v3", **shape}, "max_model_len": 448}
-    (told,) = (
-        one
-        for one in verdict({"servers": {"qwen3": None, "hears": whisper}, "load_test": None}).findings
-        if one.rule.id == "SRV020"
-    )
-    assert (told.judgement.message, told.stops) == (SPEECH, bool(shape))
+@pytest.mark.parametrize("shape", [{}, {"shape": {"model_type": "voxtral"}}])
+@pytest.mark.parametrize("task", [{}, {"task": "transcribe"}])
+def test_who_serves_another_model_of_speech_says_its_task(shape: dict[str, Any], task: dict[str, Any]) -> None:
+    server = {**COMMON, "model": {"id": "mistralai/Voxtral-Mini-3B-2507", **shape}, "max_model_len": 448, **task}
+    told = verdict({"servers": {"qwen3": None, "hears": server}, "load_test": None}).findings
+    found = {one.rule.id: one.stops for one in told if one.rule.id in ("SRV020", "SRV023")}
+    assert found == ({"SRV023": False} if task else {"SRV020": False})
 
 
 @pytest.mark.parametrize(
@@ -169,6 +178,31 @@ def test_a_server_of_speech_is_refused_where_its_config_json_says_so_and_else_wa
         ({"servers": {"embed": {"objectives": {"time_to_first_token_seconds": 1}}}}, "an answer of task embed has no tokens"),
         ({"load_test": {"servers": ["rerank"]}}, "no requests for the task of this server, rerank"),
         ({"servers": {"embed": {"task": "translate"}}}, "task"),
+        ({"servers": {"hear": {"task": "chat"}}}, "openai/whisper-large-v3 writes what it hears: it does not chat"),
+        ({"servers": {"hear": {"task": "embed"}}}, "made for transcribe: vLLM starts it and has no path for embed"),
+        (
+            {"servers": {"qwen3": {"task": "transcribe"}, "hear": None}},
+            "made for chat: vLLM starts it and has no path for transcribe",
+        ),
+        ({"servers": {"hear": {"extra_args": {"max-num-batched-tokens": 1024}}}}, "at least what a model hears at once"),
+        ({"servers": {"hear": {"max_num_seqs": 3}}}, "a step is too short for the 1500 tokens"),
+        (
+            {"servers": {"hear": {"quantized_kv": "fp8"}}, "pools": {"gpu": {"instance_types": ["g5.xlarge"]}}},
+            "what is heard needs",
+        ),
+        ({"servers": {"hear": {"prefix_caching": True}}}, "first request of a model that hears ends an engine"),
+        ({"servers": {"hear": {"extra_args": {"pipeline-parallel-size": 2}}}}, "models that hear nothing"),
+        (
+            {"servers": {"more": {**COMMON, "model": {"id": f"{HEAR}-turbo"}, "max_model_len": 448}}},
+            "path alone leads to what hears",
+        ),
+        (
+            {
+                "endpoints": {"api": {"requests_per_minute_by_model": {"other": 9}}},
+                "servers": {"hear": {"extra_args": {"served-model-name": [HEAR, "other"]}}},
+            },
+            "no such name of a model",
+        ),
         ({"endpoints": {"api": {"models": {EMBED: {"embed": 50, "rerank": 50}}}}}, "its servers have several tasks"),
     ],
 )
@@ -185,6 +219,19 @@ def test_a_load_test_of_nothing_that_it_has_requests_for_is_refused() -> None:
 
 def test_a_model_that_chats_may_be_asked_for_embeddings() -> None:
     assert not faults({"servers": {"qwen3": {"task": "embed"}}, "load_test": None})
+
+
+@pytest.mark.parametrize(
+    ("model", "at_start"),
+    # As the engine counts them: what is written, and a step of what is heard (max_memory_usage_bytes of both specs).
+    [("Whisper-Large-v3", 2 * 32 * 20 * 64 * 2 * (448 + 2048)), ("Whisper-Large-v3-Turbo", 2 * 4 * 20 * 64 * 2 * (448 + 2048))],
+)
+def test_what_is_heard_takes_a_kv_cache_of_its_own(model: str, at_start: int) -> None:
+    instance, engine = instance_type("g6.xlarge"), engines()["cuda-vllm-0.30"]
+    use = MemoryUse(models()[model], instance, engine, 1, 1, 448)
+    assert use.kv == at_start
+    assert use.kv_one == at_start * (448 + 1504) // (448 + 2048)
+    assert use.of(3, 448).kv == 3 * use.kv_one
 
 
 @pytest.mark.parametrize(("server", "task"), [("embed", "rerank"), ("rerank", "classify")])
@@ -216,6 +263,7 @@ ANSWERS: dict[str, tuple[str, Any]] = {
     "embed": ("/v1/embeddings", {"data": [{"embedding": [0.1]}, {"embedding": [0.2, 0.3]}]}),
     "rerank": ("/v1/rerank", {"results": [{"relevance_score": 0.9}, {"relevance_score": 0.1}]}),
     "classify": ("/classify", {"data": [{"label": "a"}, {"label": "b"}]}),
+    "transcribe": ("/v1/audio/transcriptions", {"text": "", "usage": {"type": "duration", "seconds": 1}}),
 }
 
 
@@ -243,12 +291,19 @@ def test_a_server_is_asked_for_what_it_does(task: str, capsys: pytest.CaptureFix
     path, answer = ANSWERS[task]
     with Answering(path, answer) as server:
         assert main(["--url", f"http://{server.servers[0].address}/v1", "--task", task]) == 0
-        assert server.asked[0]["model"] == "m"
+        assert server.asked[0]["model"] in ("m", b"m")
         assert f"{task}: " in capsys.readouterr().out
         for wrong in ({}, {"data": []}, {"results": {}}, {"choices": [{"text": ""}], "data": 3}, {"error": {"message": "no"}}):
             server.answer = wrong
             assert main(["--url", f"http://{server.servers[0].address}/v1", "--task", task]) == 1
             assert "answer" in capsys.readouterr().err
+
+
+def test_what_hears_is_sent_a_second_of_a_tone() -> None:
+    with Answering(*ANSWERS["transcribe"]) as server:
+        assert main(["--url", f"http://{server.servers[0].address}/v1", "--task", "transcribe"]) == 0
+        with wave.open(io.BytesIO(server.asked[0]["file"])) as sound:
+            assert (sound.getnchannels(), sound.getframerate(), sound.getnframes()) == (1, 16_000, 16_000)
 
 
 def test_every_task_but_chat_has_an_example_at_its_path() -> None:

@@ -122,7 +122,7 @@ class _Peer(asyncio.Protocol):
         if received is None:
             return
         sent, self._buffer = received
-        body = json.loads(sent) if sent else None
+        body = json.loads(sent) if sent and "json" in headers.get("content-type", "json") else None
         path, _, query = path.partition("?")
         exchange = Exchange(method, path, dict(parse_qsl(query)), headers, body, self._transport)
         self._task = asyncio.get_running_loop().create_task(self._run(exchange))
@@ -209,8 +209,9 @@ class Connection:
         async with asyncio.timeout(self.timeout_s):
             reader, writer = self._streams or await asyncio.open_connection("127.0.0.1", self.port)
             self._streams = (reader, writer)
-            lines = "".join(f"{name}: {value}\r\n" for name, value in self.headers.items())
-            head = f"{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n{lines}"
+            headers = {"content-type": "application/json"} | self.headers
+            lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+            head = f"{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n{lines}"
             writer.write(f"{head}content-length: {len(data)}\r\n\r\n".encode() + data)
             try:
                 first, *rest = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").strip().split("\r\n")

@@ -225,7 +225,7 @@ def _varied(draw: random.Random, published: Mapping[str, Any]) -> dict[str, Any]
     text = config.get("text_config", config)
     # Repositories say it; files that were copied for tests may not, and defaults depend on the release of transformers.
     config.setdefault("tie_word_embeddings", architectures()[text["model_type"]].tied)
-    if draw.random() < 0.7:
+    if draw.random() < 0.7 and "encoder_layers" not in text:
         # A model that fits small machines, and a case that takes a second.
         listed = [key for key in _OF_EACH_LAYER if isinstance(text.get(key), list | str)]
         # The last layer of Gemma 4 attends to everything, whatever its file says.
@@ -250,7 +250,8 @@ def _keys(draw: random.Random, config: Mapping[str, Any], devices: int) -> dict[
     """One or two things that are not usual: with more, nearly all are refused, each for several reasons."""
     text = config.get("text_config", config)
     degree = draw.choice([one for one in (1, 2, 4, 8) if one <= devices])
-    keys: dict[str, Any] = {"tensor_parallel": degree, "max_model_len": draw.choice((1024, 2048, 4096))}
+    length = min(draw.choice((1024, 2048, 4096)), text.get("max_target_positions", 4096))
+    keys: dict[str, Any] = {"tensor_parallel": degree, "max_model_len": length}
     extra: dict[str, Any] = {}
     ranks = degree
     for what in draw.sample(

@@ -52,7 +52,7 @@ def _served() -> Iterator[str]:
         if of_kind:
             what = f"by their `config.json` (`{kind}`)" if kind in architectures() else f"no formula for `{kind}`"
             yield f"| {what} | {', '.join(of_kind)} |"
-    yield f"| speech, not served | {', '.join(speech)} |"
+    yield f"| speech, not judged | {', '.join(speech)} |"
     yield f"| no `config.json` at hand | {', '.join(rest)} |"
 
 

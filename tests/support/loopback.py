@@ -5,6 +5,8 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from email import message_from_bytes
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self, cast
@@ -13,13 +15,22 @@ from urllib.parse import parse_qsl, urlsplit
 
 @dataclass(frozen=True)
 class Request:
-    """One request. Header names are in lower case; ``body`` is the JSON body, None without one."""
+    """One request. Header names are in lower case; ``body`` is the JSON body or the fields of a form, None without one."""
 
     method: str
     path: str
     query: dict[str, str]
     headers: dict[str, str]
     body: Any
+
+
+def _form(kind: str, sent: bytes) -> dict[str, bytes]:
+    """The fields of a form by their names."""
+    parts = message_from_bytes(f"Content-Type: {kind}\r\n\r\n".encode() + sent).get_payload()
+    return {
+        str(one.get_param("name", header="content-disposition")): cast(bytes, one.get_payload(decode=True))
+        for one in cast(list[Message], parts)
+    }
 
 
 class Server(ThreadingHTTPServer):
@@ -83,8 +94,9 @@ class Handler(BaseHTTPRequestHandler):
     def received(self) -> Request:
         url = urlsplit(self.path)
         length = int(self.headers.get("Content-Length", 0))
-        body = json.loads(self.rfile.read(length)) if length else None
         headers = {name.lower(): value for name, value in self.headers.items()}
+        sent, kind = self.rfile.read(length), headers.get("content-type", "")
+        body = _form(kind, sent) if kind.startswith("multipart/") else json.loads(sent) if length else None
         return Request(self.command, url.path, dict(parse_qsl(url.query)), headers, body)
 
     def send(self, status: int, body: bytes = b"", headers: Mapping[str, str] | None = None) -> None:

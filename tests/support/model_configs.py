@@ -55,6 +55,7 @@ CLASSES = {
     "qwen3_5_moe": "Qwen3_5MoeForConditionalGeneration",
     "qwen3_next": "Qwen3NextForCausalLM",
     "roberta": "RobertaModel",
+    "whisper": "WhisperForConditionalGeneration",
     "xlm-roberta": "XLMRobertaModel",
 }
 _LATENT = {"n_group": 1, "topk_group": 1, "moe_layer_freq": 1, "scoring_func": "softmax"}
@@ -126,6 +127,8 @@ def config_of(model: Model) -> dict[str, Any]:
         found["max_position_embeddings"] += kind.learned_positions
     if model.task == "rerank":
         found["id2label"] = {"0": "LABEL_0"}
+    if kind.hears:
+        found |= {"encoder_attention_heads": model.heads, "encoder_ffn_dim": model.mlp, "is_encoder_decoder": True}
     if kind.latent:
         found |= {"num_key_value_heads": model.heads, "head_dim": None, "q_lora_rank": model.q_rank or None}
     if kind.indexed:

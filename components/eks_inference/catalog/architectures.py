@@ -72,6 +72,8 @@ class Architecture(Row):
     """Keys that add parts that no formula counts, where they are neither false nor 0."""
     encoder: bool = False
     """Whether it reads a text as a whole, keeps no KV cache and writes nothing: it makes embeddings or scores."""
+    hears: bool = False
+    """Whether an encoder hears what it writes: each layer attends to that, too."""
     positions_in_all: bool = False
     """Whether ``max_position_embeddings`` includes the ``learned_positions`` that belong to no token."""
     keys: Mapping[str, str] = field(default_factory=dict)

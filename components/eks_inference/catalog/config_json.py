@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from eks_inference.catalog.architectures import Architecture, architectures
-from eks_inference.catalog.models import SPEECH, Model, Task, listens
+from eks_inference.catalog.models import Model, Task
 from eks_inference.catalog.quantization import METHODS, quantization
 from eks_inference.catalog.tables import nearest
 from eks_inference.catalog.towers import tower_of, towers
@@ -42,6 +42,9 @@ KEYS = {
     "value_dim": "v_head_dim",
     "index_heads": "index_n_heads",
     "index_dim": "index_head_dim",
+    "encoder_layers": "encoder_layers",
+    "heard": "max_source_positions",
+    "mel": "num_mel_bins",
 }
 """Our names of numbers → the keys that most architectures have; a row of architectures.toml names others."""
 
@@ -56,6 +59,8 @@ _LETTERS = {
     **dict.fromkeys(("mlp", "-"), "-"),
 }
 """What files say that a layer has → ``Layers.pattern``."""
+
+_HEARING = ("encoder_layers", "heard", "mel")
 
 _TWO_BYTES = {"bfloat16": "bfloat16", "float16": "float16", "float32": "bfloat16"}
 """Types of published weights → what engines load them as (vLLM, ``_resolve_auto_dtype``: the first type that the GPU has)."""
@@ -122,7 +127,7 @@ def keys_read() -> frozenset[str]:
     """Every key that ``model_of_config`` reads."""
     known = {"model_type", "tie_word_embeddings", "torch_dtype", "dtype", "layer_types", *_PATTERN, *KEYS.values()}
     known |= {"quantization_config", "text_config", "vision_config", "architectures", "id2label"}
-    known |= {"index_topk_freq", "index_skip_topk_offset", "index_topk_pattern"}
+    known |= {"encoder_ffn_dim", "encoder_attention_heads", "index_topk_freq", "index_skip_topk_offset", "index_topk_pattern"}
     for one in architectures().values():
         known |= {*one.keys.values(), *one.pattern, *one.unread}
         known |= {one.window_switch, one.window_from, one.experts_switch, one.bias_key or ""}
@@ -149,8 +154,6 @@ def _architecture(config: Mapping[str, Any], text: Mapping[str, Any]) -> tuple[A
     known = architectures()
     unknown = next((one for one in (inner, outer) if one not in known), None)
     if unknown is not None:
-        if listens(unknown):
-            raise NoFormulaError([Fault(("model_type",), SPEECH, unknown[:60], "models of text")])
         like = nearest(unknown, known)
         hint = "; or ".join([f"nearest: {', '.join(like)}"] * bool(like) + [_WITHOUT])
         raise NoFormulaError(
@@ -164,7 +167,7 @@ def _task(config: Mapping[str, Any], kind: Architecture) -> Task:
     if str(config.get("architectures")).endswith("ForSequenceClassification']"):
         labels = config.get("id2label")
         return "rerank" if isinstance(labels, dict) and len(labels) == 1 else "classify"
-    return "embed" if kind.encoder else "chat"
+    return "embed" if kind.encoder else "transcribe" if kind.hears else "chat"
 
 
 def _quantization(said: Any) -> Any:
@@ -210,6 +213,13 @@ class _Reader:
         if kind.indexed:
             found |= {name: self._number(name) or 1 for name in ("index_heads", "index_dim")}
             found["index_layers"] = self._index_layers(layers)
+        if kind.hears:
+            found |= {
+                name: self._number(name, most=MOST_LAYERS if name == "encoder_layers" else LARGEST) or 1 for name in _HEARING
+            }
+            for key, same in (("encoder_ffn_dim", "mlp"), ("encoder_attention_heads", "heads")):
+                if self._of_key(key, None, 1) != self._number(same):
+                    self._refuse(key, "the encoder differs from the decoder", self._config.get(key), f"as {self._names[same]}")
         found |= self._experts(layers)
         if kind.single and "-" not in pattern:
             found["mlp"] = 0

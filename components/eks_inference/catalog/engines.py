@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Literal
 
 from eks_inference.catalog.instances import Accelerator, ForAccelerator, InstanceType, instance_types
-from eks_inference.catalog.models import POOLING, Model
+from eks_inference.catalog.models import APART, Model
 from eks_inference.catalog.tables import Own, Row, arguments, extended, find, load, own, table
 
 
@@ -261,8 +261,8 @@ class EngineProfile(ForAccelerator, Row):
         return self.server == "vllm"
 
     def loads(self, model: Model) -> bool:
-        """Whether it serves a model as what it was made for: one that writes nothing, plain vLLM on GPUs alone (SRV020)."""
-        able = model.task not in POOLING or (self.standalone and not self.neuron)
+        """Whether it serves a model as what it was made for: what is apart, plain vLLM on GPUs alone (SRV020)."""
+        able = model.task not in APART or (self.standalone and not self.neuron)
         return able and model.architecture in self.architectures
 
     def serves(self, instance: InstanceType) -> bool:

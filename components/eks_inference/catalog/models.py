@@ -12,14 +12,11 @@ from eks_inference.catalog.quantization import Quantization
 from eks_inference.catalog.tables import Own, Row, arguments, extended, find, missing, nearest, own, table
 from eks_inference.catalog.towers import Tower, towers
 
-Task = Literal["chat", "complete", "embed", "rerank", "classify"]
+Task = Literal["chat", "complete", "embed", "rerank", "classify", "transcribe"]
 POOLING: frozenset[Task] = frozenset({"embed", "rerank", "classify"})
 """Tasks whose answer is made of the states of a text, and no text (vLLM, ``--runner pooling``)."""
-
-SPEECH = (
-    "models of speech are not served: their requests are forms, in which nothing here finds a model, and vLLM's image lacks its "
-    "audio packages (docs/models.md)"
-)
+APART = POOLING | {"transcribe"}
+"""Tasks that plain vLLM on GPUs does alone, at paths of their own."""
 
 _BYTES = {"bfloat16": 2, "float16": 2}
 _INDEX_SCALE_BYTES = 4
@@ -68,7 +65,7 @@ class Model(weights.Layers, Row):
 
     @cached_property
     def parameters(self) -> int:
-        """Number of weights, by the formula of the architecture, without what it sees with."""
+        """Number of weights, by the formula of the architecture, with what it hears and without what it sees with."""
         if self.counted_parameters is not None:
             return self.counted_parameters
         kind = architectures()[self.architecture]
@@ -108,6 +105,11 @@ class Model(weights.Layers, Row):
         """Whether it can write text, and then keeps a KV cache."""
         kind = architectures().get(self.architecture)
         return not (kind and kind.encoder)
+
+    @property
+    def crossed(self) -> int:
+        """Tokens of the KV cache that what is heard takes beside those that are written, in whole blocks of 16."""
+        return -(-self.heard // 16) * 16
 
     @property
     def sees(self) -> bool:
@@ -268,8 +270,6 @@ def listens(name: str) -> bool:
 
 def ways_to_a_shape(repository: str) -> str:
     """Says how a model that the catalog does not know is judged all the same."""
-    if listens(repository):
-        return SPEECH
     if repository.count("/") != 1:
         return "name a repository as owner/name, or give model.config: the path of its config.json"
     return (

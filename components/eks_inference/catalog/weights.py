@@ -67,6 +67,11 @@ class Layers:
     state_value_dim: int = 0
     conv: int = 0
     """Layers with a state: heads of values and of keys, widths of a head of keys and of values, tokens of the convolution."""
+    encoder_layers: int = 0
+    heard: int = 0
+    mel: int = 0
+    """What hears (Whisper): its layers, the positions of 30 seconds, which every layer of the decoder attends to, and the bands
+    of a spectrum. 0: nothing."""
 
     @cached_property
     def mixers(self) -> str:
@@ -117,8 +122,9 @@ class Part:
 
 
 def of_layers(model: Layers, kind: Architecture) -> int:
-    """Number of weights of all layers."""
-    return sum(count * sum(part.count for part in layer(model, kind, *one)) for one, count in Counter(model.kinds()).items())
+    """Number of weights of all layers, with those of what hears."""
+    parts = (part.count * count for one, count in Counter(model.kinds()).items() for part in layer(model, kind, *one))
+    return sum(parts) + sum(part.count for part in encoder(model, kind))
 
 
 def layer(model: Layers, kind: Architecture, mixer: str, sparse: bool) -> tuple[Part, ...]:
@@ -140,6 +146,15 @@ def spared(model: Layers, kind: Architecture, attention: bool, numbers: Containe
     return sum(count * part.count for one, count in left.items() for part in _mixers(model, kind, one) if part.linear)
 
 
+def encoder(model: Layers, kind: Architecture) -> tuple[Part, ...]:
+    """What hears: layers that attend to themselves, two convolutions, positions and a norm (vLLM 0.30.0, ``WhisperEncoder``)."""
+    if not model.encoder_layers:
+        return ()
+    layers = (*_grouped_attention(model, kind), *_mlp(model, kind, model.mlp), Part(2 * norm(model, kind), "whole", False))
+    others = model.hidden * (3 * (model.mel + model.hidden) + 2 + model.heard) + norm(model, kind)
+    return (*(replace(one, count=model.encoder_layers * one.count) for one in layers), Part(others, "whole", False))
+
+
 def norm(model: Layers, kind: Architecture) -> int:
     """One norm as wide as a layer."""
     return model.hidden * (2 if kind.norm_bias else 1)
@@ -148,7 +163,12 @@ def norm(model: Layers, kind: Architecture) -> int:
 def _mixers(model: Layers, kind: Architecture, mixer: str) -> tuple[Part, ...]:
     if mixer == "M":
         return _state(model, kind)
-    return (*_latent_attention(model), *_index(model)) if kind.latent else _grouped_attention(unwindowed(model, mixer), kind)
+    if kind.latent:
+        return (*_latent_attention(model), *_index(model))
+    parts = _grouped_attention(unwindowed(model, mixer), kind)
+    return parts * 2 if model.heard else parts  # to what is written, and to what is heard
+        2 if model.heard else 1
+    )  # to what is written, and to what is heard
 
 
 def unwindowed(model: L, mixer: str) -> L:

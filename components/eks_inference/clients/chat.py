@@ -6,10 +6,13 @@ environment variable OPENAI_API_KEY.
 """
 
 import argparse
+import io
 import json
+import math
 import os
 import sys
 import time
+import wave
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -79,8 +82,23 @@ TASKS: Mapping[str, tuple[str, Mapping[str, Any], tuple[str | int, ...]]] = {
     "embed": ("/embeddings", {"input": ["Lisbon is a capital.", "A lighthouse."]}, ("data", 1, "embedding", 0)),
     "rerank": ("/rerank", {"query": "A capital?", "documents": ["Lisbon", "A lighthouse"]}, ("results", 1, "relevance_score")),
     "classify": ("/classify", {"input": ["Lisbon is a capital.", "A lighthouse."]}, ("data", 1, "label")),
+    "transcribe": ("/audio/transcriptions", {"language": "en"}, ("text",)),
 }
 """Of a model that does not chat: where it is asked, what, and where the last part of its answer is."""
+_FORM = "eks-inference-form"
+
+
+def _form(fields: Mapping[str, str]) -> bytes:
+    """A form of these fields and of a second of a tone, which a model may transcribe as nothing."""
+    sound = io.BytesIO()
+    with wave.open(sound, "wb") as file:
+        file.setparams((1, 2, 16_000, 0, "NONE", ""))
+        tone = (int(8_000 * math.sin(2 * math.pi * 440 * at / 16_000)) for at in range(16_000))
+        file.writeframes(b"".join(one.to_bytes(2, "little", signed=True) for one in tone))
+    head = f"--{_FORM}\r\nContent-Disposition: form-data; name="
+    texts = "".join(f'{head}"{name}"\r\n\r\n{value}\r\n' for name, value in fields.items())
+    texts += f'{head}"file"; filename="tone.wav"\r\nContent-Type: audio/wav\r\n\r\n'
+    return texts.encode() + sound.getvalue() + f"\r\n--{_FORM}--\r\n".encode()
 
 
 class Answer(NamedTuple):
@@ -172,7 +190,7 @@ class Chat:
                 found = found[step]
         except (KeyError, IndexError, TypeError):
             raise ServerError(f"status 200, but no answer: {_message(answer)}") from None
-        if found is None or found == "":
+        if found is None or (found == "" and task != "transcribe"):
             raise ServerError(f"the answer has nothing in {place[-1]}")
         return Answer(str(found), (answer.get("usage") or {}).get("completion_tokens"), self._clock() - began)
 
@@ -232,12 +250,15 @@ class Chat:
         import http.client  # takes longer to load than everything else here, and other commands load this module too
 
         host, port = self._address
-        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        connection = kind(host or "", port, timeout=self._timeout_s)
+        made = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+        connection = made(host or "", port, timeout=self._timeout_s)
         try:
             with self._network():
                 base = self._path.removesuffix("/v1") if path == TASKS["classify"][0] else self._path
-                connection.request(method, base + path, None if body is None else json.dumps(body), self._headers)
+                form = path == TASKS["transcribe"][0]
+                kind = {"Content-Type": f"multipart/form-data; boundary={_FORM}"} if form else {}
+                data = None if body is None else _form(body) if form else json.dumps(body)
+                connection.request(method, base + path, data, {**self._headers, **kind})
                 response = connection.getresponse()
                 if response.status != 200:
                     raise self._refusal(response.status, path, response.read())

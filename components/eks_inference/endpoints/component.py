@@ -10,7 +10,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from eks_inference.catalog import versions
-from eks_inference.catalog.models import POOLING
+from eks_inference.catalog.models import APART
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
 from eks_inference.component import Component, carried
@@ -261,12 +261,12 @@ class EndpointMetrics(Component):
 def _picked(spec: ModelEndpointSpec, servers: Mapping[str, Server]) -> list[dict[str, Server]]:
     """The servers that share requests, of those that a picker is asked for.
 
-    It is asked for none that write nothing: no parser of llm-d-router v0.10.0 (parsers/openai, parsers/anthropic) reads
+    It is asked for none that write nothing, or hear: no parser of llm-d-router v0.10.0 (parsers/openai, parsers/anthropic) reads
     /v1/score, /v1/rerank, or embeddings of messages, and such requests get status 400.
     """
     found: dict[str, dict[str, Server]] = {}
     for name, server in servers.items() if spec.spread == "endpoint_picker" else ():
-        if server.does not in POOLING:
+        if server.does not in APART:
             found.setdefault(spec.group_of(name, server.model_id), {})[name] = server
     return list(found.values())
 

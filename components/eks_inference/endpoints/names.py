@@ -32,6 +32,14 @@ def name_faults(spec: ModelEndpointSpec, names: Mapping[str, Sequence[str]], doe
             shares = ", ".join(f"{server}: {100 * (server == several[0])}" for server in several)
             hint = f"say their parts: models: {{{model}: {{{shares}}}}}; or make an endpoint for each"
             yield Fault(("servers",), f"{model} leads to {' and '.join(several)}, which {why}", model, "parts", hint)
+    hear = [server for server in names if does.get(server) == "transcribe"]
+    heard = {
+        model: spec.models.get(model) or [one for one in hear if model in names[one]] for one in hear for model in names[one]
+    }
+    if len({str(parts) for parts in heard.values()}) > 1:
+        message, hint = "the path alone leads to what hears, as its requests are forms", "make an endpoint for each"
+        yield Fault(("servers",), message, ", ".join(heard), "one model", hint)
+    known = {model: None for model in known if model not in heard or model in (names[one][0] for one in hear)}
     for key in ("requests_per_minute_by_model", "traffic"):
         for model in sorted(getattr(spec, key).keys() - known):
             yield Fault((key, model), "requests name no such model", model, ", ".join(known))

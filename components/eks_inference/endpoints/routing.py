@@ -27,7 +27,7 @@ from eks_inference.endpoints.proxy import (
     seconds,
 )
 from eks_inference.endpoints.refusals import error
-from eks_inference.serving.paths import ASKING_PATHS, MESSAGES_PATH, MODELS_PATH
+from eks_inference.serving.paths import ASKING_PATHS, FORM_PATHS, MESSAGES_PATH, MODELS_PATH
 
 _LEAST_REQUESTS = {
     "name": "envoy.load_balancing_policies.least_request",
@@ -108,7 +108,11 @@ def routes(proxy: Proxy) -> Iterator[dict[str, Any]]:
         if first.picker:
             small = says("bytes", {"double_match": {"range": {"start": 0, "end": PICKED_BYTES}}})
             ways.insert(0, ([*named, small], _to(parts, proxy, picked=True)))
-        yield from ({"match": {"path": path, "dynamic_metadata": said}, **way} for said, way in ways for path in first.paths)
+        asked = [path for path in first.paths if path not in FORM_PATHS]
+        yield from ({"match": {"path": path, "dynamic_metadata": said}, **way} for said, way in ways for path in asked)
+        # A form may name its model behind what it brings, however it spells that: the path leads to the one model that hears.
+        heard = {**_to(parts, proxy), **_whole(proxy, model)}
+        yield from ({"match": {"path": path}, **heard} for path in first.paths if path in FORM_PATHS)
     for one in proxy.upstreams:
         if not one.model:
             ways = [(pattern, one.name) for pattern in KSERVE_PATHS]
@@ -120,8 +124,8 @@ def routes(proxy: Proxy) -> Iterator[dict[str, Any]]:
     for path in ASKING_PATHS if models else ():
         here = ", ".join(name for name, parts in models.items() if path in parts[0][0][0].paths) or "none"
         told = f"the field model of the request names no model that is asked at {path}; those that are: {here}"
-        named = {"match": {"path": path, "dynamic_metadata": [says("model", {"present_match": True})]}}
-        yield {**named, **_answer(404, error(path, told, "model_not_found"))}
+        named = {} if path in FORM_PATHS else {"dynamic_metadata": [says("model", {"present_match": True})]}
+        yield {"match": {"path": path, **named}, **_answer(404, error(path, told, "model_not_found"))}
         told = "the body is no JSON object with a text in the field model and without those of servers (kv_transfer_params), "
         told += "or Content-Type is not application/json"
         yield {"match": {"path": path}, **_answer(400, error(path, told, "invalid_request")), **_whole(proxy)}
@@ -172,13 +176,14 @@ def asked_over(group: Sequence[Upstream]) -> dict[str, Any]:
     return {"envoy_grpc": {"cluster_name": f"{_name(group)}/picker"}}
 
 
-def _whole(proxy: Proxy) -> dict[str, Any]:
-    """Waits for the whole body. It is the route of each request until its model is known."""
+def _whole(proxy: Proxy, model: str = "") -> dict[str, Any]:
+    """Waits for the whole body. It is the route of each request until its model is known, or of all requests for one."""
     buffered = {
         "@type": f"{EXTENSIONS}.filters.http.buffer.v3.BufferPerRoute",
         "buffer": {"max_request_bytes": proxy.largest_request_bytes},
     }
-    return {"typed_per_filter_config": {BUFFER_FILTER: buffered}}
+    told = {"@type": f"{EXTENSIONS}.filters.http.lua.v3.LuaPerRoute", "filter_context": {"model": model}}
+    return {"typed_per_filter_config": {BUFFER_FILTER: buffered, **({"envoy.filters.http.lua": told} if model else {})}}
 
 
 def unpicked(proxy: Proxy) -> dict[str, Any]:
@@ -229,8 +234,9 @@ def _grpc(one: Upstream) -> str:
 
 def clusters(proxy: Proxy) -> Iterator[dict[str, Any]]:
     for group in groups(proxy.upstreams):
-        # Nobody sees how a request of the KServe API begins.
-        hashed = proxy.spread == "sessions" or (proxy.spread == "prefixes" and bool(group[0].model))
+        # Nobody sees how a request of the KServe API begins, and sounds have no prefix that a cache keeps.
+        begins = bool(group[0].model) and group[0].paths != FORM_PATHS
+        hashed = proxy.spread == "sessions" or (proxy.spread == "prefixes" and begins)
         places = [(one.host, one.port) for one in group]
         yield _cluster(_name(group), places, proxy, hashed=hashed, picked=bool(group[0].picker), protocol=_HTTP1)
         if group[0].picker:

@@ -27,7 +27,7 @@ SCRIPT_FILE = "load_test.py"
 _SILENCE_SECONDS = 600  # without a token before a request counts as failed
 
 REQUESTS: Mapping[Task, str] = {"chat": "/v1/chat/completions", "complete": "/v1/completions", "embed": "/v1/embeddings"}
-"""Where each task that is measured is asked for; the tool has no requests for the others."""
+"""Where each task that is measured is asked for; the tool has none for the others, or needs recordings to send."""
 
 _NOT_MEASURED = {"enabled", "servers", "image", "namespace", "volume_gib", "storage_class"}  # irrelevant, or stated elsewhere
 

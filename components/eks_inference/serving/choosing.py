@@ -5,7 +5,7 @@ from typing import Any
 
 from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.catalog.models import POOLING, Model
+from eks_inference.catalog.models import APART, Model
 from eks_inference.serving.pods import vllm_release
 
 
@@ -33,7 +33,7 @@ def why_none(instance: InstanceType, model: Model) -> str:
     for one in engines().values():
         if one.serves(instance) and model.architecture in one.listed:
             return f"documents of {one.name} list it, but how it is served was not examined here: it is not judged"
-    does = f" for {model.task}" if model.task in POOLING else ""
+    does = f" for {model.task}" if model.task in APART else ""
     return f"no engine of the catalog serves architecture {model.architecture}{does} there"
 
 

@@ -138,8 +138,12 @@ class MemoryUse:
     @property
     def kv(self) -> int:
         """KV cache of the sequences on one device. Where they keep states, CUDA graphs need a page for each of ``max_num_seqs``
-        (vLLM 0.30.0, ``CompilationConfig``)."""
+        (vLLM 0.30.0, ``CompilationConfig``). Of a model that hears, the engine starts where what one sequence hears may fill a
+        step (``CrossAttentionSpec``)."""
         taken = self._stage[1] * self.sequences
+        if self.model.heard and self.sequences:
+            heard = max(self.step_tokens, self.model.crossed)
+            return max(taken, (self.max_model_len + heard) * self.kv_token // self.tensor_parallel)
         if not self.model.state_layers or self.settings.eager:
             return taken
         return max(taken, -(-self._stage[1] * self.settings.max_num_seqs // self.pages))
@@ -198,6 +202,8 @@ class MemoryUse:
         if self.settings.step_tokens or facts is None or not self.instance.nvidia:
             return self.settings.step_tokens or _STEP_TOKENS
         tokens = facts.step_tokens(memory, self.instance.chip) * (2 if self.settings.longer_steps else 1)
+        if self.model.heard:  # and has short sequences (vLLM 0.30.0, ``EngineArgs``)
+            return min(tokens, self.settings.max_num_seqs * self.max_model_len)
         return max(tokens, self.max_model_len) if self.settings.whole_prompts else tokens
 
     @property
@@ -218,7 +224,7 @@ class MemoryUse:
         """That of the model, and that of the draft."""
         if self.model.state_layers:
             return [self.pages * self.model.group * self.page[1] * self.tensor_parallel]
-        given = (self.max_model_len, self.tensor_parallel, self.element_bytes, self.beyond)
+        given = (self.max_model_len + self.model.crossed, self.tensor_parallel, self.element_bytes, self.beyond)
         return [one.kv_bytes(*given, scale=self.settings.kv_scale_bytes) for one in self._models]
 
     @cached_property
@@ -303,7 +309,7 @@ class MemoryUse:
     def adapters(self) -> int | None:
         """Room for adapters on a device, in bytes; None: there are some, of unknown size."""
         ranks = self.settings.adapter_ranks
-        asked = not self.model.tower  # the engine was not asked about adapters of models that see
+        asked = not (self.model.tower or self.model.heard)  # the engine was not asked about adapters of models that see or hear
         each = (weights_of_a_rank(self.model, self.split) if asked else None) if ranks else 0
         return None if each is None else int(ranks * each * dtype_bytes(self.dtype))
 
@@ -345,7 +351,8 @@ class MemoryUse:
         if window:
             groups = "" if model.group in (model.layers, model.window_layers) else f", in whole groups of {model.group} layers"
             token += f" ({model.window_layers} of {model.layers} layers at most {model.window} + {self.beyond} tokens{groups})"
-        cached = f"{token} x {sequences} x {self.max_model_len} tokens{self._kv_split}"
+        heard = f" and {self.model.crossed} that are heard, at first a step of {self.step_tokens}," if self.model.heard else ""
+        cached = f"{token} x {sequences} x {self.max_model_len} tokens{heard}{self._kv_split}"
         if model.state_layers:
             cached = self._pages_working
         lines = [

@@ -27,6 +27,7 @@ _FLOAT_BYTES = 4
 _HIDDEN_BYTES = 2
 _TOWER_WORK = "tower at work"
 _INDEX_WORK = "index at work"
+_HEARING = "encoder at work"
 _INDEX_SEQUENCES = 40
 """Sequences whose keys an index gathers at once, beside 0.5 GiB of scores (vLLM 0.30.0, ``get_max_prefill_buffer_size``)."""
 
@@ -92,6 +93,10 @@ class Reserved:
         if model.index_layers:
             keys = f"{_INDEX_SEQUENCES} x {self.longest} tokens x {model.index_bytes} bytes + 0.5 GiB"
             yield Term(_INDEX_WORK, _INDEX_SEQUENCES * self.longest * model.index_bytes + GIB / 2, keys)
+        if model.heard:
+            width = model.mlp + 4 * model.hidden
+            factors = f"{self.step_tokens} tokens x {width} x {_HIDDEN_BYTES} bytes"
+            yield Term(_HEARING, self.step_tokens * width * _HIDDEN_BYTES, factors)
         yield Term("CUDA graphs", 0 if self.eager else row.graphs_gib * GIB)
         yield Term("adapters", self.adapters)
 
@@ -113,10 +118,11 @@ class Reserved:
 
     @property
     def margin(self) -> int | None:
-        """How far the sum may be off, in bytes; None: unknown. Nobody measured towers or indexes: half their work is in it."""
+        """How far the sum may be off, in bytes; None: unknown. Of towers, indexes and encoders, which nobody
+        measured, half the work is in it."""
         if self.reserve.margin_gib is None:
             return None
-        work = sum(one.size for one in self.terms if one.what in (_TOWER_WORK, _INDEX_WORK))
+        work = sum(one.size for one in self.terms if one.what in (_TOWER_WORK, _INDEX_WORK, _HEARING))
         return int(self.reserve.margin_gib * GIB + work / 2)
 
     @property

@@ -22,8 +22,10 @@ PATHS: Mapping[Task, Sequence[str]] = {
     "rerank": ("/v1/rerank", "/v1/score"),
     # vLLM asks for no key at /classify.
     "classify": (),
+    "transcribe": ("/v1/audio/transcriptions", "/v1/audio/translations"),
 }
-"""Where clients of an endpoint ask a model for what it does; its name is in a JSON body (vLLM 0.30.0, entrypoints)."""
+"""Where clients of an endpoint ask a model for what it does; its name is in a JSON body, or a form (vLLM 0.30.0, entrypoints)."""
+FORM_PATHS: Sequence[str] = PATHS["transcribe"]
 ASKING_PATHS = tuple(dict.fromkeys(path for paths in PATHS.values() for path in paths))
 MODELS_PATH = "/v1/models"
 KSERVE_SERVICE = "inference.GRPCInferenceService"

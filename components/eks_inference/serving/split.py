@@ -124,7 +124,8 @@ def held(model: Model, split: Parallel, widths: Widths) -> tuple[Held, ...] | No
         rotary, count = 0, model.max_positions + kind.learned_positions
         positions = (_padded(count) // split.tensor if kind.encoder else count) * model.hidden  # encoders: VocabParallelEmbedding
     width = model.embedding_width or model.hidden
-    table = _padded(model.vocabulary) * width * widths.plain // split.tensor
+    table = _padded(model.vocabulary) * width * widths.plain // (1 if kind.hears else split.tensor)
+    hearing = _sizes(model, split, widths, weights.encoder(model, kind))
     projection = width * model.hidden if width != model.hidden else 0
     found = []
     stages = split.layers(model.layers)
@@ -140,7 +141,7 @@ def held(model: Model, split: Parallel, widths: Widths) -> tuple[Held, ...] | No
         if model.tower:  # in every stage (vLLM 0.30.0, __init__ of the models)
             divided += model.tower.divided * widths.plain // split.tensor
             whole += model.tower.whole
-        found.append(Held(layers[0], layers[1] + divided, layers[2] + whole * widths.plain))
+        found.append(Held(layers[0], layers[1] + divided + hearing[1], layers[2] + whole * widths.plain + hearing[2]))
     return tuple(found)
 
 

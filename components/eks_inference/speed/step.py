@@ -14,7 +14,7 @@ from statistics import median
 
 from eks_inference.catalog.engine_facts import dtype_bytes
 from eks_inference.catalog.measured import Measured, own
-from eks_inference.catalog.models import POOLING, Model
+from eks_inference.catalog.models import APART, Model
 from eks_inference.catalog.speeds import Chip, Constants, speed
 from eks_inference.serving.memory import MemoryUse
 
@@ -180,8 +180,8 @@ def step_times(use: MemoryUse) -> StepTimes | str:
     """Returns how long the steps of a server take; why it is unknown, as a text, where nobody measured the devices or knows what
     the model reads, or it only reads."""
     found = speed(use.instance)
-    if use.model.task in POOLING:
-        return "it writes no tokens"
+    if use.model.task in APART:
+        return "nobody measured models that hear" if use.model.heard else "it writes no tokens"
     if found is None:
         return f"{use.instance.chip or use.instance.name} was not measured"
     if use.model.index_dim:

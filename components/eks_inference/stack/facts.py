@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from eks_inference.catalog.models import POOLING
+from eks_inference.catalog.models import APART
 from eks_inference.endpoints.rules import EndpointFacts, ServerBehind
 from eks_inference.faults import SpecError
 from eks_inference.gateway.rules import GatewayApiFacts, GatewayFacts, RoutedEndpoint
@@ -207,7 +207,7 @@ def _behind(name: str, server: ServerSpec) -> ServerBehind:
         model=server.model.id if kind.api == "openai" else "",
         namespace=server.namespace_of(name),
         tells_load=kind.tells_load and not switched(getattr(server, "engine_flags", ()), "disable-log-stats", False),
-        writes=server.does not in POOLING,
+        writes=server.does not in APART,
     )
 
 

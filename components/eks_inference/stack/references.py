@@ -184,7 +184,7 @@ def _client_faults(spec: StackSpec) -> Iterator[Fault]:
             path = ("load_test", "servers", position)
             yield Fault(path, "this server has no OpenAI API", given=name, allowed=", ".join(others), hint=hint)
         elif name in others and name not in spec.measurable:
-            message = f"GuideLLM has no requests for the task of this server, {spec.servers[name].does}"
+            message = f"the load test has no requests for the task of this server, {spec.servers[name].does}"
             yield Fault(("load_test", "servers", position), message, name, ", ".join(spec.measurable))
     if clients.triton and (asked := clients.triton.server) not in triton and (asked or len(triton) != 1):
         allowed = ", ".join(triton) or "add one, or remove clients.triton"

@@ -61,10 +61,8 @@ def known_region(name: str | None) -> str:
 
 def catalog_model(name: str | None) -> "Model":
     """Returns a model of the catalog. Raises ``ProblemsFound`` for a name that is missing or unknown."""
-    from eks_inference.catalog.models import SPEECH, config_at, find_model, listens, model, quantized_from
+    from eks_inference.catalog.models import config_at, model, quantized_from
 
-    if name and listens(name) and not find_model(name):
-        refuse(SPEECH, "--model", name, "a model of texts", "if this is one, --hub or --config reads its config.json")
     if name is None:
         refuse("name a model", "--model", "", _A_ROW, "a repository with --hub, or its config.json with --config")
     plain = quantized_from(name)

@@ -162,4 +162,9 @@ VECTORS = {
         lambda: server(does="embed", has_task=True),
         "is for embed, which neuron-2.28-vllm-0.13 does not serve so",
     ),
+    "SRV023": Vector(
+        lambda: server(placement=on("g6.xlarge"), does="transcribe", has_task=True, image="registry.example/hears:1"),
+        lambda: server(placement=on("g6.xlarge"), does="transcribe", has_task=True),
+        "lacks vllm[audio]",
+    ),
 }

@@ -162,7 +162,11 @@ local function beginning(values)
 end
 
 function envoy_on_request(request)
-  local headers = request:headers()
+  local headers, only = request:headers(), request:filterContext():get("model")
+  if only then -- the one model that a route leads to
+    request:streamInfo():dynamicMetadata():set("openai", "model", only)
+    return
+  end
   if not (headers:get(":path") or ""):find("^/v1/") or not (headers:get("content-type") or ""):lower():find("^application/json") then
     return
   end

@@ -96,8 +96,8 @@ def _facts(server: ServingFacts) -> dict[str, Any]:
         "tensor-parallel-size": server.tensor_parallel or None,
         **({} if model is None else _of_model(model, server.tensor_parallel)),
         **({"enable-chunked-prefill": True} if _chunks(server) else {}),
-        # An encoder reads a text as a whole.
-        **({} if model is None or model.writes else {"enable-chunked-prefill": False}),
+        # An encoder reads a text as a whole, or hears (``SchedulerConfig.__post_init__``).
+        **({} if model is None or (model.writes and not model.heard) else {"enable-chunked-prefill": False}),
     }
 
 
@@ -115,6 +115,7 @@ def _of_model(model: Model, degree: int) -> dict[str, Any]:
         "model.multimodal": model.sees,
         "model.kv_heads": model.kv_heads,
         "model.heads_per_kv_head": model.heads // model.kv_heads,
+        "model.heard": model.heard,
         "model.windows": model.window_layers > 0,
         "model.writes": model.writes,
         "model.kv_copies": max(degree // model.kv_heads, 1),

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from eks_inference.catalog.engines import reports
-from eks_inference.catalog.models import POOLING, SPEECH, Task, listens
-from eks_inference.rules import Judgement, Rule, Severity, not_judged, rule
+from eks_inference.catalog.models import APART, Task, listens
+from eks_inference.rules import Judgement, Rule, not_judged, rule
 from eks_inference.serving import lengths
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.flags import flag
+from eks_inference.serving.flags import flag, switched
 from eks_inference.serving.rules import (
     claims,
     engine_features,
@@ -38,41 +38,63 @@ _LONGER = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 """Makes vLLM accept sequences longer than the model was trained for."""
 
 
-_ANSWERED: Mapping[Task, tuple[Task, ...]] = {"rerank": ("rerank", "classify"), "classify": ("classify",)}
+_ANSWERED: Mapping[Task, tuple[Task, ...]] = {
+    "rerank": ("rerank", "classify"),
+    "classify": ("classify",),
+    "transcribe": ("transcribe",),
+}
 """What a model of a task is asked for beside embeddings, of which vLLM scores pairs, too (vLLM 0.30.0, pooling/factories.py)."""
 
 
 @rule(
     "SRV020",
     "A server's model and engine do what its clients ask for.",
-    fix="leave out task, or choose another model; for embed, rerank and classify a server of kind vllm on GPUs; "
-    "for speech a Deployment of your own, or its Service alone, of an image with vllm[audio] (silence this rule)",
-    source="vLLM documentation, Pooling Models (--runner pooling), Using Docker (images without optional dependencies); vLLM "
-    "0.30.0, models/registry.py and pooling/factories.py; the Neuron plugin's registry has models that generate only",
+    fix="leave out task, or choose another model; for embed, rerank, classify and transcribe a server of kind vllm on GPUs",
+    source="vLLM documentation, Pooling Models (--runner pooling); vLLM 0.30.0, models/registry.py, pooling/factories.py and "
+    "supports_transcription_only; the Neuron plugin's registry has models that generate only",
 )
 def tasks_are_done(server: ServingFacts) -> Iterator[Judgement]:
-    pooling, model = server.does in POOLING, server.model
-    if model is None and not pooling:
+    apart, model = server.does in APART, server.model
+    if model is None and not apart:
         if listens(f"{server.model_id} {server.no_formula}"):
-            sure: Severity = "error" if listens(server.no_formula) else "warning"  # else only its name says so
-            yield Judgement(False, (*server.path, "model", "id"), (server.does,), SPEECH, server.model_id, severity=sure)
+            called = "it is called like a model of speech, which is asked to transcribe unless its documents say otherwise"
+            path = server.at("task") if server.has_task else (*server.path, "model", "id")
+            yield Judgement(False, path, (server.does,), called, server.model_id, "task: transcribe", severity="warning")
         return
-    writes = model is None or model.writes
+    writes, hears = model is None or model.writes, bool(model and model.heard)
     yield Judgement(
-        holds=server.pools if pooling else writes,
+        holds=server.pools if apart else writes and not hears,
         path=server.at("task") if server.has_task else (*server.path, "model", "id"),
         working=(
-            f"task {server.does}; the model writes {'text' if writes else 'nothing'}",
-            f"such a server {'may' if server.pools else 'does not'} embed, rerank and classify",
+            f"task {server.does}; the model writes {('what it hears' if hears else 'text') if writes else 'nothing'}",
+            f"such a server {'may' if server.pools else 'does not'} embed, rerank, classify and transcribe",
         ),
         message=f"{server.model_id} is for {server.does}, which {server.engine.name} does not serve so"
-        if pooling
-        else f"{server.model_id} reads texts and writes none: it does not {server.does}",
+        if apart
+        else f"{server.model_id} {'writes what it hears' if hears else 'reads texts and writes none'}: it does not {server.does}",
         given=server.does,
-        allowed="chat, complete" if pooling else "embed, rerank, classify",
+        allowed="chat, complete" if apart else "transcribe" if hears else "embed, rerank, classify",
     )
+    if model and hears:
+        caches, steps = switched(server.arguments, "enable-prefix-caching", False), server.max_num_seqs * server.max_model_len
+        yield Judgement(
+            holds=not caches,
+            path=server.at_flag("enable-prefix-caching"),
+            working=("what is heard is no prefix (vLLM 0.30.0, CrossAttentionManager); tried with vLLM 0.30.0 for CPUs",),
+            message="the first request of a model that hears ends an engine that caches prefixes",
+            given="enable-prefix-caching",
+            allowed="no prefix caching, as is the default",
+        )
+        yield Judgement(
+            holds=not 0 < steps < model.heard or flag(server.arguments, "max-num-batched-tokens") is not None,
+            path=server.at("max_num_seqs"),
+            working=(f"a step has at most {server.max_num_seqs} x {server.max_model_len} tokens (EngineArgs)",),
+            message=f"a step is too short for the {model.heard} tokens that are heard at once: vLLM does not start",
+            given=str(server.max_num_seqs),
+            allowed=f"at least {-(-model.heard // max(server.max_model_len, 1))}",
+        )
     # Whoever makes a scorer of a decoder says so there.
-    if model and pooling and server.pools and not lengths.overridden(server.arguments).get("architectures"):
+    if model and apart and server.pools and not lengths.overridden(server.arguments).get("architectures"):
         answered = _ANSWERED.get(model.task, ("embed", "rerank"))
         yield Judgement(
             holds=server.does in answered,
@@ -81,6 +103,27 @@ def tasks_are_done(server: ServingFacts) -> Iterator[Judgement]:
             message=f"{server.model_id} was made for {model.task}: vLLM starts it and has no path for {server.does}",
             given=server.does,
             allowed=", ".join(answered),
+        )
+
+
+@rule(
+    "SRV023",
+    "The image decodes what it is to transcribe.",
+    severity="warning",
+    fix="image: {kind: in_cluster} builds one that does",
+    source="vLLM documentation, Using Docker: images come without optional dependencies, such as vllm[audio]; vLLM 0.30.0, "
+    "multimodal/media/audio.py: without them it depends on the image's FFmpeg, of which no document tells",
+)
+def the_image_decodes_sounds(server: ServingFacts) -> Iterator[Judgement]:
+    if server.does == "transcribe" and server.pools:
+        plain = server.image == server.engine.image
+        yield Judgement(
+            holds=not plain,
+            path=server.at("image"),
+            working=(f"image {server.image}: {'that of the engine profile' if plain else 'of your own'}",),
+            message="the engine's own image lacks vllm[audio]: requests may be refused as invalid audio",
+            given=server.image,
+            allowed="one with vllm[audio]",
         )
 
 

@@ -18,6 +18,7 @@ from eks_inference.storage.spec import EfsStoreSpec, FileSystem
 
 _DOMAINS = "allowed-media-domains"
 _DOCKERFILE = "ARG ENGINE_IMAGE\nFROM ${ENGINE_IMAGE}\n"
+_AUDIO = 'RUN uv pip install --system "vllm[audio]=={}"\n'
 
 
 class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
@@ -28,7 +29,8 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
         default=None,
         description=(
             "Image with the engine profile's vLLM: a reference with tag or digest, or an image built in the cluster. Default: "
-            "the engine profile's image. A build without a Dockerfile copies that image to a repository of the stack."
+            "the engine profile's image. A build without a Dockerfile copies that image to a repository of the stack, "
+            "with vllm[audio] where the task is transcribe."
         ),
     )
     autoscaling: KedaSpec | None = Field(
@@ -58,9 +60,9 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
     task: Task | None = Field(
         default=None,
         exclude_if=lambda task: task is None,
-        description="What requests ask for: chat; complete (a model without a chat template); on GPUs also embed, rerank and "
-        "classify. It decides the engine's runner, the paths that endpoints lead out, and which clients ask the server. Default: "
-        "what the model was made for, by the catalog or its config.json.",
+        description="What requests ask for: chat; complete (a model without a chat template); on GPUs also embed, rerank, "
+        "classify and transcribe. It decides the engine's runner, the paths that endpoints lead out, and which clients ask the "
+        "server. Default: what the model was made for, by the catalog or its config.json.",
     )
     adapters: dict[AdapterName, AdapterSource] = Field(
         default_factory=dict,
@@ -86,6 +88,13 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
     @property
     def does(self) -> Task:
         return self.task or super().does
+
+    @property
+    def image_reference(self) -> str | InClusterImage:
+        image = super().image_reference
+        if isinstance(image, InClusterImage) and image.dockerfile == _DOCKERFILE and self.does == "transcribe":
+            return image.model_copy(update={"dockerfile": _DOCKERFILE + _AUDIO.format(self.profile.vllm)})
+        return image
 
     @model_validator(mode="after")
     def _tokens_are_of_texts(self) -> Self:
