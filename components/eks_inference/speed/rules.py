@@ -68,6 +68,10 @@ def takes_its_traffic(asked: TrafficFacts) -> Iterator[Judgement]:
         yield not_judged("traffic", asked.server.model_id, path, why=found, fix=fix)
         return
     low, _ = found.range
+    if found.traffic.users and found.asked > found.most >= found.played:
+        why = f"no more than {amount(found.played)} users are played, and it takes them"
+        yield not_judged("traffic", asked.server.model_id, path, why=why, fix="measure it with a load test")
+        return
     yield Judgement(
         holds=found.asked <= found.most,
         path=path,
@@ -121,7 +125,7 @@ def _working(asked: TrafficFacts, found: Takes) -> Iterator[str]:
     low, high = found.range
     fast, slow = found.times.range
     yield (
-        f"takes {amount(found.most)} {found.unit}{found.within}; {amount(low)} to {amount(high)} where steps take "
+        f"takes {found.said(found.most)} {found.unit}{found.within}; {found.said(low)} to {found.said(high)} where steps take "
         f"{fast:.2g} to {slow:.2g} times as long, as nine of ten measurements do"
     )
 
