@@ -25,6 +25,7 @@ from vectors.graph import (
     TO_ITSELF,
     TOLERATION,
     VECTORS,
+    addon,
     asking,
     auto_mode,
     autoscaler,
@@ -148,8 +149,11 @@ def test_only_the_program_of_an_image_needs_its_memory(started: dict[str, Any], 
         (None, "vllm", {"failureThreshold": 180}, ""),
         ("1m", "ray-head", None, "killed for its probe"),
         ("20m", "ray-head", None, ""),
-        # The kernel grants a hundredth of a CPU.
-        ("1m", "ray-worker", None, ""),
+        # The kernel grants a hundredth of a CPU, with which a worker is healthy in time; its engine takes longer.
+        ("1m", "ray-worker", None, "needs 47 minutes for the engine's imports alone"),
+        ("10m", "ray-worker", None, "needs 47 minutes"),
+        ("40m", "ray-worker", None, "needs 12 minutes"),
+        ("50m", "ray-worker", None, ""),
     ],
 )
 def test_what_serves_needs_a_cpu_to_start(cpu: str | None, name: str, probe: dict[str, int] | None, said: str) -> None:
@@ -158,6 +162,25 @@ def test_what_serves_needs_a_cpu_to_start(cpu: str | None, name: str, probe: dic
     small = server(image=image, name=name, resources={"limits": limits}, **({"startupProbe": probe} if probe else {}))
     assert said in messages(graph(small), "K8S023")
     assert bool(messages(graph(small), "K8S023")) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("installed", "severity"),
+    [
+        (chart(resources={"limits": {"memory": "8Mi"}}), "error"),
+        (chart(resources={"limits": {"memory": "9Mi"}}), ""),
+        (chart(resources={"requests": {"memory": "1Mi"}}), ""),
+        (chart("oci://x/keda", resources={"operator": {"limits": {"memory": "8M"}}}), "error"),
+        (chart("oci://x/keda", webhooks={"enabled": False}, resources={"webhooks": {"limits": {"memory": "8Mi"}}}), ""),
+        (chart("oci://x/kube-prometheus-stack", grafana={"resources": {"limits": {"memory": "100Mi"}}}), "warning"),
+        (chart("oci://x/kube-prometheus-stack", grafana={"resources": {"limits": {"memory": "512M"}}}), ""),
+        (chart("oci://x/of-others", resources={"limits": {"memory": "1Mi"}}), ""),
+        (addon("coredns", resources={"limits": {"memory": "32Mi"}}), ""),
+        (addon("aws-ebs-csi-driver", controller={"resources": {"limits": {"memory": "8Mi"}}}), "error"),
+    ],
+)
+def test_what_charts_and_addons_run_has_the_memory_to_start(installed: Resource, severity: str) -> None:
+    assert min((finding.severity for finding in found(graph(installed), "K8S023")), default="") == severity
 
 
 def test_an_engine_with_less_than_a_cpu_is_not_judged() -> None:

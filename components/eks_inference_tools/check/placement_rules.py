@@ -70,7 +70,7 @@ def pods_fit_a_node(facts: GraphFacts) -> Iterator[Judgement]:
             path=(),
             working=tuple(_arithmetic(pod, best, rooms[best])),
             message=f"{pod.title} fits no node that it can be scheduled on: one pod requests {'; '.join(over[best])}",
-            given=", ".join(f"{name} {_shown(name, amount)}" for name, amount in pod.requests.items()),
+            given=_asked(pod),
             allowed=f"what {best.title} has",
             resource=pod.urn,
         )
@@ -119,11 +119,33 @@ def all_pods_find_room(facts: GraphFacts) -> Iterator[Judgement]:
                 holds=False,
                 path=(),
                 working=(f"{left} pods of {pod.title} are left, with {has}",),
-                message=why.format(f"{counted(left, 'pod')} of {pod.title}"),
-                given=", ".join(f"{name} {_shown(name, amount)}" for name, amount in pod.requests.items()),
+                message=why.format(f"{counted(left, 'pod')} of {pod.title}")
+                + (f"; most room is taken by {takers}" if (takers := ", ".join(_takers(facts, placing, pod))) else ""),
+                given=_asked(pod),
                 severity="error" if why == _NO_ROOM else "warning",
                 resource=pod.urn,
             )
+
+
+def _takers(facts: GraphFacts, placing: Placing, pod: PodTemplate) -> Iterator[str]:
+    """The three that request the largest share of what the nodes have that a pod can run on, of any resource that it requests."""
+    shapes = {(shape.pool, shape.type_name): shape for shape in facts.shapes if not obstacles(pod.spec, shape)}
+    taken, has = Counter[PodTemplate](), Counter[str]()
+    for node in placing.at("initial").nodes:
+        if shape := shapes.get((node.pool, node.instance.name)):
+            daemons = (one for one in placing.workloads.daemons if not obstacles(one.spec, shape))
+            taken.update((*(one.template for one in node.pods), *daemons))
+            has.update({name: shape.offers.get(name, 0) for name in pod.requests})  # pyright: ignore[reportArgumentType]
+    shares = {
+        one: max((many * one.requests.get(name, 0) / has[name] for name in pod.requests if has[name]), default=0)
+        for one, many in taken.items()
+    }
+    for one in sorted((one for one in shares if shares[one]), key=lambda one: (-shares[one], one.title))[:3]:
+        yield f"{counted(taken[one], 'pod')} of {one.title} ({_asked(one)} each)"
+
+
+def _asked(pod: PodTemplate) -> str:
+    return ", ".join(f"{name} {_shown(name, amount)}" for name, amount in pod.requests.items())
 
 
 _NO_ROOM = "there is no room for {}, whichever come first"

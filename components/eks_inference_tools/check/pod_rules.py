@@ -11,6 +11,7 @@ from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
 from eks_inference.catalog.claims import most_devices_per_claim
 from eks_inference.rules import Judgement, not_judged, rule
 from eks_inference_tools.check.limit_rules import limits
+from eks_inference_tools.placing.footprint import installed_containers
 from eks_inference_tools.reading.clusters import is_auto
 from eks_inference_tools.reading.devices import GROUP, OF_KIND, asked, shown
 from eks_inference_tools.reading.graph_facts import GraphFacts, makes_other_nodes, walk
@@ -240,8 +241,33 @@ def programs_come_up(facts: GraphFacts) -> Iterator[Judgement]:
                         resource=pod.urn,
                     )
                 if cpu is not None and cpu < 1 and one.get("engine"):
-                    why = "nobody measured an engine with less than a CPU: loading and each step take longer"
+                    imports = one.get("imports_s", one.get("cpu_s", 0)) / max(cpu, _LEAST_CPU)
+                    yield Judgement(
+                        holds=imports <= 2 * _LEAST_S,
+                        path=(),
+                        working=(f"{title}: with {cpu} CPU the engine's imports alone take {imports:.0f} s: {one['source']}",),
+                        message=f"{title} needs {imports / 60:.0f} minutes for the engine's imports alone",
+                        given=f"{cpu} CPU",
+                        allowed="a CPU or more",
+                        severity="warning",
+                        resource=pod.urn,
+                    )
+                    why = f"imports take {imports:.0f} s, and nobody measured an engine with less than a CPU: all takes longer"
                     yield replace(not_judged("speed", title, (), why=why, fix="give it a CPU or more"), resource=pod.urn)
+    for urn, title, name, resources in installed_containers(facts.graph):
+        limit = quantity(at(resources, "limits", "memory"))
+        for one in limits()["installed"]:
+            if limit is not None and name in one["containers"]:
+                yield Judgement(
+                    holds=limit >= one["mib"] << 20,
+                    path=(),
+                    working=(f"{title}: {limit / 2**20:.4g} MiB of at least {one['mib']}: {one['source']}",),
+                    message=f"{title} {'does' if one.get('certain') else 'may'} not come up with its limit of memory",
+                    given=f"{limit / 2**20:.4g} MiB",
+                    allowed=f"at least {one['mib']} MiB: {one['source']}",
+                    severity=None if one.get("certain") else "warning",
+                    resource=urn,
+                )
 
 
 # The kernel grants at least 1 ms of each 100 (Kubernetes, MilliCPUToQuota).
