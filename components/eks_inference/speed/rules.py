@@ -8,10 +8,13 @@ from typing import Any, ClassVar
 
 from eks_inference.observability.spec import Objectives
 from eks_inference.rules import Judgement, Path, not_judged, rule
-from eks_inference.serving.facts import ServingFacts
+from eks_inference.scaling.spec import KedaSpec
+from eks_inference.serving.facts import ScalingFacts, ServingFacts
+from eks_inference.serving.memory import server_memory
 from eks_inference.serving.pictures import most
 from eks_inference.serving.traffic import TrafficSpec
 from eks_inference.speed.queue import Routing
+from eks_inference.speed.step import step_times
 from eks_inference.speed.takes import NO_PODS, PERCENT, TOO_LONG, Takes, amount, takes
 
 
@@ -102,6 +105,38 @@ def takes_its_pictures(asked: TrafficFacts) -> Iterator[Judgement]:
         given=f"{pictures:g}",
         allowed=f"at most {limit}",
     )
+
+
+@rule(
+    "SCL013",
+    "An idle server is below the latency at which an autoscaler adds pods.",
+    severity="warning",
+    fix="raise it to a few times the value of an idle server",
+    source="Kubernetes, HorizontalPodAutoscaler: pods are added while the mean is above its target; speed/step.py",
+)
+def idle_servers_add_no_pods(scaling: ScalingFacts) -> Iterator[Judgement]:
+    spec, memory = scaling.spec, server_memory(scaling.server)
+    times = step_times(memory) if memory and not scaling.server.part else ""
+    if isinstance(times, str):
+        return
+    fast, _ = times.range
+    first = fast * times.first_token(1)
+    step = fast * times.seconds(decoding=1, context_tokens=1, prefill_tokens=0)
+    given: dict[str, tuple[float | None, float]] = {}
+    if isinstance(spec, KedaSpec):
+        given = {"first_token_seconds": (spec.first_token_seconds, first), "token_seconds": (spec.token_seconds, step)}
+    elif spec.metric == "vllm_time_to_first_token_ms":
+        given = {"target": (spec.target / 1000, first)}
+    for key, (target, least) in given.items():
+        if target is not None:
+            yield Judgement(
+                holds=target > least,
+                path=(*scaling.path, key),
+                working=(f"the shortest request alone: {_ms(least)}, at the fast end of the range; target: {_ms(target)}",),
+                message=f"a request alone takes {_ms(least)}, so there are always {spec.max} pods",
+                given=_ms(target),
+                allowed=f"more than {_ms(least)}",
+            )
 
 
 def _working(asked: TrafficFacts, found: Takes) -> Iterator[str]:

@@ -240,20 +240,23 @@ def programs_come_up(facts: GraphFacts) -> Iterator[Judgement]:
                         allowed=f"at least {one['cpu_s'] / patience:.3f} CPU",
                         resource=pod.urn,
                     )
-                if cpu is not None and cpu < 1 and one.get("engine"):
-                    imports = one.get("imports_s", one.get("cpu_s", 0)) / max(cpu, _LEAST_CPU)
+                if cpu is None or cpu >= 1 or "slow" not in one:
+                    continue
+                if imports := one.get("imports_s", one.get("cpu_s", 0)) / max(cpu, _LEAST_CPU):
+                    waits = _startup_timeout_s(container)
                     yield Judgement(
-                        holds=imports <= 2 * _LEAST_S,
+                        holds=imports <= (waits or 2 * _LEAST_S),
                         path=(),
                         working=(f"{title}: with {cpu} CPU the engine's imports alone take {imports:.0f} s: {one['source']}",),
-                        message=f"{title} needs {imports / 60:.0f} minutes for the engine's imports alone",
+                        message=f"{title} needs {imports:.0f} s for the engine's imports alone"
+                        + (f", and its start is given up after {waits} s" if waits else ""),
                         given=f"{cpu} CPU",
                         allowed="a CPU or more",
-                        severity="warning",
+                        severity=None if waits else "warning",
                         resource=pod.urn,
                     )
-                    why = f"imports take {imports:.0f} s, and nobody measured an engine with less than a CPU: all takes longer"
-                    yield replace(not_judged("speed", title, (), why=why, fix="give it a CPU or more"), resource=pod.urn)
+                told = not_judged("speed", title, (), why=one["slow"], fix="give it a CPU or more")
+                yield replace(told, resource=pod.urn)
     for urn, title, name, resources in installed_containers(facts.graph):
         limit = quantity(at(resources, "limits", "memory"))
         for one in limits()["installed"]:
@@ -268,6 +271,12 @@ def programs_come_up(facts: GraphFacts) -> Iterator[Judgement]:
                     severity=None if one.get("certain") else "warning",
                     resource=urn,
                 )
+
+
+def _startup_timeout_s(container: Container) -> int | None:
+    """How long our program that starts an engine in a Ray worker waits for it (``ray_serve/assets/vllm_engine.py``)."""
+    found = (at(one, "value") for one in items(at(container.document, "env")) if at(one, "name") == "STARTUP_TIMEOUT_S")
+    return next((int(value) for value in found if isinstance(value, str) and value.isdecimal()), None)
 
 
 # The kernel grants at least 1 ms of each 100 (Kubernetes, MilliCPUToQuota).

@@ -68,6 +68,7 @@ VECTORS = {
     "SCL012": Vector(
         lambda: asked_at_once(40), lambda: asked_at_once(4), "waiting_requests adds no pod: the 1 that are there take 4 before"
     ),
+    "SCL013": Vector(lambda: triton(target=500), lambda: triton(target=0.5), "so there are always 4 pods"),
     "SRV021": Vector(
         lambda: ray(image={"kind": "in_cluster"}),
         lambda: ray(image={"kind": "in_cluster", "timeout_minutes": 5}),

@@ -318,6 +318,30 @@ def buckets_cover_all_lengths(pair: DisaggregatedFacts) -> Iterator[Judgement]:
 
 
 @rule(
+    "DI045",
+    "The model is compiled with tokens that it has.",
+    fix="lower it",
+    source="config.json of the model: vocab_size; torch.topk and embeddings fail beyond it",
+)
+def tokens_are_in_the_vocabulary(pair: DisaggregatedFacts) -> Iterator[Judgement]:
+    model, options = pair.spec.model.known, pair.spec.compile
+    if model is None:
+        return
+    for key, given, most in (
+        ("global_topk", options.global_topk, model.vocabulary),
+        ("pad_token_id", options.pad_token_id, model.vocabulary - 1),
+    ):
+        yield Judgement(
+            holds=given <= most,
+            path=pair.at("compile", key),
+            working=(f"{key} {given}; tokens of {model.name}: {model.vocabulary}",),
+            message=f"{model.name} has {model.vocabulary} tokens: it does not compile, or fails with its first request",
+            given=str(given),
+            allowed=f"at most {most}",
+        )
+
+
+@rule(
     "DI015",
     "The Jobs of a pair may take as long as its store needs.",
     fix="raise the limit, or give the store more throughput",
