@@ -217,6 +217,8 @@ LET = {"endpoints": {"front": {"keys": False, "servers": ["qwen"], "concurrent_r
         (SHORT, {"concurrent_requests": 2}, {}, []),
         (SHORT, {"concurrent_requests": 2, "kv_cache_use": 0.5}, {}, ["kv_cache_use"]),
         (SHORT, {"kv_cache_use": None}, {}, []),
+        (SHORT, {"kv_cache_use": None, "token_seconds": 1e-5}, {}, ["token_seconds"]),
+        (SHORT, {"kv_cache_use": None, "first_token_seconds": 0.5}, {}, []),
     ],
 )
 def test_a_threshold_that_is_never_reached_is_told(changes: Any, scaler: Any, beside: Any, never: list[str]):

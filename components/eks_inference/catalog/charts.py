@@ -63,13 +63,10 @@ def judged(chart: str) -> Mapping[str, str | None]:
 
 def requested(chart: str, path: Sequence[str | int]) -> str:
     """What a chart or an add-on requests by itself where values have CPU or memory of a container; empty: nothing known."""
-    known, start = (addons(), path[:1]) if chart == ADDONS else (charts(), ())
-    footprint = known.get(str(path[0]) if chart == ADDONS else chart)
-    *above, kind, what = path[len(start) :] if len(path) > len(start) + 2 else (None, "", "")
-    if footprint is None or kind not in ("limits", "requests"):
-        return ""
-    found = (one for workload in footprint.workloads for one in workload.containers if ".".join(map(str, above)) in one.at)
-    return next((text for one in found if (text := {"cpu": one.cpu, "memory": one.memory}.get(str(what), ""))), "")
+    footprint = addons().get(str(path[0] if path else "")) if chart == ADDONS else charts().get(chart)
+    where, what = ".".join(map(str, path[chart == ADDONS : -2])), str(path[-1]) if path else ""
+    found = (one for workload in (footprint.workloads if footprint else ()) for one in workload.containers if where in one.at)
+    return next((text for one in found if (text := {"cpu": one.cpu, "memory": one.memory}.get(what, ""))), "")
 
 
 def misspelt(chart: str, values: Mapping[str, Any]) -> Iterator[Misspelt]:

@@ -124,18 +124,17 @@ def _autoscalers(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterat
         for part, scaler in server.scalers.items():
             path = ("servers", name, *filter(None, [part]), "autoscaling")
             interval = {"scrape_interval_s": prometheus.scrape_interval_seconds} if prometheus else {}
+            at_once = _at_once(spec, servers, name)
             facts = servers[_named(name, part)]
-            yield ScalingFacts(
-                path, scaler, facts, metrics=prometheus is not None, at_once=_at_once(spec, servers, name), **interval
-            )
+            yield ScalingFacts(path, scaler, facts, metrics=prometheus is not None, at_once=at_once, **interval)
 
 
 def _at_once(spec: StackSpec, servers: Mapping[str, ServingFacts], name: str) -> int | None:
     """The most requests that are at a server at once: of its users, or that the only endpoint before it lets through."""
-    asked = {facts.server.path[1]: facts.traffic.users for facts in _traffic(spec, servers) if isinstance(facts, TrafficFacts)}
+    asked = [one.traffic.users for one in _traffic(spec, servers) if isinstance(one, TrafficFacts) and one.server.path[1] == name]
     before = [one.concurrent_requests for endpoint, one in spec.endpoints.items() if name in spec.behind(endpoint)]
-    let = before[0] * len(spec.names_of(name)) if len(before) == 1 and before[0] else None
-    return min(filter(None, (asked.get(name), let)), default=None)
+    let = [one * len(spec.names_of(name)) for one in before if one and len(before) == 1]
+    return min(filter(None, asked + let), default=None)
 
 
 def _measurements(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterator[object]:

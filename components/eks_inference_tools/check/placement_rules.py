@@ -120,28 +120,28 @@ def all_pods_find_room(facts: GraphFacts) -> Iterator[Judgement]:
                 path=(),
                 working=(f"{left} pods of {pod.title} are left, with {has}",),
                 message=why.format(f"{counted(left, 'pod')} of {pod.title}")
-                + (f"; most room is taken by {takers}" if (takers := ", ".join(_takers(facts, placing, pod))) else ""),
+                + (f"; most room is taken by {takers}" if (takers := _takers(facts, placing, pod)) else ""),
                 given=_asked(pod),
                 severity="error" if why == _NO_ROOM else "warning",
                 resource=pod.urn,
             )
 
 
-def _takers(facts: GraphFacts, placing: Placing, pod: PodTemplate) -> Iterator[str]:
+def _takers(facts: GraphFacts, placing: Placing, pod: PodTemplate) -> str:
     """The three that request the largest share of what the nodes have that a pod can run on, of any resource that it requests."""
     shapes = {(shape.pool, shape.type_name): shape for shape in facts.shapes if not obstacles(pod.spec, shape)}
-    taken, has = Counter[PodTemplate](), Counter[str]()
+    taken, has = Counter[PodTemplate](), dict.fromkeys(pod.requests, Decimal())
     for node in placing.at("initial").nodes:
         if shape := shapes.get((node.pool, node.instance.name)):
-            daemons = (one for one in placing.workloads.daemons if not obstacles(one.spec, shape))
-            taken.update((*(one.template for one in node.pods), *daemons))
-            has.update({name: shape.offers.get(name, 0) for name in pod.requests})  # pyright: ignore[reportArgumentType]
-    shares = {
-        one: max((many * one.requests.get(name, 0) / has[name] for name in pod.requests if has[name]), default=0)
-        for one, many in taken.items()
-    }
-    for one in sorted((one for one in shares if shares[one]), key=lambda one: (-shares[one], one.title))[:3]:
-        yield f"{counted(taken[one], 'pod')} of {one.title} ({_asked(one)} each)"
+            taken.update(one.template for one in node.pods)
+            taken.update(one for one in placing.workloads.daemons if not obstacles(one.spec, shape))
+            has = {name: amount + shape.offers.get(name, 0) for name, amount in has.items()}
+
+    def share(one: PodTemplate) -> Decimal:
+        return max((taken[one] * one.requests.get(name, 0) / amount for name, amount in has.items() if amount), default=Decimal())
+
+    largest = sorted(filter(share, taken), key=lambda one: (-share(one), one.title))[:3]
+    return ", ".join(f"{counted(taken[one], 'pod')} of {one.title} ({_asked(one)} each)" for one in largest)
 
 
 def _asked(pod: PodTemplate) -> str:

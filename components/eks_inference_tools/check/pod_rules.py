@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
+from itertools import chain, product
 from typing import Any
 
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE
@@ -11,7 +12,7 @@ from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
 from eks_inference.catalog.claims import most_devices_per_claim
 from eks_inference.rules import Judgement, not_judged, rule
 from eks_inference_tools.check.limit_rules import limits
-from eks_inference_tools.placing.footprint import installed_containers
+from eks_inference_tools.placing.footprint import Workloads
 from eks_inference_tools.reading.clusters import is_auto
 from eks_inference_tools.reading.devices import GROUP, OF_KIND, asked, shown
 from eks_inference_tools.reading.graph_facts import GraphFacts, makes_other_nodes, walk
@@ -203,7 +204,9 @@ def probes_wait_for_loading(facts: GraphFacts) -> Iterator[Judgement]:
     source="figures by image in check/limits.toml, with the source of each",
 )
 def programs_come_up(facts: GraphFacts) -> Iterator[Judgement]:
-    for pod, container, title in facts.containers:
+    of_charts = GraphFacts(replace(facts.graph, resources=Workloads(facts.graph).stood_in))  # and of add-ons
+    pairs = chain(product(["containers"], facts.containers), product(["installed"], of_charts.containers))
+    for key, (pod, container, title) in pairs:
         name = _repository(container)
         limit = quantity(at(container.document, *_LIMITS, "memory"))
         if limit is None or container.first or pod.kind == "DaemonSet":  # these run something else in the image of a program
@@ -212,7 +215,7 @@ def programs_come_up(facts: GraphFacts) -> Iterator[Judgement]:
         said = text([command, at(container.document, "args")]) if command else ""
         for one in limits()["memory"]:
             runs = name in one.get("images", ()) and (not said or any(program in said for program in one["programs"]))
-            if runs or container.name in one.get("containers", ()):
+            if runs or container.name in one.get(key, ()):
                 yield Judgement(
                     holds=limit >= one["mib"] << 20,
                     path=(),
@@ -243,7 +246,8 @@ def programs_come_up(facts: GraphFacts) -> Iterator[Judgement]:
                 if cpu is None or cpu >= 1 or "slow" not in one:
                     continue
                 if imports := one.get("imports_s", one.get("cpu_s", 0)) / max(cpu, _LEAST_CPU):
-                    waits = _startup_timeout_s(container)
+                    env = {text(at(one, "name")): at(one, "value") for one in items(at(container.document, "env"))}
+                    waits = whole(env.get("STARTUP_TIMEOUT_S"))  # ours, which starts an engine in a Ray worker
                     yield Judgement(
                         holds=imports <= (waits or 2 * _LEAST_S),
                         path=(),
@@ -257,26 +261,6 @@ def programs_come_up(facts: GraphFacts) -> Iterator[Judgement]:
                     )
                 told = not_judged("speed", title, (), why=one["slow"], fix="give it a CPU or more")
                 yield replace(told, resource=pod.urn)
-    for urn, title, name, resources in installed_containers(facts.graph):
-        limit = quantity(at(resources, "limits", "memory"))
-        for one in limits()["installed"]:
-            if limit is not None and name in one["containers"]:
-                yield Judgement(
-                    holds=limit >= one["mib"] << 20,
-                    path=(),
-                    working=(f"{title}: {limit / 2**20:.4g} MiB of at least {one['mib']}: {one['source']}",),
-                    message=f"{title} {'does' if one.get('certain') else 'may'} not come up with its limit of memory",
-                    given=f"{limit / 2**20:.4g} MiB",
-                    allowed=f"at least {one['mib']} MiB: {one['source']}",
-                    severity=None if one.get("certain") else "warning",
-                    resource=urn,
-                )
-
-
-def _startup_timeout_s(container: Container) -> int | None:
-    """How long our program that starts an engine in a Ray worker waits for it (``ray_serve/assets/vllm_engine.py``)."""
-    found = (at(one, "value") for one in items(at(container.document, "env")) if at(one, "name") == "STARTUP_TIMEOUT_S")
-    return next((int(value) for value in found if isinstance(value, str) and value.isdecimal()), None)
 
 
 # The kernel grants at least 1 ms of each 100 (Kubernetes, MilliCPUToQuota).

@@ -70,15 +70,6 @@ def without_footprint(graph: Graph) -> tuple[str, ...]:
     return tuple(one.title for one in _installed(graph) if not one.footprint)
 
 
-def installed_containers(graph: Graph) -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
-    """Yields the containers of charts and add-ons that the catalog knows: URN, title, name and ``resources``."""
-    for one in _installed(graph):
-        for workload in one.footprint.workloads if one.footprint else ():
-            for container in workload.containers if _enabled(workload, one.values) else ():
-                title = f"{one.title}, container {container.name} of {workload.name.format(release=one.release)}"
-                yield one.urn, title, container.name, _container(container, workload, one)["resources"]
-
-
 # -- what the graph installs -----------------------------------------------------------------------------------------------------
 
 
@@ -118,8 +109,10 @@ def _installed(graph: Graph) -> Iterator[_Installed]:
 
 def _objects(workload: WorkloadFootprint, one: _Installed) -> Iterator[Object]:
     """Yields the workload and the volume claim that its pods share, if any; nothing if the values disable the workload."""
-    if not _enabled(workload, one.values):
-        return
+    for path, default in workload.enabled_at:
+        switch = _value(one.values, path)
+        if not (default if switch is None else is_true(switch)):
+            return
     name = workload.name.format(release=one.release)
     metadata = {
         "name": name,
@@ -146,11 +139,6 @@ def _objects(workload: WorkloadFootprint, one: _Installed) -> Iterator[Object]:
         yield {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {**metadata, "name": claim}, "spec": claimed}
     spec["template"] = {"metadata": {"labels": {**selected, STANDS_IN_FOR_LABEL: one.release}}, "spec": pod}
     yield {"apiVersion": "apps/v1", "kind": workload.kind, "metadata": metadata, "spec": spec}
-
-
-def _enabled(workload: WorkloadFootprint, values: Mapping[str, Any]) -> bool:
-    switches = ((_value(values, path), default) for path, default in workload.enabled_at)
-    return all(default if switch is None else is_true(switch) for switch, default in switches)
 
 
 def _pod(workload: WorkloadFootprint, one: _Installed, selected: Mapping[str, str]) -> Object:

@@ -65,10 +65,7 @@ VECTORS = {
         lambda: scaling(schedule=[{"start": "0 8 * * 1-5", "end": "0 20 * * *", "pods": 2}]),
         "end comes on Sat 20:00 and again on Sun 20:00: pods stay until then",
     ),
-    "SCL012": Vector(
-        lambda: asked_at_once(40), lambda: asked_at_once(4), "waiting_requests adds no pod: the 1 that are there take 4 before"
-    ),
-    "SCL013": Vector(lambda: triton(target=500), lambda: triton(target=0.5), "so there are always 4 pods"),
+    "SCL012": Vector(lambda: asked_at_once(40), lambda: asked_at_once(4), "it adds no pod to 1: at most 4 requests"),
     "SRV021": Vector(
         lambda: ray(image={"kind": "in_cluster"}),
         lambda: ray(image={"kind": "in_cluster", "timeout_minutes": 5}),

@@ -324,21 +324,12 @@ def buckets_cover_all_lengths(pair: DisaggregatedFacts) -> Iterator[Judgement]:
     source="config.json of the model: vocab_size; torch.topk and embeddings fail beyond it",
 )
 def tokens_are_in_the_vocabulary(pair: DisaggregatedFacts) -> Iterator[Judgement]:
-    model, options = pair.spec.model.known, pair.spec.compile
-    if model is None:
-        return
-    for key, given, most in (
-        ("global_topk", options.global_topk, model.vocabulary),
-        ("pad_token_id", options.pad_token_id, model.vocabulary - 1),
-    ):
-        yield Judgement(
-            holds=given <= most,
-            path=pair.at("compile", key),
-            working=(f"{key} {given}; tokens of {model.name}: {model.vocabulary}",),
-            message=f"{model.name} has {model.vocabulary} tokens: it does not compile, or fails with its first request",
-            given=str(given),
-            allowed=f"at most {most}",
-        )
+    has = pair.spec.model.known.vocabulary if pair.spec.model.known else 0
+    for key, most in (("global_topk", has), ("pad_token_id", has - 1)) if has else ():
+        given = getattr(pair.spec.compile, key)
+        working, message = f"{key} {given}; tokens of {pair.spec.model.id}: {has}", "it does not compile, or fails with a request"
+        where, allowed = pair.at("compile", key), f"at most {most}"
+        yield Judgement(given <= most, where, (working,), message=message, given=str(given), allowed=allowed)
 
 
 @rule(

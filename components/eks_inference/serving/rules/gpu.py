@@ -193,11 +193,11 @@ def share_is_free(server: ServingFacts) -> Iterator[Judgement]:
     memory = server_memory(server)
     if memory is None or not memory.engine.generation.paged:
         return
-    left, (least, most) = (memory.memory - memory.capacity) / GIB, _TAKEN_GIB
-    share, key = memory.settings.utilization, "gpu-memory-utilization"
+    left, (least, most), share = (memory.memory - memory.capacity) / GIB, _TAKEN_GIB, memory.settings.utilization
+    key = "gpu-memory-utilization"
     yield Judgement(
         holds=left >= most,
-        path=server.under("extra_args", key) if server.engine.standalone else server.at(key.replace("-", "_")),
+        path=server.under("extra_args", key) if server.engine.standalone else server.at("gpu_memory_utilization"),
         working=(f"(1 - {share:g}) x {memory.memory / GIB:.4g} GiB = {left:.2f}; a CUDA context takes {least:g} to {most:g}",),
         message=f"vLLM may not start: its share leaves {left:.2f} GiB, and its own CUDA context takes {least:g} to {most:g}",
         given=f"{share:g}",

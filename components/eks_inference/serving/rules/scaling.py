@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from eks_inference.rules import Judgement, rule
 from eks_inference.scaling.cron import out_of_turn
 from eks_inference.scaling.plan import RATE_WINDOW_SECONDS, SCRAPES_IN_A_WINDOW
-from eks_inference.scaling.spec import KEDA_SIGNALS, HpaSpec, KedaSpec
+from eks_inference.scaling.spec import HpaSpec, KedaSpec
 from eks_inference.serving.facts import ScalingFacts
 from eks_inference.serving.flags import switched
-from eks_inference.serving.memory import server_memory
 
 
 @rule(
@@ -140,54 +139,6 @@ def pods_work_on_what_they_have(scaling: ScalingFacts) -> Iterator[Judgement]:
         given=f"{spec.concurrent_requests:g}",
         allowed=f"at most {room}",
     )
-
-
-@rule(
-    "SCL012",
-    "What an autoscaler waits for can come about.",
-    severity="warning",
-    fix="lower it, or scale by concurrent_requests, below max_num_seqs and what is asked at once",
-    source="Kubernetes, HorizontalPodAutoscaler: pods are added where the mean over them is a tenth above its target; vLLM: "
-    "use of the KV cache is that of at most max_num_seqs sequences",
-)
-def thresholds_are_reached(scaling: ScalingFacts) -> Iterator[Judgement]:
-    spec, server = scaling.spec, scaling.server
-    if not isinstance(spec, KedaSpec):
-        return
-    memory = server_memory(server) if server.engine.generation.paged else None
-    if spec.kv_cache_use and memory and memory.kv_one and memory.pool > 0:
-        room = memory.pool / memory.kv_one
-        use = min(server.max_num_seqs / room, 1.0)
-        # Others keep the pods that the queue has added, once it is empty.
-        kept = any(getattr(spec, one) is not None for one in KEDA_SIGNALS[2:]) and "kv_cache_use" not in spec.model_fields_set
-        yield Judgement(
-            holds=use >= spec.kv_cache_use or kept,
-            path=(*scaling.path, "kv_cache_use"),
-            working=(
-                f"max_num_seqs {server.max_num_seqs} of {memory.max_model_len} tokens / pages for {room:.0f} of them: "
-                f"{use:.0%} in use at most; threshold: {spec.kv_cache_use:.0%}",
-            ),
-            message=f"the KV cache is never more than {use:.0%} full: pods that a queue adds are removed once it is empty",
-            given=f"{spec.kv_cache_use:g}",
-            allowed=f"below {use:.2g}",
-        )
-    for signal in ("waiting_requests", "concurrent_requests") if scaling.at_once else ():
-        if target := getattr(spec, signal):
-            pods = max(spec.min, 1)
-            yield Judgement(
-                holds=(scaling.at_once or 0) > target * pods * _TOLERANCE,
-                path=(*scaling.path, signal),
-                working=(
-                    f"at most {scaling.at_once} requests at once; {target:g} x {pods} pods x {_TOLERANCE} are to be exceeded",
-                ),
-                message=f"{signal} adds no pod: the {pods} that are there take {target * pods:g} before, and at most "
-                f"{scaling.at_once} are there at once",
-                given=f"{target:g}",
-                allowed=f"below {(scaling.at_once or 0) / pods / _TOLERANCE:.3g}",
-            )
-
-
-_TOLERANCE = 1.1
 
 
 @rule(
