@@ -94,11 +94,13 @@ def servers_match_the_artifact(pair: DisaggregatedFacts) -> Iterator[Judgement]:
         allowed=str(logical),
         fix="set compile.logical_nc_config and the pool's logical_cores to the same value",
     )
-    for option in pair.spec.compile.extra_args:
+    compile_ = pair.spec.compile
+    tiled = ["cc_pipeline_tiling_factor"] if compile_.cc_pipeline_tiling_factor != 1 else []
+    for option in (*compile_.extra_args, *tiled):
         yield not_judged(
             "meaning",
-            f"--{option} of inference_demo",
-            pair.at("compile", "extra_args", option),
+            f"--{option.replace('_', '-')} of inference_demo",
+            pair.at("compile", *(() if option in tiled else ("extra_args",)), option),
             why="no list of the options of inference_demo is kept here, nor what each does to the artifact",
             fix="compare it with the NxD Inference API guide; a wrong one ends the compile Job",
         )
