@@ -181,6 +181,15 @@ def test_a_ray_worker_has_its_engine_within_the_time_that_its_program_waits(cpu:
         (chart("oci://x/keda", webhooks={"enabled": False}, resources={"webhooks": {"limits": {"memory": "8Mi"}}}), ""),
         (chart("oci://x/kube-prometheus-stack", grafana={"resources": {"limits": {"memory": "100Mi"}}}), "warning"),
         (chart("oci://x/kube-prometheus-stack", grafana={"resources": {"limits": {"memory": "512M"}}}), ""),
+        (
+            chart("oci://x/kube-prometheus-stack", prometheus={"prometheusSpec": {"resources": {"limits": {"memory": "20Mi"}}}}),
+            "error",
+        ),
+        (
+            chart("oci://x/kube-prometheus-stack", prometheus={"prometheusSpec": {"resources": {"limits": {"memory": "24Mi"}}}}),
+            "",
+        ),
+        (server(name="prometheus", resources={"limits": {"memory": "8Mi"}}), ""),
         (chart("oci://x/of-others", resources={"limits": {"memory": "1Mi"}}), ""),
         (addon("coredns", resources={"limits": {"memory": "32Mi"}}), ""),
         (addon("aws-ebs-csi-driver", controller={"resources": {"limits": {"memory": "8Mi"}}}), "error"),
