@@ -160,10 +160,16 @@ def _as_input(fault: Fault) -> Any:
 
 
 class _Provider(ComponentProvider):
-    def construct(self, *given: Any, **named: Any) -> Any:
-        """Like the SDK's, but faults of inputs stay what they are. The SDK would add a traceback."""
+    def construct(self, name: str, resource_type: str, inputs: Mapping[str, Any], options: Any = None) -> Any:
+        """Like the SDK's, but faults of inputs stay what they are, and inputs that do not exist are faults. The SDK would add a
+        traceback, and drop them."""
+        known = InferenceStackArgs.__annotations__
+        wrong = {key: f"there is no such input\n    allowed: {', '.join(known)}" for key in inputs if key not in known}
+        if wrong:
+            faults: Any = [{"property_path": ascii(key)[1:-1], "reason": reason} for key, reason in wrong.items()]
+            raise InputPropertiesError("the stack cannot be built", faults)
         try:
-            return super().construct(*given, **named)
+            return super().construct(name, resource_type, inputs, options)
         except ComponentInitError as error:
             if isinstance(error.inner, InputPropertiesError):
                 raise error.inner from error

@@ -433,10 +433,16 @@ def test_what_only_one_server_gets_and_nobody_judges_is_said_to_be_open(role: st
     assert {one.path[:2] for one in open_} == {(role, "extra_args")}
 
 
-def test_options_of_the_compiler_are_said_to_be_open() -> None:
-    facts = pair(compile={"extra_args": {"skip-warmup": True}})
-    (one,) = left_open(one for _, one in judged([RULES["DI002"]], [facts]))
-    assert (one.path[2:], one.of) == (("compile", "extra_args", "skip-warmup"), "--skip-warmup of inference_demo")
+@pytest.mark.parametrize(
+    ("options", "where", "of"),
+    [
+        ({"extra_args": {"skip-warmup": True}}, ("extra_args", "skip-warmup"), "--skip-warmup of inference_demo"),
+        ({"cc_pipeline_tiling_factor": 9}, ("cc_pipeline_tiling_factor",), "--cc-pipeline-tiling-factor of inference_demo"),
+    ],
+)
+def test_options_of_the_compiler_are_said_to_be_open(options: Any, where: tuple[str, ...], of: str) -> None:
+    (one,) = left_open(one for _, one in judged([RULES["DI002"]], [pair(compile=options)]))
+    assert (one.path[2:], one.of) == (("compile", *where), of)
 
 
 @pytest.mark.parametrize(

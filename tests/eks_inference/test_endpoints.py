@@ -319,6 +319,8 @@ def test_the_largest_request_has_room_in_memory(memory: str, mib: int) -> None:
 def test_an_endpoint_that_parses_nothing_needs_no_memory_for_it() -> None:
     tensors = {"servers": ["triton-server"], "largest_request_mib": 256}
     assert not faults({"endpoints": {"tensors": tensors}}, "gpu-opt350m")
+    small = faults({"endpoints": {"tensors": {**tensors, "memory": "64Mi"}}}, "gpu-opt350m")
+    assert any("END001" in one and "before it has a request" in one for one in small)
 
 
 @pytest.mark.thorough

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from eks_inference.catalog.models import model
-from eks_inference.serving.rules.gpu import host_memory_suffices, host_terms
+from eks_inference.serving.rules.gpu import host_memory_suffices, host_terms, share_is_free
 from vectors.gpu import gpu_server
 
 
@@ -92,3 +92,19 @@ def test_what_is_offloaded_fits_shared_memory() -> None:
     assert said(**offloaded, shared_memory_mib=19 * 1024) == [("shared_memory_gib", None)]
     assert said(**offloaded) == [], "how large it is nobody says"
     assert said(**offloaded, shared_memory_mib=1024, profile="triton-24.07-vllm-0.5") == [], "of this release nobody read it"
+
+
+@pytest.mark.parametrize(
+    ("instance", "share", "holds"),
+    [
+        ("g4dn.xlarge", 0.95, True),
+        ("g4dn.xlarge", 0.98, False),
+        ("g6.xlarge", 0.97, True),
+        ("g6.xlarge", 0.98, False),
+        ("p5.48xlarge", 0.99, True),
+        ("p5.48xlarge", 0.995, False),
+    ],
+)
+def test_what_is_left_beside_the_share_holds_the_context_of_the_process(instance: str, share: float, holds: bool) -> None:
+    server = gpu_server(instance, "OPT-350M", max_model_len=2048, arguments=(f"--gpu-memory-utilization={share}",))
+    assert [one.holds for one in share_is_free.judge(server)] == [holds]

@@ -125,6 +125,13 @@ def test_faults_have_the_words_of_a_stack_file(served):
 
 
 @pytest.mark.thorough
+def test_an_input_that_does_not_exist_is_a_fault(served):
+    """Without it, a misspelt servingApiKey would leave a server open."""
+    spec, _ = stack_of("smoke-gpu")
+    assert "allowed: stack, region" in faults(served, stack=spec, servingApiKeys="k")["servingApiKeys"]
+
+
+@pytest.mark.thorough
 def test_what_a_rule_refuses_is_a_fault_of_an_input_as_well(served):
     spec, _ = stack_of("inf2-llama3")
     spec["servers"]["vllm-llama3-inf2"]["max_num_seqs"] = 40

@@ -227,6 +227,11 @@ TOGETHER: list[Row] = [
     (PAIR, "servers.llama3-70b.router -> pools.trn2.size", {"replicas": 4, "cpu": "16"}, "2 pods of 'llama3-70b (router)'"),
     (PAIR, "servers.llama3-70b.router -> pools.trn2.size", {"replicas": 2, "cpu": "16"}, ""),
     (PAIR, "servers.llama3-70b.router -> servers.llama3-70b", {"replicas": 5}, "5 routers share 4 sequences"),
+    (PAIR, "servers.llama3-70b.compile.global_topk", 200_000, "DI045"),
+    (PAIR, "servers.llama3-70b.compile.global_topk", 100_000, ""),
+    (PAIR, "servers.llama3-70b.compile.pad_token_id", 128_256, "at most 128255"),
+    (RAY, "pools.inferentia-inf2.node_limit", 0, "CAP001"),
+    (RAY, "pools.inferentia-inf2.node_limit", 1, ""),
     (RAY, f"{RAY_SERVER}.head.memory -> pools.core.size", "100G", "1 pod of 'vllm-llama3-inf2 (head)'"),
 ]
 
@@ -245,6 +250,15 @@ def test_a_value_that_cannot_work_is_refused_at_its_key(row: Row):
     key, _, reported = keys.partition(" -> ")
     said = [fault.render() for fault in faults(stack, key, value) if format_path(fault.path) == (reported or key)]
     assert any(says in text for text in said) if says else not said, said
+
+
+@pytest.mark.parametrize(("dtype", "bytes_"), [("bfloat16", 2), ("float16", 2), ("float32", 4)])
+def test_a_pair_is_as_large_as_its_artifact(dtype: str, bytes_: int):
+    region, spec = shipped(PAIR)
+    spec = copy.deepcopy(spec)
+    merge(spec, {"servers": {"llama3-70b": {"compile": {"torch_dtype": dtype}}}})
+    working = [line for rule, one in check_spec(parse_stack(json.dumps(spec)), region).judgements for line in one.working]
+    assert any(f"70.55 billion x {bytes_} bytes" in line for line in working)
 
 
 def faults(stack: str, key: str, value: Any) -> Any:

@@ -1,6 +1,7 @@
 """Traffic in a stack file: what a server takes of it, and what an autoscaler takes from it."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ CHAT = {"rate": 2, "input_tokens": 1000, "output_tokens": 250}
 QUICK = {"time_to_first_token_seconds": 1, "time_between_tokens_seconds": 0.05}
 
 
-def stack(**changes: Any) -> StackSpec:
+def stack(beside: Any = None, **changes: Any) -> StackSpec:
     """Returns one server of Qwen3-0.6B on a g6.xlarge, with changes."""
     server = {"model": {"id": "Qwen/Qwen3-0.6B"}, "engine": "cuda-vllm-0.30", "traffic": CHAT, "objectives": QUICK, **changes}
     given = {
@@ -29,6 +30,7 @@ def stack(**changes: Any) -> StackSpec:
         "pools": {"gpu": {"kind": "karpenter", "instance_types": ["g6.xlarge"]}},
         "observability": {"prometheus": {}},
         "servers": {"qwen": server},
+        **(beside or {}),
     }
     return parse_stack(json.dumps(given), ROOT)
 
@@ -68,6 +70,27 @@ def test_a_server_is_warned_of_only_where_it_may_not_take_what_is_asked():
     users = {"users": 4, "input_tokens": 1000, "output_tokens": 250}
     assert judged(stack(traffic=users)).holds
     assert not judged(stack(traffic={**users, "users": 2000})).holds
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("load", "objectives", "says"),
+    [
+        # All users at once wait for one batch; one after the other, they do not: the range has both.
+        ({"users": 64, "input_tokens": 1000, "output_tokens": 250}, QUICK, r"takes 60 users \(28 to 1[45]\d\)"),
+        ({"users": 64, "input_tokens": 100, "output_tokens": 1000}, {"time_to_first_token_seconds": 5}, r"\(26\d to (29|3)\d+\)"),
+        ({"users": 9, "input_tokens": 20, "output_tokens": 20}, {"time_to_first_token_seconds": 60}, "takes 512 or more users"),
+        (
+            {"users": 600, "input_tokens": 20, "output_tokens": 20},
+            {"time_to_first_token_seconds": 60},
+            "no more than 512 users are",
+        ),
+    ],
+)
+def test_the_range_of_users_is_no_narrower_than_what_is_played(load: dict[str, Any], objectives: dict[str, Any], says: str):
+    found = judged(stack(traffic=load, objectives=objectives))
+    assert re.search(says, "\n".join((found.message, *found.working)))
+    assert bool(found.unjudged) is ("no more" in says)
 
 
 @pytest.mark.thorough
@@ -135,7 +158,7 @@ def test_without_traffic_an_autoscaler_needs_its_numbers():
         stack(autoscaling={"kind": "keda"}, traffic=None)
 
 
-def behind_an_endpoint(traffic: Any, models: Any = None, both: bool = False) -> StackSpec:
+def behind_an_endpoint(traffic: Any, models: Any = None, both: bool = False, pods: tuple[int, int] = (3, 1)) -> StackSpec:
     """Returns two servers of one model behind an endpoint, ``old`` with three pods."""
     name = "Qwen/Qwen3-0.6B"
     base = {"model": {"id": name}, "engine": "cuda-vllm-0.30", "pool": "gpu", "objectives": QUICK}
@@ -147,7 +170,10 @@ def behind_an_endpoint(traffic: Any, models: Any = None, both: bool = False) -> 
             "core": {"instance_types": ["m6i.large"], "size": 2},
             "gpu": {"kind": "karpenter", "instance_types": ["g6.xlarge"]},
         },
-        "servers": {"old": {**base, **own, "replicas": 3, **({"traffic": CHAT} if both else {})}, "new": {**base, **own}},
+        "servers": {
+            "old": {**base, **own, "replicas": pods[0], **({"traffic": CHAT} if both else {})},
+            "new": {**base, **own, "replicas": pods[1]},
+        },
         "endpoints": {"front": {"keys": False, "traffic": traffic, **({"models": models} if models else {})}},
     }
     return parse_stack(json.dumps(given), ROOT)
@@ -171,6 +197,42 @@ def test_servers_share_the_traffic_of_their_endpoint_by_their_pods_or_by_weights
     assert [one.path for one in told] == [("endpoints", "front", "traffic", "chat")] * 2
     assert not any(one.holds for one in told)
     assert {one.message.split(":")[0] for one in told} == {"old", "new"}
+
+
+USERS = {"users": 6, "input_tokens": 100, "output_tokens": 100}
+SHORT = {"max_num_seqs": 2, "max_model_len": 2048, "traffic": None, "objectives": {}}
+LET = {"endpoints": {"front": {"keys": False, "servers": ["qwen"], "concurrent_requests": 8}}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "scaler", "beside", "never"),
+    [
+        ({"traffic": USERS}, {"waiting_requests": 6}, {}, ["waiting_requests"]),
+        ({"traffic": USERS}, {"waiting_requests": 4}, {}, []),
+        ({"traffic": USERS}, {"waiting_requests": 4, "min": 2}, {}, ["waiting_requests"]),
+        ({"traffic": USERS}, {"waiting_requests": None, "concurrent_requests": 7}, {}, ["concurrent_requests"]),
+        ({"traffic": None}, {"waiting_requests": 9}, {}, []),
+        ({"traffic": None}, {"waiting_requests": 9}, LET, ["waiting_requests"]),
+        (SHORT, {}, {}, ["kv_cache_use"]),
+        (SHORT, {"concurrent_requests": 2}, {}, []),
+        (SHORT, {"concurrent_requests": 2, "kv_cache_use": 0.5}, {}, ["kv_cache_use"]),
+        (SHORT, {"kv_cache_use": None}, {}, []),
+        (SHORT, {"kv_cache_use": None, "token_seconds": 1e-5}, {}, ["token_seconds"]),
+        (SHORT, {"kv_cache_use": None, "first_token_seconds": 0.5}, {}, []),
+    ],
+)
+def test_a_threshold_that_is_never_reached_is_told(changes: Any, scaler: Any, beside: Any, never: list[str]):
+    spec = stack(beside, autoscaling={"kind": "keda", "max": 4, "concurrent_requests": None, **scaler}, **changes)
+    found = [one for rule, one in check_spec(spec, "us-west-2").judgements if rule.id == "SCL012" and not one.holds]
+    assert [one.path[-1] for one in found] == never
+
+
+@pytest.mark.parametrize(("pods", "weights", "idle"), [((0, 0), None, 1), ((0, 1), {"old": 90, "new": 10}, 1), ((0, 1), None, 0)])
+def test_traffic_that_reaches_no_pod_is_told(pods: tuple[int, int], weights: Any, idle: int):
+    name = "Qwen/Qwen3-0.6B"
+    spec = behind_an_endpoint({name: {**CHAT, "rate": 0.1}}, weights and {name: weights, "chat": weights}, pods=pods)
+    told = [one for rule, one in check_spec(spec, "us-west-2").judgements if rule.id == "TRF001" and one.unjudged]
+    assert ["it has no pods" in one.working[-1] for one in told] == [True] * idle
 
 
 def test_traffic_of_an_endpoint_leads_somewhere_and_is_said_once():

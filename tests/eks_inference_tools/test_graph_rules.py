@@ -25,6 +25,7 @@ from vectors.graph import (
     TO_ITSELF,
     TOLERATION,
     VECTORS,
+    addon,
     asking,
     auto_mode,
     autoscaler,
@@ -148,8 +149,11 @@ def test_only_the_program_of_an_image_needs_its_memory(started: dict[str, Any], 
         (None, "vllm", {"failureThreshold": 180}, ""),
         ("1m", "ray-head", None, "killed for its probe"),
         ("20m", "ray-head", None, ""),
-        # The kernel grants a hundredth of a CPU.
-        ("1m", "ray-worker", None, ""),
+        # The kernel grants a hundredth of a CPU, with which a worker is healthy in time; its engine takes longer.
+        ("1m", "ray-worker", None, "needs 2800 s for the engine's imports alone"),
+        ("10m", "ray-worker", None, "needs 2800 s"),
+        ("40m", "ray-worker", None, "needs 700 s"),
+        ("50m", "ray-worker", None, ""),
     ],
 )
 def test_what_serves_needs_a_cpu_to_start(cpu: str | None, name: str, probe: dict[str, int] | None, said: str) -> None:
@@ -160,8 +164,44 @@ def test_what_serves_needs_a_cpu_to_start(cpu: str | None, name: str, probe: dic
     assert bool(messages(graph(small), "K8S023")) == bool(said)
 
 
-def test_an_engine_with_less_than_a_cpu_is_not_judged() -> None:
-    small = server(image="vllm/vllm-openai:v0.30.0", resources={"limits": {"memory": "8Gi", "cpu": "500m"}})
+@pytest.mark.parametrize(("cpu", "severity"), [("10m", "error"), ("30m", "")])
+def test_a_ray_worker_has_its_engine_within_the_time_that_its_program_waits(cpu: str, severity: str) -> None:
+    env = [{"name": "STARTUP_TIMEOUT_S", "value": "1200"}]
+    worker = server(name="ray-worker", env=env, resources={"limits": {"memory": "8Gi", "cpu": cpu}})
+    assert [finding.severity for finding in found(graph(worker), "K8S023")] == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize(
+    ("installed", "severity"),
+    [
+        (chart(resources={"limits": {"memory": "8Mi"}}), "error"),
+        (chart(resources={"limits": {"memory": "9Mi"}}), ""),
+        (chart(resources={"requests": {"memory": "1Mi"}}), ""),
+        (chart("oci://x/keda", resources={"operator": {"limits": {"memory": "8M"}}}), "error"),
+        (chart("oci://x/keda", webhooks={"enabled": False}, resources={"webhooks": {"limits": {"memory": "8Mi"}}}), ""),
+        (chart("oci://x/kube-prometheus-stack", grafana={"resources": {"limits": {"memory": "100Mi"}}}), "warning"),
+        (chart("oci://x/kube-prometheus-stack", grafana={"resources": {"limits": {"memory": "512M"}}}), ""),
+        (
+            chart("oci://x/kube-prometheus-stack", prometheus={"prometheusSpec": {"resources": {"limits": {"memory": "20Mi"}}}}),
+            "error",
+        ),
+        (
+            chart("oci://x/kube-prometheus-stack", prometheus={"prometheusSpec": {"resources": {"limits": {"memory": "24Mi"}}}}),
+            "",
+        ),
+        (server(name="prometheus", resources={"limits": {"memory": "8Mi"}}), ""),
+        (chart("oci://x/of-others", resources={"limits": {"memory": "1Mi"}}), ""),
+        (addon("coredns", resources={"limits": {"memory": "32Mi"}}), ""),
+        (addon("aws-ebs-csi-driver", controller={"resources": {"limits": {"memory": "8Mi"}}}), "error"),
+    ],
+)
+def test_what_charts_and_addons_run_has_the_memory_to_start(installed: Resource, severity: str) -> None:
+    assert min((finding.severity for finding in found(graph(installed), "K8S023")), default="") == severity
+
+
+@pytest.mark.parametrize("image", ["vllm/vllm-openai:v0.30.0", "ghcr.io/vllm-project/guidellm:v0.7.3"])
+def test_what_serves_or_measures_with_less_than_a_cpu_is_not_judged(image: str) -> None:
+    small = server(image=image, resources={"limits": {"memory": "8Gi", "cpu": "500m"}})
     (rule,) = [one for one in graph_rules() if one.id == "K8S023"]
     assert [one.unjudged.what for one in rule.judge(graph(small)) if one.unjudged] == ["speed"]
 

@@ -116,6 +116,15 @@ def test_a_time_is_one_that_a_stack_file_takes(option: str, key: str, capsys: py
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize(("option", "given", "told"), [("--ttft", "1000", True), ("--ttft", "1", False), ("--itl", "50", True)])
+def test_a_time_that_is_probably_in_milliseconds_is_told(
+    option: str, given: str, told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = plan(capsys, "--model", "Qwen3-8B", "--rate", "1", option, given, "--family", "g6e")
+    assert (f"{option} is in seconds" in " ".join(out.split())) is told
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("length", ["0", "-4", "4k", "4096.0"])
 def test_a_length_is_a_number_of_tokens(length: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:

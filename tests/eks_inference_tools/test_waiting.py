@@ -70,3 +70,24 @@ def test_what_limits_of_a_pool_allow_is_a_bound() -> None:
         facts = graph(cluster(), resource("kubernetes:karpenter.sh/v1:NodePool", "p", pool), server)
         waiting = Waiting(Placing(facts.graph))
         assert bool(waiting.overfull(waiting.pods)) == over, pods
+
+
+@pytest.mark.parametrize(
+    ("made_here", "takers"),
+    [
+        ([made("server", "4", pods=3)], "2 pods of Deployment app/server (cpu 4 each)"),
+        (
+            [made("large", "6"), made("other", "5", pods=2), made("small", "100m")],
+            "1 pod of Deployment app/large (cpu 6 each), 1 pod of Deployment app/other (cpu 5 each), "
+            "1 pod of Deployment app/small (cpu 0.1 each)",
+        ),
+        (
+            [made("agent", "3", kind="apps/v1:DaemonSet"), made("server", "4", pods=3)],
+            "2 pods of Deployment app/server (cpu 4 each), 2 pods of DaemonSet app/agent (cpu 3 each)",
+        ),
+    ],
+)
+def test_who_has_the_room_is_told(made_here: list[Resource], takers: str) -> None:
+    facts = graph(cluster(), node_group(scalingConfig=TWO), *made_here)
+    (found,) = [one for _, one in judged(RULE, (facts,)) if not one.holds]
+    assert found.message.endswith(f"; most room is taken by {takers}")

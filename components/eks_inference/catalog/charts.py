@@ -61,6 +61,14 @@ def judged(chart: str) -> Mapping[str, str | None]:
     return {row["path"]: row.get("most") for row in rows if row["chart"] == chart}
 
 
+def requested(chart: str, path: Sequence[str | int]) -> str:
+    """What a chart or an add-on requests by itself where values have CPU or memory of a container; empty: nothing known."""
+    footprint = addons().get(str(path[0] if path else "")) if chart == ADDONS else charts().get(chart)
+    where, what = ".".join(map(str, path[chart == ADDONS : -2])), str(path[-1]) if path else ""
+    found = (one for workload in (footprint.workloads if footprint else ()) for one in workload.containers if where in one.at)
+    return next((text for one in found if (text := {"cpu": one.cpu, "memory": one.memory}.get(what, ""))), "")
+
+
 def misspelt(chart: str, values: Mapping[str, Any]) -> Iterator[Misspelt]:
     """Yields what the chart does not take as it is written: a name close to one that it has, or another type.
 

@@ -66,7 +66,7 @@ class PhaseRow:
 
 def resource_time(action: Action, type_: str, what: str) -> Typical | None:
     """Returns the time of an action on a resource: by its type and ``what`` it is, by its type, or by its package."""
-    rows = _resources()[action]
+    rows = _resources().get(action, {})  # a bundle may have any
     package = type_.partition(":")[0]
     return next((found for key in ((type_, what), (type_, ""), (package, "")) if (found := rows.get(key))), None)
 

@@ -167,8 +167,6 @@ def _mixers(model: Layers, kind: Architecture, mixer: str) -> tuple[Part, ...]:
         return (*_latent_attention(model), *_index(model))
     parts = _grouped_attention(unwindowed(model, mixer), kind)
     return parts * 2 if model.heard else parts  # to what is written, and to what is heard
-        2 if model.heard else 1
-    )  # to what is written, and to what is heard
 
 
 def unwindowed(model: L, mixer: str) -> L:

@@ -55,16 +55,17 @@ class EndpointFacts:
 )
 def holds_the_largest(endpoint: EndpointFacts) -> Iterator[Judgement]:
     spec, given = endpoint.spec, int(amount(endpoint.spec.memory))
-    if not any(server.model for server in endpoint.servers.values()):
-        return  # paths name the models of the KServe API, and nothing is held
-    largest, most = spec.largest_request_mib, largest_request_mib(given)
+    held = any(server.model for server in endpoint.servers.values())  # paths name the models of the KServe API
+    largest, most = spec.largest_request_mib if held else 0, largest_request_mib(given) if held else 0
     needed = needed_mib(largest)
     lower = f", or largest_request_mib of at most {most}" if most > 0 else ""
     yield Judgement(
         holds=given >= needed << 20,
         path=endpoint.at("memory"),
         working=(f"({IDLE_MIB} + {WORKERS} x {HELD} x {largest} MiB) / 0.75 = {needed} MiB; memory: {given >> 20} MiB",),
-        message="two of the largest requests at once get the pod killed, with the answers of all others",
+        message="two of the largest requests at once get the pod killed, with the answers of all others"
+        if held
+        else "a pod of the proxy is killed for memory before it has a request",
         given=spec.memory,
         allowed=f"at least {needed}Mi{lower}",
     )

@@ -153,7 +153,8 @@ def sampling_is_taken(test: LoadTestFacts) -> Iterator[Judgement]:
     source="the budget of a cold start that the server's startup probe has (SRV001)",
 )
 def test_waits_for_the_server(test: LoadTestFacts) -> Iterator[Judgement]:
-    given, start = test.spec.ready_timeout_seconds, test.server.startup_timeout_s
+    given, startup = test.spec.ready_timeout_seconds, test.server.startup
+    start = test.server.startup_timeout_s or startup.download_s + startup.load_s
     if given and start:
         yield Judgement(
             holds=given >= start,

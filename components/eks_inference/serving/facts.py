@@ -183,6 +183,8 @@ class ScalingFacts:
     """Whether something in the stack collects the metrics that the autoscaler reads."""
     scrape_interval_s: int = 30
     """How often the metrics are collected."""
+    at_once: int | None = None
+    """The most requests that are at the server at once. None: nothing in the stack limits them."""
 
 
 def server_facts(spec: ServerSpec, placement: Placement, *, path: Path, scheduler: bool, **engine: Any) -> ServingFacts:

@@ -41,6 +41,8 @@ class Traffic:
     """Share of a prompt that the prefix cache has."""
     requests: int = 2000
     seed: int = 0
+    begins_over: float = 0.0
+    """Seconds over which the users begin, one after the other; 0: all at once."""
 
 
 @dataclass(frozen=True)
@@ -242,7 +244,7 @@ def _times(traffic: Traffic, chance: random.Random) -> list[float]:
     if traffic.arrivals:
         return list(traffic.arrivals)
     if traffic.users:
-        return [0.0] * min(traffic.users, traffic.requests)
+        return [traffic.begins_over * number / traffic.users for number in range(min(traffic.users, traffic.requests))]
     return list(accumulate(chance.expovariate(traffic.rate) for _ in range(traffic.requests)))
 
 
@@ -259,21 +261,25 @@ def capacity(
     """Returns the most load at which replicas keep the objectives: requests a second, or users where the traffic has users.
     It is probably ``near`` some load.
 
-    0: not even one request does.
+    0: not even one request does. More users than there are requests are not played.
     """
     users = bool(traffic.users)
+    most = float(traffic.requests if users else _FASTEST)
 
     def kept(load: float) -> bool:
-        asked = replace(traffic, arrivals=(), **{"users": round(load)} if users else {"rate": load})
+        of = {"users": round(load), "requests": max(traffic.requests, 2 * round(load))} if users else {"rate": load}
+        asked = replace(traffic, arrivals=(), **of)
         return objectives.kept(served(steps, limits, asked, replicas=replicas, routing=routing, within=objectives))
 
     alone = served(steps, limits, replace(traffic, users=1, arrivals=(), requests=1))
     if not objectives.kept(alone):
         return 0.0
-    low, high = 0.0, near or (1.0 if users else replicas / max(alone.end_to_end(100), 1e-9))
+    low, high = 0.0, min(near or (1.0 if users else replicas / max(alone.end_to_end(100), 1e-9)), most)
     grows = 1.25 if near else 4
-    while kept(high) and high < (traffic.requests if users else _FASTEST):
-        low, high = high, grows * high
+    while kept(high):
+        if high >= most:
+            return most
+        low, high = high, min(grows * high, most)
     if near and not low and kept(near / grows):
         low = near / grows
     while high - low > max((_SOON if near else _EXACT) * high, users):

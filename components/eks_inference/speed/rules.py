@@ -8,10 +8,13 @@ from typing import Any, ClassVar
 
 from eks_inference.observability.spec import Objectives
 from eks_inference.rules import Judgement, Path, not_judged, rule
-from eks_inference.serving.facts import ServingFacts
+from eks_inference.scaling.spec import KEDA_SIGNALS, HpaSpec
+from eks_inference.serving.facts import ScalingFacts, ServingFacts
+from eks_inference.serving.memory import MemoryUse, server_memory
 from eks_inference.serving.pictures import most
 from eks_inference.serving.traffic import TrafficSpec
 from eks_inference.speed.queue import Routing
+from eks_inference.speed.step import step_times
 from eks_inference.speed.takes import NO_PODS, PERCENT, TOO_LONG, Takes, amount, takes
 
 
@@ -68,6 +71,10 @@ def takes_its_traffic(asked: TrafficFacts) -> Iterator[Judgement]:
         yield not_judged("traffic", asked.server.model_id, path, why=found, fix=fix)
         return
     low, _ = found.range
+    if found.traffic.users and found.asked > found.most >= found.played:
+        why = f"no more than {amount(found.played)} users are played, and it takes them"
+        yield not_judged("traffic", asked.server.model_id, path, why=why, fix="measure it with a load test")
+        return
     yield Judgement(
         holds=found.asked <= found.most,
         path=path,
@@ -100,6 +107,44 @@ def takes_its_pictures(asked: TrafficFacts) -> Iterator[Judgement]:
     )
 
 
+@rule(
+    "SCL012",
+    "What an autoscaler waits for can come about, and does not while a server is idle.",
+    severity="warning",
+    fix="change it, or scale by concurrent_requests, below max_num_seqs and what is asked at once",
+    source="Kubernetes, HorizontalPodAutoscaler: pods are added where the mean over them is a tenth above its target; vLLM: at "
+    "most max_num_seqs sequences use the KV cache; speed/step.py",
+)
+def thresholds_are_reached(scaling: ScalingFacts) -> Iterator[Judgement]:
+    for key, holds, working, message in _thresholds(scaling, server_memory(scaling.server)):
+        given = f"{getattr(scaling.spec, key):g}"
+        yield Judgement(holds, (*scaling.path, key), (f"{working}; {key}: {given}",), message=message, given=given)
+
+
+def _thresholds(scaling: ScalingFacts, memory: MemoryUse | None) -> Iterator[tuple[str, bool, str, str]]:
+    spec, server, least = scaling.spec, scaling.server, max(scaling.spec.min, 1)
+    for key in ("waiting_requests", "concurrent_requests"):
+        if (target := getattr(spec, key, None)) and (most := scaling.at_once):
+            told = f"it adds no pod to {least}: at most {most} requests are there at once"
+            yield key, most > target * least * 1.1, f"at most {most} requests at once on {least} pods", told
+    if memory is None or not memory.engine.generation.paged:
+        return
+    if (target := getattr(spec, "kv_cache_use", None)) and memory.kv_one and memory.pool > 0:
+        use = min(server.max_num_seqs * memory.kv_one / memory.pool, 1.0)
+        # Others keep the pods that the queue has added, once it is empty.
+        kept = any(getattr(spec, one) is not None for one in KEDA_SIGNALS[2:]) and "kv_cache_use" not in spec.model_fields_set
+        of = f"max_num_seqs {server.max_num_seqs} of {memory.max_model_len} tokens use {use:.0%} of the KV cache"
+        yield "kv_cache_use", use >= target or kept, of, f"{of} at most: pods that a queue adds go once it is empty"
+    times = "" if server.part else step_times(memory)
+    if not isinstance(times, str):
+        fast, first, step = times.range[0], times.first_token(1), times.seconds(decoding=1, context_tokens=1, prefill_tokens=0)
+        latency = isinstance(spec, HpaSpec) and spec.metric == "vllm_time_to_first_token_ms"
+        for key, least_s in (("target", first * 1000 if latency else 0), ("first_token_seconds", first), ("token_seconds", step)):
+            if least_s and (target := getattr(spec, key, None)) is not None:
+                alone = f"of a request alone: {fast * least_s:.3g} or more"
+                yield key, target > fast * least_s, alone, f"{alone}, so there are always {spec.max} pods"
+
+
 def _working(asked: TrafficFacts, found: Takes) -> Iterator[str]:
     limits, traffic = found.limits, found.traffic  # with the tokens of pictures
     computed = max(1, round(traffic.input_tokens * (1 - traffic.cached_share)))  # the last token is computed in any case
@@ -121,7 +166,7 @@ def _working(asked: TrafficFacts, found: Takes) -> Iterator[str]:
     low, high = found.range
     fast, slow = found.times.range
     yield (
-        f"takes {amount(found.most)} {found.unit}{found.within}; {amount(low)} to {amount(high)} where steps take "
+        f"takes {found.said(found.most)} {found.unit}{found.within}; {found.said(low)} to {found.said(high)} where steps take "
         f"{fast:.2g} to {slow:.2g} times as long, as nine of ten measurements do"
     )
 

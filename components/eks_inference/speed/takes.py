@@ -62,10 +62,22 @@ class Takes:
 
     @cached_property
     def range(self) -> tuple[float, float]:
-        """The least and the most load that it takes if steps are as slow, and as fast, as nine of ten measurements are."""
+        """The least and the most load that it takes if steps are as slow, and as fast, as nine of ten measurements are.
+
+        Users who begin at once also wait at once for places in the batch; at the most, they begin one after the other.
+        """
         fast, slow = self.times.range
-        least, most = (self._capacity(factor, self.most / factor) for factor in (slow, fast))
+        least, most = (self._capacity(factor, self.most / factor, apart=factor == fast) for factor in (slow, fast))
         return min(least, self.most), max(most, self.most)
+
+    def said(self, load: float) -> str:
+        """A load in words. More users than requests are played are not told apart."""
+        return amount(load) + (" or more" if self.traffic.users and load >= self.played else "")
+
+    @property
+    def played(self) -> float:
+        """Users who can be played."""
+        return self._traffic(1).requests * self._part
 
     @property
     def within(self) -> str:
@@ -80,7 +92,7 @@ class Takes:
         low, high = self.range
         sure = ", which is not sure" if low < self.asked <= self.most else ""
         return (
-            f"takes {amount(self.most)} {self.unit} ({amount(low)} to {amount(high)}){self.within}; "
+            f"takes {self.said(self.most)} {self.unit} ({self.said(low)} to {self.said(high)}){self.within}; "
             f"asked: {amount(self.asked)}{sure}"
         )
 
@@ -128,9 +140,11 @@ class Takes:
         )
         return replace(found, users=max(1, math.ceil(of_shown))) if asked.users else replace(found, rate=of_shown)
 
-    def _capacity(self, factor: float, near: float) -> float:
+    def _capacity(self, factor: float, near: float, apart: bool = False) -> float:
         steps = Slower(self.times, factor)
         of, shown = self._traffic(1), {"replicas": self._shown, "routing": self.routing}
+        if apart and of.users:
+            of = replace(of, begins_over=self.at(self.most).end_to_end(50))
         return capacity(steps, self.limits, of, self.objectives, **shown, near=near / self._part) * self._part
 
 

@@ -124,7 +124,17 @@ def _autoscalers(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterat
         for part, scaler in server.scalers.items():
             path = ("servers", name, *filter(None, [part]), "autoscaling")
             interval = {"scrape_interval_s": prometheus.scrape_interval_seconds} if prometheus else {}
-            yield ScalingFacts(path, scaler, servers[_named(name, part)], metrics=prometheus is not None, **interval)
+            at_once = _at_once(spec, servers, name)
+            facts = servers[_named(name, part)]
+            yield ScalingFacts(path, scaler, facts, metrics=prometheus is not None, at_once=at_once, **interval)
+
+
+def _at_once(spec: StackSpec, servers: Mapping[str, ServingFacts], name: str) -> int | None:
+    """The most requests that are at a server at once: of its users, or that the only endpoint before it lets through."""
+    asked = [one.traffic.users for one in _traffic(spec, servers) if isinstance(one, TrafficFacts) and one.server.path[1] == name]
+    before = [one.concurrent_requests for endpoint, one in spec.endpoints.items() if name in spec.behind(endpoint)]
+    let = [one * len(spec.names_of(name)) for one in before if one and len(before) == 1]
+    return min(filter(None, asked + let), default=None)
 
 
 def _measurements(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterator[object]:
@@ -147,7 +157,7 @@ def _traffic(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterator[o
     for name, endpoint in spec.endpoints.items():
         for model, traffic in endpoint.traffic.items():
             pods = {one: servers[one].pods_max * servers[one].copies for one in spec.behind(name) if model in spec.names_of(one)}
-            for server, share in endpoint.shares(model, pods).items():
+            for server, share in (endpoint.shares(model, pods) or endpoint.shares(model, dict.fromkeys(pods, 1))).items():
                 path = ("endpoints", name, "traffic", model)
                 of_endpoints.setdefault(server, []).append((traffic.part(share), path))
     for facts in servers.values():

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 
+from eks_inference.observability.spec import MILLISECONDS_ABOVE
 from eks_inference.rules import Judgement, rule
+from eks_inference.specs.base import scalars
 from eks_inference.stack.facts import StackFacts
 
 
@@ -49,4 +51,25 @@ def objectives_are_watched(stack: StackFacts) -> Iterator[Judgement]:
                 working=(f"first token within {seconds:g} s; prometheus: {'on' if watched else 'off'}",),
                 message="nothing in this stack collects the metrics that tell whether the objective is met",
                 given=f"{seconds:g} s",
+            )
+
+
+@rule(
+    "OBS013",
+    "Objectives and thresholds of latency are in seconds.",
+    severity="warning",
+    fix="divide it by 1000 if it is in milliseconds",
+    source="catalog/measured.csv: no published server is so slow (MILLISECONDS_ABOVE in observability/spec.py)",
+)
+def latencies_are_in_seconds(stack: StackFacts) -> Iterator[Judgement]:
+    for path, seconds in scalars(stack.spec.inputs()):
+        most = MILLISECONDS_ABOVE.get(str(path[-1]))
+        if most and isinstance(seconds, int | float):
+            yield Judgement(
+                holds=seconds <= most,
+                path=path,
+                working=(f"{seconds:g} s; above {most:g} s it is probably in milliseconds",),
+                message=f"{seconds:g} s: no published server is so slow, so nothing would ever be late",
+                given=f"{seconds:g}",
+                allowed=f"at most {most:g}; {seconds:g} ms is {seconds / 1000:g}",
             )

@@ -36,8 +36,12 @@ MOST_NODE_GROUPS = 30
 def servers_fit_their_pool(stack: StackFacts) -> Iterator[Judgement]:
     movable = {name for name, server in stack.servers.items() if server.placement.others}
     for pool, groups in _pods_by_pool(stack).items():
-        placement = groups[0].placement
-        nodes, instance = placement.max_nodes, placement.instance_type
+        placement, spec = groups[0].placement, stack.spec.pools[pool]
+        nodes, instance, key = placement.max_nodes, placement.instance_type, "replicas"
+        if isinstance(spec, ManagedPoolSpec):
+            key = "size"
+        elif nodes is None:
+            nodes, key = spec.node_limit, "node_limit"
         if nodes is None:
             continue
         fewest = left_over(groups, nodes, [group.fewest for group in groups])
@@ -45,7 +49,7 @@ def servers_fit_their_pool(stack: StackFacts) -> Iterator[Judgement]:
         unplaced = fewest or most
         yield Judgement(
             holds=not unplaced,
-            path=("pools", pool, "size" if isinstance(stack.spec.pools[pool], ManagedPoolSpec) else "replicas"),
+            path=("pools", pool, key),
             working=(
                 f"{nodes} x {instance.name}: {nodes} x {instance.devices} = {nodes * instance.devices} devices",
                 *(

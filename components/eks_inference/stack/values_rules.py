@@ -126,11 +126,13 @@ def read_by_others(inputs: Mapping[str, Any]) -> Iterator[Judgement]:
                     and not (_OURS.get(where) and _build(value) == _build(_OURS[where]))
                     and not (start[-1] == "tokenizer" and find_model(str(held["id"])))
                 ):
+                    asks = charts.requested(known, path)
                     yield not_judged(
                         dotted or str(start[-1]),
                         ".".join(map(str, start)),
                         (*start, *path),
-                        why=f"{f'the chart {chart}' if chart else reader} reads it, and no rule does",
+                        why=f"{f'the chart {chart}' if chart else reader} reads it, and no rule does"
+                        + (f"; {value} instead of {asks} that its authors request" if asks else ""),
                         fix="leave it out, or check on a cluster that the stack still works",
                     )
 

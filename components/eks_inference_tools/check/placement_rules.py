@@ -70,7 +70,7 @@ def pods_fit_a_node(facts: GraphFacts) -> Iterator[Judgement]:
             path=(),
             working=tuple(_arithmetic(pod, best, rooms[best])),
             message=f"{pod.title} fits no node that it can be scheduled on: one pod requests {'; '.join(over[best])}",
-            given=", ".join(f"{name} {_shown(name, amount)}" for name, amount in pod.requests.items()),
+            given=_asked(pod),
             allowed=f"what {best.title} has",
             resource=pod.urn,
         )
@@ -119,11 +119,33 @@ def all_pods_find_room(facts: GraphFacts) -> Iterator[Judgement]:
                 holds=False,
                 path=(),
                 working=(f"{left} pods of {pod.title} are left, with {has}",),
-                message=why.format(f"{counted(left, 'pod')} of {pod.title}"),
-                given=", ".join(f"{name} {_shown(name, amount)}" for name, amount in pod.requests.items()),
+                message=why.format(f"{counted(left, 'pod')} of {pod.title}")
+                + (f"; most room is taken by {takers}" if (takers := _takers(facts, placing, pod)) else ""),
+                given=_asked(pod),
                 severity="error" if why == _NO_ROOM else "warning",
                 resource=pod.urn,
             )
+
+
+def _takers(facts: GraphFacts, placing: Placing, pod: PodTemplate) -> str:
+    """The three that request the largest share of what the nodes have that a pod can run on, of any resource that it requests."""
+    shapes = {(shape.pool, shape.type_name): shape for shape in facts.shapes if not obstacles(pod.spec, shape)}
+    taken, has = Counter[PodTemplate](), dict.fromkeys(pod.requests, Decimal())
+    for node in placing.at("initial").nodes:
+        if shape := shapes.get((node.pool, node.instance.name)):
+            taken.update(one.template for one in node.pods)
+            taken.update(one for one in placing.workloads.daemons if not obstacles(one.spec, shape))
+            has = {name: amount + shape.offers.get(name, 0) for name, amount in has.items()}
+
+    def share(one: PodTemplate) -> Decimal:
+        return max((taken[one] * one.requests.get(name, 0) / amount for name, amount in has.items() if amount), default=Decimal())
+
+    largest = sorted(filter(share, taken), key=lambda one: (-share(one), one.title))[:3]
+    return ", ".join(f"{counted(taken[one], 'pod')} of {one.title} ({_asked(one)} each)" for one in largest)
+
+
+def _asked(pod: PodTemplate) -> str:
+    return ", ".join(f"{name} {_shown(name, amount)}" for name, amount in pod.requests.items())
 
 
 _NO_ROOM = "there is no room for {}, in whatever order they start"

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
+from itertools import chain, product
 from typing import Any
 
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE
@@ -11,6 +12,7 @@ from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
 from eks_inference.catalog.claims import most_devices_per_claim
 from eks_inference.rules import Judgement, not_judged, rule
 from eks_inference_tools.check.limit_rules import limits
+from eks_inference_tools.placing.footprint import Workloads
 from eks_inference_tools.reading.clusters import is_auto
 from eks_inference_tools.reading.devices import GROUP, OF_KIND, asked, shown
 from eks_inference_tools.reading.graph_facts import GraphFacts, makes_other_nodes, walk
@@ -202,7 +204,9 @@ def probes_wait_for_loading(facts: GraphFacts) -> Iterator[Judgement]:
     source="figures by image in check/limits.toml, with the source of each",
 )
 def programs_come_up(facts: GraphFacts) -> Iterator[Judgement]:
-    for pod, container, title in facts.containers:
+    of_charts = GraphFacts(replace(facts.graph, resources=Workloads(facts.graph).stood_in))  # and of add-ons
+    pairs = chain(product(["containers"], facts.containers), product(["installed"], of_charts.containers))
+    for key, (pod, container, title) in pairs:
         name = _repository(container)
         limit = quantity(at(container.document, *_LIMITS, "memory"))
         if limit is None or container.first or pod.kind == "DaemonSet":  # these run something else in the image of a program
@@ -211,7 +215,7 @@ def programs_come_up(facts: GraphFacts) -> Iterator[Judgement]:
         said = text([command, at(container.document, "args")]) if command else ""
         for one in limits()["memory"]:
             runs = name in one.get("images", ()) and (not said or any(program in said for program in one["programs"]))
-            if runs or container.name in one.get("containers", ()):
+            if runs or container.name in one.get(key, ()):
                 yield Judgement(
                     holds=limit >= one["mib"] << 20,
                     path=(),
@@ -239,9 +243,24 @@ def programs_come_up(facts: GraphFacts) -> Iterator[Judgement]:
                         allowed=f"at least {one['cpu_s'] / patience:.3f} CPU",
                         resource=pod.urn,
                     )
-                if cpu is not None and cpu < 1 and one.get("engine"):
-                    why = "no engine was measured with less than a CPU: loading and each step take longer"
-                    yield replace(not_judged("speed", title, (), why=why, fix="give it a CPU or more"), resource=pod.urn)
+                if cpu is None or cpu >= 1 or "slow" not in one:
+                    continue
+                if imports := one.get("imports_s", one.get("cpu_s", 0)) / max(cpu, _LEAST_CPU):
+                    env = {text(at(one, "name")): at(one, "value") for one in items(at(container.document, "env"))}
+                    waits = whole(env.get("STARTUP_TIMEOUT_S"))  # ours, which starts an engine in a Ray worker
+                    yield Judgement(
+                        holds=imports <= (waits or 2 * _LEAST_S),
+                        path=(),
+                        working=(f"{title}: with {cpu} CPU the engine's imports alone take {imports:.0f} s: {one['source']}",),
+                        message=f"{title} needs {imports:.0f} s for the engine's imports alone"
+                        + (f", and its start is given up after {waits} s" if waits else ""),
+                        given=f"{cpu} CPU",
+                        allowed="a CPU or more",
+                        severity=None if waits else "warning",
+                        resource=pod.urn,
+                    )
+                told = not_judged("speed", title, (), why=one["slow"], fix="give it a CPU or more")
+                yield replace(told, resource=pod.urn)
 
 
 # The kernel grants at least 1 ms of each 100 (Kubernetes, MilliCPUToQuota).

@@ -8,6 +8,7 @@ from typing import Unpack
 from rich.console import RenderableType
 
 from eks_inference.catalog.measured import own
+from eks_inference.observability.spec import MILLISECONDS_ABOVE
 from eks_inference_tools.check.report import StackReport
 from eks_inference_tools.cost.estimate import estimated
 from eks_inference_tools.cost.price_book import OwnPrices
@@ -109,6 +110,11 @@ def _ordered(found: Found) -> Iterator[str]:
         lost = f"{traffic.spare} lost" if traffic.spare else "none lost"
         asked = f"{traffic.rate:g} requests/s of {traffic.input} + {traffic.output} tokens"
         yield f"{asked}, {' and '.join(wanted)}, {lost} (--spare)"
+        for option, most, key in zip(
+            ("--ttft", "--itl"), (traffic.first_token_s, traffic.token_s), ("first_token", "token"), strict=True
+        ):
+            if most and most > MILLISECONDS_ABOVE[f"{key}_seconds"]:
+                yield f"no published server is so slow: {option} is in seconds, and {most:g} ms would be {most / 1000:g}"
     if not known:
         yield "ordered by the price of one node, because no speed is known here: a cheaper type may need more nodes"
         yield "rows with warnings, and engines with a caveat or an end come last"

@@ -212,6 +212,7 @@ _NUMBERS = frozenset({"seconds", "gb", "first_token_s", "cpu", "memory_mib", "us
     *(name for name in COLUMNS["capacity"] if "/" in name),
     *COLUMNS["load"] - {"tool", "model", "type"},
 }
+_LARGEST = 1e15
 _OPTIONAL = {"why", "unit"}
 _NEEDED = {"capacity": {"type"}, "load": {"tool"}}
 """Needed columns of kinds that seldom have all. Other kinds need every column that is not optional."""
@@ -257,8 +258,8 @@ def _wrong(row: Any) -> str:
 
 def _wrong_value(key: str, value: Any) -> str:
     if key in _NUMBERS:
-        good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
-        return "" if good else f"{key}: must be a number of at least 0"
+        good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _LARGEST
+        return "" if good else f"{key}: must be a number from 0 to {_LARGEST:g}"
     if key == "started":
         return "" if isinstance(value, bool) else "started: must be true or false"
     if key == "facts":

@@ -118,6 +118,7 @@ def read_journal(file: Path, stack: str) -> Journal | None:
         if len(text) > _MOST_BYTES:
             raise ValueError
         found = _journal(json.loads(text))
+        json.dumps(found.document(), ensure_ascii=False).encode()  # half a character could not be written back
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         hint = "look at what stands with `pulumi stack`, and destroy it; then remove this file"
         raise ProblemsFound([Problem("not the journal of a flight", file=str(file), hint=hint)]) from None

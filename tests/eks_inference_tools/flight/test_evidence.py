@@ -262,6 +262,11 @@ def test_a_report_of_a_flight(tmp_path: Path, capsys: pytest.CaptureFixture[str]
             '"name": "a", "b": 1}]}',
             "unknown columns: b",
         ),
+        (
+            '{"kind": "eks-inference first flight", "schema": 1, "rows": [{"kind": "pull", "date": "2026-11-25", "image": "i", '
+            f'"seconds": 1{"0" * 400}, "gb": 1}}]}}',
+            "seconds: must be a number from 0 to 1e+15",
+        ),
         ("[" * 100_000, "not JSON"),
     ],
 )
@@ -270,6 +275,14 @@ def test_what_is_no_bundle_is_refused(text: str, told: str, tmp_path: Path, caps
     file.write_text(text, encoding="utf-8")
     assert main(["first-flight", "report", str(file)]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_a_time_of_an_action_that_nobody_knows_is_new(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"kind": "time", "action": "dance", "type": "aws:x:Y", "what": "", "seconds": 1, "date": DATE}
+    file = tmp_path / "bundle.json"
+    file.write_text(json.dumps({"kind": "eks-inference first flight", "schema": 1, "rows": [row]}), encoding="utf-8")
+    assert main(["first-flight", "report", str(file)]) == 0
+    assert "dance aws:x:Y" in capsys.readouterr().out
 
 
 @pytest.mark.thorough

@@ -79,6 +79,7 @@ VECTORS = {
     "DI014": Vector(
         pair, lambda: pair(compile={"context_encoding_buckets": [256, 4096]}), "the last of context_encoding_buckets is not"
     ),
+    "DI045": Vector(pair, lambda: pair(compile={"global_topk": 1_000_000}), "it does not compile, or fails with"),
     "DI015": Vector(
         pair,
         lambda: pair(store={"kind": "fsx_lustre", "throughput_mb_per_tib": 125}, download_timeout_minutes=12),

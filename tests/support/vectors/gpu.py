@@ -67,6 +67,11 @@ VECTORS = {
     "GPU014": Vector(
         lambda: with_driver("580.126.09"), lambda: with_driver("570.195.03"), "does not start with driver 570.195.03"
     ),
+    "GPU015": Vector(
+        lambda: t4_server(arguments=("--gpu-memory-utilization=0.95",)),
+        lambda: t4_server(arguments=("--gpu-memory-utilization=0.98",)),
+        "its share leaves 0.29 GiB",
+    ),
     "GPU007": Vector(t4_server, lambda: t4_server(cpu_millis=4000), "no g4dn.xlarge has 4 CPU for a pod"),
     "GPU008": Vector(
         gpu_server, lambda: gpu_server(model_name="Qwen3-8B", profile="triton-24.07-vllm-0.5"), "does not serve Qwen3-8B"

@@ -21,6 +21,10 @@ def scaling(metrics: bool = True, nodes: int | None = None, **spec: Any) -> Scal
     return ScalingFacts(PATH, wish, server(placement=on("inf2.48xlarge", max_nodes=nodes, driver="2.29.0")), metrics)
 
 
+def asked_at_once(requests: int) -> ScalingFacts:
+    return replace(scaling(), at_once=requests)
+
+
 def triton(every_s: int = 15, **spec: Any) -> ScalingFacts:
     """Returns OPT-350M on Triton, scaled as in the source system but by a metric of vLLM, with changes."""
     wish = HpaSpec.model_validate({"kind": "hpa", "max": 4, "metric": "vllm_time_to_first_token_ms", **spec})
@@ -61,6 +65,7 @@ VECTORS = {
         lambda: scaling(schedule=[{"start": "0 8 * * 1-5", "end": "0 20 * * *", "pods": 2}]),
         "end comes on Sat 20:00 and again on Sun 20:00: pods stay until then",
     ),
+    "SCL012": Vector(lambda: asked_at_once(40), lambda: asked_at_once(4), "it adds no pod to 1: at most 4 requests"),
     "SRV021": Vector(
         lambda: ray(image={"kind": "in_cluster"}),
         lambda: ray(image={"kind": "in_cluster", "timeout_minutes": 5}),

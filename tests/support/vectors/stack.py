@@ -122,6 +122,11 @@ VECTORS = {
         "alerts show in Prometheus and Grafana only and reach no receiver",
     ),
     "OBS012": Vector(lambda: watched({}, **OBJECTIVE), lambda: watched(None, **OBJECTIVE), "nothing in this stack collects"),
+    "OBS013": Vector(
+        lambda: watched({}, **OBJECTIVE),
+        lambda: watched({}, objectives={"time_to_first_token_seconds": 1000}),
+        "no published server is so slow",
+    ),
     "NET004": Vector(
         lambda: isolated("eks", "sqs", "ssm"), lambda: isolated("eks", "ssm"), "Karpenter would wait in vain for an answer of sqs"
     ),

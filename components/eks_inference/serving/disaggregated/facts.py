@@ -118,6 +118,7 @@ def serving_facts(
             copies_per_request=len(roles),
             cpu_millis=cpu_millis(spec.cpu),
             memory_mib=memory_mib(spec.memory),
+            shared_memory_mib=spec.shared_memory_gib * 1024,
             efa_interfaces=placement.efa_interfaces if spec.serving == "pair" else 0,
         )
         found += [_process(pod, spec, role, beside=role != roles[0]) for role in roles]
@@ -128,9 +129,10 @@ def _process(pod: ServingFacts, spec: DisaggregatedPairSpec, role: Role, *, besi
     """Returns the facts of one server in its pod. A flag or variable of its own is found at the role's key."""
     process, own = server(spec, role), role_settings(spec, role)
     given: Mapping[str, Mapping[str, Any]] = {"extra_args": own.extra_args, "extra_env": own.extra_env}
+    wide = ("--dtype=float32",) if spec.compile.torch_dtype == "float32" else ()  # what the artifact has, whatever a flag says
     return replace(
         pod,
-        arguments=process.command,
+        arguments=(*process.command, *wide),
         environment=process.environment,
         container_port=process.port,
         service_port=process.port,

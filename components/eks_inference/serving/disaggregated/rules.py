@@ -94,11 +94,13 @@ def servers_match_the_artifact(pair: DisaggregatedFacts) -> Iterator[Judgement]:
         allowed=str(logical),
         fix="set compile.logical_nc_config and the pool's logical_cores to the same value",
     )
-    for option in pair.spec.compile.extra_args:
+    compile_ = pair.spec.compile
+    tiled = ["cc_pipeline_tiling_factor"] if compile_.cc_pipeline_tiling_factor != 1 else []
+    for option in (*compile_.extra_args, *tiled):
         yield not_judged(
             "meaning",
-            f"--{option} of inference_demo",
-            pair.at("compile", "extra_args", option),
+            f"--{option.replace('_', '-')} of inference_demo",
+            pair.at("compile", *(() if option in tiled else ("extra_args",)), option),
             why="the options of inference_demo, and what each does to the artifact, are not listed here",
             fix="compare it with the NxD Inference API guide; a wrong one ends the compile Job",
         )
@@ -315,6 +317,21 @@ def buckets_cover_all_lengths(pair: DisaggregatedFacts) -> Iterator[Judgement]:
             given=", ".join(map(str, uneven)),
             allowed=f"multiples of {degree}",
         )
+
+
+@rule(
+    "DI045",
+    "The model is compiled with tokens that it has.",
+    fix="lower it",
+    source="config.json of the model: vocab_size; torch.topk and embeddings fail beyond it",
+)
+def tokens_are_in_the_vocabulary(pair: DisaggregatedFacts) -> Iterator[Judgement]:
+    has = pair.spec.model.known.vocabulary if pair.spec.model.known else 0
+    for key, most in (("global_topk", has), ("pad_token_id", has - 1)) if has else ():
+        given = getattr(pair.spec.compile, key)
+        working, message = f"{key} {given}; tokens of {pair.spec.model.id}: {has}", "it does not compile, or fails with a request"
+        where, allowed = pair.at("compile", key), f"at most {most}"
+        yield Judgement(given <= most, where, (working,), message=message, given=str(given), allowed=allowed)
 
 
 @rule(

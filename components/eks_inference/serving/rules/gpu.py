@@ -177,6 +177,34 @@ def driver_suits_the_image(server: ServingFacts) -> Iterator[Judgement]:
     )
 
 
+_TAKEN_GIB = (0.45, 0.63)
+"""What an empty GPU has less than its memory once a process has a CUDA context, as vLLM's logs show it ("Free memory on device"):
+RTX 4090 0.45, H100 0.47, RTX 5090 0.5 and 0.63, H200 0.6. Nobody published it of Turing."""
+
+
+@gpu_rule(
+    "GPU015",
+    "The share of a GPU's memory that the engine wants is free when it starts.",
+    severity="warning",
+    fix="lower gpu-memory-utilization",
+    source="vLLM, request_memory in vllm/v1/worker/utils.py: it does not start with less; public logs of it (_TAKEN_GIB)",
+)
+def share_is_free(server: ServingFacts) -> Iterator[Judgement]:
+    memory = server_memory(server)
+    if memory is None or not memory.engine.generation.paged:
+        return
+    left, (least, most), share = (memory.memory - memory.capacity) / GIB, _TAKEN_GIB, memory.settings.utilization
+    key = "gpu-memory-utilization"
+    yield Judgement(
+        holds=left >= most,
+        path=server.under("extra_args", key) if server.engine.standalone else server.at("gpu_memory_utilization"),
+        working=(f"(1 - {share:g}) x {memory.memory / GIB:.4g} GiB = {left:.2f}; a CUDA context takes {least:g} to {most:g}",),
+        message=f"vLLM may not start: its share leaves {left:.2f} GiB, and its own CUDA context takes {least:g} to {most:g}",
+        given=f"{share:g}",
+        allowed=f"at most {1 - most * GIB / memory.memory:.3f}",
+    )
+
+
 def _gpus(count: int) -> str:
     return f"{count} GPU{'' if count == 1 else 's'}"
 
