@@ -49,7 +49,7 @@ cluster: .venv/.dev cluster-tools ## All tests on a real control plane; needs Go
 lint: .venv/.dev ## Style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/pyright --pythonpath $(BIN)/python --threads
 
 checkov: .venv/.dev .venv-checkov/.ready ## Run checkov's security checks on the manifests of all stacks
 	CHECKOV=$(CURDIR)/.venv-checkov/bin/checkov $(BIN)/python -m pytest tests/test_checkov.py

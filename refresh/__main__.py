@@ -20,9 +20,9 @@ def main(name: str = "", *sources: str) -> int:
     if name not in tables:
         if name:
             print(f"there is no table '{name}'\n", file=sys.stderr)
-        for one in tables:
-            made = _module(one)
-            print(f"{one:<18} {made.FILE.relative_to(ROOT)}\n{'':<18} {(made.__doc__ or '').partition(chr(10))[0]}")
+        for table in tables:
+            made = _module(table)
+            print(f"{table:<18} {made.FILE.relative_to(ROOT)}\n{'':<18} {(made.__doc__ or '').partition(chr(10))[0]}")
         return 2 if name else 0
     made = _module(name)
     wanted = " ".join(inspect.signature(made.table).parameters).upper()

@@ -37,8 +37,8 @@ def pins() -> dict[str, str]:
     found = {f"charts.{name}": row["version"] for name, row in rows(table("versions.toml")["charts"]).items()}
     for name, row in rows(table("versions.toml")["images"]).items():
         references = [row["reference"]] if "reference" in row else rows(row).values()
-        found[f"images.{name}"] = max((_number(one.rpartition(":")[2]) for one in references), key=version_numbers)
-    usable = [one for one in engines().values() if not one.retired]
+        found[f"images.{name}"] = max((_number(reference.rpartition(":")[2]) for reference in references), key=version_numbers)
+    usable = [engine for engine in engines().values() if not engine.retired]
     found["engines.vllm"] = max((_number(one.vllm) for one in usable), key=version_numbers)
     found["engines.ray"] = max((one.ray for one in usable if one.ray), key=version_numbers)
     return found

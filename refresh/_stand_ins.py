@@ -40,8 +40,8 @@ class _StandIn(mock.MagicMock):
         self.__ror__ = lambda one, other: Union[other, one]  # noqa: UP007
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
-        there = any(isinstance(one, type) and issubclass(one, _Base) for one in bases)
-        return () if there or next(one for one in bases if isinstance(one, _StandIn)) is not self else (_Base,)
+        there = any(isinstance(base, type) and issubclass(base, _Base) for base in bases)
+        return () if there or next(base for base in bases if isinstance(base, _StandIn)) is not self else (_Base,)
 
     def __get_pydantic_core_schema__(self, *_: Any) -> Any:
         return core_schema.any_schema()

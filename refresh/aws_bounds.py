@@ -118,12 +118,12 @@ class Derived:
             found |= _inside("items", self._below(items, shape, path, "[]", always=always))
         free = shape is not None and shape.content["type"] == "map"
         if free or any(key.startswith(f"{path}.*") for key in self.row.get("members", ())):
-            items = [item for one in mappings for item in one.values()]
-            self.values[f"{path}.~"] |= {name for one in mappings for name in one}
+            items = [item for mapping in mappings for item in mapping.values()]
+            self.values[f"{path}.~"] |= {name for mapping in mappings for name in mapping}
             found |= _inside("propertyNames", _names(shape))
             found |= _inside("additionalProperties", self._below(items, shape, path, "*", always=False))
         elif mappings:
-            keys = sorted({key for one in mappings for key in one if key != "tags"})
+            keys = sorted({key for mapping in mappings for key in mapping if key != "tags"})
             properties = {
                 key: self._below(_at(mappings, key), shape, path, key, always=always and all(key in one for one in mappings))
                 for key in keys
@@ -135,7 +135,7 @@ class Derived:
     def _note(self, path: str, values: list[Any], *, always: bool) -> None:
         """Notes what a place holds. Names of other resources in a text are not what a user gives."""
         known = {_PLACEHOLDER.sub("", text(one)) for one in values if isinstance(one, str | int | float) and not is_token(one)}
-        self.values[path] |= known | {f"{len(one)} items" for one in values if isinstance(one, list | tuple)}
+        self.values[path] |= known | {f"{len(value)} items" for value in values if isinstance(value, list | tuple)}
         if known and (not always or any(map(is_token, values))):
             self.values[path].add("(absent, or of another resource)")
 
@@ -156,7 +156,7 @@ class Derived:
 
 
 def _at(mappings: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
-    return [one[key] for one in mappings if key in one]
+    return [mapping[key] for mapping in mappings if key in mapping]
 
 
 def _inside(keyword: str, found: Any) -> Schema:
@@ -247,7 +247,7 @@ def rendered(types: Mapping[str, Derived]) -> str:
 
 def _words(operations: Iterable[str]) -> str:
     by_service: dict[str, list[str]] = defaultdict(list)
-    for service, _, operation in (one.partition(".") for one in sorted(operations)):
+    for service, _, operation in (operation.partition(".") for operation in sorted(operations)):
         by_service[model(service)["metadata"]["serviceId"]].append(operation)
     return "; ".join(f"{service} API, {', '.join(names)}" for service, names in by_service.items())
 

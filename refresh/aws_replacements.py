@@ -204,7 +204,7 @@ def paths(node: Node, args: Any, wanted: str, missing: list[str], above: str = "
         forces = child.forces == wanted or (child.forces == "count" and wanted == "replace")
         if not forces and not child.inside:
             continue
-        name = next((one for one in _spellings(tf) if one in types), "")
+        name = next((spelling for spelling in _spellings(tf) if spelling in types), "")
         if forces and name:
             yield f"{above}{name}{'.#' if child.forces == 'count' else ''}"
         elif forces and tf not in ("region", "timeouts"):
@@ -225,7 +225,7 @@ def _inside(type_: Any, many: bool = False) -> tuple[Any, bool]:
     if inspect.isclass(type_) and _types.is_input_type(type_):
         return type_, many
     many = many or get_origin(type_) is Sequence
-    return next((found for one in get_args(type_) if (found := _inside(one, many))[0]), (None, many))
+    return next((found for get_arg in get_args(type_) if (found := _inside(get_arg, many))[0]), (None, many))
 
 
 def table(index: str, version: str, date: str) -> str:

@@ -35,7 +35,7 @@ def table(python: str) -> str:
     ours, said = file_of(python), _said(python)
     releases = sorted((one.stem.removeprefix("vllm-") for one in FILE.glob("vllm-*.toml")), key=version_numbers)
     nearest = max(
-        (one for one in releases if version_numbers(one) < version_numbers(said["release"])),
+        (release for release in releases if version_numbers(release) < version_numbers(said["release"])),
         key=version_numbers,
         default=releases[0],
     )

@@ -63,7 +63,7 @@ def _is_general(name: str, answer: dict[str, Any]) -> bool:
 
 def _family(name: str, sizes: dict[str, list[Any]]) -> dict[str, Any]:
     arm = {"architecture": "arm64"} if _ARM.fullmatch(name) else {}
-    ordered = {size: sizes[size] for size in sorted(sizes, key=lambda one: sizes[one])}
+    ordered = {size: sizes[size] for size in sorted(sizes, key=lambda size: sizes[size])}
     return {"every_size": _all_sold(name, sizes), **arm, "sizes": ordered}
 
 
@@ -85,7 +85,7 @@ def _columns(answer: dict[str, Any]) -> list[Any]:
 def _not_everywhere(region: str, families: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
     """Of the families that not every zone offers in every size: the zones that do."""
     rows = moto_resource(f"instance_type_offerings/availability-zone-id/{region}.json.gz")
-    offered = {(one["InstanceType"], one["Location"]) for one in rows}
+    offered = {(row["InstanceType"], row["Location"]) for row in rows}
     everywhere = zones.region_zone_ids(region)
     found = {
         family: [zone for zone in everywhere if all((f"{family}.{size}", zone) in offered for size in sizes)]

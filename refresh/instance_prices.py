@@ -75,11 +75,11 @@ def _of_karpenter(file: Path, version: str) -> dict[str, Any]:
 
 def _of_all_regions(file: Path) -> dict[str, Any]:
     usd: dict[str, dict[str, float]] = {region: {} for region in regions()}
-    for one in json.loads(file.read_text()):
-        for region, systems in one["pricing"].items():
+    for load in json.loads(file.read_text()):
+        for region, systems in load["pricing"].items():
             on_demand = systems.get("linux", {}).get("ondemand")
             if region in usd and on_demand:
-                usd[region][one["instance_type"]] = float(on_demand)
+                usd[region][load["instance_type"]] = float(on_demand)
     day = re.sub(r".*-(\d{4})(\d\d)(\d\d)\d{6}-.*", r"\1-\2-\3", ALL_REGIONS_VERSION)
     by_region = {region: _known(row) for region, row in usd.items()}
     source = f"{ALL_REGIONS} {ALL_REGIONS_VERSION}, {ALL_REGIONS_FILE}"

@@ -88,9 +88,9 @@ def rendered(contents: Mapping[str, Any]) -> str:
 def schemas_of(api: Api) -> dict[str, Schema]:
     """The schemas of all kinds that an API server publishes, by full name."""
     paths = api.raw("GET", "/openapi/v3")["paths"]
-    built_in = [one for one in paths if one == "api/v1" or re.fullmatch(r"apis/(\w+|[\w.]+\.k8s\.io)/v\d+", one)]
+    built_in = [path for path in paths if path == "api/v1" or re.fullmatch(r"apis/(\w+|[\w.]+\.k8s\.io)/v\d+", path)]
     documents = [api.raw("GET", f"/openapi/v3/{path}") for path in built_in]
-    return {name: schema for one in documents for name, schema in one["components"]["schemas"].items()}
+    return {name: schema for document in documents for name, schema in document["components"]["schemas"].items()}
 
 
 class _Derivation:
@@ -98,8 +98,8 @@ class _Derivation:
         self._types = dict(kubernetes)
         self._kinds: dict[str, tuple[Schema, str]] = {}
         for name, schema in kubernetes.items():
-            for one in schema.get("x-kubernetes-group-version-kind", ()):
-                place = "/".join(filter(None, (one["group"], one["version"], one["kind"])))
+            for item in schema.get("x-kubernetes-group-version-kind", ()):
+                place = "/".join(filter(None, (item["group"], item["version"], item["kind"])))
                 self._kinds.setdefault(place, ({"$ref": name}, "the API server's OpenAPI and validation"))
         self._kinds |= {place: (schema, source) for place, schema, source in (*self._ours(), *_defined(definitions))}
         self._seen: set[str | int] = set()
@@ -204,7 +204,7 @@ def _defined(definitions: Iterable[Schema]) -> Iterator[tuple[str, Schema, str]]
     for definition in definitions:
         spec = definition["spec"]
         file = f"{spec['group']}_{spec['names']['plural']}"
-        source = next(one for one in definition_sources() if file in one.files)
+        source = next(definition_source for definition_source in definition_sources() if file in definition_source.files)
         for version in spec["versions"]:
             origin = f"definition of {source.name} {source.version}"
             yield (

@@ -32,7 +32,7 @@ _OF_KIN = 80
 """Rows of each accelerator that its kin is fitted with."""
 _DRAWN = 3.0
 """Weight of the distance to the kin, for each constant."""
-_NAMES = tuple(one.name for one in fields(Constants))
+_NAMES = tuple(field.name for field in fields(Constants))
 _SHARES = _NAMES[: _NAMES.index("step_ms")]
 _HIGHEST_SHARE = 0.95
 _FACTOR_THAT_COUNTS = log(2)

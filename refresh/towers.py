@@ -26,7 +26,7 @@ def table(python: str) -> str:
     seen = dict(reversed(seen.values()))  # the first of those with the same
     with tempfile.TemporaryDirectory() as folder:
         cases = [_case(Path(folder), name, config, parts) for name, config in seen.items() for parts in (1, 2)]
-        found = {one["id"]: one for one in answers(cases, Path(python))}
+        found = {answer["id"]: answer for answer in answers(cases, Path(python))}
     lines = [
         "# What models see with. towers.py loads this file and documents the columns; refresh/towers.toml has what is not asked.",
         "# Made by: make refresh TABLE=towers",

@@ -51,7 +51,7 @@ def with_release(text: str, release: str, row: Mapping[str, Any]) -> str:
     """Returns the file's text with a release. Of those that take flags, each has what differs from the one before it."""
     rows = whole_rows(tomllib.loads(text)["releases"]) | {release: row}
     before = ""
-    for name in sorted((one for one in rows if "flags" in rows[one]), key=version_numbers):
+    for name in sorted((row for row in rows if "flags" in rows[row]), key=version_numbers):
         found = {"like": before, **differing(rows[name], rows[before])} if before else rows[name]
         text, before = placed(text, name, rendered(name, found)), name
     return text
@@ -65,7 +65,7 @@ def differing(row: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, Any]
     found |= {name: value for name, value in row.items() if not isinstance(value, dict) and value != like.get(name)}
     if gone:
         found["gone"] = gone
-    new = {kind: [one for one in names if before.get(one) != kind] for kind, names in row["flags"].items()}
+    new = {kind: [name for name in names if before.get(name) != kind] for kind, names in row["flags"].items()}
     found["flags"] = {kind: names for kind, names in new.items() if names}
     for part in BY_FLAG:
         now, kept = row.get(part, {}), {name: value for name, value in like.get(part, {}).items() if name not in gone}
@@ -108,7 +108,7 @@ def described(parser: argparse.ArgumentParser) -> dict[str, Any]:
         name = names[0]
         flags[_kind(name, action)].append(name)
         # Quantizations have a list of their own. An option that is left out is None.
-        if name != "quantization" and (known := [one for one in action.choices or () if one not in (None, "None")]):
+        if name != "quantization" and (known := [choice for choice in action.choices or () if choice not in (None, "None")]):
             choices[name] = known
         negative = getattr(action, "negative_option_strings", ())
         spellings |= {one: f"no-{name}" if f"--{one}" in negative else name for one in names[1:] if one != f"no-{name}"}
@@ -158,8 +158,8 @@ def _names(flags: Mapping[str, Sequence[str]]) -> set[str]:
 def _bounds(configurations: Sequence[type]) -> dict[str, dict[str, float]]:
     """Bounds of the fields that options set; of a name in several classes, those of the first that the parser asks for."""
     found: dict[str, dict[str, float]] = {}
-    for one in configurations:
-        for name, field in getattr(one, "__pydantic_fields__", {}).items():
+    for configuration in configurations:
+        for name, field in getattr(configuration, "__pydantic_fields__", {}).items():
             limits = [(key, getattr(each, key, None)) for each in field.metadata for key in ("gt", "ge", "lt", "le")]
             if bounds := {key: bound for key, bound in limits if bound is not None}:
                 found.setdefault(name.replace("_", "-"), bounds)

@@ -73,7 +73,7 @@ class There:
 @asynccontextmanager
 async def endpoint() -> AsyncIterator[There]:
     servers = {name: RawServer() for name in NAMES}
-    listening = [await asyncio.start_server(one.answer, "127.0.0.1", 0, limit=1 << 26) for one in servers.values()]
+    listening = [await asyncio.start_server(server.answer, "127.0.0.1", 0, limit=1 << 26) for server in servers.values()]
     upstreams = [
         Upstream(f"s{number}", "127.0.0.1", each.sockets[0].getsockname()[1], name)
         for number, (name, each) in enumerate(zip(NAMES, listening, strict=True))

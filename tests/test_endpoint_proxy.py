@@ -631,7 +631,7 @@ async def test_the_largest_requests_of_one_client_keep_the_proxy_in_its_memory_a
             # Envoy writes its lines together, every ten seconds or so.
             await until_in_loop(
                 lambda: [one for one in there.envoy.answered() if one["client"] == "team-b"],
-                lambda lines: any(one["reason"] == "overload" for one in lines),
+                lambda lines: any(line["reason"] == "overload" for line in lines),
             )
         assert (await there.ask()).status == 200, "and it takes requests again"
 
@@ -1150,7 +1150,7 @@ async def test_tokens_are_counted_by_client_and_model() -> None:
                 for _ in range(1 + (client == "team-b")):
                     assert (await asking.post(CHAT, {"model": "m", "prompt": answer})).status == 200
         lines = await until_in_loop(envoy.answered, lambda lines: len(lines) == 3 * len(ANSWERS))
-        told = [(int(one["prompt_tokens"] or 0), int(one["generation_tokens"] or 0)) for one in lines]
+        told = [(int(line["prompt_tokens"] or 0), int(line["generation_tokens"] or 0)) for line in lines]
         assert sorted(told) == sorted(3 * [counts for _, counts in ANSWERS.values()])
         for kind, name in enumerate(("prompt", "generation")):
             once = sum(counts[kind] for _, counts in ANSWERS.values())

@@ -122,7 +122,7 @@ async def measured(there: Endpoint, coming: tuple[float, ...], until: float) -> 
     for one in there.pods:
         one.replica = Replica(STEPS, LIMITS, 0.0)
     while True:
-        pod = min(there.pods, key=lambda one: one.replica.event())
+        pod = min(there.pods, key=lambda pod: pod.replica.event())
         event, arrival = pod.replica.event(), coming[found.came] if found.came < len(coming) else inf
         if min(event, arrival) > until or event == arrival == inf:
             break
@@ -137,7 +137,7 @@ async def measured(there: Endpoint, coming: tuple[float, ...], until: float) -> 
         else:
             assert await there.answered(number) == 503
             found.lost += 1
-    found.gaps = [gap for one in there.pods for gap, count in one.replica.gaps for _ in range(count)]
+    found.gaps = [gap for pod in there.pods for gap, count in pod.replica.gaps for _ in range(count)]
     for number, asked in there.asking.items():
         if not asked.done():
             assert await there.answered(number) == 200

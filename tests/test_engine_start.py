@@ -100,11 +100,11 @@ def test_bytes_are_the_engines(what: str) -> None:
 
 def test_the_answers_beside_the_known_pairs_are_the_engines() -> None:
     """With ``UPDATE_GOLDEN=1`` they are written; docs/known-pairs.md shows them."""
-    asked = {one.key: known(one) for one in pairs() if one.profile == RELEASE and one.asked}
+    asked = {pair.key: known(pair) for pair in pairs() if pair.profile == RELEASE and pair.asked}
     if not asked:
         pytest.skip(f"no pair is of {RELEASE}")
     with tempfile.TemporaryDirectory() as folder:
-        found = {one["id"]: one for one in answers([one.case(Path(folder)) for one in asked.values()], Path(PYTHON))}
+        found = {answer["id"]: answer for answer in answers([one.case(Path(folder)) for one in asked.values()], Path(PYTHON))}
     said = {key: beside(found[one.id]) for key, one in asked.items()}
     assert_golden(f"../data/{ANSWERS.name}", json.dumps(said, indent=1, sort_keys=True))
 

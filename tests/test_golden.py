@@ -54,7 +54,7 @@ def test_the_resources_of_all_stacks() -> None:
 
 
 def test_the_files_of_ours_in_all_stacks() -> None:
-    found = once({stack: sorted(named([one.inputs for one in recorded(stack).resources])) for stack in STACKS})
+    found = once({stack: sorted(named([resource.inputs for resource in recorded(stack).resources])) for stack in STACKS})
     assets = {path.relative_to(LIBRARY).as_posix() for path in LIBRARY.rglob("assets/*") if path.is_file()}
     lines = (
         f"{digest((LIBRARY / name).read_text('utf-8'))} {name}, {found.get(name, 'none')}" for name in sorted(assets | {*found})
@@ -91,7 +91,7 @@ def test_the_cost_of_a_stack(stack: str) -> None:
 
 
 def test_every_type_of_resource_is_in_a_manifest_or_above_one() -> None:
-    types = {stack: {one.type for one in recorded(stack).resources} for stack in STACKS}
+    types = {stack: {resource.type for resource in recorded(stack).resources} for stack in STACKS}
     assert set().union(*types.values()) == set().union(*(types[stack] for stack in SHOWN))
 
 
@@ -106,7 +106,7 @@ def test_no_golden_file_is_left_of_what_is_gone() -> None:
 
 def resources(graph: Graph) -> Iterator[str]:
     """A line for each resource, then one for each other part of the document."""
-    yield from (line(one, graph.stack) for one in graph.resources)
+    yield from (line(resource, graph.stack) for resource in graph.resources)
     found = graph.document()
     del found["resources"]
     yield from (f"{digest(value, graph.stack):<26} {key}" for key, value in found.items())

@@ -92,9 +92,9 @@ def test_groups_are_found_out_by_asking(monkeypatch: pytest.MonkeyPatch) -> None
     def answers(cases: list[dict[str, Any]], python: Path) -> list[dict[str, Any]]:
         methods = ["XLinearMethod:XKernel", "XKVCacheMethod", "XMoEMethod:MARLIN"]
         return [
-            {"id": one["id"], "verdict": "starts" if starts(one) else "refuses", "stage": "model"}
-            | ({"kernels": methods} if starts(one) else {})
-            for one in cases
+            {"id": case["id"], "verdict": "starts" if starts(case) else "refuses", "stage": "model"}
+            | ({"kernels": methods} if starts(case) else {})
+            for case in cases
         ]
 
     monkeypatch.setattr(one_layer, "answers", answers)
@@ -108,7 +108,7 @@ def test_groups_are_found_out_by_asking(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_layers_have_their_kernels_also_where_something_fails_later(monkeypatch: pytest.MonkeyPatch) -> None:
     said = {"verdict": "refuses", "stage": "cache", "kernels": ["XLinearMethod:XKernel"]}
-    monkeypatch.setattr(one_layer, "answers", lambda cases, python: [said | {"id": one["id"]} for one in cases])
+    monkeypatch.setattr(one_layer, "answers", lambda cases, python: [said | {"id": case["id"]} for case in cases])
     assert engine_facts._changes(one_layer._kernels(Path("python"))["kernels"]["awq"]) == {"7.5": "XKernel"}
 
 

@@ -43,8 +43,8 @@ def test_nothing_released_is_lost_without_a_word(lost, program):
 
 def test_every_announcement_says_what_happens(lost):
     happening = [loss for found in lost.values() for loss in found]
-    for one in announcements(CHANGELOG.read_text("utf-8")):
-        assert any(map(one.covers, happening)), f"{one} announces what no stack loses"
+    for announcement in announcements(CHANGELOG.read_text("utf-8")):
+        assert any(map(announcement.covers, happening)), f"{announcement} announces what no stack loses"
 
 
 def test_a_version_without_a_section_is_not_released(monkeypatch, capsys):
@@ -89,7 +89,7 @@ def renamed(graph: Graph, *aliases: object) -> Graph:
     urn = build_urn(graph.stack, graph.project, chain, bucket.type, f"{bucket.name}-2")
     edited = planted(graph, urn=urn, name=f"{bucket.name}-2", options={**bucket.options, "aliases": list(aliases)})
     resources = (replace(one, inputs=mapped(one.inputs, lambda leaf: refers(leaf, bucket.name))) for one in edited.resources)
-    return replace(edited, resources=tuple(one for one in resources if one.urn != bucket.urn))
+    return replace(edited, resources=tuple(resource for resource in resources if resource.urn != bucket.urn))
 
 
 def refers(leaf: object, old: str) -> object:

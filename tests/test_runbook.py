@@ -140,7 +140,7 @@ def test_kubectl_is_asked_for_what_is_there(words: list[str]) -> None:
     elif verb in NAMED_ALONE:
         return
     for kind in (SHORT.get(one, one).lower() for one in asked.split(",")):
-        assert re.sub("ies$", "y", kind).rstrip("s") in {one.lower().rstrip("s") for one in kinds()}, f"nothing makes a {kind}"
+        assert re.sub("ies$", "y", kind).rstrip("s") in {kind.lower().rstrip("s") for kind in kinds()}, f"nothing makes a {kind}"
 
 
 @pytest.mark.thorough
@@ -167,7 +167,7 @@ def test_the_options_are_those_of_the_program(program: str) -> None:
 def test_aws_knows_the_operation_and_its_parameters(words: list[str]) -> None:
     _, service, operation, *rest = words
     model: Any = botocore.session.get_session().get_service_model(service)
-    (name,) = [one for one in model.operation_names if xform_name(one, "-") == operation]
+    (name,) = [operation_name for operation_name in model.operation_names if xform_name(operation_name, "-") == operation]
     shape = model.operation_model(name).input_shape
     known = {xform_name(member, "-") for member in shape.members} if shape else set()
     options = {word.removeprefix("--").removeprefix("no-") for word in rest if word.startswith("--")}

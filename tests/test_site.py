@@ -243,7 +243,7 @@ WHOLE = [
 def test_a_stack_of_a_guide_can_run_without_a_warning(guide: str, text: str) -> None:
     report = judge(unwritten(PROJECT, "mine", text))
     assert (report.state, report.not_judged) == ("can run", ())
-    assert not [one.summary for one in report.verdict.findings if not one.reason]
+    assert not [finding.summary for finding in report.verdict.findings if not finding.reason]
 
 
 def section(guide: str, number: int = 0) -> dict:
@@ -265,8 +265,8 @@ def test_a_successor_takes_over_without_an_outage() -> None:
         now = {**now, **section("runbook/model-change", step)}
         after = recorded_with(now, "smoke-gpu", secrets)
         diff = compare(before, after)
-        assert not [one for one in dangers(diff, eks_compared()) if one.effects], step
-        changed = {one.resource.name for one in diff.changes if one.kind == "update"}
+        assert not [danger for danger in dangers(diff, eks_compared()) if danger.effects], step
+        changed = {change.resource.name for change in diff.changes if change.kind == "update"}
         assert changed >= {"chat-config", "chat-deployment"}
         assert "qwen3-deployment" not in changed
         before = after

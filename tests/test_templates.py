@@ -86,8 +86,8 @@ def test_a_project_of_a_template_is_the_stack_under_its_own_name(stack: str, tmp
     config = project.config(project.stack_file("dev"))
     graph = record(project.main, project=project.name, stack="dev", config=config.values, root=tmp_path)
     shipped = recorded(stack)
-    assert Counter(one.type for one in graph.resources) == Counter(one.type for one in shipped.resources)
-    assert not [one.name for one in graph.resources if re.search(rf"\b{re.escape(stack)}\b", one.name)]
+    assert Counter(resource.type for resource in graph.resources) == Counter(resource.type for resource in shipped.resources)
+    assert not [resource.name for resource in graph.resources if re.search(rf"\b{re.escape(stack)}\b", resource.name)]
 
 
 # -- Pulumi's registry -----------------------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def deploy_server(
     Raises ``SpecError`` as the components do, with paths relative to the server's key.
     """
     choices = (spec.main_pool(), *spec.other_pools())
-    placement, *others = (dependencies.pools[one.pool].placement(one.instance_type) for one in choices)
+    placement, *others = (dependencies.pools[choice.pool].placement(choice.instance_type) for choice in choices)
     placement = replace(placement, others=tuple(others))
     image = None
     if isinstance(recipe := spec.image_reference, InClusterImage):

@@ -169,7 +169,7 @@ def _compared(constructor: Any, given: Sequence[Any], named: Mapping[str, Any]) 
 def _signature(constructor: Any) -> inspect.Signature:
     _, *parameters = inspect.signature(constructor).parameters.values()
     names = getattr(inspect.unwrap(constructor), "__globals__", {})
-    return inspect.Signature([one.replace(annotation=_evaluated(one.annotation, names)) for one in parameters])
+    return inspect.Signature([parameter.replace(annotation=_evaluated(parameter.annotation, names)) for parameter in parameters])
 
 
 def _evaluated(annotation: Any, names: dict[str, Any]) -> Any:
@@ -184,7 +184,7 @@ def _evaluated(annotation: Any, names: dict[str, Any]) -> Any:
 
 def _argument_faults(constructor: Any, given: Sequence[Any], named: Mapping[str, Any]) -> Iterator[Fault]:
     parameters = _signature(constructor).parameters
-    if any(one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL) for one in parameters.values()):
+    if any(parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL) for parameter in parameters.values()):
         return
     in_order = [name for name, one in parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD]
     if len(given) > len(in_order):
@@ -220,7 +220,7 @@ def _type_faults(path: tuple[str | int, ...], value: Any, expected: Any) -> Iter
         yield Fault(path, fault)
         return
     members = _members(expected)
-    specs = [one for one in members if isinstance(one, type) and issubclass(one, Spec)]
+    specs = [member for member in members if isinstance(member, type) and issubclass(member, Spec)]
     hint = ""
     if Placement in members and callable(getattr(value, "placement", None)):
         hint = "a placement is one instance type of a pool: pass pool.placement(), or pool.placement('<instance type>')"
@@ -237,7 +237,7 @@ def _given_as_mapping(expected: Any) -> Any:
     if get_origin(expected) is not Union or get_origin(get_args(expected)[-1]) is not Mapping:
         return None
     spec, *_ = get_args(expected)
-    return spec if all(isinstance(one, type) and issubclass(one, Spec) for one in _members(spec)) else None
+    return spec if all(isinstance(member, type) and issubclass(member, Spec) for member in _members(spec)) else None
 
 
 def _spec_faults(spec: Any, fields: Mapping[str, Any]) -> Sequence[Fault]:
@@ -253,7 +253,7 @@ def _fits(value: Any, expected: Any) -> bool:
     """Whether a value has the type of an annotation. A Protocol is met by what has its members; what is no type is met by all."""
     origin, arguments = get_origin(expected), get_args(expected)
     if origin in (Union, types.UnionType):
-        return any(_fits(value, one) for one in arguments)
+        return any(_fits(value, argument) for argument in arguments)
     if expected is None or expected is types.NoneType:
         return value is None
     if isinstance(expected, ForwardRef):  # in pulumi.Input
@@ -302,7 +302,7 @@ def _is_protocol(expected: Any) -> bool:
 def _protocol_members(expected: type) -> tuple[str, ...]:
     bases = [one for one in expected.__mro__ if getattr(one, "_is_protocol", False)]
     return tuple(
-        sorted({name for one in bases for name in (*vars(one), *vars(one).get("__annotations__", ())) if name[0] != "_"})
+        sorted({name for base in bases for name in (*vars(base), *vars(base).get("__annotations__", ())) if name[0] != "_"})
     )
 
 
@@ -315,7 +315,7 @@ def _members(expected: Any) -> tuple[Any, ...]:
     origin, arguments = get_origin(expected), get_args(expected)
     if origin is Annotated:
         return _members(arguments[0])
-    return tuple(one for each in arguments for one in _members(each)) if origin in (Union, types.UnionType) else (expected,)
+    return tuple(member for each in arguments for member in _members(each)) if origin in (Union, types.UnionType) else (expected,)
 
 
 def _named(expected: Any) -> str:
@@ -324,7 +324,7 @@ def _named(expected: Any) -> str:
     if origin is Literal:
         return ", ".join(map(str, arguments))
     if origin in (Union, types.UnionType, Annotated):
-        return ", ".join(dict.fromkeys(_named(one) for one in _members(expected) if one is not types.NoneType))
+        return ", ".join(dict.fromkeys(_named(member) for member in _members(expected) if member is not types.NoneType))
     if isinstance(expected, ForwardRef):
         return pulumi.Output.__name__
     if origin is Mapping and arguments[-1] is Any:

@@ -226,7 +226,7 @@ class InferencePlatform(Component):
         spec = self._spec
         if spec.budget_usd_per_month is None:
             return None
-        types = {one.name for pool in spec.pools.values() for one in pool.instances()}
+        types = {instance.name for pool in spec.pools.values() for instance in pool.instances()}
         return Budget(spec.budget_usd_per_month, node_prices(types, spec.prices, self.cluster.settings.region))
 
     def _accelerators(self, prometheus: PrometheusStack | None) -> dict[str, Any]:

@@ -208,7 +208,7 @@ def refuse(rules: Iterable[Rule[Any]], subject: object, silenced: Mapping[str, s
     verdict = Verdict(rules, judged(rules, [subject]), silenced)
     if verdict.faults:
         raise SpecError(verdict.faults)
-    return [each.summary for each in (*(one for one in verdict.findings if not one.reason), *verdict.not_judged)]
+    return [each.summary for each in (*(finding for finding in verdict.findings if not finding.reason), *verdict.not_judged)]
 
 
 @cache

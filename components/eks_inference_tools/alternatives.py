@@ -60,7 +60,7 @@ def places(graph: Graph, figures: Figures) -> Iterator[Place]:
             labels = dict(one.chosen_labels())
             where = f"{labels.get(INSTANCE_TYPE_LABEL, 'nodes')} of {labels.get(POOL_LABEL, 'the cluster')}"
             cost = figures.cost(there)
-            quotas = (" of ".join(one.cells[1::-1]) for one in needs(there, cost) if one.quota and one.quota.families)
+            quotas = (" of ".join(need.cells[1::-1]) for need in needs(there, cost) if need.quota and need.quota.families)
             yield Place(server, where, cost.totals[1], answers, tuple(quotas))
 
 

@@ -53,7 +53,7 @@ def eks_compared(prices: OwnPrices | None = None) -> ComparedDomain:
 
 def places_by_server(graph: Graph, figures: Figures) -> dict[str, str]:
     """Where the pods of servers with several places run, in order, with what the stack then costs."""
-    found = grouped((f"places of {one.server}", one.words()) for one in places(graph, figures))
+    found = grouped((f"places of {place.server}", place.words()) for place in places(graph, figures))
     return {server: "; else ".join(words) for server, words in found.items()}
 
 

@@ -52,7 +52,7 @@ def json_schema(shape: Any) -> dict[str, Any]:
         return {"type": "string", "description": shape.words, "pattern": f"^(?:{any_character})$"}
     if dataclasses.is_dataclass(shape):
         types = get_type_hints(shape)
-        return json_schema({one.name: types[one.name] for one in dataclasses.fields(shape)})
+        return json_schema({field.name: types[field.name] for field in dataclasses.fields(shape)})
     return _of_hint(get_origin(shape), get_args(shape))
 
 
@@ -61,9 +61,9 @@ def _of_hint(origin: Any, args: tuple[Any, ...]) -> dict[str, Any]:
     if origin is Literal:
         return {"enum": list(args)}
     if origin in (Union, UnionType):
-        return {"anyOf": [json_schema(one) for one in args]}
+        return {"anyOf": [json_schema(arg) for arg in args]}
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return {"type": "object", "additionalProperties": json_schema(args[1])}
     if origin is tuple and args[-1] is not Ellipsis:
-        return {"type": "array", "prefixItems": [json_schema(one) for one in args], "items": False, "minItems": len(args)}
+        return {"type": "array", "prefixItems": [json_schema(arg) for arg in args], "items": False, "minItems": len(args)}
     return {"type": "array", "items": json_schema(args[0])}

@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def _named(dtypes: Any) -> list[str]:
-    return sorted(str(one).removeprefix("torch.") for one in dtypes)
+    return sorted(str(dtype).removeprefix("torch.") for dtype in dtypes)
 
 
 def _method(name: str) -> tuple[str, list[str], bool] | None:

@@ -105,7 +105,7 @@ def _built(config: VllmConfig, rank: int) -> torch.nn.Module:
 
 
 def _bytes(tensors: Iterable[torch.Tensor]) -> int:
-    return sum(one.numel() * one.element_size() for one in {id(one): one for one in tensors}.values())
+    return sum(one.numel() * one.element_size() for one in {id(tensor): tensor for tensor in tensors}.values())
 
 
 def _kernels(model: torch.nn.Module) -> list[str]:
@@ -211,7 +211,7 @@ def _judge(case: dict[str, Any]) -> dict[str, Any]:
         built = _built(config, 0)
         weights, tables = _bytes(built.parameters()), _bytes(built.buffers())
         layers = config.compilation_config.static_forward_context.values()
-        backends = {one.get_attn_backend().get_name() for one in layers if hasattr(one, "get_attn_backend")}
+        backends = {layer.get_attn_backend().get_name() for layer in layers if hasattr(layer, "get_attn_backend")}
         found.update(weights=weights, tables=tables, backends=sorted(backends), kernels=_kernels(built))
         specs = _specs(config)
         if case.get("sight"):

@@ -56,7 +56,7 @@ _GROUPED = _grouped()
 def of_quantized(python: Path) -> dict[str, dict[str, Any]]:
     """Returns the columns of ``catalog/engine_facts.py`` about quantized weights."""
     with tempfile.TemporaryDirectory() as folder:
-        starts = {one["id"]: one["verdict"] == "starts" for one in answers(list(_cases(Path(folder))), python)}
+        starts = {answer["id"]: answer["verdict"] == "starts" for answer in answers(list(_cases(Path(folder))), python)}
     dense = {name: next((parts for parts in (1, 2) if not starts[f"{name} {parts}"]), 0) for name in _GROUPED}
     experts = {
         name: {
@@ -95,7 +95,7 @@ def _asked(python: Path, folder: Path, asked: list[Any]) -> dict[tuple[str, tupl
     folder.mkdir()
     sizes = {"intermediate_size": _ALL, "moe_intermediate_size": _ALL}
     cases = [_case(folder, f"{form} {gpu}", how, gpu, {**model, **sizes}, 1) for form, how, model, gpu in asked]
-    said = {one["id"]: one for one in answers(cases, python)}
+    said = {answer["id"]: answer for answer in answers(cases, python)}
     found = {(form, gpu): said[f"{form} {gpu}"] for form, _, _, gpu in asked}
     # Once the layers are built they have their kernels, whatever comes after.
     return {key: one.get("kernels", None if one["stage"] == "model" else []) for key, one in found.items()}
@@ -104,7 +104,7 @@ def _asked(python: Path, folder: Path, asked: list[Any]) -> dict[tuple[str, tupl
 def _kernel(methods: Sequence[str], of_experts: bool) -> str:
     """What was chosen, or the method that has no choice."""
     methods = [one for one in methods if ("MoE" in one) == of_experts and "KVCache" not in one and "Unquantized" not in one]
-    chosen = sorted({name for one in methods for name in one.split(":")[1:]})
+    chosen = sorted({name for method in methods for name in method.split(":")[1:]})
     return ", ".join(chosen or methods[:1])
 
 

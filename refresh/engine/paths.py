@@ -42,11 +42,11 @@ def main() -> None:
 
 
 def _routes(routes: Any) -> Iterator[str]:
-    for one in routes:
-        if path := getattr(one, "path", ""):
+    for route in routes:
+        if path := getattr(route, "path", ""):
             yield path
         else:  # a router inside
-            yield from _routes(getattr(one, "routes", ()))
+            yield from _routes(getattr(route, "routes", ()))
 
 
 main()

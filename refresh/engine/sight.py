@@ -40,8 +40,8 @@ def _tokens_of_kimi(config: VllmConfig) -> dict[str, int]:
 
 def _own(model: Any) -> int:
     """Numbers of all that is no part of the language model."""
-    of_texts = {id(one) for one in model.get_language_model().parameters()}
-    return sum(one.numel() for one in model.parameters() if id(one) not in of_texts)
+    of_texts = {id(parameter) for parameter in model.get_language_model().parameters()}
+    return sum(parameter.numel() for parameter in model.parameters() if id(parameter) not in of_texts)
 
 
 def _info(config: VllmConfig) -> Any:

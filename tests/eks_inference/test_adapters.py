@@ -80,13 +80,13 @@ def test_pods_download_adapters_by_commit_and_start_with_them_by_name() -> None:
     words = " ".join(engine["args"])
     assert f"--lora-modules law=/scratch/adapters/acme/law/{LAW} sql=/scratch/adapters/acme/sql/{SQL}" in words
     assert "--enable-lora --max-loras=2 --max-lora-rank=64" in words
-    (deployment,) = (one for one in graph.resources if one.name == "qwen3-deployment")
+    (deployment,) = (resource for resource in graph.resources if resource.name == "qwen3-deployment")
     (download,) = deployment.inputs["spec"]["template"]["spec"]["initContainers"]
     assert download["command"][2:] == [
         *("acme/law", LAW, f"/scratch/adapters/acme/law/{LAW}"),
         *("acme/sql", SQL, f"/scratch/adapters/acme/sql/{SQL}"),
     ]
-    (config,) = (one for one in graph.resources if one.name == "api-config")
+    (config,) = (resource for resource in graph.resources if resource.name == "api-config")
     routes = json.dumps(config.inputs["data"])
     assert all(name in routes for name in ("sql", "law", "Qwen/Qwen3-0.6B"))
 
@@ -98,13 +98,13 @@ def test_adapters_from_s3_are_copied_and_their_folders_alone_are_read() -> None:
         graph = recorded_with({"servers": {"qwen3": {"model": source, "adapters": {"law": law, **beside}}}}, "smoke-gpu")
         (engine,) = pods(graph, "qwen3-deployment")
         assert "law=/scratch/adapters/our-adapters/law/v2" in engine["args"]
-        (deployment,) = (one for one in graph.resources if one.name == "qwen3-deployment")
+        (deployment,) = (resource for resource in graph.resources if resource.name == "qwen3-deployment")
         first = {one["name"]: one for one in deployment.inputs["spec"]["template"]["spec"]["initContainers"]}
         copy = first["download-adapter-0"]
         assert copy["args"][:4] == ["s3", "sync", law["uri"], "/scratch/adapters/our-adapters/law/v2"]
         assert {"name": "scratch", "mountPath": "/scratch"} in copy["volumeMounts"]
         assert law["uri"] not in " ".join([*first["download-model"]["command"], *first["download-model"].get("args", ())])
-        policy = json.dumps([one.inputs for one in graph.resources if one.type == "aws:iam/rolePolicy:RolePolicy"])
+        policy = json.dumps([resource.inputs for resource in graph.resources if resource.type == "aws:iam/rolePolicy:RolePolicy"])
         assert "arn:aws:s3:::our-adapters/law/v2/*" in policy
         assert ("our-models/qwen3/v1" in policy) == (source is model)
 

@@ -32,8 +32,8 @@ FILES = sorted(path.name for path in tables.FOLDER.glob("*.toml"))
 ALL_TYPES = sorted(instance_types().values(), key=lambda one: one.name)
 ALL_PROFILES = sorted(engines.engines().values(), key=lambda one: one.name)
 ALL_MODELS = sorted(models.models().values(), key=lambda one: one.name)
-ALL_GENERATIONS = sorted(engines.generations().values(), key=lambda one: one.name)
-ALL_CONNECTORS = sorted(nixl.connectors().values(), key=lambda one: one.name)
+ALL_GENERATIONS = sorted(engines.generations().values(), key=lambda generation: generation.name)
+ALL_CONNECTORS = sorted(nixl.connectors().values(), key=lambda connector: connector.name)
 ALL_AMIS = sorted(ami_types().values(), key=lambda one: one.name)
 ALL_ROWS = [*ALL_TYPES, *ALL_PROFILES, *ALL_GENERATIONS, *ALL_CONNECTORS, *ALL_MODELS, *ALL_AMIS]
 MINORS = VERSIONS

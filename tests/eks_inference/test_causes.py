@@ -111,7 +111,7 @@ def named(cause: str) -> None:
     found = Diagnosis(*planted(cause))
     assert found.slow
     best = found.causes[0]
-    assert best.wall == cause.split(",")[0], [(one.wall, one.says, one.distance) for one in found.causes]
+    assert best.wall == cause.split(",")[0], [(cause.wall, cause.says, cause.distance) for cause in found.causes]
     assert best.tries in TRY.values()
 
 

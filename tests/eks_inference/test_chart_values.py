@@ -199,8 +199,8 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 def test_what_an_addon_reads_is_spelt_as_it_spells_it(addon: str, values: dict[str, Any], said: str) -> None:
     section = "cluster" if addon == "vpc-cni" else "addons"
     wrong = [
-        one.message
-        for one in judgements(**{section: {"addon_configuration": {addon: values}}})
-        if not one.holds and not one.unjudged
+        judgement.message
+        for judgement in judgements(**{section: {"addon_configuration": {addon: values}}})
+        if not judgement.holds and not judgement.unjudged
     ]
     assert wrong == ([f"the add-on {addon} {said}"] if said else [])

@@ -52,14 +52,14 @@ def possible(shape: InstanceType) -> list[tuple[int, int]]:
 def allocation(node: dict[str, list[dict[str, Any]]], claims: DeviceClaims) -> set[tuple[str, str]] | None:
     """Devices of a node for all claims of a pod, by driver and name; None if there are none. Takes them off the node."""
     taken: set[tuple[str, str]] = set()
-    by_class = {one.device_class: one.driver for one in drivers().values()}
+    by_class = {driver.device_class: driver.driver for driver in drivers().values()}
     for spec in claims.templates.values():
         requests = {one["name"]: one["exactly"] for one in spec["devices"]["requests"]}
-        together = [(one["requests"], one["matchAttribute"]) for one in spec["devices"].get("constraints", ())]
+        together = [(item["requests"], item["matchAttribute"]) for item in spec["devices"].get("constraints", ())]
         together += [([name], "") for name in requests if not any(name in names for names, _ in together)]
         for names, attribute in together:
             wanted = {by_class[requests[name]["deviceClassName"]]: requests[name]["count"] for name in names}
-            free = {driver: [one for one in node.get(driver, ()) if (driver, one["name"]) not in taken] for driver in wanted}
+            free = {driver: [item for item in node.get(driver, ()) if (driver, item["name"]) not in taken] for driver in wanted}
             values = [at(one, "attributes", attribute, "string") if attribute else "" for some in free.values() for one in some]
             for value in dict.fromkeys(values):
                 fitting = {
@@ -91,7 +91,7 @@ def test_a_node_has_room_for_as_many_claims_as_devices(name: str, data: st.DataO
     shape = instance_type(name)
     devices, interfaces = data.draw(st.sampled_from(possible(shape)))
     claims = device_claims(on(name), devices, efa_interfaces=interfaces)
-    asked = Counter({one.device_class: 0 for one in drivers().values()}) | Counter(dict(claims.devices))
+    asked = Counter({driver.device_class: 0 for driver in drivers().values()}) | Counter(dict(claims.devices))
     kind = drivers()[shape.accelerator or ""]
     assert asked[kind.device_class] == devices
     assert asked[drivers()["efa"].device_class] == interfaces
@@ -121,7 +121,7 @@ def test_claimed_devices_are_near_each_other(name: str, data: st.DataObject) -> 
     shape = instance_type(name)
     devices, interfaces = data.draw(st.sampled_from(possible(shape)))
     claims = device_claims(on(name), devices, efa_interfaces=interfaces)
-    attributes = [one["matchAttribute"] for spec in claims.templates.values() for one in spec["devices"].get("constraints", ())]
+    attributes = [item["matchAttribute"] for spec in claims.templates.values() for item in spec["devices"].get("constraints", ())]
     if shape.neuron:
         expected = {f"resource.aws.com/devicegroup{devices}_id"} if groups_of(shape) and (devices > 1 or interfaces) else set()
         assert set(attributes) == expected
@@ -210,9 +210,9 @@ def test_servers_claim_and_request_nothing(graph: Graph) -> None:
 
 @pytest.mark.thorough
 def test_the_driver_takes_the_place_of_plugin_and_extension(graph: Graph) -> None:
-    names = {text(at(one.inputs, "metadata", "name")) for one in graph.resources}
+    names = {text(at(resource.inputs, "metadata", "name")) for resource in graph.resources}
     assert not names & {"neuron-device-plugin", "k8s-neuron-scheduler", "my-scheduler"}
-    (release,) = (one for one in graph.resources if at(one.inputs, "name") == "neuron-helm-chart")
+    (release,) = (resource for resource in graph.resources if at(resource.inputs, "name") == "neuron-helm-chart")
     assert release.inputs["values"]["draDriver"]["nodeSelector"] == {DEVICES_LABEL: CLAIMS}
 
 
@@ -227,7 +227,7 @@ def test_plugins_do_not_run_on_nodes_whose_devices_are_claimed() -> None:
 def test_the_stack_is_checked_and_placed(graph: Graph) -> None:
     found = check_graph(graph, {})
     assert [finding.rule.id for finding in found.findings if finding.severity == "error"] == []
-    (node,) = (one for one in Placing(graph).at().nodes if one.pool == "neuron")
+    (node,) = (node for node in Placing(graph).at().nodes if node.pool == "neuron")
     assert len([pod for pod in node.pods if pod.template.claimed]) == 3
 
 
@@ -239,4 +239,4 @@ def test_one_server_too_many_has_no_place(graph: Graph) -> None:
 
 
 def test_the_plugin_stays_the_default() -> None:
-    assert not any("claims" in one.name for one in recorded("inf2-llama2").resources)
+    assert not any("claims" in resource.name for resource in recorded("inf2-llama2").resources)

@@ -169,7 +169,7 @@ def _table(name: str, phases: Sequence[Phase]) -> str:
             "",
             "| phase | disk or store alone need | waited for | arithmetic |",
             "|---|---|---|---|",
-            *(f"| {one.what} | {f'{one.disk_s} s' if one.disk_s else ''} | {one.limit_s} s | {one.working} |" for one in rows),
+            *(f"| {row.what} | {f'{row.disk_s} s' if row.disk_s else ''} | {row.limit_s} s | {row.working} |" for row in rows),
             "",
             "Registry, Hub, compiler and devices have no promised speed: the time lies between the two columns.",
             "`preview` tells the [typical time](../timeline.md) from the beginning of `pulumi up`.",

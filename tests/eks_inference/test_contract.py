@@ -33,11 +33,11 @@ CONFIG = {"aws:region": "us-west-2"}
 @pytest.mark.parametrize("component", COMPONENTS, ids=lambda one: one.__name__)
 def test_name_spec_and_options_come_by_position_and_what_it_stands_on_by_name(component: type):
     parameters = list(inspect.signature(component.__init__).parameters.values())[1:]
-    by_position = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
+    by_position = [parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
     # The name of a platform is the one of its spec. A driver is specified by the kind of its file system.
-    spec = {"spec", "file_system"} & {one.name for one in parameters}
+    spec = {"spec", "file_system"} & {parameter.name for parameter in parameters}
     assert by_position == [*(() if component is InferencePlatform else ("name",)), *spec, "opts"]
-    assert all(one.kind is one.KEYWORD_ONLY for one in parameters[len(by_position) :])
+    assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters[len(by_position) :])
     assert parameters[len(by_position) - 1].default is None
 
 
@@ -85,8 +85,8 @@ def test_a_stack_of_mappings_is_a_stack_of_specs(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("stack", STACKS_OF_ALL)
 def test_whatever_a_component_makes_is_its_child(stack: str):
     tops = {one.urn for one in recorded(stack).resources if not one.parent or one.type == "pulumi:pulumi:Stack"}
-    roots = [one for one in recorded(stack).resources if one.parent in tops and not one.is_provider]
-    assert [one.type for one in roots] == ["eks-inference:index:InferencePlatform"]
+    roots = [resource for resource in recorded(stack).resources if resource.parent in tops and not resource.is_provider]
+    assert [root.type for root in roots] == ["eks-inference:index:InferencePlatform"]
 
 
 PLAIN_ADDRESSES = {"url", "host", "grpc_address", "metrics_job"}
@@ -106,16 +106,16 @@ def test_no_component_hands_out_an_address_without_its_edges(stack: str, monkeyp
     config = PROJECT.config(PROJECT.stack_file(stack)).values
     record(PROJECT.main, project=PROJECT.name, stack=stack, config=config, root=ROOT)
     bare = [
-        (type(one).__name__, name, value)
-        for one in made
-        for name, value in public_attributes(one)
+        (type(component).__name__, name, value)
+        for component in made
+        for name, value in public_attributes(component)
         if isinstance(value, str) and name not in PLAIN_ADDRESSES
         if any(part in value for part in ("://", ".svc", "arn:", "<"))
     ]
     assert not bare
-    for one in made:
+    for component in made:
         for name in ("endpoint", "grpc_endpoint", "queue_name", "repository_name", "log_group_name"):
-            assert not hasattr(one, name) or isinstance(getattr(one, name), pulumi.Output), (one, name)
+            assert not hasattr(component, name) or isinstance(getattr(component, name), pulumi.Output), (component, name)
 
 
 # -- Outputs of the same program -------------------------------------------------------------------------------------------------
@@ -176,10 +176,10 @@ def test_the_fields_that_take_an_output_are_known():
 def test_outputs_of_the_same_program_become_dependencies():
     """Every late field gets the Output of a resource; what is made of it depends on that resource."""
     graph = record(Path(__file__).parent / "late_values.py", config=CONFIG)
-    known = {one.name: one for one in graph.resources}
+    known = {resource.name: resource for resource in graph.resources}
 
     def made_after(name: str) -> set[str]:
-        return {one.type.rpartition(":")[2] for one in graph.resources if stands_on(graph, one, known[name])}
+        return {resource.type.rpartition(":")[2] for resource in graph.resources if stands_on(graph, resource, known[name])}
 
     assert {"Cluster", "LaunchTemplate", "RolePolicy", "StorageClass"} <= made_after("key")
     assert {"Role"} <= made_after("boundary")
@@ -201,7 +201,7 @@ def test_an_output_that_no_rule_can_read_is_not_judged():
             {"name": "chat", "core_pool": "core", "pools": {"core": core}, "kms_key_arn": key.arn}, region="us-west-2"
         )
 
-    said = [str(one) for one in record(program).warnings]
+    said = [str(warning) for warning in record(program).warnings]
     assert [one for one in said if one.startswith("kms_key_arn: not judged: partition and region")]
 
 
@@ -215,7 +215,7 @@ def test_what_uses_an_endpoint_comes_after_the_server():
         k8s.core.v1.ConfigMap("client", data={"url": known})
 
     graph = record(program)
-    client = next(one for one in graph.resources if one.name == "client")
+    client = next(resource for resource in graph.resources if resource.name == "client")
     assert client.inputs["data"] == {"url": "http://server"}
     assert [urn.rpartition("::")[2] for urn in client.property_dependencies["data"]] == ["server"]
 
@@ -228,7 +228,7 @@ def test_what_uses_an_endpoint_comes_after_the_server():
 def test_the_program_of_a_team_is_not_refused(program: Path):
     graph: Graph = record(program, config=CONFIG)
     assert not [finding.summary for finding in check_graph(graph, {}).findings if finding.stops]
-    assert any(one.type.startswith("eks-inference:index:") for one in graph.resources)
+    assert any(resource.type.startswith("eks-inference:index:") for resource in graph.resources)
 
 
 # -- handles and settings ----------------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def test_a_cluster_of_pulumi_aws_is_named_once_and_reached_by_a_token():
         found = eks_inference.ExistingCluster.from_aws(own, name="platform", version="1.35", settings=settings)
         assert found.ready == (own,)
 
-    provider = next(one for one in record(program).resources if one.name == "own-k8s")
+    provider = next(resource for resource in record(program).resources if resource.name == "own-k8s")
     assert "get-token" in provider.inputs["kubeconfig"]
     assert "platform" in provider.inputs["kubeconfig"]
     assert provider.dependencies
@@ -304,7 +304,7 @@ def test_retain_keeps_stores_and_what_keeps_them_private(retain: bool):
                 eks_inference.SharedStore("l", spec, cluster=cluster, network=existing_vpc(), driver=lustre)
 
     graph = record(program)
-    kept = {one.type.rpartition(":")[2] for one in graph.resources if one.options.get("retainOnDelete")}
+    kept = {resource.type.rpartition(":")[2] for resource in graph.resources if resource.options.get("retainOnDelete")}
     assert kept == ({"Bucket", "BucketPublicAccessBlock", "BucketPolicy", "FileSystem"} if retain else set())
     (bucket,) = graph.of_type("aws:s3/bucket:Bucket")
     assert bucket.inputs["forceDestroy"] is not retain

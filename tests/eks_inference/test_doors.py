@@ -114,7 +114,7 @@ def test_the_page_shows_both_tables():
 
     def cell(what: str, *, asks: bool) -> str:
         paths = [one for one in known["does"][what] if one in newest["paths"] and one.startswith(guarded) is asks]
-        return ", ".join(f"**`{one}`**" if one in (*ASKING_PATHS, MODELS_PATH) else f"`{one}`" for one in paths)
+        return ", ".join(f"**`{path}`**" if path in (*ASKING_PATHS, MODELS_PATH) else f"`{path}`" for path in paths)
 
     table = [f"| {says} | {cell(what, asks=True)} | {cell(what, asks=False)} |" for what, says in DOES.items()]
     assert_golden("../../docs/doors.md", PAGE + "\n".join(rows) + "\n" + PATHS.format(release=release) + "\n".join(table))

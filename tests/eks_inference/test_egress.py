@@ -19,7 +19,7 @@ KEYS = {"eks-inference:endpointKeys": '{"team-a": "hush-key-of-team-a"}'}
 def ways_out(section: dict[str, Any], stack: str, name: str) -> list[Any]:
     """The address ranges that pods may reach over HTTPS."""
     policies = of_kind(recorded_with(section, stack, KEYS), "NetworkPolicy")
-    (found,) = [one for one in policies if one.inputs["metadata"]["name"] == name]
+    (found,) = [policy for policy in policies if policy.inputs["metadata"]["name"] == name]
     rules = [rule for rule in found.inputs["spec"]["egress"] if {"protocol": "TCP", "port": 443} in rule.get("ports", ())]
     return [peer["ipBlock"]["cidr"] for rule in rules for peer in rule["to"]]
 
@@ -27,7 +27,7 @@ def ways_out(section: dict[str, Any], stack: str, name: str) -> list[Any]:
 def api_server(stack: str) -> list[str]:
     """The address of its Service, and the subnets that the control plane of a stack was given."""
     graph = recorded(stack)
-    (plane,) = (one for one in graph.resources if one.type == "eks:index:Cluster")
+    (plane,) = (resource for resource in graph.resources if resource.type == "eks:index:Cluster")
     subnets = {f"<{one.name}.id>": one.inputs["cidrBlock"] for one in graph.resources if one.type == "aws:ec2/subnet:Subnet"}
     service = IPv4Network(plane.inputs["kubernetesServiceIpAddressRange"])[1]
     return [f"{service}/32", *(subnets[one] for one in plane.inputs["privateSubnetIds"])]

@@ -40,7 +40,7 @@ def graph(section: dict[str, Any], base: str = "inf2-llama2", secrets: dict[str,
 
 
 def named(of: Graph, name: str) -> Resource:
-    (found,) = (one for one in of.resources if one.name == name)
+    (found,) = (resource for resource in of.resources if resource.name == name)
     return found
 
 
@@ -67,7 +67,7 @@ def test_keys_are_taken_whole_or_refused_without_a_word_of_them(keys: dict[str, 
     else:
         (resource,) = json.loads(clients_file(keys))["resources"]
         credentials = resource["typed_config"]["credentials"]
-        assert {one["key"] for one in credentials} == set(keys.values())
+        assert {credential["key"] for credential in credentials} == set(keys.values())
 
 
 @pytest.mark.parametrize(
@@ -142,18 +142,18 @@ def test_each_model_has_one_cluster_and_a_route_for_each_path(models: list[str])
     made = configuration(plan.proxy(ModelEndpointSpec(), upstreams, server_key=False))["static_resources"]
     clusters = [one for one in made["clusters"] if one["name"] != "envoy/admin"]
     assert len(clusters) == len(set(models))
-    hosts = [each for one in clusters for each in one["load_assignment"]["endpoints"][0]["lb_endpoints"]]
+    hosts = [each for cluster in clusters for each in cluster["load_assignment"]["endpoints"][0]["lb_endpoints"]]
     assert len(hosts) == len(models)
     (chain,) = made["listeners"][0]["filter_chains"]
     routes = chain["filters"][0]["typed_config"]["route_config"]["virtual_hosts"][0]["routes"]
-    assert len([one for one in routes if "route" in one]) == len(ASKING_PATHS) * len(set(models))
-    assert {one["route"]["cluster"] for one in routes if "route" in one} == {one["name"] for one in clusters}
+    assert len([route for route in routes if "route" in route]) == len(ASKING_PATHS) * len(set(models))
+    assert {route["route"]["cluster"] for route in routes if "route" in route} == {cluster["name"] for cluster in clusters}
 
 
 def test_three_servers_of_a_model_stand_behind_one_address() -> None:
     made = graph({"endpoints": {"chat": {}}})
     services = [one for one in made.resources if one.name.startswith("chat.llama2-") and one.name.endswith("-pods")]
-    assert [one.inputs["spec"]["clusterIP"] for one in services] == ["None"] * 3
+    assert [service.inputs["spec"]["clusterIP"] for service in services] == ["None"] * 3
     config = json.loads(named(made, "chat-config").inputs["data"]["envoy.json"])
     (cluster,) = (one for one in config["static_resources"]["clusters"] if one["name"] != "envoy/admin")
     hosts = {
@@ -197,7 +197,7 @@ def test_an_adapter_leads_to_the_servers_of_its_model() -> None:
 def test_an_endpoint_of_triton_alone_has_no_path_of_the_openai_api() -> None:
     made = graph({"endpoints": {"tensors": {"servers": ["triton-server"]}}}, "gpu-opt350m")
     assert made.outputs["endpoints"]["tensors"] == "http://tensors.tensors.svc.cluster.local"
-    (service,) = (one for one in made.resources if one.name == "tensors.triton-server-pods")
+    (service,) = (resource for resource in made.resources if resource.name == "tensors.triton-server-pods")
     assert [port["port"] for port in service.inputs["spec"]["ports"]] == [8000, 8001]
 
 
@@ -212,9 +212,9 @@ def test_the_proxy_may_reach_the_servers_and_nothing_else() -> None:
         for rule in servers
         for port in rule["ports"]
     }
-    pods = [one for one in made.resources if one.name.endswith("-pods") and one.type.endswith(":Service")]
+    pods = [resource for resource in made.resources if resource.name.endswith("-pods") and resource.type.endswith(":Service")]
     assert reached == {
-        (one.inputs["metadata"]["namespace"], port["port"]) for one in pods for port in one.inputs["spec"]["ports"]
+        (pod.inputs["metadata"]["namespace"], port["port"]) for pod in pods for port in pod.inputs["spec"]["ports"]
     }
     assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} == {8080, 8081}
 
@@ -271,8 +271,8 @@ def test_a_pod_has_time_to_drain_and_more_behind_a_load_balancer() -> None:
 def test_a_gateway_leads_to_the_endpoint_and_not_around_it() -> None:
     gateway = {"host": "models.example.com", "hosted_zone_id": "Z0123456789ABCDEFGHIJ"}
     made = graph({"endpoints": {"chat": {}}, "gateway": gateway})
-    ingresses = [one for one in made.resources if one.type.endswith(":Ingress")]
-    assert [one.inputs["metadata"]["namespace"] for one in ingresses] == ["chat"]
+    ingresses = [resource for resource in made.resources if resource.type.endswith(":Ingress")]
+    assert [ingress.inputs["metadata"]["namespace"] for ingress in ingresses] == ["chat"]
     assert made.outputs["addresses"] == {"chat": "https://models.example.com/v1"}
 
 
@@ -313,7 +313,7 @@ def test_endpoints_that_cannot_be_are_refused(endpoint: dict[str, Any], base: st
 def test_the_largest_request_has_room_in_memory(memory: str, mib: int) -> None:
     """So that two of them are passed on, and others wait, within the memory of the pod."""
     assert not faults({"endpoints": {"chat": {"memory": memory, "largest_request_mib": mib}}})
-    assert any("END001" in one for one in faults({"endpoints": {"chat": {"memory": memory, "largest_request_mib": mib + 1}}}))
+    assert any("END001" in fault for fault in faults({"endpoints": {"chat": {"memory": memory, "largest_request_mib": mib + 1}}}))
 
 
 def test_an_endpoint_that_parses_nothing_needs_no_memory_for_it() -> None:
@@ -394,7 +394,7 @@ def test_a_name_leads_to_servers_by_parts_of_a_hundred() -> None:
     config = json.loads(named(made, "chat-config").inputs["data"]["envoy.json"])["static_resources"]
     (chain,) = config["listeners"][0]["filter_chains"]
     routes = chain["filters"][0]["typed_config"]["route_config"]["virtual_hosts"][0]["routes"]
-    led = [one["route"]["weighted_clusters"] for one in routes if "route" in one]
+    led = [route["route"]["weighted_clusters"] for route in routes if "route" in route]
     assert len(led) == 2 * len(PATHS["chat"])
     assert all({way["name"]: way["weight"] for way in one["clusters"]} == parts for one in led)
     assert {one["name"] for one in config["clusters"]} == {*parts, "envoy/admin"}

@@ -126,5 +126,5 @@ def test_an_index_works_on_keys_of_forty_sequences() -> None:
     memory = server_memory(asked(asked_for))
     assert memory
     assert memory.reserved
-    assert {one.what: one.size for one in memory.reserved.terms}["index at work"] == (40 * 132 << 20) + (1 << 29)
+    assert {term.what: term.size for term in memory.reserved.terms}["index at work"] == (40 * 132 << 20) + (1 << 29)
     assert step_times(memory) == "sparse attention, which GLM-5.2-FP8 has, was not measured"

@@ -88,7 +88,7 @@ def place(name: str) -> Placement:
 def flags_of(spec: VllmServerSpec) -> list[str]:
     """Returns the flags that a feature adds or takes away."""
     plain = vllm(spec.engine)
-    return [one for one in spec.engine_flags if one not in plain.engine_flags]
+    return [engine_flag for engine_flag in spec.engine_flags if engine_flag not in plain.engine_flags]
 
 
 def compiled(**settings: Any) -> str:

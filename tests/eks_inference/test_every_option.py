@@ -208,11 +208,11 @@ def content(example: Example) -> Any:
 def test_an_option_changes_what_is_deployed(part: int):
     """Some of them: all options take minutes. A new option seldom changes which."""
     common = set.intersection(*(covering.schema().met(seed.stack) for seed in covering.seeds()))
-    demands = [one for one in covering.schema().demands() if one.want == SET]
+    demands = [demand for demand in covering.schema().demands() if demand.want == SET]
     # An empty object may say no more than its default.
-    objects = {one.path[:length] for one in demands for length in range(len(one.path))}
+    objects = {demand.path[:length] for demand in demands for length in range(len(demand.path))}
     options = [one for one in demands if one not in common and one.path[-1] not in WITHOUT_EFFECT and one.path not in objects]
-    mixed = sorted(options, key=lambda one: hashlib.sha256(str(one).encode()).digest())
+    mixed = sorted(options, key=lambda option: hashlib.sha256(str(option).encode()).digest())
     # Some can be set only together with others.
     demand = next(one for one in mixed[part::SAMPLE] if any(True for _ in covering.alone(one)))
     assert any(content(changed) != content_of_seed(seed.name) for seed, changed in covering.alone(demand)), str(demand)

@@ -106,7 +106,7 @@ def test_tags_are_judged_as_the_services_want_them():
 @pytest.mark.thorough
 def test_a_value_outside_of_each_bound_is_found(graphs):
     """In recorded resources that have the property."""
-    by_type = grouped((one.type, one) for graph in graphs for one in graph.resources)
+    by_type = grouped((resource.type, resource) for graph in graphs for resource in graph.resources)
     both = ((values_are_taken, aws_stated()), (values_are_documented, aws_documented()))
     rows = [(rule, type_, row) for rule, table in both for type_, row in table.items()]
     values = [
@@ -129,7 +129,7 @@ def test_a_value_outside_of_each_bound_is_found(graphs):
         inputs, where = found[0]
         judgements = rule.judge(GraphFacts(Graph("test", "test", (replace(nameless, inputs=inputs),))))
         said = f" x: the API does not accept {format_path(where)}"
-        assert any(one.message.endswith(said) for one in judgements), (rule.id, type_, path, value)
+        assert any(judgement.message.endswith(said) for judgement in judgements), (rule.id, type_, path, value)
 
 
 ODD = ("", " ", "\t", "é", "\u4e00", "a..b", "-", "/", "A", "a b", "%", "xxxxx", "10.0.0.0/8", "aws/")

@@ -173,7 +173,7 @@ def test_cases_of_promtool_have_only_labels_that_exist(case: dict[str, list[dict
             assert set(re.findall(r'(\w+)="', labels)) <= known_ones, each["series"]
 
 
-VLLM = [one for one in engines().values() if one.server == "vllm" and not one.retired]
+VLLM = [engine for engine in engines().values() if engine.server == "vllm" and not engine.retired]
 
 
 def of_dashboards(server: str) -> list[tuple[str, str]]:
@@ -211,8 +211,8 @@ def test_the_dcgm_exporter_reads_fields_that_it_knows() -> None:
 
 def test_a_new_pin_has_its_names_read_anew() -> None:
     profiles = [one for one in engines().values() if not one.retired]
-    triton = {one.image.partition(":")[2].partition("-vllm")[0] for one in profiles if one.server == "triton"}
-    ray = {one.ray for one in profiles if one.ray}
+    triton = {profile.image.partition(":")[2].partition("-vllm")[0] for profile in profiles if profile.server == "triton"}
+    ray = {profile.ray for profile in profiles if profile.ray}
     pinned = {
         "vllm": {one.vllm for one in VLLM},
         # The release before Triton hands on what vLLM counts.

@@ -120,7 +120,7 @@ def _told(split: Split) -> set[str]:
         "GPU010": "kernel",
         "SRV017": " report: ",
     }
-    said |= {id_: any(words in one for one in split.cautions) for id_, words in cautious.items()}
+    said |= {id_: any(words in caution for caution in split.cautions) for id_, words in cautious.items()}
     return {id_ for id_, shown in said.items() if shown}
 
 
@@ -208,7 +208,7 @@ def test_a_host_too_small_for_the_weights_is_told() -> None:
 
 
 def test_what_somebody_reports_is_told() -> None:
-    assert any("in INT8 only" in one for one in split_of("Llama-3-8B", "inf2.xlarge", 2).cautions)
+    assert any("in INT8 only" in caution for caution in split_of("Llama-3-8B", "inf2.xlarge", 2).cautions)
     assert not split_of("Llama-3-8B", "inf2.8xlarge", 2).cautions
 
 
@@ -236,7 +236,7 @@ def test_no_engine_is_offered_that_a_rule_refuses() -> None:
                 placed = Placement("p", instance, {})
                 of_model = {"model": wanted, "does": wanted.task, "has_task": profile.standalone}
                 facts = server(engine=profile, placement=placed, image="", **of_model)
-                refused = [one for one in findings(about_engines, facts, {}) if one.severity == "error"]
+                refused = [finding for finding in findings(about_engines, facts, {}) if finding.severity == "error"]
                 named_only = profile.on_request or wanted.architecture in profile.listed
                 assert (profile in offered) == (not refused and not named_only)
 

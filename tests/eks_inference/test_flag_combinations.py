@@ -17,7 +17,7 @@ from eks_inference.serving.rules.gpu_arithmetic import attention_is_served
 from vectors.gpu import gpu_server
 from vectors.serving import server
 
-PROFILES = [one for one in engines().values() if not one.retired]
+PROFILES = [engine for engine in engines().values() if not engine.retired]
 FACTS = (
     "accelerator",
     "compute_capability",
@@ -93,10 +93,10 @@ def met(condition: Condition, subject: ServingFacts) -> Any:
 def example(combination: Combination, profile: EngineProfile) -> dict[str, Any]:
     """Returns flags that a combination refuses."""
     subject, found = on(profile, {}), {}
-    for one in combination.conditions:
-        absent = one.test == "given" and not one.against
-        if not absent and one.setting not in (*FACTS, *OF_THE_SPEC):
-            found.setdefault(one.setting, met(one, subject))
+    for condition in combination.conditions:
+        absent = condition.test == "given" and not condition.against
+        if not absent and condition.setting not in (*FACTS, *OF_THE_SPEC):
+            found.setdefault(condition.setting, met(condition, subject))
     for one in combination.conditions:  # a setting that another is compared with
         if one.against in COMPARED:
             found.setdefault(one.against, COMPARED[one.against])
@@ -106,7 +106,7 @@ def example(combination: Combination, profile: EngineProfile) -> dict[str, Any]:
 def possible(combination: Combination, profile: EngineProfile) -> bool:
     declared = vllm_releases()[profile.vllm]
     name = combination.flag
-    wants = {one.setting: one for one in combination.conditions}
+    wants = {condition.setting: condition for condition in combination.conditions}
     chips = wants.get("accelerator")
     fits = chips is None or (profile.accelerator in chips.against) == (chips.test == "is_in")
     fits = fits and (profile.nvidia or "compute_capability" not in wants)
@@ -114,7 +114,7 @@ def possible(combination: Combination, profile: EngineProfile) -> bool:
     return fits and has_it and profile.vllm in combination.releases
 
 
-PAIRS = [(one, profile) for one in combinations() for profile in PROFILES if possible(one, profile)]
+PAIRS = [(combination, profile) for combination in combinations() for profile in PROFILES if possible(combination, profile)]
 
 
 @pytest.mark.thorough

@@ -184,7 +184,7 @@ def test_values_beside_ours_are_taken_and_ours_stay():
 
 @pytest.mark.thorough
 def test_a_stack_without_a_gateway_has_nothing_of_it(shipped):
-    text = json.dumps([one.inputs for one in shipped.resources], default=str)
+    text = json.dumps([resource.inputs for resource in shipped.resources], default=str)
     assert "aws-load-balancer" not in text
     assert "elbv2" not in text
 
@@ -241,11 +241,11 @@ def test_only_the_load_balancer_gets_in(graph, group):
     assert group in balancer.inputs["ingress"][0]["cidrBlocks"]
     ports = {rule["fromPort"] for rule in balancer.inputs["egress"] if "securityGroups" in rule}
     rules = [one for one in children_of(graph, "Gateway") if kind(one) == "SecurityGroupIngressRule"]
-    assert {one.inputs["fromPort"] for one in rules} == ports
+    assert {rule.inputs["fromPort"] for rule in rules} == ports
     used = {each.split(".")[0].strip("<") for each in annotations(of_kind(graph, "Ingress")[0])["subnets"].split(",")}
-    blocks = {one.inputs["cidrBlock"] for one in graph.of_type("aws:ec2/subnet:Subnet") if one.name in used}
+    blocks = {resource.inputs["cidrBlock"] for resource in graph.of_type("aws:ec2/subnet:Subnet") if resource.name in used}
     policies = [one for one in children_of(graph, "Gateway") if kind(one) == "NetworkPolicy"]
-    assert {one.inputs["metadata"]["namespace"] for one in policies} == by_namespace(graph).keys()
+    assert {policy.inputs["metadata"]["namespace"] for policy in policies} == by_namespace(graph).keys()
     for policy in policies:
         assert policy.inputs["spec"]["policyTypes"] == ["Ingress"]
         (rule,) = policy.inputs["spec"]["ingress"]
@@ -256,22 +256,22 @@ def test_only_the_load_balancer_gets_in(graph, group):
 @pytest.mark.thorough
 def test_nothing_but_load_balancers_is_in_their_subnets():
     graph = with_gateway()
-    own = {one.urn for one in graph.of_type("aws:ec2/subnet:Subnet") if "load-balancers" in one.name}
+    own = {resource.urn for resource in graph.of_type("aws:ec2/subnet:Subnet") if "load-balancers" in resource.name}
     assert len(own) == 2
-    users = [one for one in graph.resources for urns in one.property_dependencies.values() if own & set(urns)]
-    assert {kind(one) for one in users} == {"Ingress", "RouteTableAssociation"}
+    users = [resource for resource in graph.resources for urns in resource.property_dependencies.values() if own & set(urns)]
+    assert {kind(user) for user in users} == {"Ingress", "RouteTableAssociation"}
 
 
 @pytest.mark.thorough
 def test_logs_go_to_a_private_bucket_and_end():
     graph = with_gateway()
-    (bucket,) = (one for one in graph.of_type("aws:s3/bucket:Bucket") if "gateway" in one.name)
+    (bucket,) = (resource for resource in graph.of_type("aws:s3/bucket:Bucket") if "gateway" in resource.name)
     assert (
         f"access_logs.s3.bucket=<{bucket.name}.bucket>" in annotations(of_kind(graph, "Ingress")[0])["load-balancer-attributes"]
     )
     (rules,) = graph.of_type("aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration")
     assert rules.inputs["rules"][0]["expiration"] == {"days": 90}
-    (policy,) = (one for one in graph.of_type("aws:s3/bucketPolicy:BucketPolicy") if "gateway" in one.name)
+    (policy,) = (resource for resource in graph.of_type("aws:s3/bucketPolicy:BucketPolicy") if "gateway" in resource.name)
     write, deny = json.loads(policy.inputs["policy"])["Statement"]
     assert write["Principal"] == {"Service": "logdelivery.elasticloadbalancing.amazonaws.com"}
     assert write["Resource"].endswith("-security-group.ownerId>/*")
@@ -287,7 +287,7 @@ def test_the_only_server_of_a_host_has_all_of_it_and_others_have_paths():
     spec = GatewaySpec.model_validate(
         {**GATEWAY, "routes": {"a": {}, "b": {}, "c": {"host": "c.example.com"}, "d": {"path": "/x"}}}
     )
-    assert {one.target: one.url for one in routes(spec, [])} == {
+    assert {route.target: route.url for route in routes(spec, [])} == {
         "a": "https://models.example.com/a",
         "b": "https://models.example.com/b",
         "c": "https://c.example.com",
@@ -518,7 +518,7 @@ def test_ingresses_go_before_the_servers_behind_them():
 
 def test_records_go_before_their_load_balancer():
     graph = with_gateway()
-    records = [one for one in graph.of_type("aws:route53/record:Record") if one.inputs["type"] == "CNAME"]
+    records = [resource for resource in graph.of_type("aws:route53/record:Record") if resource.inputs["type"] == "CNAME"]
     assert [one.inputs["name"] for one in records] == ["models.example.com"]
     assert stands_on(graph, records[0], of_kind(graph, "Ingress")[0])
 
@@ -603,7 +603,7 @@ def test_a_host_of_which_acm_has_not_spoken_says_what_to_do():
 @pytest.mark.thorough
 def test_a_given_certificate_makes_nothing_in_route_53():
     graph = recorded_with({"gateway": {"host": "models.example.com", "certificate_arn": CERTIFICATE}}, "inf2-llama2")
-    assert not [one for one in graph.resources if one.type.startswith(("aws:acm/", "aws:route53/"))]
+    assert not [resource for resource in graph.resources if resource.type.startswith(("aws:acm/", "aws:route53/"))]
     assert {annotations(one)["certificate-arn"] for one in of_kind(graph, "Ingress")} == {CERTIFICATE}
 
 
@@ -625,7 +625,7 @@ def test_people_log_in_where_a_route_says_so_and_programs_do_not():
 @pytest.mark.thorough
 def test_the_secret_of_the_client_is_read_by_the_controller_alone_and_shown_to_nobody():
     graph = public()
-    assert "hush" not in json.dumps([one.inputs for one in graph.resources], default=str)
+    assert "hush" not in json.dumps([resource.inputs for resource in graph.resources], default=str)
     for role in (one for one in children_of(graph, "Gateway") if kind(one) == "Role"):
         assert role.inputs["rules"] == [
             {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["gateway-login"], "verbs": ["get", "list", "watch"]}
@@ -638,7 +638,7 @@ def test_without_keys_of_clients_they_use_that_of_the_servers():
     graph = recorded_with({"gateway": GATEWAY}, "smoke-gpu", {"eks-inference:servingApiKey": "hush-key-of-the-servers"})
     (secret,) = [one for one in of_kind(graph, "Secret") if one.inputs["metadata"]["namespace"] == "qwen3-endpoint"]
     assert secret.inputs["stringData"] == "[secret]"
-    assert "hush" not in json.dumps([one.inputs for one in graph.resources], default=str)
+    assert "hush" not in json.dumps([resource.inputs for resource in graph.resources], default=str)
 
 
 @pytest.mark.parametrize(
@@ -705,7 +705,7 @@ def test_a_server_itself_is_nothing_to_lead_to():
 def test_a_secret_that_exists_is_only_named():
     spec = {"login": LOGIN, "routes": {"t": {"login": True}}}
     graph = gateway(spec, login_secret=SecretRef("idp", "clientSecret"))
-    assert not [one for one in graph.resources if kind(one) == "Secret"]
+    assert not [resource for resource in graph.resources if kind(resource) == "Secret"]
     (one,) = of_kind(graph, "Ingress")
     assert json.loads(annotations(one)["auth-idp-oidc"])["secretName"] == "idp"
 

@@ -90,7 +90,7 @@ def on_core(graph: Graph) -> Iterator[tuple[str, int, int]]:
 
 def asked(*parts: Mapping[str, Any]) -> tuple[int, int]:
     requests = [part["resources"]["requests"] for part in parts]
-    return sum(cpu_millis(one["cpu"]) for one in requests), sum(memory_mib(one["memory"]) for one in requests)
+    return sum(cpu_millis(request["cpu"]) for request in requests), sum(memory_mib(request["memory"]) for request in requests)
 
 
 def daemons(graph: Graph, pool: str) -> tuple[int, int]:

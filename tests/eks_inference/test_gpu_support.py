@@ -50,4 +50,4 @@ def test_the_exporter_stands_on_the_plugin_and_only_prometheus_reads_it() -> Non
     assert passes(policies_of(graph), PROMETHEUS, exporter, 9400)
     assert not passes(policies_of(graph), CLIENT, exporter, 9400)
     assert passes(policies_of(gpu_support(monitored=False)), CLIENT, exporter, 9400)
-    assert not [one for one in gpu_support(monitored=False).resources if one.inputs.get("kind") == "PodMonitor"]
+    assert not [resource for resource in gpu_support(monitored=False).resources if resource.inputs.get("kind") == "PodMonitor"]

@@ -10,7 +10,7 @@ from vectors.gpu import gpu_server
 
 
 def counted(**changes: Any) -> dict[str, float]:
-    return {one.what: one.gib for one in host_terms(gpu_server(**changes)) if one.each_gib}
+    return {host_term.what: host_term.gib for host_term in host_terms(gpu_server(**changes)) if host_term.each_gib}
 
 
 PROCESSES = 9.0

@@ -120,7 +120,7 @@ def test_what_a_release_is_about_to_drop_needs_a_word(arguments: tuple[str, ...]
 def test_the_rows_are_of_methods_that_are_read() -> None:
     facts = engine_facts("0.30.0")
     assert facts is not None
-    assert {one.partition("-")[0] for one in facts.kernels} <= {one.partition("-")[0] for one in METHODS}
+    assert {kernel.partition("-")[0] for kernel in facts.kernels} <= {one.partition("-")[0] for one in METHODS}
     assert {kernel for rows in facts.kernels.values() for kernel in rows.values()} >= failing().keys()
 
 

@@ -47,12 +47,12 @@ def test_a_kind_that_is_registered_is_previewed_scraped_and_scaled() -> None:
     (scaled,) = of_kind(graph, "ScaledObject")
     assert scaled.inputs["spec"]["scaleTargetRef"]["name"] == "plain"
     monitors = [one for one in of_kind(graph, "PodMonitor") if one.inputs["metadata"]["namespace"] == "plain"]
-    assert [one.inputs["spec"]["selector"]["matchLabels"] for one in monitors] == [{pods.SERVER_LABEL: "plain"}]
+    assert [monitor.inputs["spec"]["selector"]["matchLabels"] for monitor in monitors] == [{pods.SERVER_LABEL: "plain"}]
     assert graph.outputs["endpoints"] == {"plain": "http://plain.plain.svc.cluster.local:8100/v1"}
     assert "kubectl -n plain port-forward svc/plain 8100" in graph.outputs["next"]
     assert "eks-inference chat" in graph.outputs["next"]
     assert children_of(graph, "SmokeTest"), "clients of the OpenAI API take it for one of theirs"
-    assert not [one for one in graph.resources if "TritonServer" in one.type]
+    assert not [resource for resource in graph.resources if "TritonServer" in resource.type]
 
 
 def test_a_kind_that_is_registered_is_checked() -> None:

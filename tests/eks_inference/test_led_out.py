@@ -110,7 +110,7 @@ def test_every_path_of_every_release_has_one_place():
 
 
 def test_the_releases_of_all_engines_are_here():
-    wanted = {one.vllm for one in engines().values() if one.standalone and not one.retired}
+    wanted = {engine.vllm for engine in engines().values() if engine.standalone and not engine.retired}
     assert wanted <= PATHS["releases"].keys(), "make refresh TABLE=vllm_paths"
 
 

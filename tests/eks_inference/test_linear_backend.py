@@ -70,7 +70,7 @@ def facts(on: str, **keys: Any) -> ServingFacts:
 
 
 def backends(of: ServingFacts) -> list[str]:
-    return [one for one in of.arguments if "linear-backend" in one]
+    return [argument for argument in of.arguments if "linear-backend" in argument]
 
 
 def verdict(of: ServingFacts) -> str:
@@ -144,7 +144,7 @@ def test_a_users_choice_stays_and_is_judged(name: str):
         assert len(backends(found)) <= 1, "no flag twice"
         assert verdict(found) == (expected if on in OLD else "nothing")
         if "linear" in json.dumps(given):
-            assert [one.partition("=")[2] for one in found.arguments if one.startswith("--linear-backend")] == [
+            assert [argument.partition("=")[2] for argument in found.arguments if argument.startswith("--linear-backend")] == [
                 value for key, value in given.items() if key in ("linear-backend", "linear_backend")
             ]
 
@@ -197,7 +197,7 @@ def test_drafts(quantized: str, monkeypatch: pytest.MonkeyPatch):
             found = facts(on, **given)
             assert backends(found) == (["--linear-backend=marlin"] if on in OLD else [])
             assert verdict(found) == ("runs" if on in OLD else "nothing")
-            without = replace(found, arguments=tuple(one for one in found.arguments if one not in backends(found)))
+            without = replace(found, arguments=tuple(argument for argument in found.arguments if argument not in backends(found)))
             assert verdict(without) == ("refused" if on in OLD else "nothing")
 
 

@@ -134,16 +134,16 @@ _NAMES = {
 def table() -> str:
     """The rows as Markdown."""
     lines = ["| model | where | vLLM | figure | measured | ours | deviation | source |", "|---|---|---|---|---:|---:|---:|---|"]
-    for one in figures():
-        row = one.row
+    for figure in figures():
+        row = figure.row
         note = f" ({row['note']})" if "note" in row else ""
         where = f"{row.get('where', instance_type(row['instance']).chip)}, TP {row.get('tensor_parallel', 1)}"
-        unit, form = ("", ",.0f") if one.name == "tokens" else (" GiB", ".2f")
-        share = f", {one.deviation / one.measured * 100:+.1f} %" if one.measured > 0 else ""
-        off = f"; off: {one.excuse}" if one.excuse else ""
+        unit, form = ("", ",.0f") if figure.name == "tokens" else (" GiB", ".2f")
+        share = f", {figure.deviation / figure.measured * 100:+.1f} %" if figure.measured > 0 else ""
+        off = f"; off: {figure.excuse}" if figure.excuse else ""
         lines.append(
-            f"| {row['model']}{note} | {where} | {row['vllm']} | {_NAMES[one.name]} | {one.measured:{form}}{unit} | "
-            f"{one.ours:{form}}{unit} | {one.deviation:+{form}}{unit}{share}{off} | {row['source']} |"
+            f"| {row['model']}{note} | {where} | {row['vllm']} | {_NAMES[figure.name]} | {figure.measured:{form}}{unit} | "
+            f"{figure.ours:{form}}{unit} | {figure.deviation:+{form}}{unit}{share}{off} | {row['source']} |"
         )
     return "\n".join(lines)
 

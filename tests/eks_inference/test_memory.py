@@ -225,7 +225,7 @@ def test_a_draft_is_on_the_last_stage() -> None:
 def test_a_stage_may_have_no_layer() -> None:
     one = use("Llama-3-8B", "g5.12xlarge", 1, 1, 8192, CUDA)
     more = replace(one, model=replace(one.model, layers=6), settings=MemorySettings(parallel=Parallel(stages=8)))
-    assert [len(one) for one in more.split.layers(6)] == [0, 1, 1, 1, 1, 1, 1, 0]
+    assert [len(layer) for layer in more.split.layers(6)] == [0, 1, 1, 1, 1, 1, 1, 0]
     assert more.kv_one == one.kv_one / 32
     assert more.working[-1].startswith("pages for ")
 

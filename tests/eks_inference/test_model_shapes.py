@@ -81,7 +81,7 @@ def test_an_architecture_without_a_formula_is_not_judged_and_says_so():
 def test_a_model_too_large_is_refused_with_its_arithmetic(project: Path):
     (project / "ours" / "config.json").write_text(json.dumps(LLAMA | {"num_hidden_layers": 300}))
     findings = check_spec(stack_with({"config": "ours/config.json"}, project), "us-west-2").findings
-    assert any("ours/model needs" in one.judgement.message for one in findings)
+    assert any("ours/model needs" in finding.judgement.message for finding in findings)
 
 
 @pytest.mark.parametrize(

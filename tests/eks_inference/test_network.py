@@ -461,7 +461,7 @@ def test_a_gateway_is_in_the_subnets_of_a_vpc_that_is_there():
     (ingress,) = graph.of_type("kubernetes:networking.k8s.io/v1:Ingress")
     placed = ingress.inputs["metadata"]["annotations"]["alb.ingress.kubernetes.io/subnets"]
     assert placed == f"{first['id']},{second['id']}"
-    policies = json.dumps([one.inputs for one in graph.of_type("kubernetes:networking.k8s.io/v1:NetworkPolicy")])
+    policies = json.dumps([resource.inputs for resource in graph.of_type("kubernetes:networking.k8s.io/v1:NetworkPolicy")])
     assert all(cidr in policies for cidr in ranges)
 
 

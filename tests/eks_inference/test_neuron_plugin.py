@@ -102,12 +102,12 @@ OF_THE_START = {"NEU014", "NEU027", "NEU029", "NEU030", "NEU031"}
 def said(facts: ServingFacts) -> tuple[set[str], set[str]]:
     """Returns the rules that refuse a server, and those that cannot judge it."""
     refused, open_ = set[str](), set[str]()
-    for one in server_rules():
-        for judged in one.judge(facts) if isinstance(facts, one.subject) else ():
+    for server_rule in server_rules():
+        for judged in server_rule.judge(facts) if isinstance(facts, server_rule.subject) else ():
             if judged.unjudged:
-                open_.add(one.id)
-            elif not judged.holds and (judged.severity or one.severity) == "error":
-                refused.add(one.id)
+                open_.add(server_rule.id)
+            elif not judged.holds and (judged.severity or server_rule.severity) == "error":
+                refused.add(server_rule.id)
     return refused, open_
 
 
@@ -129,7 +129,7 @@ def test_the_graph_has_the_settings_that_are_judged():
     spec = parse_stack(PROJECT.config(PROJECT.stack_file("trn2-nixl")).values["eks-inference:stack"])
     judged = {one.part: one for one in stack_facts(spec, "us-east-2") if isinstance(one, ServingFacts)}
     pods = [one.inputs["spec"]["template"]["spec"] for one in recorded("trn2-nixl").resources if one.type.endswith(":Deployment")]
-    engines = [one["containers"][0] for one in pods if one["containers"][0]["name"] == "vllm"]
+    engines = [pod["containers"][0] for pod in pods if pod["containers"][0]["name"] == "vllm"]
     assert len(engines) == len(judged) == 2
     for container in engines:
         facts = judged[container["ports"][0]["name"]]
@@ -143,7 +143,7 @@ def written(name: str) -> Iterator[ServingFacts]:
     for row in search(wish, PriceBook()).rows:
         text = stack_file(Order("mine", row, row.trial.source))
         spec = parse_stack(json.dumps(compose(text).plain()["config"]["eks-inference:stack"]))
-        yield from (one for one in stack_facts(spec, "us-east-2") if isinstance(one, ServingFacts))
+        yield from (stack_fact for stack_fact in stack_facts(spec, "us-east-2") if isinstance(stack_fact, ServingFacts))
 
 
 SERVED = [one.name for one in models().values() if one.architecture in engine(ENGINE).architectures]

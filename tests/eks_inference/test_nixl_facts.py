@@ -33,7 +33,7 @@ def test_a_profile_names_what_other_files_know(kind: str) -> None:
     profile, known = nixl_profile(kind), nixl_connectors()
     assert {*profile.chips} <= {one.chip for one in instance_types().values()}
     assert {*profile.models} <= models().keys()
-    assert {*profile.unproven} <= {one.architecture for one in models().values()}
+    assert {*profile.unproven} <= {model.architecture for model in models().values()}
     for name in (profile.connector, profile.connector_of_windows):
         assert not known[name].refused
     served = [engine for engine in engines().values() if engine.accelerator == kind and profile.connector in engine.kv_connectors]
@@ -74,7 +74,7 @@ def test_every_open_fact_says_how_a_run_settles_it() -> None:
 
 def test_every_other_row_is_documented() -> None:
     rows = [*map(nixl_profile, KINDS), leases(), side_channel(), *nixl_connectors().values()]
-    assert {one.mark for one in rows} == {METRICS["mark"]} == {"documented"}
+    assert {row.mark for row in rows} == {METRICS["mark"]} == {"documented"}
     assert {*get_args(Mark)} == {"documented"} | {one["mark"] for one in FACTS}
 
 

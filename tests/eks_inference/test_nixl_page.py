@@ -23,7 +23,7 @@ def test_its_tables_are_those_of_the_rules_and_of_the_catalog() -> None:
         (
             "rules",
             "| rule | | what has to hold | sources |\n|---|---|---|---|",
-            [f"| {one.id} | {one.severity} | {one.meaning} | {one.source} |" for one in judges],
+            [f"| {judge.id} | {judge.severity} | {judge.meaning} | {judge.source} |" for judge in judges],
         ),
         (
             "facts",

@@ -141,7 +141,7 @@ def test_a_layout_of_one_kind_alone_is_refused() -> None:
 
 
 def with_model(group: PrefillDecodeFacts, name: str) -> PrefillDecodeFacts:
-    roles = {one.role: replace(one, server=replace(one.server, model=find_model(name))) for one in group.roles}
+    roles = {role.role: replace(role, server=replace(role.server, model=find_model(name))) for role in group.roles}
     return replace(group, **roles)
 
 
@@ -196,7 +196,7 @@ def test_a_second_group_has_room_beside_other_servers_of_the_pool() -> None:
     """DI044 knows the group alone."""
     changes = {"pools.gpu.size": 4, f"{LLAMA}.rollout": "second_group"}
     alone = verdict("gpu-nixl", changes)
-    assert not [one for one in alone.findings if one.rule.id in ("CAP001", "DI044")]
+    assert not [finding for finding in alone.findings if finding.rule.id in ("CAP001", "DI044")]
     shipped = yaml.safe_load((ROOT / "stacks" / "Pulumi.gpu-nixl.yaml").read_text())["config"]["eks-inference:stack"]
     other = {**shipped["servers"]["llama3-70b"], "namespace": "other"}
     found = verdict("gpu-nixl", {**changes, "servers.other": other, "load_test": None}).findings

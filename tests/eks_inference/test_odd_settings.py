@@ -80,7 +80,7 @@ def test_a_limit_of_images_matters_where_it_is_none(image: int, refused: bool) -
 def test_only_one_connector_offloads_to_shared_memory(connector: str, variable: dict[str, str], refused: bool) -> None:
     config = json.dumps({"kv_connector": connector, "kv_connector_extra_config": {"cpu_bytes_to_use": 20 << 30}})
     server = gpu_server(arguments=(f"--kv-transfer-config={config}",), environment=variable, shared_memory_mib=8 * 1024)
-    shared = [one for one in said(server).get("GPU013", []) if "/dev/shm" in one.message]
+    shared = [item for item in said(server).get("GPU013", []) if "/dev/shm" in item.message]
     assert bool(shared) is refused
 
 
@@ -123,7 +123,7 @@ def test_an_empty_object_for_the_plugin_is_read() -> None:
 
 def test_what_the_arithmetic_leaves_out_is_told() -> None:
     def unjudged(server: ServingFacts, id_: str) -> bool:
-        return any(one.unjudged for one in said(server).get(id_, []))
+        return any(item.unjudged for item in said(server).get(id_, []))
 
     assert unjudged(gpu_server(environment={"VLLM_PP_LAYER_PARTITION": "60,4"}), "GPU001")
     assert unjudged(gpu_server(extra_args={"enable-eplb": True}), "GPU001")

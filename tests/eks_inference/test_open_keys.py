@@ -29,7 +29,7 @@ from stackgraph.testing import record
 
 GPU = minimal("g6.xlarge", "Qwen/Qwen3-8B")
 ACCELERATED = sorted(name for name, one in instance_types().items() if one.accelerator)
-REPOSITORIES = sorted(one.repositories[0] for one in models().values())
+REPOSITORIES = sorted(model.repositories[0] for model in models().values())
 SKETCHED = sorted(kind for kind, one in KINDS.items() if one.sketched)
 
 
@@ -124,13 +124,13 @@ def test_a_server_runs_with_fewer_sequences_than_were_only_wished_whichever_keys
     spec = parsed(minimal("g5.48xlarge", "meta-llama/Llama-3.3-70B-Instruct", **LONG_70B, **said))
     verdict = check_spec(spec, "us-west-2")
     assert not verdict.faults
-    assert [at_once(one) for one in verdict.subjects if isinstance(one, ServingFacts)] == [held]
+    assert [at_once(subject) for subject in verdict.subjects if isinstance(subject, ServingFacts)] == [held]
 
 
 def test_a_batch_that_was_only_wished_shrinks_until_it_fits():
     model = "meta-llama/Llama-2-13b-chat-hf"
     batches = {one: followed(parsed(minimal(one, model, max_model_len=4096))) for one in ("inf2.xlarge", "inf2.24xlarge")}
-    assert [one["servers.m.max_num_seqs"] for one in batches.values()] == [1, 4]
+    assert [batch["servers.m.max_num_seqs"] for batch in batches.values()] == [1, 4]
     (said,) = faults(minimal("inf2.xlarge", model, max_model_len=4096, max_num_seqs=4))
     assert "NEU008" in said, "a batch that somebody asks for is compiled as it is"
 

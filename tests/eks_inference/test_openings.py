@@ -35,8 +35,8 @@ def severities(section: dict[str, Any], server: dict[str, Any]) -> list[str]:
     spec = json.loads(dict(PROJECT.config(PROJECT.stack_file("smoke-gpu")).values)["eks-inference:stack"])
     merge(spec, {**section, "servers": {"qwen3": server}})
     verdict = check_spec(parse_stack(json.dumps(spec)), "us-west-2")
-    return [one.severity for one in verdict.findings if one.rule.id == "OPN001"] + [
-        "error" for one in verdict.faults if "OPN001" in str(one)
+    return [finding.severity for finding in verdict.findings if finding.rule.id == "OPN001"] + [
+        "error" for fault in verdict.faults if "OPN001" in str(fault)
     ]
 
 
@@ -105,5 +105,5 @@ def test_a_mirror_is_asked_past_nat(mirror: dict[str, str], found: list[str]) ->
     pool = {"instance_types": ["p5.48xlarge"], "size": 5, "root_volume_gib": 500}
     merge(spec, {"pools": {"gpu": pool}, "servers": {"qwen3": {**more, "disk_gib": 90}}})
     verdict = check_spec(parse_stack(json.dumps(spec)), "us-west-2")
-    assert [one.rule.id for one in verdict.findings if one.rule.id == "NET008"] == found
+    assert [finding.rule.id for finding in verdict.findings if finding.rule.id == "NET008"] == found
     assert not verdict.faults

@@ -24,7 +24,7 @@ def graph(section: dict[str, Any], base: str = "inf2-llama2") -> Graph:
 
 
 def named(of: Graph, name: str) -> Resource:
-    (found,) = (one for one in of.resources if one.name == name)
+    (found,) = (resource for resource in of.resources if resource.name == name)
     return found
 
 
@@ -73,7 +73,7 @@ def test_network_policies_let_proxy_to_picker_and_picker_to_pods() -> None:
     proxy = named(made, "chat-deployment").inputs["spec"]["template"]["metadata"]["labels"]
 
     def admits(peers: list[dict[str, Any]], labels: dict[str, str]) -> bool:
-        return any(one["podSelector"]["matchLabels"].items() <= labels.items() for one in peers if "podSelector" in one)
+        return any(peer["podSelector"]["matchLabels"].items() <= labels.items() for peer in peers if "podSelector" in peer)
 
     own = named(made, f"{NAME}-policy").inputs["spec"]
     assert own["podSelector"]["matchLabels"].items() <= picker.items()
@@ -91,7 +91,7 @@ def test_network_policies_let_proxy_to_picker_and_picker_to_pods() -> None:
 @pytest.mark.thorough
 def test_without_the_setting_nothing_of_it_is_there() -> None:
     made = graph({"endpoints": {"chat": {"servers": ["llama2-a"]}}})
-    assert not [one.name for one in made.resources if "picker" in one.name]
+    assert not [resource.name for resource in made.resources if "picker" in resource.name]
     assert "picker" not in named(made, "chat-config").inputs["data"]["envoy.json"]
 
 

@@ -47,7 +47,7 @@ def use(id_: str, tensor_parallel: int = 1, *arguments: str) -> MemoryUse:
 
 def terms(found: MemoryUse) -> dict[str, float]:
     assert found.reserved
-    return {one.what: one.size / GIB for one in found.reserved.terms}
+    return {term.what: term.size / GIB for term in found.reserved.terms}
 
 
 @pytest.mark.parametrize(("id_", "reaches"), [("Qwen/Qwen3-8B", True), ("Qwen/Qwen3-VL-8B-Instruct", False)])

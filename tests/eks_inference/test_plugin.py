@@ -66,10 +66,10 @@ def unwrapped(graph: Graph, wrapper: Resource) -> Graph:
     def urn(leaf: Any) -> Any:
         return leaf.replace(WRAPPED, "") if isinstance(leaf, str) else leaf
 
-    def parent(one: Resource) -> str:
-        return wrapper.parent if one.parent == wrapper.urn else urn(one.parent)
+    def parent(resource: Resource) -> str:
+        return wrapper.parent if resource.parent == wrapper.urn else urn(resource.parent)
 
-    kept = (one for one in graph.resources if one is not wrapper)
+    kept = (resource for resource in graph.resources if resource is not wrapper)
     return replace(
         graph,
         resources=tuple(
@@ -84,7 +84,7 @@ _WITH_URNS = ("provider", "inputs", "dependencies", "property_dependencies", "op
 
 def rows(graph: Graph) -> dict[str, Any]:
     """What a resource is, by URN. The library is a plugin's whole program, so places in the source differ."""
-    found = {one.urn: one.document() | {"source": ""} for one in graph.resources if one.type != STACK_TYPE}
+    found = {resource.urn: resource.document() | {"source": ""} for resource in graph.resources if resource.type != STACK_TYPE}
     return json.loads(json.dumps(found, sort_keys=True))
 
 
@@ -94,7 +94,7 @@ def test_secrets_are_inputs_and_stay_secret(served):
     given = {"stack": spec, "grafanaAdminPassword": "plain-but-hush", "servingApiKey": secret("very-hush")}
     graph, _ = served.construct("llm", given, project="p", stack="s", config=config)
     assert "hush" not in graph.to_json()
-    (password,) = [one for one in graph.of_type("kubernetes:core/v1:Secret") if "grafana" in one.name]
+    (password,) = [resource for resource in graph.of_type("kubernetes:core/v1:Secret") if "grafana" in resource.name]
     assert "[secret]" in json.dumps(password.inputs)
 
 
@@ -108,7 +108,7 @@ def faults(served: Plugin, **given: Any) -> dict[str, str]:
     details = dict(raised.value.trailing_metadata())["grpc-status-details-bin"]  # pyright: ignore[reportCallIssue, reportArgumentType]
     found = errors_pb2.InputPropertiesError()
     status_pb2.Status.FromString(details).details[0].Unpack(found)
-    return {one.property_path: one.reason for one in found.errors}
+    return {error.property_path: error.reason for error in found.errors}
 
 
 def test_faults_have_the_words_of_a_stack_file(served):

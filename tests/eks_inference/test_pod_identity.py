@@ -150,10 +150,10 @@ def test_pods_that_come_before_the_association_takes_effect_are_refused() -> Non
 @pytest.mark.thorough
 def test_every_role_of_pods_of_a_shipped_stack_has_its_guard(shipped: Graph) -> None:
     accounts = {
-        (one.inputs["namespace"], one.inputs["serviceAccount"])
-        for one in shipped.of_type("aws:eks/podIdentityAssociation:PodIdentityAssociation")
+        (resource.inputs["namespace"], resource.inputs["serviceAccount"])
+        for resource in shipped.of_type("aws:eks/podIdentityAssociation:PodIdentityAssociation")
     }
-    guarded = {tuple(one.inputs["metadata"]["name"].split(".", 2)[1:]) for one in shipped.of_type(GUARD)}
+    guarded = {tuple(resource.inputs["metadata"]["name"].split(".", 2)[1:]) for resource in shipped.of_type(GUARD)}
     of_addons = {("kube-system", "ebs-csi-controller-sa"), ("amazon-cloudwatch", "cloudwatch-agent")}
     assert accounts < guarded <= accounts | of_addons
     assert len(shipped.of_type(f"{GUARD}Binding")) == len(guarded)

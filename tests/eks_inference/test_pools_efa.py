@@ -79,7 +79,7 @@ def efa_cards(instance: InstanceType, interfaces: int) -> range:
 @given(requests())
 def test_every_layout_has_the_efa_interfaces_asked_for_and_one_a_card(request_: tuple[InstanceType, EfaSpec]):
     instance, spec = request_
-    cards = [one.network_card for one in interfaces(instance, spec) if one.kind != "interface"]
+    cards = [interface.network_card for interface in interfaces(instance, spec) if interface.kind != "interface"]
     wanted = spec.interfaces or instance.efa_interfaces
     assert cards == list(efa_cards(instance, wanted))
     assert efa_count(instance, spec) == wanted
@@ -87,7 +87,7 @@ def test_every_layout_has_the_efa_interfaces_asked_for_and_one_a_card(request_: 
 
 def with_address(layout: tuple[Interface, ...]) -> list[int]:
     """Cards of the interfaces that take an address of the VPC."""
-    return [one.network_card for one in layout if one.kind != "efa-only"]
+    return [interface.network_card for interface in layout if interface.kind != "efa-only"]
 
 
 @pytest.mark.parametrize("instance", EFA_TYPES, ids=lambda one: one.name)

@@ -386,8 +386,8 @@ def test_a_new_revision_replaces_both_deployments_and_moves_the_routers(rollout:
     assert kinds["llama3-70b-router-deployment"].kind == "update"
     assert "llama3-70b-service" not in kinds
     after = rolled(rollout)[1]
-    routers = next(one for one in after.resources if one.name == "llama3-70b-router-deployment")
-    new = {one.urn for one in after.resources if one.name in (f"llama3-70b-{role}-deployment" for role in ROLES)}
+    routers = next(resource for resource in after.resources if resource.name == "llama3-70b-router-deployment")
+    new = {resource.urn for resource in after.resources if resource.name in (f"llama3-70b-{role}-deployment" for role in ROLES)}
     assert new <= {*routers.dependencies}, "routers move when both new roles answer"
 
 
@@ -402,7 +402,7 @@ def test_facts_name_the_keys_of_their_role() -> None:
     assert found.decode.server.under("extra_args", "seed") == ("servers", "m", "decode", "extra_args", "seed")
     assert found.prefill.transfer["kv_role"] == "kv_producer"
     assert (found.prefill.server.part, found.prefill.server.kind) == ("prefill", "prefill_decode")
-    assert [one.server.efa_interfaces for one in found.roles] == [4, 4]
+    assert [role.server.efa_interfaces for role in found.roles] == [4, 4]
 
 
 def test_each_role_scales_by_its_own_signals() -> None:
@@ -420,8 +420,8 @@ def test_each_role_scales_by_its_own_signals() -> None:
 @pytest.mark.thorough
 def test_an_autoscaler_scales_the_deployment_of_this_revision() -> None:
     graph = recorded_with({"servers": {"llama3-70b": {"decode": {"autoscaling": {"min": 1, "max": 2}}}}}, "gpu-nixl")
-    (scaled,) = (one for one in graph.resources if one.type.endswith(":ScaledObject"))
-    (deployed,) = (one for one in graph.resources if one.name == "llama3-70b-decode-deployment")
+    (scaled,) = (resource for resource in graph.resources if resource.type.endswith(":ScaledObject"))
+    (deployed,) = (resource for resource in graph.resources if resource.name == "llama3-70b-decode-deployment")
     assert scaled.inputs["spec"]["scaleTargetRef"]["name"] == deployed.inputs["metadata"]["name"]
     assert "replicas" not in deployed.inputs["spec"]
     assert deployed.urn in scaled.dependencies

@@ -68,7 +68,7 @@ def test_what_says_nothing_of_prompts_starts(length: int):
 def test_prefix_caching_is_turned_off_only_where_nobody_said_anything(caching: str):
     for length, tokens in product(LENGTHS, TOKENS):
         for facts in everywhere(length, tokens, CACHING[caching]):
-            said = {one for one in facts.arguments if "prefix-caching" in one}
+            said = {argument for argument in facts.arguments if "prefix-caching" in argument}
             if caching == "nothing said":
                 assert said == ({"--no-enable-prefix-caching"} if tokens is None and length <= 2048 else set())
             else:
@@ -167,4 +167,4 @@ def test_open_keys_become_a_server_that_starts(model: str, length: int | None):
     given: dict[str, Any] = {} if length is None else {"max_model_len": length}
     stack = minimal("trn2.48xlarge", model, engine=ENGINE, **given)
     spec = parse_stack(json.dumps(stack))
-    assert not [one for one in check_spec(spec, "us-east-2").findings if one.rule.id == "NEU014"]
+    assert not [finding for finding in check_spec(spec, "us-east-2").findings if finding.rule.id == "NEU014"]

@@ -208,7 +208,7 @@ def test_the_newest_exact_price_counts(type_: str, region: str, usd: float, as_o
 
 @given(st.sampled_from(TYPES), REGIONS)
 def test_a_price_is_in_one_of_the_tables_for_that_very_region(type_: str, region: str):
-    rows = {one["source"]: one["usd"].get(region, {}).get(type_) for one in instance_tables()}
+    rows = {instance_table["source"]: instance_table["usd"].get(region, {}).get(type_) for instance_table in instance_tables()}
     gpu = tables.table("prices.toml")["gpu_instances"]
     rows[gpu["source"]] = gpu["usd"].get(type_, {}).get(region)
     price, past = instance_price(type_, region), outdated(type_, region)

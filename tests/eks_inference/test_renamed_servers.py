@@ -38,12 +38,12 @@ def renamed(stack: str, *, told: bool, **keys: Any) -> StackDiff:
 def test_a_renamed_server_keeps_its_resources(stack: str, keys: dict[str, Any]) -> None:
     diff = renamed(stack, told=True, **keys)
     clients = ("smoke-test", "image-build")
-    lost = [one.resource.name for one in diff.changes if one.kind == "delete" and one.counts]
+    lost = [change.resource.name for change in diff.changes if change.kind == "delete" and change.counts]
     assert [name for name in lost if not any(part in name for part in clients)] == []
     assert not [one.resource.name for one in diff.changes if one.resource.type in HOLDS_DATA and one.kind == "replace"]
     workloads = [one.resource for one in diff.changes if one.kind == "replace" and HOLDS_DEVICES.search(one.resource.name)]
     assert workloads
-    assert all(one.options["deleteBeforeReplace"] for one in workloads)
+    assert all(workload.options["deleteBeforeReplace"] for workload in workloads)
 
 
 @pytest.mark.thorough

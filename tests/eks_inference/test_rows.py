@@ -225,7 +225,7 @@ def findings(spec: dict[str, Any]) -> dict[str, str]:
     """What rules have against a stack: message by number."""
     verdict = check_spec(StackSpec.model_validate(spec), "us-east-2")
     found: list[Finding] = list(verdict.findings)
-    return {one.rule.id: one.judgement.message for one in found if not one.reason}
+    return {finding.rule.id: finding.judgement.message for finding in found if not finding.reason}
 
 
 @pytest.mark.usefixtures("toy")
@@ -291,7 +291,7 @@ def test_the_preview_of_a_new_generation_on_a_new_family():
     assert "--toy-sequences=8" in container(pod)["args"]
     assert container(pod)["image"] == "registry.example/toy:9.0.0-sdk9.0.0"
     templates = [one for one in graph.of_type("aws:ec2/launchTemplate:LaunchTemplate") if "networkInterfaces" in one.inputs]
-    (layout,) = [one.inputs["networkInterfaces"] for one in templates]
+    (layout,) = [template.inputs["networkInterfaces"] for template in templates]
     assert [(one["networkCardIndex"], one["deviceIndex"], one["interfaceType"]) for one in layout] == [
         (0, 0, "interface"),
         (1, 0, "efa-only"),
@@ -301,7 +301,7 @@ def test_the_preview_of_a_new_generation_on_a_new_family():
         (4, 0, "efa-only"),
         (4, 1, "interface"),
     ]
-    assert not [one.judgement.message for one in check_graph(graph, {}).findings if one.stops]
+    assert not [finding.judgement.message for finding in check_graph(graph, {}).findings if finding.stops]
 
 
 # -- the layout of EFA interfaces of a family ------------------------------------------------------------------------------------

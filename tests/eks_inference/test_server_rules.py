@@ -582,7 +582,7 @@ def test_a_part_of_a_model_that_no_formula_counts_is_told_as_not_judged() -> Non
 
 
 def test_stages_take_gpus_of_the_pod() -> None:
-    rule = next(one for one in server_rules() if one.id == "GPU002")
+    rule = next(server_rule for server_rule in server_rules() if server_rule.id == "GPU002")
     for stages, holds in ((2, True), (4, False)):
         flags = {"pipeline-parallel-size": stages}
         subject = gpu_server(tensor_parallel=2, devices=4, arguments=(f"--pipeline-parallel-size={stages}",), extra_args=flags)

@@ -51,7 +51,7 @@ STACKS = ("inf2-llama3", "inf2-llama2", "gpu-opt350m", "trn2-di-pair")
 def settled(stack: str) -> Graph:
     """The stack with every setting that reaches all of it."""
     images = (*values_of("image", objects(recorded(stack))), *chart_repositories(objects(recorded(stack))))
-    hosts = {one.partition("/")[0] for one in images if isinstance(one, str)}
+    hosts = {image.partition("/")[0] for image in images if isinstance(image, str)}
     registries = {host for host in hosts if "." in host and "<" not in host}
     charts = {release.inputs.get("repositoryOpts", {}).get("repo") for release in recorded(stack).of_type(RELEASE)} - {None}
     region = PROJECT.config(PROJECT.stack_file(stack)).values["aws:region"]
@@ -84,11 +84,11 @@ ENCRYPTED = {
 
 @pytest.mark.thorough
 def test_whatever_is_encrypted_is_so_with_the_key():
-    resources = [one for stack in STACKS for one in settled(stack).resources if one.custom or one.remote]
-    with_key = [one for one in resources if KEY in json.dumps(one.inputs)]
+    resources = [resource for stack in STACKS for resource in settled(stack).resources if resource.custom or resource.remote]
+    with_key = [resource for resource in resources if KEY in json.dumps(resource.inputs)]
     assert {kind(one) for one in with_key} - {"RolePolicy"} == ENCRYPTED
-    assert [one.name for one in resources if kind(one) in ENCRYPTED and one not in with_key] == []
-    kinds = [kind(one) for one in resources]
+    assert [resource.name for resource in resources if kind(resource) in ENCRYPTED and resource not in with_key] == []
+    kinds = [kind(resource) for resource in resources]
     assert kinds.count("BucketServerSideEncryptionConfiguration") == kinds.count("Bucket")
 
 
@@ -110,11 +110,11 @@ HOLDING = {"Bucket", "FileSystem", "LogGroup", "PersistentVolumeClaim", "Reposit
 
 @pytest.mark.thorough
 def test_protection_covers_what_holds_everything_and_nothing_else():
-    resources = [one for stack in STACKS for one in settled(stack).resources]
-    assert {kind(one) for one in resources if one.options.get("protect")} == HOLDING
+    resources = [resource for stack in STACKS for resource in settled(stack).resources]
+    assert {kind(resource) for resource in resources if resource.options.get("protect")} == HOLDING
     bare = [one.name for one in resources if one.custom and kind(one) in HOLDING and not one.options.get("protect")]
     assert bare == ["llama3-70b-store-claim"], "the data is in its file system"
-    clusters = [one for one in resources if one.type == "eks:index:Cluster"]
+    clusters = [resource for resource in resources if resource.type == "eks:index:Cluster"]
     assert all(cluster.inputs["deletionProtection"] is True for cluster in clusters)
 
 

@@ -46,7 +46,7 @@ def made() -> Graph:
 
 
 def pods(graph: Graph, name: str) -> list[Any]:
-    (found,) = (one for one in graph.resources if one.name == name)
+    (found,) = (resource for resource in graph.resources if resource.name == name)
     return found.inputs["spec"]["template"]["spec"]["containers"]
 
 
@@ -62,7 +62,7 @@ def test_the_engine_runs_each_as_what_it_is(made: Graph) -> None:
 
 def led(graph: Graph) -> dict[str, set[str]]:
     """The paths that lead to each server."""
-    (config,) = (one for one in graph.resources if one.name == "api-config")
+    (config,) = (resource for resource in graph.resources if resource.name == "api-config")
     (listener, _) = json.loads(config.inputs["data"]["envoy.json"])["static_resources"]["listeners"]
     (host,) = listener["filter_chains"][0]["filters"][0]["typed_config"]["route_config"]["virtual_hosts"]
     found: dict[str, set[str]] = {}
@@ -79,12 +79,12 @@ def test_each_is_led_out_at_its_own_paths(made: Graph) -> None:
 
 def test_the_image_of_what_hears_is_built_with_what_decodes_sounds(made: Graph) -> None:
     (built,) = (one for one in made.resources if one.name == "hear-image" and one.type.endswith(":ImageBuild"))
-    assert "vllm[audio]==0.30.0" in str([one.inputs for one in made.resources if one.parent == built.urn])
+    assert "vllm[audio]==0.30.0" in str([resource.inputs for resource in made.resources if resource.parent == built.urn])
 
 
 def test_no_picker_is_asked_for_what_none_reads() -> None:
     graph = recorded_with(three({"endpoints": {"api": {"spread": "endpoint_picker"}}}), "smoke-gpu", SECRETS)
-    (config,) = (one for one in graph.resources if one.name == "api-config")
+    (config,) = (resource for resource in graph.resources if resource.name == "api-config")
     static = json.loads(config.inputs["data"]["envoy.json"])["static_resources"]
     assert [one["name"] for one in static["clusters"] if one["name"].endswith("/picker")] == ["qwen3/picker"]
     (host,) = static["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]["route_config"]["virtual_hosts"]
@@ -128,9 +128,9 @@ def test_clients_ask_each_for_what_it_does(made: Graph) -> None:
         (test,) = pods(made, f"{server}-smoke-test-job")
         asked = dict(zip(test["command"], test["command"][1:], strict=False))
         assert asked.get("--task") == task
-    (load,) = (one for one in made.resources if one.type.endswith(":LoadTest"))
+    (load,) = (resource for resource in made.resources if resource.type.endswith(":LoadTest"))
     assert [*load.inputs.get("servers", ())] == []
-    (files,) = (one for one in made.resources if one.parent == load.urn and one.type.endswith(":ConfigMap"))
+    (files,) = (resource for resource in made.resources if resource.parent == load.urn and resource.type.endswith(":ConfigMap"))
     told = json.loads(files.inputs["data"]["config.json"])
     backends = {one["server"]: one["scenario"]["spec"] for one in told["measurements"]}
     formats = {server: one["backend"]["request_format"] for server, one in backends.items()}
@@ -143,7 +143,7 @@ def test_the_longest_embedding_is_a_text_without_an_answer() -> None:
     section = three({"load_test": {"servers": ["embed"], "input_tokens": {"mean": 400}, "output_tokens": {"mean": 400}}})
     assert not faults(section)
     section["load_test"]["input_tokens"]["mean"] = 600
-    assert any("LT001" in one and "of 600 tokens" in one for one in faults(section))
+    assert any("LT001" in fault and "of 600 tokens" in fault for fault in faults(section))
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_what_makes_no_sense_for_a_task_is_refused(changes: dict[str, Any], word
 def test_a_load_test_of_nothing_that_it_has_requests_for_is_refused() -> None:
     section = three()
     section["servers"] |= {"qwen3": None, "embed": None}
-    assert any("load_test: no model server does what it asks for: tasks are rerank" in one for one in faults(section))
+    assert any("load_test: no model server does what it asks for: tasks are rerank" in fault for fault in faults(section))
 
 
 def test_a_model_that_chats_may_be_asked_for_embeddings() -> None:
@@ -242,9 +242,9 @@ def test_a_pooled_model_does_what_else_the_engine_has_paths_for(server: str, tas
 def test_who_makes_a_scorer_of_a_decoder_says_its_class() -> None:
     overrides = {"hf-overrides": {"architectures": ["Qwen3ForSequenceClassification"]}}
     asked = {"qwen3": {"task": "classify", "extra_args": overrides}}
-    assert not [one for one in faults({"servers": asked, "load_test": None}) if "SRV020" in one]
+    assert not [fault for fault in faults({"servers": asked, "load_test": None}) if "SRV020" in fault]
     asked["qwen3"].pop("extra_args")
-    assert any("SRV020" in one for one in faults({"servers": asked, "load_test": None}))
+    assert any("SRV020" in fault for fault in faults({"servers": asked, "load_test": None}))
 
 
 def test_no_document_says_that_neuron_makes_embeddings() -> None:
@@ -252,7 +252,7 @@ def test_no_document_says_that_neuron_makes_embeddings() -> None:
     server = next(iter(spec["servers"].values()))
     server["task"] = "embed"
     spec.pop("load_test")
-    found = [str(one) for one in check_spec(parse_stack(json.dumps(spec)), "sa-east-1").faults]
+    found = [str(fault) for fault in check_spec(parse_stack(json.dumps(spec)), "sa-east-1").faults]
     assert any("SRV020" in one and "is for embed" in one for one in found)
 
 

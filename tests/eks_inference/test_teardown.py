@@ -45,7 +45,7 @@ def test_what_goes_with_its_namespace_is_not_deleted_by_itself(shipped: Graph):
         namespace = namespaces[one.inputs["metadata"]["namespace"]]
         own = kind(one) in GO_WITH_NAMESPACE and one.parent == shipped.by_urn[namespace].parent
         assert one.options.get("deletedWith", "") == (namespace if own else ""), one.urn
-    apart = [one for one in shipped.resources if one.options.get("deletedWith") and one not in inside]
+    apart = [resource for resource in shipped.resources if resource.options.get("deletedWith") and resource not in inside]
     assert apart == []
 
 

@@ -180,7 +180,7 @@ def behind_an_endpoint(traffic: Any, models: Any = None, both: bool = False, pod
 
 
 def asked(spec: StackSpec) -> dict[str, float]:
-    found = [one for one in stack_facts(spec, "us-west-2") if isinstance(one, TrafficFacts)]
+    found = [stack_fact for stack_fact in stack_facts(spec, "us-west-2") if isinstance(stack_fact, TrafficFacts)]
     return {str(one.server.path[1]): one.traffic.rate or one.traffic.users or 0 for one in found}
 
 

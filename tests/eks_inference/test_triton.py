@@ -587,7 +587,7 @@ def test_one_token_more_than_what_a_gpu_holds_is_refused(shape: InstanceType, de
         longest = re.search(r"max_model_len up to (\d+)", finding.judgement.allowed)
         if longest:
             fits = gpu_server(shape.name, "Llama-3.3-70B", tensor_parallel=degree, max_model_len=int(longest[1]))
-            assert "GPU001" not in [one.rule.id for one in findings(server_rules(), fits, {})]
+            assert "GPU001" not in [finding.rule.id for finding in findings(server_rules(), fits, {})]
 
 
 # -- several models --------------------------------------------------------------------------------------------------------------
@@ -635,7 +635,7 @@ def test_several_models_load_one_after_the_other_and_have_room_on_the_disk() -> 
 
 def test_files_of_several_models_in_a_bucket_have_names_of_their_own() -> None:
     graph = served(repository={"kind": "s3", "bucket": "models", "prefix": "triton"}, **SEVERAL)
-    keys = {one.name: one.inputs["key"] for one in graph.resources if "bucketObject" in one.type}
+    keys = {resource.name: resource.inputs["key"] for resource in graph.resources if "bucketObject" in resource.type}
     assert keys[f"{NAME}-qwen.model.json"] == "triton/qwen/1/model.json"
     assert len(keys) == 4
 

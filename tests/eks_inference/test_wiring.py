@@ -167,8 +167,8 @@ def asked(constructor: Any) -> dict[str, str]:
     """The parameters that take a handle, and its type."""
     found = {}
     for name, annotation in inspect.get_annotations(constructor, eval_str=True).items():
-        for one in _members(annotation):
-            inner = [*getattr(one, "__args__", ()), one]
+        for member in _members(annotation):
+            inner = [*getattr(member, "__args__", ()), member]
             for each in inner:
                 if not isinstance(each, type) or each.__module__ == "builtins" or each.__name__ in NO_HOME:
                     continue

@@ -22,10 +22,10 @@ from stackgraph.graph.document import Graph
 
 def properties(graph: Graph) -> Iterator[tuple[str, Path]]:
     """Each property of each type, those of a ``spec`` one by one."""
-    for one in graph.resources:
-        for key, value in one.inputs.items() if one.custom or one.remote else ():
-            below = value if key == "spec" and isinstance(value, dict) and one.package == "kubernetes" else {}
-            yield from ((one.type, (key, *deeper)) for deeper in ([(name,) for name in below] or [()]))
+    for resource in graph.resources:
+        for key, value in resource.inputs.items() if resource.custom or resource.remote else ():
+            below = value if key == "spec" and isinstance(value, dict) and resource.package == "kubernetes" else {}
+            yield from ((resource.type, (key, *deeper)) for deeper in ([(name,) for name in below] or [()]))
 
 
 def unknown(graphs: list[Graph]) -> set[str]:
@@ -65,12 +65,12 @@ def test_diff_says_what_an_edit_does_next(edit: Edit):
     assert len(found) == len(edit.said), found
     assert all(re.match(pattern, line) for pattern, line in zip(edit.said, found, strict=True)), found
     if edit.happens is not None:
-        happens = {one.partition(" away")[0] for one in edit.happens if " away" in one}
+        happens = {happen.partition(" away")[0] for happen in edit.happens if " away" in happen}
         graphs = filter(None, (diff.base, diff.head))
         servers = {urn: name for graph in graphs for urn, name in timeline(graph).answering.servers.items()}
         covered = {name for line in lines(told, diff, servers) for name in line.away}
         assert {one.subject for one in told if "outage" in one.effects} <= happens <= covered
-        assert any(one.kind == "server-waits" for one in told) == any(one.endswith(" waits") for one in edit.happens)
+        assert any(one.kind == "server-waits" for one in told) == any(happen.endswith(" waits") for happen in edit.happens)
 
 
 def test_the_page_counts_the_edits() -> None:

@@ -59,7 +59,7 @@ def graph() -> Graph:
 
 
 def pod(graph: Graph) -> Any:
-    (found,) = (one for one in graph.resources if one.name == "qwen3-deployment")
+    (found,) = (resource for resource in graph.resources if resource.name == "qwen3-deployment")
     return found.inputs["spec"]["template"]["spec"]
 
 
@@ -150,7 +150,7 @@ def test_the_quotas_of_all_places_are_asked_for(graph: Graph) -> None:
 
 
 def test_what_is_true_of_several_places_is_said_once() -> None:
-    assert [one.rule.id for one in verdict(section(*ELSEWHERE)).findings].count("SRV005") == 1
+    assert [finding.rule.id for finding in verdict(section(*ELSEWHERE)).findings].count("SRV005") == 1
 
 
 def test_pods_without_room_in_a_pool_of_a_fixed_size_are_refused_unless_they_have_another_place() -> None:
@@ -161,7 +161,7 @@ def test_pods_without_room_in_a_pool_of_a_fixed_size_are_refused_unless_they_hav
     assert any("CAP001" in fault for fault in faults(changed))
     changed["servers"]["qwen3"]["alternatives"] = [{"pool": "reserve"}]
     assert not faults(changed)
-    assert [one.rule.id for one in verdict(changed).findings] == ["CAP001"]
+    assert [finding.rule.id for finding in verdict(changed).findings] == ["CAP001"]
     small["size"] = 2
     assert not verdict(changed).findings
 
@@ -177,7 +177,7 @@ def test_a_program_gives_the_other_places_to_the_placement(others: tuple[str, ..
         with pytest.raises(ProgramError, match=why):
             record(build, project="p", stack="s")
     else:
-        assert any(one.name == "chat-deployment" for one in record(build, project="p", stack="s").resources)
+        assert any(resource.name == "chat-deployment" for resource in record(build, project="p", stack="s").resources)
 
 
 def test_the_first_place_counts_and_the_others_are_told_with_what_they_cost(graph: Graph) -> None:
@@ -194,8 +194,8 @@ def test_the_first_place_counts_and_the_others_are_told_with_what_they_cost(grap
     (listing,) = places_section(graph, figures).listings
     assert [row.details["needs"] for row in listing.rows] == quotas
     documents = [one.document() for one in found]
-    assert [list(one["quotas"]) for one in documents] == [list(one) for one in quotas]
-    assert [one["perHour"] for one in documents] == pytest.approx(costs, abs=1e-6)
+    assert [list(document["quotas"]) for document in documents] == [list(quota) for quota in quotas]
+    assert [document["perHour"] for document in documents] == pytest.approx(costs, abs=1e-6)
     told = eks_compared().facts(graph)["places of qwen3"]
     assert told.index("g6.xlarge of spot") < told.index("g6e.2xlarge of demand")
     assert not places_section(recorded_with({}, "smoke-gpu"), figures).rows
@@ -216,5 +216,5 @@ def test_the_most_that_a_stack_costs_is_at_the_dearest_place() -> None:
 def test_a_placement_and_the_others_each_stand_first_once() -> None:
     first, second = (Placement(name, instance_type("g6.xlarge"), {POOL_LABEL: name}) for name in ("a", "b"))
     both = replace(first, others=(second,))
-    assert [(one.pool, [other.pool for other in one.others]) for one in both.places] == [("a", ["b"]), ("b", ["a"])]
+    assert [(place.pool, [other.pool for other in place.others]) for place in both.places] == [("a", ["b"]), ("b", ["a"])]
     assert first.places == (first,)

@@ -456,7 +456,7 @@ def test_two_spellings_of_one_configuration_key_are_refused(clone: Path, capsys)
 @pytest.mark.parametrize("stack", STACKS)
 def test_every_resource_of_a_stack_file_has_the_key_that_asks_for_it(stack: str):
     spec, graph = parse_stack(json.dumps(stack_object(stack))), recorded(stack)
-    keys = {one.urn: stack_key(one.urn, graph, spec) for one in graph.resources}
+    keys = {resource.urn: stack_key(resource.urn, graph, spec) for resource in graph.resources}
     for urn, key in keys.items():
         part: Any = spec
         for step in key:
@@ -472,7 +472,7 @@ def test_every_resource_of_a_stack_file_has_the_key_that_asks_for_it(stack: str)
 def test_a_finding_about_a_resource_is_at_the_key_of_the_stack_file_that_asks_for_it(monkeypatch):
     monkeypatch.chdir(ROOT)
     program, graph = programs_of_stack(STACK), recorded(STACK)
-    urn = next(one.urn for one in graph.resources if one.type.endswith(":RayService"))
+    urn = next(resource.urn for resource in graph.resources if resource.type.endswith(":RayService"))
     finding = Finding(next(iter(graph_rules())), Judgement(holds=False, path=(), working=(), message="why", resource=urn))
     found = problem(program, finding, graph)
     assert found.key.startswith(f"eks-inference:stack.servers.{SERVER}: ")

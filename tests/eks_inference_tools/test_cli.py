@@ -199,7 +199,7 @@ def test_results_of_load_tests_are_reported(tmp_path):
 
 
 def options_of(command: str) -> list[str]:
-    (commands,) = (one.choices for one in parser([command])._actions if isinstance(one.choices, dict))
+    (commands,) = (action.choices for action in parser([command])._actions if isinstance(action.choices, dict))
     return [option for option in commands[command]._option_string_actions if option.startswith("--")]
 
 

@@ -85,11 +85,11 @@ def test_a_shipped_stack_costs_what_it_costs_by_hand(stack: str) -> None:
 @pytest.mark.parametrize("stack", STACKS)
 def test_every_node_of_a_shipped_stack_has_a_price_or_is_named(stack: str) -> None:
     found = estimated(recorded(stack))
-    nodes = [one for one in found.lines if one.charge.part == "nodes"]
+    nodes = [line for line in found.lines if line.charge.part == "nodes"]
     assert nodes
     assert found.total(1).usd_per_hour > found.total(1, "control plane").usd_per_hour
-    for one in nodes:
-        assert one.price or any(one.charge.item in line for line in found.missing())
+    for node in nodes:
+        assert node.price or any(node.charge.item in line for line in found.missing())
     assert not [one for one in found.uncounted if "nodes" in one.what], found.uncounted
 
 
@@ -135,7 +135,7 @@ def test_a_total_is_the_sum_of_its_parts_and_the_least_is_no_more_than_the_most(
     for scale, total in enumerate(found.totals):
         parts = sum(found.total(scale, part).usd_per_hour for part in found.parts)
         assert total.usd_per_hour == pytest.approx(parts)
-        assert parts == pytest.approx(sum(one.usd_per_hour(scale) for one in found.lines))
+        assert parts == pytest.approx(sum(line.usd_per_hour(scale) for line in found.lines))
     least, initial, most = (total.usd_per_hour for total in found.totals)
     assert least <= initial <= most
 
@@ -164,7 +164,7 @@ def test_more_pods_of_a_workload_never_cost_less(drawn: list[tuple[int, int, int
 
 def test_karpenter_starts_the_cheapest_nodes_for_what_autoscalers_ask() -> None:
     found = costs([NODE_POOL, NODE_CLASS, deployment("server", 1, 3, 4), scaled("server", 1, 4)])
-    nodes = {one.charge.item: one.charge.amounts for one in found.lines if one.charge.part == "nodes"}
+    nodes = {line.charge.item: line.charge.amounts for line in found.lines if line.charge.part == "nodes"}
     # 3 CPUs do not fit into 2, and a c5.xlarge is cheaper than an m5.xlarge.
     assert nodes["c5.xlarge"][:2] == (1, 1)
     cpus = {"c5.xlarge": 4, "c5.2xlarge": 8, "c5.4xlarge": 16}

@@ -37,7 +37,7 @@ def doubts(found: Estimate) -> list[str]:
 
 
 def amounts(found: Estimate, item: str) -> list[Amounts]:
-    return [one.charge.amounts for one in found.lines if one.charge.item == item]
+    return [line.charge.amounts for line in found.lines if line.charge.item == item]
 
 
 # -- regions and clusters --------------------------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ def test_what_is_in_a_cluster_has_the_prices_of_its_region(others: tuple[Resourc
     address = resource("aws:ec2/eip:Eip", "address", {}, provider=WEST.urn)
     graph = of(*others, WEST, made, reached, address, *inside)
     found = priced(graph)
-    elsewhere = [one.charge for one in found.lines if one.charge.region != "eu-west-1"]
+    elsewhere = [line.charge for line in found.lines if line.charge.region != "eu-west-1"]
     assert {one.part for one in elsewhere} <= {"control plane"}
     assert len(elsewhere) == len(others) // 2
     assert {need.region for need in needs(graph, found)} == {"eu-west-1"}
@@ -88,7 +88,7 @@ def test_a_view_tells_prices_and_quotas_of_two_regions_apart() -> None:
     two = [resource("aws:ebs/volume:Volume", one.name, volume, provider=one.urn) for one in (EAST, WEST)]
     graph = of(EAST, WEST, *two)
     section = cost_section(graph, priced(graph))
-    prices, quotas = section.listings[0], next(one for one in section.listings if one.header[0] == "QUOTA")
+    prices, quotas = section.listings[0], next(listing for listing in section.listings if listing.header[0] == "QUOTA")
     storage = next(row for row in prices.rows if row.cells[0] == "storage")
     assert storage.details[""] == ["100 gp3 storage at $0.08 per GiB-month", "100 gp3 storage at $0.088 per GiB-month"]
     assert [row.cells[0].rpartition(", ")[2] for row in quotas.rows] == ["us-east-1", "eu-west-1"]

@@ -94,7 +94,7 @@ def test_another_task_is_told_since_clients_have_to_ask_elsewhere():
         recorded_with({**alone, "servers": {"qwen3": edit}}, "smoke-gpu") for edit in ({}, {"task": "embed"}, {"disk_gib": 40})
     ]
     told = [
-        [one.what for one in dangers(compare(graphs[0], head), eks_compared()) if one.kind == "task-changed"]
+        [danger.what for danger in dangers(compare(graphs[0], head), eks_compared()) if danger.kind == "task-changed"]
         for head in graphs[1:]
     ]
     assert told == [["qwen3 has another task (the model's own → embed): clients ask it at other paths"], []]
@@ -150,9 +150,9 @@ def test_a_control_plane_keeps_its_zones():
 
     def in_zones(*zones: str) -> Graph:
         subnets = [subnet(zone) for zone in zones]
-        tokens = [f"<{one.name}.id>" for one in subnets]
+        tokens = [f"<{subnet.name}.id>" for subnet in subnets]
         inputs = {"privateSubnetIds": tokens, "endpointPublicAccess": False}
-        refers = {"privateSubnetIds": tuple(one.urn for one in subnets)}
+        refers = {"privateSubnetIds": tuple(subnet.urn for subnet in subnets)}
         return graph(*subnets, resource("c", "eks:index:Cluster", inputs=inputs, remote=True, property_dependencies=refers))
 
     for zones, expected in ((("az2", "az1"), []), (("az1", "az3"), ["refused"]), (("az1", "az2", "az3"), ["refused"])):
@@ -176,7 +176,7 @@ def test_a_server_that_stops_before_its_successor_starts_is_a_danger(stack: str,
         recorded_with({**room, "servers": {"llama3-70b": {"rollout": rollout, "max_model_len": length}}}, stack)
         for length in (8192, 4096)
     )
-    found = [one for one in dangers(compare(before, after), eks_compared()) if one.kind == "server-stopped"]
+    found = [danger for danger in dangers(compare(before, after), eks_compared()) if danger.kind == "server-stopped"]
     assert {role for role in ("decode", "prefill", "router") for one in found if f"({role})" in one.what} == stops
     assert all(re.search(r"answers nothing for .* ends \(.*\) before its successor has", one.what) for one in found)
     assert all("`rollout: second_group`: the nodes that stand have room" in one.avoid for one in found)
@@ -236,7 +236,7 @@ def test_a_replica_starts_in_a_ray_worker_that_stays(edit: dict[str, Any], done:
 
 
 def stopped(before: Graph, after: Graph) -> list[Danger]:
-    return [one for one in dangers(compare(before, after), eks_compared()) if one.kind == "server-stopped"]
+    return [danger for danger in dangers(compare(before, after), eks_compared()) if danger.kind == "server-stopped"]
 
 
 @pytest.mark.parametrize(
@@ -343,7 +343,7 @@ def test_a_server_that_goes_is_told_and_its_new_name_is_pointed_to(nodes: int, k
     before, after = (
         recorded_with({**room, **servers}, "smoke-gpu") for servers in ({}, {"servers": {"qwen3": None, "chat": CHAT}})
     )
-    (found,) = [one for one in dangers(compare(before, after), eks_compared()) if one.kind.startswith("server-")]
+    (found,) = [danger for danger in dangers(compare(before, after), eks_compared()) if danger.kind.startswith("server-")]
     assert found.kind == kind
     assert "`renamed_from: qwen3` makes chat replace it" in found.avoid
     assert found.effects == (("outage",) if kind == "server-gone" else ())
@@ -379,7 +379,7 @@ def test_a_claim_that_pods_keep_is_not_gone_before_its_successor_comes():
     without.inputs["spec"]["template"]["spec"]["volumes"] = []
 
     def told(after: Graph) -> list[str]:
-        return [one.what for one in dangers(compare(graph, after), eks_compared()) if one.kind == "refused"]
+        return [danger.what for danger in dangers(compare(graph, after), eks_compared()) if danger.kind == "refused"]
 
     (what,) = told(head)
     assert what.startswith("PersistentVolumeClaim openwebui/open-webui stays while Deployment openwebui/open-webui uses it")
@@ -419,7 +419,7 @@ def test_clients_of_an_endpoint_are_told_what_they_lose(edit: dict[str, Any], ki
     after = copy.deepcopy(room)
     merge(after, edit)
     graphs = [recorded_with(one, "smoke-gpu", {"eks-inference:endpointKeys": KEYS}) for one in (room, after)]
-    found = [one for one in dangers(compare(*graphs), eks_compared()) if one.kind != "deleted"]
+    found = [danger for danger in dangers(compare(*graphs), eks_compared()) if danger.kind != "deleted"]
     assert [(one.kind, one.what) for one in found] == ([(kind, says)] if kind else [])
     assert all(("outage" in one.effects) == kind.endswith("-gone") for one in found)
 
@@ -498,7 +498,7 @@ def test_pods_that_a_smaller_node_group_may_take_along_are_told(
 ):
     """AWS chooses the nodes."""
     sides = [sized(recorded(stack), group, nodes, pods) for nodes in sizes]
-    found = [f"{one.kind} {one.what}" for one in dangers(compare(*sides), eks_compared()) if "-may-" in one.kind]
+    found = [f"{danger.kind} {danger.what}" for danger in dangers(compare(*sides), eks_compared()) if "-may-" in danger.kind]
     assert len(found) == len(said)
     assert all(map(re.match, said, found)), found
 
@@ -539,7 +539,7 @@ def test_a_capacity_block_is_updated_while_it_has_no_node(sizes: tuple[int, int]
         found = dangers(compare(block(sizes[0], "1.35"), head), eks_compared())
         lines = [one.what for one in found if one.kind == "nodes-rolled"]
         assert len(lines) == told
-        assert all("at size 0 only" in one and "successor" not in one for one in lines)
+        assert all("at size 0 only" in line and "successor" not in line for line in lines)
 
 
 def test_nodes_of_pools_that_others_use_are_told_and_those_that_nobody_needs_are_not():
@@ -618,7 +618,7 @@ def test_what_goes_with_the_definitions_of_a_chart_is_told(name: str, kind: str,
     assert f"{kind.rpartition(':')[2]} team/o" in found.what
     (found,) = dangers(compare(graph(chart("a"), stays), graph(chart("b"), stays)), eks_compared())
     assert (found.kind, "Helm refuses" in found.what) == ("refused", True)
-    assert "deleted-with" not in [one.kind for one in dangers(compare(graph(chart("a"), stays), graph()), eks_compared())]
+    assert "deleted-with" not in [danger.kind for danger in dangers(compare(graph(chart("a"), stays), graph()), eks_compared())]
 
 
 def test_devices_that_nothing_offers_any_more_are_told():
@@ -626,7 +626,7 @@ def test_devices_that_nothing_offers_any_more_are_told():
     (found,) = dangers(compare(recorded("smoke-gpu"), off), eks_compared())
     assert found.kind == "devices-gone"
     assert "none of the pods of Deployment qwen3/qwen3 starts again" in found.what
-    assert [one.kind for one in dangers(compare(off, recorded("smoke-gpu")), eks_compared())] == []
+    assert [danger.kind for danger in dangers(compare(off, recorded("smoke-gpu")), eks_compared())] == []
 
 
 @pytest.mark.thorough
@@ -637,7 +637,7 @@ def test_a_stack_that_leaves_its_budget_is_told():
         return recorded_with({"budget_usd_per_month": budget, "pools": {"gpu": {"size": nodes}}}, "smoke-gpu")
 
     def told(before: Graph, after: Graph) -> list[str]:
-        return [one.what for one in dangers(compare(before, after), eks_compared()) if one.effects == ("budget",)]
+        return [danger.what for danger in dangers(compare(before, after), eks_compared()) if danger.effects == ("budget",)]
 
     (said,) = told(stack(1000), stack(1000, 2))
     assert said.endswith("a month as deployed; its budget is $1,000")

@@ -183,7 +183,7 @@ _GENERIC = ("replaced", "deleted", "capacity-down", "opened", "no-way-back")
 @pytest.mark.parametrize(("before", "after", "expected"), PROGRAMS.values(), ids=[*PROGRAMS])
 def test_programs_without_models(before: list[Resource], after: list[Resource], expected: str):
     """Each was written down from what controllers do, before anything was asked."""
-    found = [f"{one.kind} {one.what}" for one in dangers(compare(graph(*before), graph(*after)), eks_compared())]
+    found = [f"{danger.kind} {danger.what}" for danger in dangers(compare(graph(*before), graph(*after)), eks_compared())]
     said = [line for line in found if not line.startswith(_GENERIC) or re.match(expected or "$", line)]
     assert len(said) == bool(expected), found
     assert all(re.match(expected.replace(" ", " .*", 1), line) for line in said), found

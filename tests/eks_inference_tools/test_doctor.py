@@ -88,9 +88,9 @@ def wide() -> Graph:
         ("aws:sns/topicSubscription:TopicSubscription", {"topic": "arn:aws:sns:us-east-2:111122223333:alerts"}),
         ("aws:iam/rolePolicy:RolePolicy", {"policy": '{"Resource": "arn:aws:s3:::models-of-ours/*"}'}),
     ]
-    spot = next(one for one in graph.of_type(NODE_GROUP_TYPE) if "core" in one.name)
+    spot = next(resource for resource in graph.of_type(NODE_GROUP_TYPE) if "core" in resource.name)
     resources = [
-        *(one for one in graph.resources if one is not spot),
+        *(resource for resource in graph.resources if resource is not spot),
         replace(spot, inputs={**spot.inputs, "capacityType": "SPOT"}),
         *(
             Resource(f"urn:pulumi:s::p::{type_}::more{n}", type_, f"more{n}", inputs=inputs)
@@ -98,18 +98,18 @@ def wide() -> Graph:
         ),
     ]
     # Without its reservation, the type needs one.
-    group = next(one for one in recorded("trn2-nixl").of_type(NODE_GROUP_TYPE) if "core" not in one.name)
+    group = next(resource for resource in recorded("trn2-nixl").of_type(NODE_GROUP_TYPE) if "core" not in resource.name)
     bare = {key: value for key, value in group.inputs.items() if key != "launchTemplate"}
     return replace(graph, resources=(*resources, replace(group, urn=f"{group.urn}-again", name="bare", inputs=bare)))
 
 
 def of(findings: Findings, topic: str) -> Findings:
-    return tuple(one for one in findings if one.topic == topic)
+    return tuple(finding for finding in findings if finding.topic == topic)
 
 
 def said(findings: Findings, words: str) -> Finding:
     """The finding whose text has the words."""
-    (found,) = [one for one in findings if words in one.text]
+    (found,) = [finding for finding in findings if words in finding.text]
     return found
 
 
@@ -132,7 +132,7 @@ def test_every_stack_in_every_account(stack: str):
     assert all(one.verdict == "warning" and "names no reservation; the account has" in one.text for one in named)
     requests = [one.request for one in of(found["no_quota"], "quotas") if one.verdict == "error"]
     assert requests
-    assert all("request-service-quota-increase --service-code ec2 --quota-code L-" in one for one in requests)
+    assert all("request-service-quota-increase --service-code ec2 --quota-code L-" in request for request in requests)
     assert said(found["wrong_region"], "is not enabled in this account").verdict == "error"
     assert {one.verdict for one in found["denied"] if one.topic != "credentials"} == {"unknown"}
     assert {one.topic for one in found["denied"]} == {one.topic for one in found["well"]}
@@ -154,7 +154,7 @@ def test_an_operation_only_reads_and_is_one_of_awss(operation: str):
     metadata = model(service)["metadata"]
     asked = call(operation, "us-west-2")
     assert asked.permission.partition(":")[0] in ("", metadata.get("signingName") or metadata["endpointPrefix"])
-    declared = {one["shape"] for one in model(service)["operations"][name].get("errors", ())}
+    declared = {item["shape"] for item in model(service)["operations"][name].get("errors", ())}
     codes = {model(service)["shapes"][one].get("error", {}).get("code", one) for one in declared} | declared
     # EC2 declares no errors, S3 answers HEAD with a status only; and IAM's are declared by another name.
     assert service in ("ec2", "s3", "iam", "sns") or set(asked.absent) <= codes, (asked.absent, codes)
@@ -199,7 +199,7 @@ def test_the_policy_allows_what_is_asked_and_nothing_else():
         assert {action for one in policy["Statement"] for action in one["Action"]} == needed
         assert all(action.split(":")[1] for action in needed)
     statements = needed_policy(wide())["Statement"]
-    assert next(one for one in statements if "kms:DescribeKey" in one["Action"])["Resource"] == [
+    assert next(statement for statement in statements if "kms:DescribeKey" in statement["Action"])["Resource"] == [
         "arn:aws:kms:us-east-2:111122223333:key/11111111-2222-3333-4444-555555555555"
     ]
 
@@ -242,8 +242,8 @@ def test_credentials_that_end_meanwhile_are_one_error(code: str):
 
     stub = well().but(eks_DescribeClusterVersions=ended)
     findings = examine(recorded("inf2-llama3"), stub.account())
-    errors = [one for one in findings if one.verdict == "error"]
-    assert [one.text for one in errors] == [
+    errors = [finding for finding in findings if finding.verdict == "error"]
+    assert [error.text for error in errors] == [
         f"the credentials are no longer accepted ({code}): The security token included in the request is expired"
     ]
     assert errors[0].remedy == "log in again, then repeat this"
@@ -439,7 +439,7 @@ def test_spot_without_its_role_is_told():
         raise Refused("NoSuchEntity")
 
     findings = of(examine(recorded("inf2-llama3"), well().but(iam_GetRole=missing).account()), "service-linked roles")
-    assert all(one.verdict == "warning" for one in findings)
+    assert all(finding.verdict == "warning" for finding in findings)
     spot = said(findings, "AWSServiceRoleForEC2Spot")
     assert "default may have spot instances" in spot.text
     assert spot.request == "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
@@ -459,8 +459,8 @@ def test_names_that_are_taken_are_told():
 @pytest.mark.thorough
 def test_what_is_given_is_judged_by_account_region_and_state():
     findings = of(examine(wide(), well().account()), "given by the stack")
-    assert {one.verdict for one in findings} == {"ok"}
-    assert {one.text.partition(" ")[0] for one in findings} >= {
+    assert {finding.verdict for finding in findings} == {"ok"}
+    assert {finding.text.partition(" ")[0] for finding in findings} >= {
         "fs-0123456789abcdef0",
         "subnet-0123456789abcdef0",
         "bucket",
@@ -551,7 +551,7 @@ def test_prices_become_a_file_that_commands_read(tmp_path, capsys, recorded_once
 def test_a_price_list_without_a_price_is_not_known(listed: list[str]):
     stub = well().but(pricing_GetProducts=lambda asked, region: {"PriceList": listed})
     findings = of(examine(recorded("inf2-llama3"), stub.account()), "prices")
-    assert {one.verdict for one in findings} == {"unknown"}
+    assert {finding.verdict for finding in findings} == {"unknown"}
     assert price_file(findings) == ""
 
 
@@ -563,7 +563,7 @@ def test_two_prices_are_not_known():
 
     findings = of(examine(recorded("inf2-llama3"), well().but(pricing_GetProducts=twice).account()), "prices")
     assert "the price list has several prices, $1.96786, $9.5" in said(findings, "inf2.8xlarge").text
-    assert {one.verdict for one in findings} == {"unknown"}
+    assert {finding.verdict for finding in findings} == {"unknown"}
 
 
 # -- the command -----------------------------------------------------------------------------------------------------------------

@@ -89,10 +89,10 @@ class Generated:
 def readable(findings: Findings) -> None:
     """Every finding is one line that a terminal and JSON can show."""
     assert findings
-    for one in findings:
-        assert one.topic
-        assert one.verdict in VERDICTS
-        assert one.text.strip()
+    for finding in findings:
+        assert finding.topic
+        assert finding.verdict in VERDICTS
+        assert finding.text.strip()
     shown = report.shown("s", findings)
     assert all(line.isprintable() for line in shown.splitlines())
     report.document("s", findings)
@@ -102,7 +102,7 @@ def readable(findings: Findings) -> None:
 @pytest.mark.parametrize("seed", range(cases(20)))
 def test_any_answer_of_the_right_shape_makes_findings(seed: int):
     generated = Generated(seed)
-    stub = StubAccount({one: generated.reply(one) for one in operations()})
+    stub = StubAccount({operation: generated.reply(operation) for operation in operations()})
     stub.replies["sts.GetCallerIdentity"] = well().replies["sts.GetCallerIdentity"]
     readable(examine(wide(), stub.account()))
 
@@ -149,7 +149,7 @@ def test_credentials_that_need_a_login_meanwhile_are_one_error():
         raise exceptions.UnauthorizedSSOTokenError()
 
     findings = examine(recorded("inf2-llama2"), well().but(eks_DescribeClusterVersions=failing).account())
-    (error,) = [one for one in findings if one.verdict == "error"]
+    (error,) = [finding for finding in findings if finding.verdict == "error"]
     assert "the credentials cannot be used" in error.text
 
 

@@ -71,7 +71,7 @@ def test_a_registry_that_asks_for_an_anonymous_token_gets_one(site):
     assert (token.path, token.query) == ("/token", {"service": "registry.example", "scope": "repository:private/a:pull"})
     assert second.headers["authorization"] == "Bearer anonymous"
     assert "application/vnd.oci.image.index.v1+json" in first.headers["accept"]
-    assert not any(TOKEN in str(one.headers) for one in site.requests)
+    assert not any(TOKEN in str(request.headers) for request in site.requests)
 
 
 def test_a_tag_that_does_not_exist_is_told_from_one_that_nobody_may_see(site):
@@ -91,7 +91,7 @@ def test_a_token_that_is_none_is_not_sent(site, body):
     site.token_body = body
     answer = site.web().answer(manifest("private/a"))
     assert isinstance(answer, Unanswered)
-    assert not any("authorization" in one.headers for one in site.requests)
+    assert not any("authorization" in request.headers for request in site.requests)
 
 
 def test_a_registry_that_sends_around_in_circles_is_not_followed_for_long(site):
@@ -146,7 +146,7 @@ def test_findings_name_images_charts_and_models_and_never_the_token(site):
     site.replies["/NousResearch/Meta-Llama-3-8B-Instruct/resolve/main/config.json"] = (403, {"X-Error-Code": "GatedRepo"})
     site.replies["/v2/karpenter/karpenter/manifests/1.14.1"] = (200, {})
     findings = examine(recorded("inf2-llama3"), well().account(), site.web(TOKEN))
-    by_text = {one.text: one for one in findings}
+    by_text = {finding.text: finding for finding in findings}
     assert by_text["public.ecr.aws/karpenter/karpenter:1.14.1: there"].verdict == "ok"
     absent = by_text["docker.io/moby/buildkit:v0.32.2-rootless: the registry has no such image or chart"]
     assert absent.verdict == "error"
@@ -154,4 +154,4 @@ def test_findings_name_images_charts_and_models_and_never_the_token(site):
     assert gated.verdict == "error"
     assert gated.remedy == "accept the licence on huggingface.co/NousResearch/Meta-Llama-3-8B-Instruct, with the token's account"
     assert TOKEN not in str(findings)
-    assert {one.path.split("/")[1] for one in site.requests if TOKEN in str(one.headers)} == {"NousResearch"}
+    assert {request.path.split("/")[1] for request in site.requests if TOKEN in str(request.headers)} == {"NousResearch"}

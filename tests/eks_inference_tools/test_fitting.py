@@ -213,15 +213,15 @@ def test_the_types_that_take_the_pods_of_a_place_are_its_alternatives(name: str)
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", SOME)
 def test_what_tokens_cost_orders_the_rows_and_each_refusal_cites_a_rule_or_says_why(name: str) -> None:
-    found, ids = found_of(name), {one.id for one in spec_rules()}
+    found, ids = found_of(name), {spec_rule.id for spec_rule in spec_rules()}
     keys = [(standing(row.trial.engine), bool(row.warnings), row.usd_per_million or float("inf")) for row in found.rows]
     assert keys == sorted(keys)
     for rows in (found.rows, found.first_of_types):
         assert [row.order for row in rows] == sorted(row.order for row in rows)
     assert found.refusals
-    for one in found.refusals:
-        assert one.reason
-        assert one.rule in ids or not one.rule
+    for refusal in found.refusals:
+        assert refusal.reason
+        assert refusal.rule in ids or not refusal.rule
     assert all(row.trial.sequences >= row.trial.concurrency for row in found.rows)
 
 
@@ -259,7 +259,7 @@ def test_answers_that_degrade_come_later_and_are_told() -> None:
 @pytest.mark.thorough
 def test_a_ray_server_is_tried_with_one_replica_on_one_worker() -> None:
     servers = [row.trial.server or {} for row in published().rows]
-    of_ray = [one for one in servers if one["kind"] == "ray_serve_vllm"]
+    of_ray = [server for server in servers if server["kind"] == "ray_serve_vllm"]
     assert of_ray
     for one in of_ray:
         assert one["replicas"] == {"min": 1, "max": 1}
@@ -311,7 +311,7 @@ def test_each_cheaper_instance_type_is_listed_or_refused() -> None:
     found = found_of("Llama-3.3-70B")
     cheapest = found.rows[0].usd_per_hour
     assert cheapest
-    cheaper = {one.instance.name for one in found.refusals if one.offer.price and one.offer.price.usd < cheapest}
+    cheaper = {refusal.instance.name for refusal in found.refusals if refusal.offer.price and refusal.offer.price.usd < cheapest}
     fitting = {row.trial.instance.name for row in found.rows}
     assert cheaper - fitting == {one.instance.name for one in found.cheaper} != set()
 
@@ -427,7 +427,7 @@ def test_more_traffic_takes_more_replicas_and_what_is_too_slow_says_by_how_many_
     assert all(one[name].replicas < ten[name].replicas for name in one)
     strict = loaded(1, token_s=0.004)
     assert not strict.rows
-    assert any("p95 of tokens" in one.reason and "asked 4 ms" in one.reason for one in strict.refusals)
+    assert any("p95 of tokens" in refusal.reason and "asked 4 ms" in refusal.reason for refusal in strict.refusals)
 
 
 @pytest.mark.thorough

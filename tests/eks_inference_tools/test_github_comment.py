@@ -163,7 +163,7 @@ def test_it_is_found_among_hundreds_of_comments(api, job):
     job.run()
     assert "tags.owner: new" in mine["body"]
     assert len(bodies(api)) == 261
-    assert [one.query["page"] for one in api.requests if one.path.endswith("/comments")] == ["1", "2", "3"]
+    assert [request.query["page"] for request in api.requests if request.path.endswith("/comments")] == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_of_a_run_that_was_repeated_the_last_attempt_is_read(api, job):
 def test_the_token_goes_to_the_api_alone(api, job):
     job.left()
     job.run()
-    assert all(one.headers["authorization"] == f"Bearer {api.token}" for one in api.requests)
+    assert all(request.headers["authorization"] == f"Bearer {api.token}" for request in api.requests)
     (download,) = api.downloads
     assert "authorization" not in download.headers
 
@@ -412,7 +412,7 @@ def test_a_refusal_is_shown_with_what_to_do(api, job, method, path, status, mess
     assert code == 2
     assert f"{status}: {message}" in said
     assert hint in said
-    assert len([one for one in api.requests if one.method == method]) <= 4
+    assert len([request for request in api.requests if request.method == method]) <= 4
 
 
 def test_a_comment_that_is_gone_already_is_removed(api, github):

@@ -202,7 +202,7 @@ def test_what_charts_and_addons_run_has_the_memory_to_start(installed: Resource,
 @pytest.mark.parametrize("image", ["vllm/vllm-openai:v0.30.0", "ghcr.io/vllm-project/guidellm:v0.7.3"])
 def test_what_serves_or_measures_with_less_than_a_cpu_is_not_judged(image: str) -> None:
     small = server(image=image, resources={"limits": {"memory": "8Gi", "cpu": "500m"}})
-    (rule,) = [one for one in graph_rules() if one.id == "K8S023"]
+    (rule,) = [graph_rule for graph_rule in graph_rules() if graph_rule.id == "K8S023"]
     assert [one.unjudged.what for one in rule.judge(graph(small)) if one.unjudged] == ["speed"]
 
 
@@ -339,7 +339,7 @@ def test_a_family_whose_sizes_the_catalog_may_not_know_stays_open():
 
 
 def claims_rule(facts: GraphFacts) -> list[str]:
-    (rule,) = (one for one in graph_rules() if one.id == "DRA009")
+    (rule,) = (graph_rule for graph_rule in graph_rules() if graph_rule.id == "DRA009")
     return ["unjudged" if one.unjudged else one.severity or "error" for one in rule.judge(facts) if not one.holds or one.unjudged]
 
 
@@ -1033,7 +1033,7 @@ def test_a_namespace_of_kubernetes_is_not_declared():
 
 def test_images_that_nobody_looked_at_are_named_where_nodes_have_arm_processors():
     nodes = node_group(instanceTypes=["m7g.large"])
-    (rule,) = (one for one in graph_rules() if one.id == "K8S024")
+    (rule,) = (graph_rule for graph_rule in graph_rules() if graph_rule.id == "K8S024")
     (open_,) = rule.judge(graph(cluster(), nodes, server(image="acme/app:1"), chart()))
     assert open_.unjudged
     assert open_.resource == nodes.urn

@@ -181,7 +181,7 @@ def test_each_file_passes_the_rules_about_specs(name: str, region: str, position
     given = compose(stack_file(Order("mine", row, row.trial.source))).plain()["config"]["eks-inference:stack"]
     verdict = check_spec(parse_stack(json.dumps(given)), region)
     assert [fault.rule for fault in verdict.faults] == []
-    assert {one.rule.id for one in verdict.findings if not one.reason} <= {*row.warnings}
+    assert {finding.rule.id for finding in verdict.findings if not finding.reason} <= {*row.warnings}
     assert all(reason for reason in verdict.silenced.values())
 
 
@@ -287,7 +287,7 @@ def test_every_region_with_accelerators_gets_a_stack(region: str) -> None:
         return
     given = compose(stack_file(Order("mine", row, source))).plain()["config"]["eks-inference:stack"]
     verdict = check_spec(parse_stack(json.dumps(given)), region)
-    assert [(one.rule.id, one.reason) for one in verdict.findings if not one.reason] == []
+    assert [(finding.rule.id, finding.reason) for finding in verdict.findings if not finding.reason] == []
 
 
 @pytest.mark.thorough

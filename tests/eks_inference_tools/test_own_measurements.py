@@ -124,7 +124,7 @@ def test_a_file_that_predicts_nothing_is_refused(tmp_path: Path, changed: dict[s
 
 def test_a_bundle_of_a_first_flight_gives_rows_that_belong_to_nobody(tmp_path: Path):
     records = [json.loads((LOG / "run.json").read_text()), *map(json.loads, (LOG / "summary.jsonl").read_text().splitlines())]
-    rows = load_rows("\n".join(json.dumps({"record": one["record"], **one}, separators=(",", ":")) for one in records))
+    rows = load_rows("\n".join(json.dumps({"record": record["record"], **record}, separators=(",", ":")) for record in records))
     assert rows
     assert {"input_tokens", "output_tokens"} <= rows[0].keys()
     path = tmp_path / "bundle.json"
@@ -144,12 +144,12 @@ def test_nine_of_ten_measurements_are_within_the_range_of_a_prediction_from_anot
             key = (row.source, row.model, row.device, row.engine, row.precision)
             alike[key].append(row.itl_ms / 1e3 / found.token(constants))
     pairs = [
-        (other / one, 1 / len(ratios))
+        (other / ratio, 1 / len(ratios))
         for ratios in alike.values()
         if len(ratios) > 2
-        for one in ratios
+        for ratio in ratios
         for other in ratios
-        if one is not other
+        if ratio is not other
     ]
     low, high = step._OWN_RANGE
     within = sum(weight for ratio, weight in pairs if low <= ratio <= high) / sum(weight for _, weight in pairs)

@@ -112,7 +112,7 @@ def test_the_overview_of_two_clusters_is_that_of_each():
 
     east, west = (side(which, graph(cluster(), node_group(), pods(), scaler(most))) for which, most in (("east", 3), ("west", 7)))
     both, alone = overview_of(program(east, west)), [overview_of(program(east)), overview_of(program(west))]
-    assert [one.replicas for one in both.workloads] == ["1–3 by HPA", "1–7 by HPA"]
+    assert [workload.replicas for workload in both.workloads] == ["1–3 by HPA", "1–7 by HPA"]
     for view in ("clusters", "capacity", "workloads", "endpoints"):
         assert getattr(both, view) == tuple(found for one in alone for found in getattr(one, view))
 
@@ -209,7 +209,7 @@ def test_nodes_in_the_network_of_another_cluster_are_seen():
         settings = StackSettings(region="us-west-2")
         nets = {name: Vpc(f"{name}-net", NetworkSpec(), settings=settings) for name in ("a", "b")}
         made = {name: EksCluster(name, ClusterSpec(), network=net, settings=settings) for name, net in nets.items()}
-        theirs = [Subnet(one.zone_id, one.id) for one in nets["b"].private_subnets]
+        theirs = [Subnet(private_subnet.zone_id, private_subnet.id) for private_subnet in nets["b"].private_subnets]
         wrong = ExistingVpc(nets["b"].vpc_id.apply(str), theirs)
         nodes = ManagedPoolSpec(instance_types=("m5.large",), size=2)
         ManagedPool("a-core", nodes, cluster=made["a"], network=wrong)

@@ -266,6 +266,6 @@ def test_what_the_memory_does_not_tell_is_said_beside_it(
     _, text, _ = plan(capsys, "--model", name, "--instance", instance)
     _, document, _ = plan(capsys, "--model", name, "--instance", instance, "--format", "json")
     rules = json.loads(document)["rules"]
-    assert [one.startswith(told) for one in rules] == [True] * bool(told)
+    assert [rule.startswith(told) for rule in rules] == [True] * bool(told)
     assert ("  rules   " in text) == bool(told)
     assert told in " ".join(text.split())

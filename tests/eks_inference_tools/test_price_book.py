@@ -89,10 +89,10 @@ def test_an_unknown_service_is_told_although_a_layer_has_prices():
 
 @given(st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys(CAPACITIES, USD)), max_size=3), st.sampled_from(CAPACITIES))
 def test_the_first_layer_with_the_price_decides(layers: list[dict[str, float]], capacity: Capacity):
-    own = PriceBook(tuple({"us-west-2": {"m5.large": OwnPrice(source="test", **one)}} for one in layers))
-    expected = next((one[capacity] for one in layers if capacity in one), None)
+    own = PriceBook(tuple({"us-west-2": {"m5.large": OwnPrice(source="test", **layer)}} for layer in layers))
+    expected = next((layer[capacity] for layer in layers if capacity in layer), None)
     if expected is None:
-        expected = next((one["on_demand"] for one in layers if "on_demand" in one), 0.096)
+        expected = next((layer["on_demand"] for layer in layers if "on_demand" in layer), 0.096)
     price = own.instance("m5.large", "us-west-2", capacity)
     assert price
     assert price.usd == expected
@@ -202,7 +202,7 @@ us-east-1: 3
     file = str(path)
     with pytest.raises(ProblemsFound) as raised:
         read_price_file(path)
-    assert [(one.file, one.line, one.key, one.message) for one in raised.value.problems] == [
+    assert [(problem.file, problem.line, problem.key, problem.message) for problem in raised.value.problems] == [
         (file, 2, "us-west-2.inf2.9xlarge", "nothing with a price has this name"),
         (file, 3, "us-west-2.m5.large.on_demand", "should be a number"),
         (file, 4, "us-west-2.m5.xlarge.on_demand", "should be greater than 0.0"),
@@ -214,7 +214,7 @@ us-east-1: 3
         (file, 8, "us-wst-2", "no AWS region has this name"),
         (file, 9, "us-east-1", "a region has prices by name"),
     ]
-    assert all(one.given or one.allowed or one.hint for one in raised.value.problems)
+    assert all(problem.given or problem.allowed or problem.hint for problem in raised.value.problems)
 
 
 @pytest.mark.parametrize(

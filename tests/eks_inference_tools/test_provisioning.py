@@ -289,7 +289,7 @@ def test_no_limit_is_exceeded_and_no_pod_is_left_that_fits(asked: list[dict[str,
         placed = [one for start in starts for one in start.pods]
         assert len({one.uid for one in placed}) == len(placed)
         for start in starts:
-            (kind,) = (one for one in kinds if one.instance.name == start.node.kind.instance.name)
+            (kind,) = (kind for kind in kinds if kind.instance.name == start.node.kind.instance.name)
             total = used.setdefault(start.node.kind.shape.pool, {})
             for name, amount in counted(kind).items():
                 total[name] = total.get(name, Decimal()) + amount

@@ -101,7 +101,7 @@ def test_a_pod_is_held_back_for_its_cold_start_on_its_node(cluster: Cluster, the
     cluster.pod("new", urn, "gpu-1" if there else "gpu-2", "server:1", ready=False)
     quiet = next(number for number, _ in enumerate(rounds(clock, cluster)) if HELD not in at_annotations(cluster, "new"))
     assert quiet > 8, "controllers have had their time"
-    expected = sum(one.time.p50 for one in phases(times().starts[urn]) if one.time and not (there and one.name == "pull"))
+    expected = sum(phase.time.p50 for phase in phases(times().starts[urn]) if phase.time and not (there and phase.name == "pull"))
     assert clock.now == pytest.approx(expected)
     assert [counts for _, counts in clock.samples] == [{name: 1}, {name: 0}]
 

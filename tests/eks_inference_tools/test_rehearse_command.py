@@ -49,7 +49,7 @@ def test_without_a_base_every_image_is_another(stage: Stage, capsys: pytest.Capt
     assert stage.report.diff is not None
     (server,) = (one for one in stage.report.diff.of_kind("update") if one.resource.type.endswith(":Deployment"))
     assert [one.path[-1] for one in server.properties] == ["image"]
-    assert [one.kind for one in stage.report.dangers] == ["server-stopped", "job-again", "job-again"]
+    assert [danger.kind for danger in stage.report.dangers] == ["server-stopped", "job-again", "job-again"]
 
 
 @pytest.mark.parametrize("format_", ["text", "markdown", "json"])
@@ -87,7 +87,7 @@ def test_what_is_tried_is_in_the_working_tree(
     between(monkeypatch, StackReport("smoke-gpu", Recorded(old), Recorded(new)))
     tried = "servers.qwen3.surge=1 pools.gpu.size=2"
     assert main(["rehearse", "change", "smoke-gpu", *base, "--try", tried]) == 0
-    assert [surges(one) for one in stage.reports] == [(0, 0), (before, 1)]
+    assert [surges(report) for report in stage.reports] == [(0, 0), (before, 1)]
     shown = capsys.readouterr().out
     assert f"demo: the change, with {tried}, on" in shown
     assert [line.split("  ")[0] for line in shown.splitlines()[-2:]] == ["as it is", tried]
@@ -96,10 +96,10 @@ def test_what_is_tried_is_in_the_working_tree(
 def surges(report: StackReport) -> tuple[int, ...]:
     graphs = [side.graph for side in (report.base, report.head) if side and side.graph]
     return tuple(
-        one.inputs["spec"]["strategy"]["rollingUpdate"]["maxSurge"]
+        resource.inputs["spec"]["strategy"]["rollingUpdate"]["maxSurge"]
         for graph in graphs
-        for one in graph.resources
-        if one.type.endswith(":Deployment") and one.inputs["metadata"]["name"] == "qwen3"
+        for resource in graph.resources
+        if resource.type.endswith(":Deployment") and resource.inputs["metadata"]["name"] == "qwen3"
     )
 
 

@@ -188,7 +188,7 @@ class Plane:
                     node["spec"].update(values)
 
     def delete(self, resource: str, name: str, namespace: str = "") -> None:
-        self.nodes[:] = [one for one in self.nodes if name_of(one) != name]
+        self.nodes[:] = [node for node in self.nodes if name_of(node) != name]
 
     def create(self, item: Object) -> None:
         self.nodes.append(item)
@@ -215,9 +215,9 @@ def graph_with(kind: str) -> Graph:
     """A stack that has what is lost. That of a capacity block is made up: a block has its dates."""
     if kind == "capacity-block":
         groups = {
-            one.urn: {**one.inputs, "capacityType": "CAPACITY_BLOCK"}
-            for one in gpu().resources
-            if one.type.endswith(":NodeGroup") and "gpu-nodes" in one.urn
+            resource.urn: {**resource.inputs, "capacityType": "CAPACITY_BLOCK"}
+            for resource in gpu().resources
+            if resource.type.endswith(":NodeGroup") and "gpu-nodes" in resource.urn
         }
         return replace(gpu(), resources=tuple(replace(one, inputs=groups.get(one.urn, one.inputs)) for one in gpu().resources))
     stack, edit = HAS.get(kind, ("gpu-opt350m", {}))
@@ -253,7 +253,7 @@ def test_every_request_of_every_loss_has_one_end(kind: str) -> None:
     assert asked.came == sum(counts.values()) > 15_000
     assert (counts["lost"] > 0) == (kind in OF_NODES)
     assert striking.is_over(569)
-    assert {one.kind for one in losses} == {kind}
+    assert {loss.kind for loss in losses} == {kind}
     assert cluster.done == (["pause", "stop", "restart_api_server", "resume"] if kind == "api-server" else [])
     assert set(cluster.sizes.values()) <= {1}, "they are back"
     assert bool(cluster.sizes) == (kind in ("scheduler-extension", "picker"))

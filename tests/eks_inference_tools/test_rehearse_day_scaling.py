@@ -53,7 +53,7 @@ def test_its_rules_are_verbatim() -> None:
 def test_a_stack_without_its_own_prometheus_tells_that_autoscalers_see_nothing() -> None:
     graph = recorded(STACK)
     assert (tools_for(graph), list(blind(graph))) == (("prometheus",), [])
-    bare = replace(graph, resources=tuple(one for one in graph.resources if one.type != CHART_TYPE))
+    bare = replace(graph, resources=tuple(resource for resource in graph.resources if resource.type != CHART_TYPE))
     assert tools_for(bare) == ()
     assert [words.partition(":")[0] for words in blind(bare)] == ["HorizontalPodAutoscalers see no metrics"]
 

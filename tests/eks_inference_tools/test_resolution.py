@@ -50,7 +50,7 @@ def stack_in(text: str) -> dict[str, Any]:
 
 def origins(stack: Mapping[str, Any]) -> Mapping[str, tuple[Any, str, str]]:
     values = values_of(parse_stack(json.dumps(stack), ROOT), stack).values()
-    return {".".join(one.path): (one.value, one.origin, one.why) for one in values}
+    return {".".join(value.path): (value.value, value.origin, value.why) for value in values}
 
 
 def test_a_short_file_is_written_out_with_what_decides(clone, capsys):

@@ -208,7 +208,7 @@ def test_a_refusal_ends_its_branch():
     memory = Memory()
     memory.refusals["wrong"] = ApiRefusal(422, "Invalid", "no such field")
     outcome = create(memory.plane, [thing("wrong"), thing("behind", "wrong"), thing("beside")])
-    assert [(one.title, one.reason, one.message) for one in outcome.refusals] == [
+    assert [(refusal.title, refusal.reason, refusal.message) for refusal in outcome.refusals] == [
         ("ConfigMap demo/wrong", "Invalid", "no such field")
     ]
     assert (memory.calls, outcome.unreached) == (["apply beside"], ("ConfigMap demo/behind",))

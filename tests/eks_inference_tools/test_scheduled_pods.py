@@ -121,7 +121,7 @@ def test_pods_of_ray_are_told_apart():
     """As the stand-in of KubeRay makes them of a real stack."""
     (ray,) = (item.manifest for item in cluster_objects(recorded("inf2-llama3")) if item.kind == "RayService")
     ray["metadata"] |= {"uid": "uid-1"}
-    pods = [{"apiVersion": "v1", "kind": "Pod", **one} for one in cluster_pods(wanted_cluster(ray))]
+    pods = [{"apiVersion": "v1", "kind": "Pod", **cluster_pod} for cluster_pod in cluster_pods(wanted_cluster(ray))]
     (group,) = ray["spec"]["rayClusterConfig"]["workerGroupSpecs"]
     assert [made.owner for made in landed(*pods).pending] == [
         "RayService vllm/vllm-llama3-inf2 (head)",

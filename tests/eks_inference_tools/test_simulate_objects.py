@@ -361,5 +361,5 @@ def test_pods_of_a_service_account_with_a_role_get_the_variable_of_its_credentia
     )
     given = with_credentials(made.inputs, made, associated(graph(role, made).graph))
     (container,) = given["spec"]["template"]["spec"]["containers"]
-    assert [one["name"] for one in container.get("env", ())] == [CREDENTIALS_VARIABLE] * accounts
+    assert [item["name"] for item in container.get("env", ())] == [CREDENTIALS_VARIABLE] * accounts
     assert "env" not in made.inputs["spec"]["template"]["spec"]["containers"][0]

@@ -725,7 +725,7 @@ def test_every_release_of_a_stack_has_a_record_that_helm_could_read(stack: str):
     graph = recorded(stack)
     records = helm_records(graph)
     releases = {(one.inputs["namespace"], one.inputs["name"]) for one in graph.of_type("kubernetes:helm.sh/v3:Release")}
-    found = {(one["metadata"]["namespace"], one["metadata"]["labels"]["name"]): one for one in records}
+    found = {(record["metadata"]["namespace"], record["metadata"]["labels"]["name"]): record for record in records}
     assert found.keys() == releases
     for (namespace, name), record in found.items():
         assert record["type"] == "helm.sh/release.v1"
@@ -803,7 +803,7 @@ def test_ingresses_of_one_group_get_one_address_and_are_held_until_it_has_gone(g
     cluster = Balanced(gateway)
     cluster.rounds()
     assert len(cluster.ingresses) == 3
-    assert all(one.get("status") for one in cluster.ingresses)
+    assert all(ingress.get("status") for ingress in cluster.ingresses)
     assert len(cluster.addresses()) == 1
     assert cluster.controller.balancers == {"inf2-llama2-gateway"}
     for ingress in cluster.ingresses[:2]:
@@ -857,4 +857,4 @@ def test_ingresses_of_others_are_left_alone(gateway: Graph):
     for ingress in cluster.ingresses:
         ingress["metadata"]["annotations"] = {}
     cluster.rounds()
-    assert not any("finalizers" in one["metadata"] for one in cluster.ingresses)
+    assert not any("finalizers" in ingress["metadata"] for ingress in cluster.ingresses)

@@ -156,7 +156,7 @@ def test_creation_keeps_every_edge_and_waits_for_awaited_pods(shipped: Graph) ->
 
 def test_a_destroy_ends_what_stands_on_a_resource_before_it(shipped: Graph) -> None:
     found = schedule(deletion(shipped))
-    made = {one.urn: one for one in shipped.resources if not is_read(one)}
+    made = {resource.urn: resource for resource in shipped.resources if not is_read(resource)}
     for urn_, resource in made.items():
         for other in needs(resource) & made.keys():
             assert found.spans[urn_].end <= found.spans[other].start, (urn_, other)
@@ -250,7 +250,7 @@ def test_the_start_on_a_gpu_is_known_for_the_models_that_were_seen() -> None:
 
 
 def test_the_servers_of_the_shipped_stacks_are_found() -> None:
-    found = {stack: {one.name for one in of_stack(stack).answers} for stack in STACKS}
+    found = {stack: {answer.name for answer in of_stack(stack).answers} for stack in STACKS}
     assert found == {
         "gpu-opt350m": {"triton-server"},
         "inf2-llama2": {"llama2-a", "llama2-b", "llama2-c"},
@@ -273,7 +273,7 @@ def test_the_servers_of_the_shipped_stacks_are_found() -> None:
         pool=start.pool,
     )
     assert recorded("inf2-llama3").by_urn[start.pool].name == "inf2-llama3-inferentia-inf2-pool"
-    jobs = {one.role: one for one in of_stack("trn2-di").starts.values()}
+    jobs = {start.role: start for start in of_stack("trn2-di").starts.values()}
     assert jobs.keys() == {"download", "compile", "server"}
     assert jobs["server"].weights_stored
     assert jobs["server"].compiled
@@ -313,13 +313,13 @@ def test_weights_come_from_where_the_stack_file_says(model: dict[str, str], expe
         return replace(one, inputs={**one.inputs, "model": kind}) if one.name == "llama2-a" and not one.custom else one
 
     graph = recorded("inf2-llama2")
-    found = timeline(replace(graph, resources=tuple(changed(one) for one in graph.resources)))
+    found = timeline(replace(graph, resources=tuple(changed(resource) for resource in graph.resources)))
     (start,) = [start for urn_, start in found.starts.items() if found.servers.get(urn_) == "llama2-a"]
     assert (start.from_hub, start.weights_stored) == expected
 
 
 def deployment(namespace: str = "default", replicas: int = 1, **annotations: str) -> Mapping[str, Any]:
-    image = next(one.image for one in engines().values() if one.nvidia and one.standalone)
+    image = next(engine.image for engine in engines().values() if engine.nvidia and engine.standalone)
     containers = [
         {
             "name": "vllm",
@@ -377,7 +377,7 @@ def test_servers_of_one_name_are_told_apart_in_every_view() -> None:
 
 def test_servers_of_one_name_in_two_clusters_are_told_apart() -> None:
     providers = [Resource(urn(name), "pulumi:providers:kubernetes", name, inputs={"context": name}) for name in ("east", "west")]
-    servers = [replace(deployed(f"{one.name}$mine"), provider=one.urn) for one in providers]
+    servers = [replace(deployed(f"{provider.name}$mine"), provider=provider.urn) for provider in providers]
     answers = timeline(graph_of(*providers, *servers)).answers
     assert {end.name for end in answers} == {"mine (Deployment default/mine in east)", "mine (Deployment default/mine in west)"}
 
@@ -462,9 +462,9 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {
 
 def test_every_time_of_a_resource_is_used() -> None:
     others = [Resource(urn(key), key.partition(" ")[0], "x", inputs=inputs) for key, inputs in OTHERS.items()]
-    resources = [*others, *(one for stack in STACKS for one in recorded(stack).resources)]
-    used = {("create", create_time(one)) for one in resources if one.custom or one.remote}
-    used |= {("delete", resource_time("delete", one.type, what(one))) for one in resources}
+    resources = [*others, *(resource for stack in STACKS for resource in recorded(stack).resources)]
+    used = {("create", create_time(resource)) for resource in resources if resource.custom or resource.remote}
+    used |= {("delete", resource_time("delete", resource.type, what(resource))) for resource in resources}
     for action, one in ROWS:
         if action != "phase":
             assert (action, times._typical(one)) in used, (action, named(one))
@@ -492,13 +492,13 @@ def test_a_faster_loader_is_offered_with_what_it_saves_and_not_to_who_has_it() -
     plain = PodStart("server", "nvidia", "gpu", "p5.48xlarge", model=find_model("Llama-3.1-405B"), fast_load="fastsafetensors")
     fast = replace(plain, load_format="fastsafetensors")
     of_gpus, factor = row("load", accelerator="nvidia"), row("fast load")
-    (load,) = (one.time for one in phases(fast) if one.name == "load")
+    (load,) = (phase.time for phase in phases(fast) if phase.name == "load")
     assert load
     assert load.p50 == pytest.approx(of_gpus["p50"] * factor["p50"] * plain.model.weight_bytes() / 1e9)  # type: ignore[union-attr]
     assert phases(replace(plain, load_format="safetensors")) == phases(plain)
     small = replace(plain, model=find_model("Llama-3.1-8B"))
-    assert {one.name for one in phases(small)} == {"node", "pull", "download", "start"}
-    (start,) = (one for one in phases(replace(small, load_format="fastsafetensors")) if one.name == "start")
+    assert {phase.name for phase in phases(small)} == {"node", "pull", "download", "start"}
+    (start,) = (phase for phase in phases(replace(small, load_format="fastsafetensors")) if phase.name == "start")
     assert start.time is None, "what is known of such models has a plain load in it"
 
 
@@ -508,7 +508,7 @@ def test_what_the_engine_streams_from_s3_has_no_download() -> None:
         "smoke-gpu",
     )
     (start,) = (one for one in Starts(graph).by_urn.values() if one.role == "server")
-    (last,) = (one for one in phases(start) if one.name not in ("node", "pull"))
+    (last,) = (phase for phase in phases(start) if phase.name not in ("node", "pull"))
     assert last.time
     assert (last.time.p50, last.time.samples) == (row("start, streamed")["p50"], 1)
     assert "streams" in last.title
@@ -516,7 +516,7 @@ def test_what_the_engine_streams_from_s3_has_no_download() -> None:
 
 def test_a_large_model_that_the_engine_streams_takes_as_long_as_its_bytes() -> None:
     (start,) = (one for one in Starts(of_large("70B streamed")).by_urn.values() if one.role == "server")
-    load, rest = (one for one in phases(start) if one.name not in ("node", "pull"))
+    load, rest = (phase for phase in phases(start) if phase.name not in ("node", "pull"))
     assert load.time
     assert load.time.p50 == pytest.approx(row("stream")["p50"] * 141.1, rel=0.01)
     assert rest.time is None
@@ -617,7 +617,7 @@ def test_nobody_gives_up_on_a_start_that_is_as_slow_as_the_slowest_seen(build: C
         spec = deployment.inputs["spec"]
         [container] = [one for one in spec["template"]["spec"]["containers"] if "startupProbe" in one]
         probe, names = container["startupProbe"], {one["name"]: one.get("value") for one in container["env"]}
-        slowest = {one.name: one.time.high for one in phases(replace(start, from_hub=True)) if one.time}
+        slowest = {phase.name: phase.time.high for phase in phases(replace(start, from_hub=True)) if phase.time}
         before = {"node", "pull"} | ({"download"} if "initContainers" in spec["template"]["spec"] else set())
         patience = probe["failureThreshold"] * probe["periodSeconds"]
         assert sum(seconds for name, seconds in slowest.items() if name not in before) <= patience
@@ -626,15 +626,15 @@ def test_nobody_gives_up_on_a_start_that_is_as_slow_as_the_slowest_seen(build: C
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("engine", [one for one in engines().values() if not one.retired], ids=lambda one: one.name)
+@pytest.mark.parametrize("engine", [engine for engine in engines().values() if not engine.retired], ids=lambda one: one.name)
 def test_no_limit_is_below_the_slowest_start_of_any_model_on_any_machine(engine: EngineProfile) -> None:
     machines = [one for one in instance_types().values() if engine.serves(one)]
-    known = [one for one in models().values() if one.architecture in engine.architectures]
+    known = [model for model in models().values() if model.architecture in engine.architectures]
     for machine, model, streamed in product(machines, known, (False, True)[: 1 + engine.streams_s3]):
         cold = ColdStart(engine, model, placement(machine.name), machine.devices, Weights(streamed=streamed)).startup
         start = PodStart("server", engine.accelerator, machine.family, machine.name, image_gb=engine.image_gb, model=model)
         start = replace(start, from_hub=not streamed, load_format=STREAMER if streamed else "")
-        slowest = {one.name: one.time.high for one in phases(start) if one.time}
+        slowest = {phase.name: phase.time.high for phase in phases(start) if phase.time}
         before = sum(slowest.pop(name, 0) for name in ("node", "pull"))
         assert sum(slowest.values()) <= cold.engine_s, (machine.name, model.name)
         assert before <= cold.node_start_s + cold.image_pull_s, (machine.name, model.name)
@@ -664,4 +664,4 @@ def test_a_model_of_config_json_takes_as_long_as_one_of_the_catalog() -> None:
 
 def seconds_of(graph: Graph) -> list[tuple[str, Typical | None]]:
     [start] = [one for one in Starts(graph).by_urn.values() if one.role == "server"]
-    return [(one.name, one.time) for one in phases(start)]
+    return [(phase.name, phase.time) for phase in phases(start)]

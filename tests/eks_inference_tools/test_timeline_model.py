@@ -25,7 +25,7 @@ def graphs(draw: st.DrawFn) -> Graph:
     stack = Resource("stack", STACK_TYPE, "stack", custom=False)
     resources = [stack]
     for number in range(draw(st.integers(1, 25))):
-        earlier = [one.urn for one in resources[1:] if one.custom]
+        earlier = [resource.urn for resource in resources[1:] if resource.custom]
         needed = draw(st.lists(st.sampled_from(earlier), max_size=3, unique=True)) if earlier else []
         options: dict[str, object] = {}
         if earlier and draw(st.booleans()):
@@ -37,14 +37,14 @@ def graphs(draw: st.DrawFn) -> Graph:
                 f"urn-{draw(st.integers(0, 99))}-{number}",
                 "some:index:Thing",
                 f"thing-{number}",
-                parent=draw(st.sampled_from([one.urn for one in resources if not one.custom])),
+                parent=draw(st.sampled_from([resource.urn for resource in resources if not resource.custom])),
                 custom=draw(st.integers(0, 3)) > 0,
                 dependencies=tuple(needed[: len(needed) // 2]),
                 property_dependencies={"of": tuple(needed)},
                 options=options,
             )
         )
-    return Graph("project", "stack", tuple(sorted(resources, key=lambda one: one.urn)))
+    return Graph("project", "stack", tuple(sorted(resources, key=lambda resource: resource.urn)))
 
 
 @given(graphs(), st.lists(st.integers(0, 5), min_size=30, max_size=30))
@@ -56,7 +56,7 @@ def test_any_graph_goes_as_in_the_engine(graph: Graph, lengths: Sequence[int]) -
 
 def planned(steps: Sequence[Step], seconds: Mapping[str, float]) -> Spans:
     """The spans of steps that all take other times; what takes none by its nature stays so."""
-    timed = [replace(one, time=_exactly(seconds.get(one.urn, 0.0)) if one.time is None else one.time) for one in steps]
+    timed = [replace(step, time=_exactly(seconds.get(step.urn, 0.0)) if step.time is None else step.time) for step in steps]
     spans = schedule(timed).spans
     return {one.urn: (spans[one.id].start, spans[one.id].end) for one in timed if one.urn}
 

@@ -177,7 +177,7 @@ def test_the_control_plane_is_of_the_minor_version_that_clusters_are_of_by_defau
 
 @pytest.mark.parametrize(("source", "of"), [("karpenter", "karpenter-crd"), ("keda", "keda")])
 def test_definitions_are_those_of_the_charts(source: str, of: str):
-    (found,) = [one for one in definition_sources() if one.name == source]
+    (found,) = [definition_source for definition_source in definition_sources() if definition_source.name == source]
     assert found.version == f"v{chart(of).version}"
 
 

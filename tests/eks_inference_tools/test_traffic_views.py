@@ -32,7 +32,7 @@ def test_a_comparison_shows_what_a_server_takes_and_what_tokens_cost():
 
 def test_views_show_latency_over_load_and_a_page_draws_it() -> None:
     graph = recorded_with({"servers": {"qwen3": {"traffic": TRAFFIC}}}, "smoke-gpu")
-    (section,) = (one for one in eks().sections(graph) if one.title == "Traffic")
+    (section,) = (section for section in eks().sections(graph) if section.title == "Traffic")
     loads, waits = zip(*section.plots[0].curves[0].points, strict=True)
     assert sorted(waits) == list(waits)
     assert f"takes {loads[-1]:.3g} requests/s" in "\n".join(notes_of(graph, {}))
@@ -56,7 +56,7 @@ def test_tokens_of_an_autoscaled_server_cost_what_the_pods_cost_that_the_traffic
         tokens = 20 * share * 250 * 3600 / 1e6
         assert cost.totals[0].usd_per_hour <= price * tokens * 1.02 <= cost.totals[2].usd_per_hour * 1.05
         prices.append(price)
-        (section,) = (one for one in eks().sections(graph) if one.title == "Traffic")
+        (section,) = (section for section in eks().sections(graph) if section.title == "Traffic")
         (by_hour,) = section.plots[1].curves
         assert all(y == pytest.approx(price * tokens, rel=0.05) for _, y in by_hour.points)  # each hour is alike
     assert prices[0] < prices[1]

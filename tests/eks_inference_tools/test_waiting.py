@@ -24,7 +24,7 @@ def made(name: str, cpu: str, *needs: Resource, kind: str = "apps/v1:Deployment"
     template = {"metadata": {"labels": {"app": name}}, "spec": spec}
     count = {"parallelism": pods} if kind.endswith("Job") else {"replicas": pods}
     body: dict[str, Any] = {"metadata": {"name": name, "namespace": "app"}, "spec": {**count, "template": template}}
-    return resource(f"kubernetes:{kind}", name, body, dependencies=tuple(one.urn for one in needs))
+    return resource(f"kubernetes:{kind}", name, body, dependencies=tuple(need.urn for need in needs))
 
 
 def job(name: str, cpu: str, *needs: Resource) -> Resource:

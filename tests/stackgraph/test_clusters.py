@@ -63,7 +63,7 @@ def graph(provider: str, server: str, alias: str | None = None) -> Graph:
 )
 def test_objects_of_another_cluster_are_made_anew(after: tuple[str, ...], kind: str, because: tuple[str, ...]) -> None:
     changes = compare(graph("one", "https://one"), graph(*after)).changes
-    (change,) = (one for one in changes if one.resource.name == "settings")
+    (change,) = (change for change in changes if change.resource.name == "settings")
     assert (change.kind, change.because) == (kind, because)
 
 
@@ -73,5 +73,5 @@ def test_objects_of_another_cluster_are_made_anew(after: tuple[str, ...], kind: 
 )
 def test_what_follows_another_resource_is_deleted_last(because: tuple[str, ...], first: bool) -> None:
     """The object keeps its name, for which the Kubernetes provider, when it is asked, deletes first."""
-    (settings,) = (one for one in graph("one", "https://one").resources if one.name == "settings")
+    (settings,) = (resource for resource in graph("one", "https://one").resources if resource.name == "settings")
     assert deletes_first(ResourceChange("replace", settings, settings, because=because)) is first

@@ -65,9 +65,9 @@ def test_the_engine_takes_the_same_steps(edit: str) -> None:
     theirs = [(op, urn) for op, urn in STEPS[edit]]
     assert Counter(ours) == Counter(theirs)
     for graph, deleting in ((head, False), (deployed.graph, True)):
-        for one in graph.resources:
-            needs = {one.parent, *one.dependencies}
-            assert _order(ours, one.urn, needs, deleting=deleting) == _order(theirs, one.urn, needs, deleting=deleting)
+        for resource in graph.resources:
+            needs = {resource.parent, *resource.dependencies}
+            assert _order(ours, resource.urn, needs, deleting=deleting) == _order(theirs, resource.urn, needs, deleting=deleting)
 
 
 def _order(taken: list[tuple[str, str]], urn: str, needs: set[str], *, deleting: bool) -> dict[tuple[str, str, str], bool]:
@@ -196,7 +196,7 @@ def test_a_protected_resource_is_said_to_hold_up_its_deletion_and_replacement(tm
 def test_an_interrupted_update_is_told(tmp_path: Path) -> None:
     document = small()
     resources = document["deployment"]["resources"]
-    table = next(one for one in resources if one["type"] == "aws:dynamodb/table:Table")
+    table = next(resource for resource in resources if resource["type"] == "aws:dynamodb/table:Table")
     resources.append({**table, "delete": True, "id": "the-old-one"})
     document["deployment"]["pending_operations"] = [{"type": "creating", "resource": table}]
     report = report_of(read_export(written(tmp_path, document)), "")
@@ -318,7 +318,7 @@ def test_what_a_program_computes_from_outputs_is_unknown(tmp_path: Path) -> None
     deployed = read_export(written(tmp_path, document))
     assert not plan(deployed, unedited).diff.changed
     edited = plan(deployed, without_computed(*graphs(COMPUTING.format(True).replace("of {arn}", "from {arn}"))))
-    (change,) = (one for one in edited.diff.changes if one.resource.name == "computed")
+    (change,) = (change for change in edited.diff.changes if change.resource.name == "computed")
     assert [one.name for one in change.properties] == ["tags.given"]
     assert plan(deployed, graphs(COMPUTING.format(False))[0]).diff.changed, "the other recording tells"
 
@@ -360,7 +360,7 @@ def test_what_is_computed_and_came_out_as_none_is_no_change(tmp_path: Path) -> N
     )
 
     anew = plan(deployed, computed(SOMETIMES.format(", customer_master_key_spec='RSA_2048'"))).diff
-    (change,) = (one for one in anew.changes if one.resource.name == "db")
+    (change,) = (change for change in anew.changes if change.resource.name == "db")
     assert change.kind == "replace"
     assert {one.name for one in change.properties} == {"kmsKeyId", "availabilityZone", "tags.owner"}
 
@@ -467,5 +467,5 @@ def test_a_stack_that_turns_to_another_region_is_made_anew() -> None:
     """The resources of AWS without a region of their own; those of a global service stay."""
     deployed = read_export(FOLDER / "export.json")
     head = record(FOLDER, project="shop", stack="prod", config={"aws:region": "us-west-2"})
-    regional = {one.urn for one in head.resources if one.type.startswith("aws:") and ":iam/" not in one.type}
+    regional = {resource.urn for resource in head.resources if resource.type.startswith("aws:") and ":iam/" not in resource.type}
     assert {one.urn for one in plan(deployed, head).diff.of_kind("replace") if "region" in one.because} == regional

@@ -191,7 +191,7 @@ def test_another_trigger_replaces_but_no_first_or_last_one(before: Any, after: A
     def build(trigger: Any) -> Graph:
         return record(lambda: aws.sns.Topic("one", opts=pulumi.ResourceOptions(replacement_trigger=trigger)))
 
-    found = {one.resource.name: one.because for one in compare(build(before), build(after)).changes}
+    found = {change.resource.name: change.because for change in compare(build(before), build(after)).changes}
     assert found["one"] == (("replacementTrigger",) if replaced else ())
 
 
@@ -431,7 +431,7 @@ def test_a_name_that_the_deleted_object_still_has_is_told(name: str, provider: s
     before, after = (
         graph(*providers.values(), one) for one in (namespace("old", name and "models", "p"), namespace("new", name, provider))
     )
-    found = [one.what for one in dangers(compare(before, after)) if one.kind == "refused"]
+    found = [danger.what for danger in dangers(compare(before, after)) if danger.kind == "refused"]
     assert [one.partition(":")[0] for one in found] == ["Namespace models is both created and deleted"] * taken
 
 

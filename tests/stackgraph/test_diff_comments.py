@@ -118,7 +118,7 @@ def huge(count: int = 3000) -> Report:
             )
             for n in range(count)
         )
-        return Graph("p", "s", tuple(sorted(resources, key=lambda one: one.urn)))
+        return Graph("p", "s", tuple(sorted(resources, key=lambda resource: resource.urn)))
 
     stack = StackReport("s", Recorded(graph("𝔸")), Recorded(graph("𝔹")))
     return Report("p", Revision("a"), Revision("b"), [stack])

@@ -304,6 +304,6 @@ def test_a_provider_whose_settings_are_unknown_is_asked_nothing_in_the_engine(st
         ConfigFile("c", file=str(tmp_path / "m.yaml"), opts=pulumi.ResourceOptions(provider=provider))
 
     graph = recorded(build, strict=strict)
-    assert [one.name for one in graph.resources if one.type == "kubernetes:core/v1:ConfigMap"] == children
-    assert {one.source for one in graph.resources if one.name in ("c", "a")} == {graph.named("c").source}
+    assert [resource.name for resource in graph.resources if resource.type == "kubernetes:core/v1:ConfigMap"] == children
+    assert {resource.source for resource in graph.resources if resource.name in ("c", "a")} == {graph.named("c").source}
     assert graph.named("c").source.startswith("tests/stackgraph/test_functions.py:")

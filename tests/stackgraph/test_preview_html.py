@@ -273,7 +273,7 @@ def test_sections_of_a_domain_are_tables_that_lead_to_resources() -> None:
 
 def steps_over_time(graph: Graph) -> Chart:
     """A chart with a long step that decides, one of unknown length, a short one, and one that belongs to nothing."""
-    first, second, third, *_ = [one.urn for one in graph.resources if one.custom]
+    first, second, third, *_ = [resource.urn for resource in graph.resources if resource.custom]
     bars = [
         Bar("<a> begins", 0, 600, first, True, "12 samples", "twelve <logs>"),
         Bar("b follows", 600, None, second, True, "no typical time"),

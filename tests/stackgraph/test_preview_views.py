@@ -181,7 +181,7 @@ def test_a_domain_adds_sections_and_words() -> None:
     bucket = Resource(urn("a"), "aws:s3/bucket:Bucket", "a", inputs={"bucket": "kept"})
 
     def sections(graph: Graph) -> Iterator[Section]:
-        rows = [Row((one.name, "1 GiB"), {"holds": ["x", "y"]}) for one in graph.resources]
+        rows = [Row((resource.name, "1 GiB"), {"holds": ["x", "y"]}) for resource in graph.resources]
         yield Section("Data", [Listing(("STORE", "SIZE"), rows)], ("Store",), [], ("all in all", "3 GiB"))
         yield Section("Nothing", [Listing(("STORE",), [])], ("Store",), [])
 

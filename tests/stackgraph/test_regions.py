@@ -51,7 +51,7 @@ def place(provider: str = "", region: str = "", own: str | None = None, default:
 )
 def test_another_region_replaces_what_has_one(before: Place, after: Place, lost: bool) -> None:
     said = ["replace aws:dynamodb/table:Table orders: region"] if lost else []
-    assert [str(one) for one in losses(before(), after()) if one.name == "orders" or one.type.startswith("aws:iam")] == said
+    assert [str(loss) for loss in losses(before(), after()) if loss.name == "orders" or loss.type.startswith("aws:iam")] == said
 
 
 @pytest.mark.thorough

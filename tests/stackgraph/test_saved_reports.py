@@ -33,7 +33,7 @@ def test_a_report_that_is_read_back_tells_the_same():
     """Of stacks on one side only, failed ones and findings; test_diff_comments.py has any two graphs."""
     before, after = demo(), edited(demo())
     finding = FindingText("NEU008", "error", "servers.a", "it does not fit")
-    at = {source: source for one in before.resources if (source := one.source.rpartition(":")[0])}
+    at = {source: source for resource in before.resources if (source := resource.source.rpartition(":")[0])}
     sides = [Recorded(before, findings=(finding,), places=at), Recorded(after, findings=(), places=at, sealed_config={"k": "2"})]
     domain = ComparedDomain(titles=TITLES, measures={"cost": lambda before, after: f"{bool(before)} to {bool(after)}"})
     stacks = [

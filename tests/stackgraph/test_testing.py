@@ -226,7 +226,7 @@ def test_answers_of_a_test_go_before_placeholders():
     ]
     given = record(program, answers=rows)
     assert dict(given.outputs) == {"ami": "ami-1", "vpc": "vpc-1"}
-    assert {one.answer for one in given.functions} == {"file"}
+    assert {function.answer for function in given.functions} == {"file"}
     assert record(program).outputs["ami"] != "ami-1"
     with pytest.raises(ProblemsFound, match=r"answers:1: row 1: unknown key `agrs`\n    hint: did you mean 'args'"):
         record(program, answers=[{"function": "a", "agrs": {}, "result": {}}])
@@ -334,7 +334,7 @@ def test_losses_are_replacements_and_deletions_that_no_alias_prevents():
     import pulumi_aws as aws
 
     def subnet(name: str, zone: str, *aliases: str) -> RecordedStack:
-        options = pulumi.ResourceOptions(aliases=[pulumi.Alias(name=one) for one in aliases])
+        options = pulumi.ResourceOptions(aliases=[pulumi.Alias(name=alias) for alias in aliases])
         return record(
             lambda: aws.ec2.Subnet(name, vpc_id="vpc-1", cidr_block="10.0.0.0/24", availability_zone=zone, opts=options)
         )
@@ -342,11 +342,11 @@ def test_losses_are_replacements_and_deletions_that_no_alias_prevents():
     before = subnet("data", "a")
     assert not losses(before, subnet("data", "a"))
     assert not losses(before, subnet("moved", "a", "data"))
-    assert [str(one) for one in losses(before, subnet("data", "b"))] == ["replace aws:ec2/subnet:Subnet data: availabilityZone"]
-    assert [str(one) for one in losses(before.graph, subnet("moved", "a").graph)] == ["delete aws:ec2/subnet:Subnet data"]
+    assert [str(loss) for loss in losses(before, subnet("data", "b"))] == ["replace aws:ec2/subnet:Subnet data: availabilityZone"]
+    assert [str(loss) for loss in losses(before.graph, subnet("moved", "a").graph)] == ["delete aws:ec2/subnet:Subnet data"]
 
 
 @pytest.mark.thorough
 def test_a_change_of_a_type_that_no_table_has_may_replace_it():
     before, after = record(lambda: Thing("one", size=1)), record(lambda: Thing("one", size=2))
-    assert [str(one) for one in losses(before, after)] == ["may replace acme:index:Thing one: size"]
+    assert [str(loss) for loss in losses(before, after)] == ["may replace acme:index:Thing one: size"]

@@ -124,10 +124,10 @@ def _cell(text: str) -> str:
 
 
 def _arguments(call: Callable[..., Any]) -> Iterator[tuple[str, str, str]]:
-    for one in inspect.signature(call, eval_str=True).parameters.values():
-        known = one.default not in (None, ()) and "factory" not in repr(one.default)
-        default = "required" if one.default is one.empty else f"`{one.default}`" if known else ""
-        yield f"`{one.name}`", _annotation(one.annotation), default
+    for parameter in inspect.signature(call, eval_str=True).parameters.values():
+        known = parameter.default not in (None, ()) and "factory" not in repr(parameter.default)
+        default = "required" if parameter.default is parameter.empty else f"`{parameter.default}`" if known else ""
+        yield f"`{parameter.name}`", _annotation(parameter.annotation), default
 
 
 def _annotation(of: Any) -> str:
@@ -136,10 +136,10 @@ def _annotation(of: Any) -> str:
     if origin is Annotated:
         return _annotation(arguments[0])
     if origin is Literal:
-        return ", ".join(f"`{one}`" for one in arguments)
+        return ", ".join(f"`{argument}`" for argument in arguments)
     if origin in (Union, types.UnionType):
         members = (one for one in arguments if one is not types.NoneType and get_origin(one) is not collections.abc.Awaitable)
-        return " or ".join(dict.fromkeys(_annotation(one) for one in members))
+        return " or ".join(dict.fromkeys(_annotation(member) for member in members))
     if isinstance(of, ForwardRef):
         return "`Output`"
     if origin in (collections.abc.Mapping, dict):
@@ -185,8 +185,8 @@ def _specs_of(component: type[Component]) -> list[type[Spec]]:
 
 def _members(of: Any) -> Iterator[Any]:
     if get_origin(of) in (Annotated, Union, types.UnionType):
-        for one in get_args(of):
-            yield from _members(one)
+        for get_arg in get_args(of):
+            yield from _members(get_arg)
     else:
         yield of
 
@@ -239,9 +239,9 @@ def _type(place: Mapping[str, Any]) -> str:
         name = place["$ref"].rpartition("/")[2]
         return f"[{name}]({_pages_of_specs()[name]}.md)" if name in _pages_of_specs() else f"`{name}`"
     if choices := place.get("enum", [place["const"]] if "const" in place else []):
-        return ", ".join(f"`{_value(one)}`" for one in choices)
+        return ", ".join(f"`{_value(choice)}`" for choice in choices)
     if members := place.get("anyOf", place.get("oneOf", ())):
-        return " or ".join(dict.fromkeys(_type(one) for one in members if one.get("type") != "null"))
+        return " or ".join(dict.fromkeys(_type(member) for member in members if member.get("type") != "null"))
     if place.get("type") == "array":
         return f"list of {_type(place.get('items', {}))}"
     if place.get("type") == "object":

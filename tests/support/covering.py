@@ -53,7 +53,7 @@ def schema() -> Schema:
 
 def demands() -> list[Demand]:
     """The demands of the schema, without keys that no engine of the kind takes yet."""
-    return [one for one in schema().demands() if str(one).partition(":")[0] not in _TABLE["nowhere"]]
+    return [demand for demand in schema().demands() if str(demand).partition(":")[0] not in _TABLE["nowhere"]]
 
 
 @cache
@@ -80,7 +80,7 @@ def covering_set() -> tuple[Example, ...]:
 def alone(demand: Demand) -> Iterator[tuple[Example, Example]]:
     """Yields seeds that do not meet a demand, each with a version that one change makes meet it."""
     walk = schema()
-    for seed in sorted(seeds(), key=lambda one: -walk.depth(one.stack, demand.path)):
+    for seed in sorted(seeds(), key=lambda seed: -walk.depth(seed.stack, demand.path)):
         if demand in walk.met(seed.stack):
             continue
         for stack in itertools.islice(_changes(seed.stack, seed.region, demand), _TRIES):
@@ -93,7 +93,7 @@ class _Cover:
 
     def __init__(self, kept: Sequence[Example]) -> None:
         self.fixed = len(kept)
-        names = {one.name for one in kept}
+        names = {example.name for example in kept}
         self.examples = [*kept, *(seed for seed in seeds() if seed.name not in names)]
         self.met = [schema().met(example.stack) for example in self.examples]
         self.counts = Counter(itertools.chain.from_iterable(self.met))

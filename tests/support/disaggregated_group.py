@@ -47,7 +47,7 @@ async def group(
     async with AsyncExitStack() as stack:
 
         async def started(engines: Sequence[dict[str, Any]]) -> list[NixlEngine]:
-            return [await stack.enter_async_context(NixlEngine(**{"lease_s": LEASE_S, **one})) for one in engines]
+            return [await stack.enter_async_context(NixlEngine(**{"lease_s": LEASE_S, **engine})) for engine in engines]
 
         sides = await started(prefill), await started(decode)
         first, second = ([engine.url for engine in side] for side in sides)

@@ -96,13 +96,13 @@ class Asked:
         except (ValidationError, SpecError) as error:
             return Ours("refused", {"spec": str(error)})
         refused, unjudged = {}, {}
-        for rule, place in rules_of(tuple(type(one) for one in subjects)):
+        for rule, place in rules_of(tuple(type(subject) for subject in subjects)):
             for one in rule.judge(subjects[place]):
                 if one.unjudged:
                     unjudged[rule.id] = one.message
                 elif not one.holds and _severity(rule, one) == "error":
                     refused[rule.id] = one.message
-        memory = next((server_memory(one) for one in subjects if isinstance(one, ServingFacts)), None)
+        memory = next((server_memory(subject) for subject in subjects if isinstance(subject, ServingFacts)), None)
         if refused:
             return Ours("refused", refused, memory)
         return Ours("not judged" if unjudged or memory is None else "can run", unjudged, memory)
@@ -110,7 +110,7 @@ class Asked:
     def case(self, folder: Path) -> dict[str, Any]:
         """What the engine is asked; its folder of the model is written."""
         place = folder / self.id
-        given = next(one.arguments[1:] for one in self._subjects if isinstance(one, ServingFacts))
+        given = next(subject.arguments[1:] for subject in self._subjects if isinstance(subject, ServingFacts))
         place.mkdir(parents=True, exist_ok=True)
         (place / "config.json").write_text(json.dumps(self.config))
         if "vision_config" in self.config:

@@ -59,9 +59,9 @@ class FakeAutomation:
         return Left(tuple(sorted(self.state)), tuple(sorted(self.pending)))
 
     def up(self, stage: Stage, deployment: Deployment, seconds: float, hopeless: Hopeless) -> Outcome:
-        leg = next(one for one in self.legs if stage in one.rung.stages)
+        leg = next(leg for leg in self.legs if stage in leg.rung.stages)
         self.descent_s = max(self.descent_s, leg.descent.high)
-        wanted = {one.urn for one in deployment.graph.resources if one.custom and not one.is_default_provider}
+        wanted = {resource.urn for resource in deployment.graph.resources if resource.custom and not resource.is_default_provider}
         steps = [(urn, True) for urn in sorted(wanted - self.state)] + [(urn, False) for urn in sorted(self.state - wanted)]
         return self._update(steps, leg.climb.p50 / len(leg.deployments), seconds, hopeless)
 

@@ -160,14 +160,14 @@ class GitHubApi(Served):
         return (200, self._pulls[number]) if number in self._pulls else _NOT_FOUND
 
     def _left(self, request: Request, run: int) -> tuple[int, Any]:
-        named = [one for one in self._artifacts.get(run, []) if one["name"] == request.query.get("name", one["name"])]
+        named = [item for item in self._artifacts.get(run, []) if item["name"] == request.query.get("name", item["name"])]
         return 200, {"total_count": len(named), "artifacts": named}
 
     def _archive(self, request: Request, identity: int) -> tuple[int, Any]:
         return 302, f"{self.store}/{identity}?signature=secret"
 
     def _find(self, identity: int) -> dict[str, Any] | None:
-        return next((one for comments in self.comments.values() for one in comments if one["id"] == identity), None)
+        return next((comment for comments in self.comments.values() for comment in comments if comment["id"] == identity), None)
 
 
 def zipped(files: Mapping[str, str | bytes]) -> bytes:

@@ -62,7 +62,7 @@ def _counts() -> Iterator[str]:
     yield "What the formulas count from a `config.json`, against a count that somebody else publishes. A test fails beyond 1 %,"
     yield "or half of the last digit. *Set aside*: chosen before the formulas were written, and tried once when they were done."
     yield from ("", "| model | `model_type` | computed | published | difference | set aside |", "|---|---|---:|---:|---:|---|")
-    for name, row in sorted(published.items(), key=lambda one: one[0].casefold()):
+    for name, row in sorted(published.items(), key=lambda item: item[0].casefold()):
         model, count = counted(name)
         off = (count / row["published"] - 1) * 100
         counts = f"{count:,} | {row['published']:,} | {off:+.3f} %"

@@ -130,7 +130,7 @@ class _Asked(Trial):
 
     @property
     def _memory(self) -> str:
-        facts = next(one for one in self._subjects if isinstance(one, ServingFacts))
+        facts = next(subject for subject in self._subjects if isinstance(subject, ServingFacts))
         use = server_memory(facts)
         if use is None:
             return "memory unknown"

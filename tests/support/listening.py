@@ -27,9 +27,9 @@ def listening(graph: Graph) -> Mapping[tuple[str, str], set[str]]:
         if "Ingress" in one["spec"]["policyTypes"]
     ]
     services = [one for one in kubernetes(graph) if kind(one) == "Service"]
-    pods = {_kind(one): _pod(one) for one in facts.pods}
+    pods = {_kind(pod): _pod(pod) for pod in facts.pods}
     found: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for pod in (one for one in facts.pods if one.kind not in ("Job", "CronJob")):
+    for pod in (pod for pod in facts.pods if pod.kind not in ("Job", "CronJob")):
         own = _pod(pod)
         ports = {f"{port['containerPort']}" for container in pod.containers for port in container.document.get("ports", ())}
         names = {
@@ -68,10 +68,10 @@ def _kind(pod: PodTemplate) -> str:
 
 
 def _rules(policies: Sequence[Manifest], pod: Pod) -> Iterator[Manifest]:
-    for one in policies:
-        wanted = one["spec"]["podSelector"].get("matchLabels", {})
-        if one["metadata"]["namespace"] == pod.namespace and wanted.items() <= pod.labels.items():
-            yield from one["spec"].get("ingress", ())
+    for policy in policies:
+        wanted = policy["spec"]["podSelector"].get("matchLabels", {})
+        if policy["metadata"]["namespace"] == pod.namespace and wanted.items() <= pod.labels.items():
+            yield from policy["spec"].get("ingress", ())
 
 
 def _ports(policies: Sequence[Manifest], pod: Pod) -> set[int]:

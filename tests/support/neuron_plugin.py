@@ -42,7 +42,7 @@ def refusal(facts: ServingFacts) -> str:
 
 def last(arguments: Sequence[str], name: str) -> str | None:
     """Returns the value that the last of a flag has."""
-    return next((one.partition("=")[2] for one in reversed(arguments) if one.startswith(f"--{name}=")), None)
+    return next((argument.partition("=")[2] for argument in reversed(arguments) if argument.startswith(f"--{name}=")), None)
 
 
 def neuron_config(arguments: Sequence[str]) -> Mapping[str, Any]:
@@ -50,7 +50,7 @@ def neuron_config(arguments: Sequence[str]) -> Mapping[str, Any]:
 
 
 def _on(arguments: Sequence[str], name: str, default: bool) -> bool:
-    switches = [one for one in arguments if one in (f"--{name}", f"--no-{name}")]
+    switches = [argument for argument in arguments if argument in (f"--{name}", f"--no-{name}")]
     return switches[-1] == f"--{name}" if switches else default
 
 
@@ -130,7 +130,7 @@ def _sequences(arguments: Sequence[str], most: int, length: int) -> None:
             raise Refusal("ValueError: Last bucket in num_seqs_buckets must equal max_num_seqs")
     if (lengths := config.get("decode_context_length_buckets")) is not None:
         _rises("decode_context_length_buckets", lengths)
-        if lengths[-1] >= length or any(one % 128 for one in lengths):
+        if lengths[-1] >= length or any(length % 128 for length in lengths):
             raise Refusal("ValueError: decode_context_length_buckets must be strictly less than max_model_len, divisible by 128")
 
 

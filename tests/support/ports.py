@@ -30,7 +30,7 @@ def free_ports(count: int) -> list[int]:
 def own_addresses() -> Iterator[str]:
     """Addresses of a network, for servers whose port cannot be chosen. Every address of 127.0.0.0/8 is this machine (Linux)."""
     networks = random.SystemRandom().sample(_NETWORKS, len(_NETWORKS))
-    own = next(one for one in networks if _claimed(f"127.{one}.255.254", _PORTS[0]))
+    own = next(network for network in networks if _claimed(f"127.{network}.255.254", _PORTS[0]))
     return (f"127.{own}.{number >> 8}.{number & 255}" for number in itertools.count(1))
 
 

@@ -62,7 +62,7 @@ def _command(name: str, found: argparse.ArgumentParser, level: str = "##") -> It
 
 def _value(action: argparse.Action) -> str:
     if action.choices and not action.metavar:
-        return " " + ", ".join(f"`{one}`" for one in action.choices)
+        return " " + ", ".join(f"`{choice}`" for choice in action.choices)
     return f" `{action.metavar}`" if action.option_strings and action.nargs != 0 and isinstance(action.metavar, str) else ""
 
 
@@ -129,7 +129,7 @@ def _keys(spec: Mapping[str, Any], specs: Collection[str]) -> str:
     rows = []
     for key, value in spec.get("properties", {}).items():
         name, type_, default, description = field_row(key, _short(value), key in required)
-        refs = [one for one in dict.fromkeys(_specs_in(value)) if one != "JsonValue"]
+        refs = [fromkey for fromkey in dict.fromkeys(_specs_in(value)) if fromkey != "JsonValue"]
         rows.append((name, _linked(type_, refs, specs), default, description))
     return table(("key", "type", "default", ""), rows)
 
@@ -176,15 +176,15 @@ def metrics(exported: Mapping[str, Any]) -> str:
     rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
     alerts = [
         (
-            f"`{one['alert']}`",
-            one.get("labels", {}).get("severity", ""),
-            one.get("for", ""),
-            one.get("annotations", {}).get("summary", ""),
+            f"`{rule['alert']}`",
+            rule.get("labels", {}).get("severity", ""),
+            rule.get("for", ""),
+            rule.get("annotations", {}).get("summary", ""),
         )
-        for one in rules
-        if "alert" in one
+        for rule in rules
+        if "alert" in rule
     ]
-    records = [(f"`{one['record']}`", f"`{' '.join(one['expr'].split())}`") for one in rules if "record" in one]
+    records = [(f"`{rule['record']}`", f"`{' '.join(rule['expr'].split())}`") for rule in rules if "record" in rule]
     parts = [
         _METRICS,
         "## Alerts\n\n" + table(("alert", "severity", "after", "says"), [tuple(map(_text, map(str, row))) for row in alerts]),

@@ -30,7 +30,7 @@ WELL = Rehearsal("demo", "Kubernetes 1.35", SAW.phases[:1] * 2, ((0.0, {"chat": 
 def subject() -> Subject:
     values = PROJECT.config(PROJECT.stack_file("gpu-opt350m")).values
     facts = stack_facts(parse_stack(values["eks-inference:stack"], PROJECT.root), values["aws:region"])
-    servers = {str(one.path[1]): one for one in facts if isinstance(one, ServingFacts)}
+    servers = {str(fact.path[1]): fact for fact in facts if isinstance(fact, ServingFacts)}
     (found,) = subjects(recorded("gpu-opt350m"), servers, {}, ((0.0, 12.0),))
     assert isinstance(found, Subject)
     return found

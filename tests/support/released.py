@@ -80,8 +80,8 @@ def written(graph: Graph, release: str) -> str:
     head = {"release": release, "schema": SCHEMA, "project": graph.project, "stack": graph.stack}
     # What a URN says, and what is so without a word, is left out.
     rows = (
-        {key: value for key, value in one.document().items() if key in _KEPT and value != _usual(one.urn).get(key, "")}
-        for one in reduced(graph).resources
+        {key: value for key, value in resource.document().items() if key in _KEPT and value != _usual(resource.urn).get(key, "")}
+        for resource in reduced(graph).resources
     )
     lines = (json.dumps(line, sort_keys=True, ensure_ascii=False) for line in (head, *rows))
     return "".join(f"{line}\n" for line in lines)
@@ -119,7 +119,7 @@ def announcements(changelog: str, section: str = "Unreleased") -> Sequence[Annou
 
 
 def unannounced(found: Iterable[Loss], announced: Sequence[Announcement]) -> Iterator[Loss]:
-    return (loss for loss in found if not any(one.covers(loss) for one in announced))
+    return (loss for loss in found if not any(announcement.covers(loss) for announcement in announced))
 
 
 def main() -> int:

@@ -106,4 +106,4 @@ def resolutions(changelog: str, section: str = "Unreleased") -> Sequence[Resolut
 
 
 def unannounced(found: Iterator[Change], announced: Sequence[Resolution]) -> list[Change]:
-    return [change for change in found if not any(one.covers(change) for one in announced)]
+    return [change for change in found if not any(resolution.covers(change) for resolution in announced)]

@@ -29,9 +29,9 @@ def load() -> Iterator[None]:
         try:
             yield
         finally:
-            for one in loops:
-                one.kill()
-                one.wait()
+            for loop in loops:
+                loop.kill()
+                loop.wait()
 
 
 def failed(tier: str, log: Path) -> tuple[int, list[str]]:

@@ -141,9 +141,9 @@ def _said(one: Errors | None) -> str:
 def _apart() -> Iterator[str]:
     yield "| accelerator | left out | between tokens |"
     yield "|---|---|---|"
-    for one in speeds().values():
-        for name, found in one.without.items():
-            yield f"| {one.name} | {name} | {_said(found)} |"
+    for speed in speeds().values():
+        for name, found in speed.without.items():
+            yield f"| {speed.name} | {name} | {_said(found)} |"
 
 
 def _worst() -> Iterator[str]:
@@ -169,8 +169,8 @@ def _worst() -> Iterator[str]:
 def _sources() -> Iterator[str]:
     yield "## Sources"
     yield ""
-    for one in sources().values():
-        yield f"- {one.name}: {one.source} ({one.read})"
+    for source in sources().values():
+        yield f"- {source.name}: {source.source} ({source.read})"
 
 
 def plot() -> str:

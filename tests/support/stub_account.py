@@ -121,7 +121,7 @@ def well(**quotas: float) -> StubAccount:
                 "Subnets": [{"SubnetId": one, "AvailabilityZoneId": "usw2-az1"} for one in asked["SubnetIds"]]
             },
             "ec2.DescribeVolumes": lambda asked, region: {"Volumes": [{"Size": 100}]},
-            "ec2.DescribeVpcs": lambda asked, region: {"Vpcs": [{"VpcId": one} for one in asked.get("VpcIds", ["vpc-1"])]},
+            "ec2.DescribeVpcs": lambda asked, region: {"Vpcs": [{"VpcId": item} for item in asked.get("VpcIds", ["vpc-1"])]},
             "ecr.BatchGetImage": lambda asked, region: {"images": [{"imageId": {"imageDigest": f"sha256:{'0' * 64}"}}]},
             "ecr.DescribePullThroughCacheRules": lambda asked, region: {"pullThroughCacheRules": []},
             "ecr.DescribeRepositories": _absent("RepositoryNotFoundException"),
@@ -190,7 +190,7 @@ def in_another_region() -> StubAccount:
 def denied() -> StubAccount:
     """An account that answers nothing but who asks."""
     found = well()
-    return found.denying(*(one for one in found.replies if one != "sts.GetCallerIdentity"))
+    return found.denying(*(reply for reply in found.replies if reply != "sts.GetCallerIdentity"))
 
 
 def _absent(code: str) -> Reply:
@@ -238,7 +238,7 @@ def _offerings(asked: Mapping[str, Any], region: str) -> Mapping[str, Any]:
 
 def _reservations(asked: Mapping[str, Any], region: str) -> Mapping[str, Any]:
     ids = asked.get("CapacityReservationIds", ["cr-0123456789abcdef0"])
-    filters = {one["Name"]: one["Values"] for one in asked.get("Filters", [])}
+    filters = {item["Name"]: item["Values"] for item in asked.get("Filters", [])}
     return {
         "CapacityReservations": [
             {

@@ -71,8 +71,8 @@ def run(case: dict[str, Any], model: Any) -> dict[str, Any]:
         tokens = [[7] if one in sampled else [] for one in ids]
         result = ModelRunnerOutput(ids, {one: place for place, one in enumerate(ids)}, sampled_token_ids=tokens)
         for outputs in engine.update_from_output(out, result).values():
-            for one in outputs.outputs:
-                times[int(one.request_id)] += [now] * len(one.new_token_ids)
+            for output in outputs.outputs:
+                times[int(output.request_id)] += [now] * len(output.new_token_ids)
     return {"times": times, "preemptions": sum(one.num_preemptions for one in known.values())}
 
 

@@ -128,9 +128,9 @@ def keys_read() -> frozenset[str]:
     known = {"model_type", "tie_word_embeddings", "torch_dtype", "dtype", "layer_types", *_PATTERN, *KEYS.values()}
     known |= {"quantization_config", "text_config", "vision_config", "architectures", "id2label"}
     known |= {"encoder_ffn_dim", "encoder_attention_heads", "index_topk_freq", "index_skip_topk_offset", "index_topk_pattern"}
-    for one in architectures().values():
-        known |= {*one.keys.values(), *one.pattern, *one.unread}
-        known |= {one.window_switch, one.window_from, one.experts_switch, one.bias_key or ""}
+    for architecture in architectures().values():
+        known |= {*architecture.keys.values(), *architecture.pattern, *architecture.unread}
+        known |= {architecture.window_switch, architecture.window_from, architecture.experts_switch, architecture.bias_key or ""}
     return frozenset(filter(None, known))
 
 
@@ -140,7 +140,7 @@ def shape_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(kept.get("text_config"), dict):
         kept["text_config"] = shape_keys(kept["text_config"])
     if isinstance(kept.get("vision_config"), dict):
-        read = {key for one in towers().values() for key, _ in one.vision}
+        read = {key for tower in towers().values() for key, _ in tower.vision}
         kept["vision_config"] = {key: value for key, value in kept["vision_config"].items() if key in read}
     return kept
 

@@ -29,15 +29,15 @@ def family_lines() -> dict[str, str]:
 
 def engine_lines() -> dict[str, str]:
     """Engine profiles: releases, chips, architectures, and why not to choose one."""
-    return {one.name: _profile(one) for one in engines().values()}
+    return {engine.name: _profile(engine) for engine in engines().values()}
 
 
 def repository_lines() -> dict[str, str]:
     """Hugging Face repositories of the models: size, context, and whether a token is needed."""
     return {
-        repository: _line(model_words(one), "gated: needs an accepted licence and a token" if repository in one.gated else "")
-        for one in models().values()
-        for repository in one.repositories
+        repository: _line(model_words(model), "gated: needs an accepted licence and a token" if repository in model.gated else "")
+        for model in models().values()
+        for repository in model.repositories
     }
 
 
@@ -76,14 +76,14 @@ def chip_lines() -> dict[str, str]:
 def architecture_lines() -> dict[str, str]:
     """Architectures: the models of the catalog that have them."""
     found: dict[str, list[str]] = {}
-    for one in models().values():
-        found.setdefault(one.architecture, []).append(one.name)
+    for model in models().values():
+        found.setdefault(model.architecture, []).append(model.name)
     return {architecture: ", ".join(there) for architecture, there in sorted(found.items())}
 
 
 def model_lines() -> dict[str, str]:
     """Names of models: size and context."""
-    return {one.name: model_words(one) for one in models().values()}
+    return {model.name: model_words(model) for model in models().values()}
 
 
 def model_words(one: Model) -> str:

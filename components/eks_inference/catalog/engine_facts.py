@@ -54,8 +54,8 @@ def failing() -> dict[str, Failing]:
 
 def pads(method: str, capability: Capability) -> Pads | None:
     """The padding that a quantization's kernel needs on a GPU; None without padding."""
-    rows = (Pads(**arguments(one)) for one in table(_KERNELS)["pads"].get(method, ()))
-    return next((one for one in reversed(list(rows)) if one.since <= capability), None)
+    rows = (Pads(**arguments(item)) for item in table(_KERNELS)["pads"].get(method, ()))
+    return next((row for row in reversed(list(rows)) if row.since <= capability), None)
 
 
 def kernel_names(method: str) -> tuple[str, ...]:
@@ -112,7 +112,7 @@ class AttentionBackend:
             and dtype in self.dtypes
             and kv in (since(self.kv, capability) or ())
             and (not self.head_sizes or model.head_dim in self.head_sizes)
-            and all(f"{capability[0]}.{capability[1]}" in self.also.get(one, ()) for one in needs)
+            and all(f"{capability[0]}.{capability[1]}" in self.also.get(need, ()) for need in needs)
         )
 
 

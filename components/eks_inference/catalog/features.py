@@ -102,5 +102,5 @@ def recipes() -> tuple[Recipe, ...]:
 def recipe_settings(engine: str, model: Model | None, max_num_seqs: int) -> dict[str, Any]:
     """Returns the settings of the recipe for a model with an engine profile; empty where there is none."""
     name = model.name if model else ""
-    found = (one.flags for one in recipes() if engine in one.engines and name in one.models)
+    found = (recipe.flags for recipe in recipes() if engine in recipe.engines and name in recipe.models)
     return filled(next(found, {}), {"batch": [max_num_seqs]})

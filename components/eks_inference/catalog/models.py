@@ -190,12 +190,12 @@ class Model(weights.Layers, Row):
     def splits_over(self, tensor_parallel: int) -> bool:
         """Whether the attention heads divide evenly among the cores, as vLLM requires and NxD Inference prefers."""
         counts = (self.heads, self.full_heads, self.state_heads, 0 if self.shared else self.state_keys)
-        return not any(one % tensor_parallel for one in counts)
+        return not any(count % tensor_parallel for count in counts)
 
     def kv_splits_over(self, tensor_parallel: int) -> bool:
         """Whether the KV heads divide evenly among the cores, or the cores among them, as vLLM requires."""
         counts = (self.kv_heads, self.full_kv_heads or self.kv_heads)
-        return all(one % tensor_parallel == 0 or tensor_parallel % one == 0 for one in counts)
+        return all(count % tensor_parallel == 0 or tensor_parallel % count == 0 for count in counts)
 
     def padded_heads(self, tensor_parallel: int) -> int:
         """Attention heads with those that NxD Inference adds, so that they divide evenly."""
@@ -285,7 +285,7 @@ _QUANTIZED = re.compile(r"-(fp[48]|nvfp4|mxfp[48]|awq|gptq|int[48]|w[48]a\d+|qua
 def quantized_from(repository: str) -> str:
     """Returns the known repository that another is a quantization of, by its name; empty if none is."""
     name = _QUANTIZED.sub("", repository.rpartition("/")[2]).casefold()
-    of_models = (one for found in models().values() if not found.quantization for one in found.repositories)
+    of_models = (repository for found in models().values() if not found.quantization for repository in found.repositories)
     same = (one for one in of_models if one.rpartition("/")[2].casefold() == name)
     return next(same, "") if _QUANTIZED.search(repository) else ""
 

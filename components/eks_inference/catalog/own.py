@@ -90,9 +90,9 @@ def _read(content: bytes, found: dict[str, dict[str, Any]]) -> Iterator[tuple[st
 
 def _faults(section: str, name: str, row: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     _, make, kind, further = _SECTIONS[section]
-    columns = {one.name: one for one in fields(kind) if one.name not in {"name", *_GIVEN.get(kind.__name__, ())}}
+    columns = {field.name: field for field in fields(kind) if field.name not in {"name", *_GIVEN.get(kind.__name__, ())}}
     known, sizes = columns.keys() | further, row.get("sizes", {})
-    if "sizes" in further and not (isinstance(sizes, dict) and sizes and all(isinstance(one, dict) for one in sizes.values())):
+    if "sizes" in further and not (isinstance(sizes, dict) and sizes and all(isinstance(size, dict) for size in sizes.values())):
         yield ".sizes: not a table with the columns of each size", "", "4xlarge = { vcpus = 16, … }"
         return
     said = [row.keys() | size.keys() for size in sizes.values()] if "sizes" in further else [row.keys()]
@@ -189,12 +189,12 @@ def _impossible_engine(engine: EngineProfile) -> Iterator[tuple[str, str, str]]:
         yield ".image: no image", engine.image[:60], "registry/repository:tag"
     unpacks = {f"unpacks.{method}": flags for method, flags in engine.unpacks.items()}
     for column, flags in {"arguments": engine.arguments, **unpacks}.items():
-        for one in flags:
+        for flag in flags:
             try:
-                one.format(max_num_seqs=1, max_model_len=1)
+                flag.format(max_num_seqs=1, max_model_len=1)
             except (LookupError, ValueError, AttributeError):
                 message = f".{column}: the text in braces has no value"
-                yield message, one[:60], "{max_num_seqs}, {max_model_len}; {{ and }} for braces"
+                yield message, flag[:60], "{max_num_seqs}, {max_model_len}; {{ and }} for braces"
 
 
 def _impossible_instance(instance: InstanceType) -> Iterator[tuple[str, str, str]]:

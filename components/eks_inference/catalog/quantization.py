@@ -99,7 +99,7 @@ def quantization(config: Mapping[str, Any]) -> Quantization | None:
     plain = any(_ATTENTION.search(one) and "vis" not in one for one in spared)
     only = found.experts_only or (plain and any("shared_expert" in one for one in spared))
     states = [one for one in spared if _STATE.search(one)]
-    numbered = [_NUMBERED.search(one) for one in states]
+    numbered = [_NUMBERED.search(state) for state in states]
     return replace(
         found,
         partly=True,
@@ -149,7 +149,7 @@ def _whole(config: Mapping[str, Any]) -> Quantization | None:
 def _compressed(config: Mapping[str, Any]) -> Quantization | None:
     """compressed-tensors: groups of layers, each with the format of its weights. All groups must have the same."""
     groups = config.get("config_groups")
-    found = {_grouped(one) for one in groups.values()} if isinstance(groups, dict) else set()
+    found = {_grouped(group) for group in groups.values()} if isinstance(groups, dict) else set()
     return found.pop() if len(found) == 1 else None
 
 

@@ -58,5 +58,5 @@ def towers() -> dict[str, Tower]:
 
 def tower_of(architecture: str, hidden: object, vision: Mapping[str, Any]) -> Tower | None:
     """Returns the tower of a config.json; None if nobody asked the engine about it."""
-    known = (one for one in towers().values() if (one.architecture, one.hidden) == (architecture, hidden))
+    known = (tower for tower in towers().values() if (tower.architecture, tower.hidden) == (architecture, hidden))
     return next((one for one in known if all(vision.get(key) == value for key, value in one.vision)), None)

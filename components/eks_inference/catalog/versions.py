@@ -100,7 +100,7 @@ def neuron_driver_floor(sdk: str) -> str | None:
     None if AWS states no such limit.
     """
     floors = rows(table("versions.toml")["neuron_driver_floors"])
-    since = [one for one in floors if version_numbers(one) <= version_numbers(_minor(sdk))]
+    since = [floor for floor in floors if version_numbers(floor) <= version_numbers(_minor(sdk))]
     return floors[max(since, key=version_numbers)] if since else None
 
 

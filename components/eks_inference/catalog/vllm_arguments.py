@@ -92,7 +92,7 @@ def whole_rows(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any
 
 def _added(like: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
     kinds = left(like["flags"], row)
-    kinds |= {one: kind for kind, names in row.get("flags", {}).items() for one in names}
+    kinds |= {name: kind for kind, names in row.get("flags", {}).items() for name in names}
     changed: dict[str, dict[str, Any]] = {
         "flags": {kind: sorted(one for one in kinds if kinds[one] == kind) for kind in get_args(Takes) if kind in kinds.values()}
     }
@@ -104,16 +104,16 @@ def _added(like: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
 
 def left(flags: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, str]:
     """The flags of a release that another still has, with what they take."""
-    return {one: kind for kind, names in flags.items() for one in names if one not in row.get("gone", ())}
+    return {name: kind for kind, names in flags.items() for name in names if name not in row.get("gone", ())}
 
 
 def _release(name: str, row: dict[str, Any]) -> VllmRelease:
     choices, bounds, nullable = row.pop("choices"), row.pop("bounds"), row.pop("nullable", ())
     for table_name in ("keys", "flags"):
         row[table_name] = {
-            one: VllmArgument(one, takes, tuple(choices.get(one, ())), bounds.get(one, {}), one in nullable)
+            name: VllmArgument(name, takes, tuple(choices.get(name, ())), bounds.get(name, {}), name in nullable)
             for takes, names in row.get(table_name, {}).items()
-            for one in names
+            for name in names
         }
     return VllmRelease(name=name, **row)
 
@@ -174,7 +174,7 @@ def combinations() -> tuple[Combination, ...]:
 @cache
 def combinations_of(release: str) -> tuple[Combination, ...]:
     """Returns what one release refuses."""
-    return tuple(one for one in combinations() if release in one.releases)
+    return tuple(combination for combination in combinations() if release in combination.releases)
 
 
 def default_of(setting: str) -> Any:

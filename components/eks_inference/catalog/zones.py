@@ -30,8 +30,8 @@ def region_zone_ids(region: str) -> tuple[str, ...]:
 def sold_as(instances: Collection[InstanceType]) -> list[str]:
     """What decides the zones of a pool: families, and a type with zones of its own where no other size of its family is there."""
     apart = {name for offered in _regions().values() for name in offered}
-    families = {one.family for one in instances if one.name not in apart}
-    return sorted(families | {one.name for one in instances if one.family not in families})
+    families = {instance.family for instance in instances if instance.name not in apart}
+    return sorted(families | {instance.name for instance in instances if instance.family not in families})
 
 
 def zone_ids(region: str, name: str) -> tuple[str, ...]:

@@ -400,7 +400,7 @@ def _converse(options: argparse.Namespace) -> None:
         print(f"{options.task}: {_printable(_shortened(answer.text))}\n[{answer.figures()}]", flush=True)
         return
     questions = EXAMPLES if options.prompt is None else (Question("", options.prompt, stream=True),)
-    asked = [one._replace(stream=one.stream and not options.no_stream) for one in questions]
+    asked = [question._replace(stream=question.stream and not options.no_stream) for question in questions]
     if options.format == "json":
         answers = [{"prompt": one.prompt, **chat.ask(one, model=model)._asdict()} for one in asked]
         print(json.dumps({"schema": SCHEMA, "url": chat.url, "model": model, "answers": answers}, indent=2))

@@ -102,7 +102,7 @@ class ModelEndpoint(Component):
         self.namespace = spec.namespace_of(name)
         self.doors: Sequence[Door] = plan.doors(name, spec, upstreams)
         self.url = f"http://{name}.{self.namespace}.svc.cluster.local{self.doors[0].api}"
-        self.models = tuple(dict.fromkeys(name for one in upstreams for name in one.names))
+        self.models = tuple(dict.fromkeys(name for upstream in upstreams for name in upstream.names))
         self.authenticates = spec.keys
         self.pod_labels: Mapping[str, str] = plan.labels(name)
         self.picker_labels: Mapping[str, str] = picking.of_endpoint(name) if pickers else {}
@@ -126,7 +126,7 @@ class ModelEndpoint(Component):
             f"{name}-service", **plan.service(name, spec), opts=on_cluster(cluster, self, *self.foundation)
         )
         pods = [made for server, one in behind.items() for made in self._pods_of(name, server, one, picked=server in pickers)]
-        services, picked = self._pickers(spec, {one.name: one for one in pickers.values()}.values(), placement, inside)
+        services, picked = self._pickers(spec, {picker.name: picker for picker in pickers.values()}.values(), placement, inside)
         image = cluster.settings.image(spec.image or versions.image("envoy"))
         timeout = f"{plan.PROGRESS_SECONDS + 60}s"
         deployment = k8s.apps.v1.Deployment(
@@ -152,25 +152,25 @@ class ModelEndpoint(Component):
         deployments: list[pulumi.Resource] = []
         wanted = spec.picks
         wait = f"{picking.PROGRESS_SECONDS + 60}s"
-        for one in pickers:
-            name = one.resource
+        for picker in pickers:
+            name = picker.resource
             account = k8s.core.v1.ServiceAccount(
-                f"{name}-account", metadata={"name": one.name, "namespace": self.namespace}, opts=inside
+                f"{name}-account", metadata={"name": picker.name, "namespace": self.namespace}, opts=inside
             )
-            role, binding = picking.permission(one)
-            policy = picking.policy(one, self.pod_labels, spec.metrics_namespaces, self._cluster.api_cidrs)
+            role, binding = picking.permission(picker)
+            policy = picking.policy(picker, self.pod_labels, spec.metrics_namespaces, self._cluster.api_cidrs)
             before = [
                 account,
                 k8s.rbac.v1.Role(f"{name}-role", **role, opts=inside),
                 k8s.rbac.v1.RoleBinding(f"{name}-binding", **binding, opts=inside),
                 k8s.networking.v1.NetworkPolicy(f"{name}-policy", **policy, opts=inside),
             ]
-            services.append(k8s.core.v1.Service(f"{name}-service", **picking.service(one), opts=inside))
+            services.append(k8s.core.v1.Service(f"{name}-service", **picking.service(picker), opts=inside))
             image = self._cluster.settings.image(wanted.image or versions.image("llm-d-endpoint-picker"))
             deployments.append(
                 k8s.apps.v1.Deployment(
                     f"{name}-deployment",
-                    **picking.deployment(one, wanted, placement, image=image),
+                    **picking.deployment(picker, wanted, placement, image=image),
                     opts=on_cluster(
                         self._cluster,
                         self,

@@ -182,7 +182,7 @@ def _filters(proxy: Proxy) -> Iterator[dict[str, Any]]:
         yield {"name": KEYS_FILTER, "config_discovery": _watched(proxy.keys_file) | {"type_urls": [KEYS_TYPE]}}
     if proxy.requests_per_minute and proxy.keys_file:
         yield by_client(proxy.requests_per_minute)
-    if any(one.model for one in proxy.upstreams):
+    if any(upstream.model for upstream in proxy.upstreams):
         yield _lua("request")
         # The model decides where a request goes, so it waits until its body is whole.
         yield {**http_filter(BUFFER_FILTER, "buffer.v3.Buffer", max_request_bytes=proxy.largest_request_bytes), "disabled": True}

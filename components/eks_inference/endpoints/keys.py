@@ -41,7 +41,7 @@ def clients_file(keys: Mapping[str, str]) -> str:
                 "@type": KEYS_TYPE,
                 "key_sources": [{"header": "Authorization"}],
                 "credentials": [
-                    {"key": key, "client": client} for key, client in sorted(clients.items(), key=lambda one: (one[1], one[0]))
+                    {"key": key, "client": client} for key, client in sorted(clients.items(), key=lambda item: (item[1], item[0]))
                 ],
                 # A server never sees the key of a client.
                 "forwarding": {"header": CLIENT_HEADER, "hide_credentials": True},

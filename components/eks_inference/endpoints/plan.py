@@ -223,9 +223,9 @@ def metrics_endpoint() -> dict[str, Any]:
 
 def doors(name: str, spec: ModelEndpointSpec, upstreams: Sequence[Upstream]) -> tuple[Door, ...]:
     """Returns where requests from outside the cluster enter: the proxy closes paths by itself."""
-    api = "/v1" if any(one.model for one in upstreams) else ""
+    api = "/v1" if any(upstream.model for upstream in upstreams) else ""
     http = Door(name, 80, labels(name), API_PORT, HEALTH_PATH, api=api, drain_seconds=spec.drain_seconds)
-    if not any(one.grpc_port for one in upstreams):
+    if not any(upstream.grpc_port for upstream in upstreams):
         return (http,)
     # No method answers without a key: 16 is UNAUTHENTICATED, and without keys 12 UNIMPLEMENTED.
     return (http, replace(http, grpc=KSERVE_SERVICE, health="/AWS.ALB/healthcheck", healthy="12,16", api=""))

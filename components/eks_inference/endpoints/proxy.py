@@ -151,7 +151,7 @@ class Proxy:
     @property
     def picks(self) -> bool:
         """Whether a model has a picker."""
-        return any(one.picker for one in self.upstreams)
+        return any(upstream.picker for upstream in self.upstreams)
 
 
 def address(host: str, port: int) -> dict[str, Any]:

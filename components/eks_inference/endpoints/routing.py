@@ -113,10 +113,10 @@ def routes(proxy: Proxy) -> Iterator[dict[str, Any]]:
         # A form may name its model behind what it brings, however it spells that: the path leads to the one model that hears.
         heard = {**_to(parts, proxy), **_whole(proxy, model)}
         yield from ({"match": {"path": path}, **heard} for path in first.paths if path in FORM_PATHS)
-    for one in proxy.upstreams:
-        if not one.model:
-            ways = [(pattern, one.name) for pattern in KSERVE_PATHS]
-            ways += [(pattern, _grpc(one)) for pattern in KSERVE_METHODS if one.grpc_port]
+    for upstream in proxy.upstreams:
+        if not upstream.model:
+            ways = [(pattern, upstream.name) for pattern in KSERVE_PATHS]
+            ways += [(pattern, _grpc(upstream)) for pattern in KSERVE_METHODS if upstream.grpc_port]
             yield from (
                 {"match": {"safe_regex": {"regex": pattern}}, **_through({"cluster": cluster}, proxy)}
                 for pattern, cluster in ways
@@ -211,8 +211,8 @@ def _hashed(proxy: Proxy) -> dict[str, Any]:
 def groups(upstreams: Sequence[Upstream]) -> list[list[Upstream]]:
     """Returns servers that share requests: those of one model, unless each has a part of its own."""
     found: dict[str, list[Upstream]] = {}
-    for one in upstreams:
-        found.setdefault(one.group or one.model or f"/{one.name}", []).append(one)
+    for upstream in upstreams:
+        found.setdefault(upstream.group or upstream.model or f"/{upstream.name}", []).append(upstream)
     return list(found.values())
 
 
@@ -225,7 +225,7 @@ def _models(proxy: Proxy) -> dict[str, list[tuple[list[Upstream], int]]]:
 
 
 def _name(group: Sequence[Upstream]) -> str:
-    return "+".join(one.name for one in group)
+    return "+".join(upstream.name for upstream in group)
 
 
 def _grpc(one: Upstream) -> str:

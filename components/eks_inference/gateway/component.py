@@ -242,10 +242,10 @@ def _unknown_ranges(subnets: Sequence[Subnet]) -> list[Fault]:
     hint = "give each subnet its cidr beside its id: NetworkPolicies admit the load balancer by its addresses"
     if not subnets:
         return [Fault(("public",), "the network has no such subnets", hint="name public subnets, or leave public out")]
-    if len({one.zone_id for one in subnets}) < _MIN_ZONES:
-        return [Fault((), "a load balancer needs subnets in two zones", ", ".join(one.zone_id for one in subnets))]
+    if len({subnet.zone_id for subnet in subnets}) < _MIN_ZONES:
+        return [Fault((), "a load balancer needs subnets in two zones", ", ".join(subnet.zone_id for subnet in subnets))]
     return [Fault((), "the addresses of a subnet of the load balancer are not known", hint=hint)][
-        : any(not one.cidr for one in subnets)
+        : any(not subnet.cidr for subnet in subnets)
     ]
 
 

@@ -86,7 +86,7 @@ class ExistingVpcSpec(Spec):
     @model_validator(mode="after")
     def _each_once(self) -> Self:
         subnets = [*self.private_subnets.values(), *self.public_subnets.values()]
-        ids = [one.id if isinstance(one, ExistingSubnetSpec) else one for one in subnets]
+        ids = [subnet.id if isinstance(subnet, ExistingSubnetSpec) else subnet for subnet in subnets]
         distinct(tuple(one for one in ids if isinstance(one, str)))
         return self
 

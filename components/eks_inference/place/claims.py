@@ -180,8 +180,8 @@ def _gpu_claims(shape: InstanceType, devices: int, interfaces: int) -> Iterator[
         claim = {
             "requests": [
                 request
-                for one in pairs
-                for request in (_request(f"device-{one}", gpus, 1), _request(f"interfaces-{one}", efa, each))
+                for pair in pairs
+                for request in (_request(f"device-{pair}", gpus, 1), _request(f"interfaces-{pair}", efa, each))
             ],
             "constraints": [{"requests": [f"device-{one}", f"interfaces-{one}"], "matchAttribute": PCIE_ROOT} for one in pairs],
         }

@@ -60,7 +60,7 @@ def joined(homes: Iterable[Home]) -> Home:
 def strangers(arguments: Mapping[str, Any]) -> Iterator[Fault]:
     """Yields a fault for each argument that belongs elsewhere than ``settings``, else ``cluster``, else the first that says."""
     leading = [name for name in ("settings", "cluster") if name in arguments]
-    handles = [one for name in dict.fromkeys((*leading, *arguments)) for one in _handles((name,), arguments[name])]
+    handles = [handle for name in dict.fromkeys((*leading, *arguments)) for handle in _handles((name,), arguments[name])]
     homes = [(path, handle, home_of(handle)) for path, handle in handles]
     told: set[Path] = set()
     for what, same in _COMPARED.items():

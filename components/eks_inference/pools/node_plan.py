@@ -28,7 +28,7 @@ def root_volume_mib_s(spec: PoolSpec) -> int:
     """
     if spec.root_volume_mib_s is not None:
         return spec.root_volume_mib_s
-    loads_models = spec.instances()[0].accelerator and not all(one.nvme_gb for one in spec.instances())
+    loads_models = spec.instances()[0].accelerator and not all(instance.nvme_gb for instance in spec.instances())
     return FAST_IMAGE_PULL.mib_s if loads_models else GP3.least_mib_s
 
 
@@ -59,7 +59,7 @@ def has_local_disks(spec: PoolSpec) -> bool:
 
 def disk_gib(spec: PoolSpec) -> int:
     """Returns the size of the smallest disk that holds images and pods: local disks, or the root disk of a type without any."""
-    return min(round(one.nvme_gb * 1e9 / 2**30) or root_volume_gib(spec) for one in spec.instances())
+    return min(round(instance.nvme_gb * 1e9 / 2**30) or root_volume_gib(spec) for instance in spec.instances())
 
 
 def image_disk_mib_s(spec: PoolSpec, instance: InstanceType) -> int | None:

@@ -33,7 +33,7 @@ def drivers_of(pool: PoolFacts) -> Iterator[Driver]:
 )
 def karpenter_counts_gpus(pool: PoolFacts) -> Iterator[Judgement]:
     if isinstance(pool.spec, KarpenterPoolSpec):
-        parts = [one.name for one in pool.spec.instances() if one.partitioned]
+        parts = [instance.name for instance in pool.spec.instances() if instance.partitioned]
         yield Judgement(
             holds=not parts,
             path=pool.at("instance_types" if pool.spec.instance_types else "instance_families"),
@@ -193,7 +193,7 @@ def disk_is_one_that_exists(pool: PoolFacts) -> Iterator[Judgement]:
 def nodes_use_the_disk(pool: PoolFacts) -> Iterator[Judgement]:
     throughput = root_volume_mib_s(pool.spec)
     if throughput > GP3.least_mib_s:
-        fastest = max(pool.spec.instances(), key=lambda one: one.ebs_mib_s)
+        fastest = max(pool.spec.instances(), key=lambda instance: instance.ebs_mib_s)
         yield Judgement(
             holds=throughput <= fastest.ebs_mib_s,
             path=pool.at("root_volume_mib_s"),
@@ -225,10 +225,10 @@ def parallel_pulls_help(pool: PoolFacts) -> Iterator[Judgement]:
         )
     else:
         yield _release_has_it(pool, released)
-    smallest = min(pool.spec.instances(), key=lambda one: (one.vcpus, one.memory_mib))
+    smallest = min(pool.spec.instances(), key=lambda instance: (instance.vcpus, instance.memory_mib))
     yield _nodes_are_large_enough(pool, smallest, released)
     on_root_disk = released is not None and released < FAST_IMAGE_PULL.first_local
-    if slow := [one for one in pool.spec.instances() if on_root_disk or not one.nvme_gb]:
+    if slow := [instance for instance in pool.spec.instances() if on_root_disk or not instance.nvme_gb]:
         slowest = min(slow, key=lambda one: one.ebs_mib_s)
         throughput = min(root_volume_mib_s(pool.spec), slowest.ebs_mib_s)
         yield Judgement(

@@ -43,7 +43,7 @@ def zones_of_the_network(pool: PoolFacts) -> Iterator[Judgement]:
 def zones_offer_the_family(pool: PoolFacts) -> Iterator[Judgement]:
     wanted = pool.spec.zone_ids or pool.network_zone_ids
     families = zones.sold_as(pool.spec.instances())
-    unknown = [one for one in families if pool.region not in zones.regions() or not zones.says_zones_of(one)]
+    unknown = [family for family in families if pool.region not in zones.regions() or not zones.says_zones_of(family)]
     if unknown:
         yield not_judged(
             "zones",
@@ -121,7 +121,7 @@ def kubelet_leaves_room(pool: PoolFacts) -> Iterator[Judgement]:
     settings = pool.spec.kubelet.settings()
     if not settings:
         return
-    smallest = min(pool.spec.instances(), key=lambda one: (one.memory_mib, one.vcpus))
+    smallest = min(pool.spec.instances(), key=lambda instance: (instance.memory_mib, instance.vcpus))
     left = allocatable(smallest, settings)
     # The device plugin is a DaemonSet of its own.
     daemons = DAEMON_PODS + bool(smallest.accelerator)

@@ -17,22 +17,22 @@ def engines_for(
     Left out are profiles for certain kinds of servers, unless ``kind`` is one of them, and those on request, unless ``named``.
     """
     found = [
-        one
-        for one in engines().values()
-        if one.serves(instance)
-        and not one.retired
-        and (model is None or one.loads(model))
-        and (not one.chosen_for or kind in one.chosen_for)
-        and (not one.on_request or one.name == named)
+        engine
+        for engine in engines().values()
+        if engine.serves(instance)
+        and not engine.retired
+        and (model is None or engine.loads(model))
+        and (not engine.chosen_for or kind in engine.chosen_for)
+        and (not engine.on_request or engine.name == named)
     ]
     return tuple(sorted(found, key=preference))
 
 
 def why_none(instance: InstanceType, model: Model) -> str:
     """Says why no engine is chosen for a model on an instance type."""
-    for one in engines().values():
-        if one.serves(instance) and model.architecture in one.listed:
-            return f"documents of {one.name} list it, but how it is served was not examined here: it is not judged"
+    for engine in engines().values():
+        if engine.serves(instance) and model.architecture in engine.listed:
+            return f"documents of {engine.name} list it, but how it is served was not examined here: it is not judged"
     does = f" for {model.task}" if model.task in APART else ""
     return f"no engine of the catalog serves architecture {model.architecture}{does} there"
 

@@ -279,7 +279,7 @@ class ReplicatedServer(Component):
             update=f"{deployment.rollout_seconds(spec, placement) + REPORT_SECONDS}s",
             delete=f"{TERMINATION_SECONDS + REPORT_SECONDS}s",
         )
-        pools = [ready for one in placement.places for ready in one.ready]
+        pools = [ready for place in placement.places for ready in place.ready]
         before += [*templates, self._account, service, *token, *pools, *after]
         self.deployment = k8s.apps.v1.Deployment(
             f"{name}-deployment",

@@ -61,7 +61,7 @@ def resources(spec: ReplicatedServerSpec, placement: Placement) -> dict[str, str
     """Returns one pod's requests and limits except disk: the spec's, or else a share of the smallest node."""
     found = [
         pod_size(shape, device_count(spec, shape), cpu=spec.cpu, memory=spec.memory, claimed=placement.claimed)
-        for shape in (one.instance_type for one in placement.places)
+        for shape in (place.instance_type for place in placement.places)
     ]
     return found[0] | {what: min((size[what] for size in found), key=amount) for what in ("cpu", "memory")}
 
@@ -83,7 +83,7 @@ def model_copy_gib(spec: ReplicatedServerSpec) -> int:
 
 def startup(spec: ReplicatedServerSpec, placement: Placement) -> Startup:
     """Returns the limits of a cold start on these nodes: of each phase, the longest."""
-    found = (cold_start(spec, one, device_count(spec, one.instance_type)).startup for one in placement.places)
+    found = (cold_start(spec, place, device_count(spec, place.instance_type)).startup for place in placement.places)
     return Startup(*map(max, zip(*map(astuple, found), strict=True)))
 
 
@@ -209,7 +209,7 @@ def deployment(
     labels = {**labels, **({pods.REVISION_LABEL: revision} if revision else {})}
     env = _environment(engine, storage, secret_env)
     download = [_download(spec, placement, engine, image, env)] if engine.download else []
-    first = [*download, *engine.init_containers, *(with_tmp(one) for one in storage.init_containers)]
+    first = [*download, *engine.init_containers, *(with_tmp(init_container) for init_container in storage.init_containers)]
     return {
         "metadata": {"name": revised(name, revision), "namespace": spec.namespace_of(name), "labels": dict(labels)},
         "spec": {

@@ -131,7 +131,7 @@ def _split(model: Model, instance: InstanceType, engine: EngineProfile, degree: 
         scheduler=neuron and needs_scheduler(devices, instance),
         cautions=(
             *(_cautions(model, instance, devices, degree) if neuron else (one.working[0] for one in judged if one.unjudged)),
-            *(f"{one.who} report: {one.says}" for one in reports() if one.about(engine, instance, model.name, model)),
+            *(f"{report.who} report: {report.says}" for report in reports() if report.about(engine, instance, model.name, model)),
         ),
         kv_repeats=repeats,
         fits=fits,

@@ -151,7 +151,7 @@ class MemoryUse:
     @cached_property
     def _stage(self) -> tuple[int, int]:
         """Weights and KV cache of a sequence on a device of the fullest stage."""
-        return max(self._stages, key=lambda one: one[0] + one[1] * self.sequences)
+        return max(self._stages, key=lambda stage: stage[0] + stage[1] * self.sequences)
 
     def of_stage(self, stage: int) -> tuple[int, int]:
         """Weights, and KV cache of a sequence, on a device of one pipeline stage."""
@@ -167,7 +167,7 @@ class MemoryUse:
         of_model, *of_draft = self._kv_sequences
         # Every group has a part of its layers in a stage, and takes as much of it as the group with the most.
         group = self.model.layers if self.beyond is None and not self.model.state_layers else self.model.group
-        in_stage = [-(-group * len(one) // self.model.layers) for one in layers]
+        in_stage = [-(-group * len(layer) // self.model.layers) for layer in layers]
         kv = [-(-of_model * part // (kv_parts * group)) for part in in_stage]
         found = [(one.size, taken) for one, taken in zip(self.held, kv, strict=True)]
         last, taken = found.pop()  # which alone has the draft (vLLM, GPUModelRunner.__init__)
@@ -225,7 +225,7 @@ class MemoryUse:
         if self.model.state_layers:
             return [self.pages * self.model.group * self.page[1] * self.tensor_parallel]
         given = (self.max_model_len + self.model.crossed, self.tensor_parallel, self.element_bytes, self.beyond)
-        return [one.kv_bytes(*given, scale=self.settings.kv_scale_bytes) for one in self._models]
+        return [model.kv_bytes(*given, scale=self.settings.kv_scale_bytes) for model in self._models]
 
     @cached_property
     def page(self) -> tuple[int, int]:

@@ -69,7 +69,7 @@ class Reserved:
 
     @cached_property
     def terms(self) -> tuple[Term, ...]:
-        return tuple(one for one in self._terms() if one.size)
+        return tuple(term for term in self._terms() if term.size)
 
     def _terms(self) -> Iterator[Term]:
         row, model = self.reserve, self.model
@@ -114,7 +114,7 @@ class Reserved:
     @cached_property
     def size(self) -> int:
         """The sum in bytes."""
-        return int(sum(one.size for one in self.terms))
+        return int(sum(term.size for term in self.terms))
 
     @property
     def margin(self) -> int | None:
@@ -122,7 +122,7 @@ class Reserved:
         measured, half the work is in it."""
         if self.reserve.margin_gib is None:
             return None
-        work = sum(one.size for one in self.terms if one.what in (_TOWER_WORK, _INDEX_WORK, _HEARING))
+        work = sum(term.size for term in self.terms if term.what in (_TOWER_WORK, _INDEX_WORK, _HEARING))
         return int(self.reserve.margin_gib * GIB + work / 2)
 
     @property
@@ -130,7 +130,7 @@ class Reserved:
         """The calculation, one line; none where nothing is known."""
         if not self.terms:
             return ()
-        terms = [f"{one.what} {one.factors + ' = ' if one.factors else ''}{one.size / GIB:.2f}" for one in self.terms]
+        terms = [f"{term.what} {term.factors + ' = ' if term.factors else ''}{term.size / GIB:.2f}" for term in self.terms]
         sum_ = f" = {self.size / GIB:.2f} GiB" if len(terms) > 1 else " GiB"
         margin = "" if self.margin is None else f", within {self.margin / GIB:.3g} GiB"
         return (f"beside weights and KV cache: {' + '.join(terms)}{sum_}{margin}",)

@@ -140,7 +140,7 @@ def _as_one_fault(file: str = "") -> Iterator[None]:
     try:
         yield
     except SpecError as error:
-        told = "; ".join(str(replace(one, given="") if one.given == file else one) for one in error.faults)
+        told = "; ".join(str(replace(fault, given="") if fault.given == file else fault) for fault in error.faults)
         raise ValueError(f"{file}: {told}" if file else told) from None
 
 

@@ -62,7 +62,7 @@ class TrafficSpec(Spec):
         """Several at once, all of them rates or all users, as one with their mean lengths and the largest pictures of any."""
         if len(parts) == 1:
             return parts[0]
-        asked = [(one.users or one.rate or 0.0, one) for one in parts]
+        asked = [(part.users or part.rate or 0.0, part) for part in parts]
         hours = [sum(load * (one.hours[hour] if one.hours else 1) for load, one in asked) for hour in range(24)]
         most, requests = max(hours), sum(load for load, _ in asked)
         prompts = sum(load * one.input_tokens for load, one in asked)
@@ -73,7 +73,7 @@ class TrafficSpec(Spec):
             "pictures": sum(load * one.pictures for load, one in asked) / requests,
             "picture_size": max((one.picture_size for _, one in asked if one.pictures), key=_SIZES.index, default=_SIZES[1]),
             "cached_share": sum(load * one.input_tokens * one.cached_share for load, one in asked) / prompts,
-            "hours": [load / most for load in hours] if any(one.hours for one in parts) else (),
+            "hours": [load / most for load in hours] if any(part.hours for part in parts) else (),
         }
         return cls.model_validate(found)
 

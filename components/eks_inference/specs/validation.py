@@ -65,7 +65,7 @@ def _shape_fault(problem: Any, data: Any, schema: Schema) -> Fault:
         return Fault(path, "this key is required and missing", allowed=_allowed(place) or _kinds_of(_members(place, schema)))
     members = _members(place, schema)
     if kind in _NO_OBJECT or (kind in _NO_TAG and members and not isinstance(given, Mapping)):
-        allowed = _kinds_of(members) if not isinstance(given, BaseModel) else ", ".join(one["title"] for one in members)
+        allowed = _kinds_of(members) if not isinstance(given, BaseModel) else ", ".join(member["title"] for member in members)
         message = "should be an object" if not isinstance(given, BaseModel) else "should be an object of another kind"
         message = " or ".join((message, *_choices(place)))
         hint = _no_output(given) or _as_object(given, members)
@@ -135,15 +135,15 @@ def _kind_fault(path: Path, given: Any, place: Schema, context: Mapping[str, Any
 def _members(place: Schema, schema: Schema) -> list[Schema]:
     """The objects that a place allows, by kind. Empty where it allows something else."""
     options = (
-        [one for one in place.get("oneOf", place.get("anyOf", ())) if "$ref" in one] if "properties" not in place else [place]
+        [item for item in place.get("oneOf", place.get("anyOf", ())) if "$ref" in item] if "properties" not in place else [place]
     )
-    found = [schema["$defs"][one["$ref"].rpartition("/")[2]] if "$ref" in one else one for one in options]
+    found = [schema["$defs"][option["$ref"].rpartition("/")[2]] if "$ref" in option else option for option in options]
     return [one for one in found if "properties" in one]
 
 
 def _kinds_of(members: Sequence[Schema]) -> str:
     """The kinds of objects that a place allows, as a stack file writes them. Empty where it allows objects of one kind."""
-    kinds = [str(one["properties"]["kind"]["const"]) for one in members if "const" in one["properties"].get("kind", {})]
+    kinds = [str(member["properties"]["kind"]["const"]) for member in members if "const" in member["properties"].get("kind", {})]
     return f"an object with kind: {', '.join(kinds)}" if len(kinds) > 1 else ""
 
 

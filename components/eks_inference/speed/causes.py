@@ -140,8 +140,8 @@ class Diagnosis:
             )
             if found.distance < _EXPLAINED and (fault.wall not in best or found.distance < best[fault.wall].distance):
                 best[fault.wall] = found
-        least = min((one.distance for one in best.values()), default=0.0)
-        alike = (one for one in best.values() if one.distance < least + _ALIKE)
+        least = min((cause.distance for cause in best.values()), default=0.0)
+        alike = (cause for cause in best.values() if cause.distance < least + _ALIKE)
         return tuple(sorted(alike, key=lambda one: (one.wall not in _OF_FEW_SIZES, one.distance)))
 
     def _distance(self, fault: _Fault, off: float) -> float:
@@ -170,12 +170,12 @@ class Diagnosis:
             for size in _SIZES:
                 more = ceil(size * times.compiled_batch)
                 yield _Fault("padding", f"steps take what {more} sequences take", model, replace(times, compiled_batch=more))
-            bucket = 1 << max(one.input_tokens for one in self.loads).bit_length()
+            bucket = 1 << max(load.input_tokens for load in self.loads).bit_length()
             for longer in (bucket, 2 * bucket, 4 * bucket, 8 * bucket):
                 yield _Fault("padding", f"prompts are computed as {longer} tokens", model, _Padded(times, longer))
         own, token = times.constants, max(one.mean_token for one in self.predicted)
-        at_once = max(min(ceil(one.users / model.replicas), limits.max_num_seqs) for one in self.loads)
-        longest = max(one.input_tokens + one.output_tokens for one in self.loads)
+        at_once = max(min(ceil(load.users / model.replicas), limits.max_num_seqs) for load in self.loads)
+        longest = max(load.input_tokens + load.output_tokens for load in self.loads)
         for size in _SIZES:
             longer = f"{size:g} times as long as predicted"
             yield steps("bandwidth", f"weights take {longer} to read", weights=own.weights / size, experts=own.experts / size)

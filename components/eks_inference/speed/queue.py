@@ -144,7 +144,7 @@ class _Servers:
 
     def arrive(self, request: Request) -> bool:
         """Leads a request to a replica; False: there are too many already."""
-        if self.most is not None and sum(one.active for one in self.replicas) >= self.most:
+        if self.most is not None and sum(replica.active for replica in self.replicas) >= self.most:
             return False
         which = self._chosen()
         self.replicas[which].arrive(request)
@@ -156,7 +156,7 @@ class _Servers:
         first = self.chance.randrange(number)
         if number == 1 or self.routing == "random":
             return first
-        active = [one.active for one in self.replicas]
+        active = [replica.active for replica in self.replicas]
         if self.routing == "fewest":
             return min(range(number), key=lambda one: (active[one], (one - first) % number))
         order = [one % number for one in range(first, first + number)]
@@ -204,10 +204,10 @@ def served(
             came += 1
             lost += not servers.arrive(Request(now, traffic.input_tokens, traffic.output_tokens, came))
             if came == warming:
-                for one in engines:
-                    one.gaps.clear()
+                for engine in engines:
+                    engine.gaps.clear()
             if not coming:
-                behind = sum(len(one.waiting) for one in engines)
+                behind = sum(len(engine.waiting) for engine in engines)
             continue
         for one in servers.step():
             answered.append(one)
@@ -228,14 +228,14 @@ def served(
         queued=came - lost - len(answered),
         lost=lost,
         seconds=ended,
-        busy=min(1.0, sum(one.busy for one in engines) / (replicas * over)),
-        preemptions=sum(one.preemptions for one in engines),
+        busy=min(1.0, sum(engine.busy for engine in engines) / (replicas * over)),
+        preemptions=sum(engine.preemptions for engine in engines),
         keeps_up=bool(traffic.users) or behind <= max(_BEHIND * came, 1),
         tokens_per_second=sum(one.answer for one in answered) / over,
         first_tokens=tuple(sorted(one.first - one.at + host for one in measured)),
         whole=tuple(sorted(one.last - one.at + host for one in measured)),
         waits=tuple(sorted(one.began - one.at for one in measured)),
-        gaps=tuple(sorted(gap for one in engines for gap in one.gaps)),
+        gaps=tuple(sorted(gap for engine in engines for gap in engine.gaps)),
     )
 
 

@@ -60,9 +60,9 @@ class Completed:
 
     def told(self, faults: Sequence[Fault]) -> tuple[Fault, ...]:
         """Returns the faults of a validation with ours, without open keys that wait for other faults."""
-        others = [one for one in faults if one.path not in self.waiting]
-        ours = {one.path for one in others}
-        found = [*others, *(one for one in self.faults if one.path not in ours)]
+        others = [fault for fault in faults if fault.path not in self.waiting]
+        ours = {other.path for other in others}
+        found = [*others, *(fault for fault in self.faults if fault.path not in ours)]
         return tuple(found or faults)
 
 
@@ -122,7 +122,7 @@ class _Filling:
                         self._put(one.path, one.value, one.why)
                 except SpecError as error:
                     self.faults += error.faults
-                    self.waiting |= {tuple(map(str, one.path)) for one in error.faults}
+                    self.waiting |= {tuple(map(str, fault.path)) for fault in error.faults}
         self._work_of_core()
         self._accelerators()
         self._existing_vpc()
@@ -172,7 +172,7 @@ class _Filling:
         for name, server, kind in self._servers():
             with suppress(SpecError):  # validation reports it
                 servers[name] = kind.spec.of(server)
-        images = [one.image for one in servers.values() if isinstance(one.image, InClusterImage)]
+        images = [server.image for server in servers.values() if isinstance(server.image, InClusterImage)]
         there = [
             name for name, one in servers.items() if one.image in images or any(pod.place.pool == CORE for pod in one.helpers)
         ]

@@ -60,7 +60,7 @@ def stack_facts(spec: StackSpec, region: str) -> Iterator[object]:
         zone_ids = ()
     servers: dict[str, ServingFacts] = {}
     led_out = {
-        server for name in map(spec.leading_to, (one.target for one in spec.routes)) if name for server in spec.behind(name)
+        server for name in map(spec.leading_to, (route.target for route in spec.routes)) if name for server in spec.behind(name)
     }
     for name, server in spec.servers.items():
         for subject in kind_of(server).facts(name, server, _site(spec, name, server, zone_ids, region)):

@@ -167,7 +167,7 @@ class _Server:
         return (
             isinstance(self.place, Mapping)
             and isinstance(self.given.get("model"), Mapping | ModelBase)
-            and all(isinstance(one, str | None) for one in texts)
+            and all(isinstance(text, str | None) for text in texts)
             and all(_whole(at(self.given, self._at(key))) for key in _LENGTHS)
         )
 
@@ -244,7 +244,7 @@ class _Server:
         if asked := self.given.get("tensor_parallel"):
             return [asked]
         there, devices = self._cores(self.instance.devices), self.place.get("devices")
-        found = [one for one in degrees(engine, self.instance, model) if one <= there]
+        found = [degree for degree in degrees(engine, self.instance, model) if degree <= there]
         return [one for one in found if devices is None or self._devices(one) == devices]
 
     def _cores(self, devices: int) -> int:
@@ -358,17 +358,17 @@ class _Server:
             return None
         named = f"{candidate.engine.name} over {candidate.degree}"
         warned: set[str] = set()
-        for one in spec_rules():
+        for spec_rule in spec_rules():
             for subject in subjects:
-                for judgement in one.judge(subject) if isinstance(subject, one.subject) else ():
-                    if judgement.holds or judgement.unjudged or one.id in self.around.silenced:
+                for judgement in spec_rule.judge(subject) if isinstance(subject, spec_rule.subject) else ():
+                    if judgement.holds or judgement.unjudged or spec_rule.id in self.around.silenced:
                         continue
-                    if (judgement.severity or one.severity) == "error":
-                        self.refused.append(f"{named}: {one.id}: {judgement.message}")
-                        self.broken.append(Finding(one, judgement).fault)
+                    if (judgement.severity or spec_rule.severity) == "error":
+                        self.refused.append(f"{named}: {spec_rule.id}: {judgement.message}")
+                        self.broken.append(Finding(spec_rule, judgement).fault)
                         return None
-                    warned.add(one.id)
-        holds = next((at_once(one) for one in subjects if isinstance(one, ServingFacts)), None)
+                    warned.add(spec_rule.id)
+        holds = next((at_once(subject) for subject in subjects if isinstance(subject, ServingFacts)), None)
         if holds is not None and holds < wanted and wanted > 1:
             self.few = True
             self.refused.append(f"{named}: holds {holds} of {wanted} sequences of {candidate.context} tokens at once")

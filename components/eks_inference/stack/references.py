@@ -120,7 +120,7 @@ def reference_faults(spec: StackSpec) -> Iterator[Fault]:
 def _runs_controllers(pool: PoolSpec) -> bool:
     return isinstance(pool, ManagedPoolSpec) and not (
         any(one.effect != "PreferNoSchedule" for one in (*(pool.taints or ()), *pool.extra_taints))
-        or any(one.accelerator for one in pool.instances())
+        or any(instance.accelerator for instance in pool.instances())
     )
 
 
@@ -169,7 +169,7 @@ def _client_faults(spec: StackSpec) -> Iterator[Fault]:
     """Yields clients of an API that no server has, or that the server they name lacks."""
     triton, others, clients = spec.servers_with("kserve"), spec.servers_with("openai"), spec.clients
     hint = f"Triton has an API of its own: use clients.triton for {', '.join(triton)}" if triton else ""
-    tasks = dict.fromkeys(spec.servers[one].does for one in others)
+    tasks = dict.fromkeys(spec.servers[other].does for other in others)
     for path, client, asks in (
         (("clients", "open_webui"), clients.open_webui, {"chat"}),
         (("clients", "smoke_test"), clients.smoke_test, tasks),

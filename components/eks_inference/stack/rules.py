@@ -212,7 +212,7 @@ def pods_have_addresses(stack: StackFacts) -> Iterator[Judgement]:
         most = pool.kubelet.maxPods
         if most is None:
             continue
-        smallest = min(pool.instances(), key=lambda one: one.max_pods)
+        smallest = min(pool.instances(), key=lambda instance: instance.max_pods)
         # All but two pods, which are on the host network, take an address (EKS, eni-max-pods.txt).
         addresses = (smallest.max_pods - 2) * (16 if prefixes else 1) + 2
         yield Judgement(

@@ -144,6 +144,6 @@ def _is_spec(annotation: Any) -> bool:
 
 
 def _not_demanded(definition: dict[str, Any], key: str) -> None:
-    definition["required"] = [one for one in definition.get("required", ()) if one != key]
+    definition["required"] = [item for item in definition.get("required", ()) if item != key]
     if not definition["required"]:
         del definition["required"]

@@ -139,7 +139,7 @@ def _volumes(facts: GraphFacts) -> Iterator[tuple[str, Resource, Any]]:
     """Titles, resources and the ``encrypted`` values of volumes and of what creates volumes."""
     templates = [(one, one.resource) for one in facts.launch_templates.values() if one.resource]
     machines: list[tuple[str, Resource, Machine]] = [(f"launch template {made.name}", made, one) for one, made in templates]
-    machines += [(title_of(one.resource), one.resource, one) for one in facts.node_classes]
+    machines += [(title_of(node_class.resource), node_class.resource, node_class) for node_class in facts.node_classes]
     for title, resource, machine in machines:
         yield from ((f"{title}, {disk.device}", resource, disk.encrypted) for disk in machine.disks if disk.ebs)
     for storage in facts.objects.get("StorageClass", ()):

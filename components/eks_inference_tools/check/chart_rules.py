@@ -42,8 +42,8 @@ def charts_pinned(facts: GraphFacts) -> Iterator[Judgement]:
     source="charts of controllers: without a pod nothing acts on the objects that name them, and nothing says so",
 )
 def charts_have_pods(facts: GraphFacts) -> Iterator[Judgement]:
-    installed = [(f"chart {one.resource.name}", one.resource, one.values) for one in facts.charts]
-    installed += [(f"add-on {one.name}", one.resource, one.configuration) for one in facts.addons]
+    installed = [(f"chart {chart.resource.name}", chart.resource, chart.values) for chart in facts.charts]
+    installed += [(f"add-on {addon.name}", addon.resource, addon.configuration) for addon in facts.addons]
     for title, resource, values in installed:
         counts = {".".join(path): whole(value) for path, value in walk(values) if path[-1:] in (("replicas",), ("replicaCount",))}
         none = [path for path, count in counts.items() if count == 0]

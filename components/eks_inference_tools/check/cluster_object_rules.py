@@ -26,9 +26,9 @@ from stackgraph.graph.values import at, grouped, is_token, items, table, text, t
     source="Kubernetes, Default StorageClass; the EBS add-on of EKS creates a default class when configured to",
 )
 def one_default_storage_class(facts: GraphFacts) -> Iterator[Judgement]:
-    classes = [one for one in facts.objects.get("StorageClass", ()) if is_default_class(one.inputs)]
-    makers = [one for one in addons(facts.graph) if is_true(at(one.configuration, "defaultStorageClass", "enabled"))]
-    names = [*(name_of(one) for one in classes), *(f"that of add-on {one.name}" for one in makers)]
+    classes = [item for item in facts.objects.get("StorageClass", ()) if is_default_class(item.inputs)]
+    makers = [addon for addon in addons(facts.graph) if is_true(at(addon.configuration, "defaultStorageClass", "enabled"))]
+    names = [*(name_of(one) for one in classes), *(f"that of add-on {maker.name}" for maker in makers)]
     if names:
         yield Judgement(
             holds=len(names) == 1,
@@ -37,7 +37,7 @@ def one_default_storage_class(facts: GraphFacts) -> Iterator[Judgement]:
             message=f"{len(names)} StorageClasses are the default: {', '.join(names)}",
             given=", ".join(names),
             allowed="one",
-            resource=(*classes, *(one.resource for one in makers))[-1].urn,
+            resource=(*classes, *(maker.resource for maker in makers))[-1].urn,
         )
 
 
@@ -313,7 +313,7 @@ _LOGIN = ("metadata", "annotations", "alb.ingress.kubernetes.io/auth-type")
 )
 def doors_are_closed(facts: GraphFacts) -> Iterator[Judgement]:
     interfaces, values = openings("interface"), openings("chart")
-    led_out = {namespace_of(one) for one in facts.objects.get("Ingress", ()) if not at(one.inputs, *_LOGIN)}
+    led_out = {namespace_of(item) for item in facts.objects.get("Ingress", ()) if not at(item.inputs, *_LOGIN)}
     for pod, container, title in facts.containers:
         variables = dict(container.environment)
         for name, value in variables.items():

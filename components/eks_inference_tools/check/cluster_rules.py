@@ -43,7 +43,7 @@ def agent_of_pod_identity(facts: GraphFacts) -> Iterator[Judgement]:
         # Components of ours ask the handle of the cluster, and tell what it does not say.
         above = Structure(facts.graph).above
         parents = {one.urn: [facts.graph.by_urn[urn].package for urn in above(one.urn)] for one in associations}
-        associations = [one for one in associations if "eks-inference" not in parents[one.urn]]
+        associations = [association for association in associations if "eks-inference" not in parents[association.urn]]
         if not associations:
             return
         unknown = not_judged(
@@ -70,10 +70,10 @@ def agent_of_pod_identity(facts: GraphFacts) -> Iterator[Judgement]:
 
 def _installed(facts: GraphFacts, wanted: str) -> list[str]:
     """What brings an add-on, in words. One whose name is unknown may be it; Auto Mode has both agents."""
-    installed = [*(one.resource for one in addons(facts.graph)), *facts.graph.of_type("eks:index:Addon")]
+    installed = [*(addon.resource for addon in addons(facts.graph)), *facts.graph.of_type("eks:index:Addon")]
     found = [one.name for one in installed if (name := one.inputs.get("addonName")) == wanted or is_token(name)]
     found += [f"chart {chart.resource.name}" for chart in facts.charts if chart.name == wanted]
-    return found + [f"Auto Mode of {one.name}" for one in facts.clusters if is_auto(one)]
+    return found + [f"Auto Mode of {cluster.name}" for cluster in facts.clusters if is_auto(cluster)]
 
 
 @rule(
@@ -123,7 +123,7 @@ def _authentication_mode(cluster: Resource) -> str:
 def repair_sees_accelerators(facts: GraphFacts) -> Iterator[Judgement]:
     found = _installed(facts, _MONITOR)
     repaired = [one for one in facts.graph.of_type(NODE_GROUP_TYPE) if is_true(at(one.inputs, "nodeRepairConfig", "enabled"))]
-    repaired += [one.resource for one in facts.charts if is_true(at(one.values, "settings", "featureGates", "nodeRepair"))]
+    repaired += [chart.resource for chart in facts.charts if is_true(at(chart.values, "settings", "featureGates", "nodeRepair"))]
     for resource in repaired if facts.clusters else ():
         yield Judgement(
             holds=bool(found),
@@ -143,7 +143,7 @@ def repair_sees_accelerators(facts: GraphFacts) -> Iterator[Judgement]:
     source="AWS provider, region; StackSettings.region, from which zones, kubeconfig and endpoints follow",
 )
 def one_region(facts: GraphFacts) -> Iterator[Judgement]:
-    subnets = [one for one in facts.graph.of_type(SUBNET_TYPE) if not is_read(one)]
+    subnets = [resource for resource in facts.graph.of_type(SUBNET_TYPE) if not is_read(resource)]
     found = grouped(((one.property_dependencies.get("vpcId"), one.provider, _region_of_zone(one)), one) for one in subnets)
     for (_, _, other), inside in found.items():
         what = f"{counted(len(inside), 'subnet')} ({', '.join(one.name for one in inside[:2])}{', …' if inside[2:] else ''})"
@@ -153,7 +153,7 @@ def one_region(facts: GraphFacts) -> Iterator[Judgement]:
         others = [facts.graph.by_urn[urn] for urn in urns if urn in facts.graph.by_urn]
         for region, other in {_region_of(other, facts): other for other in others}.items():
             yield from _same(one, _region_of(one, facts), region, one.name, other.name)
-    regions_of_cluster = {_region_of(one, facts) for one in facts.graph.resources if _is_of_eks(one)} - {""}
+    regions_of_cluster = {_region_of(resource, facts) for resource in facts.graph.resources if _is_of_eks(resource)} - {""}
     for provider in facts.graph.of_type("pulumi:providers:kubernetes") if len(regions_of_cluster) == 1 else ():
         (region,) = regions_of_cluster
         asked = _region_of_token(provider.inputs.get("kubeconfig"))

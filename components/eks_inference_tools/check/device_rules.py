@@ -153,7 +153,7 @@ def plugin_or_dra_driver(facts: GraphFacts) -> Iterator[Judgement]:
     driver_names = [*(pod.title for pod in drivers), *by_chart["draDriver"]]
     # Only its values tell on which nodes the parts of a chart run.
     bound = any(at(chart.values, part, key) for chart in charts for part in by_chart for key in ("nodeSelector", "affinity"))
-    shared = (set(facts.shapes_for(one)) & set(facts.shapes_for(other)) for one in plugins for other in drivers)
+    shared = (set(facts.shapes_for(plugin)) & set(facts.shapes_for(other)) for plugin in plugins for other in drivers)
     apart = bound or not (any(by_chart.values()) or any(found or not facts.shapes for found in shared))
     yield Judgement(
         holds=not plugin_names or not driver_names or apart,
@@ -250,8 +250,8 @@ def _of_version(where: str, tag: str, version: str, urn: str) -> Iterator[Judgem
 )
 def problem_detector_has_role(facts: GraphFacts) -> Iterator[Judgement]:
     given = {
-        (text(one.inputs.get("namespace")), text(one.inputs.get("serviceAccount")))
-        for one in facts.graph.of_type("aws:eks/podIdentityAssociation:PodIdentityAssociation")
+        (text(resource.inputs.get("namespace")), text(resource.inputs.get("serviceAccount")))
+        for resource in facts.graph.of_type("aws:eks/podIdentityAssociation:PodIdentityAssociation")
     }
     for chart in facts.charts:
         if NEURON_CHART not in chart.name or not _enabled(chart, "npd", default=True):

@@ -55,7 +55,7 @@ def _tags(resource: Resource) -> Iterator[Mapping[str, str]]:
         return
     found = []
     if resource.type.startswith(("aws:", "eks:")):
-        found = [resource.inputs.get("tags"), *(at(one, "tags") for one in items(resource.inputs.get("tagSpecifications")))]
+        found = [resource.inputs.get("tags"), *(at(item, "tags") for item in items(resource.inputs.get("tagSpecifications")))]
     elif group_kind(resource) == ("karpenter.k8s.aws", "EC2NodeClass"):
         found = [at(resource.inputs, "spec", "tags")]
     for tags in found:
@@ -134,7 +134,7 @@ def paths_fit_a_balancer(facts: GraphFacts) -> Iterator[Judgement]:
     most = limits()["balancer_rules"]["most"]
     groups = grouped((text(at(one.inputs, "metadata", "annotations", _GROUP)), one) for one in facts.objects.get("Ingress", ()))
     for group, members in groups.items():
-        rules = [rule for one in members for rule in items(at(one.inputs, "spec", "rules"))]
+        rules = [rule for member in members for rule in items(at(member.inputs, "spec", "rules"))]
         count = sum(len(items(at(rule, "http", "paths"))) for rule in rules)
         if group:
             yield Judgement(

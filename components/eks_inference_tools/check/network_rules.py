@@ -24,7 +24,7 @@ def nodes_are_in_the_vpc(facts: GraphFacts) -> Iterator[Judgement]:
         return
     graph = facts.graph
     expected = _vpcs(graph, facts.clusters[0])
-    for nodes in (one for type_ in (NODE_GROUP_TYPE, NODE_CLASS_TYPE) for one in graph.of_type(type_)):
+    for nodes in (resource for type_ in (NODE_GROUP_TYPE, NODE_CLASS_TYPE) for resource in graph.of_type(type_)):
         found = _vpcs(graph, nodes)
         # What the program does not make is not known to be the same, or another.
         if found and expected:
@@ -110,7 +110,7 @@ def _cut_off(facts: GraphFacts) -> bool:
         return False
 
     def within(type_: str) -> Iterator[Resource]:
-        return (one for one in graph.of_type(type_) if inside & _needs(graph, one))
+        return (resource for resource in graph.of_type(type_) if inside & _needs(graph, resource))
 
     tables = within("aws:ec2/routeTable:RouteTable")
     routes = [

@@ -36,7 +36,7 @@ def pods_match_a_pool(facts: GraphFacts) -> Iterator[Judgement]:
             continue
         missed = {shape: obstacles(pod.spec, shape) for shape in facts.shapes}
         closest = min(missed, key=lambda shape: len(missed[shape]))
-        near = next((near for one in pod.spec.chosen_labels() if (near := nearest(*one, facts.shapes))), "")
+        near = next((near for chosen_label in pod.spec.chosen_labels() if (near := nearest(*chosen_label, facts.shapes))), "")
         yield Judgement(
             holds=False,
             path=(),
@@ -91,7 +91,7 @@ def all_pods_find_room(facts: GraphFacts) -> Iterator[Judgement]:
     judged = [
         pod
         for pod in placing.workloads.templates
-        if any(not obstacles(pod.spec, one) and not any(_over(pod, one, _rooms(facts, pod, one))) for one in facts.shapes)
+        if any(not obstacles(pod.spec, shape) and not any(_over(pod, shape, _rooms(facts, pod, shape))) for shape in facts.shapes)
         and not any(shape.instance is None and not obstacles(pod.spec, shape) for shape in facts.shapes)
     ]
     found: dict[PodTemplate, tuple[int, str]] = {}
@@ -133,8 +133,8 @@ def _takers(facts: GraphFacts, placing: Placing, pod: PodTemplate) -> str:
     taken, has = Counter[PodTemplate](), dict.fromkeys(pod.requests, Decimal())
     for node in placing.at("initial").nodes:
         if shape := shapes.get((node.pool, node.instance.name)):
-            taken.update(one.template for one in node.pods)
-            taken.update(one for one in placing.workloads.daemons if not obstacles(one.spec, shape))
+            taken.update(pod.template for pod in node.pods)
+            taken.update(daemon for daemon in placing.workloads.daemons if not obstacles(daemon.spec, shape))
             has = {name: amount + shape.offers.get(name, 0) for name, amount in has.items()}
 
     def share(one: PodTemplate) -> Decimal:
@@ -155,8 +155,8 @@ _MAY_WAIT = "{} may wait: whether there is room depends on where the scheduler p
 
 def _rooms(facts: GraphFacts, pod: PodTemplate, shape: NodeShape) -> dict[str, Decimal]:
     """What the DaemonSets of the graph leave for the pod of each resource that it requests. Leaves out what is unknown."""
-    daemons = [one for one in facts.daemons if one is not pod and shape in facts.shapes_for(one)]
-    taken = {name: sum((one.requests.get(name, Decimal()) for one in daemons), Decimal()) for name in pod.requests}
+    daemons = [daemon for daemon in facts.daemons if daemon is not pod and shape in facts.shapes_for(daemon)]
+    taken = {name: sum((daemon.requests.get(name, Decimal()) for daemon in daemons), Decimal()) for name in pod.requests}
     return {name: shape.offers[name] - amount for name, amount in taken.items() if name in shape.offers}
 
 

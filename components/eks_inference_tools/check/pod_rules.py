@@ -246,7 +246,7 @@ def programs_come_up(facts: GraphFacts) -> Iterator[Judgement]:
                 if cpu is None or cpu >= 1 or "slow" not in one:
                     continue
                 if imports := one.get("imports_s", one.get("cpu_s", 0)) / max(cpu, _LEAST_CPU):
-                    env = {text(at(one, "name")): at(one, "value") for one in items(at(container.document, "env"))}
+                    env = {text(at(item, "name")): at(item, "value") for item in items(at(container.document, "env"))}
                     waits = whole(env.get("STARTUP_TIMEOUT_S"))  # ours, which starts an engine in a Ray worker
                     yield Judgement(
                         holds=imports <= (waits or 2 * _LEAST_S),
@@ -352,7 +352,7 @@ def claims_are_small_enough(facts: GraphFacts) -> Iterator[Judgement]:
 )
 def claims_have_nodes(facts: GraphFacts) -> Iterator[Judgement]:
     auto = [cluster.name for cluster in facts.clusters if is_auto(cluster)]
-    elsewhere = [one.name for one in facts.graph.resources if makes_other_nodes(one) and one.name not in auto]
+    elsewhere = [resource.name for resource in facts.graph.resources if makes_other_nodes(resource) and resource.name not in auto]
     for pod in facts.pods:
         shapes = facts.shapes_for(pod)
         if not pod.claimed or not (shapes or auto):

@@ -39,11 +39,11 @@ _CORE_KINDS_WITH_PODS = ("List", "Pod", "PodList", "PodTemplate", "ReplicationCo
 def left_open(graph: Graph) -> Iterator[NotJudged]:
     """Yields what components of a program could not judge, and that nothing judges servers outside them."""
     platforms = tuple(not_judged(graph))
-    told = {one.summary for one in platforms}
+    told = {platform.summary for platform in platforms}
     yield from platforms
     yield from dict.fromkeys(one for text in graph.warnings if text not in told and (one := NotJudged.read(text)))
     structure = Structure(graph)
-    ours = [one.urn for one in graph.resources if one.package == "eks-inference" and not one.remote]
+    ours = [resource.urn for resource in graph.resources if resource.package == "eks-inference" and not resource.remote]
     for urn in ours:
         if graph.by_urn[urn].parent not in ours:
             yield from _read_by_others(graph.by_urn[urn])

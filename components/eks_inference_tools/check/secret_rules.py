@@ -80,8 +80,8 @@ _REFERENCE = re.compile(r"\$|\{\{|<|/|\.{1,2}/|arn:|[a-z][a-z0-9+.-]*://")
 )
 def no_secret_in_plain_text(facts: GraphFacts) -> Iterator[Judgement]:
     for pod in facts.pods:
-        found = [f"{one.title}, {fault}" for one in pod.containers for fault in _in_container(one)]
-        count = sum(len(one.environment) + len(one.words) for one in pod.containers)
+        found = [f"{container.title}, {fault}" for container in pod.containers for fault in _in_container(container)]
+        count = sum(len(container.environment) + len(container.words) for container in pod.containers)
         yield _judged(pod.title, pod.urn, found, f"{count} variables and arguments")
     for resource in facts.objects.get("ConfigMap", ()):
         data = table(resource.inputs.get("data"))

@@ -61,7 +61,7 @@ def _explained(rule: Rule[Any] | ReadRule, report: StackReport) -> Iterator[Rend
 
 def _lines(report: StackReport, notes: Iterable[str]) -> Iterator[RenderableType]:
     program, verdict = report.program, report.verdict
-    broken = [(one.severity, problem(program, one, report.graph)) for one in verdict.findings if not one.reason]
+    broken = [(finding.severity, problem(program, finding, report.graph)) for finding in verdict.findings if not finding.reason]
     errors = [*report.refusals, *(each for severity, each in broken if severity == "error"), *report.unknown]
     warnings = [each for severity, each in broken if severity == "warning"]
     silenced = [finding for finding in verdict.findings if finding.reason]

@@ -150,8 +150,8 @@ def kubernetes_bounds() -> Mapping[str, Any]:
 
     document = files("eks_inference_tools.check").joinpath("kubernetes_bounds.json").read_text("utf-8")
     read = json.loads(document, object_hook=note)
-    for one in references:
-        one.update(read["types"][one.pop("$ref")])
+    for reference in references:
+        reference.update(read["types"][reference.pop("$ref")])
     return read["kinds"]
 
 
@@ -280,7 +280,7 @@ _MOST_INLINE = 10_240
     source="IAM user guide, IAM and STS quotas: role policy size cannot exceed 10,240 characters; white space does not count",
 )
 def inline_policies_fit(facts: GraphFacts) -> Iterator[Judgement]:
-    policies = (one for one in facts.graph.of_type("aws:iam/rolePolicy:RolePolicy") if not is_read(one))
+    policies = (resource for resource in facts.graph.of_type("aws:iam/rolePolicy:RolePolicy") if not is_read(resource))
     # An unknown name is that of the role which the policy depends on.
     by_role = grouped((one.property_dependencies.get("role") or text(one.inputs.get("role")) or one.urn, one) for one in policies)
     for inline in by_role.values():

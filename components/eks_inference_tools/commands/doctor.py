@@ -62,5 +62,5 @@ def run(options: argparse.Namespace) -> int:
     else:
         shown = report.shown(stack.stack, findings, **drawing(options.output))
     write(shown, options.output)
-    verdicts = {one.verdict for one in findings}
+    verdicts = {finding.verdict for finding in findings}
     return 2 if "error" in verdicts or (options.strict and "unknown" in verdicts) else 0

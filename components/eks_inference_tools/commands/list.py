@@ -133,7 +133,7 @@ def _wanted(options: argparse.Namespace, filters: Iterable[str]) -> Iterator[tup
         "family": described.family_lines,
         "chip": described.chip_lines,
         "architecture": lambda: sorted(
-            {*described.architecture_lines(), *(one for row in engines().values() for one in row.architectures)}
+            {*described.architecture_lines(), *(architecture for row in engines().values() for architecture in row.architectures)}
         ),
     }
     for name in filters:

@@ -115,7 +115,7 @@ def _stack(options: argparse.Namespace) -> "tuple[str, list[ServingFacts]]":
     spec, region = found.spec(), found.config.values.get(REGION_KEY)
     if spec is None or region is None:
         refuse("has no stack object with a region", "--stack", found.document.shown)
-    return found.stack, [one for one in stack_facts(spec, region) if isinstance(one, ServingFacts)]
+    return found.stack, [stack_fact for stack_fact in stack_facts(spec, region) if isinstance(stack_fact, ServingFacts)]
 
 
 def _wrong_options(options: argparse.Namespace, known: Collection[str]) -> "list[Problem]":

@@ -256,7 +256,7 @@ def _otherwise(found: "Found", book: "PriceBook") -> Iterator[str]:
 def _regions_with(name: str) -> list[str]:
     from eks_inference.catalog.zones import regions, zone_ids
 
-    return [one for one in regions() if zone_ids(one, name)]
+    return [region for region in regions() if zone_ids(region, name)]
 
 
 def _model(wanted: Named, config: str | None, kept: Path, project: "Project") -> Mapping[str, Any]:

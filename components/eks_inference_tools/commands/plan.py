@@ -157,7 +157,7 @@ def answer(
     wanted = model_name if isinstance(model_name, Model) else catalog_model(model_name)
     instance = accelerated(instance_name)
     choices = engines_for(instance, wanted, named=engine_name)
-    allowed = ", ".join(one.name for one in choices) or "no profile of the catalog"
+    allowed = ", ".join(choice.name for choice in choices) or "no profile of the catalog"
     if engine_name is None:
         if not choices:
             message = f"{wanted.name}: {why_none(instance, wanted)}"
@@ -165,7 +165,7 @@ def answer(
             refuse(message, "--instance", instance_name, f"types of {', '.join(families)}")
         chosen = choices[0]
     else:
-        chosen = known(engine, engine_name, "--engine", [one.name for one in choices])
+        chosen = known(engine, engine_name, "--engine", [choice.name for choice in choices])
         if chosen not in choices:
             reason = f": {chosen.retired}" if chosen.retired else ""
             refuse(f"engine {chosen.name} is not for {wanted.name} on {instance.name}{reason}", "--engine", chosen.name, allowed)

@@ -125,7 +125,7 @@ def _json(graph: "Graph", prices: "OwnPrices", measured: "Sequence[Rate]", *, wi
 
     figures = Figures(prices)
     shown = {**graph.document(), "cost": cost(graph, figures.cost(graph), measured)}
-    if found := [one.document() for one in places(graph, figures)]:
+    if found := [place.document() for place in places(graph, figures)]:
         shown["places"] = found
     if with_timeline:
         from eks_inference_tools.timeline.document import document

@@ -106,7 +106,7 @@ def _sides(options: argparse.Namespace) -> "Iterator[tuple[str, Graph, Graph]]":
         recorder=recorder(),
     )
     if len(report.stacks) > 1:
-        raise ProblemsFound([Problem("name the stack to rehearse", allowed=", ".join(one.stack for one in report.stacks))])
+        raise ProblemsFound([Problem("name the stack to rehearse", allowed=", ".join(stack.stack for stack in report.stacks))])
     (stack,) = report.stacks
     if problems := [problem for side in (stack.base, stack.head) if side for problem in side.problems]:
         raise ProblemsFound(problems)

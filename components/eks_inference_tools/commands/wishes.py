@@ -130,7 +130,7 @@ def extended(files: Sequence[str]) -> None:
     try:
         count({file: _content(file, LARGEST, "--catalog", "a TOML file") for file in files})
     except SpecError as error:
-        raise ProblemsFound([Problem.of(one, key="--catalog") for one in error.faults]) from None
+        raise ProblemsFound([Problem.of(fault, key="--catalog") for fault in error.faults]) from None
 
 
 def _content(path: str, limit: int, option: str, allowed: str) -> bytes:
@@ -175,7 +175,7 @@ def _read(written: bytes, called: str, place: str) -> "tuple[Model, Mapping[str,
         config = parse(written)
         return model_of_config(called, config, place), shape_keys(config)
     except SpecError as error:
-        raise ProblemsFound([Problem.of(one, place, key=format_path(one.path)) for one in error.faults]) from None
+        raise ProblemsFound([Problem.of(fault, place, key=format_path(fault.path)) for fault in error.faults]) from None
 
 
 def _as_large(model: "Model", size: int) -> bool:
@@ -367,7 +367,7 @@ def traffic_of(options: argparse.Namespace) -> "Traffic | None":
 def _of_catalog(name: str | None) -> "tuple[Model, Mapping[str, Any]]":
     """A model with the key ``model`` of a server: the repository that was named, or else one that needs no token."""
     model = catalog_model(name)
-    open_ones = [one for one in model.repositories if one not in model.gated]
+    open_ones = [repository for repository in model.repositories if repository not in model.gated]
     return model, {"id": name if name in model.repositories else (open_ones or model.repositories)[0]}
 
 

@@ -12,7 +12,7 @@ from stackgraph.graph.document import Graph
 
 def budget_of(graph: Graph) -> float | None:
     """USD a month of all stacks of a graph; None without one."""
-    found = [one.inputs.get("budgetUsdPerMonth") for one in graph.of_type(PLATFORM)]
+    found = [resource.inputs.get("budgetUsdPerMonth") for resource in graph.of_type(PLATFORM)]
     known = [float(one) for one in found if isinstance(one, int | float) and not isinstance(one, bool)]
     return sum(known) if known else None
 

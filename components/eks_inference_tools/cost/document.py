@@ -53,7 +53,7 @@ def document(graph: Graph, found: Estimate, measured: Sequence[Rate] = ()) -> di
             part: {key: round(found.total(scale, part).usd_per_hour, 6) for scale, key in enumerate(_KEYS)}
             for part in found.parts
         },
-        "lines": [_line(one) for one in found.lines],
+        "lines": [_line(line) for line in found.lines],
         "perMillionOutputTokens": [
             {
                 "run": rate.run,

@@ -133,10 +133,10 @@ class Estimate:
 
     def total(self, scale: int, part: Part | None = None) -> Total:
         """The total at one of ``SCALES``, of one part or of all."""
-        lines = [one for one in self.lines if part in (None, one.charge.part)]
-        unknown = any(one.price is None and one.charge.amounts[scale] for one in lines)
+        lines = [line for line in self.lines if part in (None, line.charge.part)]
+        unknown = any(line.price is None and line.charge.amounts[scale] for line in lines)
         uncounted = part is None and bool(self.uncounted)
-        return Total(sum(one.usd_per_hour(scale) for one in lines), unknown or uncounted)
+        return Total(sum(line.usd_per_hour(scale) for line in lines), unknown or uncounted)
 
     @cached_property
     def totals(self) -> tuple[Total, Total, Total]:
@@ -147,28 +147,28 @@ class Estimate:
     @property
     def parts(self) -> tuple[Part, ...]:
         """The parts that have charges."""
-        found = {one.charge.part for one in self.lines}
+        found = {line.charge.part for line in self.lines}
         return tuple(part for part in PARTS if part in found)
 
     def missing(self) -> tuple[str, ...]:
         """What has no price, in words."""
-        return unique(_without_price(one.charge) for one in self.lines if one.price is None)
+        return unique(_without_price(line.charge) for line in self.lines if line.price is None)
 
     def without_price(self) -> Mapping[str, float]:
         """The instances that have no price, by type: how many are deployed."""
         found: dict[str, float] = {}
-        for one in self.lines:
-            if one.price is None and one.charge.capacity and (number := one.charge.amounts[SCALES.index("initial")]):
-                found[one.charge.item] = found.get(one.charge.item, 0) + number
+        for line in self.lines:
+            if line.price is None and line.charge.capacity and (number := line.charge.amounts[SCALES.index("initial")]):
+                found[line.charge.item] = found.get(line.charge.item, 0) + number
         return found
 
     def price_of(self, urn: str, instance: str) -> Price | None:
         """The price of an instance of a pool."""
-        return next((one.price for one in self.lines if (one.charge.urn, one.charge.item) == (urn, instance)), None)
+        return next((line.price for line in self.lines if (line.charge.urn, line.charge.item) == (urn, instance)), None)
 
     def notes(self) -> tuple[str, ...]:
         """What a reader has to know about the prices, each with what it concerns."""
-        prices = [one.price for one in self.lines if one.price]
+        prices = [line.price for line in self.lines if line.price]
         return unique(f"{price.name}: {_noted(note, price)}" for price in prices for note in price.notes)
 
 
@@ -185,11 +185,11 @@ def estimate(graph: Graph, book: PriceBook) -> Estimate:
 
     for resource in graph.of_type(DEPLOYMENT):
         _, *others = PodSpec(at(resource.inputs, *TEMPLATE)).places
-        dearest = max((dearest, *(moved(dearest, resource, one) for one in others)), key=most) if others else dearest
+        dearest = max((dearest, *(moved(dearest, resource, other) for other in others)), key=most) if others else dearest
     if dearest is graph:
         return found
     (unknown, usd), (before, first) = most(dearest), most(graph)
-    region = next((one.charge.region for one in _at_first(dearest, book).lines), "")
+    region = next((line.charge.region for line in _at_first(dearest, book).lines), "")
     charge = Charge("nodes", "elsewhere", "dearer places", "dearest places of all pods", region, graph.stack, (0, 0, 1))
     price = Price(charge.item, charge.region, usd - first, HOUR, "the prices of those nodes", "")
     return replace(found, lines=(*found.lines, Priced(charge, None if unknown and not before else price)))
@@ -205,9 +205,9 @@ def moved(graph: Graph, resource: Resource, place: PodSpec) -> Graph:
 def _at_first(graph: Graph, book: PriceBook) -> Estimate:
     charges, idle = _charges(graph)
     return Estimate(
-        lines=tuple(Priced(one, _price(one, book)) for one in charges if isinstance(one, Charge)),
-        by_use=tuple((one, book.service(one.item, one.region)) for one in charges if isinstance(one, ByUse)),
-        uncounted=tuple(dict.fromkeys(one for one in charges if isinstance(one, Uncounted))),
+        lines=tuple(Priced(charge, _price(charge, book)) for charge in charges if isinstance(charge, Charge)),
+        by_use=tuple((charge, book.service(charge.item, charge.region)) for charge in charges if isinstance(charge, ByUse)),
+        uncounted=tuple(dict.fromkeys(charge for charge in charges if isinstance(charge, Uncounted))),
         unused=idle,
     )
 
@@ -231,8 +231,8 @@ def _charges(graph: Graph) -> tuple[Sequence[Charge | ByUse | Uncounted], tuple[
             *load_balancers(part.graph),
         )
         # What names no cluster, such as a node group whose cluster only a deployment knows, is in every part.
-        found += [one for one in charges if one.urn not in counted]
-        counted |= {one.urn for one in charges}
+        found += [charge for charge in charges if charge.urn not in counted]
+        counted |= {charge.urn for charge in charges}
     return [*found, *service_charges(graph)], tuple(idle)
 
 

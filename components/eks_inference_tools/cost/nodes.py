@@ -87,7 +87,7 @@ def claimed_volumes(graph: Graph, workloads: Workloads) -> Found:
     Other drivers take the volume from a file system, which is a resource of its own.
     """
     region = known_region(graph, None)
-    classes = {name_of(one): one for one in graph.resources if group_kind(one)[1] == "StorageClass"}
+    classes = {name_of(resource): resource for resource in graph.resources if group_kind(resource)[1] == "StorageClass"}
     for owner, urn, spec, amounts in _claims(graph, workloads):
         name = at(spec, "storageClassName")
         if name == "" or at(spec, "volumeName"):
@@ -122,7 +122,7 @@ def _claims(graph: Graph, workloads: Workloads) -> Iterator[tuple[str, str, Any,
 
 
 def _ephemeral(template: PodTemplate) -> Iterator[Any]:
-    return (found for one in template.spec.volumes if (found := at(one, "ephemeral", "volumeClaimTemplate")))
+    return (found for volume in template.spec.volumes if (found := at(volume, "ephemeral", "volumeClaimTemplate")))
 
 
 _MORE = f"only {MOST_NODES:,} of them count"

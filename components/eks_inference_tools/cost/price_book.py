@@ -95,7 +95,7 @@ def read_price_file(path: Path) -> OwnPrices:
     found = _regions(document.data, faults)
     if faults:
         faults.sort(key=lambda fault: document.line(fault.path))
-        told = [Problem.of(one, document.shown, document.line(one.path), format_path(one.path)) for one in faults]
+        told = [Problem.of(fault, document.shown, document.line(fault.path), format_path(fault.path)) for fault in faults]
         raise ProblemsFound(told)
     return found
 

@@ -60,7 +60,7 @@ def needs(graph: Graph, found: Estimate) -> tuple[Need, ...]:
     """Returns the needs, those of instances first. Nodes that replace others during an update are extra."""
     amounts: dict[tuple[str, Quota], float] = defaultdict(float)
     unknown: dict[tuple[str, str], float] = defaultdict(float)
-    for charge in (one.charge for one in found.lines if one.charge.amounts[-1]):
+    for charge in (line.charge for line in found.lines if line.charge.amounts[-1]):
         if charge.capacity:
             limit = _of_instance(charge)
             if limit is None:
@@ -71,16 +71,16 @@ def needs(graph: Graph, found: Estimate) -> tuple[Need, ...]:
         elif charge.item == "gp3_storage":
             amounts[charge.region, quota("gp3_storage")] += charge.amounts[-1] / _GIB_PER_TIB
     for type_, name in _BY_TYPE.items():
-        for one in graph.of_type(type_):
-            if not is_read(one):
-                amounts[known_region(graph, one), quota(name)] += 1
+        for resource in graph.of_type(type_):
+            if not is_read(resource):
+                amounts[known_region(graph, resource), quota(name)] += 1
     counted = [Need(region, limit, round(amount, 2)) for (region, limit), amount in amounts.items()]
     return (*sorted(counted, key=_scarce_first), *(Need(region, None, amount, why) for (region, why), amount in unknown.items()))
 
 
 def needs_elsewhere(graph: Graph) -> Iterator[Need]:
     """Yields the needs that are larger, or there alone, while pods are at their alternatives."""
-    most = {(one.region, one.quota, one.why): one for one in needs(graph, estimated(graph))}
+    most = {(need.region, need.quota, need.why): need for need in needs(graph, estimated(graph))}
     for resource in graph.of_type(DEPLOYMENT):
         for place in PodSpec(at(resource.inputs, *TEMPLATE)).places[1:]:
             there = moved(graph, resource, place)
@@ -93,7 +93,7 @@ def needs_elsewhere(graph: Graph) -> Iterator[Need]:
 def ample_needs(graph: Graph, found: Estimate) -> tuple[Need, ...]:
     """Returns needs of quotas that are ample in a new account: only an account in long use can be short of them."""
     amounts: dict[tuple[str, Quota], float] = defaultdict(float)
-    for charge in (one.charge for one in found.lines):
+    for charge in (line.charge for line in found.lines):
         if name := _BY_SERVICE.get(charge.item):
             amounts[charge.region, quota(name)] += charge.amounts[-1]
     for cluster in cluster_resources(graph):

@@ -43,15 +43,15 @@ def cost_section(graph: Graph, found: Estimate, measured: Sequence[Rate] = ()) -
 
 def _nodes(found: Estimate) -> Iterator[Row]:
     by_pool: dict[str, list[Priced]] = defaultdict(list)
-    for one in found.lines:
-        if one.charge.part == "nodes":
-            by_pool[one.charge.owner].append(one)
+    for line in found.lines:
+        if line.charge.part == "nodes":
+            by_pool[line.charge.owner].append(line)
     for pool, lines in by_pool.items():
-        yield Row((f"nodes {pool}", *_amounts(lines)), {"": [_each(one) for one in lines]})
+        yield Row((f"nodes {pool}", *_amounts(lines)), {"": [_each(line) for line in lines]})
 
 
 def _part(found: Estimate, part: Part) -> Row:
-    lines = [one for one in found.lines if one.charge.part == part]
+    lines = [line for line in found.lines if line.charge.part == part]
     return Row((part, *_amounts(lines)), {"": _items(lines)})
 
 
@@ -64,8 +64,8 @@ def _totals(found: Estimate) -> Iterator[Row]:
 
 def _amounts(lines: Sequence[Priced]) -> Iterator[str]:
     for scale in range(len(NAMES)):
-        unknown = any(one.price is None and one.charge.amounts[scale] for one in lines)
-        yield total(Total(sum(one.usd_per_hour(scale) for one in lines), unknown))
+        unknown = any(line.price is None and line.charge.amounts[scale] for line in lines)
+        yield total(Total(sum(line.usd_per_hour(scale) for line in lines), unknown))
 
 
 def _each(one: Priced) -> str:
@@ -78,13 +78,13 @@ def _each(one: Priced) -> str:
 def _items(lines: Sequence[Priced]) -> list[str]:
     """What a part consists of, by service and price: ``1,300 gp3 storage at $0.08 per GiB-month``."""
     by_item: dict[str, list[Priced]] = defaultdict(list)
-    for one in lines:
-        by_item[f"{one.charge.item.replace('_', ' ')} {_at(one.price)}"].append(one)
+    for line in lines:
+        by_item[f"{line.charge.item.replace('_', ' ')} {_at(line.price)}"].append(line)
     return [f"{_summed(group)} {what}" for what, group in by_item.items()]
 
 
 def _summed(lines: Sequence[Priced]) -> str:
-    return "–".join(unique(f"{sum(one.charge.amounts[scale] for one in lines):,g}" for scale in (0, 2)))
+    return "–".join(unique(f"{sum(line.charge.amounts[scale] for line in lines):,g}" for scale in (0, 2)))
 
 
 def _at(price: Price | None) -> str:
@@ -113,7 +113,7 @@ def _quotas(needed: Sequence[Need]) -> list[Row]:
 
 
 def _as_of(found: Estimate) -> tuple[str, str]:
-    prices = [one.price for one in found.lines if one.price]
+    prices = [line.price for line in found.lines if line.price]
     days = unique(sorted(price.as_of for price in prices if price.as_of))
     regions = ", ".join(unique(price.region for price in prices))
     return (f"list prices of {regions}", "of " + " to ".join(unique((*days[:1], *days[-1:])))) if days else ("", "")

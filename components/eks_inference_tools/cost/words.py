@@ -113,7 +113,7 @@ def _difference(before: Total, after: Total) -> str:
 
 def _without_price(found: Estimate) -> tuple[Counter[Charge], frozenset[str]]:
     """What is in no total."""
-    return Counter(one.charge for one in found.lines if one.price is None), frozenset(one.shown for one in found.uncounted)
+    return Counter(line.charge for line in found.lines if line.price is None), frozenset(one.shown for one in found.uncounted)
 
 
 def dangers(before: Estimate, after: Estimate) -> Iterator[Danger]:
@@ -127,7 +127,7 @@ def dangers(before: Estimate, after: Estimate) -> Iterator[Danger]:
             what = "what has a price " if old.at_least or new.at_least else ""
             yield _danger(what, scale, old.usd_per_hour, new.usd_per_hour)
             return
-    for pool in unique(one.charge.owner for one in before.lines if one.charge.part == "nodes"):
+    for pool in unique(line.charge.owner for line in before.lines if line.charge.part == "nodes"):
         for scale in range(len(SCALES)):
             old, new = (_of_pool(found, pool, scale) for found in (before, after))
             if _doubled(old, new) and new - old >= _MATTERS * before.totals[scale].usd_per_hour:
@@ -140,7 +140,7 @@ def _doubled(before: float, after: float) -> bool:
 
 
 def _of_pool(found: Estimate, pool: str, scale: int) -> float:
-    return sum(one.usd_per_hour(scale) for one in found.lines if one.charge.part == "nodes" and one.charge.owner == pool)
+    return sum(line.usd_per_hour(scale) for line in found.lines if line.charge.part == "nodes" and line.charge.owner == pool)
 
 
 def _danger(what: str, scale: int, before: float, after: float) -> Danger:

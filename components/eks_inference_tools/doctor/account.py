@@ -75,7 +75,7 @@ class Account:
             read_timeout=READ_SECONDS,
             retries={"mode": "standard", "total_max_attempts": TRIES},
         )
-        for service, region in sorted({(one.service, one.region) for one in calls} - self._clients.keys()):
+        for service, region in sorted({(call.service, call.region) for call in calls} - self._clients.keys()):
             try:
                 client = self._session.client(service, region_name=region, config=settings)  # type: ignore[call-overload]
             except (BotoCoreError, ValueError) as error:

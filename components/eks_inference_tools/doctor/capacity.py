@@ -107,7 +107,7 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def _named(answer: Mapping[str, Any] | None, id_: str, wanted: Wanted, today: date) -> Iterator[Finding]:
-    row = next((one for one in items((answer or {}).get("CapacityReservations"))), None)
+    row = next((item for item in items((answer or {}).get("CapacityReservations"))), None)
     if row is None:
         yield error(
             f"{wanted.pool}: {wanted.region} has no reservation {id_} for this account",
@@ -169,7 +169,7 @@ def _unnamed(answer: Mapping[str, Any], offered: Mapping[str, Any] | None, wante
         )
     if not rows:
         text_ = f"{wanted.pool} names no reservation, and the account has none of {type_}, which is rarely available on demand"
-        found = [_offer(one) for one in blocks]
+        found = [_offer(block) for block in blocks]
         if offered is not None:
             text_ += f"; capacity blocks of a day for {max(wanted.count, 1)}: {'; '.join(found) or 'none'}"
         request = (

@@ -80,7 +80,7 @@ def examine(
     asker = answers[who(regions[0])]
     if isinstance(asker, Unanswered):
         raise no_credentials(asker.reason, account.profile)
-    closed = {region for one in answers.values() if (region := disabled(one))}
+    closed = {region for answer in answers.values() if (region := disabled(answer))}
     planned = list(inquiries(graph, regions, profile=account.profile, web=web))
     second = [one for one in planned if not any(isinstance(each, Call) and each.region in closed for each in one.questions)]
     answers = _answered(second, account, web, answers, progress)
@@ -124,13 +124,13 @@ def _answered(
     """The answers that are known and those to further questions."""
     answers = dict(known)
     questions = dict.fromkeys(question for inquiry in asked for question in inquiry.questions)
-    open_ = [one for one in questions if one not in answers]
+    open_ = [question for question in questions if question not in answers]
     account.prepare({one for one in open_ if isinstance(one, Call)})
 
-    def answer(one: Question) -> Answer:
-        if isinstance(one, Call):
-            return account.answer(one)
-        return web.answer(one) if web else Unanswered("not asked")
+    def answer(question: Question) -> Answer:
+        if isinstance(question, Call):
+            return account.answer(question)
+        return web.answer(question) if web else Unanswered("not asked")
 
     pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="doctor")
     try:
@@ -145,8 +145,8 @@ def _answered(
 
 
 def _findings(asked: Iterable[Inquiry], answers: Answers, account: Account, left_out: int) -> Iterator[Finding]:
-    for one in asked:
-        yield from one.findings(answers)
+    for inquiry in asked:
+        yield from inquiry.findings(answers)
     if left_out:
         yield replace(unknown(f"{left_out} further checks ask a region that is not enabled: none of them was made"), topic=TOPIC)
     if permissions := sorted({one.permission for one in answers.values() if isinstance(one, Unanswered) and one.permission}):
@@ -159,7 +159,7 @@ def _findings(asked: Iterable[Inquiry], answers: Answers, account: Account, left
 def policy(inquiries: Iterable[Inquiry]) -> dict[str, Any]:
     """The policy's document. Actions that share their resources share a statement."""
     resources: dict[str, set[str]] = {}
-    for asked in (question for one in inquiries for question in one.questions):
+    for asked in (question for inquiry in inquiries for question in inquiry.questions):
         if isinstance(asked, Call) and asked.permission:
             resources.setdefault(asked.permission, set()).add(asked.resource)
     actions: dict[tuple[str, ...], list[str]] = {}

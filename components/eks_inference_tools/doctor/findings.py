@@ -52,7 +52,7 @@ def unknown(text: str, remedy: str = "", request: str = "", **facts: Any) -> Fin
 
 def overall(findings: Sequence[Finding]) -> Verdict:
     """The most severe verdict; ``ok`` without findings."""
-    found = {one.verdict for one in findings}
+    found = {finding.verdict for finding in findings}
     for verdict in VERDICTS:
         if verdict in found:
             return verdict
@@ -61,7 +61,7 @@ def overall(findings: Sequence[Finding]) -> Verdict:
 
 def counted(findings: Sequence[Finding]) -> str:
     """``1 error, 2 not known, 40 ok``."""
-    numbers = Counter(one.verdict for one in findings)
+    numbers = Counter(finding.verdict for finding in findings)
     names = {"unknown": "not known", "ok": "ok"}
     return ", ".join(
         f"{numbers[one]} {names[one]}" if one in names else words(numbers[one], one) for one in VERDICTS if numbers[one]

@@ -45,8 +45,8 @@ class Arn:
 
 def given(graph: Graph, regions: tuple[str, ...]) -> Iterator[Inquiry]:
     """Yields each thing that the graph names and does not make."""
-    made = {text(one.inputs.get("bucket")) for one in graph.resources}
-    texts_ = sorted({leaf for one in graph.resources for leaf in leaves(one.inputs) if isinstance(leaf, str)})
+    made = {text(resource.inputs.get("bucket")) for resource in graph.resources}
+    texts_ = sorted({leaf for resource in graph.resources for leaf in leaves(resource.inputs) if isinstance(leaf, str)})
     for arn_ in sorted({arn_ for one in texts_ for arn_ in _arns(one)}, key=lambda one: one.whole):
         if arn_.service == "s3":
             if (bucket := arn_.resource.partition("/")[0]) not in made:
@@ -61,8 +61,8 @@ def given(graph: Graph, regions: tuple[str, ...]) -> Iterator[Inquiry]:
         yield Inquiry(TOPIC, f"{key} for disks", (policy, grants), partial(_for_disks, key=key))
     for kind, id_ in sorted({(found[1], found[0]) for one in texts_ for found in _ID.finditer(one)}):
         yield _of_id(kind, id_, regions[0])
-    zones = {text(one.inputs.get("zoneId")) for one in graph.resources if one.type.startswith("aws:route53/")}
-    for zone in sorted(one for one in zones if one and not is_token(one)):
+    zones = {text(resource.inputs.get("zoneId")) for resource in graph.resources if resource.type.startswith("aws:route53/")}
+    for zone in sorted(zone for zone in zones if zone and not is_token(zone)):
         place = first_region(regions[0])
         asked = call("route53.GetHostedZone", place, arn("route53", place, f"hostedzone/{zone}"), Id=zone)
         yield Inquiry(TOPIC, f"hosted zone {zone}", (asked,), partial(_zone, zone=zone))
@@ -133,8 +133,8 @@ def _for_disks(policy: Mapping[str, Any] | None, grants: Mapping[str, Any] | Non
     """Whether Auto Scaling may use a key: EC2 Auto Scaling user guide, Required AWS KMS key policy. Conditions are not judged."""
     if policy is None or grants is None:  # told of the key itself
         return
-    statements = [text(policy.get("Policy")), *(text(one.get("GranteePrincipal")) for one in items(grants.get("Grants")))]
-    if any(_AUTO_SCALING in one for one in statements):
+    statements = [text(policy.get("Policy")), *(text(item.get("GranteePrincipal")) for item in items(grants.get("Grants")))]
+    if any(_AUTO_SCALING in statement for statement in statements):
         yield ok(f"{key} names {_AUTO_SCALING}")
     elif re.search(r'"AWS"\s*:\s*"\*"|"Principal"\s*:\s*"\*"', statements[0]):
         yield unknown(
@@ -187,7 +187,7 @@ def _listed(answer: Mapping[str, Any] | None, key: str, id_: str, region: str) -
 
 
 def _file_system(efs: Mapping[str, Any] | None, fsx: Mapping[str, Any] | None, id_: str, region: str) -> Iterator[Finding]:
-    row = next((one for answer in (efs, fsx) for one in items((answer or {}).get("FileSystems"))), None)
+    row = next((item for answer in (efs, fsx) for item in items((answer or {}).get("FileSystems"))), None)
     if row is None:
         yield error(f"{region} has no file system {id_} that this account sees", "correct it in the stack file")
         return

@@ -18,7 +18,7 @@ TOPIC = "models"
 
 def hub(graph: Graph, *, with_token: bool) -> Iterator[Inquiry]:
     """Yields the repositories that the graph's servers load models from."""
-    found = {(one.model, one.settings.get("revision", "")) for one in models(graph, workloads(graph))}
+    found = {(model.model, model.settings.get("revision", "")) for model in models(graph, workloads(graph))}
     for repository, revision in sorted(found):
         if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", repository):
             asked = HubFile(repository, revision if revision and not is_token(revision) else "main")

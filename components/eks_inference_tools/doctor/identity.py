@@ -78,7 +78,7 @@ def _allowed(graph: Graph, account: str) -> Iterator[Finding]:
         allowed, forbidden = texts(provider.inputs.get("allowedAccountIds")), texts(provider.inputs.get("forbiddenAccountIds"))
         if account and ((allowed and account not in allowed) or account in forbidden):
             yield error(f"provider {text(provider.name)} refuses account {account}", "use credentials of another account")
-        roles = [text(one.get("roleArn")) for one in _roles(provider.inputs)]
+        roles = [text(role.get("roleArn")) for role in _roles(provider.inputs)]
         for role in unique(roles):
             yield unknown(
                 f"provider {text(provider.name)} assumes {role}: everything here was asked without it",

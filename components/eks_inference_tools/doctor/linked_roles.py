@@ -24,7 +24,7 @@ def linked_roles(graph: Graph, region: str) -> Iterator[Inquiry]:
     if pools := tuple(_spot_pools(graph)):
         yield Inquiry(TOPIC, SPOT, (_role(SPOT, SPOT_SERVICE, region),), lambda answer: _spot(answer, pools))
     for name, row in _rows().items():
-        if any(not is_read(one) for type_ in row["types"] for one in graph.of_type(type_)):
+        if any(not is_read(resource) for type_ in row["types"] for resource in graph.of_type(type_)):
             asked = _role(name, row["service"], region)
             yield Inquiry(TOPIC, name, (asked,), lambda answer, name=name, row=row: _judged(answer, name, row))
 

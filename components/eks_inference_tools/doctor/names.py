@@ -68,7 +68,7 @@ def _always(answer: Mapping[str, Any], name: str) -> bool:
 
 
 def _listed(answer: Mapping[str, Any], name: str) -> bool:
-    return any(text(one.get("logGroupName")) == name for one in items(answer.get("logGroups")))
+    return any(text(item.get("logGroupName")) == name for item in items(answer.get("logGroups")))
 
 
 _NAMED: Mapping[str, tuple[str, str, Callable[[str, str], Call], Taken]] = {

@@ -58,7 +58,7 @@ def prices(found: Estimate, today: date) -> Iterator[Inquiry]:
 def price_file(findings: Sequence[Finding]) -> str:
     """The prices among findings as a file of prices (docs/cost.md). Empty without any."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
-    for price in (one.facts["price"] for one in findings if "price" in one.facts):
+    for price in (finding.facts["price"] for finding in findings if "price" in finding.facts):
         row = found.setdefault(price["region"], {}).setdefault(price["item"], {"source": price["source"]})
         row[price["key"]] = price["usd"]
     return yaml.safe_dump(found, sort_keys=True, allow_unicode=True, width=120) if found else ""
@@ -90,15 +90,15 @@ def _listed(
     if len(amounts) == 1:
         yield from _price(line, key, amounts[0], "AWS price list", today)
     elif amounts:
-        yield unknown(f"{item} in {region}: the price list has several prices, {', '.join(f'${one:g}' for one in amounts)}")
+        yield unknown(f"{item} in {region}: the price list has several prices, {', '.join(f'${amount:g}' for amount in amounts)}")
     else:
         yield unknown(f"{item} in {region}: the price list has none")
 
 
 def _products(answer: Mapping[str, Any], usage: str) -> Iterator[Mapping[str, Any]]:
-    for one in items(answer.get("PriceList")):
+    for item in items(answer.get("PriceList")):
         try:
-            product = json.loads(one) if isinstance(one, str) else one
+            product = json.loads(item) if isinstance(item, str) else item
         except ValueError:
             continue
         type_ = text(at(product, "product", "attributes", "usagetype"))
@@ -137,7 +137,7 @@ def _spot_now(item: str, today: date) -> dict[str, Any]:
 
 def _spot(answer: Mapping[str, Any], line: Priced, today: date) -> Iterator[Finding]:
     """The dearest zone of today: pods may land there."""
-    found = [usd for one in items(answer.get("SpotPriceHistory")) if 0 < (usd := _number(one.get("SpotPrice"))) <= MOST_USD]
+    found = [usd for item in items(answer.get("SpotPriceHistory")) if 0 < (usd := _number(item.get("SpotPrice"))) <= MOST_USD]
     if found:
         yield from _price(line, "spot", max(found), "spot price, the dearest zone of the day", today)
     else:

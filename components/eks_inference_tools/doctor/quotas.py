@@ -100,7 +100,7 @@ def _nameless(applied: Any, default: Any, need: Need) -> Iterator[Finding]:
     type_, _, capacity = need.why.partition(":")[0].partition(", ")
     word = capacity.replace("on demand", "on-demand")
     generation = re.match(r"[a-z]+\d*", type_)
-    rows = {text(one.get("QuotaName")): one for listed in (default, applied) for one in items(listed.get("Quotas"))}
+    rows = {text(item.get("QuotaName")): item for listed in (default, applied) for item in items(listed.get("Quotas"))}
     like = {
         name: one
         for name, one in rows.items()
@@ -115,7 +115,7 @@ def _nameless(applied: Any, default: Any, need: Need) -> Iterator[Finding]:
 
 def _row(quota: Quota, answer: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The quota of this name, else the one of the code that the catalog has. Services count some quotas per resource, too."""
-    listed = [one for one in items(answer.get("Quotas")) if text(one.get("QuotaAppliedAtLevel")) != "RESOURCE"]
+    listed = [item for item in items(answer.get("Quotas")) if text(item.get("QuotaAppliedAtLevel")) != "RESOURCE"]
     named = (one for one in listed if _plain(text(one.get("QuotaName"))) == _plain(quota.title))
     coded = (one for one in listed if text(one.get("QuotaCode")) == quota.code)
     return next(named, None) or next(coded, None)
@@ -138,7 +138,7 @@ def _counted(key: str) -> Used:
 
 
 def _balancers(kind: str) -> Used:
-    return lambda answer: sum(text(one.get("Type")) == kind for one in items(answer.get("LoadBalancers")))
+    return lambda answer: sum(text(item.get("Type")) == kind for item in items(answer.get("LoadBalancers")))
 
 
 _IN_USE: Mapping[str, tuple[str, Mapping[str, Any], Used]] = {
@@ -152,7 +152,7 @@ _IN_USE: Mapping[str, tuple[str, Mapping[str, Any], Used]] = {
     "gp3_storage": (
         "ec2.DescribeVolumes",
         {"Filters": [{"Name": "volume-type", "Values": ["gp3"]}]},
-        lambda answer: round(sum(one.get("Size") or 0 for one in items(answer.get("Volumes"))) / 1024, 2),
+        lambda answer: round(sum(item.get("Size") or 0 for item in items(answer.get("Volumes"))) / 1024, 2),
     ),
 }
 """What counts towards a quota, by its name in the catalog."""
@@ -173,7 +173,7 @@ def _in_use(quota: Quota, region: str) -> tuple[tuple[Call, ...], Used | None]:
 def _vcpus(quota: Quota, answer: Mapping[str, Any]) -> float:
     """The vCPUs of running instances of a quota's families, of those that the catalog has. Capacity blocks do not count."""
     spot, found = "Spot" in quota.title, defaultdict(int)
-    for one in (one for reservation in items(answer.get("Reservations")) for one in items(reservation.get("Instances"))):
+    for one in (item for reservation in items(answer.get("Reservations")) for item in items(reservation.get("Instances"))):
         known = instance_types().get(text(one.get("InstanceType")))
         lifecycle = text(one.get("InstanceLifecycle"))
         if known and quota.counts(known) and lifecycle != "capacity-block" and (lifecycle == "spot") == spot:

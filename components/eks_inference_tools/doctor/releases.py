@@ -63,11 +63,11 @@ def releases(graph: Graph, today: date) -> Iterator[Inquiry]:
 
 
 def _addons(graph: Graph, of_cluster: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:
-    for one in addons(graph):
-        region = known_region(graph, one.resource)
+    for addon in addons(graph):
+        region = known_region(graph, addon.resource)
         version = of_cluster.get(region, "")
-        if one.name and not is_token(one.name):
-            yield region, one.name, "" if is_token(one.version) else one.version, "" if is_token(version) else version
+        if addon.name and not is_token(addon.name):
+            yield region, addon.name, "" if is_token(addon.version) else addon.version, "" if is_token(version) else version
 
 
 def _images(graph: Graph, of_cluster: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:
@@ -93,11 +93,11 @@ def _images(graph: Graph, of_cluster: Mapping[str, str]) -> Iterator[tuple[str, 
 
 def _aliases(node_class: Resource | None) -> tuple[str, ...]:
     terms = items((node_class.inputs.get("spec") or {}).get("amiSelectorTerms")) if node_class else ()
-    return unique(text(one.get("alias")) for one in terms if isinstance(one, Mapping) and not is_token(one.get("alias")))
+    return unique(text(term.get("alias")) for term in terms if isinstance(term, Mapping) and not is_token(term.get("alias")))
 
 
 def _any_token(*values: str) -> bool:
-    return any(not one or is_token(one) for one in values)
+    return any(not value or is_token(value) for value in values)
 
 
 def _parameters(row: AmiType, version: str, release: str) -> tuple[str, str]:
@@ -118,7 +118,7 @@ def _parameters(row: AmiType, version: str, release: str) -> tuple[str, str]:
 
 
 def _version(answer: Mapping[str, Any], version: str, today: date) -> Iterator[Finding]:
-    row = next((one for one in items(answer.get("clusterVersions")) if text(one.get("clusterVersion")) == version), None)
+    row = next((item for item in items(answer.get("clusterVersions")) if text(item.get("clusterVersion")) == version), None)
     if row is None:
         yield error(f"EKS has no Kubernetes {version} here", "set cluster.version")
         return
@@ -144,7 +144,7 @@ def _version(answer: Mapping[str, Any], version: str, today: date) -> Iterator[F
 
 
 def _addon(answer: Mapping[str, Any] | None, name: str, pin: str, version: str) -> Iterator[Finding]:
-    rows = [row for one in items((answer or {}).get("addons")) for row in items(one.get("addonVersions"))]
+    rows = [row for item in items((answer or {}).get("addons")) for row in items(item.get("addonVersions"))]
     there = [text(row.get("addonVersion")) for row in rows]
     default = next((text(row.get("addonVersion")) for row in rows if _is_default(row, version)), "")
     facts = {"addon": name, "pinned": pin, "default": default, "versions": there[:_NEWEST_SHOWN]}
@@ -164,12 +164,12 @@ def _addon(answer: Mapping[str, Any] | None, name: str, pin: str, version: str) 
 
 def _is_default(row: Mapping[str, Any], version: str) -> bool:
     return any(
-        one.get("defaultVersion") and text(one.get("clusterVersion")) == version for one in items(row.get("compatibilities"))
+        item.get("defaultVersion") and text(item.get("clusterVersion")) == version for item in items(row.get("compatibilities"))
     )
 
 
 def _image(answer: Mapping[str, Any], type_: str, release: str, pinned: str, newest: str) -> Iterator[Finding]:
-    found = {text(one.get("Name")): text(one.get("Value")) for one in items(answer.get("Parameters"))}
+    found = {text(item.get("Name")): text(item.get("Value")) for item in items(answer.get("Parameters"))}
     image, latest = found.get(pinned, ""), found.get(newest, "")
     facts = {"type": type_, "release": release, "image": image, "newest": latest}
     if image:

@@ -26,9 +26,9 @@ def document(stack: str, findings: Sequence[Finding]) -> str:
             "stack": stack,
             "verdict": overall(findings),
             "findings": [
-                {key: getattr(one, key) for key in ("topic", "verdict", "text", "remedy", "request")}
-                | {"facts": plain(one.facts)}
-                for one in findings
+                {key: getattr(finding, key) for key in ("topic", "verdict", "text", "remedy", "request")}
+                | {"facts": plain(finding.facts)}
+                for finding in findings
             ],
         }
     )
@@ -37,9 +37,9 @@ def document(stack: str, findings: Sequence[Finding]) -> str:
 def shown(stack: str, findings: Sequence[Finding], **drawing: Unpack[Drawing]) -> str:
     """One line or paragraph for each verdict, below its topic. Commands are never wrapped, so that users can copy them."""
     lines: list[RenderableType] = [words(text(stack), "bold").append(f"  {counted(findings)}")]
-    topics = tuple(dict.fromkeys(one.topic for one in findings))
-    for topic, members in groupby(sorted(findings, key=lambda one: topics.index(one.topic)), key=lambda one: one.topic):
-        lines += ["", words(topic, "bold underline"), *(line for one in members for line in _lines(one))]
+    topics = tuple(dict.fromkeys(finding.topic for finding in findings))
+    for topic, members in groupby(sorted(findings, key=lambda finding: topics.index(finding.topic)), key=lambda one: one.topic):
+        lines += ["", words(topic, "bold underline"), *(line for member in members for line in _lines(member))]
     return drawn(lines, **drawing)
 
 

@@ -33,12 +33,12 @@ def zones(graph: Graph, found: Estimate) -> Iterator[Inquiry]:
     subnets = grouped((known_region(graph, one), one) for one in graph.of_type(SUBNET_TYPE) if not is_read(one))
     for region, members in subnets.items():
         names = unique(
-            known(one.inputs.get("availabilityZoneId")) or known(one.inputs.get("availabilityZone")) for one in members
+            known(member.inputs.get("availabilityZoneId")) or known(member.inputs.get("availabilityZone")) for member in members
         )
         if names:
             listed = call("ec2.DescribeAvailabilityZones", region)
             yield Inquiry(TOPIC, "zones", (listed,), lambda answer, names=names, region=region: _zones(answer, names, region))
-    for region, wanted in grouped((one.region, one) for one in pools(graph, found)).items():
+    for region, wanted in grouped((pool.region, pool) for pool in pools(graph, found)).items():
         types = sorted({type_ for one in wanted for type_ in one.types})
         offered = call(
             "ec2.DescribeInstanceTypeOfferings",
@@ -57,7 +57,7 @@ def pools(graph: Graph, found: Estimate) -> Iterator[Wanted]:
     for group in node_groups(graph):
         if types := tuple(one for one in group.instance_types if not is_token(one)):
             yield Wanted(group.pool, known_region(graph, group.resource), types, _known_zones(group.subnets))
-    placed = grouped((one.charge.urn, one.charge.item) for one in found.lines if one.charge.capacity)
+    placed = grouped((line.charge.urn, line.charge.item) for line in found.lines if line.charge.capacity)
     for pool in node_pools(graph):
         families = [one for one in pool.chosen(FAMILY_LABEL) if not is_token(one)]
         region, in_zones = known_region(graph, pool.resource), _known_zones(pool.subnets)
@@ -72,10 +72,10 @@ def _known_zones(subnets: Subnets) -> tuple[str, ...]:
 
 
 def _zones(answer: Mapping[str, Any], names: Iterable[str], region: str) -> Iterator[Finding]:
-    rows = {text(one.get(key)): one for one in items(answer.get("AvailabilityZones")) for key in ("ZoneId", "ZoneName")}
+    rows = {text(item.get(key)): item for item in items(answer.get("AvailabilityZones")) for key in ("ZoneId", "ZoneName")}
     for name in names:
         if (row := rows.get(name)) is None:
-            there = ", ".join(unique(text(one.get("ZoneId")) for one in rows.values()))
+            there = ", ".join(unique(text(row.get("ZoneId")) for row in rows.values()))
             yield error(f"{region} has no zone {name} for this account; it has {there or 'none'}", "set network.zone_ids")
             continue
         shown = f"{text(row.get('ZoneId'))} is {text(row.get('ZoneName'))} in this account"
@@ -83,18 +83,18 @@ def _zones(answer: Mapping[str, Any], names: Iterable[str], region: str) -> Iter
         if text(row.get("OptInStatus")) == "not-opted-in":
             yield error(f"{shown}, and not enabled", "enable the zone group, or set network.zone_ids")
         elif state not in ("", "available", "information"):
-            said = "; ".join(text(one.get("Message")) for one in items(row.get("Messages")))
+            said = "; ".join(text(item.get("Message")) for item in items(row.get("Messages")))
             yield warning(f"{shown}, and {state}{': ' + said if said else ''}", "wait, or set network.zone_ids")
         else:
             yield ok(shown, zone=text(row.get("ZoneId")), name=text(row.get("ZoneName")))
 
 
 def _offered(answer: Mapping[str, Any], zones: Mapping[str, Any] | None, wanted: Wanted) -> Iterator[Finding]:
-    ids = {text(one.get("ZoneName")): text(one.get("ZoneId")) for one in items((zones or {}).get("AvailabilityZones"))}
+    ids = {text(item.get("ZoneName")): text(item.get("ZoneId")) for item in items((zones or {}).get("AvailabilityZones"))}
     offered = {
-        text(one.get("Location"))
-        for one in items(answer.get("InstanceTypeOfferings"))
-        if any(_is(text(one.get("InstanceType")), type_) for type_ in wanted.types)
+        text(item.get("Location"))
+        for item in items(answer.get("InstanceTypeOfferings"))
+        if any(_is(text(item.get("InstanceType")), type_) for type_ in wanted.types)
     }
     mine = {ids.get(zone, zone) for zone in wanted.zones}
     what = f"{' or '.join(wanted.types)} ({wanted.pool})"

@@ -85,11 +85,11 @@ def document(found: Found, saving: Row | None = None, explain: bool = False) -> 
         "traffic": asdict(wish.traffic) if wish.traffic else None,
         "usual_load": None if wish.traffic else {"users": USUAL_USERS, "input": USUAL_INPUT, "output": USUAL_OUTPUT},
         "ordered_by": ["ends", "caveat", "warnings", "usd_per_million_tokens", "usd_per_hour"],
-        "fits": [_row(one) for one in found.rows],
+        "fits": [_row(row) for row in found.rows],
         **({"explained": why if isinstance(why, str) else asdict(why)} if why else {}),
         "quantized_for_less": _row(saving) if saving else None,
         "cheaper_that_do_not_fit": [_refusal(one) for one in found.cheaper],
-        "refused": [_refusal(one) for one in found.refusals],
+        "refused": [_refusal(refusal) for refusal in found.refusals],
     }
 
 

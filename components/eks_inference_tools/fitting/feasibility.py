@@ -36,8 +36,8 @@ def render_text(found: Feasibility, offer: Offer, told: Sequence[str] = (), **dr
                 (*("" if position else cell for cell in first), *(cell(fit) for _, cell in of_fit))
                 for position, fit in enumerate(split.fits)
             ]
-        for one in split.cautions:
-            table.append(Paragraph(words(f"caution: {one}"), " " * (least + 2), " " * (least + 4)))
+        for caution in split.cautions:
+            table.append(Paragraph(words(f"caution: {caution}"), " " * (least + 2), " " * (least + 4)))
     legend = _PAGED_LEGEND if found.engine.generation.paged else _CONTIGUOUS_LEGEND
     head = f"{found.model.name} on {found.instance.name}"
     right = range(len(headings))

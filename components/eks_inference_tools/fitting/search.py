@@ -162,7 +162,7 @@ class Found:
     def instead_of(self, row: Row) -> tuple[str, ...]:
         """Instance types that take the pods of a place as they are, while it has no capacity (``alternatives``; SRV022)."""
         chosen = row.trial
-        there = (one.trial for one in self.rows if (one.trial.kind, one.trial.engine) == (chosen.kind, chosen.engine))
+        there = (row.trial for row in self.rows if (row.trial.kind, row.trial.engine) == (chosen.kind, chosen.engine))
         names = (
             one.instance.name
             for one in there
@@ -185,18 +185,18 @@ class Found:
         """
         fitting = {row.trial.instance.name for row in self.rows}
         found: dict[str, Refusal] = {}
-        for one in self.refusals:
-            usd = one.offer.price.usd if one.offer.price else None
+        for refusal in self.refusals:
+            usd = refusal.offer.price.usd if refusal.offer.price else None
             costs_less = not self.prices or (usd is not None and usd < self.prices[0])
-            if one.instance.name not in fitting and costs_less:
-                other = found.get(one.instance.name)
-                found[one.instance.name] = one if other is None or _nearness(one) > _nearness(other) else other
+            if refusal.instance.name not in fitting and costs_less:
+                other = found.get(refusal.instance.name)
+                found[refusal.instance.name] = refusal if other is None or _nearness(refusal) > _nearness(other) else other
         return tuple(sorted(found.values(), key=_price))
 
     @cached_property
     def nearest(self) -> Refusal | None:
         """The refusal that came nearest: of what was tried the dearest instance type, of what was not the cheapest."""
-        tried = [one for one in self.refusals if one.trial and one.offer.price]
+        tried = [refusal for refusal in self.refusals if refusal.trial and refusal.offer.price]
         if tried:
             return max(tried, key=lambda one: (_nearness(one), _price(one)))
         return min(self.refusals, key=_price, default=None)
@@ -272,13 +272,13 @@ def _tried(wish: Wish, on: Offer) -> Iterator[Row | Refusal]:
         yield Refusal(on, reason)
         return
     choices = engines_for(instance, wish.model, named=wish.engine)
-    asked = [one for one in choices if wish.engine in (None, one.name) and standing(one) <= wish.standing]
+    asked = [choice for choice in choices if wish.engine in (None, choice.name) and standing(choice) <= wish.standing]
     if not asked:
         named = f"engine {wish.engine} does not serve architecture {wish.model.architecture} there"
         yield Refusal(on, named if choices else why_none(instance, wish.model))
     for engine in asked:
         batches = COMPILED if wish.traffic and engine.neuron else ()
-        for batch in sorted({max(one, wish.concurrency) for one in batches} or {wish.concurrency}):
+        for batch in sorted({max(batch, wish.concurrency) for batch in batches} or {wish.concurrency}):
             start = Trial(wish.source, wish.model, engine, instance, wish.context, batch)
             for trial in trials(start, wish.quantized, wish.kinds):
                 yield _in_pieces(_judged(trial, on, wish.traffic), on, wish.traffic)

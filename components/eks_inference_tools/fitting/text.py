@@ -319,9 +319,9 @@ def summary(report: StackReport, found: Found, order: Order, prices: OwnPrices, 
             what, amount, new = need.cells
             yield f"  quota    {amount} of {what}" + (f"; a new account has {new}" if new else "")
     yield f"  check    {report.state}"
-    for one in report.verdict.findings:
-        if not one.stops and not one.reason:
-            yield f"  warning  {one.summary}"
+    for finding in report.verdict.findings:
+        if not finding.stops and not finding.reason:
+            yield f"  warning  {finding.summary}"
     for one in report.not_judged:
         yield f"  open     {one.summary}"
     for secret in order.secrets:

@@ -117,7 +117,7 @@ class Trial:
     @property
     def serving(self) -> ServingFacts:
         """The server's facts."""
-        return next(one for one in self._subjects if isinstance(one, ServingFacts))
+        return next(subject for subject in self._subjects if isinstance(subject, ServingFacts))
 
     @cached_property
     def sequences(self) -> int:

@@ -36,7 +36,7 @@ MOST_LETTERS = 300
 def explained(messages: Sequence[str]) -> tuple[str, ...]:
     """The messages, each in one line of bounded length, with what it means."""
     found: list[str] = []
-    for message in dict.fromkeys(" ".join(one.split()) for one in messages):
+    for message in dict.fromkeys(" ".join(message.split()) for message in messages):
         said = message
         if len(message) > MOST_LETTERS:  # what happened stands at the beginning, and why at the end
             said = f"{message[: MOST_LETTERS // 2]} … {message[3 - MOST_LETTERS // 2 :]}"
@@ -160,7 +160,7 @@ def public(image: str) -> str:
 
 def _statuses(pod: Object) -> list[Object]:
     keys = ("initContainerStatuses", "containerStatuses")
-    return [one for key in keys for one in items(at(pod, "status", key)) if isinstance(one, Mapping)]
+    return [item for key in keys for item in items(at(pod, "status", key)) if isinstance(item, Mapping)]
 
 
 def _number(quantity: Any, unit: int = 1) -> int | None:
@@ -176,5 +176,5 @@ def _seconds(duration: str) -> float | None:
     match = _TIME.fullmatch(duration)
     if match is None or not any(match.groups()):
         return None
-    hours, minutes, seconds = (float(one or 0) for one in match.groups())
+    hours, minutes, seconds = (float(group or 0) for group in match.groups())
     return round(hours * 3600 + minutes * 60 + seconds, 1)

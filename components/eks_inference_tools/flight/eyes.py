@@ -146,16 +146,16 @@ def _ended(verdict: str, lost: str, left: float, failed_for: float) -> Ended | N
 
 def _port_of_server(pod: Mapping[str, Any]) -> int | None:
     """The port of a ready pod that has devices."""
-    ready = any(at(one, "type") == "Ready" and at(one, "status") == "True" for one in items(at(pod, "status", "conditions")))
+    ready = any(at(item, "type") == "Ready" and at(item, "status") == "True" for item in items(at(pod, "status", "conditions")))
     for container in items(at(pod, "spec", "containers")):
         limits = at(container, "resources", "limits")
         devices = isinstance(limits, Mapping) and any("/neuron" in key or key.endswith("/gpu") for key in limits)
-        ports = [at(one, "containerPort") for one in items(at(container, "ports"))]
+        ports = [at(item, "containerPort") for item in items(at(container, "ports"))]
         if ready and devices and ports and isinstance(ports[0], int):
             return ports[0]
     return None
 
 
 def _waited_for(checks: Sequence[Check], lost: str) -> str:
-    waiting = next((one for one in checks if one.verdict != "ok"), None)
+    waiting = next((check for check in checks if check.verdict != "ok"), None)
     return lost or (f"{waiting.subject}: {waiting.finding.found}" if waiting else "")

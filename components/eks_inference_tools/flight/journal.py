@@ -36,12 +36,12 @@ class Span:
 
 def spent(spans: Sequence[Span], now: float) -> float:
     """Returns the USD of all spans. A clock that was put back costs nothing, and gives nothing back."""
-    return sum(max((now if one.until is None else one.until) - one.since, 0) * one.usd_per_hour / 3600 for one in spans)
+    return sum(max((now if span.until is None else span.until) - span.since, 0) * span.usd_per_hour / 3600 for span in spans)
 
 
 def priced(spans: Sequence[Span], now: float, usd_per_hour: float) -> tuple[Span, ...]:
     """Returns the spans with a new price from now on; none with a price of 0."""
-    ended = tuple(one if one.until is not None else Span(one.since, one.usd_per_hour, max(now, one.since)) for one in spans)
+    ended = tuple(span if span.until is not None else Span(span.since, span.usd_per_hour, max(now, span.since)) for span in spans)
     return (*ended, Span(now, usd_per_hour)) if usd_per_hour else ended
 
 

@@ -229,7 +229,7 @@ class Ladder:
     @property
     def rate(self) -> float:
         """What stands now costs so many USD an hour."""
-        return next((one.usd_per_hour for one in reversed(self.journal.spans) if one.until is None), 0.0)
+        return next((span.usd_per_hour for span in reversed(self.journal.spans) if span.until is None), 0.0)
 
     @property
     def _descent(self) -> float:
@@ -273,7 +273,7 @@ _ENDED: Mapping[Ended, str] = {
 
 def _times(timed: Sequence[Timed], legs: Sequence[Leg]) -> list[Mapping[str, Any]]:
     """Rows of times that the timeline has rows for. Resources that the graph does not know belong to a remote component."""
-    known = {one.urn: one for leg in legs for deployment in leg.deployments for one in deployment.graph.resources}
+    known = {resource.urn: resource for leg in legs for deployment in leg.deployments for resource in deployment.graph.resources}
     found: list[Mapping[str, Any]] = []
     for one in timed:
         resource = known.get(one.urn)

@@ -77,7 +77,7 @@ def deployment(graph: Graph, only: Sequence[str]) -> Deployment:
     if not only:
         return Deployment(graph)
     structure = Structure(graph)
-    chosen = [one for one in graph.resources if is_component(one) and short_component_type(one.type) in only]
+    chosen = [resource for resource in graph.resources if is_component(resource) and short_component_type(resource.type) in only]
     urns = {one.urn for one in chosen}
     above = {urn for one in chosen for urn in structure.above(one.urn)}
     kept = tuple(
@@ -108,9 +108,9 @@ def legs_of(rungs: Sequence[Rung], recorded: Sequence[Sequence[Deployment]], pri
                 tuple(deployments),
                 _sum("climb", ends),
                 max(descents, key=lambda end: end.high, default=NOTHING),
-                max((one.total(scale).usd_per_hour for one in estimates), default=0.0),
-                unique(name for one in estimates for name in _unpriced(one, scale)),
-                max((_deadline(one) for one in deployments[-1].graph.resources), default=0.0) if deployments else 0.0,
+                max((estimate.total(scale).usd_per_hour for estimate in estimates), default=0.0),
+                unique(name for estimate in estimates for name in _unpriced(estimate, scale)),
+                max((_deadline(resource) for resource in deployments[-1].graph.resources), default=0.0) if deployments else 0.0,
             )
         )
     return tuple(found)
@@ -138,7 +138,7 @@ def _made(before: Graph | None, after: Graph) -> End:
 def _gone(before: Graph | None, after: Graph) -> End:
     if before is None:
         return NOTHING
-    gone = tuple(one for one in before.resources if one.urn not in after.by_urn)
+    gone = tuple(resource for resource in before.resources if resource.urn not in after.by_urn)
     return _end(deletion(replace(before, resources=gone))) if gone else NOTHING
 
 
@@ -154,10 +154,10 @@ def _sum(name: str, ends: Sequence[End]) -> End:
     return End(
         name,
         "",
-        sum(one.p50 for one in ends),
-        sum(one.low for one in ends),
-        sum(one.high for one in ends),
-        tuple(step for one in ends for step in one.untimed),
+        sum(end.p50 for end in ends),
+        sum(end.low for end in ends),
+        sum(end.high for end in ends),
+        tuple(step for end in ends for step in end.untimed),
     )
 
 
@@ -186,7 +186,7 @@ def _deployments(program: StackProgram, rung: Rung) -> Iterator[Deployment]:
     for stage in rung.stages:
         report = judge(at_stage(program, stage))
         if report.stopped or report.graph is None:
-            stopping = [problem(report.program, one, report.graph) for one in report.verdict.findings if one.stops]
+            stopping = [problem(report.program, finding, report.graph) for finding in report.verdict.findings if finding.stops]
             refused = [*report.refusals, *stopping, *report.unknown]
             raise ProblemsFound([replace(one, message=f"rung {rung.name}: {one.message}") for one in refused])
         yield deployment(report.graph, stage.only)

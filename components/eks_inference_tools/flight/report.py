@@ -333,7 +333,7 @@ def _report(bundle: Mapping[str, Any], found: Sequence[Judged]) -> Iterator[Rend
     for verdict, members in groupby(found, key=lambda one: one.verdict):
         yield ""
         yield words(verdict.capitalize(), f"bold underline {_STYLES[verdict]}")
-        rows = [(one.kind, text(one.what), text(one.measured), _known(one)) for one in members]
+        rows = [(member.kind, text(member.what), text(member.measured), _known(member)) for member in members]
         yield Columns(rows, indent=2)
 
 

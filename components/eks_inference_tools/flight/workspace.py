@@ -74,10 +74,10 @@ class AutomationWorkspace:
 
     def left(self) -> Left:
         state = self._stack.export_stack().deployment
-        there = [one for one in items(at(state, "resources")) if not _is_scaffold(text(at(one, "type")))]
+        there = [item for item in items(at(state, "resources")) if not _is_scaffold(text(at(item, "type")))]
         pending = [
-            f"{text(at(one, 'type'))} of {_shown(text(at(one, 'resource', 'urn')))}"
-            for one in items(at(state, "pending_operations"))
+            f"{text(at(item, 'type'))} of {_shown(text(at(item, 'resource', 'urn')))}"
+            for item in items(at(state, "pending_operations"))
         ]
         return Left(tuple(_shown(text(at(one, "urn"))) for one in there), tuple(pending))
 

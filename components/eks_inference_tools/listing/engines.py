@@ -41,7 +41,7 @@ def engines() -> Listing[EngineRow]:
     """The list."""
     return Listing(
         "engine profile",
-        [_row_of(one) for one in catalog.engines().values()],
+        [_row_of(engine) for engine in catalog.engines().values()],
         tells=lambda row: row.texts,
         filters={
             "accelerator": lambda row, kind: row.engine.accelerator == kind,

@@ -38,7 +38,7 @@ class ModelRow:
 
 def models() -> Listing[ModelRow]:
     """The list. Engines that can no longer be used serve nothing."""
-    usable = [one for one in engines().values() if not one.retired]
+    usable = [engine for engine in engines().values() if not engine.retired]
     return Listing(
         "model",
         [ModelRow(model, tuple(one for one in usable if one.loads(model))) for model in catalog.models().values()],
@@ -46,7 +46,7 @@ def models() -> Listing[ModelRow]:
         filters={
             "architecture": lambda row, names: row.model.architecture in names,
             "engine": lambda row, engine: engine in row.engines,
-            "accelerator": lambda row, kind: any(one.accelerator == kind for one in row.engines),
+            "accelerator": lambda row, kind: any(engine.accelerator == kind for engine in row.engines),
             "open": lambda row, _: row.gated != "all",
             "min_context": lambda row, tokens: row.model.max_positions >= tokens,
             "max_parameters": lambda row, billions: row.model.parameters <= billions * _BILLION,
@@ -65,7 +65,7 @@ def models() -> Listing[ModelRow]:
             Column("context", "tokens", lambda row: str(row.model.max_positions), right=True),
             Column("KV cache", "KiB/token", lambda row: f"{row.kv_bytes_per_token / _KIB:g}", right=True),
             Column("gated", "", lambda row: row.gated, spare=1),
-            Column("engines", "", lambda row: ", ".join(one.name for one in row.engines), spare=4),
+            Column("engines", "", lambda row: ", ".join(engine.name for engine in row.engines), spare=4),
         ),
         notes=_notes,
         # Sizes are in bytes.
@@ -74,7 +74,7 @@ def models() -> Listing[ModelRow]:
             "parameters": row.model.parameters,
             "weight_bytes": row.model.weight_bytes(),
             "kv_bytes_per_token": row.kv_bytes_per_token,
-            "engines": [one.name for one in row.engines],
+            "engines": [engine.name for engine in row.engines],
         },
     )
 

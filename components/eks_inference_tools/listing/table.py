@@ -84,7 +84,7 @@ class Listing(Generic[T]):
             items += [Paragraph(words(line), "    ") for line in self.below(row)]
         right = [number for number, one in enumerate(shown) if one.right]
         parts: list[RenderableType] = [head, "", Columns(items, right=right, headings=2)] if rows else [head]
-        hidden = [one.name for one in self.columns if one not in shown]
+        hidden = [column.name for column in self.columns if column not in shown]
         notes = [*([f"no room here for: {', '.join(hidden)}."] if hidden else []), *self.notes(rows, taken.left_out)]
         told = [Paragraph(words(note)) for note in notes]
         return drawn([*parts, *(["", *told] if told else [])], width=width, colour=colour)
@@ -99,7 +99,7 @@ class Taken(NamedTuple, Generic[T]):
 
 def _shown(columns: Sequence[Column[T]], rows: Sequence[T], width: int) -> Sequence[Column[T]]:
     """The columns that fit. Only cells with lists wrap, between their items."""
-    cells = {one: (one.name, one.unit, *map(one.cell, rows)) for one in columns}
+    cells = {column: (column.name, column.unit, *map(column.cell, rows)) for column in columns}
     first = max(map(len, cells[columns[0]]))
     least = {one: max(len(part) + 1 for text in texts for part in text.split(", ")) for one, texts in cells.items()}
     # `Columns` shrinks the widest, so names stay whole only if no list has to be shorter than them.

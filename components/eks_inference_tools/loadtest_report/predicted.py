@@ -46,8 +46,8 @@ def predicted(servers: Sequence[ServingFacts], files: Sequence[Sequence[Run]]) -
 def _server(servers: Sequence[ServingFacts], run: Run) -> ServingFacts | str:
     """The server that a run measured: that of its name, else one of its model, on the same accelerator. As a text why none is."""
     shape, instance = find_model(run.model), instance_types().get(run.instance_type)
-    named = [one for one in servers if run.server and run.server in map(str, one.path)]
-    alike = named or [one for one in servers if one.model_id == run.model or (shape and one.model == shape)]
+    named = [server for server in servers if run.server and run.server in map(str, server.path)]
+    alike = named or [server for server in servers if server.model_id == run.model or (shape and server.model == shape)]
     there = [one for one in alike if instance is None or speed(one.instance) == speed(instance)]
     if not there:
         return f"the stack serves no {run.model or 'such model'}" + (f" on {run.instance_type}" if alike else "")
@@ -60,7 +60,7 @@ def _pods(server: ServingFacts, run: Run) -> int:
 
 def _diagnosis(server: ServingFacts, pods: int, runs: Sequence[Run]) -> Diagnosis | str:
     loads = tuple(map(_seen, runs))
-    longest = max(loads, key=lambda one: one.input_tokens + one.output_tokens)
+    longest = max(loads, key=lambda load: load.input_tokens + load.output_tokens)
     asked = TrafficSpec(users=longest.users, input_tokens=longest.input_tokens, output_tokens=longest.output_tokens)
     model = modelled(replace(server, pods_min=pods, pods_max=pods), asked, Objectives(), "random")
     return model if isinstance(model, str) else Diagnosis(model, loads)

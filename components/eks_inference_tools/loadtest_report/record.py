@@ -124,7 +124,7 @@ class Run:
         if first is not None and whole is not None and answer and answer > 1:
             return (whole - first) / (answer - 1)
         gaps = (self.metrics.get(name, {}) for name in BETWEEN_TOKENS if self.basis.get(name) != "request_with_ttft")
-        return next((one.get("mean", one.get("p50")) for one in gaps if one), None)
+        return next((gap.get("mean", gap.get("p50")) for gap in gaps if gap), None)
 
     @property
     def lengths(self) -> tuple[int, int] | None:

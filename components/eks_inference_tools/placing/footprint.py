@@ -261,12 +261,12 @@ class Workloads:
 
     @cached_property
     def daemons(self) -> tuple[PodTemplate, ...]:
-        return tuple(one for one in self.templates if one.kind == "DaemonSet")
+        return tuple(template for template in self.templates if template.kind == "DaemonSet")
 
     @cached_property
     def ending(self) -> tuple[PodTemplate, ...]:
         """The templates whose pods end by themselves."""
-        return tuple(one for one in self.templates if one.kind in _ENDING)
+        return tuple(template for template in self.templates if template.kind in _ENDING)
 
     @cached_property
     def by_scale(self) -> Mapping[PodTemplate, tuple[int, int, int]]:
@@ -279,10 +279,10 @@ class Workloads:
 
         With ``ending``, the pods of Jobs count as well. Those of CronJobs never count.
         """
-        for one in self.templates:
-            if one.kind == "CronJob" or one.kind == "DaemonSet" or (one.kind in _ENDING and not ending):
+        for template in self.templates:
+            if template.kind == "CronJob" or template.kind == "DaemonSet" or (template.kind in _ENDING and not ending):
                 continue
-            yield one, self._pods(one, scale)
+            yield template, self._pods(template, scale)
 
     def _pods(self, template: PodTemplate, scale: Scale) -> int | None:
         least, most = self._bounds(template)
@@ -301,7 +301,7 @@ class Workloads:
 
     @cached_property
     def _scalers(self) -> Mapping[tuple[str, str, str], Autoscaler]:
-        return {one.target: one for one in autoscalers(self.graph)}
+        return {autoscaler.target: autoscaler for autoscaler in autoscalers(self.graph)}
 
 
 def _resource(urn: str, manifest: Mapping[str, object]) -> Resource:

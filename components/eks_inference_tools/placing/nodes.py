@@ -213,7 +213,7 @@ def _karpenter_kind(pool: KarpenterPool, shape: NodeShape, instance: InstanceTyp
     """Returns the nodes of a shape, or None if the requirements exclude this instance type or all zones."""
     facts: dict[str, Values] = {key: frozenset([value]) for key, value in _karpenter_labels(pool, instance).items()}
     true_shape = replace(shape, labels={**shape.labels, **facts})
-    if not all(true_shape.can_have(one) for one in pool.node_pool.requirements):
+    if not all(true_shape.can_have(requirement) for requirement in pool.node_pool.requirements):
         return None
     zones = tuple(
         zone

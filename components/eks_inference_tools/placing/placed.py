@@ -105,7 +105,7 @@ class Placing:
         seen = {pod.uid for room in (*rooms, *starts) for pod in room.pods}
         choose((to_place(uid, pod) for uid, pod in pods.items() if uid not in seen), (), self.daemons, further_rooms)
         nodes = [(node, room.pods) for node, room in zip((*standing, *further), (*rooms, *further_rooms), strict=True)]
-        nodes += [(one.node, list(one.pods)) for one in starts]
+        nodes += [(start.node, list(start.pods)) for start in starts]
         seen = {pod.uid for _, on_node in nodes for pod in on_node}
         return Placement(
             nodes=tuple(_placed(node, [pods[pod.uid] for pod in on_node]) for node, on_node in nodes),
@@ -144,7 +144,7 @@ class Placing:
 
     @cached_property
     def daemons(self) -> Sequence[PodSpec]:
-        return [one.spec for one in self.workloads.daemons]
+        return [daemon.spec for daemon in self.workloads.daemons]
 
     @cached_property
     def _kinds(self) -> Sequence[NodeKind]:

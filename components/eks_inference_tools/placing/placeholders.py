@@ -270,12 +270,12 @@ def known_region(graph: Graph, resource: Resource | None) -> str:
     Otherwise it is that of the AWS providers, or of the clusters that are looked up, where they agree. Empty if nothing tells.
     """
     if resource is None or resource.package == "kubernetes":
-        near = (one for type_ in _IN_ITS_REGION for one in graph.of_type(type_))
+        near = (resource for type_ in _IN_ITS_REGION for resource in graph.of_type(type_))
     else:
         near = iter((resource,))
     if found := next((region for one in near if (region := _own_region(graph, one))), ""):
         return found
-    providers = {known(one.inputs.get("region")) for one in graph.of_type("pulumi:providers:aws")} - {""}
+    providers = {known(resource.inputs.get("region")) for resource in graph.of_type("pulumi:providers:aws")} - {""}
     looked_up = {known(one.args.get("region")) for one in graph.functions if one.token.startswith("aws:eks/")} - {""}
     agreed, *others = providers or looked_up or {""}
     return "" if others else agreed

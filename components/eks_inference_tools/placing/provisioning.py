@@ -64,7 +64,7 @@ class PodToPlace:
     @cached_property
     def ways(self) -> "tuple[PodToPlace, ...]":
         """The pod at each of its places, in their order."""
-        return tuple(self if one is self.spec else replace(self, spec=one) for one in self.spec.places)
+        return tuple(self if place is self.spec else replace(self, spec=place) for place in self.spec.places)
 
     @cached_property
     def apart_from(self) -> tuple[Mapping[str, Any], ...]:

@@ -45,17 +45,17 @@ class Waiting:
         not.
         """
         found: dict[PodTemplate, tuple[Pods, Pods]] = {}
-        needs = {one: self._before(one.urn) for one in self.pods}
+        needs = {pod: self._before(pod.urn) for pod in self.pods}
         for job in self.placing.workloads.ending:
             own, before = {job: job.pods or 0}, self._before(job.urn)
-            later = {one for one in self.pods if job.kind == "Job" and job.urn in needs[one]}
+            later = {pod for pod in self.pods if job.kind == "Job" and job.urn in needs[pod]}
             sure = {one: number for one, number in self.pods.items() if one.urn in before}
             found[job] = sure | own, {one: number for one, number in self.pods.items() if one not in later} | own
         return found
 
     def overfull(self, pods: Pods) -> frozenset[PodTemplate]:
         """The templates whose pods the nodes cannot hold together in any order."""
-        first = {one: to_place("", PlacedPod(one, 0)) for one in pods}
+        first = {pod: to_place("", PlacedPod(pod, 0)) for pod in pods}
         places = {one: there for one, pod in first.items() if (there := self._places(pod))}
         found = {*pods} - {*places}
         for one, there in places.items():
@@ -87,7 +87,7 @@ class Waiting:
                 usual[place].put(pod)
                 left[place] = _share_left(self._standing[0][place], usual[place])
                 open_to -= {place} if not usual[place].takes(pod) else set()
-        starts = choose((to_place(*one) for one in late.items()), self.placing.following, self.placing.daemons, further)
+        starts = choose((to_place(*item) for item in late.items()), self.placing.following, self.placing.daemons, further)
         seen = {pod.uid for room in (*further, *starts) for pod in room.pods}
         return Counter(pod.template for uid, pod in late.items() if uid not in seen)
 

@@ -44,7 +44,7 @@ def let_in_no_more(diff: StackDiff) -> Iterator[Danger]:
             what = f"{title_of(one)} refuses pods of {pods.title} ({why}): {then}"
             yield Danger("server-waits" if waits else "pods-refused", what, pods.urn, Weight.REFUSED)
     for quota, claims, why in _too_many_claims(GraphFacts(diff.head)):
-        if more := [one for one in claims if _claims_more(diff.by_urn[one.urn])]:
+        if more := [claim for claim in claims if _claims_more(diff.by_urn[claim.urn])]:
             what = f"{title_of(quota)} refuses a claim of {title_of(more[-1])} ({why}): `pulumi up` fails there"
             yield Danger("refused", what, more[-1].urn, Weight.REFUSED)
     known, now = (
@@ -60,7 +60,7 @@ def let_in_no_more(diff: StackDiff) -> Iterator[Danger]:
 
 def _refused(facts: GraphFacts, beside: Callable[[PodTemplate], int]) -> Iterator[tuple[Resource, PodTemplate, str]]:
     """Quotas and limit ranges with pods that they do not let in, and why. ``beside``: how many more pods an update has."""
-    ranges = [(one, *found) for one in facts.objects.get("LimitRange", ()) for found in _ranges(one)]
+    ranges = [(item, *found) for item in facts.objects.get("LimitRange", ()) for found in _ranges(item)]
     for quota in (*facts.objects.get("ResourceQuota", ()), *{one.urn: one for one, _, _ in ranges}.values()):
         place = namespace_of(quota)
         inside = [(type_, has) for one, type_, has in ranges if namespace_of(one) == place]
@@ -78,7 +78,7 @@ _SCOPES: Mapping[str, Callable[[PodSpec], Any]] = {
     "Terminating": lambda pod: at(pod.document, "activeDeadlineSeconds") is not None,
     "NotTerminating": lambda pod: at(pod.document, "activeDeadlineSeconds") is None,
     "BestEffort": lambda pod: not any({"cpu", "memory"} & one.asked.keys() for one in pod.containers),
-    "NotBestEffort": lambda pod: any({"cpu", "memory"} & one.asked.keys() for one in pod.containers),
+    "NotBestEffort": lambda pod: any({"cpu", "memory"} & container.asked.keys() for container in pod.containers),
     "PriorityClass": lambda pod: text(at(pod.document, "priorityClassName")),
 }
 
@@ -96,10 +96,10 @@ def _in_scope(quota: Any, pod: PodSpec) -> bool:
 
 def _too_many_claims(facts: GraphFacts) -> Iterator[tuple[Resource, Sequence[Resource], str]]:
     """Quotas of storage, what claims it, and why that is too much."""
-    claims = [(one, at(one.inputs, "spec"), 1) for one in facts.objects.get("PersistentVolumeClaim", ())]
-    for one in facts.objects.get("StatefulSet", ()):
-        each = items(at(one.inputs, "spec", "volumeClaimTemplates"))
-        claims += [(one, at(claim, "spec"), whole(at(one.inputs, "spec", "replicas")) or 1) for claim in each]
+    claims = [(item, at(item.inputs, "spec"), 1) for item in facts.objects.get("PersistentVolumeClaim", ())]
+    for item in facts.objects.get("StatefulSet", ()):
+        each = items(at(item.inputs, "spec", "volumeClaimTemplates"))
+        claims += [(item, at(claim, "spec"), whole(at(item.inputs, "spec", "replicas")) or 1) for claim in each]
     for quota in facts.objects.get("ResourceQuota", ()):
         for key, most in quantities(at(quota.inputs, "spec", "hard")).items():
             class_, _, what = key.rpartition(".storageclass.storage.k8s.io/")
@@ -148,7 +148,7 @@ def _shown(amount: Decimal, of: str) -> str:
 
 def _with(spec: PodSpec, resources: Callable[[Container], Any]) -> PodSpec:
     """A pod with other resources of its containers."""
-    anew = [(one.first, {**table(one.document), "resources": resources(one)}) for one in spec.containers]
+    anew = [(container.first, {**table(container.document), "resources": resources(container)}) for container in spec.containers]
     first, others = ([one for is_first, one in anew if is_first is which] for which in (True, False))
     return PodSpec({**table(spec.document), "initContainers": first, "containers": others}, spec.claimed)
 
@@ -206,11 +206,11 @@ def _out_of_range(ranges: Sequence[_Range], spec: PodSpec) -> str:
 def not_served(facts: GraphFacts) -> Iterator[tuple[Resource, str]]:
     """Yields objects of a cluster whose API its version no longer serves, and says so."""
     major, _, minor = facts.kubernetes_version.partition(".")
-    for one in facts.graph.resources if major == "1" and minor.isdecimal() else ():
-        api, _, kind = one.type.removeprefix("kubernetes:").rpartition(":")
+    for resource in facts.graph.resources if major == "1" and minor.isdecimal() else ():
+        api, _, kind = resource.type.removeprefix("kubernetes:").rpartition(":")
         gone = removed_apis().get(api, {}).get(kind)
         if gone and int(minor) >= gone:
-            yield one, f"{title_of(one)}: Kubernetes 1.{minor} serves no {kind} of {api} (gone since 1.{gone})"
+            yield resource, f"{title_of(resource)}: Kubernetes 1.{minor} serves no {kind} of {api} (gone since 1.{gone})"
 
 
 @cache

@@ -57,7 +57,7 @@ def follows(change: ResourceChange) -> Iterator[tuple[Row, PropertyChange]]:
 def _of(given: str) -> Mapping[str, Sequence[Path]]:
     """``Kind path path aws:Kind`` by kind: those of Kubernetes have no prefix. One without paths has all."""
     kinds = re.split(r"(?:^|\s+)(?=[A-Z*]|aws:|eks:)", given.strip())
-    named = (one.split() for one in kinds if one)
+    named = (kind.split() for kind in kinds if kind)
     return {kind: tuple(map(pattern_of, paths)) or ((),) for kind, *paths in named}
 
 

@@ -23,7 +23,7 @@ def budgeted(graph: Graph) -> Iterator[tuple[Resource, PodTemplate, str]]:
     budgets = [one for one in graph.resources if is_kubernetes_object(one) and group_kind(one)[1] == "PodDisruptionBudget"]
     if not budgets:
         return
-    scaled, pods = {one.target for one in autoscalers(graph)}, [*pod_templates(graph)]
+    scaled, pods = {autoscaler.target for autoscaler in autoscalers(graph)}, [*pod_templates(graph)]
     for budget in budgets:
         selector, spec = at(budget.inputs, "spec", "selector"), budget.inputs.get("spec")
         if is_token(selector) or is_token(at(selector, "matchLabels")) or at(selector, "matchExpressions"):

@@ -95,4 +95,4 @@ def addresses(diff: StackDiff) -> Iterator[Danger]:
 
 
 def _ports(graph: Graph, urn: str) -> list[str]:
-    return [text(at(one, "port")) for one in items(at(graph.by_urn[urn].inputs, "spec", "ports"))]
+    return [text(at(item, "port")) for item in items(at(graph.by_urn[urn].inputs, "spec", "ports"))]

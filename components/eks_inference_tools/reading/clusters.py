@@ -140,8 +140,8 @@ class _Homes:
         named = {one.urn: self._named(one) for one in graph.resources if one.package != "kubernetes" and not one.is_provider}
         named |= {urn: urn for urn in self.made}
         elsewhere = sorted({one for one in named.values() if one} - self.made.keys())
-        reached = {one.urn: self._reached(one, elsewhere) for one in graph.resources if one.type == _PROVIDER}
-        objects = {one.urn: one.provider for one in graph.resources if one.package == "kubernetes"}
+        reached = {resource.urn: self._reached(resource, elsewhere) for resource in graph.resources if resource.type == _PROVIDER}
+        objects = {resource.urn: resource.provider for resource in graph.resources if resource.package == "kubernetes"}
         reached |= {provider: provider or _FROM_OUTSIDE for provider in objects.values() if provider not in reached}
         self._join(set(named.values()) - {""}, reached)
         unknown = sorted(one for one in set(reached.values()) if one not in self.made and one not in elsewhere)
@@ -195,7 +195,7 @@ class _Homes:
         if len(named) == 1:
             return named[0]
         known = any(_settings(provider)) and not any(map(is_token, _settings(provider)))
-        same = (one for one in self.graph.of_type(_PROVIDER) if _settings(one) == _settings(provider))
+        same = (resource for resource in self.graph.of_type(_PROVIDER) if _settings(resource) == _settings(provider))
         return next(same, provider).urn if known else provider.urn
 
     @staticmethod

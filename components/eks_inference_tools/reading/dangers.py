@@ -90,7 +90,7 @@ def _defined_by(diff: StackDiff, change: ResourceChange) -> Iterator[Danger]:
     """What a chart's definitions keep out or take along (Helm, pkg/action/validate.go: checkOwnership; uninstall.go)."""
     known, title = charts().get(chart_of(change.resource).name), f"Release {chart_of(change.resource).release}"
     defines = known.defines if known else ()
-    stay = [one for one in (diff.head.resources if diff.head else ()) if one.provider == change.resource.provider]
+    stay = [resource for resource in (diff.head.resources if diff.head else ()) if resource.provider == change.resource.provider]
     inside = [title_of(one) for one in stay if is_kubernetes_object(one) and group_kind(one)[0] in defines]
     if defines and change.kind == "replace" and not deletes_first(change):
         what = f"{title}: Helm refuses a second one while the definitions of {', '.join(defines)} are of the first"
@@ -104,7 +104,7 @@ def _defined_by(diff: StackDiff, change: ResourceChange) -> Iterator[Danger]:
 
 def _without_addon(diff: StackDiff, addon: Addon) -> str:
     """What is missing without an add-on, if neither its software nor another resource of its name stays."""
-    stays = any(Addon(one).name == addon.name for one in (diff.head.of_type(ADDON_TYPE) if diff.head else ()))
+    stays = any(Addon(resource).name == addon.name for resource in (diff.head.of_type(ADDON_TYPE) if diff.head else ()))
     without = table(addon.runs).get("without")
     kept = stays or not without or is_true(addon.resource.inputs.get("preserve"))
     return "" if kept else f"add-on {addon.name} is deleted: {without}"
@@ -120,7 +120,7 @@ def _holding(diff: StackDiff, claim: Resource) -> str:
             if pods.kind != "CronJob"
             and pods.namespace == (namespace_of(claim) or "default")
             and diff.by_urn[pods.urn].kind in ("same", "update")
-            and any(at(one, *mounted) == name_of(claim) for one in items(at(pods.template, "spec", "volumes")))
+            and any(at(item, *mounted) == name_of(claim) for item in items(at(pods.template, "spec", "volumes")))
         ),
         "",
     )
@@ -192,7 +192,7 @@ def _surroundings(graph: Graph, cluster: Resource) -> tuple[frozenset[str], tupl
     found = [graph.by_urn[urn] for urns in cluster.property_dependencies.values() for urn in urns if urn in graph.by_urn]
     subnets = [one for one in found if one.type == SUBNET_TYPE]
     zones = frozenset(text(at(one.inputs, "availabilityZoneId") or at(one.inputs, "availabilityZone")) for one in subnets)
-    around = [urn for one in subnets for urn in one.property_dependencies.get("vpcId", ())]
+    around = [urn for subnet in subnets for urn in subnet.property_dependencies.get("vpcId", ())]
     vpcs = unique(one.urn for one in (*found, *(graph.by_urn[urn] for urn in around)) if one.type == _VPC)
     return frozenset() if any(not zone or is_token(zone) for zone in zones) else zones, vpcs
 

@@ -67,11 +67,11 @@ def _endpoints(graph: Graph) -> Iterator[Endpoint]:
 
 def led_to(graph: Graph) -> Iterator[tuple[Resource, tuple[PodTemplate, ...]]]:
     """Yields the Services that select pods, each with the templates of those; without objects that are scaled to none."""
-    pods = [one for one in pod_templates(graph) if one.pods != 0 or one.between]
+    pods = [pod_template for pod_template in pod_templates(graph) if pod_template.pods != 0 or pod_template.between]
     for service in graph.of_type("kubernetes:core/v1:Service"):
         if wanted := table(at(service.inputs, "spec", "selector")):
             place = namespace_of(service) or "default"
-            yield service, tuple(one for one in pods if one.namespace == place and one.has_labels(wanted))
+            yield service, tuple(pod for pod in pods if pod.namespace == place and pod.has_labels(wanted))
 
 
 def answering(graph: Graph, endpoint: str) -> dict[str, frozenset[str]]:
@@ -83,9 +83,9 @@ def answering(graph: Graph, endpoint: str) -> dict[str, frozenset[str]]:
 def _asked(value: Any) -> Iterator[tuple[str, str]]:
     """Models, each with a server that a route anywhere inside leads to. Envoy's cluster is called as its servers."""
     if isinstance(value, Mapping) and "route" in value:
-        named = [text(at(one, "value", "string_match", "exact")) for one in items(at(value, "match", "dynamic_metadata"))]
+        named = [text(at(item, "value", "string_match", "exact")) for item in items(at(value, "match", "dynamic_metadata"))]
         ways = items(at(value, "route", "weighted_clusters", "clusters"))
-        clusters = [at(one, "name") for one in ways if at(one, "weight")] or [at(value, "route", "cluster")]
+        clusters = [at(way, "name") for way in ways if at(way, "weight")] or [at(value, "route", "cluster")]
         model = next(filter(None, named), "the KServe API" if at(value, "match", "safe_regex") else "")
         yield from ((model, one) for cluster in clusters for one in text(cluster).partition("/")[0].split("+") if model)
     elif isinstance(value, str):

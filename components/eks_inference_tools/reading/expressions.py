@@ -44,7 +44,7 @@ class Expression:
 
 def expressions(value: Any) -> tuple[Expression, ...]:
     """Reads a list of expressions, such as ``matchExpressions`` or ``requirements``."""
-    return tuple(_expression(one) for one in items(value))
+    return tuple(_expression(item) for item in items(value))
 
 
 def _expression(value: Any) -> Expression:

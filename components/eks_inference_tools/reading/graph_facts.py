@@ -81,7 +81,7 @@ class GraphFacts:
     @cached_property
     def containers(self) -> tuple[tuple[PodTemplate, Container, str], ...]:
         """Every container with its pod template and a title that names both."""
-        return tuple((pod, one, f"{pod.title}, {one.title}") for pod in self.pods for one in pod.containers)
+        return tuple((pod, container, f"{pod.title}, {container.title}") for pod in self.pods for container in pod.containers)
 
     @cached_property
     def objects(self) -> Mapping[str, tuple[Resource, ...]]:
@@ -108,7 +108,7 @@ class GraphFacts:
     @cached_property
     def namespace_labels(self) -> Mapping[str, Mapping[str, Any]]:
         """The labels of the namespaces of the graph, by name."""
-        return {name_of(one): table(at(one.inputs, "metadata", "labels")) for one in self.objects.get("Namespace", ())}
+        return {name_of(item): table(at(item.inputs, "metadata", "labels")) for item in self.objects.get("Namespace", ())}
 
     def pods_known(self, namespace: str) -> bool:
         """Whether the graph has every pod of a namespace: none comes from a chart, an operator, EKS or another program."""
@@ -175,7 +175,7 @@ class GraphFacts:
         for chart in self.charts:
             if offers(chart, resource):
                 given = PodSpec(placed_by_plugin(chart, resource))
-                there = tuple(one for one in self.shapes if not obstacles(given, one))
+                there = tuple(shape for shape in self.shapes if not obstacles(given, shape))
                 yield chart.resource, f"chart {chart.resource.name}", there
 
 

@@ -63,7 +63,7 @@ def title_of(item: Object) -> str:
 def controller_of(item: Object) -> Object | None:
     """The owner reference of the object's controller, with ``kind``, ``name`` and ``uid``, or None."""
     references = items(at(item, "metadata", "ownerReferences"))
-    return next((one for one in references if at(one, "controller") is True), None)
+    return next((reference for reference in references if at(reference, "controller") is True), None)
 
 
 def is_controlled_by(item: Object, owner: Object) -> bool:
@@ -91,6 +91,6 @@ def node_of(pod: Object) -> str:
 
 def taints_of(node: Object) -> Iterator[Taint]:
     """The taints of a node with effect NoSchedule or NoExecute."""
-    for one in items(at(node, "spec", "taints")):
-        if (effect := at(one, "effect")) in ("NoSchedule", "NoExecute"):
-            yield Taint(text(at(one, "key")), text(at(one, "value")), effect)
+    for item in items(at(node, "spec", "taints")):
+        if (effect := at(item, "effect")) in ("NoSchedule", "NoExecute"):
+            yield Taint(text(at(item, "key")), text(at(item, "value")), effect)

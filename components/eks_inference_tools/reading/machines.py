@@ -79,16 +79,16 @@ class Machine:
     def disks(self) -> tuple[Disk, ...]:
         return tuple(
             Disk(
-                device=text(at(one, "deviceName")),
-                size=at(one, "ebs", "volumeSize"),
-                type=text(at(one, "ebs", "volumeType")),
-                iops=at(one, "ebs", "iops"),
-                throughput=at(one, "ebs", "throughput"),
-                encrypted=at(one, "ebs", "encrypted"),
-                ebs=at(one, "ebs") is not None,
-                is_root=at(one, "rootVolume") is True,
+                device=text(at(item, "deviceName")),
+                size=at(item, "ebs", "volumeSize"),
+                type=text(at(item, "ebs", "volumeType")),
+                iops=at(item, "ebs", "iops"),
+                throughput=at(item, "ebs", "throughput"),
+                encrypted=at(item, "ebs", "encrypted"),
+                ebs=at(item, "ebs") is not None,
+                is_root=at(item, "rootVolume") is True,
             )
-            for one in items(at(self.document, "blockDeviceMappings"))
+            for item in items(at(self.document, "blockDeviceMappings"))
         )
 
     @property

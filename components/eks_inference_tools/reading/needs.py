@@ -19,7 +19,7 @@ def needs(diff: StackDiff) -> Iterator[Danger]:
     """Values that no pod reads before it restarts, or that pods still ask for; disks that stay as they are, or with one pod."""
     if diff.head is None:
         return
-    objects = {(group_kind(one)[1], namespace_of(one), name_of(one)): one for one in diff.head.resources}
+    objects = {(group_kind(resource)[1], namespace_of(resource), name_of(resource)): resource for resource in diff.head.resources}
     using = grouped(
         ((kind, pods.given_namespace, name), pods)
         for pods in pod_templates(diff.head)
@@ -54,11 +54,11 @@ def needs(diff: StackDiff) -> Iterator[Danger]:
 
 def _in_environment(pods: PodTemplate) -> set[tuple[str, str]]:
     """Kind and name of each ConfigMap and Secret that the variables of containers come from."""
-    documents = [one.document for one in pods.containers]
+    documents = [container.document for container in pods.containers]
     sources = [
         one for each in documents for one in (*items(at(each, "envFrom")), *(at(e, "valueFrom") for e in items(at(each, "env"))))
     ]
-    found = ((kind, at(one, key)) for one in sources for key, kind in _VALUES.items())
+    found = ((kind, at(source, key)) for source in sources for key, kind in _VALUES.items())
     return {(kind, text(at(one, "name"))) for kind, one in found if one and not at(one, "optional")}
 
 
@@ -74,8 +74,8 @@ def _reloaded(pods: PodTemplate, name: str) -> bool:
 def _held(change: ResourceChange, objects: Any) -> str:
     """A disk of one node (Kubernetes, Persistent Volumes, access modes), which the pods of an update need at once."""
     spec = change.resource.inputs.get("spec")
-    for one in items(at(spec, "template", "spec", "volumes")) if surges(change, whole(at(spec, "replicas")) or 1) else ():
-        name = text(at(one, "persistentVolumeClaim", "claimName"))
+    for item in items(at(spec, "template", "spec", "volumes")) if surges(change, whole(at(spec, "replicas")) or 1) else ():
+        name = text(at(item, "persistentVolumeClaim", "claimName"))
         claim = objects.get(("PersistentVolumeClaim", namespace_of(change.resource), name))
         if claim and at(claim.inputs, "spec", "accessModes") in (["ReadWriteOnce"], ["ReadWriteOncePod"]):
             return f"the disk of {title_of(claim)}, which goes with no pod to another node"

@@ -127,11 +127,11 @@ class NodePool:
 
 def node_pools(graph: Graph) -> tuple[NodePool, ...]:
     """The NodePools of a graph. Leaves out objects that it only reads."""
-    classes = {text(at(one.resource.inputs, "metadata", "name")): one for one in node_classes(graph)}
+    classes = {text(at(node_class.resource.inputs, "metadata", "name")): node_class for node_class in node_classes(graph)}
     return tuple(
-        NodePool(one, classes.get(text(at(one.inputs, "spec", "template", "spec", "nodeClassRef", "name"))))
-        for one in graph.of_type(NODE_POOL_TYPE)
-        if is_kubernetes_object(one)
+        NodePool(resource, classes.get(text(at(resource.inputs, "spec", "template", "spec", "nodeClassRef", "name"))))
+        for resource in graph.of_type(NODE_POOL_TYPE)
+        if is_kubernetes_object(resource)
     )
 
 

@@ -101,8 +101,8 @@ class PodSpec:
     @cached_property
     def containers(self) -> tuple[Container, ...]:
         """Its init containers, then the others."""
-        first = (Container(one, first=True) for one in items(at(self.document, "initContainers")))
-        return (*first, *(Container(one) for one in items(at(self.document, "containers"))))
+        first = (Container(item, first=True) for item in items(at(self.document, "initContainers")))
+        return (*first, *(Container(item) for item in items(at(self.document, "containers"))))
 
     @cached_property
     def requests(self) -> Mapping[str, Decimal]:
@@ -165,7 +165,7 @@ class PodSpec:
     @cached_property
     def claims(self) -> tuple[str, ...]:
         """The names of its PersistentVolumeClaims."""
-        return tuple(text(name) for one in self.volumes if (name := at(one, "persistentVolumeClaim", "claimName")))
+        return tuple(text(name) for volume in self.volumes if (name := at(volume, "persistentVolumeClaim", "claimName")))
 
 
 def _words(container: Any, key: str) -> Iterator[str]:

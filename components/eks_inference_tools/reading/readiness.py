@@ -67,7 +67,7 @@ def waits_for(live: Object, seen: Seen) -> str:
     if not is_awaited(live):
         return ""
     if wanted := _annotation(live, WAIT_FOR):
-        return next((reason for one in _expressions(wanted) for reason in _unmet(live, one)), "")
+        return next((reason for expression in _expressions(wanted) for reason in _unmet(live, expression)), "")
     return next(_by_kind(live, seen), "")
 
 
@@ -89,7 +89,7 @@ def _unsettled(live: Object, seen: Seen) -> Iterator[str]:
         for condition in _OPERATED[kind]:
             yield from _unmet(live, f"condition={condition}")
         return
-    if kind == ("", "Service") and _selects(live) and not any(items(at(one, "addresses")) for one in _subsets(live, seen)):
+    if kind == ("", "Service") and _selects(live) and not any(items(at(subset, "addresses")) for subset in _subsets(live, seen)):
         yield "no ready pod is behind it"
     yield from _by_kind(live, seen)
 

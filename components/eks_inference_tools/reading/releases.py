@@ -31,7 +31,7 @@ class Chart:
 
 def charts(graph: Graph) -> tuple[Chart, ...]:
     """The charts that the graph installs. Leaves out releases that it only reads."""
-    return tuple(chart_of(one) for one in graph.resources if one.type in CHART_TYPES and not is_read(one))
+    return tuple(chart_of(resource) for resource in graph.resources if resource.type in CHART_TYPES and not is_read(resource))
 
 
 def chart_of(resource: Resource) -> Chart:
@@ -84,7 +84,7 @@ class Addon:
 
 def addons(graph: Graph) -> tuple[Addon, ...]:
     """The add-ons that the graph installs."""
-    return tuple(Addon(one) for one in graph.of_type(ADDON_TYPE) if not is_read(one))
+    return tuple(Addon(resource) for resource in graph.of_type(ADDON_TYPE) if not is_read(resource))
 
 
 @cache

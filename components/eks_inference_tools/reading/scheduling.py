@@ -28,7 +28,7 @@ def suits(pod: PodSpec, shape: NodeShape) -> bool:
 
 def nearest(key: str, value: str, shapes: tuple[NodeShape, ...]) -> str:
     """The most similar label of any shape, as ``key=value``. Empty when none is similar."""
-    known = {f"{label}={one}": one for shape in shapes for label, values in shape.labels.items() for one in values or ()}
+    known = {f"{label}={value}": value for shape in shapes for label, values in shape.labels.items() for value in values or ()}
     found = get_close_matches(f"{key}={value}", sorted(known), n=1, cutoff=0.6)
     return found[0] if found and found[0] != f"{key}={value}" else ""
 
@@ -58,10 +58,10 @@ def _obstacles(pod: PodSpec, shape: NodeShape) -> Iterator[str]:
 
 
 def _term_lacking(term: tuple[Expression, ...], shape: NodeShape) -> Iterator[str]:
-    for one in term:
-        if one.is_known and not shape.can_have(one):
-            values = f"{', '.join(one.values[:_SHOWN])}{' …' if len(one.values) > _SHOWN else ''}"
-            yield f"needs {f'{one.key} {one.operator} {values}'.strip()}, {_what_it_has(shape, one.key)}"
+    for expression in term:
+        if expression.is_known and not shape.can_have(expression):
+            values = f"{', '.join(expression.values[:_SHOWN])}{' …' if len(expression.values) > _SHOWN else ''}"
+            yield f"needs {f'{expression.key} {expression.operator} {values}'.strip()}, {_what_it_has(shape, expression.key)}"
 
 
 def _what_it_has(shape: NodeShape, key: str) -> str:

@@ -38,13 +38,13 @@ class Overview:
 def overview_of(graph: Graph) -> Overview:
     """The overview of a graph. Accepts values that are secret, unknown or of an unexpected type."""
     graphs = [part.graph for part in parts(graph)]
-    running = tuple(one for each in graphs for one in workloads(each))
+    running = tuple(workload for each in graphs for workload in workloads(each))
     return Overview(
         clusters=clusters(graph),
         capacity=tuple({one.urn: one for each in graphs for one in node_capacity(each)}.values()),
         workloads=running,
         models=tuple(models(graph, running)),
-        endpoints=tuple({one.urn: one for each in graphs for one in endpoints(each)}.values()),
+        endpoints=tuple({endpoint.urn: endpoint for each in graphs for endpoint in endpoints(each)}.values()),
     )
 
 
@@ -59,8 +59,8 @@ def sections(graph: Graph) -> Iterator[Section]:
 
 
 def _clusters(clusters: Sequence[Cluster]) -> Section:
-    listed = [Row((one.name, joined(cluster_version(one), one.access, by=", "))) for one in clusters]
-    rows = [(_name(one.name, one.urn), _cell(cluster_version(one)), _cell(one.access)) for one in clusters]
+    listed = [Row((cluster.name, joined(cluster_version(cluster), cluster.access, by=", "))) for cluster in clusters]
+    rows = [(_name(cluster.name, cluster.urn), _cell(cluster_version(cluster)), _cell(cluster.access)) for cluster in clusters]
     return Section("Clusters", [Listing((), listed)], ("Cluster", "Version", "API"), rows)
 
 

@@ -57,7 +57,7 @@ class SecurityGroups:
         found: list[GroupRule] = []
         for group in self.made.values():
             for key in ("ingress", "egress"):
-                found += (_rule(group, table(one), group.urn, key == "ingress") for one in items(group.inputs.get(key)))
+                found += (_rule(group, table(item), group.urn, key == "ingress") for item in items(group.inputs.get(key)))
         for resource in self.graph.resources:
             if resource.type in _RULE_TYPES and not is_read(resource):
                 inputs = resource.inputs

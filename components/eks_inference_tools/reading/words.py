@@ -83,7 +83,7 @@ def _of_node_pool(pool: NodePool) -> NodeCapacity:
         nodes=pool.replicas,
         capacity_types=pool.chosen(CAPACITY_TYPE_LABEL),
         limits=_labels(pool.limits),
-        requirements=unique(_requirement(one) for one in others),
+        requirements=unique(_requirement(other) for other in others),
         labels=_labels(pool.labels),
         taints=tuple(taint(item) for item in pool.given_taints),
         image=text(at(image, "alias") or at(image, "id") or at(image, "name")),

@@ -62,8 +62,8 @@ def requested(found: tuple[Workload, ...]) -> Mapping[str, int]:
 
 
 def _workload(pods: PodTemplate, by_autoscaler: str) -> Workload:
-    first = [one for one in pods.containers if one.first]
-    containers = [one for one in pods.containers if not one.first]
+    first = [container for container in pods.containers if container.first]
+    containers = [container for container in pods.containers if not container.first]
     serve_config = at(pods.owner.inputs.get("spec"), "serveConfigV2")
     return Workload(
         urn=pods.urn,

@@ -36,8 +36,8 @@ class Section:
 
     def values(self) -> Iterator[Value]:
         """Yields the values inside."""
-        for one in self.entries.values():
-            yield from [one] if isinstance(one, Value) else one.values()
+        for entry in self.entries.values():
+            yield from [entry] if isinstance(entry, Value) else entry.values()
 
     def without(self, origin: Origin) -> "Section":
         """The object without values of an origin, and without objects that had no others."""

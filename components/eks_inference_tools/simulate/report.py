@@ -195,9 +195,9 @@ def phase_document(phase: Phase) -> dict[str, Any]:
             {"object": one.title, "reason": one.reason, "message": one.message} for part in phase.parts for one in part.refusals
         ],
         "stalls": [
-            {"object": one.title, "waitsFor": one.waits_for, "words": one.words, "behind": one.behind}
+            {"object": stall.title, "waitsFor": stall.waits_for, "words": stall.words, "behind": stall.behind}
             for part in phase.parts
-            for one in part.stalls
+            for stall in part.stalls
         ],
         "unreached": phase.outcome.unreached,
     }

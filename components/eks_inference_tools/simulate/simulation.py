@@ -273,6 +273,6 @@ def _differs(simulated: Simulation) -> Iterator[str]:
     yield from (f"{one.subject}: {one.why}" if one.subject else one.why for one in unsimulated(graph))
     yield from (f"{name}: the catalog does not know what it runs" for name in without_footprint(graph))
     yield from (f"{one.title} is left out: {one.reason}" for one in left_out(graph))
-    others = [one for one in second_schedulers(graph) if isinstance(one, Unsimulated)]
+    others = [second_scheduler for second_scheduler in second_schedulers(graph) if isinstance(second_scheduler, Unsimulated)]
     yield from unique(f"{one.subject}: {one.why}" for one in (*others, *simulated.schedulers.unsimulated()))
     yield from simulated.admission.assumed

@@ -69,13 +69,13 @@ class Beside:
         return [(part.graph, Placing(part.graph)) for part in parts(self.head)]
 
     def _around(self, urn: str) -> tuple[Graph, Placing]:
-        return next(one for one in self._parts if urn in one[0].by_urn)
+        return next(part for part in self._parts if urn in part[0].by_urn)
 
     def _with(self, graph: Graph, urns: Iterable[str]) -> Graph:
         """The graph with what is there before, under names that no autoscaler knows. During an update, one pod has to stay."""
         olds = [one for urn in urns if (one := self.diff.by_urn[urn].before)]
         one_pod = {urn for urn in urns if self.diff.by_urn[urn].kind == "update"}
-        both = (*graph.resources, *(_old(one, one_pod=one.urn in one_pod) for one in olds))
+        both = (*graph.resources, *(_old(old, one_pod=old.urn in one_pod) for old in olds))
         return replace(graph, resources=tuple(sorted(both, key=lambda one: one.urn)))
 
 

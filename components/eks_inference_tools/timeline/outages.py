@@ -40,7 +40,7 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
     gone = [] if any(diff.by_urn[urn].kind == "create" for urn in late) else [*_gone(diff, before, after)]
     yield from (*late.values(), *gone)
     before, after = before.answering, after.answering
-    stacks = {"", *(one.urn for one in after.graph.of_type(STACK_TYPE))}
+    stacks = {"", *(resource.urn for resource in after.graph.of_type(STACK_TYPE))}
     moved: list[tuple[tuple[str, bool], str]] = []
     # What else the component of a server has is away with it.
     away = {diff.by_urn[urn].resource.parent for urn in (*late, *(one.urn for one in gone))} - stacks
@@ -87,7 +87,7 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
             if urn not in models:
                 moved.append(((start.pool, False), name))
                 continue
-            beside_it = [one for one in after.servers if one in models and after.starts[one].pool == start.pool]
+            beside_it = [server for server in after.servers if server in models and after.starts[server].pool == start.pool]
             alone = tuple(one for one in beside_it if _is_alone(after.graph, one))
             end, names = f"{end} with its node of {nodes}", ", ".join(after.servers[one] for one in alone)
             each = " of each" if alone[1:] else ""
@@ -122,7 +122,7 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
         away |= {change.resource.parent} - stacks
         when, seconds = _time(again, made)
         when = f"for {when}" if seconds or urn in models else f"until its successor{' is' if pods == 1 else 's are'} ready"
-        done = _listing([done for one in phases(again) for words, done in _DONE.items() if words in one.title])
+        done = _listing([done for phase in phases(again) for words, done in _DONE.items() if words in phase.title])
         has = f"its successor has {done}" if pods == 1 else f"their successors have {done}"
         was = before.servers.get(change.before.urn, name)
         who = name if was == name else f"{was} becomes {name}, which"
@@ -159,7 +159,7 @@ def _late(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) ->
     """
     found, starts = dict[str, Danger](), {**before.starts, **after.starts}
     gone = tuple(one.urn for one in diff.of_kind("delete") if one.urn in before.servers)
-    for change in (one for one in diff.changes if one.after and group_kind(one.after)[1] == "Deployment"):
+    for change in (change for change in diff.changes if change.after and group_kind(change.after)[1] == "Deployment"):
         urn, resource = change.urn, change.resource
         name, is_server = after.servers.get(urn) or title_of(resource), urn in after.servers
         beside_itself = surges(change, pods_of(after.graph, resource))
@@ -169,8 +169,8 @@ def _late(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) ->
         crowded = beside.crowded(urn, olds)
         if not crowded or not (beside_itself or any(starts[one].pool == starts[urn].pool for one in crowded if one in starts)):
             continue
-        alike = not beside_itself and name in {before.servers[one] for one in olds}
-        others = ", ".join(title_of(before.graph.by_urn[one]) if alike else before.servers.get(one, "what runs") for one in olds)
+        alike = not beside_itself and name in {before.servers[old] for old in olds}
+        others = ", ".join(title_of(before.graph.by_urn[old]) if alike else before.servers.get(old, "what runs") for old in olds)
         last = "" if beside_itself or not olds else f" while {others} stands, which it deletes last"
         compiles = is_server and any(
             one.role == "compile" and diff.by_urn[job].kind in ("create", "replace") for job, one in after.starts.items()
@@ -198,19 +198,19 @@ def _heads(graph: Graph) -> Mapping[str, str]:
     (Ray, "GCS fault tolerance in KubeRay"), however many they are.
     """
     return {
-        one.urn: home.urn
+        pod_template.urn: home.urn
         for part in parts(graph)
         for homes in (Homes(part.graph),)
-        for one in pod_templates(part.graph)
-        if (one.kind, one.part) == ("RayService", "head") and (home := homes.of(one))
-        if not at(one.owner.inputs, "spec", "rayClusterConfig", "gcsFaultToleranceOptions")
+        for pod_template in pod_templates(part.graph)
+        if (pod_template.kind, pod_template.part) == ("RayService", "head") and (home := homes.of(pod_template))
+        if not at(pod_template.owner.inputs, "spec", "rayClusterConfig", "gcsFaultToleranceOptions")
     }
 
 
 def _group(after: Timeline, resource: Resource) -> tuple[str, ...]:
     """The servers that `rollout: recreate` ends together."""
     above = after.graph.by_urn.get(resource.parent)
-    group = tuple(one for one in after.servers if after.graph.by_urn[one].parent == resource.parent)
+    group = tuple(server for server in after.servers if after.graph.by_urn[server].parent == resource.parent)
     return group if above and at(above.inputs, "rollout") else ()
 
 
@@ -271,7 +271,7 @@ def _ends(roll: Roll | None, template: Any, old: PodStart | None, new: PodStart 
 
 def _time(start: PodStart, before: Sequence[Typical | None]) -> tuple[str, int]:
     """How long a start takes, after what has to be made before, in words and in seconds (p50)."""
-    times = [*before, *(one.time for one in phases(start))]
+    times = [*before, *(phase.time for phase in phases(start))]
     known = [one for one in times if one]
     low, p50, high = (sum(one.at(which) for one in known) for which in PASSES)
     end = End("", "", p50, low, high, tuple(Step(str(place), "", "", None) for place, one in enumerate(times) if one is None))
@@ -311,5 +311,5 @@ def _model(service: Resource) -> list[Any]:
 
 def kept(resource: Resource | None) -> frozenset[str]:
     """Where a server keeps compiled graphs: another pod of it that names the same places finds them."""
-    texts = (one for one in leaves(resource.inputs) if isinstance(one, str)) if resource else ()
+    texts = (leave for leave in leaves(resource.inputs) if isinstance(leave, str)) if resource else ()
     return frozenset(place for one in texts for place in _KEPT.findall(one))

@@ -78,8 +78,8 @@ def shrunk(diff: StackDiff) -> Mapping[str, int]:
     """Returns how many nodes managed node groups lose, by URN. AWS chooses which; a disruption budget keeps pods for 15 minutes
     (EKS user guide, "Managed node groups concepts").
     """
-    groups = [one for one in diff.changes if one.kind == "update" and one.resource.type == NODE_GROUP_TYPE]
-    sizes = [(one.urn, size) for one in groups for size in one.properties if size.path == ("scalingConfig", "desiredSize")]
+    groups = [change for change in diff.changes if change.kind == "update" and change.resource.type == NODE_GROUP_TYPE]
+    sizes = [(group.urn, size) for group in groups for size in group.properties if size.path == ("scalingConfig", "desiredSize")]
     found = ((urn, whole(size.before), whole(size.after)) for urn, size in sizes)
     return {urn: old - new for urn, old, new in found if old and new and new < old}
 

@@ -68,7 +68,7 @@ class Homes:
 
     def of(self, template: PodTemplate) -> Home | None:
         """Returns where pods run, None when no pool of the graph takes them."""
-        shapes = [one for one in self._shapes if self._takes(one, template.spec)]
+        shapes = [shape for shape in self._shapes if self._takes(shape, template.spec)]
         if not shapes:
             return None
         # Of several types, Karpenter chooses one. Placing tells which, but takes as long as everything else here.
@@ -218,10 +218,10 @@ class Starts:
         """Returns everything that a resource waits for."""
         seen, waiting = set[str](), [urn]
         while waiting:
-            for one in needs(self._graph.by_urn[waiting.pop()]):
-                if one in self._graph.by_urn and one not in seen:
-                    seen.add(one)
-                    waiting.append(one)
+            for need in needs(self._graph.by_urn[waiting.pop()]):
+                if need in self._graph.by_urn and need not in seen:
+                    seen.add(need)
+                    waiting.append(need)
         return frozenset(seen)
 
     @cached_property
@@ -239,7 +239,7 @@ class Starts:
     def led_to(self) -> Mapping[str, PodStart]:
         """Starts of Deployments and StatefulSets without an accelerator to which a Service leads, by their URN."""
         found: dict[str, PodStart] = {}
-        for one in {one.urn: one for _, pods in led_to(self._graph) for one in pods}.values():
+        for one in {pod.urn: pod for _, pods in led_to(self._graph) for pod in pods}.values():
             if one.kind in ("Deployment", "StatefulSet") and one.urn not in self.by_urn:
                 image = next((each.image for each in one.containers if not each.first), "")
                 engine = _engine_of(image)
@@ -254,7 +254,7 @@ class Starts:
     @cached_property
     def _told(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
         """The models that pods name in their commands and environments."""
-        return {(one.urn, one.part): one.models for one in workloads(self._graph)}
+        return {(workload.urn, workload.part): workload.models for workload in workloads(self._graph)}
 
     def _named(self, resource: Resource) -> str:
         facts = self._facts(resource)
@@ -283,7 +283,7 @@ class Starts:
         if role == "other" and not accelerator:
             return None
         engine = facts.engine if facts else None
-        image = next((one.image for one in template.containers if not one.first), "")
+        image = next((container.image for container in template.containers if not container.first), "")
         engine = engine or _engine_of(image)
         model = facts.model if facts else next(iter(self._told.get((template.urn, template.part), ())), "")
         return PodStart(
@@ -333,4 +333,4 @@ def _names(template: PodTemplate, role: str) -> bool:
 def _engine_of(image: str) -> EngineProfile | None:
     """Returns the first engine with the same image, whatever the tag."""
     repository = image.partition("@")[0].rpartition(":")[0]
-    return next((one for one in engines().values() if repository and one.image.rpartition(":")[0] == repository), None)
+    return next((engine for engine in engines().values() if repository and engine.image.rpartition(":")[0] == repository), None)

@@ -135,7 +135,7 @@ def waves(graph: Graph) -> Iterator[tuple[Resource, ...]]:
     height: dict[str, int] = {}
     for urn in in_order(graph):
         resource = graph.by_urn[urn]
-        below = (height[one] + _levels_behind(graph.by_urn[one]) for one in needs(resource) if one in height)
+        below = (height[need] + _levels_behind(graph.by_urn[need]) for need in needs(resource) if need in height)
         # Of a remote component, a resource inside takes the time.
         height[urn] = max(below, default=-1) + (2 if resource.remote else 1)
     by_height = grouped((height[resource.urn], resource) for resource in graph.resources if not is_read(resource))

@@ -36,7 +36,7 @@ def by_kind(steps: Iterable[Step]) -> Iterator[str]:
     """The steps by the first word of their titles, those of pods first: the title of a single one, else how many there are."""
     found = grouped((("" if "#" in step.id else step.title.partition(" ")[0]), step.title) for step in steps)
     yield from found.pop("", ())
-    for kind, titles in sorted(found.items(), key=lambda one: (len(one[1]), one[0])):
+    for kind, titles in sorted(found.items(), key=lambda item: (len(item[1]), item[0])):
         yield titles[0] if len(titles) == 1 else f"{len(titles)} x {kind}"
 
 
@@ -69,7 +69,7 @@ def told(course: Course, end: End) -> tuple[PathStep, ...]:
 
 def dominating(path: Iterable[PathStep], most: int = 3) -> tuple[PathStep, ...]:
     """Returns the steps with the largest shares."""
-    return tuple(sorted((one for one in path if one.seconds), key=lambda one: -one.seconds)[:most])
+    return tuple(sorted((path_step for path_step in path if path_step.seconds), key=lambda one: -one.seconds)[:most])
 
 
 def answering(timeline: Timeline) -> Iterator[tuple[str, End]]:

@@ -32,7 +32,7 @@ def ray_service(wanted: Mapping[str, Any], item: Object) -> Finding:
     if holds(item, "UpgradeInProgress"):
         findings.append(wait("an upgrade is in progress", "one cluster", describe))
     finding = worst(findings)
-    return finding if finding.verdict != "ok" else ok(", ".join(one.found for one in findings))
+    return finding if finding.verdict != "ok" else ok(", ".join(finding.found for finding in findings))
 
 
 def _readiness(item: Object, describe: str) -> Finding:
@@ -60,7 +60,7 @@ def _applications(wanted: Mapping[str, Any], item: Object, describe: str) -> Ite
             yield _not_serving(state, words, f"application {application} RUNNING", namespace, describe)
             continue
         known = table(at(status, "serveDeploymentStatuses"))
-        names = tuple(text(at(one, "name")) for one in deployments) or tuple(known)
+        names = tuple(text(at(deployment, "name")) for deployment in deployments) or tuple(known)
         states = {name: text(at(known.get(name), "status")) for name in names}
         not_serving = {name: state for name, state in states.items() if state not in _SERVING}
         for name, state in not_serving.items():
@@ -117,7 +117,7 @@ def _drift(item: Object, group: str, pods: list[Object]) -> Iterator[Finding]:
         return
     namespace, name = identity_of(item)
     cluster = at(item, "spec", "rayClusterConfig")
-    workers = {text(at(one, "groupName")): one for one in items(at(cluster, "workerGroupSpecs"))}
+    workers = {text(at(item, "groupName")): item for item in items(at(cluster, "workerGroupSpecs"))}
     template = at(at(cluster, "headGroupSpec") if group == RAY_HEAD_GROUP else workers.get(group), "template", "spec")
     for pod in pods:
         if differing := sorted(set(_differences(template, at(pod, "spec")))):
@@ -129,7 +129,7 @@ def _drift(item: Object, group: str, pods: list[Object]) -> Iterator[Finding]:
 
 def _differences(template: Any, pod: Any) -> Iterator[str]:
     """Yields what of a template a pod does not have. What KubeRay and admission add to it is none."""
-    running = {text(at(one, "name")): one for one in items(at(pod, "containers"))}
+    running = {text(at(item, "name")): item for item in items(at(pod, "containers"))}
     for wanted in items(at(template, "containers")):
         container = running.get(text(at(wanted, "name")), {})
         if at(container, "image") != at(wanted, "image"):
@@ -138,11 +138,11 @@ def _differences(template: Any, pod: Any) -> Iterator[str]:
             for resource, quantity in table(at(wanted, "resources", kind)).items():
                 if not _same(quantity, at(container, "resources", kind, resource)):
                     yield f"{kind} of {resource}"
-        environment = {text(at(one, "name")): at(one, "value") for one in items(at(container, "env"))}
+        environment = {text(at(item, "name")): at(item, "value") for item in items(at(container, "env"))}
         for variable in items(at(wanted, "env")):
             if "value" in table(variable) and environment.get(text(at(variable, "name"))) != at(variable, "value"):
                 yield f"variable {text(at(variable, 'name'))}"
-    volumes = {text(at(one, "name")): at(one, "configMap", "name") for one in items(at(pod, "volumes"))}
+    volumes = {text(at(item, "name")): at(item, "configMap", "name") for item in items(at(pod, "volumes"))}
     for volume in items(at(template, "volumes")):
         if (config := at(volume, "configMap", "name")) and volumes.get(text(at(volume, "name"))) != config:
             yield f"volume {text(at(volume, 'name'))}"

@@ -48,7 +48,7 @@ def _active(settings: Mapping[str, Any]) -> Any:
 def _entry(config: Mapping[str, Any], names: str, name: Any, what: str) -> Any:
     found = config.get(names)
     entries = [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
-    return next((one.get(what) for one in entries if one.get("name") == name), None)
+    return next((entry.get(what) for entry in entries if entry.get("name") == name), None)
 
 
 def _parsed(config: Any) -> Mapping[str, Any]:

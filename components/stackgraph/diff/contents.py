@@ -85,7 +85,7 @@ def by_subject(dangers: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """Dangers in words, one line for each subject, from pairs of subject and words. Those without a subject stay alone."""
     lines = grouped((subject or what, what) for subject, what in dict.fromkeys(dangers))
     return tuple(
-        "; ".join((first, *(one.removeprefix(subject).lstrip(": ") for one in others)))
+        "; ".join((first, *(other.removeprefix(subject).lstrip(": ") for other in others)))
         for subject, (first, *others) in lines.items()
     )
 

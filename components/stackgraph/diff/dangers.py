@@ -67,7 +67,7 @@ def _lost(diff: StackDiff, kind: Kind, weight: Weight, found: Iterable[Danger]) 
             yield Danger("data-deleted", f"{_named(change)} {ending}", change.urn, weight, effects=() if kept else ("loss",))
     if others:
         word = "replaced" if kind == "replace" else "deleted"
-        gone = {one.urn for one in others}
+        gone = {other.urn for other in others}
         others.sort(key=lambda one: not gone.isdisjoint(chain(*one.resource.property_dependencies.values())))  # causes first
         yield Danger(word, f"{_several(others)} {'is' if len(others) == 1 else 'are'} {word}", weight=weight)
 
@@ -82,11 +82,11 @@ def taken_along(diff: StackDiff) -> Mapping[str, ResourceChange]:
     going = [one for one in going if _in_cluster(one.resource, "") not in anew]
     inside = [(_carried_by(one.resource), one) for one in going]
     return {
-        one.urn: change
+        resource.urn: change
         for carries, change in inside
         if carries
-        for one in (diff.head.resources if diff.head else ())
-        if is_kubernetes_object(one) and one.provider == change.resource.provider and carries(one)
+        for resource in (diff.head.resources if diff.head else ())
+        if is_kubernetes_object(resource) and resource.provider == change.resource.provider and carries(resource)
     }
 
 
@@ -239,8 +239,8 @@ def _who_comes_in(resource: Resource) -> Iterator[str]:
 
 def _shut(diff: StackDiff) -> Iterator[Danger]:
     """NetworkPolicies that let in pods of all namespaces before, and of some now, and the first one of a namespace."""
-    policies = [one for one in diff.base.resources if one.type.endswith(":NetworkPolicy")] if diff.base else []
-    had = {at(one.inputs, "metadata", "namespace") for one in policies if _is_for_ingress(one.inputs)}
+    policies = [resource for resource in diff.base.resources if resource.type.endswith(":NetworkPolicy")] if diff.base else []
+    had = {at(policy.inputs, "metadata", "namespace") for policy in policies if _is_for_ingress(policy.inputs)}
     fresh = {identity(one.resource) for one in diff.of_kind("create") if one.resource.type.endswith(":Namespace")}
     for change in diff.of_kind("create"):
         inputs, place = change.resource.inputs, at(change.resource.inputs, "metadata", "namespace")

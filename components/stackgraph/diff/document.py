@@ -54,7 +54,7 @@ def _revision(revision: Revision) -> dict[str, Any]:
 
 def _stack(stack: StackReport, told: StackContents) -> dict[str, Any]:
     diff = stack.diff
-    words = {one.urn: one for one in told.changes}
+    words = {change.urn: change for change in told.changes}
     return {
         "stack": told.stack,
         "status": "failed" if told.failed else told.side or "both",
@@ -72,8 +72,8 @@ def _stack(stack: StackReport, told: StackContents) -> dict[str, Any]:
         "outputs": [_property(change) for change in diff.outputs] if diff else [],
         "outputLines": list(told.outputs),
         "keys": [
-            {"kind": one.kind, "name": one.name, "source": one.source, "file": one.path, "lines": list(one.lines)}
-            for one in told.keys
+            {"kind": key.kind, "name": key.name, "source": key.source, "file": key.path, "lines": list(key.lines)}
+            for key in told.keys
         ],
         "resources": [_change(one, stack, words.get(one.urn)) for one in diff.changes if one.kind != "same"] if diff else [],
     }
@@ -98,7 +98,7 @@ def _change(change: ResourceChange, stack: StackReport, told: Told | None) -> di
         "dependencies": change.dependencies,
         "remote": resource.remote,
         "properties": [_property(one) for one in change.properties],
-        "options": [_property(one) for one in change.options],
+        "options": [_property(option) for option in change.options],
         "ignored": [_property(one) for one in change.ignored],
         "told": told and {key: getattr(told, key) for key in ("section", "type", "name", "lines", "notes")},
     }

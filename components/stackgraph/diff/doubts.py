@@ -28,7 +28,7 @@ def _by_id(value: Any, head: Graph, pairs: Pairing) -> Any:
         return f"<{found.name}.id>" if found else value
     if isinstance(value, str) and REFERENCE.fullmatch(value):
         name, _, output = value[1:-1].rpartition(".")
-        types = {one.type for one in head.resources if one.name == name}
+        types = {resource.type for resource in head.resources if resource.name == name}
         return f"<{name}.id>" if types and types.issubset(_ids().get(output, ())) else value
     return value
 
@@ -46,8 +46,8 @@ def may_stay(change: PropertyChange, base: Graph, head: Graph) -> bool:
     if ABSENT in (change.before, change.after):
         return False
     before, after = ({*_owners(value, (base, head))} for value in (change.before, change.after))
-    known = {one.name for one in base.resources}
-    if UNKNOWN in before | after or not (before | after) <= known | {one.name for one in head.resources}:
+    known = {resource.name for resource in base.resources}
+    if UNKNOWN in before | after or not (before | after) <= known | {resource.name for resource in head.resources}:
         return True
     inside = [[one for leaf in leaves(value) for one in references(str(leaf))] for value in (change.before, change.after)]
     if inside[0] and inside[0] == inside[1]:
@@ -61,8 +61,8 @@ def _owners(value: Any, graphs: Collection[Graph]) -> Iterator[str]:
         if leaf == UNKNOWN:
             yield UNKNOWN
         elif isinstance(leaf, str):
-            yield from (one.by_urn[leaf].name for one in graphs if leaf in one.by_urn)
-            names = {resource.name for one in graphs for resource in one.resources} if "<" in leaf else set()
+            yield from (graph.by_urn[leaf].name for graph in graphs if leaf in graph.by_urn)
+            names = {resource.name for graph in graphs for resource in graph.resources} if "<" in leaf else set()
             for reference in references(leaf):
                 steps = reference.split(".")
                 starts = [".".join(steps[:end]) for end in range(len(steps) - 1, 0, -1)]

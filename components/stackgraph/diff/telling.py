@@ -50,7 +50,7 @@ def _stack(stack: StackReport) -> StackContents:
         new_findings=stack.new_findings,
         cured_findings=stack.cured_findings,
         rotated=stack.rotated,
-        outputs=tuple(line for one in (diff.outputs if diff else ()) for line in property_lines(one)),
+        outputs=tuple(line for output in (diff.outputs if diff else ()) for line in property_lines(output)),
         unsure=len(diff.unsure) if diff and not stack.side else 0,
         steps=stack.steps,
         measures=stack.measures,
@@ -125,8 +125,8 @@ def _lines(stack: StackReport, change: ResourceChange) -> Iterator[str]:
     for one in change.properties:
         why = "  # replaces" if change.forces(one) else ""
         yield from [f"~ {one.name}: hidden by hideDiffs{why}"] if change.hides(one) else property_lines(one, why)
-    for one in change.options:
-        yield from property_lines(PropertyChange(("option", *one.path), one.before, one.after), "")
+    for option in change.options:
+        yield from property_lines(PropertyChange(("option", *option.path), option.before, option.after), "")
 
 
 def property_lines(change: PropertyChange, ending: str = "") -> Iterator[str]:

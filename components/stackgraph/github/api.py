@@ -58,7 +58,7 @@ class _Answer:
         """The message of the response, on one line."""
         try:
             content = json.loads(self.body)
-            details = (one.get("message") if isinstance(one, dict) else one for one in content.get("errors") or ())
+            details = (item.get("message") if isinstance(item, dict) else item for item in content.get("errors") or ())
             text = "; ".join(str(part) for part in (content.get("message"), *details) if part)
         except (ValueError, AttributeError, TypeError):
             text = self.body.decode("utf-8", "replace")

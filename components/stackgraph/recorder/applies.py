@@ -81,7 +81,7 @@ def forgiving(
     def noted(value: Any, result: Any) -> Any:
         given = set(_texts(value))
         if any(one in computed or made_up(one) for one in given):
-            computed.update(one for one in _texts(result) if one not in given and not made_up(one))
+            computed.update(text for text in _texts(result) if text not in given and not made_up(text))
         return result
 
     def forgiven(output: Any, error: Exception) -> Any:

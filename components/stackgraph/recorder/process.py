@@ -80,7 +80,7 @@ def _raising(name: str, really: Callable[..., Any], ends: Callable[..., bool], h
     def call(*arguments: Any, **named: Any) -> Any:
         if os.getpid() != here or not ends(*arguments, **named):
             return really(*arguments, **named)
-        shown = ", ".join(repr(one) for one in arguments if isinstance(one, str | int))
+        shown = ", ".join(repr(argument) for argument in arguments if isinstance(argument, str | int))
         raise Ended(f"{'signal' if name == 'raise_signal' else 'os'}.{name}({shown})")
 
     return call

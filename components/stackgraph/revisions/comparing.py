@@ -55,7 +55,7 @@ def compare_revisions(
             sides.append(_side(revision, tree, folder, here=here))
         if not any(side.stacks for side in sides):
             sides = [replace(side, stacks=(DEFAULT_STACK,)) if _project_in(side.tree / folder) else side for side in sides]
-        named = [project.stack_named(one) for one in stacks]
+        named = [project.stack_named(stack) for stack in stacks]
         wanted = _wanted(named, sorted({*sides[0].stacks, *sides[1].stacks}), folder)
         recorded = record_all(
             sides, wanted, repo, folder, own=program is None, debug=debug, given=answers, told=told, recorder=recorder

@@ -91,7 +91,7 @@ def read_export(file: Path) -> Deployed:
     resources, pending = deployment.get("resources") or [], deployment.get("pending_operations") or []
     if problems := [Problem(what, file=shown, key=key, hint=HINT) for key, what in _faults(resources, pending)]:
         raise ProblemsFound(problems[:10])
-    if all(one.get("delete") for one in resources):
+    if all(resource.get("delete") for resource in resources):
         raise ProblemsFound([Problem("the state has no resource: a new stack", shown, hint="leave out --state and use: preview")])
     operations = tuple(f"{one['type']} of {one['resource']['urn'].rpartition('::')[2]}" for one in pending)
     try:

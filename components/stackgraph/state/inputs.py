@@ -94,7 +94,7 @@ def without_computed(graph: Graph, strict: Graph) -> Graph:
     deployed. A recording in which outputs are unknown tells it. A text with a whole output inside stays: the state knows that
     output.
     """
-    names = {one.name for one in graph.resources}
+    names = {resource.name for resource in graph.resources}
 
     def known(value: Any, other: Any) -> Any:
         if other == UNKNOWN:
@@ -107,7 +107,7 @@ def without_computed(graph: Graph, strict: Graph) -> Graph:
             return [known(*pair) for pair in zip(value, other, strict=True)]
         return value
 
-    found = ((one, strict.by_urn.get(one.urn)) for one in graph.resources)
+    found = ((resource, strict.by_urn.get(resource.urn)) for resource in graph.resources)
     resources = tuple(_with(one, known(one.inputs, other.inputs), other) if other else one for one, other in found)
     return replace(graph, resources=resources, outputs=known(graph.outputs, strict.outputs))
 
@@ -120,7 +120,7 @@ def _with(resource: Resource, inputs: Mapping[str, Any], strict: Resource) -> Re
 
 def _refers(leaf: Any, names: set[str]) -> bool:
     """Whether a text has an output of a resource inside."""
-    return isinstance(leaf, str) and any(name in names for one in references(leaf) for name in _prefixes(one))
+    return isinstance(leaf, str) and any(name in names for reference in references(leaf) for name in _prefixes(reference))
 
 
 def _prefixes(reference: str) -> Iterator[str]:

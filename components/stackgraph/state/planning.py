@@ -166,7 +166,7 @@ class _Planner:
     def _kept(self, resource: Resource, key: str) -> bool:
         """Whether everything that an input depends on stays the resource that it is."""
         keys = (key, _MADE_FROM.get(key, ""))
-        found = (self.changes.get(urn) for one in keys for urn in resource.property_dependencies.get(one, ()))
+        found = (self.changes.get(urn) for key in keys for urn in resource.property_dependencies.get(key, ()))
         return all(change is None or change.kind not in ("create", "replace") for change in found)
 
     def _know(self, resource: Resource, held: Held | None, inputs: Mapping[str, Any]) -> None:

@@ -38,7 +38,7 @@ class Step:
 def steps(plan: Plan, deployed: Deployed) -> tuple[Step, ...]:
     """Every step of the update but those of default providers."""
     graphs = (deployed.graph, plan.diff.head)
-    hidden = {one.urn for graph in graphs if graph for one in graph.resources if one.is_default_provider}
+    hidden = {resource.urn for graph in graphs if graph for resource in graph.resources if resource.is_default_provider}
     return tuple(step for step in _Steps(plan, deployed).all() if step.urn not in hidden)
 
 
@@ -108,7 +108,7 @@ class _Steps:
             yield Step("import" if change.resource.options.get("import") else "create", urn)
         else:
             # Other options alone are written to the state without a step of their own.
-            asked = change.properties or any(one.path == ("provider",) for one in change.options)
+            asked = change.properties or any(option.path == ("provider",) for option in change.options)
             yield Step("update" if asked and change.resource.type != STACK_TYPE else "same", urn)
 
     def _pulled_along(self, root: str) -> Sequence[str]:

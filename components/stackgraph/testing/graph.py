@@ -110,7 +110,7 @@ class RecordedStack:
     def _nearest(self, token: str | None, name: str | None) -> str:
         of_type = [one for one in self if one.type == token]
         if token and of_type:
-            return f"there are{_did_you_mean(name or '', [one.name for one in of_type])}:\n{_listed(of_type)}"
+            return f"there are{_did_you_mean(name or '', [resource.name for resource in of_type])}:\n{_listed(of_type)}"
         named = [one for one in self if name is not None and one.name == name]
         if named:
             return f"what has this name:\n{_listed(named)}"
@@ -242,7 +242,7 @@ def _secrets(value: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
 
 
 def _listed(resources: "Sequence[RecordedResource]") -> str:
-    return _cut([f"  {one}" + (f"  {one.source}" if one.source else "") for one in resources])
+    return _cut([f"  {resource}" + (f"  {resource.source}" if resource.source else "") for resource in resources])
 
 
 def _cut(lines: Sequence[str]) -> str:

@@ -93,13 +93,13 @@ def _told(before: Graph, after: Graph) -> Iterator[str]:
             yield f"{SIGNS[change.kind]} {change.kind} {change.resource.type} {change.resource.name}{_reasons(change)}"
             for one in change.properties if change.kind in ("update", "replace") else ():
                 yield from (f"    {line}" for line in property_lines(one, "  # replaces" if change.forces(one) else ""))
-            for one in change.options if change.kind in ("update", "replace") else ():
-                yield from (f"    {line}" for line in property_lines(replace(one, path=("option", *one.path))))
-    for one in diff.outputs:
-        yield from (f"output {line}" for line in property_lines(one))
+            for option in change.options if change.kind in ("update", "replace") else ():
+                yield from (f"    {line}" for line in property_lines(replace(option, path=("option", *option.path))))
+    for output in diff.outputs:
+        yield from (f"output {line}" for line in property_lines(output))
     for sign, mine, others in (("-", before, after), ("+", after, before)):
         asked = {call.key() for call in others.functions}
-        yield from (f"{sign} asks {_call(one)}" for one in mine.functions if one.key() not in asked)
+        yield from (f"{sign} asks {_call(function)}" for function in mine.functions if function.key() not in asked)
 
 
 def _call(one: FunctionCall) -> str:
@@ -111,7 +111,7 @@ def _reasons(change: ResourceChange) -> str:
 
 
 def _without_sources(graph: Graph) -> Graph:
-    resources, called = (tuple(replace(one, source="") for one in items) for items in (graph.resources, graph.functions))
+    resources, called = (tuple(replace(item, source="") for item in items) for items in (graph.resources, graph.functions))
     return replace(graph, resources=resources, functions=called)
 
 

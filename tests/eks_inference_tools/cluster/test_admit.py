@@ -106,7 +106,7 @@ def test_what_keda_scales_by_is_judged_by_kedas_definition(plane: ControlPlane) 
     wrong = copy.deepcopy(dict(scaled.inputs))
     wrong["spec"]["triggers"][0]["metadata"]["threshold"] = 3
     changed = replace(scaled, inputs=wrong)
-    edited = replace(graph, resources=tuple(changed if one is scaled else one for one in graph.resources))
+    edited = replace(graph, resources=tuple(changed if resource is scaled else resource for resource in graph.resources))
     (refusal,) = admit(plane, edited).refusals
     assert ".spec.triggers[0].metadata.threshold: expected string" in refusal.message
 
@@ -381,7 +381,7 @@ def test_every_kind_of_ours_is_a_definition_that_the_server_takes(plane: Control
 
 def _conditions(plane: ControlPlane, name: str) -> dict[str, str]:
     found = plane.api.get("customresourcedefinitions.apiextensions.k8s.io", name) or {}
-    conditions = {one["type"]: one["status"] for one in found.get("status", {}).get("conditions") or ()}
+    conditions = {item["type"]: item["status"] for item in found.get("status", {}).get("conditions") or ()}
     return conditions if conditions.get("Established") == "True" else {}
 
 

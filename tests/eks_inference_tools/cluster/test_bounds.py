@@ -60,7 +60,7 @@ def test_the_bounds_are_derived_from_the_pinned_sources(
 
 
 def test_what_is_within_the_bounds_is_taken(plane: ControlPlane, objects: tuple[ClusterObject, ...]) -> None:
-    refused = [one.title for one in objects if refusal_of(plane.api, one.manifest)]
+    refused = [cluster_object.title for cluster_object in objects if refusal_of(plane.api, cluster_object.manifest)]
     assert not refused
 
 
@@ -88,7 +88,7 @@ def refusal_of(api: Api, item: Mapping[str, Any]) -> str:
 def pods_of(item: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     version = item["apiVersion"] if "/" in item["apiVersion"] else f"core/{item['apiVersion']}"
     owner = Resource(urn="owner", type=f"kubernetes:{version}:{item['kind']}", name="owner", inputs=item, custom=True)
-    for one in pod_templates(Graph("demo", "dev", (owner,))):
-        spec = {key: value for key, value in one.template["spec"].items() if key not in NOT_THERE}
-        metadata = {**one.template.get("metadata", {}), "generateName": "pod-", "namespace": "default"}
+    for pod_template in pod_templates(Graph("demo", "dev", (owner,))):
+        spec = {key: value for key, value in pod_template.template["spec"].items() if key not in NOT_THERE}
+        metadata = {**pod_template.template.get("metadata", {}), "generateName": "pod-", "namespace": "default"}
         yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

@@ -94,7 +94,7 @@ class Claiming:
         return self.until(told, f"the scheduler says why pod {name} waits")
 
     def attribute(self, driver: str, device: str, attribute: str) -> Any:
-        slices = [one["spec"] for one in self.api.list(RESOURCE_SLICES) if one["spec"]["driver"] == driver]
+        slices = [item["spec"] for item in self.api.list(RESOURCE_SLICES) if item["spec"]["driver"] == driver]
         named = [one for spec in slices for one in spec["devices"] if one["name"] == device]
         return next((value for one in named if (value := at(one, "attributes", attribute, "string"))), None)
 
@@ -118,12 +118,12 @@ def claiming(toolchain: Toolchain) -> Iterator[Claiming]:
 def test_the_setting_of_inf2_llama2_lands(toolchain: Toolchain):
     """As docs/stacks/inf2-llama2.md has it: made, changed and deleted."""
     settings = [yaml.safe_load(block.text) for block in blocks(PAGE) if block.language == "yaml"]
-    (claimed,) = (one for one in settings if "devices" in one.get("pools", {}).get("neuron", {}))
+    (claimed,) = (setting for setting in settings if "devices" in setting.get("pools", {}).get("neuron", {}))
     ran = Asked(recorded_with(claimed, "inf2-llama2"), toolchain, {}).ran()
     report = ran.report
     assert report.is_well
     assert [phase.name for phase in ran.changed if phase.is_complete] == ["update", "delete"]
-    (node,) = (one for one in report.scheduled.nodes if one.pool == "neuron")
+    (node,) = (node for node in report.scheduled.nodes if node.pool == "neuron")
     assert sorted(device for pod in node.pods for device in pod.devices) == list(range(12))
     assert any("driver 1.2.0 refuses Inferentia" in words for words in report.differs)
 

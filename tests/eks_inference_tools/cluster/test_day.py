@@ -63,7 +63,7 @@ def sooner(graph: Graph) -> Graph:
             return {**inputs, "spec": {**inputs["spec"], "pollingInterval": 2, "cooldownPeriod": 4}}
         return {**inputs, "values": values} if "values" in inputs else inputs
 
-    return replace(graph, resources=tuple(replace(one, inputs=changed(one.inputs)) for one in graph.resources))
+    return replace(graph, resources=tuple(replace(resource, inputs=changed(resource.inputs)) for resource in graph.resources))
 
 
 def servers(
@@ -74,15 +74,15 @@ def servers(
     spec = json.loads(values["eks-inference:stack"])
     merge(spec, section)
     facts = tuple(stack_facts(parse_stack(json.dumps(spec), PROJECT.root), values["aws:region"]))
-    by_name = {str(one.path[1]): one for one in facts if isinstance(one, ServingFacts)}
-    asked = {str(one.server.path[1]): one for one in facts if isinstance(one, TrafficFacts)}
+    by_name = {str(fact.path[1]): fact for fact in facts if isinstance(fact, ServingFacts)}
+    asked = {str(fact.server.path[1]): fact for fact in facts if isinstance(fact, TrafficFacts)}
     found = [*subjects(graph, by_name, asked, rates=rates)]
     return [one for one in found if isinstance(one, Subject) or pytest.fail(one)]
 
 
 def pulled(of: list[Subject]) -> list[Subject]:
     """The servers with their images on all nodes: a pull takes longer than these tests."""
-    return [replace(one, pull_seconds=0.0) for one in of]
+    return [replace(subject, pull_seconds=0.0) for subject in of]
 
 
 def test_autoscalers_add_pods_and_a_node_goes(toolchain: Toolchain) -> None:
@@ -91,14 +91,14 @@ def test_autoscalers_add_pods_and_a_node_goes(toolchain: Toolchain) -> None:
     rates = {"triton-server": ((0.0, 60.0),), "chat": ((0.0, 60.0),)}
     with simulation(graph, toolchain) as simulated:
         day = played(simulated, servers(graph, section, rates), ["node"], at_seconds=42, back_seconds=60, most_seconds=48)
-    courses = {one.subject.name: one for one in day.courses}
+    courses = {course.subject.name: course for course in day.courses}
     for course in day.courses:
         assert course.came == course.served + course.late + course.lost
-    assert sum(one.lost for one in day.courses) > 0, "what was on the node"
-    before = {name: [one for one in course.moments if one.at < day.lost_at] for name, course in courses.items()}
+    assert sum(course.lost for course in day.courses) > 0, "what was on the node"
+    before = {name: [moment for moment in course.moments if moment.at < day.lost_at] for name, course in courses.items()}
     found = max(one.metric or 0 for one in before["triton-server"])
     assert 11 < found < 1.2 * 60 * QUEUE_MS, "what Prometheus made of what pods told"
-    assert max(one.wanted for one in courses["triton-server"].moments) > 1
+    assert max(moment.wanted for moment in courses["triton-server"].moments) > 1
     assert max(one.metric or 0 for one in before["chat"]) > 4
     assert max(one.wanted for one in before["chat"]) > 1, "KEDA's own autoscaler"
     assert len(day.losses[0].nodes) == 1
@@ -184,9 +184,9 @@ def test_what_follows_from_traffic_keeps_its_objectives(toolchain: Toolchain) ->
     rates = {"triton-server": ((0.0, 1.0),), "chat": ((0.0, 16.0), (20.0, 80.0))}
     with simulation(graph, toolchain) as simulated:
         day = played(simulated, pulled(servers(graph, section, rates)), [], at_seconds=0, back_seconds=0, most_seconds=240)
-    (course,) = (one for one in day.courses if one.subject.name == "chat")
+    (course,) = (course for course in day.courses if course.subject.name == "chat")
     assert (course.subject.load.late_seconds, course.lost) == (1.0, 0)
-    assert max(one.wanted for one in course.moments) > 1
+    assert max(moment.wanted for moment in course.moments) > 1
     assert course.bad_seconds < day.seconds - 60, course
 
 
@@ -201,7 +201,7 @@ def test_a_night_at_zero_ends_when_its_schedule_begins(toolchain: Toolchain) -> 
 
     section = scaled(min=0, schedule=[{**hours(6, 8), "pods": 1}])
     graph = sooner(recorded_with(section, STACK))
-    (scaler,) = (manifest(one) for one in graph.of_type(SCALED_OBJECT_TYPE))
+    (scaler,) = (manifest(resource) for resource in graph.of_type(SCALED_OBJECT_TYPE))
     rates = {"triton-server": ((0.0, 1.0),), "chat": ((0.0, 4.0), (5.0, 0.0), (30.0, 4.0))}
     nights = list[str]()
 
@@ -216,7 +216,7 @@ def test_a_night_at_zero_ends_when_its_schedule_begins(toolchain: Toolchain) -> 
 
     with simulation(graph, toolchain, tell=told) as simulated:
         day = played(simulated, pulled(servers(graph, section, rates)), [], at_seconds=0, back_seconds=0, most_seconds=240)
-    (course,) = (one for one in day.courses if one.subject.name == "chat")
+    (course,) = (course for course in day.courses if course.subject.name == "chat")
     assert len(nights) >= 30
     assert course.lost > 0
     assert course.served > course.lost

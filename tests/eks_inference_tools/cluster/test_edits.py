@@ -41,8 +41,8 @@ def happened(saw: Rehearsal) -> Iterator[str]:
         elif server in saw.renewed:
             yield f"{server} anew"
     yield from (f"{plain(title)} again" for title in saw.again)
-    yield from (f"{plain(one.title)} refused" for one in saw.refusals)
-    yield from (f"{plain(one.title)} waits" for one in saw.stalls)
+    yield from (f"{plain(refusal.title)} refused" for refusal in saw.refusals)
+    yield from (f"{plain(stall.title)} waits" for stall in saw.stalls)
     for step in (step for phase in saw.phases if phase.name == CHANGE for step in phase.outcome.steps):
         kind, _, name = step.title.partition(" ")
         if step.action == "delete" and kind in ("Namespace", "PersistentVolumeClaim"):

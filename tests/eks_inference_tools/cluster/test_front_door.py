@@ -21,7 +21,7 @@ KEYS = {"eks-inference:endpointKeys": json.dumps({"team-a": "a-key-of-team-a-in-
 def fronted() -> Graph:
     """inf2-llama2 as its page has it with an endpoint and a gateway."""
     settings = [yaml.safe_load(block.text) for block in blocks(PAGE) if block.language == "yaml"]
-    (shown,) = (one for one in settings if "endpoints" in one)
+    (shown,) = (setting for setting in settings if "endpoints" in setting)
     return recorded_with(shown, "inf2-llama2", KEYS)
 
 

@@ -22,7 +22,7 @@ PAGE = ROOT / "docs" / "stacks" / "inf2-llama2.md"
 def fronted() -> Graph:
     """inf2-llama2 as its page has it with a gateway alone."""
     settings = [yaml.safe_load(block.text) for block in blocks(PAGE) if block.language == "yaml"]
-    (shown,) = (one for one in settings if "gateway" in one and "endpoints" not in one)
+    (shown,) = (setting for setting in settings if "gateway" in setting and "endpoints" not in setting)
     return recorded_with(shown, "inf2-llama2", KEYS)
 
 

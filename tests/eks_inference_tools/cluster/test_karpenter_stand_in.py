@@ -76,14 +76,14 @@ def test_everything_that_charts_and_add_ons_run_finds_room_on_the_core_nodes(run
     def settled() -> bool:
         pods = [pod for pod in running.api.list(PODS) if STANDS_IN_FOR_LABEL in labels_of(pod)]
         # A DaemonSet that its controller has not met yet has no pods that could be waited for.
-        met = all(at(one, "status", "observedGeneration") for one in running.api.list(DAEMON_SETS))
+        met = all(at(item, "status", "observedGeneration") for item in running.api.list(DAEMON_SETS))
         return met and len(pods) > 30 and all(is_ready(pod) for pod in pods)
 
     running.until(settled, "pods of charts and add-ons")
     assert len(running.api.list(NODES)) == 3, "nothing of it made Karpenter start a node"
     controllers = {at(pod, "spec", "nodeName") for pod in running.pods(**{"app.kubernetes.io/name": "karpenter"})}
     assert len(controllers) == 2
-    counts = {name_of(one): at(one, "status", "desiredNumberScheduled") for one in running.api.list(DAEMON_SETS)}
+    counts = {name_of(item): at(item, "status", "desiredNumberScheduled") for item in running.api.list(DAEMON_SETS)}
     assert counts["aws-node"] == counts["kube-prometheus-stack-prometheus-node-exporter"] == 3
     assert counts["dcgm-exporter"] == 0, "no node has GPUs"
 
@@ -176,7 +176,7 @@ def test_nodes_without_pods_go_and_those_with_pods_stay(running: Running) -> Non
 def test_nodes_drift_by_what_diff_says_rolls_them_and_by_nothing_else(running: Running) -> None:
     def drifted() -> set[str]:
         claims = running.api.list("nodeclaims.karpenter.sh")
-        return {name_of(one) for one in claims if (condition_of(one, "Drifted") or {}).get("status") == "True"}
+        return {name_of(claim) for claim in claims if (condition_of(claim, "Drifted") or {}).get("status") == "True"}
 
     pool, class_ = running.api.get(NODE_POOLS, POOL), running.api.get(NODE_CLASSES, POOL)
     assert pool is not None

@@ -93,9 +93,9 @@ class Cluster:
 
         def messages() -> list[str]:
             events = self.api.list("events", "default")
-            return [text(one.get("message")) for one in events if identity_of({"metadata": one["involvedObject"]}) == about]
+            return [text(event.get("message")) for event in events if identity_of({"metadata": event["involvedObject"]}) == about]
 
-        self.until(lambda: any(words in one for one in messages()), f"an event says of {name}: {words!r}")
+        self.until(lambda: any(words in message for message in messages()), f"an event says of {name}: {words!r}")
 
 
 def node(name: str, labels: dict[str, str], **devices: str) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def test_pods_of_the_default_scheduler_are_left_alone(cluster: Cluster):
 
     def placed_by() -> list[str]:
         events = cluster.api.list("events", "default")
-        return [one["reportingComponent"] for one in events if one["reason"] == "Scheduled" and "plain" in one["message"]]
+        return [event["reportingComponent"] for event in events if event["reason"] == "Scheduled" and "plain" in event["message"]]
 
     assert cluster.until(placed_by, "an event says who placed the pod") == ["default-scheduler"]
 
@@ -276,7 +276,7 @@ def test_rights_the_extension_lacks_are_told(cluster: Cluster):
     cluster.until(lambda: not cluster.api.create(review)["status"]["allowed"], "the API server knows the role")
     cluster.start("unbound", 4)
     cluster.said("unbound", 'cannot create resource "pods/binding"')
-    assert any("pods/binding" in one and EXTENSION_NAME in one for one in cluster.schedulers.complaints())
+    assert any("pods/binding" in complaint and EXTENSION_NAME in complaint for complaint in cluster.schedulers.complaints())
     cluster.api.apply(role)
     assert cluster.devices("unbound") == "0,1,2,3"
 

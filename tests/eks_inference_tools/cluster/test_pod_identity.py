@@ -76,6 +76,6 @@ def test_every_controller_waits_until_its_pods_get_credentials(plane: ControlPla
     plane.api.delete("validatingadmissionpolicybindings.admissionregistration.k8s.io", binding["metadata"]["name"])
 
     def owners() -> set[str]:
-        return {one["metadata"]["ownerReferences"][0]["kind"] for one in plane.api.list("pods", SPACE)}
+        return {item["metadata"]["ownerReferences"][0]["kind"] for item in plane.api.list("pods", SPACE)}
 
     plane.processes.wait_until(lambda: everyone <= owners(), seconds=180, what="each controller has its pod")

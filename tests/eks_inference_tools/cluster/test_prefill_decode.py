@@ -44,7 +44,7 @@ class Groups:
     def complete(self) -> list[set[str]]:
         """At each moment, the revisions of which a router, a prefill and a decode server answered."""
         parts = (*ROLES, ROUTER)
-        return [{revision for _, revision in now if {(one, revision) for one in parts} <= now} for now in self.ready]
+        return [{revision for _, revision in now if {(part, revision) for part in parts} <= now} for now in self.ready]
 
 
 @contextmanager

@@ -62,12 +62,12 @@ def both(
 def with_inputs(graph: Graph, kind: str, change: Callable[[dict[str, Any]], None]) -> Graph:
     """The graph with other inputs of the objects of a kind."""
     resources = []
-    for one in graph.resources:
-        if one.type.endswith(f":{kind}"):
-            inputs = {**one.inputs, "spec": dict(one.inputs["spec"])}
+    for resource in graph.resources:
+        if resource.type.endswith(f":{kind}"):
+            inputs = {**resource.inputs, "spec": dict(resource.inputs["spec"])}
             change(inputs["spec"])
-            one = replace(one, inputs=inputs)
-        resources.append(one)
+            resource = replace(resource, inputs=inputs)
+        resources.append(resource)
     assert [*resources] != [*graph.resources]
     return replace(graph, resources=tuple(resources))
 
@@ -100,7 +100,7 @@ def _without(graph: Graph, urn: str) -> Graph:
             one, dependencies=tuple(u for u in one.dependencies if u != urn), property_dependencies=below, options=options
         )
 
-    return replace(graph, resources=tuple(cut(one) for one in graph.resources if one.urn != urn))
+    return replace(graph, resources=tuple(cut(resource) for resource in graph.resources if resource.urn != urn))
 
 
 def with_widgets(graph: Graph, *finalizers: str, defined: bool = True) -> Graph:
@@ -143,10 +143,10 @@ def of_an_old_api(graph: Graph) -> Graph:
     return replace(
         graph,
         resources=tuple(
-            replace(one, type=f"kubernetes:{old}:PodDisruptionBudget", inputs={**one.inputs, "apiVersion": old})
-            if one.type.endswith(":PodDisruptionBudget")
-            else one
-            for one in graph.resources
+            replace(resource, type=f"kubernetes:{old}:PodDisruptionBudget", inputs={**resource.inputs, "apiVersion": old})
+            if resource.type.endswith(":PodDisruptionBudget")
+            else resource
+            for resource in graph.resources
         ),
     )
 

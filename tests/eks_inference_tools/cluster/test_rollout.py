@@ -347,7 +347,7 @@ def test_a_pod_that_waits_for_devices_is_told_and_lands_when_they_are_free(plane
     stack.serve("second", 1, "first")
     stall = only_stall(create(plane, stack.all))
     assert runbook(f"is Pending: {stall.words[0]}") == ("docs/runbook/pending.md",)
-    (pod,) = [one["metadata"]["name"] for one in plane.api.list("pods") if labels_of(one).get("app") == "second"]
+    (pod,) = [item["metadata"]["name"] for item in plane.api.list("pods") if labels_of(item).get("app") == "second"]
     assert f"Insufficient {DEVICE_RESOURCE}" in followed(plane, "pending", "describe pod POD", NAMESPACE=stack.namespace, POD=pod)
     plane.api.patch(stack.objects["first"].manifest, {"spec": {"replicas": 0}})
     assert settle(plane, [one for one in stack.all if "first" not in one.title]).is_complete
@@ -370,7 +370,7 @@ def test_a_missing_image_takes_the_old_pod_first_and_the_last_revision_brings_it
 
     stall = only_stall(update(plane, stack.all, wrong, observe=pull))
     assert stall.waits_for == "0 of 1 pod of the newest revision is ready"
-    (pod,) = [name_of(one) for one in plane.api.list(PODS, stack.namespace)]  # the old one is gone
+    (pod,) = [name_of(item) for item in plane.api.list(PODS, stack.namespace)]  # the old one is gone
     there = Observed("", {resource: plane.api.list(resource) for resource in (DEPLOYMENTS, PODS)})
     finding = workload(DEPLOYMENTS, wrong[-1].manifest, there.all(DEPLOYMENTS)[0], there)
     assert (finding.verdict, runbook(finding.found)) == ("failed", ("docs/runbook/image.md",))
@@ -389,7 +389,7 @@ def test_a_chart_that_was_being_installed_and_a_finalizer_without_its_controller
     assert create(plane, stack.all).is_complete
     assert "held" in followed(plane, "certificate", "get ingress")
     followed(plane, "interrupted-up", "status=pending-install", NAMESPACE=stack.namespace)
-    left = [one["metadata"]["name"] for one in plane.api.list("secrets") if one["metadata"]["namespace"] == stack.namespace]
+    left = [item["metadata"]["name"] for item in plane.api.list("secrets") if item["metadata"]["namespace"] == stack.namespace]
     assert left == ["release-deployed"]
     plane.api.delete("ingresses.networking.k8s.io", "held", stack.namespace)
     followed(plane, "stuck-destroy", "patch ingress", NAMESPACE=stack.namespace, NAME="held")
@@ -404,7 +404,7 @@ def test_a_bad_node_is_drained_and_its_pods_wait_for_the_next(plane: ControlPlan
     for page, taint in (("broken-device", "example.com/xid"), ("node-not-ready", "node.kubernetes.io/not-ready")):
         plane.api.patch(node, {"spec": {"taints": [*before, {"key": taint, "effect": "NoSchedule"}]}})
         assert "inf2" in followed(plane, page, "drain", NODE="inf2")
-        assert not [one for one in plane.api.list("pods") if at(one, "spec", "nodeName") == "inf2"]
+        assert not [item for item in plane.api.list("pods") if at(item, "spec", "nodeName") == "inf2"]
         plane.api.patch(node, {"spec": {"unschedulable": False, "taints": before}})
         assert settle(plane, stack.all).is_complete
     assert "inf2" in followed(plane, "node-not-ready", "describe node", NODE="inf2")

@@ -17,7 +17,7 @@ PAGE = ROOT / "docs" / "stacks" / f"{STACK}.md"
 
 def test_its_pods_are_admitted_land_and_roll_out(toolchain: Toolchain) -> None:
     settings = [yaml.safe_load(block.text) for block in blocks(PAGE) if block.language == "yaml"]
-    (shown,) = (one for one in settings if "further_models" in one.get("servers", {}).get("triton-server", {}))
+    (shown,) = (setting for setting in settings if "further_models" in setting.get("servers", {}).get("triton-server", {}))
     ran = Asked(recorded_with(shown, STACK), toolchain, {}).ran()
     assert ran.report.is_well, ran.report.phases
     types = {

@@ -74,7 +74,7 @@ def add_node(cluster: Running, name: str, pod: Object) -> None:
 def make_room(cluster: Running, item: ClusterObject) -> None:
     """The namespace with what pods refer to, as far as admission or the scheduler look at it."""
     namespaces = [one for one in cluster_objects(recorded(stack_of(item))) if one.kind == "Namespace"]
-    cluster.api.apply(next(one.manifest for one in namespaces if one.name == item.namespace))
+    cluster.api.apply(next(namespace.manifest for namespace in namespaces if namespace.name == item.namespace))
     for one in cluster_objects(recorded(stack_of(item))):
         mine = one.kind in ("ServiceAccount", "PersistentVolumeClaim") and one.namespace == item.namespace
         if mine or one.kind == "PersistentVolume":
@@ -131,7 +131,7 @@ def test_a_ray_service_runs_is_updated_beside_itself_and_goes(cluster: Running):
 
     def stuck() -> list[Object]:
         found = cluster.api.list("pods", space, fieldSelector="status.phase=Pending")
-        return [one for pod in found for one in pod["status"].get("conditions", ()) if one.get("reason") == "Unschedulable"]
+        return [item for pod in found for item in pod["status"].get("conditions", ()) if item.get("reason") == "Unschedulable"]
 
     wanted_words = "Insufficient aws.amazon.com/neuron"
     cluster.until(lambda: any(wanted_words in one["message"] for one in stuck()), "the second cluster's worker")
@@ -146,7 +146,7 @@ def test_a_ray_service_runs_is_updated_beside_itself_and_goes(cluster: Running):
     clusters = {pod["metadata"]["labels"]["ray.io/cluster"] for pod in pods_by_name(cluster, space).values()}
     assert clusters == {second}
     selectors = [cluster.api.get("services", name, space) or {} for name in generated_services(item.name)]
-    assert {one["spec"]["selector"]["ray.io/cluster"] for one in selectors} == {second}
+    assert {selector["spec"]["selector"]["ray.io/cluster"] for selector in selectors} == {second}
 
     cluster.api.delete(RAY, item.name, space)
     cluster.until(lambda: cluster.api.get(RAY, item.name, space) is None and not pods_by_name(cluster, space), "its deletion")
@@ -224,7 +224,7 @@ def test_a_claim_waits_for_its_pod_and_gets_a_volume_where_that_runs(cluster: Ru
     cluster.api.apply(claim)
 
     def waits() -> bool:
-        return "WaitForFirstConsumer" in {one["reason"] for one in cluster.api.list("events", "default")}
+        return "WaitForFirstConsumer" in {item["reason"] for item in cluster.api.list("events", "default")}
 
     cluster.until(waits, "the controller's word")
     assert (cluster.api.get("persistentvolumeclaims", "data", "default") or {})["status"]["phase"] == "Pending"
@@ -241,7 +241,7 @@ def test_a_claim_waits_for_its_pod_and_gets_a_volume_where_that_runs(cluster: Ru
     cluster.api.delete("persistentvolumeclaims", "data", "default")
 
     def volumes() -> list[Object]:
-        return [one for one in cluster.api.list("persistentvolumes") if one["metadata"]["name"].startswith("pvc-")]
+        return [item for item in cluster.api.list("persistentvolumes") if item["metadata"]["name"].startswith("pvc-")]
 
     cluster.until(lambda: not volumes(), "the volume's end")
 
@@ -254,5 +254,5 @@ def test_verify_reads_the_records_of_releases(cluster: Running):
         cluster.api.apply(record)
     expected, observed = look(cluster, "inf2-llama3")
     found = observed.releases or {}
-    assert {(one.namespace, one.name) for one in expected.releases} <= found.keys()
+    assert {(release.namespace, release.name) for release in expected.releases} <= found.keys()
     assert {one.status for one in found.values()} == {"deployed"}

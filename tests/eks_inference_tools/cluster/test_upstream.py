@@ -18,7 +18,7 @@ ACCELERATED = re.compile(r"(dl|f|g|gr|inf|p|trn|vt)\d")
 
 
 def test_every_type_with_accelerators_of_karpenter_is_there_or_left_out_for_a_reason(tmp_path: Path):
-    source = next(one for one in definition_sources() if one.name == "karpenter")
+    source = next(definition_source for definition_source in definition_sources() if definition_source.name == "karpenter")
     command = ["go", "mod", "download", "-json", f"{source.module}@{source.version}"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True)
     table = Path(json.loads(done.stdout)["Dir"], "pkg", "providers", "instancetype", "zz_generated.vpclimits.go")

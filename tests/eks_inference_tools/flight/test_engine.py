@@ -62,7 +62,7 @@ class RealFlight:
 
     def new_in(self, rung: RungName) -> str:
         """The URN of a resource that no rung before this one has."""
-        earlier = {one.urn for each in takewhile(lambda leg: leg.name != rung, self.legs) for one in resources_of(each)}
+        earlier = {resource.urn for each in takewhile(lambda leg: leg.name != rung, self.legs) for resource in resources_of(each)}
         return next(
             one.urn for one in resources_of(leg(self, rung)) if one.custom and not one.is_provider and one.urn not in earlier
         )
@@ -212,7 +212,7 @@ def test_the_current_stack_of_the_user_stays_the_current_one(flight: RealFlight)
 
     pulumi("stack", "init", "another")
     assert flight.workspace().left().resources == ()
-    assert [one["name"] for one in json.loads(pulumi("stack", "ls", "--json")) if one["current"]] == ["another"]
+    assert [load["name"] for load in json.loads(pulumi("stack", "ls", "--json")) if load["current"]] == ["another"]
 
 
 @pytest.mark.thorough

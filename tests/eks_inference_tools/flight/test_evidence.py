@@ -323,8 +323,8 @@ def test_what_a_controller_says_again_of_other_pods_is_told_once() -> None:
     refused = 'Error creating: pods "a-{}" is forbidden: ' + "ValidatingAdmissionPolicy " * 20 + "gave it no credentials"
     messages = [refused.format(1), refused.format(2), f"(combined from similar events): {refused.format(3)}", 'pull "i:1"']
     events = [
-        {"type": "Warning", "reason": "R", "message": one, "involvedObject": {"kind": "ReplicaSet", "name": "a"}}
-        for one in messages
+        {"type": "Warning", "reason": "R", "message": message, "involvedObject": {"kind": "ReplicaSet", "name": "a"}}
+        for message in messages
     ]
     refusal, pull = troubles([], events, {})
     assert refusal.startswith('ReplicaSet a: R: Error creating: pods "a-3"')

@@ -22,8 +22,8 @@ def test_every_rung_grows_the_one_before_in_place(stack: str) -> None:
         assert {one.kind for one in lost} <= {"delete"}, name
         assert not lost or name == "stack", name
     first, last = graphs[0][1], graphs[-1][1]
-    assert {one.urn for one in first.resources} <= {one.urn for one in last.resources}
-    assert not any(one.options.get("protect") for _, graph in graphs for one in graph.resources)
+    assert {resource.urn for resource in first.resources} <= {resource.urn for resource in last.resources}
+    assert not any(resource.options.get("protect") for _, graph in graphs for resource in graph.resources)
 
 
 def test_caps_reach_as_far_as_they_do() -> None:

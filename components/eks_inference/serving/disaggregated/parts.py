@@ -149,7 +149,7 @@ def _option(name: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, bool):
         return (f"--{name}",) if value else ()
     values = value if isinstance(value, tuple) else (value,)
-    return (f"--{name}", *(str(one) for one in values))
+    return (f"--{name}", *(str(value) for value in values))
 
 
 SCRIPTS = "/eks-inference"

@@ -95,8 +95,8 @@ class PrefillDecodeServers(Component):
             raise SpecError(faults)
         group = plan.group(name, spec, {"prefill": prefill_placement, "decode": decode_placement})
         found = group_facts(group, scheduler=scheduler is not None)
-        for one in found.roles:
-            self._judge(name, server_rules(), one.server, cluster.settings.silenced)
+        for role in found.roles:
+            self._judge(name, server_rules(), role.server, cluster.settings.silenced)
         self._judge(name, _GROUP_RULES, found, cluster.settings.silenced)
         super().__init__("eks-inference:index:PrefillDecodeServers", name, spec.inputs(), component.formerly(opts, spec))
         self._name, self._spec, self._cluster = name, spec, cluster

@@ -27,8 +27,8 @@ _ROUTER = "vllm-router 0.1.17"
     source="EC2 user guide, Elastic Fabric Adapter: traffic stays within a subnet; cluster placement groups",
 )
 def servers_are_neighbours(group: PrefillDecodeFacts) -> Iterator[Judgement]:
-    zones = sorted({zone for one in group.roles for zone in one.placement.zone_ids})
-    pools = list(dict.fromkeys(one.placement.pool for one in group.roles))
+    zones = sorted({zone for role in group.roles for zone in role.placement.zone_ids})
+    pools = list(dict.fromkeys(role.placement.pool for role in group.roles))
     yield Judgement(
         holds=len(zones) <= 1,
         path=group.decode.server.at("pool"),
@@ -40,7 +40,7 @@ def servers_are_neighbours(group: PrefillDecodeFacts) -> Iterator[Judgement]:
     one_node = len(pools) == 1 and group.decode.placement.max_nodes == 1
     if len(zones) > 1 or one_node:
         return
-    groups = {_group_of(one.placement.pool, one.pool) for one in group.roles if one.pool}
+    groups = {_group_of(role.placement.pool, role.pool) for role in group.roles if role.pool}
     yield Judgement(
         holds=len(groups) <= 1 and "" not in groups,
         path=group.decode.server.at("pool"),
@@ -48,7 +48,7 @@ def servers_are_neighbours(group: PrefillDecodeFacts) -> Iterator[Judgement]:
             f"placement groups or reservations: {', '.join(sorted(groups)) or 'unknown'}; empty: wherever there is capacity",
         ),
         message="the nodes of prefill and decode may be far apart, and every request moves its KV cache between them",
-        given=", ".join(sorted(one or "none" for one in groups)),
+        given=", ".join(sorted(group or "none" for group in groups)),
         allowed="one placement group or reservation for both",
         severity="warning",
     )
@@ -73,45 +73,45 @@ def _group_of(name: str, pool: PoolSpec) -> str:
 def settings_are_followed(group: PrefillDecodeFacts) -> Iterator[Judgement]:
     wanted = group.spec.kv_transfer
     channel = side_channel()
-    for one in group.roles:
-        found, variables = one.connector_settings, one.server.environment
-        at = one.server.at_flag("kv-transfer-config")
+    for role in group.roles:
+        found, variables = role.connector_settings, role.server.environment
+        at = role.server.at_flag("kv-transfer-config")
         for what, given, meant, path in (
             (leases().key, found.get(leases().key), wanted.lease_seconds, at),
-            ("kv_load_failure_policy", one.transfer.get("kv_load_failure_policy"), wanted.failure_policy, at),
-            (channel.port, variables.get(channel.port), wanted.side_channel_port, one.server.under("extra_env", channel.port)),
+            ("kv_load_failure_policy", role.transfer.get("kv_load_failure_policy"), wanted.failure_policy, at),
+            (channel.port, variables.get(channel.port), wanted.side_channel_port, role.server.under("extra_env", channel.port)),
         ):
             yield Judgement(
                 holds=str(given) == str(meant),
                 path=path,
-                working=(f"{one.role}: {what} {given}; kv_transfer: {meant}",),
-                message=f"{what} of {one.role} is not what kv_transfer says",
+                working=(f"{role.role}: {what} {given}; kv_transfer: {meant}",),
+                message=f"{what} of {role.role} is not what kv_transfer says",
                 given=str(given),
                 allowed=str(meant),
             )
-        name = str(one.transfer.get("kv_connector"))
+        name = str(role.transfer.get("kv_connector"))
         yield Judgement(
             holds="nixl" in name.casefold(),
             path=at,
-            working=(f"{one.role}: kv_connector {name}",),
+            working=(f"{role.role}: kv_connector {name}",),
             message=f"{name} is no connector over NIXL, on which ports, leases and routers of the group rest",
             given=name,
             allowed=", ".join(known for known, row in nixl_connectors().items() if not row.refused),
         )
-        part, parts = str(one.transfer.get("kv_role")), (KV_ROLES[one.role], "kv_both")
+        part, parts = str(role.transfer.get("kv_role")), (KV_ROLES[role.role], "kv_both")
         yield Judgement(
             holds=part in parts,
             path=at,
-            working=(f"{one.role}: kv_role {part}",),
-            message=f"{one.role} would have the role of the other: {part}",
+            working=(f"{role.role}: kv_role {part}",),
+            message=f"{role.role} would have the role of the other: {part}",
             given=part,
             allowed=", ".join(parts),
         )
-        address = one.server.extra_env.get(channel.host)
+        address = role.server.extra_env.get(channel.host)
         yield Judgement(
             holds=address is None,
-            path=one.server.under("extra_env", channel.host),
-            working=(f"{one.role}: {channel.host}: {address or channel.host_field}",),
+            path=role.server.under("extra_env", channel.host),
+            working=(f"{role.role}: {channel.host}: {address or channel.host_field}",),
             message=f"prefill tells decode its address, and {address} is not each pod's",
             given=address or "",
             allowed=f"none; it is {channel.host_field}",
@@ -166,10 +166,10 @@ def routers_wait(group: PrefillDecodeFacts) -> Iterator[Judgement]:
     "parallelism); Neuron plugin: data parallelism for decode only; vllm-project/vllm#22430: pipeline parallelism failed",
 )
 def pods_have_one_engine(group: PrefillDecodeFacts) -> Iterator[Judgement]:
-    for one in group.roles:
-        ranks, stages = (flag(one.server.arguments, name) for name in ("data-parallel-size", "pipeline-parallel-size"))
-        path = one.server.at_flag("data-parallel-size")
-        if one.role == "decode" and ranks not in (None, "1"):
+    for role in group.roles:
+        ranks, stages = (flag(role.server.arguments, name) for name in ("data-parallel-size", "pipeline-parallel-size"))
+        path = role.server.at_flag("data-parallel-size")
+        if role.role == "decode" and ranks not in (None, "1"):
             why, fix = (
                 "each rank takes cores or GPUs and a copy of the model of its own",
                 "see that devices suffice for all ranks",
@@ -179,15 +179,15 @@ def pods_have_one_engine(group: PrefillDecodeFacts) -> Iterator[Judgement]:
             yield Judgement(
                 holds=ranks in (None, "1"),
                 path=path,
-                working=(f"{one.role}: --data-parallel-size {ranks or 'not set'}",),
+                working=(f"{role.role}: --data-parallel-size {ranks or 'not set'}",),
                 message=f"prefill has {ranks} engines in a pod, and the group opens the side channel of only one",
                 given=str(ranks),
                 allowed="1",
             )
         yield Judgement(
             holds=stages in (None, "1"),
-            path=one.server.at_flag("pipeline-parallel-size"),
-            working=(f"{one.role}: --pipeline-parallel-size {stages or 'not set'}",),
+            path=role.server.at_flag("pipeline-parallel-size"),
+            working=(f"{role.role}: --pipeline-parallel-size {stages or 'not set'}",),
             message="no source says that KV caches of several pipeline stages can be handed over",
             given=str(stages),
             allowed="1",
@@ -225,8 +225,8 @@ def second_group_has_room(group: PrefillDecodeFacts) -> Iterator[Judgement]:
     """Also judges a baseline, which is replaced alike. CAP001 judges both groups beside other servers, and scaled out."""
     if group.spec.rollout != "second_group":
         return
-    for pool in dict.fromkeys(one.placement.pool for one in group.roles):
-        here = [equal_pods(one.role, one.server) for one in group.roles if one.placement.pool == pool]
+    for pool in dict.fromkeys(role.placement.pool for role in group.roles):
+        here = [equal_pods(role.role, role.server) for role in group.roles if role.placement.pool == pool]
         nodes, devices = here[0].placement.max_nodes, here[0].placement.instance_type.devices
         if nodes is None:
             continue

@@ -41,24 +41,24 @@ def group_rule(
     source="aws-ofi-nccl#547 (GPUDirect RDMA); ai-dynamo/nixl#784, #901; Neuron documentation: Trn2 and Trn3",
 )
 def chips_and_interfaces(group: PrefillDecodeFacts) -> Iterator[Judgement]:
-    for one in group.roles:
-        shape, profile = one.server.instance, nixl_profile(group.engine.accelerator)
+    for role in group.roles:
+        shape, profile = role.server.instance, nixl_profile(group.engine.accelerator)
         reason = profile.reason_against(shape)
         yield Judgement(
             holds=not reason,
-            path=one.server.at("instance_type"),
-            working=(f"{one.role}: {shape.name} with {shape.chip or 'no accelerator'}; supported: {', '.join(profile.chips)}",),
+            path=role.server.at("instance_type"),
+            working=(f"{role.role}: {shape.name} with {shape.chip or 'no accelerator'}; supported: {', '.join(profile.chips)}",),
             message=f"KV caches do not cross EFA on {shape.name}: {reason}",
             given=shape.name,
             allowed=", ".join(profile.chips),
         )
-        there = one.placement.efa_interfaces
+        there = role.placement.efa_interfaces
         yield Judgement(
             holds=there > 0,
-            path=one.server.at("pool"),
-            working=(f"{one.role}: EFA interfaces of a node of pool '{one.placement.pool}': {there}",),
-            message=f"the nodes of pool '{one.placement.pool}' have no EFA, which carries KV caches even on one node",
-            given=one.placement.pool,
+            path=role.server.at("pool"),
+            working=(f"{role.role}: EFA interfaces of a node of pool '{role.placement.pool}': {there}",),
+            message=f"the nodes of pool '{role.placement.pool}' have no EFA, which carries KV caches even on one node",
+            given=role.placement.pool,
             allowed=f"a managed pool with efa: {{}} ({shape.name} has {shape.efa_interfaces} interfaces)",
         )
 
@@ -70,20 +70,20 @@ def chips_and_interfaces(group: PrefillDecodeFacts) -> Iterator[Judgement]:
     source="aws-neuron-eks-samples b67a4f6: one interface for each chip; GPUs: the share of a node, as llm-d has it on p5en",
 )
 def interfaces_match_devices(group: PrefillDecodeFacts) -> Iterator[Judgement]:
-    for one in group.roles:
-        asked, there, shape = one.server.efa_interfaces, one.placement.efa_interfaces, one.server.instance
+    for role in group.roles:
+        asked, there, shape = role.server.efa_interfaces, role.placement.efa_interfaces, role.server.instance
         if not there or not shape.devices:
             continue
         each = nixl_profile(group.engine.accelerator).interfaces_per_device
-        wanted = min(each * one.server.devices, there) or max(1, there * one.server.devices // shape.devices)
+        wanted = min(each * role.server.devices, there) or max(1, there * role.server.devices // shape.devices)
         yield Judgement(
             holds=asked == wanted,
-            path=one.server.at("efa_interfaces"),
+            path=role.server.at("efa_interfaces"),
             working=(
-                f"{one.role}: {one.server.devices} of {shape.devices} devices, {there} interfaces on a node: {wanted}",
+                f"{role.role}: {role.server.devices} of {shape.devices} devices, {there} interfaces on a node: {wanted}",
                 f"asked: {asked}",
             ),
-            message=f"{one.role} asks for {asked} of {there} interfaces: "
+            message=f"{role.role} asks for {asked} of {there} interfaces: "
             + ("other pods of the node get too few" if asked > wanted else "some devices have none nearby"),
             given=str(asked),
             allowed=str(wanted),
@@ -98,16 +98,16 @@ def interfaces_match_devices(group: PrefillDecodeFacts) -> Iterator[Judgement]:
     source="EKS user guide, Manage Neuron devices and EFA devices: only claims put devices and the interfaces near them together",
 )
 def shares_are_claimed(group: PrefillDecodeFacts) -> Iterator[Judgement]:
-    for one in group.roles:
-        asked, there = one.server.devices, one.server.instance.devices
+    for role in group.roles:
+        asked, there = role.server.devices, role.server.instance.devices
         yield Judgement(
-            holds=asked >= there or one.placement.claimed,
-            path=one.server.at("devices"),
+            holds=asked >= there or role.placement.claimed,
+            path=role.server.at("devices"),
             working=(
-                f"{one.role}: {asked} of {there} devices of a node",
-                f"pool '{one.placement.pool}' offers devices by {one.placement.devices}",
+                f"{role.role}: {asked} of {there} devices of a node",
+                f"pool '{role.placement.pool}' offers devices by {role.placement.devices}",
             ),
-            message=f"{one.role} takes a part of a node, and a device plugin chooses devices apart from interfaces",
+            message=f"{role.role} takes a part of a node, and a device plugin chooses devices apart from interfaces",
             given=str(asked),
             allowed=f"{there}, or a pool with devices: claims",
         )
@@ -120,7 +120,7 @@ def shares_are_claimed(group: PrefillDecodeFacts) -> Iterator[Judgement]:
     source=f"{_MATRIX}: different degrees; vllm-project/vllm#45330, #45879: more cores than KV heads on one side",
 )
 def degrees_fit(group: PrefillDecodeFacts) -> Iterator[Judgement]:
-    low, high = sorted(one.server.tensor_parallel for one in group.roles)
+    low, high = sorted(role.server.tensor_parallel for role in group.roles)
     if not low:
         return
     working = f"tensor_parallel: prefill {group.prefill.server.tensor_parallel}, decode {group.decode.server.tensor_parallel}"
@@ -147,7 +147,7 @@ def degrees_fit(group: PrefillDecodeFacts) -> Iterator[Judgement]:
         allowed="equal",
         severity="warning",
     )
-    layouts = {one.server.environment.get(_LAYOUT, _SPLIT) for one in group.roles}
+    layouts = {role.server.environment.get(_LAYOUT, _SPLIT) for role in group.roles}
     yield Judgement(
         holds=layouts == {_SPLIT},
         path=group.decode.server.under("extra_env", _LAYOUT),
@@ -181,7 +181,7 @@ def degrees_fit(group: PrefillDecodeFacts) -> Iterator[Judgement]:
     source=f"{_MATRIX}: prefill's may be smaller, without sliding windows; Neuron plugin: block lengths must divide",
 )
 def blocks_fit(group: PrefillDecodeFacts) -> Iterator[Judgement]:
-    texts = [flag(one.server.arguments, "block-size") for one in group.roles]
+    texts = [flag(role.server.arguments, "block-size") for role in group.roles]
     path = group.decode.server.at_flag("block-size")
     if any(text is not None and not (text.isdecimal() and int(text)) for text in texts):
         return  # the engine refuses it by itself
@@ -216,7 +216,7 @@ _COMPARED = ("dtype", "kv-cache-dtype", "attention-backend", "quantization", "hf
 )
 def handshake_passes(group: PrefillDecodeFacts) -> Iterator[Judgement]:
     for name in _COMPARED:
-        mine, theirs = (flag(one.server.arguments, name) for one in group.roles)
+        mine, theirs = (flag(role.server.arguments, name) for role in group.roles)
         if mine is None and theirs is None:
             continue
         yield Judgement(
@@ -228,7 +228,7 @@ def handshake_passes(group: PrefillDecodeFacts) -> Iterator[Judgement]:
             allowed="equal",
         )
     for name in _VARIABLES:
-        mine, theirs = (one.server.environment.get(name) for one in group.roles)
+        mine, theirs = (role.server.environment.get(name) for role in group.roles)
         if mine is None and theirs is None:
             continue
         yield Judgement(
@@ -239,12 +239,12 @@ def handshake_passes(group: PrefillDecodeFacts) -> Iterator[Judgement]:
             given=f"prefill {mine or 'not set'}, decode {theirs or 'not set'}",
             allowed="equal",
         )
-    for one in group.roles:
-        enforced = one.connector_settings.get("enforce_handshake_compat", True)
+    for role in group.roles:
+        enforced = role.connector_settings.get("enforce_handshake_compat", True)
         yield Judgement(
             holds=enforced in (True, "true", "True"),
-            path=one.server.at_flag("kv-transfer-config"),
-            working=(f"{one.role}: enforce_handshake_compat {enforced}",),
+            path=role.server.at_flag("kv-transfer-config"),
+            working=(f"{role.role}: enforce_handshake_compat {enforced}",),
             message="without the comparison, servers that differ read each other's blocks and answer nonsense",
             given=str(enforced),
             allowed="true",
@@ -263,8 +263,8 @@ _MAY_DIFFER = "num_speculative_tokens"
 )
 def speculation_matches(group: PrefillDecodeFacts) -> Iterator[Judgement]:
     mine, theirs = (
-        {key: value for key, value in object_flag(one.server.arguments, _SPECULATION).items() if key != _MAY_DIFFER}
-        for one in group.roles
+        {key: value for key, value in object_flag(role.server.arguments, _SPECULATION).items() if key != _MAY_DIFFER}
+        for role in group.roles
     )
     differing = sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
     yield Judgement(

@@ -128,7 +128,7 @@ def flags_are_known(server: ServingFacts) -> Iterator[Judgement]:
             continue
         known = _declared(release, name) is not None
         like = [] if known else get_close_matches(name, release.flags, n=1, cutoff=_ALIKE)
-        has_it = [one.name for one in engines().values() if _may_serve(one, server) and name in _flags(one.vllm)]
+        has_it = [engine.name for engine in engines().values() if _may_serve(engine, server) and name in _flags(engine.vllm)]
         yield Judgement(
             holds=known,
             path=server.under("extra_args", name),
@@ -326,7 +326,7 @@ def stack_s_own_are_left_alone(server: ServingFacts) -> Iterator[Judgement]:
         values = value if isinstance(value, list) else [value]
         if given in ("runner", "task") and server.does in POOLING:
             harmless = ()
-        why = "" if any(one in harmless for one in values) else PROTECTED_FLAGS.get(given, "")
+        why = "" if any(value in harmless for value in values) else PROTECTED_FLAGS.get(given, "")
         yield _left_alone(server, "extra_args", given, why)
     for given in server.extra_env:
         yield _left_alone(server, "extra_env", given, PROTECTED_VARIABLES.get(given, ""))

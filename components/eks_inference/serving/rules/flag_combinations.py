@@ -52,8 +52,8 @@ def flags_go_together(server: ServingFacts) -> Iterator[Judgement]:
                 fix="look at the log of vLLM when it starts",
             )
             continue
-        settings = dict.fromkeys(one.setting for one in combination.conditions)
-        values = ", ".join(f"{one} {json.dumps(_value(server, release, one))}" for one in settings)
+        settings = dict.fromkeys(condition.setting for condition in combination.conditions)
+        values = ", ".join(f"{setting} {json.dumps(_value(server, release, setting))}" for setting in settings)
         yield Judgement(
             holds=not all(met),
             path=server.at_flag(combination.flag),

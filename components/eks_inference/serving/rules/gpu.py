@@ -296,7 +296,7 @@ def _transfers(config: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def host_memory_suffices(server: ServingFacts) -> Iterator[Judgement]:
     if not server.memory_mib or server.beside:
         return
-    found = [one for one in host_terms(server) if one.each_gib]
+    found = [host_term for host_term in host_terms(server) if host_term.each_gib]
     sure = sum(one.gib for one in found if one.sure)
     whole, has = sum(one.gib for one in found), server.memory_mib / 1024
     names = " with ".join(one.what for one in found if one.sure)

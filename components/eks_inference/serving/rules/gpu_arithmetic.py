@@ -124,7 +124,7 @@ def _kernel(server: ServingFacts, quantization: Quantization, path: Path, *, exp
         yield not_judged("kernel", form, path, why=why, fix=fix)
         return
     what = ", ".join(one or "none" for one in selected)
-    allowed = [one for one in _capabilities() if _has_a_kernel(facts, quantization, one, experts=experts)]
+    allowed = [capability for capability in _capabilities() if _has_a_kernel(facts, quantization, capability, experts=experts)]
     yield Judgement(
         holds=has in allowed,
         path=path,
@@ -246,7 +246,7 @@ def attention_is_served(server: ServingFacts) -> Iterator[Judgement]:
     fitting = [one for one in able if (named or usual) in (None, one)]
     heads = f"heads of {model.head_dim}" + (f" and {model.full_head_dim}" if model.full_head_dim else "")
     latent = f"{'sparse ' * bool(model.index_dim)}latent attention" if model.kv_rank else heads
-    words = ", ".join([f"{latent} in {computed}", f"KV cache {kv}", *(one.replace("_", " ") for one in needs)])
+    words = ", ".join([f"{latent} in {computed}", f"KV cache {kv}", *(need.replace("_", " ") for need in needs)])
     words += f" beside weights in {method}" if other_scales else ""
     here = f"{server.instance.name} (compute capability {_text(has)})"
     if able and kv in facts.needs_downloads:

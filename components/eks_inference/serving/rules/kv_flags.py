@@ -93,7 +93,7 @@ def buckets_agree(server: ServingFacts, known: Buckets) -> Iterator[Judgement]:
     if (lengths := config.get("decode_context_length_buckets")) is not None:
         unit, longest = known.length_unit, server.max_model_len
         yield Judgement(
-            holds=_rise(lengths) and all(0 < one < longest and one % unit == 0 for one in lengths),
+            holds=_rise(lengths) and all(0 < length < longest and length % unit == 0 for length in lengths),
             path=_path(server, "length_buckets"),
             working=(f"decode_context_length_buckets rise, are multiples of {unit} and below max_model_len = {longest}",),
             message="decode_context_length_buckets do not fit max_model_len",
@@ -121,7 +121,7 @@ def _prompts_agree(server: ServingFacts, known: Buckets, config: Mapping[str, An
     if segments is not None:
         given = flag(server.arguments, "block-size") or ""
         block = int(given) if given.isdecimal() and int(given) else known.block_size
-        sizes = [one for one in known.segment_sizes if one % block == 0]
+        sizes = [segment_size for segment_size in known.segment_sizes if segment_size % block == 0]
         tokens = segments if tokens is None else tokens
         most = known.segments or len(sizes)
         yield Judgement(
@@ -140,7 +140,7 @@ def _prompts_agree(server: ServingFacts, known: Buckets, config: Mapping[str, An
         return
     given = flag(server.arguments, "max-num-batched-tokens") is not None
     path = server.at_flag("max-num-batched-tokens" if given else "enable-prefix-caching")
-    smaller = ", ".join(str(one) for one in known.segment_sizes if one < longest)
+    smaller = ", ".join(str(segment_size) for segment_size in known.segment_sizes if segment_size < longest)
     whole_fits = known.longest_whole is None or longest <= known.longest_whole
     step = f"{batched} tokens a step, max_model_len {longest}"
     if batched < longest:

@@ -68,14 +68,14 @@ def settings_are_read(server: ServingFacts) -> Iterator[Judgement]:
         allowed=_read(known),
         fix=f"write {known.key}" if wrong else "",
     )
-    for one in settings or () if known.keys else ():
-        if one not in known.keys:
+    for setting in settings or () if known.keys else ():
+        if setting not in known.keys:
             yield not_judged(
                 "setting",
-                f"{known.key}.{one}",
+                f"{known.key}.{setting}",
                 path,
                 why=f"release {server.engine.vllm} of the plugin is not known to read it; nearest: "
-                f"{', '.join(nearest(one, known.keys)) or 'none'}",
+                f"{', '.join(nearest(setting, known.keys)) or 'none'}",
                 fix="correct it: the plugin ignores what it does not know",
             )
 
@@ -127,7 +127,7 @@ def _packed(server: ServingFacts, known: Fp8Kv, method: str) -> Iterator[Judgeme
     if packed and block != str(known.block_size):
         why = f"AWS validated the packed form with blocks of {known.block_size} tokens; here they have {block or 'the default'}"
         yield not_judged("KV cache", "its blocks", server.at_flag("block-size"), why=why, fix=f"block-size: {known.block_size}")
-    even = isinstance(batches, list) and not any(one % 2 for one in batches if isinstance(one, int))
+    even = isinstance(batches, list) and not any(batch % 2 for batch in batches if isinstance(batch, int))
     if packed and not even and method not in server.engine.fp8_kv_checkpoints:
         why = "with weights in 16 bits the kernel packs batches of an even number; no source says what it does with others"
         yield not_judged(

@@ -359,7 +359,7 @@ def shared_memory_fits(server: ServingFacts) -> Iterator[Judgement]:
     source="reports of users, each with its place: catalog/reported.toml",
 )
 def nobody_reports_a_failure(server: ServingFacts) -> Iterator[Judgement]:
-    found = [one for one in reports() if one.about(server.engine, server.instance, server.model_id, server.model)]
+    found = [report for report in reports() if report.about(server.engine, server.instance, server.model_id, server.model)]
     if not found:
         model = server.model.name if server.model else server.model_id
         where = f"{server.engine.name} with {model} on {server.instance.family}: none of {len(reports())} reports"

@@ -98,7 +98,7 @@ def triton_release(profile: EngineProfile) -> str:
 
 def cache_gib(spec: TritonServerSpec) -> int:
     """Returns the node disk reserved for downloads of one pod; 0 if the pod has no cache of its own."""
-    downloads = [one for one in spec.models if isinstance(one, HubModel)]
+    downloads = [model for model in spec.models if isinstance(model, HubModel)]
     if isinstance(spec.cache, HostPathCache) or not downloads:
         return 0
     return spec.cache.size_gib or sum(map(_download_gib, downloads))

@@ -231,7 +231,7 @@ class TritonServerSpec(ReplicatedServerSpec, EngineFeatures):
 
     @property
     def models(self) -> tuple[ModelSource, ...]:
-        return (self.model, *(one.model for one in self.further_models.values()))
+        return (self.model, *(further_model.model for further_model in self.further_models.values()))
 
     def alone(self, name: str) -> "TritonServerSpec":
         """Returns the server as it would be with only that further model, which has none of the first one's features."""

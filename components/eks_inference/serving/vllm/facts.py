@@ -13,7 +13,7 @@ from eks_inference.serving.vllm.spec import VllmServerSpec
 
 def facts_of_places(spec: VllmServerSpec, placement: Placement, *, scheduler: bool, path: Path = ()) -> Iterator[ServingFacts]:
     """Yields what the serving rules judge, for each place of the pods."""
-    first, *others = (serving_facts(spec, one, scheduler=scheduler, path=path) for one in placement.places)
+    first, *others = (serving_facts(spec, place, scheduler=scheduler, path=path) for place in placement.places)
     yield first
     for number, one in enumerate(others):
         yield replace(one, first=first, keys={**one.keys, "place": ("alternatives", str(number))})

@@ -20,7 +20,7 @@ def _facts(name: str, spec: VllmServerSpec, site: Site) -> Iterator[object]:
         yield store_facts(
             spec.kept_in,
             network_zone_ids=site.zone_ids,
-            pools={one.pool: site.pool_zones(site.pools[one.pool]) for one in spec.pools()},
+            pools={pool.pool: site.pool_zones(site.pools[pool.pool]) for pool in spec.pools()},
             path=(*site.path, "store" if spec.store else "shared_store"),
         )
     yield from facts_of_places(spec, site.placement, scheduler=site.scheduler, path=site.path)

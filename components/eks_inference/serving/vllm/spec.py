@@ -99,7 +99,7 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
     @model_validator(mode="after")
     def _tokens_are_of_texts(self) -> Self:
         signals = [one for one in ("first_token_seconds", "token_seconds") if self.autoscaling and getattr(self.autoscaling, one)]
-        keys = [f"autoscaling.{one}" for one in signals]
+        keys = [f"autoscaling.{signal}" for signal in signals]
         keys += ["objectives.time_to_first_token_seconds"] if self.objectives.time_to_first_token_seconds else []
         if keys and self.does in POOLING:
             raise ValueError(f"{', '.join(keys)}: an answer of task {self.does} has no tokens; leave it out")

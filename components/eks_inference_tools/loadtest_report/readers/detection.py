@@ -53,9 +53,9 @@ def runs_of_log(log: str) -> list[Run]:
         if line.startswith(_RECORD):
             with suppress(ValueError):
                 records.append(json.loads(line))
-    documents = [one.get("report") for one in records if one["record"] == "genai-perf"]
-    about = [one for one in records if one["record"] == "run"]
-    documents += [{"records": [*about, one]} for one in records if one["record"] == "summary"]
+    documents = [record.get("report") for record in records if record["record"] == "genai-perf"]
+    about = [record for record in records if record["record"] == "run"]
+    documents += [{"records": [*about, record]} for record in records if record["record"] == "summary"]
     found: list[Run] = []
     for document in documents:
         fields = Fields(document)

@@ -132,7 +132,7 @@ def played(
         seen.look(api)
         world = World(simulated.graph, subjects, seen.nodes, [pod for pod in seen.pods if any(one.owns(pod) for one in subjects)])
         striking = Striking(simulated, chosen(kinds, world), back_seconds)
-        if none := [one.what for one in striking.losses if one.kind in OF_NODES and not one.nodes]:
+        if none := [loss.what for loss in striking.losses if loss.kind in OF_NODES and not loss.nodes]:
             raise ProblemsFound([Problem(f"no node of stack {simulated.graph.stack} runs on {', '.join(none)} now")])
         flows = {
             one.name: Requests(one.takes.times, one.takes.limits, one.load, one.takes.routing, one.copies) for one in subjects
@@ -141,7 +141,7 @@ def played(
         at_seconds = at_seconds if kinds else 0.0
         kubelets(simulated.plane, starts(world, striking, time.time() + at_seconds))
         bill = Bill(PriceBook((prices_of(simulated.graph),)))
-        changes = max(start for one in subjects for start, _ in one.load.rates)
+        changes = max(start for subject in subjects for start, _ in subject.load.rates)
         now, moments = 0.0, list[Moment]()
         well_since: float | None = None
         began = time.monotonic()
@@ -161,8 +161,8 @@ def played(
             ended = before.keys() - {name_of(pod) for pod in seen.pods}
             graces = {name: _grace(before[name]) for name in ended if node_of(before[name]) in standing}
             well, shown = striking.is_over(since) and now >= changes, list[tuple[Object, Requests]]()
-            for one in subjects:
-                flow, own = flows[one.name], [pod for pod in seen.pods if one.owns(pod)]
+            for subject in subjects:
+                flow, own = flows[subject.name], [pod for pod in seen.pods if subject.owns(pod)]
                 running = [pod for pod in own if node_of(pod) in standing and at(pod, "status", "phase") == "Running"]
                 alive = {name_of(pod) for pod in running}
                 flow.picked = not striking.is_lost("picker", since)
@@ -170,10 +170,10 @@ def played(
                 shown += [(pod, flow) for pod in running]
                 wanted = [pod for pod in own if not is_leaving(pod)]
                 answering = [pod for pod in wanted if is_ready(pod) and name_of(pod) in alive]
-                moments.append(Moment(now, one.name, len(wanted), len(answering), metric_of(one, seen.autoscalers)))
+                moments.append(Moment(now, subject.name, len(wanted), len(answering), metric_of(subject, seen.autoscalers)))
                 quiet = now - bad_until(flow.fates, at_seconds)
                 well = well and len(answering) == len(wanted) and quiet >= _GOOD_SECONDS / 2
-                well = well and (bool(kinds) or len(wanted) <= one.least)
+                well = well and (bool(kinds) or len(wanted) <= subject.least)
             pages.write(shown)
             well_since = (now if well_since is None else well_since) if well else None
             simulated.tell(_told(now, at_seconds, striking.losses, moments[-len(subjects) :]))
@@ -186,7 +186,7 @@ def played(
         lost_at=at_seconds,
         back=back_seconds,
         seconds=now,
-        courses=tuple(_course(one, flows[one.name], moments, at_seconds, well_since is not None) for one in subjects),
+        courses=tuple(_course(subject, flows[subject.name], moments, at_seconds, well_since is not None) for subject in subjects),
         blind=tuple(blind(simulated.graph)),
         waiting=() if striking.away else tuple(_waiting(api.list(PODS))),
         dollars=bill.dollars(),
@@ -197,10 +197,10 @@ def _scaled(api: Api, scalers: int) -> bool:
     """Whether there are so many autoscalers with their fewest pods, and these are Ready. KEDA alone lets there be none. Nothing
     waits for what they add to a Deployment.
     """
-    sizes = {identity_of(one): at(one, "spec", "replicas") for one in api.list(DEPLOYMENTS)}
-    targets = [(one, (identity_of(one)[0], text(at(one, "spec", "scaleTargetRef", "name")))) for one in api.list(AUTOSCALERS)]
+    sizes = {identity_of(item): at(item, "spec", "replicas") for item in api.list(DEPLOYMENTS)}
+    targets = [(item, (identity_of(item)[0], text(at(item, "spec", "scaleTargetRef", "name")))) for item in api.list(AUTOSCALERS)]
     there = [(at(one, "spec", "minReplicas") or 1, sizes.get(target, -1)) for one, target in targets]
-    ready = all((at(one, "status", "readyReplicas") or 0) == at(one, "spec", "replicas") for one in api.list(DEPLOYMENTS))
+    ready = all((at(item, "status", "readyReplicas") or 0) == at(item, "spec", "replicas") for item in api.list(DEPLOYMENTS))
     return ready and len(there) >= scalers and all(few <= now or not now for few, now in there)
 
 
@@ -228,28 +228,28 @@ def starts(world: World, striking: Striking, struck: float) -> str:
     pulling = partial(striking.waits, "image-registry", struck)
     known = {name_of(node): 0 for node in world.nodes}
     chain = f"(if {json.dumps(known)}[.spec.nodeName] then 0 else {pulling('$at')} end) | if . > $at then . else null end"
-    for one in world.subjects:
-        if one.prefetched:
+    for subject in world.subjects:
+        if subject.prefetched:
             pulls = {name: striking.since("image-registry", struck, comes) for name, comes in came.items()}
-            there = known | {name: round(begins + one.pull_seconds) for name, begins in pulls.items()}
+            there = known | {name: round(begins + subject.pull_seconds) for name, begins in pulls.items()}
         else:
-            there = {node_of(pod): 0 for pod in world.pods if one.owns(pod)}
+            there = {node_of(pod): 0 for pod in world.pods if subject.owns(pod)}
         is_it = " and ".join(
-            [f".metadata.namespace == {json.dumps(one.template.namespace)}"]
-            + [f".metadata.labels[{json.dumps(key)}] == {json.dumps(value)}" for key, value in one.template.labels.items()]
+            [f".metadata.namespace == {json.dumps(subject.template.namespace)}"]
+            + [f".metadata.labels[{json.dumps(key)}] == {json.dumps(value)}" for key, value in subject.template.labels.items()]
         )
-        image = f"({json.dumps(there)}[.spec.nodeName] // ({pulling('$at')} + {round(one.pull_seconds)}))"
+        image = f"({json.dumps(there)}[.spec.nodeName] // ({pulling('$at')} + {round(subject.pull_seconds)}))"
         begins = f"([$at, {image}] | max)"
-        if one.from_hub:
+        if subject.from_hub:
             begins = striking.waits("hub", struck, begins)
-        chain = f"if {is_it} then {begins} + {round(one.seconds)} else {chain} end"
+        chain = f"if {is_it} then {begins} + {round(subject.seconds)} else {chain} end"
     scheduled = 'first(.status.conditions[]? | select(.type == "PodScheduled") | .lastTransitionTime | fromdate)'
     return f'({scheduled}) as $at | ({chain}) | if . then todate else "0s" end'
 
 
 def _told(now: float, at_seconds: float, losses: Sequence[Loss], moments: Sequence[Moment]) -> str:
-    said = ", ".join(f"{one.server} {one.answering} of {one.wanted}" for one in moments)
-    what = " and ".join(one.what for one in losses)
+    said = ", ".join(f"{moment.server} {moment.answering} of {moment.wanted}" for moment in moments)
+    what = " and ".join(loss.what for loss in losses)
     when = f"{what} lost {now - at_seconds:.0f} s ago" if what and now >= at_seconds else "nothing lost"
     return f"{when}; pods that answer: {said}"
 
@@ -265,7 +265,7 @@ def _course(subject: Subject, flow: Requests, moments: Sequence[Moment], since: 
         lost=counts["lost"] + flow.unanswered,
         bad_seconds=last - since,
         recovered=well,
-        moments=tuple(one for one in moments if one.server == subject.name),
+        moments=tuple(moment for moment in moments if moment.server == subject.name),
     )
 
 

@@ -118,18 +118,18 @@ def _served(kind: str, what: str, found: Callable[[Graph], Iterator[Named]] = la
 
 
 def _pickers(graph: Graph) -> Iterator[Named]:
-    for one in pod_templates(graph):
-        if _PICKER_LABEL in one.labels:
-            yield one.namespace, one.name
+    for pod_template in pod_templates(graph):
+        if _PICKER_LABEL in pod_template.labels:
+            yield pod_template.namespace, pod_template.name
 
 
 def _extensions(graph: Graph) -> Iterator[Named]:
     """The Deployments behind the Services that second schedulers ask."""
     asked = {
         (service.namespace, service.name)
-        for one in second_schedulers(graph)
-        if isinstance(one, SecondScheduler)
-        for extender in one.extenders
+        for second_scheduler in second_schedulers(graph)
+        if isinstance(second_scheduler, SecondScheduler)
+        for extender in second_scheduler.extenders
         if (service := service_of(text(extender.get("urlPrefix"))))
     }
     services = [one.inputs for one in graph.resources if group_kind(one)[1] == "Service" and identity_of(one.inputs) in asked]
@@ -166,7 +166,7 @@ _KINDS: Mapping[str, _Kind] = {
     "image-registry": _Kind(_served("image-registry", "the image registry")),
     "hub": _Kind(
         _served("hub", "the model hub"),
-        lambda world: any(one.from_hub for one in world.subjects),
+        lambda world: any(subject.from_hub for subject in world.subjects),
         "has no server that downloads from the hub when it starts",
     ),
     "api-server": _Kind(_served("api-server", "the API server")),
@@ -206,7 +206,7 @@ def _find_successors(world: World, losses: Sequence[Loss]) -> None:
         without = list[str]()
         for number, name in enumerate(name for name in managed if name in loss.nodes - done):
             node = managed[name]
-            rest = [one for one in node.kind.zones if one.name not in zones]
+            rest = [zone for zone in node.kind.zones if zone.name not in zones]
             if not rest:
                 without.append(node.kind.shape.pool)
                 continue

@@ -48,7 +48,7 @@ class _Panel:
             yield markup.label("tick side", _LEFT - 8, self.y(step) + 4, f"{step:g}")
 
     def curve(self, kind: str, course: Course, value: Callable[[Moment], float | None]) -> Markup:
-        points = [(one.at, value(one)) for one in course.moments]
+        points = [(moment.at, value(moment)) for moment in course.moments]
         end = points[-1][0] or 1.0
         inside = zip(points, points[1:], points[2:], strict=False)
         turns = [here for before, here, after in inside if not before[1] == here[1] == after[1]]
@@ -59,8 +59,8 @@ class _Panel:
 def render_plot(day: Day, course: Course) -> str:
     """Returns the text of an SVG file."""
     moments, load = course.moments, course.subject.load
-    end, most = moments[-1].at or 1.0, max(max(one.wanted, one.answering) for one in moments)
-    seen = [one.metric for one in moments if one.metric is not None]
+    end, most = moments[-1].at or 1.0, max(max(moment.wanted, moment.answering) for moment in moments)
+    seen = [moment.metric for moment in moments if moment.metric is not None]
     tops = [_TOP + 24 + number * (_PANEL + _GAP) for number in range(3 if seen else 2)]
     rates = _Panel(tops[0], "Requests a second", markup.round_steps(max(rate for _, rate in load.rates)))
     pods = _Panel(tops[-1], "Pods: wide, those that answer; thin, those that are wanted", range(most + 2))

@@ -125,9 +125,9 @@ class Requests:
         shown = {
             "nv_inference_request_success": told.ended,
             QUEUE_COUNTER: round(1000 * QUEUE_MS * told.ended),
-            "vllm:num_requests_waiting": sum(len(one.waiting) for one in engines),
-            "vllm:num_requests_running": sum(len(one.running) for one in engines),
-            "vllm:kv_cache_usage_perc": max((1 - one.free / room for one in engines), default=0.0),
+            "vllm:num_requests_waiting": sum(len(engine.waiting) for engine in engines),
+            "vllm:num_requests_running": sum(len(engine.running) for engine in engines),
+            "vllm:kv_cache_usage_perc": max((1 - engine.free / room for engine in engines), default=0.0),
             "vllm:time_to_first_token_seconds_sum": told.first_seconds,
             "vllm:time_to_first_token_seconds_count": told.ended,
             "vllm:inter_token_latency_seconds_sum": told.between_seconds,
@@ -158,7 +158,7 @@ class Requests:
         """Returns the pod that gets a request; "": the Service has none."""
         if not listed or self.routing == "random":
             return self._chance.choice(sorted(listed)) if listed else ""
-        active = {pod: sum(one.active for one in self._pods.get(pod, ())) for pod in listed}
+        active = {pod: sum(item.active for item in self._pods.get(pod, ())) for pod in listed}
         for *_, pod in self._connecting:
             active[pod] = active.get(pod, 0) + 1
         return min(sorted(listed), key=active.__getitem__)

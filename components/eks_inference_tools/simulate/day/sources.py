@@ -97,19 +97,19 @@ class Sources:
 
 def sources_of(graph: Graph) -> Sources | None:
     """Returns what autoscalers of a stack see; None where its Prometheus is elsewhere."""
-    releases = {one.release: one for one in charts(graph)}
+    releases = {chart.release: chart for chart in charts(graph)}
     adapter, prometheus = releases.get(ADAPTER), releases.get(PROMETHEUS)
     if prometheus is None:
         return None
     values = adapter.values if adapter else {}
-    rules = [manifest(one) for one in graph.of_type(RULE_TYPE)]
+    rules = [manifest(resource) for resource in graph.of_type(RULE_TYPE)]
     return Sources(
-        rules=tuple(adapter_rule(table(one)) for one in items(at(values, "rules", "custom"))),
+        rules=tuple(adapter_rule(table(item)) for item in items(at(values, "rules", "custom"))),
         adapter_namespace=adapter.namespace if adapter else "",
         relist_seconds=seconds(text(at(values, "metricsRelistInterval")) or _DEFAULT_RELIST),
         prometheus=table(at(prometheus.values, "prometheus", "prometheusSpec")),
-        monitors=tuple(manifest(one) for one in graph.of_type(POD_MONITOR_TYPE)),
-        rule_files={f"{'-'.join(identity_of(one))}.json": {"groups": one["spec"]["groups"]} for one in rules},
+        monitors=tuple(manifest(resource) for resource in graph.of_type(POD_MONITOR_TYPE)),
+        rule_files={f"{'-'.join(identity_of(rule))}.json": {"groups": rule["spec"]["groups"]} for rule in rules},
     )
 
 

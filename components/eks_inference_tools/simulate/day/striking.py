@@ -39,7 +39,7 @@ class Striking:
 
     def is_lost(self, kind: str, seconds: float) -> bool:
         """Whether what is served is away, so long after the loss."""
-        return 0 <= seconds < self.back and any(one.kind == kind for one in self.losses)
+        return 0 <= seconds < self.back and any(loss.kind == kind for loss in self.losses)
 
     def since(self, kind: str, struck: float, time: float) -> float:
         """When something that needs what is served can begin, at this time or once it is back."""
@@ -47,24 +47,24 @@ class Striking:
 
     def waits(self, kind: str, struck: float, time: str) -> str:
         """The same as an expression of jq."""
-        if not any(one.kind == kind for one in self.losses):
+        if not any(loss.kind == kind for loss in self.losses):
             return time
         return f"({time} | if . >= {struck:.0f} and . < {struck + self.back:.0f} then {struck + self.back:.0f} else . end)"
 
     def is_over(self, seconds: float) -> bool:
         """Whether all has been lost, and what others serve is back."""
-        last = max((one.notice if one.nodes else self.back for one in self.losses), default=0.0)
+        last = max((loss.notice if loss.nodes else self.back for loss in self.losses), default=0.0)
         return self.struck and seconds >= last
 
     def gone(self, seconds: float) -> frozenset[str]:
         """The nodes that answer no more."""
-        return frozenset(name for one in self.losses if seconds >= one.notice for name in one.nodes)
+        return frozenset(name for loss in self.losses if seconds >= loss.notice for name in loss.nodes)
 
     def strike(self) -> None:
         api = self.simulated.plane.api
         self.struck = True
         self.simulated.karpenter.follow(
-            self.simulated.graph, lambda pool, labels: any(one.lacks(pool, labels) for one in self.losses)
+            self.simulated.graph, lambda pool, labels: any(loss.lacks(pool, labels) for loss in self.losses)
         )
         for loss in self.losses:
             for namespace, name in loss.deployments:

@@ -61,7 +61,7 @@ def subjects(
     ``rates`` what comes to some.
     """
     starts = Starts(graph)
-    templates = {one.urn: one for one in pod_templates(graph)}
+    templates = {pod_template.urn: pod_template for pod_template in pod_templates(graph)}
     there = prefetched(graph)
     for urn, name in starts.servers.items():
         template, start, server = templates[urn], starts.by_urn[urn], facts.get(name)
@@ -89,10 +89,10 @@ def _subject(
     rate = rate or ((0.0, asked.rate or found.output_tokens_per_second / asked.mean_share / asked.output_tokens),)
     late = found.objectives.first_token
     load = Load(rate, asked.input_tokens, asked.output_tokens, LATE_SECONDS if late is None else late, asked.cached_share)
-    parts = [one for one in phases(start) if one.name != "node"]
-    whole = sum(one.time.p50 for one in parts if one.time)
-    pull = sum(one.time.p50 for one in parts if one.time and one.name == "pull")
-    untimed = tuple(one.title for one in parts if one.time is None)
+    parts = [phase for phase in phases(start) if phase.name != "node"]
+    whole = sum(part.time.p50 for part in parts if part.time)
+    pull = sum(part.time.p50 for part in parts if part.time and part.name == "pull")
+    untimed = tuple(part.title for part in parts if part.time is None)
     hub = start.from_hub and not start.weights_stored
     return Subject(name, template, found, load, server.copies, whole - pull, pull, untimed, is_there, server.pods_min, hub)
 

@@ -76,8 +76,8 @@ def _block(tried: str, day: Day) -> Iterator[RenderableType]:
 def _losses(day: Day) -> str:
     if not day.losses:
         return "nothing is lost"
-    what = [f"{one.what} ({counted(len(one.nodes), 'node')})" if one.nodes else one.what for one in day.losses]
-    back = [one.what for one in day.losses if not one.nodes]
+    what = [f"{loss.what} ({counted(len(loss.nodes), 'node')})" if loss.nodes else loss.what for loss in day.losses]
+    back = [loss.what for loss in day.losses if not loss.nodes]
     lost = f"{_are(what)} lost after {duration(day.lost_at)}"
     return f"{lost}; {_are(back)} back {duration(day.back)} later" if back else lost
 
@@ -158,21 +158,21 @@ def _clock(seconds: float) -> str:
 def _document(day: Day) -> dict[str, Any]:
     return {
         "stack": day.stack,
-        "lost": [{"kind": one.kind, "what": one.what, "nodes": sorted(one.nodes)} for one in day.losses],
+        "lost": [{"kind": loss.kind, "what": loss.what, "nodes": sorted(loss.nodes)} for loss in day.losses],
         "lost_at_seconds": day.lost_at,
         "back_after_seconds": day.back,
         "seconds": round(day.seconds, 1),
         "recovers": day.recovers,
         "servers": [
             {
-                "name": one.subject.name,
-                "requests": {"came": one.came, "served": one.served, "late": one.late, "lost": one.lost},
-                "rates": [[start, round(rate, 3)] for start, rate in one.subject.load.rates],
-                "bad_seconds": round(one.bad_seconds, 1),
-                "recovered": one.recovered,
-                "pods": [[round(m.at, 1), m.wanted, m.answering, m.metric] for m, _ in _changes(one, day)],
+                "name": course.subject.name,
+                "requests": {"came": course.came, "served": course.served, "late": course.late, "lost": course.lost},
+                "rates": [[start, round(rate, 3)] for start, rate in course.subject.load.rates],
+                "bad_seconds": round(course.bad_seconds, 1),
+                "recovered": course.recovered,
+                "pods": [[round(m.at, 1), m.wanted, m.answering, m.metric] for m, _ in _changes(course, day)],
             }
-            for one in day.courses
+            for course in day.courses
         ],
         "dollars": {"usd": round(day.dollars.usd, 4), "node_hours": round(day.dollars.node_hours, 3)}
         | {"unpriced": list(day.dollars.unpriced), "notes": list(day.dollars.notes)},

@@ -87,7 +87,7 @@ def _autoscaled(simulated: Simulation) -> None:
     """Lets autoscalers correct what is outside of their bounds: without metrics, they do no more."""
     api = simulated.plane.api
     for _ in range(_AUTOSCALER_ROUNDS):
-        outside = any(_is_outside(one, api) for one in api.list(AUTOSCALERS))
+        outside = any(_is_outside(item, api) for item in api.list(AUTOSCALERS))
         simulated.observe({PODS: api.list(PODS)})
         if not outside:
             break
@@ -131,7 +131,7 @@ class _Change:
     def of(self, rehearsal: Rehearsal) -> Rehearsal:
         api, clock, tell = self.simulated.plane.api, self.clock, self.simulated.tell
         first = clock.serving
-        clock.start({name_of(one) for one in api.list(NODES)})
+        clock.start({name_of(item) for item in api.list(NODES)})
         tell("changing the stack")
         updated = self._updated()
         tell("waiting for nodes and pods")
@@ -210,7 +210,7 @@ class _Change:
 
     def _starts(self, group: NodeGroup, at_most: int | None = None, made: Resource | None = None) -> Operation:
         """With ``made`` its pods wait until AWS has made the group anew."""
-        fresh = new_nodes(self.after, group.name, (name_of(one) for one in self.simulated.plane.api.list(NODES)))[:at_most]
+        fresh = new_nodes(self.after, group.name, (name_of(item) for item in self.simulated.plane.api.list(NODES)))[:at_most]
         self.clock.stands |= {name_of(one) for one in fresh}
         typical = create_time(made) if made else None
         return Nodes(started(fresh, self.clock, typical.p50 if typical else 0))

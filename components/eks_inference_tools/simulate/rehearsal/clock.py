@@ -47,9 +47,9 @@ def _patient(item: ClusterObject) -> ClusterObject:
 
 def _held(graph: Graph, item: ClusterObject) -> ClusterObject:
     manifest = copy.deepcopy(item.manifest)
-    for one in pod_templates(Graph("", "", (replace(graph.by_urn[item.urn], inputs=manifest),))):
-        if one.part != "head":  # it only leads workers
-            one.template.setdefault("metadata", {}).setdefault("annotations", {}).update({HELD: "true", OF: item.urn})
+    for pod_template in pod_templates(Graph("", "", (replace(graph.by_urn[item.urn], inputs=manifest),))):
+        if pod_template.part != "head":  # it only leads workers
+            pod_template.template.setdefault("metadata", {}).setdefault("annotations", {}).update({HELD: "true", OF: item.urn})
     return replace(item, manifest=manifest)
 
 
@@ -78,7 +78,7 @@ class Clock:
         """Returns whether a pod that is held back will become ready."""
         pods = seen[PODS]
         self._count(pods)
-        waiting = [one for one in pods if HELD in _annotations(one) and node_of(one) and not is_leaving(one)]
+        waiting = [pod for pod in pods if HELD in _annotations(pod) and node_of(pod) and not is_leaving(pod)]
         for pod in waiting:
             if (uid := pod["metadata"]["uid"]) not in self._due:
                 self._due[uid] = self.now + (self._seconds(pod) if self._runs else 0)
@@ -92,10 +92,10 @@ class Clock:
         return bool(waiting)
 
     def _moves(self, pods: Sequence[Object]) -> bool:
-        state = frozenset((one["metadata"]["uid"], *_state(one)) for one in pods)
+        state = frozenset((pod["metadata"]["uid"], *_state(pod)) for pod in pods)
         self._quiet = self._quiet + 1 if state == self._before else 0
         self._before = state
-        return self._quiet < (_QUIET_ROUNDS if all(node_of(one) or has_ended(one) for one in pods) else _PENDING_ROUNDS)
+        return self._quiet < (_QUIET_ROUNDS if all(node_of(pod) or has_ended(pod) for pod in pods) else _PENDING_ROUNDS)
 
     def _seconds(self, pod: Object) -> float:
         """How long this pod takes on its node."""
@@ -105,8 +105,8 @@ class Clock:
         start = replace(
             start, pulled=there, no_node=False, new_node="" if node in self.stands else start.new_node or start.pool or node
         )
-        self.untimed[self._servers.get(urn, urn)] |= {one.title for one in phases(start) if one.time is None}
-        return sum(one.time.p50 for one in phases(start) if one.time)
+        self.untimed[self._servers.get(urn, urn)] |= {phase.title for phase in phases(start) if phase.time is None}
+        return sum(phase.time.p50 for phase in phases(start) if phase.time)
 
     def _count(self, pods: Sequence[Object]) -> None:
         units = defaultdict[tuple[str, str], list[tuple[str, bool]]](list)

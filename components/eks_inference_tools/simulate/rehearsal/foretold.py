@@ -23,7 +23,7 @@ def lines(dangers: Sequence[Danger], diff: StackDiff, servers: dict[str, str]) -
     """The lines about outages and controllers. ``servers`` are names by URN."""
     titles = {change.urn: title_of(change.resource) for change in diff.changes if is_kubernetes_object(change.resource)}
     titles |= {one.urn: one.title for one in opaque_of(diff.head)} if diff.head else {}
-    found = [one for one in dangers if one.kind in (*_ENDS, *_OF_AWS, *_OF_CONTROLLERS)]
+    found = [danger for danger in dangers if danger.kind in (*_ENDS, *_OF_AWS, *_OF_CONTROLLERS)]
     return tuple(Line(one.kind, one.what, *_away(one, diff, servers), titles.get(one.urn, ""), one.seconds) for one in found)
 
 
@@ -63,7 +63,7 @@ def _compared(line: Line, saw: Rehearsal) -> tuple[bool | None, str]:
     if line.kind == "server-gone":
         return False, f"{server} came back"
     if line.kind in ("server-waits", "service-empty", "nodes-stuck", "refused") and title:
-        stuck = {one.title: one.waits_for for one in saw.stalls} | {one.title: one.message for one in saw.refusals}
+        stuck = {stall.title: stall.waits_for for stall in saw.stalls} | {one.title: one.message for one in saw.refusals}
         return title in stuck, stuck.get(title, f"{title} went through")
     if line.kind == "job-again" and any(title in part.unreached for phase in saw.phases for part in phase.parts):
         return None, f"pulumi up fails before it comes to {title}"

@@ -64,7 +64,7 @@ def started(nodes: Sequence[Object], clock: Clock | None = None, seconds: float 
             clock.now += seconds
         for node in nodes:
             api.create(node)
-        while late := {name_of(one) for one in nodes} - {name_of(one) for one in api.list(NODES) if is_ready(one)}:
+        while late := {name_of(node) for node in nodes} - {name_of(item) for item in api.list(NODES) if is_ready(item)}:
             yield f"nodes that are not ready: {', '.join(sorted(late))}"
 
     return course
@@ -137,7 +137,7 @@ def claims(api: Api) -> Sequence[Object]:
 
 
 def _drifting(api: Api, pool: str) -> list[str]:
-    of_it = [one for one in claims(api) if labels_of(one).get(KARPENTER_POOL_LABEL) == pool]
+    of_it = [claim for claim in claims(api) if labels_of(claim).get(KARPENTER_POOL_LABEL) == pool]
     return sorted(name_of(one) for one in of_it if is_leaving(one) or drifts(one))
 
 
@@ -153,15 +153,15 @@ def of_pool(api: Api, pool: str) -> list[Object]:
 
 def busiest(api: Api, pool: str) -> list[str]:
     """The nodes of a pool, those with most pods first. Of a smaller group AWS may end any: those are the worst."""
-    pods = Counter(node_of(one) for one in api.list(PODS) if _goes(one) and is_ready(one))
+    pods = Counter(node_of(item) for item in api.list(PODS) if _goes(item) and is_ready(item))
     return sorted(map(name_of, of_pool(api, pool)), key=lambda name: -pods[name])
 
 
 def new_nodes(graph: Graph, group: str, taken: Iterable[str]) -> list[Object]:
     """The nodes of a managed group as a graph starts them, under names that nobody has."""
     names = NodeNames(taken)
-    nodes = [one for one in managed_nodes(graph) if one.labels.get(NODE_GROUP_LABEL) == group]
-    return [manifest(_named(one, names)) for one in nodes]
+    nodes = [managed_node for managed_node in managed_nodes(graph) if managed_node.labels.get(NODE_GROUP_LABEL) == group]
+    return [manifest(_named(node, names)) for node in nodes]
 
 
 def _named(node: SimulatedNode, names: NodeNames) -> SimulatedNode:
@@ -170,8 +170,8 @@ def _named(node: SimulatedNode, names: NodeNames) -> SimulatedNode:
 
 def _successors(api: Api, old: Sequence[Object], group: str, graph: Graph) -> list[Object]:
     """What takes the places of nodes."""
-    names = NodeNames(name_of(one) for one in api.list(NODES))
-    managed = [one for one in managed_nodes(graph) if one.labels.get(NODE_GROUP_LABEL) == group]
+    names = NodeNames(name_of(item) for item in api.list(NODES))
+    managed = [managed_node for managed_node in managed_nodes(graph) if managed_node.labels.get(NODE_GROUP_LABEL) == group]
     found = []
     for one in old:  # in the same zone, where volumes are
         like = next((each for each in managed if each.zone.labels().items() <= labels_of(one).items()), managed[0])

@@ -102,11 +102,11 @@ class Rehearsal:
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
-        return tuple(one for phase in self.phases for part in phase.parts for one in part.refusals)
+        return tuple(refusal for phase in self.phases for part in phase.parts for refusal in part.refusals)
 
     @property
     def stalls(self) -> tuple[Stall, ...]:
-        return tuple(one for phase in self.phases for part in phase.parts for one in part.stalls)
+        return tuple(stall for phase in self.phases for part in phase.parts for stall in part.stalls)
 
     @property
     def again(self) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ class Rehearsal:
     def waits(self) -> tuple[tuple[str, float], ...]:
         """What `pulumi up` waits for, the longest first, in simulated seconds."""
         steps = (step for phase in self.phases if phase.name == CHANGE for step in phase.outcome.steps)
-        return tuple(sorted(((one.title, one.took_s) for one in steps if one.took_s), key=lambda one: -one[1]))
+        return tuple(sorted(((step.title, step.took_s) for step in steps if step.took_s), key=lambda one: -one[1]))
 
     @property
     def is_well(self) -> bool:

@@ -69,9 +69,9 @@ def _lines(rehearsal: Rehearsal, width: int) -> Iterator[RenderableType]:
 
 def _beside(played: Sequence[Rehearsal]) -> Iterator[RenderableType]:
     rows = [("", "requests lost", "takes", "")]
-    for one in played:
-        missed = sum(lost(away, one.ends_s) for away in one.away)
-        rows.append((one.tried or "as it is", f"{missed:,}", duration(one.ends_s), _verdict(one)))
+    for rehearsal in played:
+        missed = sum(lost(away, rehearsal.ends_s) for away in rehearsal.away)
+        rows.append((rehearsal.tried or "as it is", f"{missed:,}", duration(rehearsal.ends_s), _verdict(rehearsal)))
     yield Columns(rows, right=range(1, 3))
 
 

@@ -33,7 +33,7 @@ def with_other_images(graph: Graph) -> Graph:
     Everything else stays, except for what follows from the change: where a Job's name ends in a hash of its content, that hash
     changes everywhere (in the ConfigMap of the Job, the volume that mounts it, the image that the Job builds).
     """
-    objects = [one for one in graph.resources if is_kubernetes_object(one)]
+    objects = [resource for resource in graph.resources if is_kubernetes_object(resource)]
     jobs = (text(at(one.inputs, "metadata", "name")) for one in objects if one.type.endswith(":Job"))
     hashes = {
         old: hashlib.sha256(f"{old} {_NEXT}".encode()).hexdigest()[: len(old)] for name in jobs for old in _HASH.findall(name)

@@ -212,9 +212,9 @@ def pod_behind(service: ServicePort, api: Api) -> Object:
         raise Refused(f"there is no {service.title}")
     name = text(at(port, "name"))
     of_service = f"kubernetes.io/service-name={service.name}"
-    for one in api.list("endpointslices.discovery.k8s.io", service.namespace, labelSelector=of_service):
-        targets = [at(offered, "port") for offered in items(one.get("ports")) if text(at(offered, "name")) == name]
-        for endpoint in items(one.get("endpoints")):
+    for item in api.list("endpointslices.discovery.k8s.io", service.namespace, labelSelector=of_service):
+        targets = [at(offered, "port") for offered in items(item.get("ports")) if text(at(offered, "name")) == name]
+        for endpoint in items(item.get("endpoints")):
             if targets and at(endpoint, "conditions", "ready") is True:
                 pod = api.get("pods", text(at(endpoint, "targetRef", "name")), service.namespace)
                 if pod is not None and _listens_at(pod) in (None, text(targets[0])):

@@ -156,7 +156,7 @@ class Schedulers:
         found: dict[str, str] = {}
         for extender in scheduler.extenders:
             url = text(extender.get("urlPrefix"))
-            managed = texts([at(one, "name") for one in items(extender.get("managedResources"))])
+            managed = texts([at(item, "name") for item in items(extender.get("managedResources"))])
             service = service_of(url)
             if not {DEVICE_RESOURCE, CORE_RESOURCE} & set(managed):
                 why = "only the Neuron extension has a stand-in: pods are placed without asking this extender"

@@ -57,7 +57,7 @@ class SecondScheduler:
 
     @property
     def extenders(self) -> tuple[Mapping[str, Any], ...]:
-        return tuple(table(one) for one in items(self.configuration.get("extenders")))
+        return tuple(table(item) for item in items(self.configuration.get("extenders")))
 
 
 class _Unreadable(Exception):
@@ -71,10 +71,10 @@ Data = Callable[[str], Mapping[str, Any] | None]
 def second_schedulers(graph: Graph) -> tuple[SecondScheduler | Unsimulated, ...]:
     """Returns the schedulers that pods of the graph run, and an ``Unsimulated`` for each that pods name but none run."""
     config_maps: defaultdict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)
-    for one in graph.resources:
-        if is_kubernetes_object(one) and group_kind(one)[1] == "ConfigMap":
-            namespace, name = identity_of(one.inputs)
-            config_maps[namespace or "default"][name] = table(one.inputs.get("data"))
+    for resource in graph.resources:
+        if is_kubernetes_object(resource) and group_kind(resource)[1] == "ConfigMap":
+            namespace, name = identity_of(resource.inputs)
+            config_maps[namespace or "default"][name] = table(resource.inputs.get("data"))
     templates = tuple(pod_templates(graph))
     read = (scheduler_of(pods.title, pods.spec, config_maps[pods.namespace].get) for pods in templates)
     found = [scheduler for scheduler in read if scheduler]
@@ -175,7 +175,7 @@ def _mounted_file(spec: PodSpec, container: Container, path: str, data: Data) ->
         if path != folder and not path.startswith(f"{folder}/"):
             continue
         inside = "/".join(part for part in (text(at(mount, "subPath")), path[len(folder) + 1 :]) if part)
-        volume = next((one for one in spec.volumes if at(one, "name") == at(mount, "name")), None)
+        volume = next((volume for volume in spec.volumes if at(volume, "name") == at(mount, "name")), None)
         projected = [at(source, "configMap") for source in items(at(volume, "projected", "sources"))]
         for source in (at(volume, "configMap"), *projected):
             name = text(at(source, "name"))

@@ -80,9 +80,9 @@ def zone_of(claim: Object, storage_class: Object, zones: Mapping[str, str]) -> s
 def _is_allowed(zone: str, topologies: Sequence[Object]) -> bool:
     return not topologies or any(
         all(
-            zone in items(at(one, "values"))
-            for one in items(at(topology, "matchLabelExpressions"))
-            if at(one, "key") == ZONE_LABEL
+            zone in items(at(item, "values"))
+            for item in items(at(topology, "matchLabelExpressions"))
+            if at(item, "key") == ZONE_LABEL
         )
         for topology in topologies
     )

@@ -120,7 +120,7 @@ def machines(kinds: tuple[NodeKind, ...], lacks: Lacks = lambda pool, labels: Fa
                 "allocatable": {**kind.allocatable, **devices},
                 "registers": dict(kind.capacity),
                 "annotations": hardware,
-                "offerings": [one for one in _offerings(kind) if not lacks(kind.shape.pool, one["labels"])],
+                "offerings": [offering for offering in _offerings(kind) if not lacks(kind.shape.pool, offering["labels"])],
             }
         )
     return found

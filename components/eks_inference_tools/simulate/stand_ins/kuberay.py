@@ -72,10 +72,10 @@ def applications_of(cluster: RayCluster, pods: Sequence[Object]) -> dict[str, Ob
     groups[RAY_HEAD_GROUP] = cluster.head
     applications = applications_in(cluster.service)
     rooms = [room_of(groups[group]) for labels in ready if (group := labels.get(RAY_GROUP_LABEL)) in groups]
-    counts, _ = placement([one for deployments in applications.values() for one in deployments], rooms)
+    counts, _ = placement([deployment for deployments in applications.values() for deployment in deployments], rooms)
     return {
         name: {
-            "status": "RUNNING" if all(counts[one] == one.replicas for one in deployments) else "DEPLOYING",
+            "status": "RUNNING" if all(counts[deployment] == deployment.replicas for deployment in deployments) else "DEPLOYING",
             "serveDeploymentStatuses": {one.name: _deployment_status(one, counts[one]) for one in deployments},
         }
         for name, deployments in applications.items()
@@ -98,7 +98,7 @@ class Observation:
 
     @property
     def serves(self) -> bool:
-        return bool(self.applications) and all(one["status"] == "RUNNING" for one in self.applications.values())
+        return bool(self.applications) and all(application["status"] == "RUNNING" for application in self.applications.values())
 
 
 def status_of(ray_service: Object, active: Observation | None, pending: Observation | None, endpoints: int) -> Object:
@@ -192,7 +192,7 @@ class _Reconciler:
         if is_leaving(self._service):
             self._remove_all_but(())
             if not self._clusters and FINALIZER in finalizers:
-                left = [one for one in finalizers if one != FINALIZER]
+                left = [finalizer for finalizer in finalizers if finalizer != FINALIZER]
                 self._api.patch(self._service, {"metadata": {"finalizers": left}})
             return
         if FINALIZER not in finalizers:

@@ -173,7 +173,7 @@ def _stateful_set(
     ]
     taken = {variable["name"] for variable in added}
     for container in (*(pod.get("initContainers") or ()), *pod["containers"]):
-        container["env"] = [*added, *(one for one in container.get("env") or () if one["name"] not in taken)]
+        container["env"] = [*added, *(item for item in container.get("env") or () if item["name"] not in taken)]
     given = table(at(lws, "spec", "leaderWorkerTemplate"))
     kept = ("volumeClaimTemplates", "persistentVolumeClaimRetentionPolicy")
     annotations = {**table(at(template, "metadata", "annotations")), _SIZE_ANNOTATION: str(size_of(lws))}

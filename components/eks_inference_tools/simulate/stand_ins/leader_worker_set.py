@@ -124,7 +124,7 @@ class _Reconciler:
         template = template_of(self._lws)
         key = revision_of(template)
         if key not in self._templates:
-            number = max((count_of(one, "revision") for one in self._templates.values()), default=0) + 1
+            number = max((count_of(template, "revision") for template in self._templates.values()), default=0) + 1
             name, labels = f"{self._name}-{key}-{number}", {LWS_NAME_LABEL: self._name, LWS_REVISION_LABEL: key}
             revision = controller_revision(self._lws, name, labels, number, {"spec": template})
             self._templates[key] = self._api.create(revision)

@@ -51,7 +51,7 @@ class LoadBalancers:
 
     def _serve(self, group: str, members: Sequence[Object], services: dict[tuple[str, str], Object], api: Api) -> None:
         finalizer = f"group.ingress.k8s.aws/{group}"
-        there = [one for one in members if not is_leaving(one)]
+        there = [member for member in members if not is_leaving(member)]
         if faults := list(_faults(there, services)):
             for ingress, why in faults:
                 tell(api, ingress, "FailedBuildModel", why)
@@ -85,5 +85,5 @@ def _faults(members: Sequence[Object], services: dict[tuple[str, str], Object]) 
                 service = services.get((identity_of(ingress)[0], text(name)))
                 if service is None:
                     yield ingress, f"there is no Service {name}"
-                elif port not in [one.get("port") for one in items(at(service, "spec", "ports"))]:
+                elif port not in [item.get("port") for item in items(at(service, "spec", "ports"))]:
                     yield ingress, f"Service {name} has no port {port}"

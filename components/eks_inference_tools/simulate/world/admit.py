@@ -183,9 +183,9 @@ class _Admitting:
     def _create_missing(self) -> None:
         """Creates what add-ons and charts bring: their namespaces; if the catalog lacks a chart, also everything missing."""
         made = {(item.kind, item.namespace, item.name) for item in self._objects if _kind(item) in _FOR_REAL}
-        made |= {("Namespace", "", name_of(one)) for one in self._api.list("namespaces")}
+        made |= {("Namespace", "", name_of(item)) for item in self._api.list("namespaces")}
         needed = {("Namespace", "", item.namespace) for item in self._objects if item.namespace}
-        needed |= {one for template in self._templates for one in _needs(template)}
+        needed |= {need for template in self._templates for need in _needs(template)}
         of_releases, may_come = set(_namespaces_of_releases(self._graph)), _has_unknown_chart(self._graph)
         for kind, namespace, name in sorted(needed - made, key=lambda one: (one[0] != "Namespace", one)):
             if kind == "Namespace" and name in of_releases:
@@ -201,7 +201,7 @@ class _Admitting:
     def _ask_pods(self) -> int:
         """Judges one pod of each template whose owner was accepted, and returns how many."""
         refused = {refusal.urn for refusal in self._refusals}
-        templates = [one for one in self._templates if one.owner.urn not in refused]
+        templates = [template for template in self._templates if template.owner.urn not in refused]
         end = time.monotonic() + _SETTLE_SECONDS
         for template in templates:
             # The cause may be an object so new that admission has not seen it yet.
@@ -301,7 +301,7 @@ def _pod(template: PodTemplate) -> dict[str, Any]:
     ]
     if of_claims:
         names = {volume["name"] for volume in of_claims}
-        spec = {**spec, "volumes": [*(one for one in items(spec.get("volumes")) if at(one, "name") not in names), *of_claims]}
+        spec = {**spec, "volumes": [*(item for item in items(spec.get("volumes")) if at(item, "name") not in names), *of_claims]}
     return {
         "apiVersion": "v1",
         "kind": "Pod",

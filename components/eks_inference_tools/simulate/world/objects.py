@@ -152,7 +152,7 @@ def cluster_objects(graph: Graph) -> tuple[ClusterObject, ...]:
     Raises ``ProblemsFound`` if two resources create the same object: one control plane cannot hold both.
     """
     placeholders, accounts = Placeholders(graph), associated(graph)
-    resources = [one for one in graph.resources if is_kubernetes_object(one) and not _no_object(one)]
+    resources = [resource for resource in graph.resources if is_kubernetes_object(resource) and not _no_object(resource)]
     found = {resource.urn: _object(graph, resource, placeholders, accounts) for resource in resources}
     _refuse_twins(graph, found.values())
     # Sorted for the same order in every run.

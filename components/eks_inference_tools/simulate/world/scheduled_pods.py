@@ -245,10 +245,10 @@ def _assigned(pod: Object, claims: Mapping[tuple[str, str], Object]) -> tuple[in
 def _claimable(node: str, seen: Seen) -> dict[str, Decimal]:
     """Returns how many devices drivers publish on a node."""
     found: dict[str, Decimal] = {}
-    for one in seen.get(RESOURCE_SLICES, ()):
+    for item in seen.get(RESOURCE_SLICES, ()):
         for resource, driver in CLAIMED.items():
-            if at(one, "spec", "nodeName") == node and at(one, "spec", "driver") == driver.driver:
-                found[resource] = found.get(resource, Decimal()) + len(items(at(one, "spec", "devices")))
+            if at(item, "spec", "nodeName") == node and at(item, "spec", "driver") == driver.driver:
+                found[resource] = found.get(resource, Decimal()) + len(items(at(item, "spec", "devices")))
     return found
 
 

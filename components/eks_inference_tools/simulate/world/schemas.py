@@ -71,7 +71,7 @@ def kubernetes_schemas(api: Api) -> dict[str, Any]:
 def _real(manifest: Mapping[str, Any]) -> Definition:
     spec = manifest["spec"]
     file = f"{spec['group']}_{spec['names']['plural']}"
-    source = next((one for one in definition_sources() if file in one.files), None)
+    source = next((definition_source for definition_source in definition_sources() if file in definition_source.files), None)
     origin = f"CRD of {source.module.removesuffix('/v2').rpartition('/')[2]} {source.version}" if source else "CRD"
     return Definition(dict(manifest), origin)
 
