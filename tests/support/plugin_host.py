@@ -4,7 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,8 @@ class Plugin:
 
     stub: Any
     engine: str
+    monitors: ExitStack
+    """As with an engine, monitors are there until the plugin ends: calls that a refused stack has left may fail only then."""
 
     def schema(self) -> str:
         return self.stub.GetSchema(provider_pb2.GetSchemaRequest()).schema
@@ -43,20 +45,20 @@ class Plugin:
         """The graph that the component registers, and its outputs. Raises ``grpc.RpcError`` where it refuses its inputs."""
         recorder = Recorder(project, stack, dict(config), secret_keys=[], strict=True, locate=str)
         root = recorder.RegisterResource(resource_pb2.RegisterResourceRequest(type=STACK_TYPE, name=f"{project}-{stack}"))
-        with served(recorder) as address:
-            done = self.stub.Construct(
-                provider_pb2.ConstructRequest(
-                    project=project,
-                    stack=stack,
-                    config=dict(config),
-                    dryRun=True,
-                    monitorEndpoint=address,
-                    type=TYPE,
-                    name=name,
-                    parent=root.urn,
-                    inputs=_struct(inputs),
-                )
+        address = self.monitors.enter_context(served(recorder))
+        done = self.stub.Construct(
+            provider_pb2.ConstructRequest(
+                project=project,
+                stack=stack,
+                config=dict(config),
+                dryRun=True,
+                monitorEndpoint=address,
+                type=TYPE,
+                name=name,
+                parent=root.urn,
+                inputs=_struct(inputs),
             )
+        )
         return recorder.graph(), MessageToDict(done.state)
 
 
@@ -64,14 +66,15 @@ class Plugin:
 def plugin() -> Iterator[Plugin]:
     """Starts the plugin as Pulumi does, with the address of an engine, and ends it."""
     recorder = Recorder("project", "stack", {}, secret_keys=[], strict=True, locate=str)
-    with served(recorder) as engine:
+    with ExitStack() as monitors:
+        engine = monitors.enter_context(served(recorder))
         command = [sys.executable, "-m", "pulumi.run.plugin", "eks-inference", engine]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout
                 port = int(process.stdout.readline())
                 with grpc.insecure_channel(f"127.0.0.1:{port}", options=_LARGE) as channel:
-                    yield Plugin(provider_pb2_grpc.ResourceProviderStub(channel), engine)
+                    yield Plugin(provider_pb2_grpc.ResourceProviderStub(channel), engine, monitors)
             finally:
                 process.terminate()
 
