@@ -353,6 +353,8 @@ def test_a_fault_leads_to_no_other():
 
 def test_heads_that_do_not_divide_are_a_fault():
     assert "a part of 24" in faults(LLAMA | {"num_key_value_heads": 7})["num_key_value_heads"]
+    gemma = config_of("Gemma-4-31B")["text_config"] | {"num_global_key_value_heads": 7}
+    assert "a part of 32" in faults(gemma)["num_global_key_value_heads"]
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,13 @@ def test_a_wrong_file_is_told_with_file_row_and_key(text: str, said: str):
         ("hidden = 2048", "hidden = 2048\nexpert_layers = 900", "models.Our-1B.expert_layers: more than there are layers"),
         ("kv_heads = 8", "kv_heads = 7", "models.Our-1B.kv_heads: heads are not a multiple of it"),
         ("hidden = 2048", "hidden = 2048\nwindow_layers = 17", "models.Our-1B.window_layers: more than there are layers"),
+        ("hidden = 2048", "hidden = 2048\nfull_kv_heads = 7", "models.Our-1B.full_kv_heads: heads are not a multiple of it"),
+        (
+            "layers = 16",
+            f"layers = {10**16}",
+            f"models.Our-1B.layers: no model has so many; given: {10**16}; allowed: at most {10**15}",
+        ),
+        ('"llama"', '"whisper"', "models.Our-1B.heard: the attention of whisper hears"),
         ('"llama"', '"deepseek_v3"', "models.Our-1B.kv_rank: the attention of deepseek_v3 keeps a latent vector"),
         ('"llama"', '"qwen3_next"', "models.Our-1B.full_every: layers keep a state, whose size it decides"),
         ("hidden = 2048", "hidden = 2048\nfull_every = 17", "models.Our-1B.full_every: no layer has full attention"),

@@ -186,11 +186,13 @@ def test_who_serves_another_model_of_speech_says_its_task(shape: dict[str, Any],
         ),
         ({"servers": {"hear": {"extra_args": {"max-num-batched-tokens": 1024}}}}, "at least what a model hears at once"),
         ({"servers": {"hear": {"max_num_seqs": 3}}}, "a step is too short for the 1500 tokens"),
+        ({"servers": {"hear": {"max_num_seqs": 3}}}, "raise max_num_seqs, or give max-num-batched-tokens 1500"),
         (
             {"servers": {"hear": {"quantized_kv": "fp8"}}, "pools": {"gpu": {"instance_types": ["g5.xlarge"]}}},
             "what is heard needs",
         ),
         ({"servers": {"hear": {"prefix_caching": True}}}, "first request of a model that hears ends an engine"),
+        ({"servers": {"hear": {"prefix_caching": True}}}, "leave prefix caching out"),
         ({"servers": {"hear": {"extra_args": {"pipeline-parallel-size": 2}}}}, "models that hear nothing"),
         (
             {"servers": {"more": {**COMMON, "model": {"id": f"{HEAR}-turbo"}, "max_model_len": 448}}},

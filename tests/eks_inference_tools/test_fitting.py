@@ -134,6 +134,7 @@ def test_a_budget_and_a_length_narrow_the_search(capsys: pytest.CaptureFixture[s
         (("--output", "100"), "--output: goes with --rate"),
         (("--rate", "1", "--instance", "g6.xlarge"), "--rate: belongs to the search"),
         (("--rate", "1", "--context", "1000"), "--context: shorter than a prompt and its answer"),
+        (("--rate", "1", "--input", "4000"), "--input and --output: Llama-2-13B was made for sequences of 4096 tokens"),
         (("--engine", "cuda"), "engine profile 'cuda' is not in the catalog"),
     ],
 )
@@ -141,6 +142,15 @@ def test_what_cannot_be_searched_is_named(options: tuple[str, ...], said: str, c
     code, out, err = plan(capsys, "--model", "Llama-2-13B", *options)
     assert (code, out) == (2, "")
     assert said in err
+
+
+def test_a_warning_that_no_place_mends_leads_to_no_place_with_more(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("--model", "openai/whisper-large-v3", "--concurrency", "1", "--family", "g6f", "g6", "--format", "json")
+    code, out, _ = plan(capsys, *asked)
+    assert code == 0
+    found = [row["warnings"] for row in json.loads(out)["fits"]]
+    assert found[0] == ["SRV023"]
+    assert "GPU015" in found[-1]
 
 
 @pytest.mark.thorough

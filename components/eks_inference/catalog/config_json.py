@@ -206,10 +206,11 @@ class _Reader:
         else:
             found["kv_heads"] = self._number("kv_heads", heads)
             found["head_dim"] = self._number("head_dim", hidden // heads or None) or 1
-            if not self.faults and heads % (found["kv_heads"] or 1):
-                self._refuse("kv_heads", "the attention heads are not a multiple of it", found["kv_heads"], f"a part of {heads}")
         further = ("full_heads", "full_kv_heads", "full_head_dim", "expert_hidden", *(() if kind.latent else ("value_dim",)))
         found |= {name: self._number(name, 0) or 0 for name in further if name in kind.keys}
+        for name in () if self.faults else ("kv_heads", "full_kv_heads"):
+            if heads % (found.get(name) or 1):
+                self._refuse(name, "the attention heads are not a multiple of it", found[name], f"a part of {heads}")
         if kind.indexed:
             found |= {name: self._number(name) or 1 for name in ("index_heads", "index_dim")}
             found["index_layers"] = self._index_layers(layers)

@@ -146,15 +146,16 @@ def _numbers(row: Any, what: str, place: str = "") -> Iterator[tuple[str, str, s
     for column in fields(row):
         value, least = getattr(row, column.name), int(column.name in _AT_LEAST_ONE)
         if isinstance(value, int | float) and not isinstance(value, bool) and not least <= value <= _LARGEST_NUMBER:
-            few = "few" if value < least else "many"
-            yield f"{place}.{column.name}: no {what} has so {few}", str(value)[:60], f"at least {least}"
+            few, allowed = ("few", f"at least {least}") if value < least else ("many", f"at most {_LARGEST_NUMBER}")
+            yield f"{place}.{column.name}: no {what} has so {few}", str(value)[:60], allowed
 
 
 def _impossible_model(model: Model) -> Iterator[tuple[str, str, str]]:
     if not model.repositories:
         yield ".repositories: a model is found by one", "[]", "at least one repository"
-    if model.kv_heads > 0 and model.heads % model.kv_heads:
-        yield ".kv_heads: heads are not a multiple of it", str(model.kv_heads), f"a divisor of {model.heads}"
+    for column, heads in (("kv_heads", model.heads), ("full_kv_heads", model.full_heads or model.heads)):
+        if (number := getattr(model, column)) > 0 and heads % number:
+            yield f".{column}: heads are not a multiple of it", str(number), f"a divisor of {heads}"
     for column in ("expert_layers", "index_layers", "window_layers"):
         if getattr(model, column) > model.layers:
             yield f".{column}: more than there are layers", str(getattr(model, column)), f"at most {model.layers}"
@@ -172,9 +173,11 @@ def _impossible_model(model: Model) -> Iterator[tuple[str, str, str]]:
         for column in (*(() if model.pattern else ("full_every",)), *STATES):
             if not getattr(model, column):
                 yield f".{column}: layers keep a state, whose size it decides", "0", "at least 1"
-    for column in ("index_heads", "index_dim", "index_layers"):
-        if kind and kind.indexed and not getattr(model, column):
-            yield f".{column}: the attention of {model.architecture} has an index", "0", "at least 1"
+    indexed, hears = ("index_heads", "index_dim", "index_layers"), ("encoder_layers", "heard", "mel")
+    for columns, has, what in ((indexed, kind and kind.indexed, "has an index"), (hears, kind and kind.hears, "hears")):
+        for column in columns if has else ():
+            if not getattr(model, column):
+                yield f".{column}: the attention of {model.architecture} {what}", "0", "at least 1"
     if model.quantization and model.quantization.experts_only and kind is None:
         message = ".quantization.experts_only: the size of the experts is unknown, because the architecture has no formula here"
         yield message, model.architecture, "false, or an architecture of " + ", ".join(architectures())

@@ -286,11 +286,13 @@ def wish_of(options: argparse.Namespace, wanted: Named, types: tuple[str, ...] =
     traffic = traffic_of(options)
     usual = max(USUAL_CONTEXT, traffic.input + traffic.output) if traffic else USUAL_CONTEXT
     context = min(usual, model.max_positions) if options.context is None else options.context
-    if traffic and context < traffic.input + traffic.output:
-        refuse("shorter than a prompt and its answer", "--context", str(context), f"at least {traffic.input + traffic.output}")
-    if context > model.max_positions:
-        message = f"{model.name} was made for sequences of {model.max_positions} tokens"
-        refuse(message, "--context", str(context), f"at most {model.max_positions}")
+    asked = traffic.input + traffic.output if traffic else 0
+    for option, length in (("--context", context), ("--input and --output", asked)):
+        if length > model.max_positions:
+            message = f"{model.name} was made for sequences of {model.max_positions} tokens"
+            refuse(message, option, str(length), f"at most {model.max_positions}")
+    if context < asked:
+        refuse("shorter than a prompt and its answer", "--context", str(context), f"at least {asked}")
     if options.engine is not None:
         known(engine, options.engine, "--engine", engines())
     return Wish(

@@ -18,7 +18,7 @@ from eks_inference.serving.choosing import engines_for, preference, standing, wh
 from eks_inference.serving.kind import Kind
 from eks_inference.serving.kinds import KINDS
 from eks_inference.serving.rules.neuron_plugin import fp8_caches_are_read
-from eks_inference.serving.rules.servers import places_take_the_same_pods
+from eks_inference.serving.rules.servers import places_take_the_same_pods, the_image_decodes_sounds
 from eks_inference.serving.sketch import USUAL_CONCURRENCY
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.cost.words import Offer, offer
@@ -122,7 +122,9 @@ class Row:
         token, price = (float("inf") if usd is None else usd for usd in (self.usd_per_million, self.usd_per_hour))
         split = (trial.devices, len(self.warnings), -trial.sequences, trial.tensor_parallel)
         plain = (trial.kind.api != "openai", len(trial.server or ()))
-        first = (*standing(trial.engine), bool(self.warnings), self.degrades)
+        # No place mends an image.
+        warned = bool({*self.warnings} - {the_image_decodes_sounds.id})
+        first = (*standing(trial.engine), warned, self.degrades)
         return (*first, token, price, trial.quantization != "published", preference(trial.engine), *split, *plain)
 
 

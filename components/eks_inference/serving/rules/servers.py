@@ -84,6 +84,7 @@ def tasks_are_done(server: ServingFacts) -> Iterator[Judgement]:
             message="the first request of a model that hears ends an engine that caches prefixes",
             given="enable-prefix-caching",
             allowed="no prefix caching, as is the default",
+            fix="leave prefix caching out",
         )
         yield Judgement(
             holds=not 0 < steps < model.heard or flag(server.arguments, "max-num-batched-tokens") is not None,
@@ -92,6 +93,7 @@ def tasks_are_done(server: ServingFacts) -> Iterator[Judgement]:
             message=f"a step is too short for the {model.heard} tokens that are heard at once: vLLM does not start",
             given=str(server.max_num_seqs),
             allowed=f"at least {-(-model.heard // max(server.max_model_len, 1))}",
+            fix=f"raise max_num_seqs, or give max-num-batched-tokens {model.heard} in extra_args",
         )
     # Whoever makes a scorer of a decoder says so there.
     if model and apart and server.pools and not lengths.overridden(server.arguments).get("architectures"):
