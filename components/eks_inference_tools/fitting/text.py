@@ -334,6 +334,8 @@ def _of_load(row: Row, wish: Wish) -> str:
     found = row.sized
     if found is None and wish.traffic:
         return ", and with it how many replicas the traffic takes"
+    if isinstance(row.pace, str):
+        return ""
     if found is None:
         return f", at {USUAL_USERS} requests at once of {USUAL_INPUT} + {USUAL_OUTPUT} tokens; --rate says yours"
     first, between = found.answered.first_token[95] * 1e3, found.answered.token[95] * 1e3

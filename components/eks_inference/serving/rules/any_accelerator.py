@@ -127,7 +127,7 @@ def memory(server: ServingFacts) -> Iterator[Judgement]:
             "memory",
             f"adapters of {use.model.name}",
             server.at_flag("enable-lora"),
-            why="what they take beside padded experts, latent attention or a vision tower is not known here",
+            why="what they take beside padded experts, latent attention or what sees or hears is not known here",
             fix="measure it: the log of vLLM says how much memory is left for the KV cache",
         )
     yield from _draft_unjudged(server)
