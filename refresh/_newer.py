@@ -39,8 +39,8 @@ def pins() -> dict[str, str]:
         references = [row["reference"]] if "reference" in row else rows(row).values()
         found[f"images.{name}"] = max((_number(reference.rpartition(":")[2]) for reference in references), key=version_numbers)
     usable = [engine for engine in engines().values() if not engine.retired]
-    found["engines.vllm"] = max((_number(one.vllm) for one in usable), key=version_numbers)
-    found["engines.ray"] = max((one.ray for one in usable if one.ray), key=version_numbers)
+    found["engines.vllm"] = max((_number(engine_profile.vllm) for engine_profile in usable), key=version_numbers)
+    found["engines.ray"] = max((engine_profile.ray for engine_profile in usable if engine_profile.ray), key=version_numbers)
     return found
 
 

@@ -334,7 +334,7 @@ async def test_more_clients_than_envoy_counts_by_itself_have_limits_of_their_own
     async with endpoint(Proxy((), requests_per_minute=2), keys=keys, token_s=0) as there:
         # Side by side, because every half a minute each of them may ask once more.
         for status in (200, 200, 429):
-            assert {one.status for one in await asyncio.gather(*(there.ask(key=key) for key in keys.values()))} == {status}
+            assert {answer.status for answer in await asyncio.gather(*(there.ask(key=key) for key in keys.values()))} == {status}
 
 
 @in_loop

@@ -107,7 +107,7 @@ class Measured:
     gaps: list[float] = field(default_factory=list[float])
 
     def first_token(self, percent: int) -> float:
-        return _rank([one.first - one.at for one in self.whole], percent)
+        return _rank([request.first - request.at for request in self.whole], percent)
 
     def token(self, percent: int) -> float:
         return _rank(self.gaps, percent)
@@ -127,9 +127,9 @@ async def measured(there: Endpoint, coming: tuple[float, ...], until: float) -> 
         if min(event, arrival) > until or event == arrival == inf:
             break
         if event < arrival:
-            for one in pod.replica.step():
-                assert await there.answered(one.number) == 200
-                found.whole.append(one)
+            for request in pod.replica.step():
+                assert await there.answered(request.number) == 200
+                found.whole.append(request)
             continue
         number = found.came = found.came + 1
         if chosen := await there.leads(number, str(number)):

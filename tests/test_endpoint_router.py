@@ -55,7 +55,7 @@ async def test_a_router_that_restarts_costs_no_stream_and_no_request() -> None:
         await eventually(second.refuses)
         during = [await ask(front.port, 2) for _ in range(20)]
         assert {text(answer) for answer in during} == {expected("a b c d e", 2)}
-        assert {streamed(await one) for one in before} == {expected("a b c d e", 40)}
+        assert {streamed(await task) for task in before} == {expected("a b c d e", 40)}
         assert await ending == 0
 
 

@@ -29,7 +29,7 @@ EXCEPTIONS = tomllib.loads((Path(__file__).parent / "engine_exceptions.toml").re
 
 @cache
 def judged() -> list[tuple[Asked, dict[str, Any]]]:
-    asked = {one.id: one for one in (*shipped(), *advised(), *drawn(SEED, COUNT))}
+    asked = {asked.id: asked for asked in (*shipped(), *advised(), *drawn(SEED, COUNT))}
     with tempfile.TemporaryDirectory() as folder:
         cases = [one.case(Path(folder)) for one in asked.values() if "spec" not in one.ours.why]
         return [(asked[found["id"]], found) for found in answers(cases, Path(PYTHON))]

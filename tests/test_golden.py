@@ -236,7 +236,7 @@ def bill(graph: Graph) -> Iterator[str]:
         amounts = " / ".join(f"{amount:g}" for amount in charge.amounts)
         yield f"{charge.part}, {charge.owner}: {charge.what}, {amounts} {charge.item} in {charge.region}"
     yield from (f"by use: {one.what}, {one.item}" for one, _ in found.by_use)
-    yield from (f"not counted: {one.shown}" for one in found.uncounted)
+    yield from (f"not counted: {uncounted.shown}" for uncounted in found.uncounted)
     yield from (f"quota: {what}, {amount}; a new account has {new or 'an unknown number'}" for what, amount, new in quotas(graph))
 
 

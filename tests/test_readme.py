@@ -60,9 +60,9 @@ def test_the_picture_is_the_stack():
     graph = recorded(STACK)
     structure = Structure(graph)
     ours = [one for one in graph.resources if one.package == "eks-inference" and not one.type.endswith(":InferencePlatform")]
-    parts = {one.type.rpartition(":")[2]: one for one in ours}
-    parts["KarpenterPool"] = next(one for one in ours if one.name == f"{STACK}-inferentia-inf2")
-    within = {child.urn: one.urn for one in ours for child in structure.inside(one.urn)}
+    parts = {resource.type.rpartition(":")[2]: resource for resource in ours}
+    parts["KarpenterPool"] = next(resource for resource in ours if resource.name == f"{STACK}-inferentia-inf2")
+    within = {child.urn: resource.urn for resource in ours for child in structure.inside(resource.urn)}
     stands_on: dict[str, set[str]] = {}
     for one in graph.resources:
         if one.urn in within:

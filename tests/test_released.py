@@ -100,7 +100,7 @@ def test_a_planted_rename_is_found_and_an_alias_saves_it():
     _, before = read("inf2-llama3")
     name = before.of_type(BUCKET)[0].name
     found = losses(before, renamed(before))
-    assert ("delete", BUCKET, name) in [(one.kind, one.type, one.name) for one in found]
+    assert ("delete", BUCKET, name) in [(loss.kind, loss.type, loss.name) for loss in found]
     assert [*unannounced(found, [])] == found
     assert not losses(before, renamed(before, {"name": name}))
     assert not losses(before, before)
@@ -109,7 +109,7 @@ def test_a_planted_rename_is_found_and_an_alias_saves_it():
 def test_a_planted_rename_of_a_component_loses_all_that_is_inside():
     _, before = read("inf2-llama3")
     (vpc,) = before.of_type("eks-inference:index:Vpc")
-    inside = sum(not one.type.startswith("eks-inference:") for one in Structure(before).inside(vpc.urn))
+    inside = sum(not resource.type.startswith("eks-inference:") for resource in Structure(before).inside(vpc.urn))
     moved = replace(
         before,
         resources=tuple(

@@ -36,8 +36,8 @@ def test_nothing_resolves_otherwise_without_a_word():
         assert not untold, "no release resolves anything yet: run with UPDATE_GOLDEN=1 and review\n" + "\n".join(map(str, untold))
     said = "\n".join(SAID.format(change=change) for change in untold[:10])
     assert not untold, f"a stack file that release {release} resolved now resolves otherwise ({len(untold)} values):\n{said}"
-    for one in announced:
-        assert any(map(one.covers, found)), f"{one} announces what no stack resolves otherwise"
+    for resolution in announced:
+        assert any(map(resolution.covers, found)), f"{resolution} announces what no stack resolves otherwise"
     assert {row.rpartition(" as ")[2] for row in today if " as " in row} == {"vllm", "triton", "ray_serve_vllm"}
     assert today[ROW]["engine"] == "cuda-vllm-0.30"
     assert {bool(values) for row, values in today.items() if row.startswith("DeepSeek-V3 ")} == {True, False}
@@ -64,7 +64,7 @@ def test_a_row_of_the_catalog_that_changes_a_value_is_found(monkeypatch):
     monkeypatch.setattr("eks_inference.serving.choosing.engines", lambda: retired)
     monkeypatch.setattr(resolved_values, "_set", lambda: [one for one in SET if one[2].name == "g6.48xlarge"])
     found = [*changes({ROW: read()[1][ROW]}, resolved_values.rows())]
-    assert ("engine", "cuda-vllm-0.30", None) in [(one.key, one.old, one.new) for one in found]
+    assert ("engine", "cuda-vllm-0.30", None) in [(change.key, change.old, change.new) for change in found]
     assert unannounced(iter(found), [Resolution("*", "* on g5.48xlarge as vllm")]) == found
     assert not unannounced(iter(found), [Resolution("*", "* on g6.48xlarge as vllm")])
 

@@ -104,7 +104,7 @@ class InferencePlatform(Component):
             inputs["resolved"] = {format_path(one.path): {"value": one.value, "why": one.why} for one in spec.resolved}
         if verdict.not_judged:
             # `check` of a program without a stack object has only the graph to tell by.
-            inputs["notJudged"] = [asdict(one) for one in verdict.not_judged]
+            inputs["notJudged"] = [asdict(not_judged) for not_judged in verdict.not_judged]
         if takes := {str(one.server.path[1]): one.document for one in verdict.subjects if isinstance(one, TrafficFacts)}:
             inputs["takes"] = takes
         super().__init__("eks-inference:index:InferencePlatform", spec.name, inputs, opts)

@@ -234,7 +234,7 @@ class Verdict:
         found = dict.fromkeys(
             Finding(rule, judgement, self.silenced.get(rule.id, "")) for rule, judgement in self.judgements if not judgement.holds
         )
-        return tuple(sorted(found, key=lambda one: (bool(one.reason), one.severity != "error", one.rule.id)))
+        return tuple(sorted(found, key=lambda finding: (bool(finding.reason), finding.severity != "error", finding.rule.id)))
 
     @property
     def faults(self) -> tuple[Fault, ...]:

@@ -54,10 +54,10 @@ def places(graph: Graph, figures: Figures) -> Iterator[Place]:
     for urn, server in figures.time(graph).servers.items():
         resource = graph.by_urn[urn]
         found = PodSpec(at(resource.inputs, *TEMPLATE)).places
-        for one in found if len(found) > 1 else ():
-            there = moved(graph, resource, one)
+        for pod_spec in found if len(found) > 1 else ():
+            there = moved(graph, resource, pod_spec)
             (answers,) = (end for end in figures.time(there).answers if end.name == server)
-            labels = dict(one.chosen_labels())
+            labels = dict(pod_spec.chosen_labels())
             where = f"{labels.get(INSTANCE_TYPE_LABEL, 'nodes')} of {labels.get(POOL_LABEL, 'the cluster')}"
             cost = figures.cost(there)
             quotas = (" of ".join(need.cells[1::-1]) for need in needs(there, cost) if need.quota and need.quota.families)

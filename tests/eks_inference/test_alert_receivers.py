@@ -176,9 +176,9 @@ def test_slack_is_out_of_reach() -> None:
 )
 def test_a_draft_of_the_hub_is_out_of_reach_even_beside_a_model_in_s3(draft: str, keys: dict, wanted: list[bool]) -> None:
     facts = isolated(speculation={"method": "draft_model", "draft": draft, "tokens": 3}, **keys)
-    found = [one for one in what_is_wanted_is_in_reach.judge(facts) if one.path[-1] == "draft"]
-    assert [one.holds for one in found] == wanted
-    assert all("the draft facebook/opt-125m is on the Hub" in one.message for one in found)
+    found = [judgement for judgement in what_is_wanted_is_in_reach.judge(facts) if judgement.path[-1] == "draft"]
+    assert [judgement.holds for judgement in found] == wanted
+    assert all("the draft facebook/opt-125m is on the Hub" in judgement.message for judgement in found)
 
 
 @pytest.mark.parametrize(
@@ -197,6 +197,6 @@ def test_a_draft_of_the_hub_is_out_of_reach_even_beside_a_model_in_s3(draft: str
 )
 def test_a_model_comes_from_where_egress_leads(keys: dict, wanted: list[bool | None]) -> None:
     """None: nobody judged."""
-    found = [one for one in what_is_wanted_is_in_reach.judge(isolated(**keys)) if one.path[-1] == "egress"]
-    assert [None if one.unjudged else one.holds for one in found] == wanted
-    assert all("whose addresses are public" in one.message for one in found if not one.unjudged)
+    found = [judgement for judgement in what_is_wanted_is_in_reach.judge(isolated(**keys)) if judgement.path[-1] == "egress"]
+    assert [None if judgement.unjudged else judgement.holds for judgement in found] == wanted
+    assert all("whose addresses are public" in judgement.message for judgement in found if not judgement.unjudged)

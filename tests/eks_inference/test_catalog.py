@@ -44,7 +44,7 @@ def names(types: list[InstanceType]) -> list[str]:
 
 
 each_type = pytest.mark.parametrize("one", ALL_TYPES, ids=names(ALL_TYPES))
-each_profile = pytest.mark.parametrize("profile", ALL_PROFILES, ids=[one.name for one in ALL_PROFILES])
+each_profile = pytest.mark.parametrize("profile", ALL_PROFILES, ids=[engine_profile.name for engine_profile in ALL_PROFILES])
 each_model = pytest.mark.parametrize("one", ALL_MODELS, ids=[one.name for one in ALL_MODELS])
 
 
@@ -519,8 +519,8 @@ def test_opt_runs_on_gpus_only():
 
 
 def test_what_is_retired_names_what_serves_instead():
-    (retired,) = [one for one in ALL_PROFILES if one.retired]
-    (instead,) = [one for one in ALL_PROFILES if one.name in retired.retired]
+    (retired,) = [engine_profile for engine_profile in ALL_PROFILES if engine_profile.retired]
+    (instead,) = [engine_profile for engine_profile in ALL_PROFILES if engine_profile.name in retired.retired]
     assert not instead.retired
     assert instead.tensor_parallel.keys() >= retired.tensor_parallel.keys()
     assert set(instead.architectures) >= set(retired.architectures)

@@ -160,7 +160,7 @@ def test_variables_are_named_wherever_a_stack_sets_them() -> None:
     (server,) = stack["servers"]
     stack["servers"][server]["decode"] = {**stack["servers"][server]["decode"], **given}
     facts = StackFacts(StackSpec.model_validate(stack), "us-west-2", {})
-    assert {".".join(map(str, one.path)) for one in others_words.judge(facts) if one.unjudged} == {
+    assert {".".join(map(str, judgement.path)) for judgement in others_words.judge(facts) if judgement.unjudged} == {
         f"servers.{server}.decode.extra_env.A"
     }
 

@@ -194,17 +194,17 @@ def graph() -> Graph:
 
 @pytest.mark.thorough
 def test_servers_claim_and_request_nothing(graph: Graph) -> None:
-    templates = {at(one.inputs, "metadata", "name") for one in of_kind(graph, "ResourceClaimTemplate")}
+    templates = {at(resource.inputs, "metadata", "name") for resource in of_kind(graph, "ResourceClaimTemplate")}
     assert len(templates) == 3
-    for one in of_kind(graph, "Deployment"):
-        spec = one.inputs["spec"]["template"]["spec"]
+    for resource in of_kind(graph, "Deployment"):
+        spec = resource.inputs["spec"]["template"]["spec"]
         if claims := spec.get("resourceClaims"):
             assert {claim["resourceClaimTemplateName"] for claim in claims} <= templates
             (container,) = spec["containers"]
             assert container["resources"]["claims"] == [{"name": claim["name"]} for claim in claims]
             assert not any("neuron" in name for name in container["resources"]["limits"])
             assert "schedulerName" not in spec
-    quotas = [one.inputs["spec"]["hard"] for one in of_kind(graph, "ResourceQuota")]
+    quotas = [resource.inputs["spec"]["hard"] for resource in of_kind(graph, "ResourceQuota")]
     assert {OF_KIND["neuron"]: "8"} in quotas
 
 

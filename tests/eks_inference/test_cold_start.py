@@ -114,7 +114,7 @@ def test_a_store_is_read_by_every_pod_of_a_node():
 def test_how_long_a_volume_is_read_nobody_knows(given: dict[str, Any], judged: bool):
     facts = serving_facts(large(model=VOLUME, **given), placement("g6e.48xlarge"), scheduler=False)
     found = [*startup_is_waited_for.judge(facts)]
-    assert [not one.unjudged and one.holds for one in found] == [judged]
+    assert [not judgement.unjudged and judgement.holds for judgement in found] == [judged]
 
 
 def test_replicas_on_ray_wait_as_long():

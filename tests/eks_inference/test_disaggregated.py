@@ -348,7 +348,7 @@ def test_everybody_finds_names_but_the_compiler_who_asks_for_none() -> None:
 
 # -- what is refused -------------------------------------------------------------------------------------------------------------
 
-RULES: dict[str, Rule[Any]] = {one.id: one for one in vars(rules).values() if isinstance(one, Rule)}
+RULES: dict[str, Rule[Any]] = {rule.id: rule for rule in vars(rules).values() if isinstance(rule, Rule)}
 
 
 def broken(id_: str, subject: Any) -> list[Judgement]:
@@ -430,7 +430,7 @@ def test_what_only_one_server_gets_is_judged_at_its_key(instances: int, role: st
 def test_what_only_one_server_gets_and_nobody_judges_is_said_to_be_open(role: str, own: Any) -> None:
     facts = serving_facts(spec_of(**{role: own}), NODES, scheduler=False)
     open_ = left_open(one for _, one in judged(server_rules(), facts))
-    assert {one.path[:2] for one in open_} == {(role, "extra_args")}
+    assert {not_judged.path[:2] for not_judged in open_} == {(role, "extra_args")}
 
 
 @pytest.mark.parametrize(

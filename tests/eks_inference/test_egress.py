@@ -63,7 +63,7 @@ def test_a_server_that_downloads_reaches_something():
 @pytest.mark.parametrize(("ranges", "unjudged"), [(["0.0.0.0/0"], 0), (["203.0.113.0/24"], 1), (["10.0.0.0/8"], 0)])
 def test_nobody_looked_whether_the_hub_is_at_public_addresses(ranges: list[str], unjudged: int):
     found = verdict({"servers": {"qwen3": {"egress": ranges}}})
-    assert sum(one.what == ("reach",) for one in found.not_judged) == unjudged
+    assert sum(not_judged.what == ("reach",) for not_judged in found.not_judged) == unjudged
 
 
 def test_a_picker_reaches_the_api_server_and_nothing_on_the_internet():

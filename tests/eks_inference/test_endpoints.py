@@ -373,7 +373,7 @@ def test_only_endpoints_that_the_stack_has_guard_their_servers_from_pods():
     gateway = {"host": "a.example.com", "hosted_zone_id": "Z0123456789ABCDEFGHIJ"}
     for sections, warned in (({"gateway": gateway}, []), ({"endpoints": {"e": {"servers": ["a"]}}}, ["END003"])):
         found = check_spec(parse_stack(json.dumps({**stack, **sections})), "us-west-2").findings
-        assert [one.rule.id for one in found if one.rule.id == "END003"] == warned
+        assert [finding.rule.id for finding in found if finding.rule.id == "END003"] == warned
 
 
 def green(**parts: int) -> dict[str, Any]:

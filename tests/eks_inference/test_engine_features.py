@@ -233,10 +233,10 @@ def test_settings_of_features_are_arguments_of_the_release(profile: Any) -> None
 
 
 def test_every_set_is_of_engines_of_the_catalog_and_every_feature_is_a_key() -> None:
-    names = [name for one in feature_sets() for name in one.engines]
+    names = [name for feature_set in feature_sets() for name in feature_set.engines]
     assert sorted(names) == sorted(set(names) & engines().keys())
-    for one in feature_sets():
-        for feature in one.choices:
+    for feature_set in feature_sets():
+        for feature in feature_set.choices:
             top, _, inner = feature.partition(".")
             assert top in VllmServerSpec.model_fields
             assert not inner or inner in OpenAiFeatures.model_fields[top].annotation.__args__[0].model_fields  # type: ignore[union-attr]
@@ -272,7 +272,7 @@ def test_what_makes_no_sense_is_refused_when_it_is_read(features: dict[str, Any]
 
 def broken(spec: VllmServerSpec) -> list[Judgement]:
     facts = vllm_facts(spec, place(SHAPES[spec.engine]), scheduler=True)
-    return [one for one in features_are_documented.judge(facts) if not one.holds]
+    return [judgement for judgement in features_are_documented.judge(facts) if not judgement.holds]
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_a_feature_without_documents_is_refused(name: str, features: dict[str, A
 )
 def test_buckets_that_end_too_early_are_refused_at_their_key(name: str, tuning: dict[str, Any], key: str) -> None:
     facts = vllm_facts(vllm(name, neuron=tuning), place(SHAPES[name]), scheduler=True)
-    (judgement,) = (one for one in flags_agree.judge(facts) if not one.holds)
+    (judgement,) = (judgement for judgement in flags_agree.judge(facts) if not judgement.holds)
     assert judgement.path == ("neuron", key)
 
 
@@ -307,7 +307,7 @@ def test_a_feature_of_some_architectures_is_refused_for_others() -> None:
     """On Trn2 only Llama keeps its KV cache in fp8; other models ignore the setting."""
     for id_, holds in (("meta-llama/Llama-3.1-8B-Instruct", True), ("Qwen/Qwen3-32B", False), ("openai/gpt-oss-20b", False)):
         facts = vllm_facts(vllm(TRN2, model={"id": id_}, quantized_kv="fp8"), place(SHAPES[TRN2]), scheduler=True)
-        assert all(one.holds for one in features_are_documented.judge(facts)) == holds
+        assert all(judgement.holds for judgement in features_are_documented.judge(facts)) == holds
 
 
 def test_a_parser_of_a_plugin_is_left_open() -> None:
@@ -359,7 +359,7 @@ def test_a_draft_takes_weights_and_a_cache_of_its_own() -> None:
 )
 def test_a_draft_of_unknown_size_leaves_the_memory_open(speculation: dict[str, Any], open_: bool) -> None:
     facts = vllm_facts(vllm(CUDA, speculation=speculation), place("g6e.xlarge"), scheduler=False)
-    assert any(one.unjudged and one.path == ("speculation",) for one in any_accelerator.memory(facts)) is open_
+    assert any(judgement.unjudged and judgement.path == ("speculation",) for judgement in any_accelerator.memory(facts)) is open_
 
 
 def test_features_of_the_shipped_engines_break_no_other_rule() -> None:
@@ -367,10 +367,10 @@ def test_features_of_the_shipped_engines_break_no_other_rule() -> None:
         features: dict[str, Any] = {"prefix_caching": True, "quantized_kv": "fp8", "tool_parser": "llama3_json"}
         facts = vllm_facts(vllm(name, devices=1 if name == CUDA else 4, **features), place(SHAPES[name]), scheduler=True)
         errors = [
-            one.message
+            judgement.message
             for rule in server_rules()
-            for one in rule.judge(facts)
-            if not one.holds and (one.severity or rule.severity) == "error"
+            for judgement in rule.judge(facts)
+            if not judgement.holds and (judgement.severity or rule.severity) == "error"
         ]
         assert errors == []
 
@@ -390,7 +390,7 @@ def test_an_engine_without_documents_has_no_features() -> None:
 )
 def test_what_only_vllm_can_find_is_left_open(features: Any, of: str) -> None:
     facts = gpu(features=OpenAiFeatures.model_validate(features))
-    assert [one.of for one in left_open(what_features_name_is_there.judge(facts))] == [of]
+    assert [not_judged.of for not_judged in left_open(what_features_name_is_there.judge(facts))] == [of]
 
 
 def test_weights_that_nobody_converts_have_to_be_published_so() -> None:
@@ -419,7 +419,7 @@ def test_a_gated_draft_asks_for_the_token() -> None:
 
 @pytest.mark.parametrize(("snapshot", "left"), [(True, ["facebook/opt-350m"]), (False, [])])
 def test_weights_in_other_files_are_left_open_where_safetensors_are_wanted(snapshot: bool, left: list[str]) -> None:
-    assert [one.of for one in left_open(disk_of_a_pod_holds_the_model.judge(gpu(snapshot=snapshot)))] == left
+    assert [not_judged.of for not_judged in left_open(disk_of_a_pod_holds_the_model.judge(gpu(snapshot=snapshot)))] == left
 
 
 def test_a_parser_that_nothing_uses_refuses_nothing() -> None:

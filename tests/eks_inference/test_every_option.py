@@ -214,7 +214,7 @@ def test_an_option_changes_what_is_deployed(part: int):
     options = [one for one in demands if one not in common and one.path[-1] not in WITHOUT_EFFECT and one.path not in objects]
     mixed = sorted(options, key=lambda option: hashlib.sha256(str(option).encode()).digest())
     # Some can be set only together with others.
-    demand = next(one for one in mixed[part::SAMPLE] if any(True for _ in covering.alone(one)))
+    demand = next(demand for demand in mixed[part::SAMPLE] if any(True for _ in covering.alone(demand)))
     assert any(content(changed) != content_of_seed(seed.name) for seed, changed in covering.alone(demand)), str(demand)
 
 

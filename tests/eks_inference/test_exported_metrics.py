@@ -210,11 +210,11 @@ def test_the_dcgm_exporter_reads_fields_that_it_knows() -> None:
 
 
 def test_a_new_pin_has_its_names_read_anew() -> None:
-    profiles = [one for one in engines().values() if not one.retired]
+    profiles = [engine_profile for engine_profile in engines().values() if not engine_profile.retired]
     triton = {profile.image.partition(":")[2].partition("-vllm")[0] for profile in profiles if profile.server == "triton"}
     ray = {profile.ray for profile in profiles if profile.ray}
     pinned = {
-        "vllm": {one.vllm for one in VLLM},
+        "vllm": {engine_profile.vllm for engine_profile in VLLM},
         # The release before Triton hands on what vLLM counts.
         "triton_vllm": triton - {"24.07"},
         "ray": ray,

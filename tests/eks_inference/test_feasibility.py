@@ -227,7 +227,7 @@ def test_the_engine_to_take_first(instance: str, name: str, first: str) -> None:
 
 @pytest.mark.thorough
 def test_no_engine_is_offered_that_a_rule_refuses() -> None:
-    about_engines = [one for one in server_rules() if one.id in {"NEU012", "NEU013", "GPU005", "GPU008", "SRV003", "SRV020"}]
+    about_engines = [rule for rule in server_rules() if rule.id in {"NEU012", "NEU013", "GPU005", "GPU008", "SRV003", "SRV020"}]
     assert len(about_engines) == 6
     for instance in map(instance_type, ACCELERATED):
         for wanted in models().values():
@@ -243,16 +243,16 @@ def test_no_engine_is_offered_that_a_rule_refuses() -> None:
 
 def test_an_engine_for_one_kind_of_server_is_offered_to_no_other() -> None:
     p4d, llama = instance_type("p4d.24xlarge"), model("Llama-3.1-8B")
-    assert "cuda-efa-vllm-0.30" not in {one.name for one in engines_for(p4d, llama)}
-    assert "cuda-efa-vllm-0.30" not in {one.name for one in engines_for(p4d, llama, kind="vllm")}
-    assert "cuda-efa-vllm-0.30" in {one.name for one in engines_for(p4d, llama, kind="prefill_decode")}
+    assert "cuda-efa-vllm-0.30" not in {engine_profile.name for engine_profile in engines_for(p4d, llama)}
+    assert "cuda-efa-vllm-0.30" not in {engine_profile.name for engine_profile in engines_for(p4d, llama, kind="vllm")}
+    assert "cuda-efa-vllm-0.30" in {engine_profile.name for engine_profile in engines_for(p4d, llama, kind="prefill_decode")}
 
 
 def test_an_engine_on_request_is_offered_to_who_names_it() -> None:
     l4, llama = instance_type("g6.xlarge"), model("Llama-3.1-8B")
-    assert "cuda-vllm-0.33" not in {one.name for one in engines_for(l4, llama)}
-    assert "cuda-vllm-0.33" in {one.name for one in engines_for(l4, llama, named="cuda-vllm-0.33")}
-    assert all(one.caveat for one in engines().values() if one.on_request), "it says why"
+    assert "cuda-vllm-0.33" not in {engine_profile.name for engine_profile in engines_for(l4, llama)}
+    assert "cuda-vllm-0.33" in {engine_profile.name for engine_profile in engines_for(l4, llama, named="cuda-vllm-0.33")}
+    assert all(engine_profile.caveat for engine_profile in engines().values() if engine_profile.on_request), "it says why"
 
 
 def test_lengths_are_powers_of_two_and_the_longest() -> None:

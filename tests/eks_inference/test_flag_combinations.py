@@ -60,7 +60,7 @@ def on(profile: EngineProfile, extra_args: dict[str, Any], **changes: Any) -> Se
 
 
 def refused(subject: ServingFacts) -> list[str]:
-    return [one.message.partition(": ")[2] for one in flags_go_together.judge(subject) if not one.holds]
+    return [judgement.message.partition(": ")[2] for judgement in flags_go_together.judge(subject) if not judgement.holds]
 
 
 def met(condition: Condition, subject: ServingFacts) -> Any:
@@ -180,7 +180,7 @@ CUDA = engines()["cuda-vllm-0.30"]
 )
 def test_a_cache_in_fp8_and_attention_sinks_need_a_backend_that_has_both(instance: str, model: str, holds: bool) -> None:
     subject = on(CUDA, {"kv-cache-dtype": "fp8"}, on=instance, model=find_model(model))
-    assert all(one.holds for one in attention_is_served.judge(subject)) == holds
+    assert all(judgement.holds for judgement in attention_is_served.judge(subject)) == holds
 
 
 TRITON = engines()["triton-26.08-vllm-0.27"]
@@ -232,16 +232,16 @@ def test_prefill_is_chunked_where_a_decoder_generates() -> None:
     given = {"max-num-batched-tokens": 1024}
     for subject, known in ((on(CUDA, given), True), (on(CUDA, {**given, "runner": "pooling"}), False)):
         found = list(flags_go_together.judge(subject))
-        assert all(one.holds or one.unjudged for one in found)
-        assert any(one.unjudged for one in found) is not known
-    assert any(one.unjudged for one in flags_go_together.judge(replace(on(CUDA, given), model=None)))
+        assert all(judgement.holds or judgement.unjudged for judgement in found)
+        assert any(judgement.unjudged for judgement in found) is not known
+    assert any(judgement.unjudged for judgement in flags_go_together.judge(replace(on(CUDA, given), model=None)))
 
 
 def test_what_a_generation_does_by_default_is_known() -> None:
     given = {"max-num-batched-tokens": 1024}
     found = list(flags_go_together.judge(on(TRN2, given)))
-    assert any("enable-chunked-prefill true" in one.given for one in found)
-    assert not any(one.unjudged for one in found)
+    assert any("enable-chunked-prefill true" in judgement.given for judgement in found)
+    assert not any(judgement.unjudged for judgement in found)
     assert refused(on(TRN2, {**given, "no-enable-chunked-prefill": True}))
 
 

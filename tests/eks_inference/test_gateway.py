@@ -98,8 +98,8 @@ def annotations(resource: Resource) -> dict[str, str]:
 
 def by_namespace(graph: Graph) -> dict[str, list[Resource]]:
     found: dict[str, list[Resource]] = {}
-    for one in of_kind(graph, "Ingress"):
-        found.setdefault(one.inputs["metadata"]["namespace"], []).append(one)
+    for resource in of_kind(graph, "Ingress"):
+        found.setdefault(resource.inputs["metadata"]["namespace"], []).append(resource)
     return found
 
 
@@ -193,7 +193,7 @@ def test_a_stack_without_a_gateway_has_nothing_of_it(shipped):
 def test_a_cluster_with_a_controller_gets_no_other():
     graph = recorded_with({"gateway": {**GATEWAY, "ingress_class": "edge"}}, "inf2-llama2")
     assert not children_of(graph, "LoadBalancerController")
-    assert {one.inputs["spec"]["ingressClassName"] for one in of_kind(graph, "Ingress")} == {"edge"}
+    assert {resource.inputs["spec"]["ingressClassName"] for resource in of_kind(graph, "Ingress")} == {"edge"}
 
 
 # -- the load balancer -----------------------------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ def test_a_cluster_with_a_controller_gets_no_other():
 @pytest.mark.parametrize(("title", "graph"), [("internal", with_gateway), ("public", public)])
 def test_ingresses_policies_and_groups_are_like_the_golden_file(title, graph):
     wanted = ("Ingress", "NetworkPolicy", "SecurityGroup", "SecurityGroupIngressRule", "Role", "RoleBinding", "Record")
-    found = {one.name: dict(one.inputs) for one in children_of(graph(), "Gateway") if kind(one) in wanted}
+    found = {resource.name: dict(resource.inputs) for resource in children_of(graph(), "Gateway") if kind(resource) in wanted}
     assert_golden(f"gateway/{title}.yaml", yaml.safe_dump(found, sort_keys=True, width=200))
 
 
@@ -215,7 +215,7 @@ EXCLUSIVE = (
 @pytest.mark.thorough
 @pytest.mark.parametrize("graph", [with_gateway, public])
 def test_settings_of_the_load_balancer_are_the_same_in_every_ingress(graph):
-    found = [annotations(one) for one in of_kind(graph(), "Ingress")]
+    found = [annotations(resource) for resource in of_kind(graph(), "Ingress")]
     assert len(found) > 2
     for key in EXCLUSIVE:
         assert len({one[key] for one in found}) == 1, key
@@ -228,7 +228,7 @@ def test_it_is_internal_and_speaks_https_only():
         assert json.loads(one["listen-ports"]) == [{"HTTPS": 443}]
         assert "TLS13" in one["ssl-policy"]
         assert "load-balancers-" in one["subnets"]
-    assert {annotations(one)["scheme"] for one in of_kind(public(), "Ingress")} == {"internet-facing"}
+    assert {annotations(resource)["scheme"] for resource in of_kind(public(), "Ingress")} == {"internet-facing"}
 
 
 @pytest.mark.thorough
@@ -236,15 +236,15 @@ def test_it_is_internal_and_speaks_https_only():
 def test_only_the_load_balancer_gets_in(graph, group):
     """Its group admits clients to its port; pods admit its subnets to the ports that it uses."""
     graph = graph()
-    (balancer,) = (one for one in children_of(graph, "Gateway") if kind(one) == "SecurityGroup")
+    (balancer,) = (resource for resource in children_of(graph, "Gateway") if kind(resource) == "SecurityGroup")
     assert {rule["fromPort"] for rule in balancer.inputs["ingress"]} == {443}
     assert group in balancer.inputs["ingress"][0]["cidrBlocks"]
     ports = {rule["fromPort"] for rule in balancer.inputs["egress"] if "securityGroups" in rule}
-    rules = [one for one in children_of(graph, "Gateway") if kind(one) == "SecurityGroupIngressRule"]
+    rules = [resource for resource in children_of(graph, "Gateway") if kind(resource) == "SecurityGroupIngressRule"]
     assert {rule.inputs["fromPort"] for rule in rules} == ports
     used = {each.split(".")[0].strip("<") for each in annotations(of_kind(graph, "Ingress")[0])["subnets"].split(",")}
     blocks = {resource.inputs["cidrBlock"] for resource in graph.of_type("aws:ec2/subnet:Subnet") if resource.name in used}
-    policies = [one for one in children_of(graph, "Gateway") if kind(one) == "NetworkPolicy"]
+    policies = [resource for resource in children_of(graph, "Gateway") if kind(resource) == "NetworkPolicy"]
     assert {policy.inputs["metadata"]["namespace"] for policy in policies} == by_namespace(graph).keys()
     for policy in policies:
         assert policy.inputs["spec"]["policyTypes"] == ["Ingress"]
@@ -380,9 +380,9 @@ def test_longer_paths_come_first_whatever_they_lead_to():
 def test_pods_outlive_what_the_load_balancer_still_sends_them():
     """A pod waits for the end of new requests, then has the time in which its target keeps the requests it has."""
     graph = with_gateway()
-    for one in of_kind(graph, "Ingress"):
-        drained = int(annotations(one)["target-group-attributes"].partition("=")[2])
-        (pod,) = [each for each in of_kind(graph, "Deployment") if namespace_of(each) == namespace_of(one)]
+    for resource in of_kind(graph, "Ingress"):
+        drained = int(annotations(resource)["target-group-attributes"].partition("=")[2])
+        (pod,) = [each for each in of_kind(graph, "Deployment") if namespace_of(each) == namespace_of(resource)]
         spec = pod.inputs["spec"]["template"]["spec"]
         *_, leaves, within = spec["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
         assert int(leaves) >= 40
@@ -400,7 +400,7 @@ def test_a_route_to_a_server_makes_an_endpoint_and_leaves_the_others_as_they_are
     spec = stack("inf2-llama2", {"gateway": {**GATEWAY, "routes": {"llama2-a": {}}}})
     assert {name: one.servers for name, one in spec.endpoints.items()} == {"llama2-a-endpoint": ("llama2-a",)}
     assert spec.endpoints["llama2-a-endpoint"].behind_load_balancer
-    assert ("endpoints", "llama2-a-endpoint") in [one.path for one in spec.resolved]
+    assert ("endpoints", "llama2-a-endpoint") in [resolved.path for resolved in spec.resolved]
 
 
 def test_a_route_to_a_server_uses_the_endpoint_that_leads_to_it_alone():
@@ -479,28 +479,28 @@ def test_ingresses_go_before_everything_that_ends_their_load_balancer(graph):
     below = [
         *children_of(graph, "LoadBalancerController"),
         *(
-            one
-            for one in children_of(graph, "Gateway")
-            if kind(one) in ("SecurityGroup", "SecurityGroupIngressRule", "BucketPolicy")
+            resource
+            for resource in children_of(graph, "Gateway")
+            if kind(resource) in ("SecurityGroup", "SecurityGroupIngressRule", "BucketPolicy")
         ),
         *(
-            one
-            for one in children_of(graph, "Gateway")
-            if kind(one) in ("CertificateValidation", "Secret", "Role", "RoleBinding")
+            resource
+            for resource in children_of(graph, "Gateway")
+            if kind(resource) in ("CertificateValidation", "Secret", "Role", "RoleBinding")
         ),
         *graph.of_type("aws:ec2/subnet:Subnet")[:1],
     ]
     ingresses = of_kind(graph, "Ingress")
-    for one in ingresses:
+    for resource in ingresses:
         mine = [
             low
             for low in below
-            if low.inputs.get("metadata", {}).get("namespace") in (None, namespace_of(one), "aws-load-balancer")
+            if low.inputs.get("metadata", {}).get("namespace") in (None, namespace_of(resource), "aws-load-balancer")
         ]
         for low in mine:
-            assert stands_on(graph, one, low), f"{one.name} could be deleted after {low.name}"
-        assert one.options.get("deletedWith", "") == ""
-        assert "pulumi.com/skipAwait" not in one.inputs["metadata"]["annotations"], "its end would not be waited for"
+            assert stands_on(graph, resource, low), f"{resource.name} could be deleted after {low.name}"
+        assert resource.options.get("deletedWith", "") == ""
+        assert "pulumi.com/skipAwait" not in resource.inputs["metadata"]["annotations"], "its end would not be waited for"
 
 
 def namespace_of(one: Resource) -> str:
@@ -519,7 +519,7 @@ def test_ingresses_go_before_the_servers_behind_them():
 def test_records_go_before_their_load_balancer():
     graph = with_gateway()
     records = [resource for resource in graph.of_type("aws:route53/record:Record") if resource.inputs["type"] == "CNAME"]
-    assert [one.inputs["name"] for one in records] == ["models.example.com"]
+    assert [resource.inputs["name"] for resource in records] == ["models.example.com"]
     assert stands_on(graph, records[0], of_kind(graph, "Ingress")[0])
 
 
@@ -604,7 +604,7 @@ def test_a_host_of_which_acm_has_not_spoken_says_what_to_do():
 def test_a_given_certificate_makes_nothing_in_route_53():
     graph = recorded_with({"gateway": {"host": "models.example.com", "certificate_arn": CERTIFICATE}}, "inf2-llama2")
     assert not [resource for resource in graph.resources if resource.type.startswith(("aws:acm/", "aws:route53/"))]
-    assert {annotations(one)["certificate-arn"] for one in of_kind(graph, "Ingress")} == {CERTIFICATE}
+    assert {annotations(resource)["certificate-arn"] for resource in of_kind(graph, "Ingress")} == {CERTIFICATE}
 
 
 # -- who may ask -----------------------------------------------------------------------------------------------------------------
@@ -613,8 +613,8 @@ def test_a_given_certificate_makes_nothing_in_route_53():
 @pytest.mark.thorough
 def test_people_log_in_where_a_route_says_so_and_programs_do_not():
     for space, each in by_namespace(public()).items():
-        for one in each:
-            assert ("auth-type" in annotations(one)) == (space != "opt-endpoint")
+        for resource in each:
+            assert ("auth-type" in annotations(resource)) == (space != "opt-endpoint")
     (web_ui,) = by_namespace(public())["openwebui"]
     provider = json.loads(annotations(web_ui)["auth-idp-oidc"])
     assert provider["issuer"] == LOGIN["issuer"]
@@ -626,11 +626,11 @@ def test_people_log_in_where_a_route_says_so_and_programs_do_not():
 def test_the_secret_of_the_client_is_read_by_the_controller_alone_and_shown_to_nobody():
     graph = public()
     assert "hush" not in json.dumps([resource.inputs for resource in graph.resources], default=str)
-    for role in (one for one in children_of(graph, "Gateway") if kind(one) == "Role"):
+    for role in (resource for resource in children_of(graph, "Gateway") if kind(resource) == "Role"):
         assert role.inputs["rules"] == [
             {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["gateway-login"], "verbs": ["get", "list", "watch"]}
         ]
-    (binding, *_) = (one for one in children_of(graph, "Gateway") if kind(one) == "RoleBinding")
+    (binding, *_) = (resource for resource in children_of(graph, "Gateway") if kind(resource) == "RoleBinding")
     assert binding.inputs["subjects"][0]["namespace"] == "aws-load-balancer"
 
 
@@ -809,5 +809,5 @@ def test_three_servers_behind_one_address():
     shown = next(one for one in SHOWN[3:] if "endpoints" not in one)
     graph = recorded_with(shown, "inf2-llama2")
     assert graph.outputs["addresses"] == {f"llama2-{one}": f"https://models.example.com/llama2-{one}/v1" for one in "abc"}
-    (balancer,) = {annotations(one)["group.name"] for one in of_kind(graph, "Ingress")}
+    (balancer,) = {annotations(resource)["group.name"] for resource in of_kind(graph, "Ingress")}
     assert balancer == "inf2-llama2-gateway"

@@ -43,13 +43,13 @@ def routed() -> Graph:
 
 
 def test_routes_and_policies_are_like_the_golden_file():
-    found = {f"{kind(one)} {one.name}": manifest(one) for one in children_of(routed(), "GatewayRoutes")}
+    found = {f"{kind(resource)} {resource.name}": manifest(resource) for resource in children_of(routed(), "GatewayRoutes")}
     assert_golden("gateway/gateway_api.yaml", yaml.safe_dump(found, sort_keys=True, width=200))
 
 
 def test_nothing_is_made_in_aws():
     made = children_of(routed(), "GatewayRoutes")
-    assert {one.package for one in made} == {"kubernetes"}
+    assert {resource.package for resource in made} == {"kubernetes"}
 
 
 def test_several_servers_have_paths_that_the_gateway_takes_away():
@@ -69,7 +69,7 @@ def test_a_stream_has_no_time_limit_of_ours():
 
 def test_without_a_host_for_it_grpc_has_no_route():
     graph = recorded_with({"gateway_api": GATEWAY}, "gpu-opt350m")
-    assert "GRPCRoute" not in {kind(one) for one in children_of(graph, "GatewayRoutes")}
+    assert "GRPCRoute" not in {kind(resource) for resource in children_of(graph, "GatewayRoutes")}
     (policy,) = [one for one in of_kind(graph, "NetworkPolicy") if one.inputs["metadata"]["name"].endswith("-gateway")]
     assert [port["port"] for port in policy.inputs["spec"]["ingress"][0]["ports"]] == [8080]
 

@@ -107,4 +107,4 @@ def test_what_is_offloaded_fits_shared_memory() -> None:
 )
 def test_what_is_left_beside_the_share_holds_the_context_of_the_process(instance: str, share: float, holds: bool) -> None:
     server = gpu_server(instance, "OPT-350M", max_model_len=2048, arguments=(f"--gpu-memory-utilization={share}",))
-    assert [one.holds for one in share_is_free.judge(server)] == [holds]
+    assert [judgement.holds for judgement in share_is_free.judge(server)] == [holds]

@@ -52,8 +52,8 @@ def test_each_gpu_runs_what_vllm_has_a_kernel_for(checkpoint: Quantization | Non
     named = ("--linear-backend=marlin",) if checkpoint is None or checkpoint.bits == 8 else ()
     server = gpu_server(on, model=shape, arguments=named)
     found = list(gpu_has_a_kernel.judge(server))
-    seen = "nothing" if not found else "refused" if not all(one.holds for one in found) else "runs"
-    assert ("unjudged" if any(one.unjudged for one in found) else seen) == verdict
+    seen = "nothing" if not found else "refused" if not all(judgement.holds for judgement in found) else "runs"
+    assert ("unjudged" if any(judgement.unjudged for judgement in found) else seen) == verdict
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_each_gpu_runs_what_vllm_has_a_kernel_for(checkpoint: Quantization | Non
 )
 def test_a_flag_may_name_the_kernel_but_no_other_method(given: str, holds: bool) -> None:
     server = gpu_server(model=replace(model("Llama-3.1-8B"), quantization=AWQ), arguments=(f"--quantization={given}",))
-    assert [one.holds for one in quantization_is_that_of_the_checkpoint.judge(server)] == [holds]
+    assert [judgement.holds for judgement in quantization_is_that_of_the_checkpoint.judge(server)] == [holds]
 
 
 def test_a_kernel_that_a_user_names_for_four_bits_is_not_judged() -> None:
@@ -85,7 +85,7 @@ def test_kernels_of_experts_that_a_user_names_are_not_judged() -> None:
 @pytest.mark.parametrize(("on", "verdict"), [("g4dn.xlarge", [False]), ("g5.xlarge", [True])])
 def test_experts_have_kernels_of_their_own(on: str, verdict: list[bool]) -> None:
     """vLLM 0.30 has none for MXFP4 on Turing, where all other layers of GPT-OSS are not quantized."""
-    assert [one.holds for one in gpu_has_a_kernel.judge(gpu_server(on, model=model("GPT-OSS-20B")))] == verdict
+    assert [judgement.holds for judgement in gpu_has_a_kernel.judge(gpu_server(on, model=model("GPT-OSS-20B")))] == verdict
 
 
 def test_a_release_that_was_not_asked_is_not_judged() -> None:
@@ -106,7 +106,7 @@ def test_a_release_is_judged_by_what_it_selects_itself(vllm: str, holds: bool) -
     """On A100, 0.30 selects CUTLASS for ModelOpt's FP8, which fails there, and 0.33 Marlin."""
     server = gpu_server("p4d.24xlarge", model=replace(model("Llama-3.1-8B"), quantization=Quantization("modelopt", 8)))
     server = replace(server, engine=replace(server.engine, vllm=vllm), arguments=("--linear-backend=auto",))
-    assert all(one.holds for one in gpu_has_a_kernel.judge(server)) == holds
+    assert all(judgement.holds for judgement in gpu_has_a_kernel.judge(server)) == holds
 
 
 @pytest.mark.parametrize("arguments", [(), ("--allow-deprecated-quantization",)])
@@ -114,7 +114,7 @@ def test_what_a_release_is_about_to_drop_needs_a_word(arguments: tuple[str, ...]
     """vLLM: "The quantization method fbgemm_fp8 is deprecated", of a checkpoint, too."""
     dropped = replace(model("Llama-3.1-8B"), quantization=Quantization("fbgemm_fp8", 8))
     server = gpu_server("p5.48xlarge", model=dropped, arguments=arguments)
-    assert [one.holds for one in quantization_is_that_of_the_checkpoint.judge(server)] == [bool(arguments)]
+    assert [judgement.holds for judgement in quantization_is_that_of_the_checkpoint.judge(server)] == [bool(arguments)]
 
 
 def test_the_rows_are_of_methods_that_are_read() -> None:

@@ -42,11 +42,11 @@ def test_the_kind_of_the_tests_is_one_short_file() -> None:
 def test_a_kind_that_is_registered_is_previewed_scraped_and_scaled() -> None:
     with plain_kind():
         graph = recorded_with(PLAIN, STACK)
-    (server,) = [one for one in of_kind(graph, "Deployment") if one.inputs["metadata"]["name"] == "plain"]
+    (server,) = [resource for resource in of_kind(graph, "Deployment") if resource.inputs["metadata"]["name"] == "plain"]
     assert server.inputs["spec"]["template"]["spec"]["containers"][0]["ports"] == [{"name": "http", "containerPort": 8100}]
     (scaled,) = of_kind(graph, "ScaledObject")
     assert scaled.inputs["spec"]["scaleTargetRef"]["name"] == "plain"
-    monitors = [one for one in of_kind(graph, "PodMonitor") if one.inputs["metadata"]["namespace"] == "plain"]
+    monitors = [resource for resource in of_kind(graph, "PodMonitor") if resource.inputs["metadata"]["namespace"] == "plain"]
     assert [monitor.inputs["spec"]["selector"]["matchLabels"] for monitor in monitors] == [{pods.SERVER_LABEL: "plain"}]
     assert graph.outputs["endpoints"] == {"plain": "http://plain.plain.svc.cluster.local:8100/v1"}
     assert "kubectl -n plain port-forward svc/plain 8100" in graph.outputs["next"]

@@ -49,13 +49,13 @@ def graph(stack: str, door: str) -> Graph:
 def backends(graph: Graph) -> set[tuple[str, str]]:
     """Namespace and name of every Service that an Ingress or a route of a Gateway leads to."""
     found: set[tuple[str, str]] = set()
-    for one in kubernetes(graph):
-        if kind(one) == "Ingress":
-            paths = [path for rule in one.inputs["spec"]["rules"] for path in rule["http"]["paths"]]
-            found |= {(one.inputs["metadata"]["namespace"], path["backend"]["service"]["name"]) for path in paths}
-        elif kind(one) in ("HTTPRoute", "GRPCRoute"):
-            behind = [each for rule in one.inputs["spec"]["rules"] for each in rule["backendRefs"]]
-            found |= {(one.inputs["metadata"]["namespace"], each["name"]) for each in behind}
+    for resource in kubernetes(graph):
+        if kind(resource) == "Ingress":
+            paths = [path for rule in resource.inputs["spec"]["rules"] for path in rule["http"]["paths"]]
+            found |= {(resource.inputs["metadata"]["namespace"], path["backend"]["service"]["name"]) for path in paths}
+        elif kind(resource) in ("HTTPRoute", "GRPCRoute"):
+            behind = [each for rule in resource.inputs["spec"]["rules"] for each in rule["backendRefs"]]
+            found |= {(resource.inputs["metadata"]["namespace"], each["name"]) for each in behind}
     return found
 
 

@@ -97,7 +97,7 @@ def test_servers_name_the_kernel_where_the_engine_selects_one_that_fails(on: str
     found = facts(on, **given)
     assert backends(found) == (["--linear-backend=marlin"] if on in OLD else [])
     assert verdict(found) == ("runs" if on in OLD else "nothing")
-    assert not any(one.unjudged or not one.holds for one in gpu_has_a_kernel.judge(found))
+    assert not any(judgement.unjudged or not judgement.holds for judgement in gpu_has_a_kernel.judge(found))
 
 
 @pytest.mark.parametrize("on", GPUS)
@@ -157,9 +157,9 @@ def test_every_choice_has_a_verdict():
 
 def test_a_refusal_leads_to_what_the_user_wrote():
     (found,) = (
-        one
-        for one in gpu_has_a_kernel.judge(facts("g5.xlarge", extra_args={"linear-backend": "torch"}, **ONLINE))
-        if not one.holds
+        judgement
+        for judgement in gpu_has_a_kernel.judge(facts("g5.xlarge", extra_args={"linear-backend": "torch"}, **ONLINE))
+        if not judgement.holds
     )
     assert found.path[-2:] == ("extra_args", "linear-backend")
     assert (found.given, found.allowed) == ("torch", "marlin")
@@ -238,7 +238,7 @@ def test_the_releases_that_need_it(release: str, needs: bool):
 def test_a_release_that_nobody_asked_is_not_judged(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(shape, "engine", lambda name: replace(engine(name), vllm="0.29.0"))
     for on in GPUS:
-        assert any(one.unjudged for one in gpu_has_a_kernel.judge(facts(on, **ONLINE)))
+        assert any(judgement.unjudged for judgement in gpu_has_a_kernel.judge(facts(on, **ONLINE)))
 
 
 def test_a_model_that_nobody_knows_may_have_weights_in_blocks():
@@ -252,7 +252,7 @@ def test_scales_by_channel_need_newer_gpus():
         found = [
             one for one in flags_go_together.judge(facts(on, extra_args={"quantization": "fp8_per_channel"})) if not one.holds
         ]
-        assert ["fp8_per_channel" in one.message for one in found] == ([True] if on in OLD else [])
+        assert ["fp8_per_channel" in judgement.message for judgement in found] == ([True] if on in OLD else [])
 
 
 def test_plan_and_open_keys_give_servers_that_start():

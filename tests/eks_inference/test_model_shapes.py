@@ -89,7 +89,7 @@ def test_a_model_too_large_is_refused_with_its_arithmetic(project: Path):
 )
 def test_a_shape_is_not_judged_where_the_catalog_says_otherwise(layers: int, unjudged: list[str]):
     ours = {"id": "meta-llama/Meta-Llama-3-8B", "shape": LLAMA | {"num_hidden_layers": layers}}
-    assert [one.why for one in check_spec(stack_with(ours), "us-west-2").not_judged] == unjudged
+    assert [not_judged.why for not_judged in check_spec(stack_with(ours), "us-west-2").not_judged] == unjudged
 
 
 def test_the_spec_keeps_the_shape_and_not_the_path(project: Path):

@@ -51,7 +51,7 @@ def test_workers_look_for_efa_only_where_it_is(facts, skips: bool):
     found = facts()
     assert found.environment.get(SKIP) == ("1" if skips else None)
     assert not refusal(found)
-    assert all(one.holds for one in workers_find_their_interface.judge(found))
+    assert all(judgement.holds for judgement in workers_find_their_interface.judge(found))
 
 
 @pytest.mark.parametrize("given", ["0", "1", "yes"])
@@ -119,7 +119,7 @@ def of_plugin(facts: ServingFacts) -> bool:
 def test_shipped_servers_start(stack: str):
     spec, region = parse_stack(PROJECT.config(PROJECT.stack_file(stack)).values["eks-inference:stack"]), "us-east-2"
     found = [one for one in stack_facts(spec, region) if isinstance(one, ServingFacts) and of_plugin(one)]
-    assert [refusal(one) for one in found] == [""] * len(found)
+    assert [refusal(serving_facts) for serving_facts in found] == [""] * len(found)
     assert bool(found) == (stack == "trn2-nixl")
 
 
@@ -155,8 +155,8 @@ SMALL = ("Llama-3.1-8B", "GPT-OSS-20B")
 @pytest.mark.parametrize("name", thorough_but(SMALL, SERVED))
 def test_what_new_writes_starts(name: str):
     found = list(written(name))
-    assert all(of_plugin(one) for one in found)
-    assert {refusal(one) for one in found} <= {""}
+    assert all(of_plugin(serving_facts) for serving_facts in found)
+    assert {refusal(serving_facts) for serving_facts in found} <= {""}
 
 
 @st.composite

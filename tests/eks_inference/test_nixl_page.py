@@ -47,7 +47,7 @@ def test_the_rules_tests_metrics_and_alerts_it_names_exist() -> None:
     named = re.findall(r"`(test_\w+)`", text)
     assert len(named) > 10
     assert [name for name in named if f"async def {name}(" not in bench] == []
-    known = {one.id for one in (*spec_rules(), *graph_rules())}
+    known = {rule.id for rule in (*spec_rules(), *graph_rules())}
     assert {*re.findall(r"\b[A-Z]{2,3}\d{3}\b", text)} <= known
     names = {name for name in table("nixl.toml")["metrics"].values() if name.startswith("vllm:")}
     assert {name.removesuffix("_total") for name in re.findall(r"`(vllm:\w+)`", text)} <= names

@@ -29,18 +29,18 @@ from vectors.nixl import MODEL, WINDOWS, decode, decode_on_gpus, engine_args, gp
 from vectors.serving import trn2
 
 GROUP = [one for module in (rules, operation_rules) for one in vars(module).values() if isinstance(one, Rule)]
-SERVER = [one for module in (nixl, nixl_models) for one in vars(module).values() if isinstance(one, Rule)]
+SERVER = [rule for module in (nixl, nixl_models) for rule in vars(module).values() if isinstance(rule, Rule)]
 
 
 def judged(group: PrefillDecodeFacts) -> dict[str, Judgement]:
     """The worst that each rule has against a group, by id."""
-    said = [(one, judgement) for one in GROUP for judgement in one.judge(group)]
-    said += [(one, judgement) for one in SERVER for role in group.roles for judgement in one.judge(role.server)]
+    said = [(rule, judgement) for rule in GROUP for judgement in rule.judge(group)]
+    said += [(rule, judgement) for rule in SERVER for role in group.roles for judgement in rule.judge(role.server)]
     return {one.id: judgement for one, judgement in said if not judgement.holds}
 
 
 def broken(rule: Rule[Any], subject: Any) -> list[str]:
-    return [(one.severity or rule.severity) for one in rule.judge(subject) if not one.holds]
+    return [(judgement.severity or rule.severity) for judgement in rule.judge(subject) if not judgement.holds]
 
 
 # -- what is right --------------------------------------------------------------------------------------------------------------
@@ -67,21 +67,21 @@ def test_a_valid_group_breaks_no_rule(group: PrefillDecodeFacts) -> None:
 
 def test_a_baseline_is_judged_by_none_of_them() -> None:
     wrong = servers(pool(devices="plugin", efa=None), serving="baseline")
-    assert not [judgement for one in GROUP for judgement in one.judge(wrong)]
-    assert not [judgement for one in SERVER for role in wrong.roles for judgement in one.judge(role.server)]
+    assert not [judgement for rule in GROUP for judgement in rule.judge(wrong)]
+    assert not [judgement for rule in SERVER for role in wrong.roles for judgement in rule.judge(role.server)]
 
 
 def test_a_server_without_nixl_is_judged_by_none_of_them() -> None:
-    assert not [judgement for one in SERVER for judgement in one.judge(trn2())]
+    assert not [judgement for rule in SERVER for judgement in rule.judge(trn2())]
     other = replace(trn2(), arguments=('--kv-transfer-config={"kv_connector": "LMCacheConnectorV1"}',))
-    assert not [judgement for one in SERVER for judgement in one.judge(other)]
+    assert not [judgement for rule in SERVER for judgement in rule.judge(other)]
 
 
 def test_flags_written_by_hand_are_judged_as_those_of_a_group() -> None:
     """With vLLM's own defaults: UCX, 30 seconds, no buffer device."""
     arguments = ('--kv-transfer-config={"kv_connector": "NixlConnector", "kv_role": "kv_producer"}',)
     by_hand = replace(trn2(), arguments=arguments, image=engine("neuron-2.32-vllm-0.24").image)
-    assert {one.id for one in SERVER if broken(one, by_hand)} == {"DI018", "DI019", "DI021"}
+    assert {rule.id for rule in SERVER if broken(rule, by_hand)} == {"DI018", "DI019", "DI021"}
 
 
 # -- borders --------------------------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def test_a_second_group_has_room_beside_other_servers_of_the_pool() -> None:
 def test_ranks_of_decode_are_documented_but_not_counted() -> None:
     group = on_gpus(decode={"extra_args": {"data-parallel-size": 2}})
     assert broken(operation_rules.pods_have_one_engine, group) == []
-    assert any(one.unjudged for one in operation_rules.pods_have_one_engine.judge(group))
+    assert any(judgement.unjudged for judgement in operation_rules.pods_have_one_engine.judge(group))
 
 
 def test_different_degrees_on_neuron_are_published_for_the_connector_of_windows_only() -> None:
@@ -307,8 +307,8 @@ def test_a_transfer_that_is_no_object_is_refused(config: str) -> None:
 
 def test_an_unknown_model_is_not_judged() -> None:
     unknown = replace(decode(), model=None, model_id="a/b")
-    for one in (nixl.connector_suits, nixl_models.model_is_documented):
-        assert any(said.unjudged for said in one.judge(unknown))
+    for rule in (nixl.connector_suits, nixl_models.model_is_documented):
+        assert any(said.unjudged for said in rule.judge(unknown))
 
 
 def test_a_multimodal_model_is_warned_of_on_gpus() -> None:

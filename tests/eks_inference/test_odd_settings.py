@@ -31,7 +31,7 @@ from vectors.serving import trn2
 
 def said(server: ServingFacts) -> dict[str, list[Judgement]]:
     """What rules say that does not hold, or that they cannot judge."""
-    found = {one.id: [each for each in one.judge(server) if each.unjudged or not each.holds] for one in server_rules()}
+    found = {rule.id: [each for each in rule.judge(server) if each.unjudged or not each.holds] for rule in server_rules()}
     return {id_: judgements for id_, judgements in found.items() if judgements}
 
 
@@ -167,7 +167,7 @@ def test_a_stack_with_an_odd_setting(path: str, value: Any, expected: str) -> No
     except SpecError as error:
         told = str(error)
     else:
-        told = "\n".join([*map(str, verdict.faults), *(one.summary for one in verdict.not_judged)])
+        told = "\n".join([*map(str, verdict.faults), *(not_judged.summary for not_judged in verdict.not_judged)])
     assert expected in told if expected else not told
 
 
@@ -219,7 +219,7 @@ def test_a_build_takes_a_ray_that_has_a_wheel() -> None:
 def test_tool_calls_are_read_in_the_form_of_their_family(parser: str, name: str, holds: bool) -> None:
     flags = ("--enable-auto-tool-choice", f"--tool-call-parser={parser}")
     found = parsers_are_known.judge(gpu_server(model=model(name), arguments=flags))
-    assert all(one.holds for one in found) is holds
+    assert all(judgement.holds for judgement in found) is holds
 
 
 @pytest.mark.parametrize(("capacity", "count"), [("on_demand", 0), ("spot", 1)])
@@ -227,4 +227,4 @@ def test_dns_and_controllers_stay(capacity: str, count: int) -> None:
     stack = copy.deepcopy(SMOKE)
     stack["pools"]["core"]["capacity_type"] = capacity
     found = list(single_helpers_stay.judge(StackFacts(StackSpec.model_validate(stack), "us-west-2", {})))
-    assert [one.path for one in found if not one.holds] == [("pools", "core")] * count
+    assert [judgement.path for judgement in found if not judgement.holds] == [("pools", "core")] * count

@@ -38,7 +38,7 @@ def parsed(stack: dict[str, Any]) -> StackSpec:
 
 
 def followed(spec: StackSpec) -> dict[str, Any]:
-    return {format_path(one.path): one.value for one in spec.resolved}
+    return {format_path(resolved.path): resolved.value for resolved in spec.resolved}
 
 
 def faults(stack: dict[str, Any]) -> list[str]:
@@ -170,7 +170,7 @@ def test_what_is_chosen_passes_the_rules_or_somebody_is_told_what_to_write(insta
             assert fault.path[0] in ("servers", "pools"), fault
         return
     wrong = [fault for fault in check_spec(spec, "us-east-1").faults if fault.path[:2] == ("servers", "m")]
-    open_here = {one.path[2] for one in spec.resolved if one.path[:2] == ("servers", "m")} - {"kind", "pool"}
+    open_here = {resolved.path[2] for resolved in spec.resolved if resolved.path[:2] == ("servers", "m")} - {"kind", "pool"}
     assert not (wrong and open_here), wrong
     for defaults_too in (True, False):
         assert parsed(written_out(spec, stack, defaults=defaults_too)).model_dump() == spec.model_dump()

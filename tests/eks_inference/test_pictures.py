@@ -66,7 +66,7 @@ def test_pictures_through_triton_are_not_judged():
     ):
         spec = TritonServerSpec.model_validate({"model": {"id": id_}, **ours, **more})
         found = list(memory(triton_facts(spec, placement("g6e.xlarge")).serving))
-        assert any(one.unjudged and one.unjudged.what == "pictures" for one in found) == told
+        assert any(judgement.unjudged and judgement.unjudged.what == "pictures" for judgement in found) == told
 
 
 def test_every_tower_is_that_of_a_model_and_is_found_again_in_its_config_json():

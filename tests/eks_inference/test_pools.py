@@ -649,7 +649,7 @@ def test_an_existing_pool_is_selected_by_its_own_label():
 def test_a_pool_with_some_whole_gpus_starts_nodes_of_those(types: list[str], severities: list[str | None]) -> None:
     pool = KarpenterPoolSpec.model_validate({"instance_types": types})
     said = node_rules.karpenter_counts_gpus.judge(PoolFacts("gpu", pool, "1.35", "us-west-2"))
-    assert [one.severity for one in said if not one.holds] == severities
+    assert [judgement.severity for judgement in said if not judgement.holds] == severities
 
 
 def test_a_threshold_of_inodes_is_below_what_a_disk_has() -> None:
@@ -673,6 +673,6 @@ GROUP = "arn:aws:resource-groups:us-east-2:123456789012:group/reserved"
 def test_what_leaves_a_node_little_disk_or_its_zone_open_is_not_judged(changes: dict[str, Any], unjudged: set[str]) -> None:
     spec = ManagedPoolSpec.model_validate({"instance_types": ["m5.large"], "size": 1, **changes})
     pool = PoolFacts("core", spec, "1.35", "us-east-2", ("use2-az1", "use2-az2"))
-    found = [one for rule in (kubelet_leaves_room, reservation_in_one_zone) for one in rule.judge(pool)]
-    assert {one.unjudged.what for one in found if one.unjudged} == unjudged
-    assert all(one.holds for one in found)
+    found = [judgement for rule in (kubelet_leaves_room, reservation_in_one_zone) for judgement in rule.judge(pool)]
+    assert {judgement.unjudged.what for judgement in found if judgement.unjudged} == unjudged
+    assert all(judgement.holds for judgement in found)

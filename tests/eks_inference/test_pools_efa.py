@@ -63,12 +63,12 @@ def requests(draw: st.DrawFn) -> tuple[InstanceType, EfaSpec]:
 def test_every_layout_keeps_the_rules_of_ec2(request_: tuple[InstanceType, EfaSpec]):
     instance, spec = request_
     layout = interfaces(instance, spec)
-    slots = [(one.network_card, one.device) for one in layout]
+    slots = [(interface.network_card, interface.device) for interface in layout]
     assert slots[0] == (0, 0), "the primary interface comes first"
     assert layout[0].kind != "efa-only", "the primary interface has an address"
     assert len(set(slots)) == len(slots), "one interface a slot"
-    assert {one.network_card for one in layout} <= set(range(instance.network_cards))
-    assert {one.device for one in layout} <= {0, 1}, "every EFA instance type has two slots a card"
+    assert {interface.network_card for interface in layout} <= set(range(instance.network_cards))
+    assert {interface.device for interface in layout} <= {0, 1}, "every EFA instance type has two slots a card"
 
 
 def efa_cards(instance: InstanceType, interfaces: int) -> range:

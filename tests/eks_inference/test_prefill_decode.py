@@ -130,9 +130,9 @@ def test_on_neuron_nobody_warms_up_the_graphs_of_the_other_role() -> None:
 
 def test_the_engine_has_the_time_that_the_probe_has() -> None:
     for group in (trn2(), gpu(), gpu(prefill={"startup_timeout_seconds": 7200})):
-        for one in group:
-            probe = container(group, one.role)["startupProbe"]
-            seconds = int(environment(group, one.role)["VLLM_ENGINE_READY_TIMEOUT_S"])
+        for role_servers in group:
+            probe = container(group, role_servers.role)["startupProbe"]
+            seconds = int(environment(group, role_servers.role)["VLLM_ENGINE_READY_TIMEOUT_S"])
             assert 600 < seconds <= probe["failureThreshold"] * probe["periodSeconds"]
 
 
@@ -204,17 +204,17 @@ def claims(one: RoleServers) -> dict[str, Any]:
 
 def test_half_a_node_is_eight_connected_chips_with_the_eight_interfaces_nearest_to_them() -> None:
     group = trn2()
-    for one in group:
-        claim = claims(one)
+    for role_servers in group:
+        claim = claims(role_servers)
         asked = {each["exactly"]["deviceClassName"]: each["exactly"]["count"] for each in claim["requests"]}
         assert asked == {"neuron.aws.com": 8, "efa.networking.k8s.aws": 8}
         assert claim["constraints"] == [
             {"requests": ["devices", "interfaces"], "matchAttribute": "resource.aws.com/devicegroup8_id"}
         ]
-        pod = manifest(group, one.role)["spec"]["template"]["spec"]
-        assert container(group, one.role)["resources"]["claims"] == [{"name": "devices"}]
-        assert pod["resourceClaims"][0]["resourceClaimTemplateName"].startswith(f"m-{one.role}-devices-")
-        assert not any("/" in resource for resource in container(group, one.role)["resources"]["limits"])
+        pod = manifest(group, role_servers.role)["spec"]["template"]["spec"]
+        assert container(group, role_servers.role)["resources"]["claims"] == [{"name": "devices"}]
+        assert pod["resourceClaims"][0]["resourceClaimTemplateName"].startswith(f"m-{role_servers.role}-devices-")
+        assert not any("/" in resource for resource in container(group, role_servers.role)["resources"]["limits"])
 
 
 def test_a_whole_node_takes_its_interfaces_from_the_plugin() -> None:

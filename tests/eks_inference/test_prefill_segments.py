@@ -36,7 +36,7 @@ CACHING: Mapping[str, Mapping[str, Any]] = {
 
 
 def refused(facts: ServingFacts) -> list[Judgement]:
-    return [one for one in flags_agree.judge(facts) if not one.holds]
+    return [judgement for judgement in flags_agree.judge(facts) if not judgement.holds]
 
 
 def test_every_kind_that_runs_the_engine_is_here():
@@ -138,7 +138,7 @@ BUCKETS = {
 def test_buckets_and_segments(name: str):
     length, keys, at = BUCKETS[name]
     facts = of_vllm(length, **keys)
-    assert [one.path[-1] for one in refused(facts)] == ([at] if at else [])
+    assert [judgement.path[-1] for judgement in refused(facts)] == ([at] if at else [])
     assert bool(refusal(facts)) == (at is not None)
 
 

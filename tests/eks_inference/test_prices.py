@@ -43,7 +43,7 @@ def every_price() -> list[Price]:
     found = [instance_price(type_, region) or outdated(type_, region) for type_ in TYPES for region in regions()]
     found += [block_price(type_, region) for type_ in TYPES for region in regions()]
     found += [service_price(name, region) for name in services() for region in regions()]
-    return [one for one in found if one is not None]
+    return [price for price in found if price is not None]
 
 
 # -- rows -----------------------------------------------------------------------------------------------------------------------
@@ -51,11 +51,11 @@ def every_price() -> list[Price]:
 
 def test_every_price_has_a_region_a_date_a_source_and_a_sane_amount():
     assert len(every_price()) > 1500
-    for one in every_price():
-        assert one.region in regions(), one
-        assert re.fullmatch(DAY, one.as_of), one
-        assert len(one.source) > 20, one
-        assert 0 < one.usd < 300, one
+    for price in every_price():
+        assert price.region in regions(), price
+        assert re.fullmatch(DAY, price.as_of), price
+        assert len(price.source) > 20, price
+        assert 0 < price.usd < 300, price
 
 
 @pytest.mark.parametrize("type_", TYPES)
@@ -180,7 +180,7 @@ def test_a_type_whose_tables_differ_is_outdated_elsewhere_and_says_both_figures(
 
 def test_no_other_type_is_outdated_now():
     """A type whose price AWS changed has newer rows in ``gpu_instances``, for all regions that the older table has."""
-    assert {one.name for one in every_price() if any("outdated" in note for note in one.notes)} == {"trn2.48xlarge"}
+    assert {price.name for price in every_price() if any("outdated" in note for note in price.notes)} == {"trn2.48xlarge"}
 
 
 def test_a_type_that_is_no_longer_sold_on_demand_is_outdated():

@@ -283,7 +283,7 @@ def test_a_repository_without_a_row_is_as_gated_as_its_owner():
 @pytest.mark.usefixtures("toy")
 def test_the_preview_of_a_new_generation_on_a_new_family():
     graph = preview(stack())
-    (deployment,) = [one for one in of_kind(graph, "Deployment") if one.inputs["metadata"]["name"] == "toy"]
+    (deployment,) = [resource for resource in of_kind(graph, "Deployment") if resource.inputs["metadata"]["name"] == "toy"]
     pod = deployment.inputs["spec"]["template"]["spec"]
     environment = {one["name"]: one.get("value", "") for one in container(pod)["env"]}
     assert environment["TOY_CACHE_URL"].startswith("$(COMPILE_CACHE)/")

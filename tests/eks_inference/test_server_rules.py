@@ -87,11 +87,11 @@ def test_a_degree_too_large_for_the_pod_names_the_devices_that_would_do() -> Non
     ],
 )
 def test_idle_cores_are_counted_over_all_copies(facts: ServingFacts, idle: int, fix: str) -> None:
-    found = [one for one in judged(neuron_rules.no_core_is_idle, facts) if not one.holds]
-    assert [one.message for one in found] == [
-        f"{idle} of the {one.message.split()[3]} NeuronCores of a pod are idle" for one in found
+    found = [judgement for judgement in judged(neuron_rules.no_core_is_idle, facts) if not judgement.holds]
+    assert [judgement.message for judgement in found] == [
+        f"{idle} of the {judgement.message.split()[3]} NeuronCores of a pod are idle" for judgement in found
     ]
-    assert [one.fix for one in found] == ([fix] if idle else [])
+    assert [judgement.fix for judgement in found] == ([fix] if idle else [])
 
 
 def test_what_other_rules_refuse_is_not_counted_as_idle() -> None:
@@ -325,7 +325,7 @@ def test_pods_share_a_node(cpu: int, memory_gib: int, severities: list[str]) -> 
 def test_every_number_of_users_is_judged_by_itself() -> None:
     spec = LoadTestSpec(users=(22, 73, 96))
     facts = LoadTestFacts(spec, "llama", server(), ("load_test",))
-    assert [one.path for one in judged(load_test_rules.users_fit_the_batches, facts) if not one.holds] == [
+    assert [judgement.path for judgement in judged(load_test_rules.users_fit_the_batches, facts) if not judgement.holds] == [
         ("load_test", "users", 1),
         ("load_test", "users", 2),
     ]
@@ -395,7 +395,7 @@ def test_amazon_linux_2_is_refused_by_its_rule(ami: dict[str, str]) -> None:
     assert "{kind: release}, which is AL2023" in fault.message
 
 
-SERVING = [one for one in engines().values() if one.standalone and not one.retired]
+SERVING = [engine_profile for engine_profile in engines().values() if engine_profile.standalone and not engine_profile.retired]
 
 
 @pytest.mark.parametrize("profile", SERVING, ids=lambda one: one.name)
@@ -411,7 +411,7 @@ def test_an_unknown_flag_names_the_nearest_and_the_engines_that_have_it() -> Non
     assert (unknown.given, unknown.allowed) == ("quantisation", "quantization")
     newer = next(iter(set(vllm_releases()["0.24.0"].flags) - set(vllm_releases()["0.13.0"].flags)))
     on_trn2 = server(extra_args={newer: 1}, placement=on("trn2.48xlarge"))
-    (unknown,) = (one for one in judged(flags_are_known, on_trn2) if not one.holds)
+    (unknown,) = (judgement for judgement in judged(flags_are_known, on_trn2) if not judgement.holds)
     assert "neuron-2.32-vllm-0.24" in unknown.fix
     assert "cuda" not in unknown.fix, "an engine of another accelerator is no way out"
 
@@ -427,14 +427,14 @@ def test_another_name_of_a_flag_is_told_the_one_that_rules_read(name: str, allow
 
 
 def test_a_flag_like_no_other_gets_no_nearest() -> None:
-    (unknown,) = (one for one in judged(flags_are_known, server(extra_args={"colour": "red"})) if not one.holds)
+    (unknown,) = (judgement for judgement in judged(flags_are_known, server(extra_args={"colour": "red"})) if not judgement.holds)
     assert unknown.allowed == "a flag of vLLM 0.13.0"
 
 
 @pytest.mark.parametrize("name", ["no-max-model-len", "no-no-enforce-eager", "no-disable-log-stats"])
 def test_only_a_switch_has_a_negation(name: str) -> None:
-    assert [one.holds for one in judged(flags_are_known, gpu_server(extra_args={name: True}))] == [False]
-    assert [one.holds for one in judged(flags_are_known, gpu_server(extra_args={"no-enforce-eager": True}))] == [True]
+    assert [judgement.holds for judgement in judged(flags_are_known, gpu_server(extra_args={name: True}))] == [False]
+    assert [judgement.holds for judgement in judged(flags_are_known, gpu_server(extra_args={"no-enforce-eager": True}))] == [True]
 
 
 VALUES = {
@@ -525,7 +525,7 @@ def test_every_argument_of_a_release_is_declared_once_and_its_choices_and_bounds
 @pytest.mark.parametrize("name", PROTECTED_VARIABLES)
 def test_a_variable_that_is_not_free_is_refused_with_its_reason(name: str) -> None:
     subject = server(extra_env={name: "0", "VLLM_LOGGING_LEVEL": "DEBUG"})
-    (refused,) = (one for one in judged(stack_s_own_are_left_alone, subject) if not one.holds)
+    (refused,) = (judgement for judgement in judged(stack_s_own_are_left_alone, subject) if not judgement.holds)
     assert refused.path[-2:] == ("extra_env", name)
     assert PROTECTED_VARIABLES[name] in refused.message
 
@@ -538,7 +538,7 @@ MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 )
 def test_a_server_answers_to_the_name_that_clients_ask_for(names: str | list[str], holds: bool) -> None:
     subject = server(model_id=MODEL, extra_args={"served-model-name": names})
-    assert all(one.holds for one in judged(stack_s_own_are_left_alone, subject)) == holds
+    assert all(judgement.holds for judgement in judged(stack_s_own_are_left_alone, subject)) == holds
 
 
 def test_of_an_unknown_model_everything_that_needs_its_shape_is_told_as_not_judged() -> None:
@@ -569,7 +569,7 @@ def test_a_quantization_of_unknown_size_is_told_as_not_judged() -> None:
 def test_what_a_setting_takes_out_of_the_calculation_is_told_as_not_judged(changes: dict[str, Any], of: str) -> None:
     assert not left_open(judgement for rule in server_rules() for judgement in judged(rule, server()))
     left = left_open(judgement for rule in server_rules() for judgement in judged(rule, server(**changes)))
-    assert [one for one in left if one.of.endswith(of)]
+    assert [not_judged for not_judged in left if not_judged.of.endswith(of)]
 
 
 def test_a_part_of_a_model_that_no_formula_counts_is_told_as_not_judged() -> None:
@@ -586,7 +586,7 @@ def test_stages_take_gpus_of_the_pod() -> None:
     for stages, holds in ((2, True), (4, False)):
         flags = {"pipeline-parallel-size": stages}
         subject = gpu_server(tensor_parallel=2, devices=4, arguments=(f"--pipeline-parallel-size={stages}",), extra_args=flags)
-        assert [one.holds for one in judged(rule, subject)] == [True, True, holds, True]
+        assert [judgement.holds for judgement in judged(rule, subject)] == [True, True, holds, True]
     model = find_model("Llama-3.1-8B")
     assert model is not None
     for stages, holds in ((7, True), (8, False), (70, False)):  # vLLM 0.27, 0.30 and 0.33 end in their division of the KV cache

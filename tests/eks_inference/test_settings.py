@@ -86,7 +86,7 @@ ENCRYPTED = {
 def test_whatever_is_encrypted_is_so_with_the_key():
     resources = [resource for stack in STACKS for resource in settled(stack).resources if resource.custom or resource.remote]
     with_key = [resource for resource in resources if KEY in json.dumps(resource.inputs)]
-    assert {kind(one) for one in with_key} - {"RolePolicy"} == ENCRYPTED
+    assert {kind(resource) for resource in with_key} - {"RolePolicy"} == ENCRYPTED
     assert [resource.name for resource in resources if kind(resource) in ENCRYPTED and resource not in with_key] == []
     kinds = [kind(resource) for resource in resources]
     assert kinds.count("BucketServerSideEncryptionConfiguration") == kinds.count("Bucket")

@@ -163,7 +163,7 @@ def test_models_of_speech_are_told_as_what_they_are(name: str, speech: bool) -> 
 def test_who_serves_another_model_of_speech_says_its_task(shape: dict[str, Any], task: dict[str, Any]) -> None:
     server = {**COMMON, "model": {"id": "mistralai/Voxtral-Mini-3B-2507", **shape}, "max_model_len": 448, **task}
     told = verdict({"servers": {"qwen3": None, "hears": server}, "load_test": None}).findings
-    found = {one.rule.id: one.stops for one in told if one.rule.id in ("SRV020", "SRV023")}
+    found = {finding.rule.id: finding.stops for finding in told if finding.rule.id in ("SRV020", "SRV023")}
     assert found == ({"SRV023": False} if task else {"SRV020": False})
 
 

@@ -37,14 +37,14 @@ GO_WITH_NAMESPACE = {
 
 
 def test_what_goes_with_its_namespace_is_not_deleted_by_itself(shipped: Graph):
-    namespaces = {one.inputs["metadata"]["name"]: one.urn for one in of_kind(shipped, "Namespace")}
-    objects = [one for one in kubernetes(shipped) if "metadata" in one.inputs]
-    inside = [one for one in objects if one.inputs["metadata"].get("namespace") in namespaces]
-    assert {kind(one) for one in inside} & GO_WITH_NAMESPACE
-    for one in inside:
-        namespace = namespaces[one.inputs["metadata"]["namespace"]]
-        own = kind(one) in GO_WITH_NAMESPACE and one.parent == shipped.by_urn[namespace].parent
-        assert one.options.get("deletedWith", "") == (namespace if own else ""), one.urn
+    namespaces = {resource.inputs["metadata"]["name"]: resource.urn for resource in of_kind(shipped, "Namespace")}
+    objects = [resource for resource in kubernetes(shipped) if "metadata" in resource.inputs]
+    inside = [resource for resource in objects if resource.inputs["metadata"].get("namespace") in namespaces]
+    assert {kind(resource) for resource in inside} & GO_WITH_NAMESPACE
+    for resource in inside:
+        namespace = namespaces[resource.inputs["metadata"]["namespace"]]
+        own = kind(resource) in GO_WITH_NAMESPACE and resource.parent == shipped.by_urn[namespace].parent
+        assert resource.options.get("deletedWith", "") == (namespace if own else ""), resource.urn
     apart = [resource for resource in shipped.resources if resource.options.get("deletedWith") and resource not in inside]
     assert apart == []
 

@@ -150,7 +150,7 @@ def test_an_autoscaler_whose_numbers_do_not_follow_from_the_traffic_says_why():
 
 def test_a_small_rate_keeps_its_digits():
     found = [one for one in stack_facts(stack(traffic={**CHAT, "rate": 0.001}), "us-west-2") if isinstance(one, TrafficFacts)]
-    assert [one.document["tokensPerSecond"] for one in found] == [0.25]
+    assert [traffic_facts.document["tokensPerSecond"] for traffic_facts in found] == [0.25]
 
 
 def test_without_traffic_an_autoscaler_needs_its_numbers():
@@ -194,9 +194,9 @@ def test_servers_share_the_traffic_of_their_endpoint_by_their_pods_or_by_weights
     )
     assert asked(weights) == {"old": 900, "new": 100}
     told = [one for rule, one in check_spec(weights, "us-west-2").judgements if rule.id == "TRF001"]
-    assert [one.path for one in told] == [("endpoints", "front", "traffic", "chat")] * 2
-    assert not any(one.holds for one in told)
-    assert {one.message.split(":")[0] for one in told} == {"old", "new"}
+    assert [judgement.path for judgement in told] == [("endpoints", "front", "traffic", "chat")] * 2
+    assert not any(judgement.holds for judgement in told)
+    assert {judgement.message.split(":")[0] for judgement in told} == {"old", "new"}
 
 
 USERS = {"users": 6, "input_tokens": 100, "output_tokens": 100}
@@ -224,7 +224,7 @@ LET = {"endpoints": {"front": {"keys": False, "servers": ["qwen"], "concurrent_r
 def test_a_threshold_that_is_never_reached_is_told(changes: Any, scaler: Any, beside: Any, never: list[str]):
     spec = stack(beside, autoscaling={"kind": "keda", "max": 4, "concurrent_requests": None, **scaler}, **changes)
     found = [one for rule, one in check_spec(spec, "us-west-2").judgements if rule.id == "SCL012" and not one.holds]
-    assert [one.path[-1] for one in found] == never
+    assert [judgement.path[-1] for judgement in found] == never
 
 
 @pytest.mark.parametrize(("pods", "weights", "idle"), [((0, 0), None, 1), ((0, 1), {"old": 90, "new": 10}, 1), ((0, 1), None, 0)])
@@ -232,7 +232,7 @@ def test_traffic_that_reaches_no_pod_is_told(pods: tuple[int, int], weights: Any
     name = "Qwen/Qwen3-0.6B"
     spec = behind_an_endpoint({name: {**CHAT, "rate": 0.1}}, weights and {name: weights, "chat": weights}, pods=pods)
     told = [one for rule, one in check_spec(spec, "us-west-2").judgements if rule.id == "TRF001" and one.unjudged]
-    assert ["it has no pods" in one.working[-1] for one in told] == [True] * idle
+    assert ["it has no pods" in judgement.working[-1] for judgement in told] == [True] * idle
 
 
 def test_traffic_of_an_endpoint_leads_somewhere_and_is_said_once():

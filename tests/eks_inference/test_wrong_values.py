@@ -123,7 +123,7 @@ def test_a_wrong_value_of_any_field_is_a_fault_of_that_field(spec: Any):
 @pytest.mark.parametrize("spec", [one for one in SPECS if one.model_fields], ids=named)
 def test_a_misspelt_field_names_the_nearest(spec: Any):
     for field in spec.model_fields:
-        (fault,) = [one for one in refused(lambda field=field: spec(**{f"{field}z": 1})) if one.path == (f"{field}z",)]
+        (fault,) = [fault for fault in refused(lambda field=field: spec(**{f"{field}z": 1})) if fault.path == (f"{field}z",)]
         assert (fault.message, field in fault.allowed) == ("unknown key", True)
         assert "did you mean" in fault.hint or len(field) < 2
 
@@ -142,7 +142,7 @@ def test_a_renamed_field_tells_its_name(old: str, new: str):
 
 @pytest.mark.parametrize("spec", [VllmServerSpec, TritonServerSpec, RayServeVllmSpec])
 def test_a_text_in_the_place_of_an_object_tells_how_to_write_it(spec: Any):
-    (fault,) = [one for one in refused(lambda: spec(model="Qwen/Qwen3-8B")) if one.path == ("model",)]
+    (fault,) = [fault for fault in refused(lambda: spec(model="Qwen/Qwen3-8B")) if fault.path == ("model",)]
     assert fault.message == "should be an object"
     assert fault.hint.endswith("in Python HubModel(id='Qwen/Qwen3-8B')")
     assert "{kind: hugging_face, id: Qwen/Qwen3-8B}" in fault.hint
@@ -225,13 +225,13 @@ def test_a_wrong_argument_is_a_fault_of_that_argument(component: Any):
 @pytest.mark.parametrize("component", COMPONENTS, ids=named)
 def test_a_misspelt_argument_names_the_nearest(component: Any):
     for name in parameters(component):
-        (fault,) = [one for one in refused(lambda name=name: component(**{f"{name}z": 1})) if one.path == (f"{name}z",)]
+        (fault,) = [fault for fault in refused(lambda name=name: component(**{f"{name}z": 1})) if fault.path == (f"{name}z",)]
         assert fault.hint == f"did you mean '{name}'?"
 
 
 @pytest.mark.parametrize("component", [one for one in COMPONENTS if "placement" in parameters(one)], ids=named)
 def test_a_pool_in_the_place_of_a_placement_says_how_to_get_one(component: Any):
-    (fault,) = [one for one in refused(lambda: component("x", placement=Pool())) if one.path == ("placement",)]
+    (fault,) = [fault for fault in refused(lambda: component("x", placement=Pool())) if fault.path == ("placement",)]
     assert (fault.given, fault.allowed) == ("Pool", "Placement")
     assert "pass pool.placement()" in fault.hint
 
@@ -304,7 +304,7 @@ def test_a_text_is_no_list_of_texts():
 
 def test_what_a_component_stands_on_comes_by_name():
     vpc: Any = eks_inference.Vpc
-    (fault,) = [one for one in refused(lambda: vpc("net", {}, None, SETTINGS)) if one.path == ()]
+    (fault,) = [fault for fault in refused(lambda: vpc("net", {}, None, SETTINGS)) if fault.path == ()]
     assert (fault.message, fault.given) == ("only name, spec, opts come by position", "StackSettings")
     assert "settings=…" in fault.hint
 
@@ -316,7 +316,7 @@ def test_the_client_of_triton_takes_no_other_server_of_its_api():
         namespace = endpoint = model_id = "x"
         ready, startup_seconds, spec = (), 1, PlainServerSpec
 
-    (fault,) = [one for one in refused(lambda: client("x", server=Another())) if one.path == ("server",)]
+    (fault,) = [fault for fault in refused(lambda: client("x", server=Another())) if fault.path == ("server",)]
     assert (fault.given, fault.allowed) == ("Another", "TritonServer")
 
 

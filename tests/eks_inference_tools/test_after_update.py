@@ -55,12 +55,12 @@ def test_every_row_says_where_it_is_from():
 
 @pytest.mark.parametrize(
     "edit",
-    [pytest.param(one, marks=() if one.few else pytest.mark.thorough) for one in EDITS],
+    [pytest.param(edit, marks=() if edit.few else pytest.mark.thorough) for edit in EDITS],
 )
 def test_diff_says_what_an_edit_does_next(edit: Edit):
     diff = compare(*edit.graphs())
     told = [*dangers(diff, eks_compared())]
-    found = by_subject((one.subject, one.what) for one in told)
+    found = by_subject((danger.subject, danger.what) for danger in told)
     assert diff.changed
     assert len(found) == len(edit.said), found
     assert all(re.match(pattern, line) for pattern, line in zip(edit.said, found, strict=True)), found
@@ -69,12 +69,12 @@ def test_diff_says_what_an_edit_does_next(edit: Edit):
         graphs = filter(None, (diff.base, diff.head))
         servers = {urn: name for graph in graphs for urn, name in timeline(graph).answering.servers.items()}
         covered = {name for line in lines(told, diff, servers) for name in line.away}
-        assert {one.subject for one in told if "outage" in one.effects} <= happens <= covered
-        assert any(one.kind == "server-waits" for one in told) == any(happen.endswith(" waits") for happen in edit.happens)
+        assert {danger.subject for danger in told if "outage" in danger.effects} <= happens <= covered
+        assert any(danger.kind == "server-waits" for danger in told) == any(happen.endswith(" waits") for happen in edit.happens)
 
 
 def test_the_page_counts_the_edits() -> None:
     page = (ROOT / "docs" / "diff.md").read_text("utf-8").partition("## What was applied")[2]
-    shown = sum(one.happens is not None for one in EDITS)
+    shown = sum(edit.happens is not None for edit in EDITS)
     assert f"has {len(EDITS)} edits" in page
     assert re.findall(r"\| (\d+) \|$", page, re.M) == [str(shown), str(len(EDITS) - shown)]

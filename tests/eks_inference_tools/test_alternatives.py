@@ -142,9 +142,9 @@ def test_where_srv022_holds_a_triton_pod_finds_the_same_repository(keys: dict[st
 
 def test_the_quotas_of_all_places_are_asked_for(graph: Graph) -> None:
     """What only an alternative lacks is a warning."""
-    found = {one.quota.title: one.amount for one in needs_elsewhere(graph) if one.quota and one.quota.families}
+    found = {need.quota.title: need.amount for need in needs_elsewhere(graph) if need.quota and need.quota.families}
     assert found == {"Running On-Demand G and VT instances": 8}
-    (told,) = (one for one in examine(graph, well(g=4).account()) if " at an alternative, " in one.text)
+    (told,) = (finding for finding in examine(graph, well(g=4).account()) if " at an alternative, " in finding.text)
     assert (told.verdict, "--desired-value 8 " in told.request) == ("warning", True)
     assert not list(needs_elsewhere(recorded_with({}, "smoke-gpu")))
 
@@ -183,17 +183,17 @@ def test_a_program_gives_the_other_places_to_the_placement(others: tuple[str, ..
 def test_the_first_place_counts_and_the_others_are_told_with_what_they_cost(graph: Graph) -> None:
     figures = Figures()
     found = list(places(graph, figures))
-    assert [one.where for one in found] == ["g6.xlarge of spot", "g6e.xlarge of spot", "g6e.2xlarge of demand"]
-    costs = [one.usd_per_hour.usd_per_hour for one in found]
+    assert [place.where for place in found] == ["g6.xlarge of spot", "g6e.xlarge of spot", "g6e.2xlarge of demand"]
+    costs = [place.usd_per_hour.usd_per_hour for place in found]
     assert costs == sorted(set(costs))
     assert figures.cost(graph).totals[1].usd_per_hour == costs[0]
-    quotas = [one.quotas for one in found]
+    quotas = [place.quotas for place in found]
     assert quotas == [("4 vCPU of All G and VT Spot Instance Requests",)] * 2 + [
         ("8 vCPU of Running On-Demand G and VT instances",)
     ]
     (listing,) = places_section(graph, figures).listings
     assert [row.details["needs"] for row in listing.rows] == quotas
-    documents = [one.document() for one in found]
+    documents = [place.document() for place in found]
     assert [list(document["quotas"]) for document in documents] == [list(quota) for quota in quotas]
     assert [document["perHour"] for document in documents] == pytest.approx(costs, abs=1e-6)
     told = eks_compared().facts(graph)["places of qwen3"]

@@ -90,7 +90,7 @@ def test_every_node_of_a_shipped_stack_has_a_price_or_is_named(stack: str) -> No
     assert found.total(1).usd_per_hour > found.total(1, "control plane").usd_per_hour
     for node in nodes:
         assert node.price or any(node.charge.item in line for line in found.missing())
-    assert not [one for one in found.uncounted if "nodes" in one.what], found.uncounted
+    assert not [uncounted for uncounted in found.uncounted if "nodes" in uncounted.what], found.uncounted
 
 
 # -- any graph -------------------------------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def test_what_has_no_price_or_no_number_makes_a_total_a_lower_bound() -> None:
     assert in_short(costs([made(0, ("p5e.48xlarge", 1, 0))])) == "at least $0.10/h"
     unknown = costs([made(0, ("unknown", 0, 0))])
     assert in_short(unknown) == "at least $0.10/h"
-    assert [one.shown for one in unknown.uncounted] == ["unknown-0: aws:rds/instance:Instance has no price here"]
+    assert [uncounted.shown for uncounted in unknown.uncounted] == ["unknown-0: aws:rds/instance:Instance has no price here"]
     assert costs([made(0, ("p5e.48xlarge", 1, 0))]).missing() == ("no price for p5e.48xlarge in us-east-1",)
 
 

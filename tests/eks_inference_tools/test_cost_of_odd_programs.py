@@ -33,7 +33,7 @@ def priced(graph: Graph) -> Estimate:
 
 
 def doubts(found: Estimate) -> list[str]:
-    return [one.shown for one in found.uncounted]
+    return [uncounted.shown for uncounted in found.uncounted]
 
 
 def amounts(found: Estimate, item: str) -> list[Amounts]:
@@ -66,7 +66,7 @@ def test_what_is_in_a_cluster_has_the_prices_of_its_region(others: tuple[Resourc
     graph = of(*others, WEST, made, reached, address, *inside)
     found = priced(graph)
     elsewhere = [line.charge for line in found.lines if line.charge.region != "eu-west-1"]
-    assert {one.part for one in elsewhere} <= {"control plane"}
+    assert {charge.part for charge in elsewhere} <= {"control plane"}
     assert len(elsewhere) == len(others) // 2
     assert {need.region for need in needs(graph, found)} == {"eu-west-1"}
 

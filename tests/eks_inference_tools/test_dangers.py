@@ -130,7 +130,7 @@ def test_a_cluster_does_not_move_to_another_network():
     assert found[0].what.startswith(
         "cluster inf2-llama2-control-plane: EKS moves no cluster to another VPC, and its own is replaced:"
     )
-    assert not [one for one in found if "outage" in one.effects], "nothing that needs the cluster is reached"
+    assert not [danger for danger in found if "outage" in danger.effects], "nothing that needs the cluster is reached"
 
 
 def test_a_remote_cluster_goes_with_its_network_to_another_region():
@@ -141,7 +141,7 @@ def test_a_remote_cluster_goes_with_its_network_to_another_region():
 
     found = dangers(compare(within("us-west-2"), within("us-east-2")), eks_compared())
     assert [one.what for one in found if "cluster" in one.kind] == ["cluster c is replaced, with all that runs in it (region)"]
-    assert "refused" not in {one.kind for one in found}
+    assert "refused" not in {danger.kind for danger in found}
 
 
 def test_a_control_plane_keeps_its_zones():
@@ -177,10 +177,10 @@ def test_a_server_that_stops_before_its_successor_starts_is_a_danger(stack: str,
         for length in (8192, 4096)
     )
     found = [danger for danger in dangers(compare(before, after), eks_compared()) if danger.kind == "server-stopped"]
-    assert {role for role in ("decode", "prefill", "router") for one in found if f"({role})" in one.what} == stops
-    assert all(re.search(r"answers nothing for .* ends \(.*\) before its successor has", one.what) for one in found)
-    assert all("`rollout: second_group`: the nodes that stand have room" in one.avoid for one in found)
-    assert len({one.avoid for one in found}) == bool(stops)  # one group for both
+    assert {role for role in ("decode", "prefill", "router") for danger in found if f"({role})" in danger.what} == stops
+    assert all(re.search(r"answers nothing for .* ends \(.*\) before its successor has", danger.what) for danger in found)
+    assert all("`rollout: second_group`: the nodes that stand have room" in danger.avoid for danger in found)
+    assert len({danger.avoid for danger in found}) == bool(stops)  # one group for both
 
 
 KEYS = '{"team-a": "a-key-of-team-a-in-a-test"}'
@@ -214,10 +214,10 @@ def test_a_server_whose_only_pod_is_updated_is_told_with_its_cold_start(
 ):
     room = {"pools": {"gpu": {"size": 2}}} if stack == "smoke-gpu" else {}
     found = stopped(*(recorded_with({**room, "servers": {server: one}}, stack) for one in (has, {**has, **edit})))
-    assert [one.what.partition(" answers nothing for ")[0] for one in found] == [server] * stops
-    for one in found:
-        assert re.search(r" for (at least )?\d+ (min|s)", one.what), one.what
-        assert one.weight is Weight.REPLACED
+    assert [danger.what.partition(" answers nothing for ")[0] for danger in found] == [server] * stops
+    for danger in found:
+        assert re.search(r" for (at least )?\d+ (min|s)", danger.what), danger.what
+        assert danger.weight is Weight.REPLACED
 
 
 @pytest.mark.thorough
@@ -232,7 +232,7 @@ def test_a_replica_starts_in_a_ray_worker_that_stays(edit: dict[str, Any], done:
     """With its image, so it pulls nothing, and its weights."""
     own = {"image": "registry.example.com/ray@sha256:" + "a" * 64}
     before, after = (recorded_with({"servers": {"vllm-llama3-inf2": {**own, **one}}}) for one in ({}, edit))
-    assert [one.what.partition(" successor has ")[2] for one in stopped(before, after)] == [done]
+    assert [danger.what.partition(" successor has ")[2] for danger in stopped(before, after)] == [done]
 
 
 def stopped(before: Graph, after: Graph) -> list[Danger]:
@@ -289,8 +289,8 @@ def test_graphs_that_are_kept_are_not_compiled_again():
 def test_a_server_whose_nodes_are_replaced_is_told_with_the_pull_of_its_image(pools: dict[str, Any], said: str):
     found = stopped(recorded("smoke-gpu"), recorded_with({"pools": pools}, "smoke-gpu"))
     assert len(found) == bool(said)
-    assert all(said in one.what and "pulled its image" in one.what for one in found)
-    assert all(re.search(r"for at least [3-9] min", one.what) for one in found), found
+    assert all(said in danger.what and "pulled its image" in danger.what for danger in found)
+    assert all(re.search(r"for at least [3-9] min", danger.what) for danger in found), found
 
 
 @pytest.mark.thorough
@@ -363,7 +363,7 @@ def test_an_update_of_any_deployment_that_has_no_room_beside_itself_waits_for_ev
         return replace(graph, resources=tuple(replace(one, inputs=inputs) if one is proxy else one for one in graph.resources))
 
     told = dangers(compare(with_proxy("a"), with_proxy("b")), eks_compared())
-    waiting = [one.what for one in told if one.kind == "server-waits"]
+    waiting = [danger.what for danger in told if danger.kind == "server-waits"]
     assert all(re.match("Deployment chat/chat waits for ever, .* and what runs answers on$", what) for what in waiting)
     assert len(waiting) == waits
 
@@ -420,8 +420,8 @@ def test_clients_of_an_endpoint_are_told_what_they_lose(edit: dict[str, Any], ki
     merge(after, edit)
     graphs = [recorded_with(one, "smoke-gpu", {"eks-inference:endpointKeys": KEYS}) for one in (room, after)]
     found = [danger for danger in dangers(compare(*graphs), eks_compared()) if danger.kind != "deleted"]
-    assert [(one.kind, one.what) for one in found] == ([(kind, says)] if kind else [])
-    assert all(("outage" in one.effects) == kind.endswith("-gone") for one in found)
+    assert [(danger.kind, danger.what) for danger in found] == ([(kind, says)] if kind else [])
+    assert all(("outage" in danger.effects) == kind.endswith("-gone") for danger in found)
 
 
 @pytest.mark.parametrize("both", [False, True])
@@ -432,9 +432,9 @@ def test_a_server_that_is_away_is_no_outage_while_an_endpoint_asks_another(both:
     after = copy.deepcopy(room)
     merge(after, {"servers": {name: {"max_num_seqs": 128} for name in ("qwen3", *(["other"] if both else []))}})
     graphs = [recorded_with(one, "smoke-gpu", {"eks-inference:endpointKeys": KEYS}) for one in (room, after)]
-    found = {one.subject: one for one in stopped(*graphs)}
+    found = {danger.subject: danger for danger in stopped(*graphs)}
     assert found.keys() == ({"qwen3", "other"} if both else {"qwen3"})
-    assert all(("outage" in one.effects) == both for one in found.values())
+    assert all(("outage" in danger.effects) == both for danger in found.values())
     assert found["qwen3"].what.endswith("; chat asks other instead") == (not both)
 
 
@@ -537,7 +537,7 @@ def test_a_capacity_block_is_updated_while_it_has_no_node(sizes: tuple[int, int]
 
     for head in (block(sizes[1], "1.36"), block(sizes[1], "1.35", disk=200)):
         found = dangers(compare(block(sizes[0], "1.35"), head), eks_compared())
-        lines = [one.what for one in found if one.kind == "nodes-rolled"]
+        lines = [danger.what for danger in found if danger.kind == "nodes-rolled"]
         assert len(lines) == told
         assert all("at size 0 only" in line and "successor" not in line for line in lines)
 
@@ -581,8 +581,8 @@ def test_a_budget_that_lets_no_pod_go_keeps_nodes_that_eks_exchanges(force: bool
     before, after = ({**TWO, **pool("gpu", size=2, **edit)} for edit in ({}, {"root_volume_gib": 200}))
     diff = compare(*(with_budget(recorded_with(edit, "smoke-gpu")) for edit in (before, after)))
     found = [*dangers(diff, eks_compared())]
-    assert [one.kind for one in found] == kinds
-    told = " ".join(one.what for one in found)
+    assert [danger.kind for danger in found] == kinds
+    told = " ".join(danger.what for danger in found)
     assert ("lets no pod of Deployment qwen3/qwen3 go (maxUnavailable 0 of 2)" in told) == (not may_go)
     assert ("`pulumi up` fails" in told) == (kinds[0] == "nodes-stuck")
 

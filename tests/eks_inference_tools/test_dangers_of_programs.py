@@ -209,4 +209,4 @@ def test_a_network_goes_before_what_stands_in_it():
     for made, first in ((False, "network net is replaced"), (True, "cluster c: EKS moves no cluster to another VPC")):
         found = dangers(compare(within("10.0.0.0/16", made=made), within("10.1.0.0/16", made=made)), eks_compared())
         assert found[0].what.startswith(first)
-        assert not [one for one in found if one.kind == "may-be-replaced"]
+        assert not [danger for danger in found if danger.kind == "may-be-replaced"]

@@ -127,15 +127,15 @@ def test_the_report_of_an_account(name: str):
 def test_every_stack_in_every_account(stack: str):
     graph = recorded(stack)
     found = {name: examine(graph, one().account()) for name, one in ACCOUNTS.items()}
-    assert [one for one in found["well"] if one.verdict == "error"] == []
+    assert [finding for finding in found["well"] if finding.verdict == "error"] == []
     named = of(found["well"], "reservations")
-    assert all(one.verdict == "warning" and "names no reservation; the account has" in one.text for one in named)
-    requests = [one.request for one in of(found["no_quota"], "quotas") if one.verdict == "error"]
+    assert all(finding.verdict == "warning" and "names no reservation; the account has" in finding.text for finding in named)
+    requests = [finding.request for finding in of(found["no_quota"], "quotas") if finding.verdict == "error"]
     assert requests
     assert all("request-service-quota-increase --service-code ec2 --quota-code L-" in request for request in requests)
     assert said(found["wrong_region"], "is not enabled in this account").verdict == "error"
-    assert {one.verdict for one in found["denied"] if one.topic != "credentials"} == {"unknown"}
-    assert {one.topic for one in found["denied"]} == {one.topic for one in found["well"]}
+    assert {finding.verdict for finding in found["denied"] if finding.topic != "credentials"} == {"unknown"}
+    assert {finding.topic for finding in found["denied"]} == {finding.topic for finding in found["well"]}
 
 
 # -- every question --------------------------------------------------------------------------------------------------------------
@@ -179,14 +179,14 @@ def test_who_may_not_ask_is_told_which_permission_is_missing(operation: str):
         return
     after = examine(wide(), without.account())
     permission = call(operation, "").permission
-    refused = [one for one in after if permission in one.facts.get("permissions", ())]
-    assert {one.verdict for one in refused} == {"unknown"}
-    assert len([one for one in refused if permission in one.text]) == len(refused) - 1
+    refused = [finding for finding in after if permission in finding.facts.get("permissions", ())]
+    assert {finding.verdict for finding in refused} == {"unknown"}
+    assert len([finding for finding in refused if permission in finding.text]) == len(refused) - 1
     assert said(after, "1 permission missing").remedy == "allow what --iam-policy prints"
     # Nothing else changes, and nothing that was not answered counts as well.
-    new = [one for one in after if one not in before and one not in refused]
-    assert all(one.topic in {each.topic for each in refused} for one in new)
-    assert not any(one.verdict in ("error", "warning") for one in new)
+    new = [finding for finding in after if finding not in before and finding not in refused]
+    assert all(finding.topic in {each.topic for each in refused} for finding in new)
+    assert not any(finding.verdict in ("error", "warning") for finding in new)
 
 
 @pytest.mark.thorough

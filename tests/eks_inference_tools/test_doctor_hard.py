@@ -118,7 +118,7 @@ def test_any_error_leaves_a_question_open_and_nothing_else(code: str):
     findings = examine(wide(), stub.account())
     readable(findings)
     asked = [one for one in findings if one.topic in ("quotas", ZONES, "releases", "prices") and "reserved:" not in one.text]
-    assert {one.verdict for one in asked} == {"unknown"}
+    assert {finding.verdict for finding in asked} == {"unknown"}
     assert f"eks:DescribeClusterVersions in us-east-2 failed: {code}" in said(findings, "Kubernetes 1.35: ").text
 
 
@@ -281,7 +281,7 @@ def test_after_ctrl_c_nothing_more_is_asked():
 @pytest.mark.thorough
 def test_stacks_with_any_option_are_examined():
     with lazy_sdks():
-        graphs = [covering_graphs.recorded(one, secrets=True) for one in covering.covering_set()[::12]]
+        graphs = [covering_graphs.recorded(example, secrets=True) for example in covering.covering_set()[::12]]
     for graph in graphs:
         readable(examine(graph, well().account()))
         assert needed_policy(graph)["Statement"]

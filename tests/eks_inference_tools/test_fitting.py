@@ -323,7 +323,7 @@ def test_each_cheaper_instance_type_is_listed_or_refused() -> None:
     assert cheapest
     cheaper = {refusal.instance.name for refusal in found.refusals if refusal.offer.price and refusal.offer.price.usd < cheapest}
     fitting = {row.trial.instance.name for row in found.rows}
-    assert cheaper - fitting == {one.instance.name for one in found.cheaper} != set()
+    assert cheaper - fitting == {refusal.instance.name for refusal in found.cheaper} != set()
 
 
 # -- traffic --------------------------------------------------------------------------------------------------------------------
@@ -445,7 +445,7 @@ def test_where_no_known_place_keeps_an_objective_all_of_them_are_told_beside_tho
     found = loaded(1, first_token_s=0.001)
     beside = replace(found, rows=tuple(row for row in found_of("Llama-3.1-8B").rows if isinstance(row.pace, str)))
     assert beside.rows
-    assert {one.instance.family for one in beside.cheaper} >= {"g5", "g6e", "trn1"}
+    assert {refusal.instance.family for refusal in beside.cheaper} >= {"g5", "g6e", "trn1"}
 
 
 def test_a_place_whose_speed_nobody_knows_comes_last_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
@@ -515,7 +515,7 @@ def test_a_cheaper_type_that_cannot_hold_the_model_is_refused_and_one_that_can_i
     found = search(Wish({"id": wanted.repositories[0]}, wanted, REGION, 4096, families=("x1", "g6")), book)
     if devices == 1:
         assert "x1.large" not in {row.trial.instance.name for row in found.rows}
-        (one,) = (one for one in found.cheaper if one.instance.name == "x1.large")
+        (one,) = (refusal for refusal in found.cheaper if refusal.instance.name == "x1.large")
         assert "weights alone take 131.42 GiB of 21.6 GiB" in one.reason or "weights alone" in one.reason
     else:
         first = found.rows[0].trial

@@ -452,7 +452,7 @@ def test_a_hostile_artifact_is_refused_or_inert(api, job, name):
 
 def test_there_are_enough_hostile_artifacts():
     assert len(ARTIFACTS) >= 40
-    assert len([one for one in ARTIFACTS.values() if not one.refused]) >= 12
+    assert len([artifact for artifact in ARTIFACTS.values() if not artifact.refused]) >= 12
 
 
 fragments = st.lists(st.sampled_from(SPEECH), min_size=1, max_size=4).map("".join)

@@ -203,7 +203,7 @@ def test_what_charts_and_addons_run_has_the_memory_to_start(installed: Resource,
 def test_what_serves_or_measures_with_less_than_a_cpu_is_not_judged(image: str) -> None:
     small = server(image=image, resources={"limits": {"memory": "8Gi", "cpu": "500m"}})
     (rule,) = [graph_rule for graph_rule in graph_rules() if graph_rule.id == "K8S023"]
-    assert [one.unjudged.what for one in rule.judge(graph(small)) if one.unjudged] == ["speed"]
+    assert [judgement.unjudged.what for judgement in rule.judge(graph(small)) if judgement.unjudged] == ["speed"]
 
 
 def test_every_container_and_chart_value_is_looked_at():

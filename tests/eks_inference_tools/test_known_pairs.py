@@ -12,9 +12,9 @@ ALL = pairs()
 def test_there_are_enough_of_every_kind():
     """Twenty-five pairs, with failures, on Neuron and GPUs, dense and mixtures, also quantized."""
     assert len(ALL) >= 25
-    assert sum(one.they == "fails" for one in ALL) >= 4
-    assert len({(one.name, one.context, one.batch, one.source) for one in ALL}) == len(ALL)
-    families = {instance_type(one.instance).family for one in ALL}
+    assert sum(pair.they == "fails" for pair in ALL) >= 4
+    assert len({(pair.name, pair.context, pair.batch, pair.source) for pair in ALL}) == len(ALL)
+    families = {instance_type(pair.instance).family for pair in ALL}
     assert families >= {"inf2", "trn1", "trn2", "g4dn", "g5", "g6", "g6e", "p4d", "p4de", "p5", "p5en"}
 
 

@@ -114,7 +114,7 @@ def test_the_overview_of_two_clusters_is_that_of_each():
     both, alone = overview_of(program(east, west)), [overview_of(program(east)), overview_of(program(west))]
     assert [workload.replicas for workload in both.workloads] == ["1–3 by HPA", "1–7 by HPA"]
     for view in ("clusters", "capacity", "workloads", "endpoints"):
-        assert getattr(both, view) == tuple(found for one in alone for found in getattr(one, view))
+        assert getattr(both, view) == tuple(found for overview in alone for found in getattr(overview, view))
 
 
 # -- whose cluster is it? --------------------------------------------------------------------------------------------------------

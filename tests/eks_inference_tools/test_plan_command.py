@@ -109,7 +109,7 @@ def test_what_cannot_be_used_is_named(options: dict[str, str], said: tuple[str, 
 
 @pytest.mark.parametrize(("option", "key"), [("--ttft", "time_to_first_token_seconds"), ("--itl", "time_between_tokens_seconds")])
 def test_a_time_is_one_that_a_stack_file_takes(option: str, key: str, capsys: pytest.CaptureFixture[str]) -> None:
-    (below,) = [one.lt for one in Objectives.model_fields[key].metadata if isinstance(one, Lt)]
+    (below,) = [lt.lt for lt in Objectives.model_fields[key].metadata if isinstance(lt, Lt)]
     with pytest.raises(SystemExit):
         main(["plan", "--model", "Qwen3-8B", "--rate", "1", option, str(below)])
     assert f"given: {below}\n    allowed: a time in seconds above 0 and below {below}" in capsys.readouterr().err

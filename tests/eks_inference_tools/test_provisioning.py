@@ -286,8 +286,8 @@ def test_no_limit_is_exceeded_and_no_pod_is_left_that_fits(asked: list[dict[str,
     waiting = pods
     for _ in range(len(pods) + 1):  # a pass counts a planned node as the largest it may become
         starts = choose(waiting, kinds, (PodSpec(daemon),), rooms, used, names=[f"x-{number}" for number in range(len(rooms))])
-        placed = [one for start in starts for one in start.pods]
-        assert len({one.uid for one in placed}) == len(placed)
+        placed = [pod_to_place for start in starts for pod_to_place in start.pods]
+        assert len({pod_to_place.uid for pod_to_place in placed}) == len(placed)
         for start in starts:
             (kind,) = (kind for kind in kinds if kind.instance.name == start.node.kind.instance.name)
             total = used.setdefault(start.node.kind.shape.pool, {})
@@ -295,15 +295,15 @@ def test_no_limit_is_exceeded_and_no_pod_is_left_that_fits(asked: list[dict[str,
                 total[name] = total.get(name, Decimal()) + amount
             assert_holds(start, daemon)
             rooms.append(full(start))
-        waiting = [one for one in waiting if one not in placed]
+        waiting = [pod_to_place for pod_to_place in waiting if pod_to_place not in placed]
         if not starts:
             break
     for name, given_limits in zip(("default", "inf2"), limits, strict=True):
         for resource_, limit in given_limits.items():
             assert used.get(name, {}).get(resource_, Decimal()) <= Decimal(limit)
-    for one in waiting:
+    for pod_to_place in waiting:
         for kind in kinds:
-            alone = choose([one], [kind], (PodSpec(daemon),), (), used)
+            alone = choose([pod_to_place], [kind], (PodSpec(daemon),), (), used)
             assert alone == (), "a node for it alone would be within limits"
 
 
@@ -317,9 +317,9 @@ def assert_holds(start: Start, daemon: Mapping[str, Any]) -> None:
     amounts = {**start.node.kind.allocatable, **{name: str(number) for name, number in start.node.devices.items()}}
     for name, amount in amounts.items():
         room.free[name] = quantity(amount)
-    for one in (PodToPlace("daemon", "daemon", PodSpec(daemon)), *start.pods):
-        assert room.takes(one)
-        room.put(one)
+    for pod_to_place in (PodToPlace("daemon", "daemon", PodSpec(daemon)), *start.pods):
+        assert room.takes(pod_to_place)
+        room.put(pod_to_place)
 
 
 # -- stand-ins -------------------------------------------------------------------------------------------------------------------

@@ -179,9 +179,9 @@ def test_a_rehearsal_does_not_wait_for_ever_for_a_drift_that_does_not_come(clust
 
 
 def test_a_pool_waits_seconds_for_the_end_of_its_nodes_and_all_else_is_as_it_was():
-    pools = [one for one in cluster_objects(recorded("inf2-llama3")) if one.kind == "NodePool"]
+    pools = [cluster_object for cluster_object in cluster_objects(recorded("inf2-llama3")) if cluster_object.kind == "NodePool"]
     for before, after in zip(pools, held(recorded("inf2-llama3"), pools, ()), strict=True):
-        was, now = (copy.deepcopy(one.manifest["spec"]["template"]["spec"]) for one in (before, after))
+        was, now = (copy.deepcopy(cluster_object.manifest["spec"]["template"]["spec"]) for cluster_object in (before, after))
         assert (was.pop("terminationGracePeriod"), now.pop("terminationGracePeriod")) == ("2h", "1s")
         assert was == now
 

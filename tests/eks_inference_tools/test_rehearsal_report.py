@@ -17,7 +17,7 @@ def test_a_server_is_away_from_its_last_pod_to_the_next():
     (away,) = SAW.away
     assert (away.server, away.began_s, away.seconds) == ("chat", 0.0, 300.0)
     assert not SAW.is_well
-    assert [one.seconds for one in replace(SAW, samples=SAMPLES[:2]).away] == [None]
+    assert [away.seconds for away in replace(SAW, samples=SAMPLES[:2]).away] == [None]
     assert [*replace(SAW, samples=((0.0, {"chat": 0}), (1.0, {"chat": 0}))).away] == []
 
 
@@ -69,9 +69,9 @@ def test_a_line_of_diff_is_compared_with_what_happened(line: Line, saw: Rehearsa
 
 
 def test_what_no_line_told_differs():
-    saw = [one.saw for one in compared([], SAW)]
+    saw = [foretold.saw for foretold in compared([], SAW)]
     assert saw == ["chat was away, and diff does not mention it", f"{JOB} ran again, and diff does not mention it"]
-    assert [one.saw for one in compared([], STUCK)][1:] == [
+    assert [foretold.saw for foretold in compared([], STUCK)][1:] == [
         "Deployment demo/chat got stuck, and diff does not mention it",
         "Job a/b got stuck, and diff does not mention it",
     ]

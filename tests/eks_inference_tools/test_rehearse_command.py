@@ -48,7 +48,7 @@ def test_without_a_base_every_image_is_another(stage: Stage, capsys: pytest.Capt
     assert stage.report is not None
     assert stage.report.diff is not None
     (server,) = (one for one in stage.report.diff.of_kind("update") if one.resource.type.endswith(":Deployment"))
-    assert [one.path[-1] for one in server.properties] == ["image"]
+    assert [property_change.path[-1] for property_change in server.properties] == ["image"]
     assert [danger.kind for danger in stage.report.dangers] == ["server-stopped", "job-again", "job-again"]
 
 

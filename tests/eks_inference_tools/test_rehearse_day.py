@@ -461,10 +461,10 @@ def test_the_picture_has_the_curves_and_the_loss() -> None:
     course = Course(replace(subject(), load=load), 1, 1, 0, 0, 0.0, True, tuple(moments))
     day = Day("gpu-opt350m", (Loss("hub", "the hub"),), 100.0, 300.0, 200.0, (course,), (), Dollars(1, 1))
     root = ET.fromstring(render_plot(day, course))
-    paths = {one.get("class"): one.attrib["d"] for one in root.iter() if one.tag.endswith("path")}
+    paths = {element.get("class"): element.attrib["d"] for element in root.iter() if element.tag.endswith("path")}
     assert paths.keys() == {"line rate", "line metric", "line answering", "line wanted"}
-    assert any(one.get("class") == "loss" for one in root.iter())
-    description = next(one.text for one in root.iter() if one.tag.endswith("desc"))
+    assert any(element.get("class") == "loss" for element in root.iter())
+    description = next(element.text for element in root.iter() if element.tag.endswith("desc"))
     assert description == "4 requests/s, 1 pod; at 60 s 20 requests/s; at 90 s 3 pods."
     width, height = (float(root.attrib[key]) for key in ("width", "height"))
     for path in paths.values():

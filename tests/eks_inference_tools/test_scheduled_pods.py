@@ -201,7 +201,7 @@ def test_cores_are_devices_only_where_somebody_asks_for_them():
 
 def test_a_node_whose_plugin_does_not_run_offers_no_device():
     found = landed(neuron_node(devices=0, cores=0), node("core-1", "core"))
-    assert [one.devices for one in found.nodes] == [(), ()]
+    assert [node_with_pods.devices for node_with_pods in found.nodes] == [(), ()]
     assert found.idle_devices() == {}
 
 
@@ -215,11 +215,11 @@ def test_nodes_with_devices_come_first_and_servers_before_daemons_and_stand_ins(
     stand_in, daemon = pod("a", on="neuron-1"), pod("b", on="neuron-1", owner=("DaemonSet", "plugin"))
     stand_in["metadata"]["labels"] = {STANDS_IN_FOR_LABEL: "chart"}
     found = landed(node("core-1", "core"), neuron_node("neuron-1"), daemon, stand_in, pod("c", on="neuron-1"))
-    assert [one.name for one in found.nodes] == ["neuron-1", "core-1"]
+    assert [node_with_pods.name for node_with_pods in found.nodes] == ["neuron-1", "core-1"]
     pods = found.nodes[0].pods
-    assert [one.name for one in pods] == ["c", "a", "b"]
-    assert [one.stands_in_for for one in pods] == ["", "chart", ""]
-    assert [one.on_each_node for one in pods] == [False, False, True]
+    assert [scheduled_pod.name for scheduled_pod in pods] == ["c", "a", "b"]
+    assert [scheduled_pod.stands_in_for for scheduled_pod in pods] == ["", "chart", ""]
+    assert [scheduled_pod.on_each_node for scheduled_pod in pods] == [False, False, True]
 
 
 # -- pods on no node -------------------------------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ def test_other_controllers_say_it_too():
 
 def test_the_last_words_count_and_are_told_once():
     first, last = event("Job", "test", "first"), event("Job", "test", "last")
-    assert [one.said for one in landed(first, last).pending] == ["last"]
+    assert [pending_pod.said for pending_pod in landed(first, last).pending] == ["last"]
 
 
 def test_other_events_are_not_about_pods_that_were_not_made():
@@ -296,7 +296,7 @@ def test_other_events_are_not_about_pods_that_were_not_made():
 
 def test_pending_pods_are_in_the_order_of_their_owners():
     pods = [pod("b-1", owner=("Job", "b")), pod("a-2", owner=("Job", "a")), pod("a-1", owner=("Job", "a"))]
-    assert [one.name for one in landed(*pods).pending] == ["a-1", "a-2", "b-1"]
+    assert [pending_pod.name for pending_pod in landed(*pods).pending] == ["a-1", "a-2", "b-1"]
 
 
 @pytest.mark.parametrize(("made", "pending"), [("2026-11-22T10:00:00Z", 1), ("2026-11-22T10:00:02Z", 0)])

@@ -577,7 +577,7 @@ ROLLOUTS = st.builds(
     unavailable=st.integers(0, 4),
     surge=st.integers(0, 4),
     partition=st.just(0),
-).filter(lambda one: one.surge <= one.replicas and one.unavailable + one.surge > 0)
+).filter(lambda rollout: rollout.surge <= rollout.replicas and rollout.unavailable + rollout.surge > 0)
 
 
 @given(ROLLOUTS)

@@ -372,7 +372,7 @@ def test_servers_of_one_name_are_told_apart_in_every_view() -> None:
     found = timeline(graph_of(deployed(), deployed("other$mine", namespace="other"), node_group(2)))
     names = {"mine (Deployment default/mine)", "mine (Deployment other/mine)"}
     assert set(document(found)["answers"]) == {end.name for end in found.answers} == names
-    assert {one.server for one in what_ifs(found)} <= names
+    assert {what_if.server for what_if in what_ifs(found)} <= names
 
 
 def test_servers_of_one_name_in_two_clusters_are_told_apart() -> None:
@@ -507,7 +507,7 @@ def test_what_the_engine_streams_from_s3_has_no_download() -> None:
         {"servers": {"qwen3": {"model": {"kind": "s3", "uri": "s3://models/qwen3", "id": "Qwen/Qwen3-8B", "streamed": True}}}},
         "smoke-gpu",
     )
-    (start,) = (one for one in Starts(graph).by_urn.values() if one.role == "server")
+    (start,) = (pod_start for pod_start in Starts(graph).by_urn.values() if pod_start.role == "server")
     (last,) = (phase for phase in phases(start) if phase.name not in ("node", "pull"))
     assert last.time
     assert (last.time.p50, last.time.samples) == (row("start, streamed")["p50"], 1)
@@ -515,7 +515,7 @@ def test_what_the_engine_streams_from_s3_has_no_download() -> None:
 
 
 def test_a_large_model_that_the_engine_streams_takes_as_long_as_its_bytes() -> None:
-    (start,) = (one for one in Starts(of_large("70B streamed")).by_urn.values() if one.role == "server")
+    (start,) = (pod_start for pod_start in Starts(of_large("70B streamed")).by_urn.values() if pod_start.role == "server")
     load, rest = (phase for phase in phases(start) if phase.name not in ("node", "pull"))
     assert load.time
     assert load.time.p50 == pytest.approx(row("stream")["p50"] * 141.1, rel=0.01)
@@ -523,13 +523,13 @@ def test_a_large_model_that_the_engine_streams_takes_as_long_as_its_bytes() -> N
 
 
 def test_a_what_if_is_the_timeline_with_one_fact_changed() -> None:
-    found = {one.change.partition(" ")[0]: one for one in what_ifs(of_stack("inf2-llama3"))}
+    found = {what_if.change.partition(" ")[0]: what_if for what_if in what_ifs(of_stack("inf2-llama3"))}
     plain, fast = pull_time(ON_INF2), pull_time(replace(ON_INF2, fast_image_pull=True))
     assert plain
     assert fast
     assert found["fast_image_pull"].saves == pytest.approx(plain.p50 - fast.p50)
     assert found["inf2.48xlarge"].saves == pytest.approx(640 - 180)
-    assert all(one.saves > 0 for one in found.values())
+    assert all(what_if.saves > 0 for what_if in found.values())
     assert [one.saves for one in what_ifs(of_stack("inf2-llama3"))] == sorted((one.saves for one in found.values()), reverse=True)
 
 
@@ -628,7 +628,7 @@ def test_nobody_gives_up_on_a_start_that_is_as_slow_as_the_slowest_seen(build: C
 @pytest.mark.thorough
 @pytest.mark.parametrize("engine", [engine for engine in engines().values() if not engine.retired], ids=lambda one: one.name)
 def test_no_limit_is_below_the_slowest_start_of_any_model_on_any_machine(engine: EngineProfile) -> None:
-    machines = [one for one in instance_types().values() if engine.serves(one)]
+    machines = [instance_type for instance_type in instance_types().values() if engine.serves(instance_type)]
     known = [model for model in models().values() if model.architecture in engine.architectures]
     for machine, model, streamed in product(machines, known, (False, True)[: 1 + engine.streams_s3]):
         cold = ColdStart(engine, model, placement(machine.name), machine.devices, Weights(streamed=streamed)).startup
@@ -663,5 +663,5 @@ def test_a_model_of_config_json_takes_as_long_as_one_of_the_catalog() -> None:
 
 
 def seconds_of(graph: Graph) -> list[tuple[str, Typical | None]]:
-    [start] = [one for one in Starts(graph).by_urn.values() if one.role == "server"]
+    [start] = [pod_start for pod_start in Starts(graph).by_urn.values() if pod_start.role == "server"]
     return [(phase.name, phase.time) for phase in phases(start)]

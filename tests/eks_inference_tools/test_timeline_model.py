@@ -58,7 +58,7 @@ def planned(steps: Sequence[Step], seconds: Mapping[str, float]) -> Spans:
     """The spans of steps that all take other times; what takes none by its nature stays so."""
     timed = [replace(step, time=_exactly(seconds.get(step.urn, 0.0)) if step.time is None else step.time) for step in steps]
     spans = schedule(timed).spans
-    return {one.urn: (spans[one.id].start, spans[one.id].end) for one in timed if one.urn}
+    return {step.urn: (spans[step.id].start, spans[step.id].end) for step in timed if step.urn}
 
 
 def _exactly(seconds: float) -> Typical:

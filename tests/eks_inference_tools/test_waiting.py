@@ -56,7 +56,7 @@ FIRST = job("compile", "7")
 def test_order(made_here: list[Resource], told: dict[str, str]) -> None:
     facts = graph(cluster(), node_group(scalingConfig=TWO), *made_here)
     found = [one for _, one in judged(RULE, (facts,)) if not one.holds]
-    assert {one.resource.rpartition("::")[2]: one.severity for one in found} == told
+    assert {judgement.resource.rpartition("::")[2]: judgement.severity for judgement in found} == told
 
 
 def test_what_limits_of_a_pool_allow_is_a_bound() -> None:

@@ -40,7 +40,7 @@ def with_inside(graph: Graph) -> Graph:
         replace(one, dependencies=(*one.dependencies, *(new.urn for urn in one.dependencies for new in inside.get(urn, ()))))
         for one in graph.resources
     ]
-    return replace(graph, resources=(*outside, *(one for found in inside.values() for one in found)))
+    return replace(graph, resources=(*outside, *(resource for found in inside.values() for resource in found)))
 
 
 def _child(component: Resource, type_: str, suffix: str) -> Resource:

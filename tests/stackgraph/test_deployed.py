@@ -159,7 +159,7 @@ def _comparable(step: dict[str, Any]) -> dict[str, Any]:
 
 def test_secrets_are_not_read() -> None:
     deployed = read_export(FOLDER / "export.json")
-    database = next(one for one in deployed.held if one.resource.name == "orders")
+    database = next(held for held in deployed.held if held.resource.name == "orders")
     assert database.resource.inputs["password"] == SECRET
     plaintext = small()
     for resource in plaintext["deployment"]["resources"]:
@@ -319,7 +319,7 @@ def test_what_a_program_computes_from_outputs_is_unknown(tmp_path: Path) -> None
     assert not plan(deployed, unedited).diff.changed
     edited = plan(deployed, without_computed(*graphs(COMPUTING.format(True).replace("of {arn}", "from {arn}"))))
     (change,) = (change for change in edited.diff.changes if change.resource.name == "computed")
-    assert [one.name for one in change.properties] == ["tags.given"]
+    assert [property_change.name for property_change in change.properties] == ["tags.given"]
     assert plan(deployed, graphs(COMPUTING.format(False))[0]).diff.changed, "the other recording tells"
 
 
@@ -362,7 +362,7 @@ def test_what_is_computed_and_came_out_as_none_is_no_change(tmp_path: Path) -> N
     anew = plan(deployed, computed(SOMETIMES.format(", customer_master_key_spec='RSA_2048'"))).diff
     (change,) = (change for change in anew.changes if change.resource.name == "db")
     assert change.kind == "replace"
-    assert {one.name for one in change.properties} == {"kmsKeyId", "availabilityZone", "tags.owner"}
+    assert {property_change.name for property_change in change.properties} == {"kmsKeyId", "availabilityZone", "tags.owner"}
 
 
 def test_imports_are_told(tmp_path: Path) -> None:

@@ -443,8 +443,8 @@ def test_logs_that_are_kept_for_fewer_days_are_lost(before: int | None, after: i
         resource("logs", "aws:cloudwatch/logGroup:LogGroup", inputs={"retentionInDays": days}) for days in (before, after)
     )
     found = dangers(compare(graph(old), graph(new)))
-    assert [one.effects for one in found] == [("loss",)] * lost
-    assert all(f"keeps logs for {after} day" in one.what for one in found)
+    assert [danger.effects for danger in found] == [("loss",)] * lost
+    assert all(f"keeps logs for {after} day" in danger.what for danger in found)
 
 
 def test_a_store_is_called_as_what_is_lost():

@@ -41,7 +41,7 @@ def test_new_and_cured_findings():
 def test_a_chart_is_no_remote_component():
     urn = "urn:pulumi:s::p::kubernetes:helm.sh/v3:Release::web"
     chart = Resource(urn, "kubernetes:helm.sh/v3:Release", "web", inputs={"version": "1"})
-    before, after = (Recorded(Graph("p", "s", (one,))) for one in (chart, replace(chart, inputs={"version": "2"})))
+    before, after = (Recorded(Graph("p", "s", (resource,))) for resource in (chart, replace(chart, inputs={"version": "2"})))
     report = Report("p", Revision("a"), Revision("b"), [StackReport("s", before, after)])
     assert "version" in render_text(contents(report))
     assert "remote component: only its plugin" not in render_text(contents(report))

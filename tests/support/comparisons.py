@@ -30,7 +30,7 @@ def comparison(owner: str = "team-b", *, project: str = COMMAND, failed: bool = 
             )
             for number in range(buckets)
         ]
-        return Graph(project, "dev", tuple(sorted(made, key=lambda one: one.urn)), {"owner": whose})
+        return Graph(project, "dev", tuple(sorted(made, key=lambda resource: resource.urn)), {"owner": whose})
 
     before, after = (Recorded(graph(whose), findings=(), places={SOURCE: SOURCE}) for whose in ("team-a", owner))
     stacks = [StackReport("dev", before, after)]

@@ -72,8 +72,8 @@ def covering_set() -> tuple[Example, ...]:
     """
     kept = tuple(Example(**json.loads(line)) for line in _KEPT.read_text().splitlines())
     if os.environ.get("UPDATE_GOLDEN"):
-        kept = _Cover([one for one in kept if _taken(one.stack, one.region) == one.stack]).built()
-        assert_golden(_KEPT.name, "\n".join(json.dumps(asdict(one)) for one in kept))
+        kept = _Cover([example for example in kept if _taken(example.stack, example.region) == example.stack]).built()
+        assert_golden(_KEPT.name, "\n".join(json.dumps(asdict(example)) for example in kept))
     return kept
 
 
@@ -124,7 +124,7 @@ class _Cover:
             for stack in itertools.islice(_changes(example.stack, example.region, demand), _TRIES):
                 met = walk.met(stack)
                 lost = self.met[index] - met if index < len(examples) else ()
-                if demand not in met or any(self.counts[one] < 2 for one in lost):
+                if demand not in met or any(self.counts[demand] < 2 for demand in lost):
                     continue
                 taken = _taken(stack, example.region)
                 if taken == stack:
@@ -179,7 +179,7 @@ class _Values:
         servers = stack.get("servers", {})
         types = [name for pool in pools.values() for name in pool.get("instance_types", ())]
         families = tuple({family for pool in pools.values() for family in pool.get("instance_families", ())})
-        types += [one.name for one in instance_types().values() if one.family in families]
+        types += [instance_type.name for instance_type in instance_types().values() if instance_type.family in families]
         self.known = {
             "pool": list(pools),
             "server": list(servers),

@@ -79,7 +79,7 @@ class Asked:
 
     @property
     def kind(self) -> Kind:
-        return {one.spec.engine_servers[0]: one for one in (VLLM, TRITON)}[engine(self.engine).server]
+        return {kind.spec.engine_servers[0]: kind for kind in (VLLM, TRITON)}[engine(self.engine).server]
 
     @property
     def devices(self) -> int:
@@ -97,11 +97,11 @@ class Asked:
             return Ours("refused", {"spec": str(error)})
         refused, unjudged = {}, {}
         for rule, place in rules_of(tuple(type(subject) for subject in subjects)):
-            for one in rule.judge(subjects[place]):
-                if one.unjudged:
-                    unjudged[rule.id] = one.message
-                elif not one.holds and _severity(rule, one) == "error":
-                    refused[rule.id] = one.message
+            for judgement in rule.judge(subjects[place]):
+                if judgement.unjudged:
+                    unjudged[rule.id] = judgement.message
+                elif not judgement.holds and _severity(rule, judgement) == "error":
+                    refused[rule.id] = judgement.message
         memory = next((server_memory(subject) for subject in subjects if isinstance(subject, ServingFacts)), None)
         if refused:
             return Ours("refused", refused, memory)

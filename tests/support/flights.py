@@ -65,7 +65,7 @@ class Flight:
             doctor=lambda: findings,
             pilot=pilot or FakePilot(),
             clock=self.clock,
-            save=lambda one: write_journal(self.file, one),
+            save=lambda journal: write_journal(self.file, journal),
             caps=caps,
             journal=journal,
             to=to,

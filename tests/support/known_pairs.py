@@ -120,7 +120,7 @@ class _Asked(Trial):
         try:
             found = list(self.findings())
         except ValidationError as error:
-            return Verdict("refused", "; ".join(one["msg"] for one in error.errors()))
+            return Verdict("refused", "; ".join(error_details["msg"] for error_details in error.errors()))
         failed = [(rule, one) for rule, one in found if not one.unjudged and (one.severity or rule.severity) == "error"]
         doubts = sorted({f"{rule.id}{'?' if one.unjudged else ''}" for rule, one in found if (rule, one) not in failed})
         parts = [self._memory, *([f"warnings {', '.join(doubts)}"] if doubts else [])]
@@ -158,16 +158,16 @@ _THEY = {"measured": "runs, measured", "published": "runs", "fails": "fails"}
 def document() -> str:
     """The page docs/known-pairs.md."""
     found = pairs()
-    unjudged = [one for one in found if one.verdict.says == "not judged"]
-    differ = [one for one in found if one.differ]
+    unjudged = [pair for pair in found if pair.verdict.says == "not judged"]
+    differ = [pair for pair in found if pair.differ]
     head = _file()["page"].format(
         count=len(found),
         agreed=len(found) - len(unjudged) - len(differ),
         judged=len(found) - len(unjudged),
         differ=len(differ),
         unjudged=len(unjudged),
-        failures=sum(one.they == "fails" for one in found),
-        refused=sum(one.they == "fails" and one.verdict.says == "refused" for one in found),
+        failures=sum(pair.they == "fails" for pair in found),
+        refused=sum(pair.they == "fails" and pair.verdict.says == "refused" for pair in found),
     )
     columns = (
         "",
@@ -184,7 +184,7 @@ def document() -> str:
         "source",
     )
     lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-    return "\n".join([head, *lines, *(_row(one) for one in found)])
+    return "\n".join([head, *lines, *(_row(pair) for pair in found)])
 
 
 def _row(one: Pair) -> str:

@@ -26,7 +26,7 @@ def listening(graph: Graph) -> Mapping[tuple[str, str], set[str]]:
         for one in policies_of(graph)
         if "Ingress" in one["spec"]["policyTypes"]
     ]
-    services = [one for one in kubernetes(graph) if kind(one) == "Service"]
+    services = [resource for resource in kubernetes(graph) if kind(resource) == "Service"]
     pods = {_kind(pod): _pod(pod) for pod in facts.pods}
     found: dict[tuple[str, str], set[str]] = defaultdict(set)
     for pod in (pod for pod in facts.pods if pod.kind not in ("Job", "CronJob")):

@@ -28,8 +28,8 @@ def _form(kind: str, sent: bytes) -> dict[str, bytes]:
     """The fields of a form by their names."""
     parts = message_from_bytes(f"Content-Type: {kind}\r\n\r\n".encode() + sent).get_payload()
     return {
-        str(one.get_param("name", header="content-disposition")): cast(bytes, one.get_payload(decode=True))
-        for one in cast(list[Message], parts)
+        str(message.get_param("name", header="content-disposition")): cast(bytes, message.get_payload(decode=True))
+        for message in cast(list[Message], parts)
     }
 
 

@@ -48,11 +48,11 @@ def _set() -> Iterator[tuple[str, str, InstanceType]]:
     """Every model once on each family, on a size that follows from its name: all sizes take seven seconds. A small model on every
     type.
     """
-    types = [one for one in instance_types().values() if one.accelerator]
+    types = [instance_type for instance_type in instance_types().values() if instance_type.accelerator]
     for kind, row in sorted(KINDS.items()):
         followed = {path[0] for path in open_keys(row.spec, {})} - {"model", "pool"}
-        for _, of in groupby(types, key=lambda one: one.family):
-            sizes = [one for one in of if one.accelerator in row.spec.accelerators]
+        for _, of in groupby(types, key=lambda instance_type: instance_type.family):
+            sizes = [instance_type for instance_type in of if instance_type.accelerator in row.spec.accelerators]
             for name, (place, instance) in product(models(), enumerate(sizes)):
                 if row.sketched and (name == _SMALLEST or (followed and place == crc32(name.encode()) % len(sizes))):
                     yield kind, name, instance

@@ -16,7 +16,7 @@ _MIB = 1024
 
 def instance_lines() -> dict[str, str]:
     """Instance types: devices and their memory, vCPU and memory of the host, EFA, local disks."""
-    return {one.name: _instance(one) for one in instance_types().values()}
+    return {instance_type.name: _instance(instance_type) for instance_type in instance_types().values()}
 
 
 def family_lines() -> dict[str, str]:
@@ -131,8 +131,8 @@ def _profile(one: EngineProfile) -> str:
 
 def _families() -> dict[str, list[InstanceType]]:
     found: dict[str, list[InstanceType]] = {}
-    for one in instance_types().values():
-        found.setdefault(one.family, []).append(one)
+    for instance_type in instance_types().values():
+        found.setdefault(instance_type.family, []).append(instance_type)
     return found
 
 

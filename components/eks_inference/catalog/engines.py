@@ -296,10 +296,10 @@ def profile_of(name: str, row: Mapping[str, Any]) -> EngineProfile:
     facts = arguments(row)
     chips, capability = facts.pop("chips", ()), facts.get("minimum_compute_capability", _NO_GPU)
     degrees: dict[str, tuple[int, ...]] = {}
-    for one in instance_types().values():
-        if one.chip in chips or (one.compute_capability or (0, 0)) >= capability:
+    for instance_type in instance_types().values():
+        if instance_type.chip in chips or (instance_type.compute_capability or (0, 0)) >= capability:
             # Sizes of a GPU family support different degrees; the engine supports those of the largest size.
-            degrees[one.family] = max(degrees.get(one.family, ()), one.tensor_parallel, key=len)
+            degrees[instance_type.family] = max(degrees.get(instance_type.family, ()), instance_type.tensor_parallel, key=len)
     common = generation(row["generation"])
     facts |= {"generation": common, "accelerator": common.accelerator, "startup": Startup(**row["startup"])}
     return EngineProfile(name=name, tensor_parallel=degrees, **facts)

@@ -47,7 +47,7 @@ def feature_sets() -> tuple[FeatureSet, ...]:
 
 def documented(engine: str) -> Mapping[str, Mapping[str, Choice]]:
     """The documented values of an engine profile by feature; empty if there are none."""
-    return next((one.choices for one in feature_sets() if engine in one.engines), {})
+    return next((feature_set.choices for feature_set in feature_sets() if engine in feature_set.engines), {})
 
 
 def engines_with(feature: str, choice: str) -> list[str]:

@@ -62,7 +62,7 @@ def _read(content: bytes, found: dict[str, dict[str, Any]]) -> Iterator[tuple[st
         yield "this is not TOML", str(error)[:100], f"tables of {allowed}"
         return
     # Of an instance type without accelerators, a row of one's own comes before the catalog's.
-    families = {one.family for one in instance_types().values() if one.accelerator}
+    families = {instance_type.family for instance_type in instance_types().values() if instance_type.accelerator}
     taken = {"models": models(), "engines": engines(), "instances": families}
     for section, rows in sections.items():
         if section not in _SECTIONS or not isinstance(rows, dict):

@@ -33,9 +33,9 @@ class Reserve(Row):
 @cache
 def reserve_of(generation: str, vllm: str) -> Reserve | None:
     """Returns the row for a vLLM release (``"0.27.1"``) of an engine generation; None if there is none."""
-    known = [one for one in load(Reserve, "reserves.toml").values() if generation in one.generations]
-    earlier = [one for one in known if version_numbers(one.since) <= _numbers(vllm)]
-    return max(earlier, key=lambda one: version_numbers(one.since), default=None)
+    known = [reserve for reserve in load(Reserve, "reserves.toml").values() if generation in reserve.generations]
+    earlier = [reserve for reserve in known if version_numbers(reserve.since) <= _numbers(vllm)]
+    return max(earlier, key=lambda reserve: version_numbers(reserve.since), default=None)
 
 
 def _numbers(vllm: str) -> tuple[int, ...]:

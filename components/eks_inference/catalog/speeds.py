@@ -95,7 +95,7 @@ class Speed(Row):
     @property
     def few(self) -> bool:
         """Whether there are too few measurements to leave some out and say how far off the others are."""
-        return sum(one.rows for one in (self.dense, self.experts) if one) < ENOUGH
+        return sum(errors.rows for errors in (self.dense, self.experts) if errors) < ENOUGH
 
     def range(self, *, experts: bool) -> tuple[float, float]:
         """Factors on a predicted time: nine of ten measured ones lie between. Of few rows no narrower than elsewhere."""

@@ -59,4 +59,4 @@ def towers() -> dict[str, Tower]:
 def tower_of(architecture: str, hidden: object, vision: Mapping[str, Any]) -> Tower | None:
     """Returns the tower of a config.json; None if nobody asked the engine about it."""
     known = (tower for tower in towers().values() if (tower.architecture, tower.hidden) == (architecture, hidden))
-    return next((one for one in known if all(vision.get(key) == value for key, value in one.vision)), None)
+    return next((tower for tower in known if all(vision.get(key) == value for key, value in tower.vision)), None)

@@ -152,7 +152,7 @@ def encoder(model: Layers, kind: Architecture) -> tuple[Part, ...]:
         return ()
     layers = (*_grouped_attention(model, kind), *_mlp(model, kind, model.mlp), Part(2 * norm(model, kind), "whole", False))
     others = model.hidden * (3 * (model.mel + model.hidden) + 2 + model.heard) + norm(model, kind)
-    return (*(replace(one, count=model.encoder_layers * one.count) for one in layers), Part(others, "whole", False))
+    return (*(replace(part, count=model.encoder_layers * part.count) for part in layers), Part(others, "whole", False))
 
 
 def norm(model: Layers, kind: Architecture) -> int:

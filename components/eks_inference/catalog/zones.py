@@ -67,7 +67,7 @@ def _regions_by_prefix() -> Mapping[str, str]:
 
 
 def _family_is_accelerated() -> Mapping[str, bool]:
-    return {one.family: one.accelerator is not None for one in instance_types().values()}
+    return {instance_type.family: instance_type.accelerator is not None for instance_type in instance_types().values()}
 
 
 @cache

@@ -275,7 +275,7 @@ def _pickers(name: str, spec: ModelEndpointSpec, servers: Mapping[str, Server]) 
     """The picker of each server; servers of one model share it."""
     found: dict[str, Picker] = {}
     for group in _picked(spec, servers):
-        first, fronts = next(iter(group)), tuple(one.fronts[0] for one in group.values())
+        first, fronts = next(iter(group)), tuple(server.fronts[0] for server in group.values())
         found |= dict.fromkeys(group, Picker(name, first, spec.namespace_of(name), group[first].namespace, fronts))
     return found
 

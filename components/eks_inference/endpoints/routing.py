@@ -219,7 +219,7 @@ def groups(upstreams: Sequence[Upstream]) -> list[list[Upstream]]:
 def _models(proxy: Proxy) -> dict[str, list[tuple[list[Upstream], int]]]:
     """What names lead to: servers that share requests, and their part of a hundred. All of a name do the same."""
     found = groups(proxy.upstreams)
-    alone = {one.name: group for group in found for one in group}
+    alone = {upstream.name: group for group in found for upstream in group}
     shared = {name: [(group, 100)] for group in found for name in group[0].names}
     return shared | {name: [(alone[server], part) for server, part in parts.items()] for name, parts in proxy.models.items()}
 
@@ -237,14 +237,14 @@ def clusters(proxy: Proxy) -> Iterator[dict[str, Any]]:
         # Nobody sees how a request of the KServe API begins, and sounds have no prefix that a cache keeps.
         begins = bool(group[0].model) and group[0].paths != FORM_PATHS
         hashed = proxy.spread == "sessions" or (proxy.spread == "prefixes" and begins)
-        places = [(one.host, one.port) for one in group]
+        places = [(upstream.host, upstream.port) for upstream in group]
         yield _cluster(_name(group), places, proxy, hashed=hashed, picked=bool(group[0].picker), protocol=_HTTP1)
         if group[0].picker:
             yield _picker(group, proxy.picks_at_once)
-        for one in group:
-            if one.grpc_port:
-                there = [(one.host, one.grpc_port)]
-                yield _cluster(_grpc(one), there, proxy, hashed=hashed, protocol=_HTTP2)
+        for upstream in group:
+            if upstream.grpc_port:
+                there = [(upstream.host, upstream.grpc_port)]
+                yield _cluster(_grpc(upstream), there, proxy, hashed=hashed, protocol=_HTTP2)
 
 
 def _cluster(

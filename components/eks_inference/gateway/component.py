@@ -104,7 +104,7 @@ class Gateway(Component):
         )
         senders = [addresses(cidr) for cidr in sorted(subnet.cidr for subnet in subnets if subnet.cidr)]
         ingresses = {route: self._route(route, targets[route.target], senders, before) for route in found}
-        made = [one for each in ingresses.values() for one in each]
+        made = [ingress for each in ingresses.values() for ingress in each]
         first = {route.host: each[0] for route, each in reversed(ingresses.items())}
         records: dict[str, aws.route53.Record] = {}
         if zone is not None:
@@ -284,7 +284,7 @@ class GatewayRoutes(Component):
         super().__init__("eks-inference:index:GatewayRoutes", name, spec.inputs(), opts)
         self._name, self._spec, self._cluster = name, spec, cluster
         made = {route: self._route(route, targets[route.target]) for route in found}
-        self.ready: Sequence[pulumi.Resource] = tuple(one for each in made.values() for one in each)
+        self.ready: Sequence[pulumi.Resource] = tuple(resource for each in made.values() for resource in each)
         self.addresses: Mapping[str, pulumi.Output[str]] = {
             route.target: carried(f"{route.url}{targets[route.target].doors[0].api}", made[route]) for route in found
         }

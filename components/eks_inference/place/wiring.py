@@ -51,9 +51,9 @@ def joined(homes: Iterable[Home]) -> Home:
     """Returns what is known of any, the first before the others."""
     every = tuple(homes)
     return Home(
-        cluster=next((one.cluster for one in every if one.cluster), ""),
-        network=next((one.network for one in every if one.network is not None), None),
-        region=next((one.region for one in every if one.region), ""),
+        cluster=next((home.cluster for home in every if home.cluster), ""),
+        network=next((home.network for home in every if home.network is not None), None),
+        region=next((home.region for home in every if home.region), ""),
     )
 
 

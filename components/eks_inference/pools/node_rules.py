@@ -229,7 +229,7 @@ def parallel_pulls_help(pool: PoolFacts) -> Iterator[Judgement]:
     yield _nodes_are_large_enough(pool, smallest, released)
     on_root_disk = released is not None and released < FAST_IMAGE_PULL.first_local
     if slow := [instance for instance in pool.spec.instances() if on_root_disk or not instance.nvme_gb]:
-        slowest = min(slow, key=lambda one: one.ebs_mib_s)
+        slowest = min(slow, key=lambda instance_type: instance_type.ebs_mib_s)
         throughput = min(root_volume_mib_s(pool.spec), slowest.ebs_mib_s)
         yield Judgement(
             holds=throughput >= FAST_IMAGE_PULL.mib_s,

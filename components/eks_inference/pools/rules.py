@@ -273,7 +273,7 @@ def limits_hold_a_node(pool: PoolFacts) -> Iterator[Judgement]:
     if not isinstance(pool.spec, KarpenterPoolSpec) or pool.spec.replicas is not None:
         return
     instances = pool.spec.instances()
-    smallest, largest = (choose(instances, key=lambda one: one.vcpus) for choose in (min, max))
+    smallest, largest = (choose(instances, key=lambda instance_type: instance_type.vcpus) for choose in (min, max))
     if pool.spec.cpu_limit:
         limit = cpu_millis(pool.spec.cpu_limit) / 1000
         holds = smallest.vcpus <= limit

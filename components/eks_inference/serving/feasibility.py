@@ -179,7 +179,7 @@ def _judged(model: Model, instance: InstanceType, engine: EngineProfile, degree:
     arguments = tuple(flags(backend_settings(engine.vllm, instance, (), model)))
     there, length = Placement("", instance, {}), min(SHORTEST, model.max_positions)
     server = ServingFacts((), "", engine, model.name, model, there, degree, degree, 1, length, arguments=arguments)
-    return [one for rule in _RULES for one in rule.judge(server)]
+    return [judgement for rule in _RULES for judgement in rule.judge(server)]
 
 
 def _fit(empty: MemoryUse) -> Fit:

@@ -167,7 +167,7 @@ class ServerSpec(Spec):
     @model_validator(mode="after")
     def _engine_can_stream(self) -> Self:
         if self.streams_model and not self.profile.streams_s3:
-            able = ", ".join(sorted(one.name for one in engines().values() if one.streams_s3))
+            able = ", ".join(sorted(engine_profile.name for engine_profile in engines().values() if engine_profile.streams_s3))
             raise ValueError(
                 f"model.streamed: no document says that the image of engine {self.engine} has the Run:ai Model Streamer; leave "
                 f"it out, or choose an engine that has it on GPUs: {able}"

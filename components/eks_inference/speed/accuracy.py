@@ -102,7 +102,7 @@ def case(row: Measured) -> Case:
     served = replace(kind, quantization=_quantization(row, kind.quantization))
     instance = max(
         (one for one in instance_types().values() if one.chip == chip.chip and chip.memory_gib in (None, one.device_memory_gib)),
-        key=lambda one: one.devices,
+        key=lambda instance_type: instance_type.devices,
     )
     split = Parallel(row.tensor, row.stages, row.ranks, expert=row.ranks > 1)
     settings = MemorySettings(parallel=split, max_num_seqs=row.compiled or USUAL_SEQUENCES)

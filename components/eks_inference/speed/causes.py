@@ -142,7 +142,7 @@ class Diagnosis:
                 best[fault.wall] = found
         least = min((cause.distance for cause in best.values()), default=0.0)
         alike = (cause for cause in best.values() if cause.distance < least + _ALIKE)
-        return tuple(sorted(alike, key=lambda one: (one.wall not in _OF_FEW_SIZES, one.distance)))
+        return tuple(sorted(alike, key=lambda cause: (cause.wall not in _OF_FEW_SIZES, cause.distance)))
 
     def _distance(self, fault: _Fault, off: float) -> float:
         """How far the model with a fault, and with steps that take ``off`` times as long, is from what was measured."""

@@ -209,17 +209,17 @@ def served(
             if not coming:
                 behind = sum(len(engine.waiting) for engine in engines)
             continue
-        for one in servers.step():
-            answered.append(one)
-            late += one.number > warming and one.first - one.at > latest
+        for request in servers.step():
+            answered.append(request)
+            late += request.number > warming and request.first - request.at > latest
             if traffic.users and left:
                 left -= 1
-                heapq.heappush(coming, one.last)
+                heapq.heappush(coming, request.last)
         if within and within.lost(late, traffic.requests - warming):
             break
-    ended = min(seconds, max([now, *(one.last for one in answered)]))
-    answered = [one for one in answered if one.last <= ended]
-    measured = [one for one in answered if one.number > warming]
+    ended = min(seconds, max([now, *(request.last for request in answered)]))
+    answered = [request for request in answered if request.last <= ended]
+    measured = [request for request in answered if request.number > warming]
     host, over = limits.host_seconds, ended or 1.0
     return Served(
         replicas=replicas,
@@ -231,10 +231,10 @@ def served(
         busy=min(1.0, sum(engine.busy for engine in engines) / (replicas * over)),
         preemptions=sum(engine.preemptions for engine in engines),
         keeps_up=bool(traffic.users) or behind <= max(_BEHIND * came, 1),
-        tokens_per_second=sum(one.answer for one in answered) / over,
-        first_tokens=tuple(sorted(one.first - one.at + host for one in measured)),
-        whole=tuple(sorted(one.last - one.at + host for one in measured)),
-        waits=tuple(sorted(one.began - one.at for one in measured)),
+        tokens_per_second=sum(request.answer for request in answered) / over,
+        first_tokens=tuple(sorted(request.first - request.at + host for request in measured)),
+        whole=tuple(sorted(request.last - request.at + host for request in measured)),
+        waits=tuple(sorted(request.began - request.at for request in measured)),
         gaps=tuple(sorted(gap for engine in engines for gap in engine.gaps)),
     )
 

@@ -232,8 +232,8 @@ def work_of(use: MemoryUse) -> Work:
         experts = model.expert_weights * size / parts
         weights = (total - read * plain) / parts - experts
     else:
-        experts = sum(one.experts for one in use.held)
-        weights = sum(one.divided + one.whole for one in use.held) - read * plain / parts
+        experts = sum(held.experts for held in use.held)
+        weights = sum(held.divided + held.whole for held in use.held) - read * plain / parts
     full = use.kv_token / parts / split.decode_context
     whole, windowed = (
         (count * one.kv_heads_at(parts) * one.kv_width, 2 * count * one.heads * _width(one)) for one, count in model.attending

@@ -118,8 +118,8 @@ class _Filling:
                 from eks_inference.stack.scaled import asked, scaled
 
                 try:
-                    for one in scaled(name, asked(self.stack, name), kind, self._around):
-                        self._put(one.path, one.value, one.why)
+                    for resolved in scaled(name, asked(self.stack, name), kind, self._around):
+                        self._put(resolved.path, resolved.value, resolved.why)
                 except SpecError as error:
                     self.faults += error.faults
                     self.waiting |= {tuple(map(str, fault.path)) for fault in error.faults}
@@ -153,7 +153,7 @@ class _Filling:
         able = [
             name
             for name, pool in pools.items()
-            if _runs_controllers(pool) and not any(one.accelerator for one in instances[name])
+            if _runs_controllers(pool) and not any(instance_type.accelerator for instance_type in instances[name])
         ]
         if len(able) == 1:
             self._put(("core_pool",), able[0], "the only managed pool without accelerators and taints")
@@ -225,8 +225,8 @@ class _Filling:
         unread = pool not in self._around.pools and len(self._around.pools) < len(self.stack["pools"])
         found = chosen(name, with_some_room(asked(self.stack, name)), kind, self._around) if not unread else None
         self.faults += found.faults if found else ()
-        for one in found.resolved if found else ():
-            self._put(one.path, one.value, one.why)
+        for resolved in found.resolved if found else ():
+            self._put(resolved.path, resolved.value, resolved.why)
         if not (found and found.resolved):
             self._wait(name, missing)
 

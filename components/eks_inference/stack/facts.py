@@ -203,7 +203,7 @@ def _gateway(spec: StackSpec, gateway: GatewaySpec, region: str) -> GatewayFacts
 
 
 def _endpoints(spec: StackSpec) -> Iterator[EndpointFacts]:
-    made = {one.path for one in spec.resolved}
+    made = {resolved.path for resolved in spec.resolved}
     for name, endpoint in spec.endpoints.items():
         servers = {server: _behind(server, spec.servers[server]) for server in spec.behind(name)}
         yield EndpointFacts(name, endpoint, servers, ("endpoints", name) not in made)

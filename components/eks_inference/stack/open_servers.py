@@ -238,7 +238,7 @@ class _Server:
         if name := self.given.get("engine", None if required.is_required() else required.default):
             return [engines()[name]]
         found = engines_for(self.instance, model, kind=self.kind.name)
-        return [one for one in found if one.server in self.kind.spec.engine_servers]
+        return [engine_profile for engine_profile in found if engine_profile.server in self.kind.spec.engine_servers]
 
     def _degrees(self, engine: EngineProfile, model: Model) -> list[int]:
         if asked := self.given.get("tensor_parallel"):

@@ -37,10 +37,10 @@ def alternative_faults(path: tuple[str, ...], places: Sequence[PoolChoice], pool
     """Yields what is wrong with places beside each other, the server's own first: each alone is right."""
     accelerator = pools[places[0].pool].instances()[0].accelerator
     before: set[tuple[str, str]] = set()
-    for one in places:
-        first, key = pools[one.pool].instances()[0], (*path, *one.pool_path)
-        place = one.pool, one.instance_type or first.name
-        given = f"{one.pool} ({place[1]})"
+    for pool_choice in places:
+        first, key = pools[pool_choice.pool].instances()[0], (*path, *pool_choice.pool_path)
+        place = pool_choice.pool, pool_choice.instance_type or first.name
+        given = f"{pool_choice.pool} ({place[1]})"
         if first.accelerator != accelerator:
             hint = "make another server of this model there: an endpoint leads the model's name to both"
             yield Fault(key, f"its nodes have no {accelerator} devices, which the other places have", given, hint=hint)

@@ -74,5 +74,5 @@ def price_faults(prices: Mapping[str, OwnPrice], above: tuple[str, ...], *, cata
 def _may_be_sold(name: str) -> bool:
     """Whether a name has the form of an instance type, of a family of which EC2 may sell sizes that the catalog lacks."""
     family = name.partition(".")[0]
-    complete = {one.family for one in instance_types().values() if one.every_size}
+    complete = {instance_type.family for instance_type in instance_types().values() if instance_type.every_size}
     return bool(_INSTANCE_TYPE.fullmatch(name)) and family not in complete

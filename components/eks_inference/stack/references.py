@@ -119,7 +119,7 @@ def reference_faults(spec: StackSpec) -> Iterator[Fault]:
 
 def _runs_controllers(pool: PoolSpec) -> bool:
     return isinstance(pool, ManagedPoolSpec) and not (
-        any(one.effect != "PreferNoSchedule" for one in (*(pool.taints or ()), *pool.extra_taints))
+        any(taint_spec.effect != "PreferNoSchedule" for taint_spec in (*(pool.taints or ()), *pool.extra_taints))
         or any(instance.accelerator for instance in pool.instances())
     )
 

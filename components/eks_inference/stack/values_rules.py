@@ -141,7 +141,7 @@ def _of_the_repository(repository: str, shape: Mapping[str, Any], path: Path) ->
     """Whether a repository that the catalog knows has the shape that a user gives it: pods download what it has."""
     row, said = find_model(repository), described(repository, shape)
     if row and said and (row.layers, row.hidden) != (said.layers, said.hidden):
-        ours, theirs = (f"{one.layers} layers of {one.hidden}" for one in (row, said))
+        ours, theirs = (f"{model.layers} layers of {model.hidden}" for model in (row, said))
         yield not_judged(
             "shape",
             repository,

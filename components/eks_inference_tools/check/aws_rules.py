@@ -51,21 +51,21 @@ def api_not_public(facts: GraphFacts) -> Iterator[Judgement]:
     source="AWS Foundational Security Best Practices, EC2.18 and EC2.19",
 )
 def groups_closed(facts: GraphFacts) -> Iterator[Judgement]:
-    for one in facts.security_groups.rules:
-        if not one.ingress or not one.sources:
+    for group_rule in facts.security_groups.rules:
+        if not group_rule.ingress or not group_rule.sources:
             continue
-        resource = facts.graph.by_urn[one.urn]
-        wide = sorted(EVERYWHERE & set(one.sources))
-        what = _span(one)
+        resource = facts.graph.by_urn[group_rule.urn]
+        wide = sorted(EVERYWHERE & set(group_rule.sources))
+        what = _span(group_rule)
         yield Judgement(
             holds=not wide,
             path=(),
-            working=(f"{short_type(resource.type)} {resource.name}: {what} from {', '.join(one.sources)}",),
+            working=(f"{short_type(resource.type)} {resource.name}: {what} from {', '.join(group_rule.sources)}",),
             message=f"{resource.name} admits the whole internet: {what}",
             given=", ".join(wide),
             allowed="your own networks",
-            severity="error" if any(map(one.opens, _SHELL_PORTS)) else None,
-            resource=one.urn,
+            severity="error" if any(map(group_rule.opens, _SHELL_PORTS)) else None,
+            resource=group_rule.urn,
         )
 
 

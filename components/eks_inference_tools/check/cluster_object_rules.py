@@ -28,7 +28,7 @@ from stackgraph.graph.values import at, grouped, is_token, items, table, text, t
 def one_default_storage_class(facts: GraphFacts) -> Iterator[Judgement]:
     classes = [item for item in facts.objects.get("StorageClass", ()) if is_default_class(item.inputs)]
     makers = [addon for addon in addons(facts.graph) if is_true(at(addon.configuration, "defaultStorageClass", "enabled"))]
-    names = [*(name_of(one) for one in classes), *(f"that of add-on {maker.name}" for maker in makers)]
+    names = [*(name_of(resource) for resource in classes), *(f"that of add-on {maker.name}" for maker in makers)]
     if names:
         yield Judgement(
             holds=len(names) == 1,
@@ -245,7 +245,7 @@ _IGNORED_BY_KUBERAY = ("serviceUnhealthySecondThreshold", "deploymentUnhealthySe
     source="Kubernetes API, ObjectMeta: empty fields are not stored, also of custom resources",
 )
 def metadata_is_kept(facts: GraphFacts) -> Iterator[Judgement]:
-    for resource in (one for found in facts.objects.values() for one in found):
+    for resource in (resource for found in facts.objects.values() for resource in found):
         metadata = table(resource.inputs.get("metadata"))
         empty = sorted(key for key, value in metadata.items() if value in ({}, [], ()))
         yield Judgement(
@@ -267,7 +267,7 @@ def metadata_is_kept(facts: GraphFacts) -> Iterator[Judgement]:
 )
 def objects_are_declared_once(facts: GraphFacts) -> Iterator[Judgement]:
     objects = [one for one in facts.graph.resources if is_kubernetes_object(one) and not is_token(name_of(one))]
-    named = [one for one in objects if at(one.inputs, "metadata", "name")]
+    named = [resource for resource in objects if at(resource.inputs, "metadata", "name")]
     for same in grouped(((one.provider, *group_kind(one), namespace_of(one), name_of(one)), one) for one in named).values():
         first, *others = same
         if others or group_kind(first)[1] == "Namespace":
@@ -275,7 +275,7 @@ def objects_are_declared_once(facts: GraphFacts) -> Iterator[Judgement]:
             yield Judgement(
                 holds=not others and not taken,
                 path=(),
-                working=(f"{title_of(first)}: declared by {', '.join(one.name for one in same)}",),
+                working=(f"{title_of(first)}: declared by {', '.join(resource.name for resource in same)}",),
                 message=f"{title_of(first)} is declared by {' and '.join(one.name for one in same)}" if others else taken,
                 given=name_of(first),
                 resource=same[-1].urn,

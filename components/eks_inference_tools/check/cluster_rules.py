@@ -42,7 +42,7 @@ def agent_of_pod_identity(facts: GraphFacts) -> Iterator[Judgement]:
     if not facts.clusters and not found:
         # Components of ours ask the handle of the cluster, and tell what it does not say.
         above = Structure(facts.graph).above
-        parents = {one.urn: [facts.graph.by_urn[urn].package for urn in above(one.urn)] for one in associations}
+        parents = {resource.urn: [facts.graph.by_urn[urn].package for urn in above(resource.urn)] for resource in associations}
         associations = [association for association in associations if "eks-inference" not in parents[association.urn]]
         if not associations:
             return
@@ -71,7 +71,7 @@ def agent_of_pod_identity(facts: GraphFacts) -> Iterator[Judgement]:
 def _installed(facts: GraphFacts, wanted: str) -> list[str]:
     """What brings an add-on, in words. One whose name is unknown may be it; Auto Mode has both agents."""
     installed = [*(addon.resource for addon in addons(facts.graph)), *facts.graph.of_type("eks:index:Addon")]
-    found = [one.name for one in installed if (name := one.inputs.get("addonName")) == wanted or is_token(name)]
+    found = [resource.name for resource in installed if (name := resource.inputs.get("addonName")) == wanted or is_token(name)]
     found += [f"chart {chart.resource.name}" for chart in facts.charts if chart.name == wanted]
     return found + [f"Auto Mode of {cluster.name}" for cluster in facts.clusters if is_auto(cluster)]
 
@@ -148,11 +148,11 @@ def one_region(facts: GraphFacts) -> Iterator[Judgement]:
     for (_, _, other), inside in found.items():
         what = f"{counted(len(inside), 'subnet')} ({', '.join(one.name for one in inside[:2])}{', …' if inside[2:] else ''})"
         yield from _same(inside[0], _region_of(inside[0], facts), other, what, "zones")
-    for one in filter(_is_of_eks, facts.graph.resources):
-        urns = [urn for key in ("clusterName", "subnetIds") for urn in one.property_dependencies.get(key, ())]
+    for resource in filter(_is_of_eks, facts.graph.resources):
+        urns = [urn for key in ("clusterName", "subnetIds") for urn in resource.property_dependencies.get(key, ())]
         others = [facts.graph.by_urn[urn] for urn in urns if urn in facts.graph.by_urn]
         for region, other in {_region_of(other, facts): other for other in others}.items():
-            yield from _same(one, _region_of(one, facts), region, one.name, other.name)
+            yield from _same(resource, _region_of(resource, facts), region, resource.name, other.name)
     regions_of_cluster = {_region_of(resource, facts) for resource in facts.graph.resources if _is_of_eks(resource)} - {""}
     for provider in facts.graph.of_type("pulumi:providers:kubernetes") if len(regions_of_cluster) == 1 else ():
         (region,) = regions_of_cluster

@@ -25,8 +25,8 @@ def stays_within_its_budget(facts: GraphFacts) -> Iterator[Judgement]:
     urn = facts.graph.of_type(PLATFORM)[0].urn
     found = estimated(facts.graph)
     _, deployed, most = found.totals
-    beyond = [one.usd_per_month > budget for one in (deployed, most)]
-    first, last = (per_month(one.usd_per_month) for one in (deployed, most))
+    beyond = [total.usd_per_month > budget for total in (deployed, most)]
+    first, last = (per_month(total.usd_per_month) for total in (deployed, most))
     working = (f"{first} a month as deployed, {last} at most; the budget is {per_month(budget)}",)
     if any(beyond):
         cost, when = (deployed, "as deployed") if beyond[0] else (most, "with all nodes that may start")
@@ -41,7 +41,7 @@ def stays_within_its_budget(facts: GraphFacts) -> Iterator[Judgement]:
             resource=urn,
         )
     elif most.at_least:
-        unpriced = (*found.missing(), *(one.shown for one in found.uncounted))
+        unpriced = (*found.missing(), *(uncounted.shown for uncounted in found.uncounted))
         what, fix = "whether the stack stays within its budget", "give its price in the key prices"
         yield replace(not_judged(what, "the stack", _PATH, why=unpriced[0], fix=fix), resource=urn)
     else:

@@ -284,17 +284,17 @@ def partial_sets_by_extension(facts: GraphFacts) -> Iterator[Judgement]:
         asked = pod.requests.get(DEVICE_RESOURCE)
         if not asked or asked != asked.to_integral_value():
             continue
-        types = [one for one in facts.instance_types(pod) if one.neuron]
-        partial = [one.name for one in types if needs_scheduler(int(asked), one)]
+        types = [instance_type for instance_type in facts.instance_types(pod) if instance_type.neuron]
+        partial = [instance_type.name for instance_type in types if needs_scheduler(int(asked), instance_type)]
         scheduler = pod.spec.scheduler or "default-scheduler"
         if types:
             yield Judgement(
                 holds=not partial or scheduler != "default-scheduler",
                 path=(),
                 working=tuple(
-                    f"{pod.title}: {number(asked)} of {one.devices} devices of {one.name}"
-                    + (f": some, not all: {scheduler}" if one.name in partial else ": no set to choose")
-                    for one in types
+                    f"{pod.title}: {number(asked)} of {instance_type.devices} devices of {instance_type.name}"
+                    + (f": some, not all: {scheduler}" if instance_type.name in partial else ": no set to choose")
+                    for instance_type in types
                 ),
                 message=f"{pod.title} lets the kubelet choose its {number(asked)} devices of {', '.join(partial)}",
                 given=scheduler,

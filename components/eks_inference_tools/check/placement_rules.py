@@ -96,7 +96,7 @@ def all_pods_find_room(facts: GraphFacts) -> Iterator[Judgement]:
     ]
     found: dict[PodTemplate, tuple[int, str]] = {}
     full = waiting.overfull({pod: number for pod, number in waiting.pods.items() if pod in judged})
-    for pod, left in Counter(one.template for one in placing.at("initial", groups="most").unplaced).items():
+    for pod, left in Counter(placed_pod.template for placed_pod in placing.at("initial", groups="most").unplaced).items():
         found[pod] = left, _NO_ROOM if pod in full else _MAY_WAIT
     for pod, left in waiting.left(waiting.pods).items():
         if pod not in full:
@@ -105,7 +105,7 @@ def all_pods_find_room(facts: GraphFacts) -> Iterator[Judgement]:
         if left := waiting.left(possible)[job]:
             full = waiting.overfull({pod: number for pod, number in sure.items() if pod in judged})
             found[job] = left, _NO_ROOM if job in full else _MAY_WAIT
-    for pod, left in Counter(one.template for one in most.unplaced).items():
+    for pod, left in Counter(placed_pod.template for placed_pod in most.unplaced).items():
         found.setdefault(pod, (left, _NO_ROOM_LATER))
     nodes = Counter(f"{node.instance.name} of pool {node.pool}" for node in fewest.nodes)
     has = ", ".join(f"{many} x {what}" for what, many in sorted(nodes.items()))
@@ -140,7 +140,7 @@ def _takers(facts: GraphFacts, placing: Placing, pod: PodTemplate) -> str:
     def share(one: PodTemplate) -> Decimal:
         return max((taken[one] * one.requests.get(name, 0) / amount for name, amount in has.items() if amount), default=Decimal())
 
-    largest = sorted(filter(share, taken), key=lambda one: (-share(one), one.title))[:3]
+    largest = sorted(filter(share, taken), key=lambda pod_template: (-share(pod_template), pod_template.title))[:3]
     return ", ".join(f"{counted(taken[one], 'pod')} of {one.title} ({_asked(one)} each)" for one in largest)
 
 

@@ -284,7 +284,7 @@ def inline_policies_fit(facts: GraphFacts) -> Iterator[Judgement]:
     # An unknown name is that of the role which the policy depends on.
     by_role = grouped((one.property_dependencies.get("role") or text(one.inputs.get("role")) or one.urn, one) for one in policies)
     for inline in by_role.values():
-        documents = [one.inputs.get("policy") for one in inline]
+        documents = [resource.inputs.get("policy") for resource in inline]
         size = sum(len("".join(one.split())) for one in documents if isinstance(one, str) and not is_token(one))
         name = text(inline[0].inputs.get("role"))
         yield Judgement(

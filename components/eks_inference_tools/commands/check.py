@@ -101,7 +101,7 @@ def _notes(report: "StackReport", prices: "OwnPrices") -> "Iterable[str]":
 
     # With a stack object, the platform warns of the same findings as the report.
     told = report.graph.warnings if not report.spec else ()
-    not_judged = {one.summary for one in report.not_judged}
+    not_judged = {not_judged.summary for not_judged in report.not_judged}
     warnings = (f"the program warns: {warning}" for warning in told if warning not in not_judged)
     return *warnings, *_few_sequences(report), *_idle_mirrors(report), *notes_of(report.graph, prices)
 

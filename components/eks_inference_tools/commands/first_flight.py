@@ -128,7 +128,7 @@ def _fly(options: argparse.Namespace, stack: "StackProgram", legs: "Sequence[Leg
             doctor=lambda: _asked(stack, legs),
             pilot=pilot,
             clock=clock,
-            save=lambda one: write_journal(file, one),
+            save=lambda journal: write_journal(file, journal),
             caps=caps,
             journal=journal,
             to=options.to or legs[-1].rung.name,
@@ -149,7 +149,7 @@ def _asked(stack: "StackProgram", legs: "Sequence[Leg]") -> "Sequence[Finding]":
 
     account, web = open_account(stack.config.values.get(PROFILE_KEY, "")), Web(os.environ.get(TOKEN_VARIABLE, ""))
     graphs = [leg.deployments[-1].graph for leg in legs if leg.name in ("token", legs[-1].name)]
-    found = {(one.topic, one.text): one for graph in graphs for one in examine(graph, account, web)}
+    found = {(finding.topic, finding.text): finding for graph in graphs for finding in examine(graph, account, web)}
     return tuple(found.values())
 
 
@@ -216,7 +216,7 @@ def _report(options: argparse.Namespace) -> int:
         return 0
     found = judged(bundle)
     if options.format == "json":
-        write(json_text({"schema": SCHEMA, "findings": [dataclasses.asdict(one) for one in found]}), options.output)
+        write(json_text({"schema": SCHEMA, "findings": [dataclasses.asdict(judged) for judged in found]}), options.output)
     else:
         write(render_report(bundle, found, **drawing(options.output)), options.output)
     return 0

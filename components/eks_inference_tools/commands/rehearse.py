@@ -77,7 +77,7 @@ def _change(options: argparse.Namespace) -> int:
         "json": lambda: render_json(*played),
     }
     write(renderers[options.format](), options.output)
-    return 0 if all(one.is_well for one in played) else 1
+    return 0 if all(rehearsal.is_well for rehearsal in played) else 1
 
 
 def _sides(options: argparse.Namespace) -> "Iterator[tuple[str, Graph, Graph]]":

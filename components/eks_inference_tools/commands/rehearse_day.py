@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
     _check_length(options)
     scenes = {"": _scene(stack, options, {})}
     # What is tried has the load of the stack as it is.
-    rates = {one.name: one.load.rates for one in scenes[""][1]}
+    rates = {subject.name: subject.load.rates for subject in scenes[""][1]}
     scenes |= {one: _scene(edited(stack, one), options, rates) for one in options.tried}
     days = {words: _played(*scene, options) for words, scene in scenes.items()}
     write(json_text(document(days)) if options.format == "json" else render_text(days, **drawing(options.output)), options.output)
@@ -138,10 +138,10 @@ def _scene(stack: "StackProgram", options: argparse.Namespace, rates: "Mapping[s
 
     graph, spec = part_of(stack.record(), options.cluster), stack.spec()
     found = tuple(stack_facts(spec, stack.config.values[REGION_KEY])) if spec else ()
-    facts = {str(one.path[1]): one for one in found if isinstance(one, ServingFacts)}
+    facts = {str(serving_facts.path[1]): serving_facts for serving_facts in found if isinstance(serving_facts, ServingFacts)}
     asked = {str(one.server.path[1]): one for one in found if isinstance(one, TrafficFacts)}
     all_of_them = list(subjects(graph, facts, asked, options.rate, rates))
-    playable = [one for one in all_of_them if not isinstance(one, str)]
+    playable = [subject for subject in all_of_them if not isinstance(subject, str)]
     if not playable:
         why = tuple(one for one in all_of_them if isinstance(one, str))
         raise ProblemsFound([Problem("no server of this stack can be played", working=why or ("it has no server",))])

@@ -199,7 +199,7 @@ def accelerated(name: str) -> "InstanceType":
 
     found = known(instance_type, name, "--instance", ())
     if found.accelerator is None:
-        families = dict.fromkeys(one.family for one in instance_types().values() if one.accelerator)
+        families = dict.fromkeys(instance_type.family for instance_type in instance_types().values() if instance_type.accelerator)
         refuse(f"{name} has no accelerator", "--instance", name, f"types of {', '.join(families)}")
     return found
 
@@ -376,6 +376,6 @@ def _of_catalog(name: str | None) -> "tuple[Model, Mapping[str, Any]]":
 def _families(given: list[str] | None) -> tuple[str, ...]:
     from eks_inference.catalog.instances import instance_types
 
-    there = dict.fromkeys(one.family for one in instance_types().values() if one.accelerator)
+    there = dict.fromkeys(instance_type.family for instance_type in instance_types().values() if instance_type.accelerator)
     named = chosen(given, there, "--family")
     return tuple(one for one in there if one in named)

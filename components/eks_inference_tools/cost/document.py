@@ -68,8 +68,8 @@ def document(graph: Graph, found: Estimate, measured: Sequence[Rate] = ()) -> di
             for use, price in found.by_use
         ],
         "withoutPrice": list(found.missing()),
-        "notCounted": [{"what": one.what, "why": one.why, "urn": one.urn} for one in found.uncounted],
-        "unused": [asdict(one) for one in found.unused],
+        "notCounted": [{"what": uncounted.what, "why": uncounted.why, "urn": uncounted.urn} for uncounted in found.uncounted],
+        "unused": [asdict(unused) for unused in found.unused],
         "notes": list(found.notes()),
         "quotas": [_need(need) for need in needs(graph, found)],
     }

@@ -93,7 +93,7 @@ def claimed_volumes(graph: Graph, workloads: Workloads) -> Found:
         if name == "" or at(spec, "volumeName"):
             # The volume exists already: what is behind it is a resource of its own, if it is the stack's.
             continue
-        default = next((one for one in classes.values() if is_default_class(one.inputs)), None)
+        default = next((resource for resource in classes.values() if is_default_class(resource.inputs)), None)
         storage_class = default if name is None else classes.get(text(name))
         if storage_class is None:
             missing = "default storage class" if name is None else f"storage class '{text(name)}'"

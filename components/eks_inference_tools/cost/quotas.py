@@ -87,7 +87,7 @@ def needs_elsewhere(graph: Graph) -> Iterator[Need]:
             for need in needs(there, estimated(there)):
                 key = (need.region, need.quota, need.why)
                 most[key] = max(most.get(key, replace(need, amount=0)), replace(need, elsewhere=True), key=lambda one: one.amount)
-    yield from (one for one in most.values() if one.elsewhere)
+    yield from (need for need in most.values() if need.elsewhere)
 
 
 def ample_needs(graph: Graph, found: Estimate) -> tuple[Need, ...]:

@@ -29,7 +29,7 @@ def cost_section(graph: Graph, found: Estimate, measured: Sequence[Rate] = ()) -
     beside = [
         (("PER MILLION OUTPUT TOKENS", "DEPLOYED", "MEASURED"), list(_per_token(found, measured))),
         (("BY USE, IN NO TOTAL", "PRICE", "OF"), list(_by_use(found))),
-        (_MISSING, [Row((line,)) for line in found.missing()] + [Row((one.shown,)) for one in found.uncounted]),
+        (_MISSING, [Row((line,)) for line in found.missing()] + [Row((uncounted.shown,)) for uncounted in found.uncounted]),
         (("QUOTA", "NEEDED AT MOST", "NEW ACCOUNT"), _quotas(needs(graph, found))),
         (("ABOUT THESE PRICES",), [Row((note,)) for note in found.notes()]),
     ]

@@ -51,7 +51,7 @@ def summary(found: Estimate) -> Iterator[str]:
     if found.lines:
         unpriced = "".join(f" and {number:g} x {type_} without a price" for type_, number in found.without_price().items())
         yield f"costs {in_short(found)}{unpriced}, by list prices; traffic, logs and contents of stores are extra"
-        yield from (_unused(one, found) for one in found.unused)
+        yield from (_unused(unused, found) for unused in found.unused)
     elif found.uncounted:
         first, *others = found.uncounted
         yield f"costs are not known: {first.shown}{f', and {len(others)} more' if others else ''}"
@@ -101,7 +101,7 @@ def change(before: Estimate | None, after: Estimate | None) -> str:
     shown = by_scale(_difference(*pair) for pair in zip(before.totals, after.totals, strict=True))
     unpriced = "a change without a price" if _without_price(before) != _without_price(after) else ""
     stays = f"stays {in_short(after)}" if before.lines and after.lines and not (shown or unpriced) else ""
-    idle = (_unused(one, after) for one in after.unused if one not in before.unused)
+    idle = (_unused(unused, after) for unused in after.unused if unused not in before.unused)
     return joined(stays, joined(shown, unpriced, by=", and "), *idle, by="; ")
 
 

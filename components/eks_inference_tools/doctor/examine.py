@@ -125,7 +125,7 @@ def _answered(
     answers = dict(known)
     questions = dict.fromkeys(question for inquiry in asked for question in inquiry.questions)
     open_ = [question for question in questions if question not in answers]
-    account.prepare({one for one in open_ if isinstance(one, Call)})
+    account.prepare({call for call in open_ if isinstance(call, Call)})
 
     def answer(question: Question) -> Answer:
         if isinstance(question, Call):

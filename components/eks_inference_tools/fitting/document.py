@@ -88,7 +88,7 @@ def document(found: Found, saving: Row | None = None, explain: bool = False) -> 
         "fits": [_row(row) for row in found.rows],
         **({"explained": why if isinstance(why, str) else asdict(why)} if why else {}),
         "quantized_for_less": _row(saving) if saving else None,
-        "cheaper_that_do_not_fit": [_refusal(one) for one in found.cheaper],
+        "cheaper_that_do_not_fit": [_refusal(refusal) for refusal in found.cheaper],
         "refused": [_refusal(refusal) for refusal in found.refusals],
     }
 
@@ -127,7 +127,7 @@ def _speed(row: Row) -> dict[str, Any]:
         "range": {"low": 1 / high, "high": 1 / low},
         "accelerator": known.name if known else None,
         "measurements": known.rows if known else 0,
-        "nearest": [asdict(one) for one in nearest(row.trial.memory)],
+        "nearest": [asdict(measured) for measured in nearest(row.trial.memory)],
     }
 
 

@@ -166,10 +166,10 @@ class Found:
         chosen = row.trial
         there = (row.trial for row in self.rows if (row.trial.kind, row.trial.engine) == (chosen.kind, chosen.engine))
         names = (
-            one.instance.name
-            for one in there
-            if one.instance != chosen.instance
-            and all(found.holds for found in places_take_the_same_pods.judge(replace(one.serving, first=chosen.serving)))
+            trial.instance.name
+            for trial in there
+            if trial.instance != chosen.instance
+            and all(found.holds for found in places_take_the_same_pods.judge(replace(trial.serving, first=chosen.serving)))
         )
         return tuple(dict.fromkeys(names))
 
@@ -200,7 +200,7 @@ class Found:
         """The refusal that came nearest: of what was tried the dearest instance type, of what was not the cheapest."""
         tried = [refusal for refusal in self.refusals if refusal.trial and refusal.offer.price]
         if tried:
-            return max(tried, key=lambda one: (_nearness(one), _price(one)))
+            return max(tried, key=lambda refusal: (_nearness(refusal), _price(refusal)))
         return min(self.refusals, key=_price, default=None)
 
 
@@ -211,8 +211,8 @@ def search(wish: Wish, book: PriceBook, played: int = _PLAYED) -> Found:
     for instance in instance_types().values():
         families, types = wish.families or (instance.family,), wish.types or (instance.name,)
         if instance.accelerator and instance.family in families and instance.name in types:
-            for one in _tried(wish, offer(instance, wish.region, book)):
-                rows.append(one) if isinstance(one, Row) else refusals.append(one)
+            for row in _tried(wish, offer(instance, wish.region, book)):
+                rows.append(row) if isinstance(row, Row) else refusals.append(row)
     rows.sort(key=lambda row: row.order)
     if wish.traffic:
         rows = _played(rows, refusals, wish.traffic, played)
@@ -244,8 +244,8 @@ def _played(rows: list[Row], refusals: list[Refusal], traffic: Traffic, most: in
         estimated = first.sized.replicas - traffic.spare
         found[server(first)] = simulated(first.trial.serving, traffic, first.trial.pods, first.usd_per_hour, estimated)
         made = [again(row) if row.sized and server(row) == server(first) else row for row in rows]
-        refusals += (one for one in made if isinstance(one, Refusal))
-        rows = sorted((one for one in made if isinstance(one, Row)), key=lambda row: row.order)
+        refusals += (refusal for refusal in made if isinstance(refusal, Refusal))
+        rows = sorted((row for row in made if isinstance(row, Row)), key=lambda row: row.order)
     return rows
 
 

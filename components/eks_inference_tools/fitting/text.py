@@ -322,8 +322,8 @@ def summary(report: StackReport, found: Found, order: Order, prices: OwnPrices, 
     for finding in report.verdict.findings:
         if not finding.stops and not finding.reason:
             yield f"  warning  {finding.summary}"
-    for one in report.not_judged:
-        yield f"  open     {one.summary}"
+    for not_judged in report.not_judged:
+        yield f"  open     {not_judged.summary}"
     for secret in order.secrets:
         yield f"  secret   the repository is gated, and `check` refuses the stack until: pulumi config set --secret {secret}"
     yield f"next: eks-inference preview {name}; with an AWS account: eks-inference doctor {name}, then docs/deploy.md"
@@ -353,10 +353,10 @@ def _why_first(found: Found, row: Row) -> str:
     if row.usd_per_million is None:
         return f"one of {types} instance types where it fits; what a token costs there is not known"
     passed = [one for one in found.first_of_types if one.usd_per_million and one.usd_per_million < row.usd_per_million]
-    reasons = grouped((_against(one), one.trial.instance.name) for one in passed)
+    reasons = grouped((_against(row), row.trial.instance.name) for row in passed)
     cheaper = "; ".join(f"{', '.join(names)} {why}" for why, names in reasons.items())
     most = f"the cheapest a token of {types} instance types where it fits" + (f", passed over: {cheaper}" if cheaper else "")
-    unknown = [one.trial.instance.name for one in found.first_of_types if isinstance(one.pace, str)]
+    unknown = [row.trial.instance.name for row in found.first_of_types if isinstance(row.pace, str)]
     return most + (f"; speed not known: {', '.join(unknown)}" if unknown else "")
 
 

@@ -159,7 +159,7 @@ _KUBERNETES = ClusterSpec().version
 @cache
 def rules_of(subjects: tuple[type, ...]) -> tuple[tuple[Rule[Any], int], ...]:
     """The rules about such subjects, each with the place of its subject."""
-    return tuple((one, place) for one in spec_rules() for place, kind in enumerate(subjects) if issubclass(kind, one.subject))
+    return tuple((rule, place) for rule in spec_rules() for place, kind in enumerate(subjects) if issubclass(kind, rule.subject))
 
 
 @cache

@@ -165,13 +165,13 @@ def bundle_of(
         "versions": {**{name: version(name) for name in PACKAGES}, **tools},
         "rungs": [
             {
-                "rung": one.rung,
-                "outcome": one.outcome,
-                "seconds": round(one.seconds),
-                "expected": _expected(by_name.get(one.rung)),
-                "words": list(one.words),
+                "rung": passed.rung,
+                "outcome": passed.outcome,
+                "seconds": round(passed.seconds),
+                "expected": _expected(by_name.get(passed.rung)),
+                "words": list(passed.words),
             }
-            for one in journal.passed
+            for passed in journal.passed
         ],
         "rows": [*map(_row, journal.rows), *_price_rows(prices, region, date)],
     }

@@ -64,7 +64,7 @@ class ClusterEyes:
     def watch(self, leg: Leg, deployment: Deployment) -> Hopeless:
         """Pulumi waits for a workload as long as a cold start may take, an hour or more, also where its image does not exist."""
         expected = expected_of(part_of(deployment.graph, None))
-        of_pods = tuple(one for one in expected.objects if one.resource in _OF_PODS)
+        of_pods = tuple(expected_object for expected_object in expected.objects if expected_object.resource in _OF_PODS)
         expected = replace(expected, objects=of_pods, pools=(), releases=(), addons=())
         kubectl: Kubectl | None = None
         since: Mapping[str, float] = {}
@@ -78,7 +78,7 @@ class ClusterEyes:
                 return ()
             items_of = ((one, observed.find(one.resource, one.namespace, one.name)) for one in of_pods)
             there = replace(expected, objects=tuple(one for one, item in items_of if item and not is_leaving(item)))
-            failed = {one.subject: one.finding.found for one in judge(there, observed) if one.verdict == "failed"}
+            failed = {check.subject: check.finding.found for check in judge(there, observed) if check.verdict == "failed"}
             now = self._clock.now()
             since = {subject: since.get(subject, now) for subject in failed}
             given_up = f"for {duration(FAILED_FOR_S)}, so the update is not waited for any longer"

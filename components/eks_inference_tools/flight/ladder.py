@@ -143,9 +143,9 @@ class Ladder:
     def _asked(self) -> tuple[Ended, tuple[str, ...]]:
         found = self.doctor()
         self._measure({"kind": "account", "topic": one.topic, "facts": dict(one.facts)} for one in found if one.facts)
-        told = [one for one in found if one.verdict != "ok"]
+        told = [finding for finding in found if finding.verdict != "ok"]
         words = tuple(f"{one.verdict}: {one.topic}: {one.text}{f' ({one.remedy})' if one.remedy else ''}" for one in told)
-        return ("failed" if any(one.verdict == "error" for one in found) else "done"), words
+        return ("failed" if any(finding.verdict == "error" for finding in found) else "done"), words
 
     def _deployed(self, leg: Leg) -> tuple[Ended, tuple[str, ...]]:
         for stage, deployment in zip(leg.rung.stages, leg.deployments, strict=True):

@@ -78,15 +78,15 @@ def deployment(graph: Graph, only: Sequence[str]) -> Deployment:
         return Deployment(graph)
     structure = Structure(graph)
     chosen = [resource for resource in graph.resources if is_component(resource) and short_component_type(resource.type) in only]
-    urns = {one.urn for one in chosen}
-    above = {urn for one in chosen for urn in structure.above(one.urn)}
+    urns = {resource.urn for resource in chosen}
+    above = {urn for resource in chosen for urn in structure.above(resource.urn)}
     kept = tuple(
         one
         for one in graph.resources
         if one.urn in urns | above or urns & {*structure.above(one.urn)} or one.is_default_provider or one.type == STACK_TYPE
     )
     # What is inside of a remote component has the component's type in its URN, and a name that only the plugin knows.
-    inside = [pattern for one in chosen for pattern in (one.urn, f"{one.urn.rpartition('::')[0]}$**")]
+    inside = [pattern for resource in chosen for pattern in (resource.urn, f"{resource.urn.rpartition('::')[0]}$**")]
     return Deployment(replace(graph, resources=kept), (*sorted(above), *inside))
 
 
@@ -125,7 +125,7 @@ def _deadline(resource: Resource) -> float:
 def _unpriced(estimate: Estimate, scale: int) -> tuple[str, ...]:
     if not estimate.total(scale).at_least:
         return ()
-    return (*estimate.missing(), *(one.shown for one in estimate.uncounted))
+    return (*estimate.missing(), *(uncounted.shown for uncounted in estimate.uncounted))
 
 
 def _made(before: Graph | None, after: Graph) -> End:

@@ -78,9 +78,9 @@ class Listing(Generic[T]):
         shown = _shown(self.columns, rows, width)
         items: list[tuple[str, ...] | RenderableType] = []
         if rows:
-            items = [tuple(one.name for one in shown), tuple(one.unit for one in shown)]
+            items = [tuple(column.name for column in shown), tuple(column.unit for column in shown)]
         for row in rows:
-            items.append(tuple(one.cell(row) or NONE for one in shown))
+            items.append(tuple(column.cell(row) or NONE for column in shown))
             items += [Paragraph(words(line), "    ") for line in self.below(row)]
         right = [number for number, one in enumerate(shown) if one.right]
         parts: list[RenderableType] = [head, "", Columns(items, right=right, headings=2)] if rows else [head]
@@ -105,8 +105,8 @@ def _shown(columns: Sequence[Column[T]], rows: Sequence[T], width: int) -> Seque
     # `Columns` shrinks the widest, so names stay whole only if no list has to be shorter than them.
     least = {one: max(first, least[one]) if any(", " in text for text in cells[one]) else least[one] - 1 for one in columns}
     shown = list(columns)
-    while sum(least[one] for one in shown) + _GAP * (len(shown) - 1) > width and any(one.spare for one in shown):
-        shown.remove(max(shown, key=lambda one: one.spare))
+    while sum(least[column] for column in shown) + _GAP * (len(shown) - 1) > width and any(column.spare for column in shown):
+        shown.remove(max(shown, key=lambda column: column.spare))
     return shown
 
 

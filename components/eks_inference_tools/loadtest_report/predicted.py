@@ -48,10 +48,10 @@ def _server(servers: Sequence[ServingFacts], run: Run) -> ServingFacts | str:
     shape, instance = find_model(run.model), instance_types().get(run.instance_type)
     named = [server for server in servers if run.server and run.server in map(str, server.path)]
     alike = named or [server for server in servers if server.model_id == run.model or (shape and server.model == shape)]
-    there = [one for one in alike if instance is None or speed(one.instance) == speed(instance)]
+    there = [serving_facts for serving_facts in alike if instance is None or speed(serving_facts.instance) == speed(instance)]
     if not there:
         return f"the stack serves no {run.model or 'such model'}" + (f" on {run.instance_type}" if alike else "")
-    return next((one for one in there if one.instance == instance), there[0])
+    return next((serving_facts for serving_facts in there if serving_facts.instance == instance), there[0])
 
 
 def _pods(server: ServingFacts, run: Run) -> int:

@@ -273,7 +273,7 @@ def known_region(graph: Graph, resource: Resource | None) -> str:
         near = (resource for type_ in _IN_ITS_REGION for resource in graph.of_type(type_))
     else:
         near = iter((resource,))
-    if found := next((region for one in near if (region := _own_region(graph, one))), ""):
+    if found := next((region for resource in near if (region := _own_region(graph, resource))), ""):
         return found
     providers = {known(resource.inputs.get("region")) for resource in graph.of_type("pulumi:providers:aws")} - {""}
     looked_up = {known(one.args.get("region")) for one in graph.functions if one.token.startswith("aws:eks/")} - {""}

@@ -116,7 +116,7 @@ def _too_many_claims(facts: GraphFacts) -> Iterator[tuple[Resource, Sequence[Res
 
 def _claims_more(change: ResourceChange) -> bool:
     sizes = (("spec", "resources"), ("spec", "replicas"))
-    return change.kind in ("create", "replace") or any(one.path[:2] in sizes for one in change.properties)
+    return change.kind in ("create", "replace") or any(property_change.path[:2] in sizes for property_change in change.properties)
 
 
 def _over(

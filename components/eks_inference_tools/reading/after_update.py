@@ -49,9 +49,9 @@ def rows() -> tuple[Row, ...]:
 
 def follows(change: ResourceChange) -> Iterator[tuple[Row, PropertyChange]]:
     """Yields each changed property of an update with its row. A property without one is left out."""
-    for one in change.properties if change.kind == "update" else ():
-        if row := next((row for row in rows() if row.applies(change.resource, one)), None):
-            yield row, one
+    for property_change in change.properties if change.kind == "update" else ():
+        if row := next((row for row in rows() if row.applies(change.resource, property_change)), None):
+            yield row, property_change
 
 
 def _of(given: str) -> Mapping[str, Sequence[Path]]:

@@ -16,7 +16,7 @@ from stackgraph.graph.wording import counted
 def seen_by_clients(diff: StackDiff, of_servers: Iterable[Danger]) -> Iterator[Danger]:
     """The dangers of servers, none of them an outage where endpoints ask others meanwhile, and then those of endpoints."""
     found = list(of_servers)
-    away = {one.subject for one in found if "outage" in one.effects}
+    away = {danger.subject for danger in found if "outage" in danger.effects}
     for one in found:
         instead = _instead(diff, one.subject, away) if one.subject in away else ""
         yield replace(one, what=f"{one.what}; {instead}", weight=Weight.CHANGED, effects=(), avoid="") if instead else one

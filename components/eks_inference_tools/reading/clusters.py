@@ -136,7 +136,7 @@ class _Homes:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.made: Mapping[str, Resource] = {one.urn: one for one in cluster_resources(graph)}
+        self.made: Mapping[str, Resource] = {resource.urn: resource for resource in cluster_resources(graph)}
         named = {one.urn: self._named(one) for one in graph.resources if one.package != "kubernetes" and not one.is_provider}
         named |= {urn: urn for urn in self.made}
         elsewhere = sorted({one for one in named.values() if one} - self.made.keys())

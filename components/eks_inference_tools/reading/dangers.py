@@ -91,14 +91,14 @@ def _defined_by(diff: StackDiff, change: ResourceChange) -> Iterator[Danger]:
     known, title = charts().get(chart_of(change.resource).name), f"Release {chart_of(change.resource).release}"
     defines = known.defines if known else ()
     stay = [resource for resource in (diff.head.resources if diff.head else ()) if resource.provider == change.resource.provider]
-    inside = [title_of(one) for one in stay if is_kubernetes_object(one) and group_kind(one)[0] in defines]
+    inside = [title_of(resource) for resource in stay if is_kubernetes_object(resource) and group_kind(resource)[0] in defines]
     if defines and change.kind == "replace" and not deletes_first(change):
         what = f"{title}: Helm refuses a second one while the definitions of {', '.join(defines)} are of the first"
         yield Danger("refused", what, change.urn, Weight.REPLACED)
     elif inside:
         objects = inside[0] + (f" and {len(inside) - 1} more" if inside[1:] else "")
         what = f"{title} is deleted with the definitions of what stays in the program, {objects}: only `pulumi refresh` notices"
-        nodes = any(one.type == NODE_POOL_TYPE for one in stay)
+        nodes = any(resource.type == NODE_POOL_TYPE for resource in stay)
         yield Danger("deleted-with", what, change.urn, Weight.DELETED, effects=("outage",) if nodes else ())
 
 
@@ -147,7 +147,7 @@ _FAILS = ": `pulumi up` fails there, and what needs the cluster stays as it is"
 
 def cluster_is_refused(diff: StackDiff) -> bool:
     """Whether EKS refuses the change of a cluster, so that nothing that needs it is updated."""
-    return any(one.kind == "refused" for one in (*_versions(diff), *_moved(diff)))
+    return any(danger.kind == "refused" for danger in (*_versions(diff), *_moved(diff)))
 
 
 def _versions(diff: StackDiff) -> Iterator[Danger]:
@@ -175,7 +175,7 @@ def _moved(diff: StackDiff) -> Iterator[Danger]:
         sides = ((diff.base, change.before), (diff.head, change.after))
         (old, vpcs), (new, _) = (_surroundings(graph, cluster) for graph, cluster in sides if graph is not None)
         anew = [diff.by_urn[urn] for urn in vpcs if diff.by_urn[urn].kind == "replace"]
-        if any("region" in one.because for one in anew):
+        if any("region" in resource_change.because for resource_change in anew):
             what = f"cluster {change.resource.name} is replaced, with all that runs in it (region)"
             yield Danger("cluster-replaced", what, change.urn, Weight.REPLACED, effects=("outage", "loss"))
         elif anew:
@@ -190,10 +190,10 @@ def _moved(diff: StackDiff) -> Iterator[Danger]:
 def _surroundings(graph: Graph, cluster: Resource) -> tuple[frozenset[str], tuple[str, ...]]:
     """The zones of a control plane, empty when one is unknown, and the VPCs of the program that it refers to."""
     found = [graph.by_urn[urn] for urns in cluster.property_dependencies.values() for urn in urns if urn in graph.by_urn]
-    subnets = [one for one in found if one.type == SUBNET_TYPE]
+    subnets = [resource for resource in found if resource.type == SUBNET_TYPE]
     zones = frozenset(text(at(one.inputs, "availabilityZoneId") or at(one.inputs, "availabilityZone")) for one in subnets)
     around = [urn for subnet in subnets for urn in subnet.property_dependencies.get("vpcId", ())]
-    vpcs = unique(one.urn for one in (*found, *(graph.by_urn[urn] for urn in around)) if one.type == _VPC)
+    vpcs = unique(resource.urn for resource in (*found, *(graph.by_urn[urn] for urn in around)) if resource.type == _VPC)
     return frozenset() if any(not zone or is_token(zone) for zone in zones) else zones, vpcs
 
 

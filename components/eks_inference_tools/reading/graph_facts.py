@@ -96,7 +96,7 @@ class GraphFacts:
     def schedulers(self) -> tuple[str, ...]:
         """Names of second schedulers, from the configurations in ConfigMaps."""
         maps = self.objects.get("ConfigMap", ())
-        values = [value for one in maps for value in table(one.inputs.get("data")).values() if isinstance(value, str)]
+        values = [value for resource in maps for value in table(resource.inputs.get("data")).values() if isinstance(value, str)]
         configurations = (value for value in values if "KubeSchedulerConfiguration" in value)
         return tuple(sorted({name for value in configurations for name in _SCHEDULER_NAME.findall(value)}))
 

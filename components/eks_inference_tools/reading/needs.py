@@ -42,7 +42,7 @@ def needs(diff: StackDiff) -> Iterator[Danger]:
                 yield Danger("without-effect", what, change.urn, Weight.REFUSED, subject)
         elif kind == "PersistentVolumeClaim" and change.kind == "update" and change.before:
             name = at(change.resource.inputs, "spec", "storageClassName")
-            old, new = (quantity(at(one.inputs, *_STORED)) for one in (change.before, change.resource))
+            old, new = (quantity(at(resource.inputs, *_STORED)) for resource in (change.before, change.resource))
             class_ = objects.get(("StorageClass", "", text(name)))
             if old and new and new > old and class_ and not class_.inputs.get("allowVolumeExpansion"):
                 what = f"{subject}: its class {name} lets no claim grow, and the API server refuses"

@@ -223,15 +223,15 @@ def _candidates(base: NodeShape, pool: NodePool) -> Iterator[NodeShape]:
 def _required(shape: NodeShape, requirements: Iterable[Expression]) -> NodeShape | None:
     """The shape with its labels narrowed by the requirements. None when they exclude it."""
     labels = dict(shape.labels)
-    for one in requirements:
+    for expression in requirements:
         # The pool itself chooses the value of a label that nothing else sets.
-        possible = labels.get(one.key)
-        if not one.fulfilled_by(possible):
+        possible = labels.get(expression.key)
+        if not expression.fulfilled_by(possible):
             return None
-        if one.operator == "In" and not any(is_token(value) for value in one.values):
-            labels[one.key] = frozenset(one.values) if possible is None else possible & frozenset(one.values)
+        if expression.operator == "In" and not any(is_token(value) for value in expression.values):
+            labels[expression.key] = frozenset(expression.values) if possible is None else possible & frozenset(expression.values)
         else:
-            labels.setdefault(one.key, frozenset() if one.operator == "DoesNotExist" else None)
+            labels.setdefault(expression.key, frozenset() if expression.operator == "DoesNotExist" else None)
     return replace(shape, labels=labels)
 
 

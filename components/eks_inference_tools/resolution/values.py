@@ -57,7 +57,7 @@ def values_of(spec: StackSpec, given: Mapping[str, Any]) -> Section:
 
     A key without a value is left out where that is its default.
     """
-    return _Walk({one.path: one for one in spec.resolved}).section(spec, given, ())
+    return _Walk({resolved.path: resolved for resolved in spec.resolved}).section(spec, given, ())
 
 
 @dataclass(frozen=True)

@@ -35,9 +35,9 @@ class Beside:
     def unused(self) -> frozenset[str]:
         """Pools in which Karpenter starts no node for this stack at any scale, by URN; none where all its pods are others'."""
         placed = [placing.at("most", ending=True) for _, placing in self._parts]
-        used = {node.urn for one in placed for node in one.nodes if node.by_karpenter}
+        used = {node.urn for placement in placed for node in placement.nodes if node.by_karpenter}
         following = {pool.urn for pool in node_pools(self.head) if pool.replicas is None}
-        return frozenset(following - used if used and not any(one.unplaced for one in placed) else ())
+        return frozenset(following - used if used and not any(placement.unplaced for placement in placed) else ())
 
     def crowded(self, urn: str, olds: tuple[str, ...]) -> frozenset[str]:
         """What creates the pods that find no node while those of ``olds`` stay; nothing if a Deployment finds none by itself."""
@@ -57,8 +57,8 @@ class Beside:
         pools = sorted({node.urn for node in before.nodes if any(pod.template.urn in servers for pod in node.pods)})
         fixed = {group.urn for group in node_groups(inside) if group.is_reserved}
         grown = (_grown(both, pool, more) for more in range(1, _MOST_NODES + 1) for pool in pools if pool not in fixed)
-        for one in (both, *grown):
-            after = Placing(one).at()
+        for graph in (both, *grown):
+            after = Placing(graph).at()
             apart = not elsewhere or sum(node.urn in pools for node in after.nodes) > 1
             if apart and len(after.unplaced) <= len(before.unplaced):
                 return f"{ways}: {_takes(before.nodes, after.nodes, self.cost)}"
@@ -76,7 +76,7 @@ class Beside:
         olds = [one for urn in urns if (one := self.diff.by_urn[urn].before)]
         one_pod = {urn for urn in urns if self.diff.by_urn[urn].kind == "update"}
         both = (*graph.resources, *(_old(old, one_pod=old.urn in one_pod) for old in olds))
-        return replace(graph, resources=tuple(sorted(both, key=lambda one: one.urn)))
+        return replace(graph, resources=tuple(sorted(both, key=lambda resource: resource.urn)))
 
 
 def _old(resource: Resource, *, one_pod: bool) -> Resource:

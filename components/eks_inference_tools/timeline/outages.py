@@ -43,7 +43,7 @@ def outages(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) 
     stacks = {"", *(resource.urn for resource in after.graph.of_type(STACK_TYPE))}
     moved: list[tuple[tuple[str, bool], str]] = []
     # What else the component of a server has is away with it.
-    away = {diff.by_urn[urn].resource.parent for urn in (*late, *(one.urn for one in gone))} - stacks
+    away = {diff.by_urn[urn].resource.parent for urn in (*late, *(danger.urn for danger in gone))} - stacks
     rolls = {urn: roll for urn, roll in rolled(diff).items() if urn not in beside.unused}
     fewer, heads, budgets = shrunk(diff), _heads(after.graph), [*_budgets(after.graph, rolls)]
     stay, along = {urn for urn, pool, _ in budgets if rolls[pool].patient}, taken_along(diff)
@@ -158,7 +158,7 @@ def _late(diff: StackDiff, before: Timeline, after: Timeline, beside: Beside) ->
     It deletes last. An update that may take no pod away first needs room for one more.
     """
     found, starts = dict[str, Danger](), {**before.starts, **after.starts}
-    gone = tuple(one.urn for one in diff.of_kind("delete") if one.urn in before.servers)
+    gone = tuple(resource_change.urn for resource_change in diff.of_kind("delete") if resource_change.urn in before.servers)
     for change in (change for change in diff.changes if change.after and group_kind(change.after)[1] == "Deployment"):
         urn, resource = change.urn, change.resource
         name, is_server = after.servers.get(urn) or title_of(resource), urn in after.servers
@@ -272,8 +272,8 @@ def _ends(roll: Roll | None, template: Any, old: PodStart | None, new: PodStart 
 def _time(start: PodStart, before: Sequence[Typical | None]) -> tuple[str, int]:
     """How long a start takes, after what has to be made before, in words and in seconds (p50)."""
     times = [*before, *(phase.time for phase in phases(start))]
-    known = [one for one in times if one]
-    low, p50, high = (sum(one.at(which) for one in known) for which in PASSES)
+    known = [typical for typical in times if typical]
+    low, p50, high = (sum(typical.at(which) for typical in known) for which in PASSES)
     end = End("", "", p50, low, high, tuple(Step(str(place), "", "", None) for place, one in enumerate(times) if one is None))
     if not p50:
         return "a cold start, which has no typical time", 0

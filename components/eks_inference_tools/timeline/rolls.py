@@ -90,7 +90,7 @@ def _with_their_cluster(diff: StackDiff, head: Graph) -> frozenset[str]:
     """
     types = (CLUSTER_TYPE, REMOTE_CLUSTER_TYPE)
     stay = [change for change in diff.changes if change.kind == "update" and change.resource.type in types]
-    newer = {change.urn for change in stay if any(one.path == ("version",) for one in change.properties)}
+    newer = {change.urn for change in stay if any(property_change.path == ("version",) for property_change in change.properties)}
     pools = [pool for part in parts(head) if newer & part.graph.by_urn.keys() for pool in node_pools(part.graph)]
     return frozenset(p.urn for p in pools if p.node_class and any(at(term, "alias") for term in p.node_class.images))
 

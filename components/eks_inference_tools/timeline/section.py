@@ -38,8 +38,8 @@ def _facts(found: Timeline) -> Iterator[str]:
     for servers, end in answering(found):
         yield f"{servers} after {total(end)} ({spread(end)})."
     yield f"pulumi destroy takes {total(found.destroy)} ({spread(found.destroy)})."
-    for one in what_ifs(found)[:_MOST_SAVINGS]:
-        yield f"Sooner by {duration(one.saves)}: {one.change}."
+    for what_if in what_ifs(found)[:_MOST_SAVINGS]:
+        yield f"Sooner by {duration(what_if.saves)}: {what_if.change}."
 
 
 _ABOUT = ("typical times", "published by others, no promises; `--timeline` shows every step")
@@ -64,5 +64,5 @@ def _rows(timeline: Timeline) -> Iterator[Row]:
 
 
 def _row(what: str, course: Course, end: End) -> Row:
-    longest = tuple(f"{one.step.title} {duration(one.seconds)}" for one in dominating(told(course, end)))
+    longest = tuple(f"{path_step.step.title} {duration(path_step.seconds)}" for path_step in dominating(told(course, end)))
     return Row((what, total(end), spread(end)), {"mostly": longest})

@@ -239,12 +239,12 @@ class Starts:
     def led_to(self) -> Mapping[str, PodStart]:
         """Starts of Deployments and StatefulSets without an accelerator to which a Service leads, by their URN."""
         found: dict[str, PodStart] = {}
-        for one in {pod.urn: pod for _, pods in led_to(self._graph) for pod in pods}.values():
-            if one.kind in ("Deployment", "StatefulSet") and one.urn not in self.by_urn:
-                image = next((each.image for each in one.containers if not each.first), "")
+        for pod_template in {pod.urn: pod for _, pods in led_to(self._graph) for pod in pods}.values():
+            if pod_template.kind in ("Deployment", "StatefulSet") and pod_template.urn not in self.by_urn:
+                image = next((each.image for each in pod_template.containers if not each.first), "")
                 engine = _engine_of(image)
                 start = PodStart("other", image=image, image_gb=engine.image_gb if engine else None)
-                found[one.urn] = _at_home(start, self._homes.of(one))
+                found[pod_template.urn] = _at_home(start, self._homes.of(pod_template))
         return found
 
     @cached_property

@@ -60,8 +60,8 @@ def _deciding(timeline: Timeline) -> Iterator[_Shown]:
         alike.setdefault(tuple(step.id for step in path if step.urn not in timeline.servers), []).append(end)
     for ends in alike.values():
         yield _Shown(ends[0], joined(*(end.name for end in ends), by=", ") + (" answer first" if ends[1:] else " answers first"))
-    known = {one.step.id for ends in alike.values() for one in told(timeline.creation, ends[0])}
-    news = sum(one.share for one in told(timeline.creation, timeline.update) if one.step.id not in known)
+    known = {path_step.step.id for ends in alike.values() for path_step in told(timeline.creation, ends[0])}
+    news = sum(path_step.share for path_step in told(timeline.creation, timeline.update) if path_step.step.id not in known)
     if not alike or news >= _WORTH_SHOWING:
         yield _Shown(timeline.update, "`pulumi up` is done")
 

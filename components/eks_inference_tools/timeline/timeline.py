@@ -148,8 +148,8 @@ class WhatIf:
 
 def what_ifs(timeline: Timeline) -> tuple[WhatIf, ...]:
     """Returns the changes that save time, the largest first. One whose effect has no typical time is left out."""
-    found = {one.change: one for one in sorted(_all(timeline), key=lambda one: one.saves)}
-    return tuple(sorted(found.values(), key=lambda one: (-one.saves, one.change)))
+    found = {one.change: one for one in sorted(_all(timeline), key=lambda what_if: what_if.saves)}
+    return tuple(sorted(found.values(), key=lambda what_if: (-what_if.saves, what_if.change)))
 
 
 def _all(timeline: Timeline) -> Iterator[WhatIf]:

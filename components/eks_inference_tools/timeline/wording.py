@@ -69,7 +69,7 @@ def told(course: Course, end: End) -> tuple[PathStep, ...]:
 
 def dominating(path: Iterable[PathStep], most: int = 3) -> tuple[PathStep, ...]:
     """Returns the steps with the largest shares."""
-    return tuple(sorted((path_step for path_step in path if path_step.seconds), key=lambda one: -one.seconds)[:most])
+    return tuple(sorted((path_step for path_step in path if path_step.seconds), key=lambda path_step: -path_step.seconds)[:most])
 
 
 def answering(timeline: Timeline) -> Iterator[tuple[str, End]]:

@@ -98,7 +98,7 @@ def because(
         pattern = replacements.pattern_of(text)
         paths += [path for path in changed if text == "*" or replacements.covers(pattern, path)]
     found = [path_text(path) for path in paths if any(replacements.covers(path, one) for one in changed)]
-    was, now = (one.options.get("replacementTrigger") for one in (before, after))
+    was, now = (resource.options.get("replacementTrigger") for resource in (before, after))
     # A first or last one replaces nothing (pulumi/pulumi, step_generator.go, shouldTriggerReplace).
     if was is not None and now is not None and not alike(was, now):
         found.append("replacementTrigger")

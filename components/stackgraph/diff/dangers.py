@@ -79,8 +79,8 @@ def taken_along(diff: StackDiff) -> Mapping[str, ResourceChange]:
     """
     anew = {_in_cluster(change.resource, "") for change in diff.of_kind("create")}
     going = [one for one in diff.of_kind("delete") if not one.resource.options.get("retainOnDelete")]
-    going = [one for one in going if _in_cluster(one.resource, "") not in anew]
-    inside = [(_carried_by(one.resource), one) for one in going]
+    going = [resource_change for resource_change in going if _in_cluster(resource_change.resource, "") not in anew]
+    inside = [(_carried_by(resource_change.resource), resource_change) for resource_change in going]
     return {
         resource.urn: change
         for carries, change in inside
@@ -94,10 +94,10 @@ def _carried_by(resource: Resource) -> Callable[[Resource], bool] | None:
     """Tells what the API server deletes with a namespace, or with the definition of a kind."""
     spec, name = resource.inputs.get("spec"), at(resource.inputs, "metadata", "name")
     if resource.type == "kubernetes:core/v1:Namespace" and isinstance(name, str) and not is_token(name):
-        return lambda one: at(one.inputs, "metadata", "namespace") == name
+        return lambda resource: at(resource.inputs, "metadata", "namespace") == name
     if resource.type.endswith(":CustomResourceDefinition"):
         begins, ends = f"kubernetes:{text(at(spec, 'group'))}/", f":{text(at(spec, 'names', 'kind'))}"
-        return lambda one: one.type.startswith(begins) and one.type.endswith(ends)
+        return lambda resource: resource.type.startswith(begins) and resource.type.endswith(ends)
     return None
 
 

@@ -97,9 +97,9 @@ def _change(change: ResourceChange, stack: StackReport, told: Told | None) -> di
         "mayReplace": list(change.unsure),
         "dependencies": change.dependencies,
         "remote": resource.remote,
-        "properties": [_property(one) for one in change.properties],
+        "properties": [_property(property_change) for property_change in change.properties],
         "options": [_property(option) for option in change.options],
-        "ignored": [_property(one) for one in change.ignored],
+        "ignored": [_property(property_change) for property_change in change.ignored],
         "told": told and {key: getattr(told, key) for key in ("section", "type", "name", "lines", "notes")},
     }
 

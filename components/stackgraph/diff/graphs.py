@@ -132,7 +132,7 @@ class StackDiff:
                 resource = getattr(change, side)
                 if resource is not None and resource.urn in structure.parent:
                     around = (graph.by_urn[urn] for urn in structure.above(resource.urn)[:-1])
-                    found[change.urn] = tuple(one for one in around if not one.custom)
+                    found[change.urn] = tuple(resource for resource in around if not resource.custom)
         return found
 
 
@@ -157,7 +157,7 @@ def compare(base: Graph | None, head: Graph | None) -> StackDiff:
 
 def _doubted(change: ResourceChange, base: Graph, head: Graph) -> ResourceChange:
     """The change as one that may replace, where every property that forces a replacement may stay as it is."""
-    forcing = [one for one in change.properties if change.forces(one)]
+    forcing = [property_change for property_change in change.properties if change.forces(property_change)]
     named = {path_text(path) for one in forcing for path in (one.path[:end] for end in range(1, len(one.path) + 1))}
     if not forcing or not named.issuperset(change.because) or not all(may_stay(one, base, head) for one in forcing):
         return change

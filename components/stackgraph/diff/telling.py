@@ -114,7 +114,7 @@ def _notes(change: ResourceChange) -> Iterator[str]:
     if change.kind == "update" and change.resource.remote:
         yield "a remote component: only its plugin knows what this changes inside"
     if change.ignored:
-        yield f"ignored by ignoreChanges: {', '.join(one.name for one in change.ignored[:5])}"
+        yield f"ignored by ignoreChanges: {', '.join(property_change.name for property_change in change.ignored[:5])}"
 
 
 def _lines(stack: StackReport, change: ResourceChange) -> Iterator[str]:

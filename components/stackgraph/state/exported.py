@@ -62,7 +62,7 @@ class Deployed:
 
     @cached_property
     def by_urn(self) -> Mapping[str, Held]:
-        return {one.resource.urn: one for one in self.held if not one.condemned}
+        return {held.resource.urn: held for held in self.held if not held.condemned}
 
     @cached_property
     def graph(self) -> Graph:
@@ -70,7 +70,7 @@ class Deployed:
         resources = tuple(self.by_urn[urn].resource for urn in sorted(self.by_urn))
         _, _, rest = resources[0].urn.partition("urn:pulumi:")
         stack, project, *_ = rest.split("::")
-        outputs = next((one.outputs for one in self.by_urn.values() if one.resource.type == STACK_TYPE), {})
+        outputs = next((held.outputs for held in self.by_urn.values() if held.resource.type == STACK_TYPE), {})
         return Graph(project, stack, resources, outputs)
 
 

@@ -97,7 +97,7 @@ class _Planner:
         else:
             change = self._compared(held, resource, inputs)
         anew = held is None or change.kind == "replace"
-        changed = {str(one.path[0]) for one in change.properties if one.path}
+        changed = {str(property_change.path[0]) for property_change in change.properties if property_change.path}
         known = inputs if anew else {key: value for key, value in inputs.items() if key in changed}
         self._know(resource, None if anew else held, known)
         return change

@@ -80,7 +80,7 @@ class _Steps:
             self.met.add(old)
         yield from (Step("same", urn) for urn in self.plan.inside)
         gone = {change.urn for change in self.plan.diff.changes if change.kind == "delete"} - self.done
-        condemned = [one.resource.urn for one in self.deployed.held if one.condemned]
+        condemned = [held.resource.urn for held in self.deployed.held if held.condemned]
         for old in reversed(self.order):
             if old in gone:
                 yield Step("delete", old)
@@ -139,7 +139,7 @@ def stack_report(deployed: Deployed, head: Recorded, domain: ComparedDomain) -> 
     assert head.graph is not None
     found = plan(deployed, head.graph)
     names = {resource.urn: resource for graph in (deployed.graph, head.graph) for resource in graph.resources}
-    condemned = {one.resource.urn: one.resource for one in deployed.held if one.condemned}
+    condemned = {held.resource.urn: held.resource for held in deployed.held if held.condemned}
     told = []
     for step in steps(found, deployed):
         if step.op != "same":
@@ -182,9 +182,9 @@ def _unfinished(deployed: Deployed) -> Iterator[Danger]:
     for operation in deployed.pending:
         what = f"the last update was interrupted at {operation}: the state does not say what became of it; run `pulumi refresh`"
         yield Danger("pending-operation", what, weight=Weight.REFUSED)
-    condemned = [one.resource for one in deployed.held if one.condemned]
+    condemned = [held.resource for held in deployed.held if held.condemned]
     if condemned:
-        names = ", ".join(f"{short_type(one.type)} {identity(one)}" for one in condemned[:4])
+        names = ", ".join(f"{short_type(resource.type)} {identity(resource)}" for resource in condemned[:4])
         more = f" and {len(condemned) - 4} more" if len(condemned) > 4 else ""
         what = f"left to delete from an earlier update: {names}{more}"
         yield Danger("pending-delete", what, weight=Weight.DELETED)

@@ -184,7 +184,7 @@ class RecordedResource:
     @property
     def descendants(self) -> "Sequence[RecordedResource]":
         """The resources inside, at any depth."""
-        inside = sorted(self.stack.structure.inside(self.urn), key=lambda one: one.urn)
+        inside = sorted(self.stack.structure.inside(self.urn), key=lambda resource: resource.urn)
         return [RecordedResource(self.stack, resource) for resource in inside]
 
     @property

@@ -102,7 +102,7 @@ class _Page:
         return {
             inner: name_within(self._graph.by_urn[urn], owner)
             for urn in boxes
-            for inner in (urn, *(one.urn for one in self._structure.inside(urn)))
+            for inner in (urn, *(resource.urn for resource in self._structure.inside(urn)))
         }
 
     def _box(self, resource: Resource) -> Box:

@@ -77,7 +77,7 @@ def servers(
     by_name = {str(fact.path[1]): fact for fact in facts if isinstance(fact, ServingFacts)}
     asked = {str(fact.server.path[1]): fact for fact in facts if isinstance(fact, TrafficFacts)}
     found = [*subjects(graph, by_name, asked, rates=rates)]
-    return [one for one in found if isinstance(one, Subject) or pytest.fail(one)]
+    return [subject for subject in found if isinstance(subject, Subject) or pytest.fail(subject)]
 
 
 def pulled(of: list[Subject]) -> list[Subject]:
@@ -96,11 +96,11 @@ def test_autoscalers_add_pods_and_a_node_goes(toolchain: Toolchain) -> None:
         assert course.came == course.served + course.late + course.lost
     assert sum(course.lost for course in day.courses) > 0, "what was on the node"
     before = {name: [moment for moment in course.moments if moment.at < day.lost_at] for name, course in courses.items()}
-    found = max(one.metric or 0 for one in before["triton-server"])
+    found = max(moment.metric or 0 for moment in before["triton-server"])
     assert 11 < found < 1.2 * 60 * QUEUE_MS, "what Prometheus made of what pods told"
     assert max(moment.wanted for moment in courses["triton-server"].moments) > 1
-    assert max(one.metric or 0 for one in before["chat"]) > 4
-    assert max(one.wanted for one in before["chat"]) > 1, "KEDA's own autoscaler"
+    assert max(moment.metric or 0 for moment in before["chat"]) > 4
+    assert max(moment.wanted for moment in before["chat"]) > 1, "KEDA's own autoscaler"
     assert len(day.losses[0].nodes) == 1
     assert day.dollars.usd > 0
     assert day.blind == ()

@@ -19,7 +19,7 @@ from stackgraph.graph.document import Graph
 
 pytestmark = pytest.mark.cluster
 
-APPLIED = [one for one in EDITS if one.happens is not None and (one.few or os.environ.get("EDITS") == "all")]
+APPLIED = [edit for edit in EDITS if edit.happens is not None and (edit.few or os.environ.get("EDITS") == "all")]
 _HASH = re.compile(r"-[0-9a-f]{8,}(?=-|$)")
 
 
@@ -31,7 +31,7 @@ def rehearsal_of(before: Graph, after: Graph, toolchain: Toolchain) -> Rehearsal
 
 
 def happened(saw: Rehearsal) -> Iterator[str]:
-    away = {one.server: one.seconds is None for one in saw.away}
+    away = {away.server: away.seconds is None for away in saw.away}
     first, last = saw.samples[0][1], saw.samples[-1][1]
     for server in first:
         if server in away:
@@ -59,4 +59,4 @@ def test_what_an_edit_does_was_written_down_before(edit: Edit, toolchain: Toolch
     """``EDITS=all`` rehearses all of them, which takes an hour."""
     saw = rehearsal_of(*edit.graphs(), toolchain)
     assert {*happened(saw)} == edit.happens
-    assert [one for one in saw.foretold if one.verdict == "differs"] == []
+    assert [foretold for foretold in saw.foretold if foretold.verdict == "differs"] == []

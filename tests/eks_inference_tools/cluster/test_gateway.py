@@ -31,13 +31,13 @@ def test_a_controller_that_goes_first_leaves_the_load_balancer(toolchain: Toolch
     with simulation(fronted(), toolchain) as simulated:
         assert simulated.create().is_complete
         assert balancers(simulated)
-        (chart,) = (one.urn for one in simulated.opaque if one.name == "aws-load-balancer-controller")
-        ingresses = {one.urn for one in simulated.objects if one.kind == "Ingress"}
+        (chart,) = (opaque.urn for opaque in simulated.opaque if opaque.name == "aws-load-balancer-controller")
+        ingresses = {cluster_object.urn for cluster_object in simulated.objects if cluster_object.kind == "Ingress"}
         simulated.objects = tuple(
             replace(one, after=one.after - {chart}) if one.urn in ingresses else one for one in simulated.objects
         )
         simulated.opaque = tuple(
-            replace(one, after=one.after | ingresses) if one.urn == chart else one for one in simulated.opaque
+            replace(opaque, after=opaque.after | ingresses) if opaque.urn == chart else opaque for opaque in simulated.opaque
         )
         deleted = simulated.delete()
         assert {stall.title.split()[0] for stall in deleted.stalls} >= {"Ingress"}

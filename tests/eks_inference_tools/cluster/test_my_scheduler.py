@@ -121,9 +121,9 @@ def started(toolchain: Toolchain) -> Iterator[Cluster]:
         plane.api.create(
             node("inf2-1", {**pools[1], INSTANCE_TYPE_LABEL: "inf2.48xlarge"}, **{DEVICE_RESOURCE: "12"}),
         )
-        for one in objects:
-            if one.name.startswith((SCHEDULER_NAME, EXTENSION_NAME)):
-                plane.api.apply(one.manifest)
+        for cluster_object in objects:
+            if cluster_object.name.startswith((SCHEDULER_NAME, EXTENSION_NAME)):
+                plane.api.apply(cluster_object.manifest)
         yield cluster
 
 
@@ -137,10 +137,10 @@ def cluster(started: Cluster) -> Iterator[Cluster]:
 
 
 def test_three_servers_fill_the_node_and_a_fourth_waits(cluster: Cluster):
-    for one in cluster.objects:
-        where = one.name if one.kind == "Namespace" else one.namespace
-        if where in SERVERS and one.kind in ("Namespace", "ServiceAccount", "Deployment"):
-            cluster.api.apply(one.manifest)
+    for cluster_object in cluster.objects:
+        where = cluster_object.name if cluster_object.kind == "Namespace" else cluster_object.namespace
+        if where in SERVERS and cluster_object.kind in ("Namespace", "ServiceAccount", "Deployment"):
+            cluster.api.apply(cluster_object.manifest)
     cluster.until(
         lambda: all(at(cluster.api.get("deployments.apps", name, name), "status", "readyReplicas") for name in SERVERS),
         "the servers are ready",

@@ -246,7 +246,7 @@ PAIRS = (
     ),
     Pair(
         "a router that no node has room for",
-        next(one for one in EDITS if "load_test" in one.has).graphs,
+        next(edit for edit in EDITS if "load_test" in edit.has).graphs,
         ("Deployment disaggregated/llama3-70b-router waits: .*", "Insufficient cpu"),
     ),
     Pair("nodes of Karpenter that drift and may not go", both(standing, {}, LABELLED, KARPENTER)),
@@ -276,4 +276,4 @@ def test_a_planted_change_ends_as_known(pair: Pair, toolchain: Toolchain):
     assert saw.is_well == (pair.change in CLEAN)
     for words in pair.shows:
         assert re.search(words, told), told
-    assert any(one.verdict == "differs" for one in saw.foretold) == pair.unsaid
+    assert any(foretold.verdict == "differs" for foretold in saw.foretold) == pair.unsaid

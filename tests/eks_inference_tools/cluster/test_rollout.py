@@ -350,7 +350,7 @@ def test_a_pod_that_waits_for_devices_is_told_and_lands_when_they_are_free(plane
     (pod,) = [item["metadata"]["name"] for item in plane.api.list("pods") if labels_of(item).get("app") == "second"]
     assert f"Insufficient {DEVICE_RESOURCE}" in followed(plane, "pending", "describe pod POD", NAMESPACE=stack.namespace, POD=pod)
     plane.api.patch(stack.objects["first"].manifest, {"spec": {"replicas": 0}})
-    assert settle(plane, [one for one in stack.all if "first" not in one.title]).is_complete
+    assert settle(plane, [cluster_object for cluster_object in stack.all if "first" not in cluster_object.title]).is_complete
 
 
 def test_a_missing_image_takes_the_old_pod_first_and_the_last_revision_brings_it_back(plane: ControlPlane, stack: Stack):

@@ -75,10 +75,10 @@ def make_room(cluster: Running, item: ClusterObject) -> None:
     """The namespace with what pods refer to, as far as admission or the scheduler look at it."""
     namespaces = [one for one in cluster_objects(recorded(stack_of(item))) if one.kind == "Namespace"]
     cluster.api.apply(next(namespace.manifest for namespace in namespaces if namespace.name == item.namespace))
-    for one in cluster_objects(recorded(stack_of(item))):
-        mine = one.kind in ("ServiceAccount", "PersistentVolumeClaim") and one.namespace == item.namespace
-        if mine or one.kind == "PersistentVolume":
-            cluster.api.apply(one.manifest)
+    for cluster_object in cluster_objects(recorded(stack_of(item))):
+        mine = cluster_object.kind in ("ServiceAccount", "PersistentVolumeClaim") and cluster_object.namespace == item.namespace
+        if mine or cluster_object.kind == "PersistentVolume":
+            cluster.api.apply(cluster_object.manifest)
 
 
 def stack_of(item: ClusterObject) -> str:
@@ -255,4 +255,4 @@ def test_verify_reads_the_records_of_releases(cluster: Running):
     expected, observed = look(cluster, "inf2-llama3")
     found = observed.releases or {}
     assert {(release.namespace, release.name) for release in expected.releases} <= found.keys()
-    assert {one.status for one in found.values()} == {"deployed"}
+    assert {release_record.status for release_record in found.values()} == {"deployed"}

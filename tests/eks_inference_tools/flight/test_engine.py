@@ -76,7 +76,7 @@ class RealFlight:
             doctor=lambda: WELL,
             pilot=pilot or FakePilot(),
             clock=clock,
-            save=lambda one: write_journal(file, one),
+            save=lambda journal: write_journal(file, journal),
             caps=Caps(100, 600),
             journal=read_journal(file, STACK) or Journal(STACK),
             to=to,

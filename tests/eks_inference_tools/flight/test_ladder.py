@@ -39,7 +39,7 @@ def test_a_flight_climbs_every_rung_and_leaves_nothing(flight: Flight) -> None:
     landed = flight.fly(eyes=eyes)
     assert (landed.landing, landed.gone) == ("reached", True)
     assert eyes.looked == RUNGS
-    assert [(one.rung, one.outcome) for one in flight.kept.passed] == [(one, "done") for one in ["doctor", *RUNGS]]
+    assert [(passed.rung, passed.outcome) for passed in flight.kept.passed] == [(one, "done") for one in ["doctor", *RUNGS]]
     assert flight.is_empty
     assert flight.kept.phase == "gone"
     assert all(span.until is not None for span in flight.kept.spans)
@@ -114,7 +114,7 @@ def test_a_flight_never_costs_more_than_its_cap(flight: Flight, rung: str) -> No
     usd += legs[number].usd_per_hour * legs[number].descent.high / 3600
     landed = flight.fly(caps=Caps(usd, 6000))
     assert landed.gone
-    assert rung in [one.rung for one in flight.kept.passed]
+    assert rung in [passed.rung for passed in flight.kept.passed]
     assert 0 < spent(flight.kept.spans, flight.clock.now()) <= usd + 1e-6
     assert flight.is_empty
 
@@ -132,7 +132,7 @@ def test_without_both_caps_nothing_is_deployed_that_nobody_allows(flight: Flight
     assert (landed.landing, landed.gone, flight.automation.updates) == ("stopped", True, 0)
     landed = flight.fly(caps=caps, pilot=FakePilot(goes=[True, True]))
     assert (landed.landing, landed.gone) == ("stopped", True)
-    assert [one.rung for one in flight.kept.passed] == ["doctor", "control-plane", "core"]
+    assert [passed.rung for passed in flight.kept.passed] == ["doctor", "control-plane", "core"]
     assert flight.is_empty
 
 

@@ -19,7 +19,7 @@ def test_every_rung_grows_the_one_before_in_place(stack: str) -> None:
     graphs = [(leg.name, each.graph) for leg in legs for each in leg.deployments]
     for (_, before), (name, after) in pairwise(graphs):
         lost = losses(before, after)
-        assert {one.kind for one in lost} <= {"delete"}, name
+        assert {loss.kind for loss in lost} <= {"delete"}, name
         assert not lost or name == "stack", name
     first, last = graphs[0][1], graphs[-1][1]
     assert {resource.urn for resource in first.resources} <= {resource.urn for resource in last.resources}

@@ -200,4 +200,4 @@ class DisaggregatedPair(Component):
         return on_cluster(self._cluster, self, self._namespace, *after, timeouts=timeouts)
 
 
-_PAIR_RULES = tuple(one for one in vars(rules).values() if isinstance(one, Rule))
+_PAIR_RULES = tuple(rule for rule in vars(rules).values() if isinstance(rule, Rule))

@@ -111,9 +111,9 @@ class PrefillDecodeServers(Component):
         self.forwards: Mapping[str, Sequence[int]] = {name: [router.API_PORT]}
         self.pod_labels = plan.server_labels(name)
         self.metrics_job = "vllm"
-        self.metrics_ports: Mapping[str, int] = {one.role: plan.port(spec) for one in group}
+        self.metrics_ports: Mapping[str, int] = {role_servers.role: plan.port(spec) for role_servers in group}
         self.metric_names = spec.profile.metric_names
-        self.expected = Expected(name, min(one.spec.fewest for one in group), spec.objectives)
+        self.expected = Expected(name, min(role_servers.spec.fewest for role_servers in group), spec.objectives)
         level: Level = "privileged" if spec.serving == "disaggregated" else "restricted"
         self.fronts = (router.entry(group),)
         self.other_names: Sequence[str] = ()
@@ -257,4 +257,4 @@ class PrefillDecodeServers(Component):
         )
 
 
-_GROUP_RULES = tuple(one for module in (rules, operation_rules) for one in vars(module).values() if isinstance(one, Rule))
+_GROUP_RULES = tuple(rule for module in (rules, operation_rules) for rule in vars(module).values() if isinstance(rule, Rule))

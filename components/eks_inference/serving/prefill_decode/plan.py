@@ -280,13 +280,13 @@ def network_policies(group: Group, *, router: Mapping[str, str]) -> dict[str, di
     """
     spec, space = group.spec, group.spec.namespace_of(group.name)
     found = {"closed": protection.closed(group.name, space)}
-    for one in group:
-        others = [pods(other.labels) for other in group if other.role != one.role]
-        side = list(one.engine.side_ports.values())
-        found[one.role] = network_policy(
-            one.name,
+    for role_servers in group:
+        others = [pods(other.labels) for other in group if other.role != role_servers.role]
+        side = list(role_servers.engine.side_ports.values())
+        found[role_servers.role] = network_policy(
+            role_servers.name,
             space,
-            selector=one.labels,
+            selector=role_servers.labels,
             ingress=[
                 allow_from(pods(router), tcp=[port(spec)]),
                 *([allow_from(*others, tcp=side)] if side else []),

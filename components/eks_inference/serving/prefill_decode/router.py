@@ -154,7 +154,7 @@ def disruption_budget(group: Group) -> dict[str, Any]:
 
 def network_policy_of(group: Group, api_cidrs: Sequence[str]) -> dict[str, Any]:
     """Returns ``metadata`` and ``spec`` of the NetworkPolicy: clients come in, servers and the API server are reached."""
-    servers = [pods(one.labels) for one in group]
+    servers = [pods(role_servers.labels) for role_servers in group]
     return network_policy(
         deployment_name(group.name),
         group.spec.namespace_of(group.name),

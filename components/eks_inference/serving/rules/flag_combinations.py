@@ -42,7 +42,7 @@ def flags_go_together(server: ServingFacts) -> Iterator[Judgement]:
         first, *others = combination.conditions
         if combination.flag not in named or _given(server, release, first.setting) is None or not _met(server, release, first):
             continue
-        met = [_met(server, release, one) for one in others]
+        met = [_met(server, release, condition) for condition in others]
         if None in met and False not in met:
             yield not_judged(
                 "flags",

@@ -297,13 +297,13 @@ def host_memory_suffices(server: ServingFacts) -> Iterator[Judgement]:
     if not server.memory_mib or server.beside:
         return
     found = [host_term for host_term in host_terms(server) if host_term.each_gib]
-    sure = sum(one.gib for one in found if one.sure)
-    whole, has = sum(one.gib for one in found), server.memory_mib / 1024
-    names = " with ".join(one.what for one in found if one.sure)
+    sure = sum(host_term.gib for host_term in found if host_term.sure)
+    whole, has = sum(host_term.gib for host_term in found), server.memory_mib / 1024
+    names = " with ".join(host_term.what for host_term in found if host_term.sure)
     yield Judgement(
         holds=whole <= has,
         path=server.at("memory"),
-        working=(f"{' + '.join(one.text for one in found)} = {whole:g} GiB; memory of the pod: {has:g} GiB",),
+        working=(f"{' + '.join(host_term.text for host_term in found)} = {whole:g} GiB; memory of the pod: {has:g} GiB",),
         message=f"{names} takes {sure:g} GiB of host memory, and a pod has {has:g}: it is killed when it starts"
         if sure > has
         else f"a pod may need {whole:g} GiB of host memory, and has {has:g}",
@@ -312,7 +312,7 @@ def host_memory_suffices(server: ServingFacts) -> Iterator[Judgement]:
         severity="error" if sure > has else "warning",
     )
     facts, shared = engine_facts(server.engine.vllm), server.shared_memory_mib / 1024
-    there = next((one for one in found if one.flag == "kv-offloading-size"), None)
+    there = next((host_term for host_term in found if host_term.flag == "kv-offloading-size"), None)
     # Another connector, which a variable or its name chooses, keeps it in private memory.
     simple = server.environment.get("VLLM_USE_SIMPLE_KV_OFFLOAD", "0") not in ("", "0") or any(
         "SimpleCPUOffloadConnector" in connector

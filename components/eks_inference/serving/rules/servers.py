@@ -184,7 +184,7 @@ def places_take_the_same_pods(server: ServingFacts) -> Iterator[Judgement]:
     if server.first is None or server.beside:
         return
     claims = server.placement.claimed or server.first.placement.claimed
-    here, there = (_of_pods(one) for one in (server, server.first))
+    here, there = (_of_pods(serving_facts) for serving_facts in (server, server.first))
     differ = [
         f"{what}: {_but(there[what], here[what])} on {server.first.instance.name}, {_but(here[what], there[what])} here"
         for what in here
@@ -366,12 +366,12 @@ def nobody_reports_a_failure(server: ServingFacts) -> Iterator[Judgement]:
         model = server.model.name if server.model else server.model_id
         where = f"{server.engine.name} with {model} on {server.instance.family}: none of {len(reports())} reports"
         yield Judgement(True, server.at("engine"), (where,))
-    for one in found:
+    for report in found:
         yield Judgement(
             holds=False,
             path=server.at("engine"),
-            working=(f"{one.source}: {one.says}",),
-            message=f"{one.who} report: {one.says}",
+            working=(f"{report.source}: {report.says}",),
+            message=f"{report.who} report: {report.says}",
             given=server.engine.name,
         )
 

@@ -218,7 +218,7 @@ def shares_fit(server: TritonFacts) -> Iterator[Judgement]:
 )
 def models_load_in_time(server: TritonFacts) -> Iterator[Judgement]:
     further = further_facts(server.spec, server.serving.placement)
-    each = [one.startup.engine_s for one in (server.serving, *(one.serving for one in further))]
+    each = [one.startup.engine_s for one in (server.serving, *(triton_facts.serving for triton_facts in further))]
     if further:
         yield Judgement(
             holds=server.serving.startup_timeout_s >= sum(each),

@@ -100,7 +100,7 @@ class VllmServer(ReplicatedServer):
             hugging_face_token=hugging_face_token,
             secret_env=key_env,
             scheduler_name=scheduler.scheduler_name if scheduler else None,
-            after=[script, *kept, *stored, *key, *(one for part in (scheduler, driver) if part for one in part.ready)],
+            after=[script, *kept, *stored, *key, *(resource for part in (scheduler, driver) if part for resource in part.ready)],
         )
         self.register_outputs({"endpoint": self.endpoint, "model": self.model_id})
 

@@ -68,15 +68,15 @@ def render_plot(day: Day, course: Course) -> str:
         markup.label("title", _LEFT, 22, f"{day.stack}: a day of {course.subject.name}"),
         markup.label("quiet", _LEFT, 42, "In real time: controllers and Prometheus are real, servers a model."),
         *rates.frame(),
-        rates.curve("rate", course, lambda one: rate_at(load, one.at)),
+        rates.curve("rate", course, lambda moment: rate_at(load, moment.at)),
     ]
     if seen:
         metric = _Panel(tops[1], "What the autoscaler sees, averaged over pods", markup.round_steps(max(seen) or 1))
-        drawn += [*metric.frame(), metric.curve("metric", course, lambda one: one.metric)]
+        drawn += [*metric.frame(), metric.curve("metric", course, lambda moment: moment.metric)]
     drawn += [
         *pods.frame(),
-        pods.curve("answering", course, lambda one: one.answering),
-        pods.curve("wanted", course, lambda one: one.wanted),
+        pods.curve("answering", course, lambda moment: moment.answering),
+        pods.curve("wanted", course, lambda moment: moment.wanted),
     ]
     bottom = tops[-1] + _PANEL
     if day.losses:

@@ -150,7 +150,7 @@ class Requests:
             self._at[pod], self._told[pod] = set(), _Told()
         request = Request(at, self.load.input_tokens, self.load.output_tokens, number)
         self._at[pod].add(number)
-        engine = min(self._pods[pod], key=lambda one: one.active)
+        engine = min(self._pods[pod], key=lambda replica: replica.active)
         engine.prefix = self.load.prefix / (1 if self.picked else len(listed))
         engine.arrive(request)
 
@@ -170,15 +170,15 @@ class Requests:
     def _answer(self, pod: str, until: float) -> None:
         for engine in self._pods[pod]:
             while (event := engine.event()) < math.inf and event <= until:
-                for one in engine.step():
-                    came = self._open.pop(one.number)
-                    self._at[pod].remove(one.number)
-                    first = one.first + self.limits.host_seconds
+                for request in engine.step():
+                    came = self._open.pop(request.number)
+                    self._at[pod].remove(request.number)
+                    first = request.first + self.limits.host_seconds
                     told = self._told[pod]
                     told.ended += 1
-                    told.first_seconds += first - one.at
-                    told.between_seconds += one.last - one.first
-                    told.between += one.answer - 1
+                    told.first_seconds += first - request.at
+                    told.between_seconds += request.last - request.first
+                    told.between += request.answer - 1
                     self.fates.append((came, "late" if first - came > self.load.late_seconds else "served"))
 
 

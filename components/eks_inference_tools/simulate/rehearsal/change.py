@@ -137,7 +137,7 @@ class _Change:
         tell("waiting for nodes and pods")
         later = self._walk().through([*self._drifts()])
         gone = tuple(self._gone()) if updated.is_complete else ()
-        there = [one for one in self.objects if one.title not in gone]
+        there = [cluster_object for cluster_object in self.objects if cluster_object.title not in gone]
         settled = rollout.settle(self.simulated.plane, there, walk=self._walk()) if updated.is_complete else None
         _autoscaled(self.simulated)
         return replace(
@@ -202,7 +202,7 @@ class _Change:
 
     def _users(self, urn: str) -> frozenset[str]:
         """What has to be deleted before."""
-        return frozenset(one.urn for one in self.simulated.objects if urn in one.after)
+        return frozenset(cluster_object.urn for cluster_object in self.simulated.objects if urn in cluster_object.after)
 
     def _ends(self, group: NodeGroup) -> Operation:
         there = [name_of(one) for one in of_pool(self.simulated.plane.api, group.name)]

@@ -22,7 +22,7 @@ _NEAR = 0.1
 def lines(dangers: Sequence[Danger], diff: StackDiff, servers: dict[str, str]) -> tuple[Line, ...]:
     """The lines about outages and controllers. ``servers`` are names by URN."""
     titles = {change.urn: title_of(change.resource) for change in diff.changes if is_kubernetes_object(change.resource)}
-    titles |= {one.urn: one.title for one in opaque_of(diff.head)} if diff.head else {}
+    titles |= {opaque.urn: opaque.title for opaque in opaque_of(diff.head)} if diff.head else {}
     found = [danger for danger in dangers if danger.kind in (*_ENDS, *_OF_AWS, *_OF_CONTROLLERS)]
     return tuple(Line(one.kind, one.what, *_away(one, diff, servers), titles.get(one.urn, ""), one.seconds) for one in found)
 
@@ -48,12 +48,12 @@ def compared(said: Sequence[Line], saw: Rehearsal) -> tuple[Foretold, ...]:
 def _compared(line: Line, saw: Rehearsal) -> tuple[bool | None, str]:
     """Whether a line holds, None if nothing shows it, and what was seen."""
     server, title = line.server, line.title
-    times = [one.seconds for one in saw.away if one.server == server]
+    times = [away.seconds for away in saw.away if away.server == server]
     longest = max((seconds for seconds in times if seconds is not None), default=0)
-    if line.kind in _MAY and not any(one.server in line.away for one in saw.away):
+    if line.kind in _MAY and not any(away.server in line.away for away in saw.away):
         return None, f"{', '.join(line.away)} answered on"
     if line.kind in ("pods-move", "pods-may-move"):
-        moved = [one.server for one in saw.away if one.server in line.away]
+        moved = [away.server for away in saw.away if away.server in line.away]
         return bool(moved), f"{', '.join(moved) or 'none of them'} did not answer for a while"
     if line.kind in ("server-stopped", "server-gone") and (None in times or not times):
         return not line.seconds and bool(times), f"{server} {'is away for good' if times else 'answers on'}"
@@ -90,7 +90,7 @@ def _unsaid(said: Sequence[Line], saw: Rehearsal) -> Iterator[Foretold]:
     """What happened and no line told."""
     known, titles = {name for line in said for name in line.away}, {line.title for line in said}
     found = [
-        *(f"{one.server} was away" for one in saw.away if one.server not in known),
+        *(f"{away.server} was away" for away in saw.away if away.server not in known),
         *(f"{title} ran again" for title in saw.again if title not in titles),
         *(f"{one.title} got stuck" for one in (*saw.stalls, *saw.refusals) if one.title not in titles),
     ]

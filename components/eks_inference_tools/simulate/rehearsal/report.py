@@ -147,18 +147,18 @@ def _document(rehearsal: Rehearsal) -> dict[str, Any]:
         "pods": [{"seconds": when, "answering": dict(pods)} for when, pods in rehearsal.samples],
         "away": [
             {
-                "server": one.server,
-                "beganSeconds": one.began_s,
-                "seconds": one.seconds,
-                "untimed": one.untimed,
-                "lostRequests": lost(one, rehearsal.ends_s),
+                "server": away.server,
+                "beganSeconds": away.began_s,
+                "seconds": away.seconds,
+                "untimed": away.untimed,
+                "lostRequests": lost(away, rehearsal.ends_s),
             }
-            for one in rehearsal.away
+            for away in rehearsal.away
         ],
         "renewed": rehearsal.renewed,
         "jobsAgain": rehearsal.again,
         "gone": rehearsal.gone,
         "pulumiWaits": [{"object": title, "seconds": seconds} for title, seconds in rehearsal.waits],
         "phases": [phase_document(phase) for phase in rehearsal.phases],
-        "diff": [{"line": one.what, "verdict": one.verdict, "saw": one.saw} for one in rehearsal.foretold],
+        "diff": [{"line": foretold.what, "verdict": foretold.verdict, "saw": foretold.saw} for foretold in rehearsal.foretold],
     }

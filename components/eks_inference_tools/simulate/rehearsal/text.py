@@ -25,7 +25,7 @@ Rows = Iterator[tuple[str, str, str]]
 
 def render_text(*played: Rehearsal, width: int = WIDTH, colour: bool = False) -> str:
     """One after another, and side by side where something was tried."""
-    blocks = [*(_lines(one, width) for one in played), *([_beside(played)] if played[1:] else [])]
+    blocks = [*(_lines(rehearsal, width) for rehearsal in played), *([_beside(played)] if played[1:] else [])]
     return "\n".join(drawn(block, width=width, colour=colour) for block in blocks)
 
 
@@ -76,8 +76,8 @@ def _beside(played: Sequence[Rehearsal]) -> Iterator[RenderableType]:
 
 
 def _rows(rehearsal: Rehearsal) -> Rows:
-    for one in rehearsal.away:
-        yield "Away", _away(one, rehearsal.ends_s), "red"
+    for away in rehearsal.away:
+        yield "Away", _away(away, rehearsal.ends_s), "red"
     for refusal in rehearsal.refusals:
         yield "Stuck", f"{refusal.title} is refused: {refusal.message}", "red"
     for stall in rehearsal.stalls:
@@ -90,9 +90,9 @@ def _rows(rehearsal: Rehearsal) -> Rows:
         yield "Again", f"{title} runs a second time", ""
     for title, seconds in rehearsal.waits[:_MOST]:
         yield "Waits", f"pulumi up waits {duration(seconds)} for {title}", ""
-    for one in sorted(rehearsal.foretold, key=lambda one: one.verdict):
-        said = f"diff says: {one.what}. " if one.what else ""
-        yield one.verdict.capitalize(), f"{said}Here: {one.saw}", "red" if one.verdict == "differs" else ""
+    for foretold in sorted(rehearsal.foretold, key=lambda foretold: foretold.verdict):
+        said = f"diff says: {foretold.what}. " if foretold.what else ""
+        yield foretold.verdict.capitalize(), f"{said}Here: {foretold.saw}", "red" if foretold.verdict == "differs" else ""
 
 
 def _away(one: Away, ends_s: float) -> str:
@@ -108,7 +108,7 @@ def _verdict(rehearsal: Rehearsal) -> str:
         return "the base does not come up by itself, so nothing was changed"
     if rehearsal.is_well:
         return "nothing stopped answering, nothing got stuck"
-    stopped = len({one.server for one in rehearsal.away})
+    stopped = len({away.server for away in rehearsal.away})
     stuck = len(rehearsal.stalls) + len(rehearsal.refusals) + len(rehearsal.gone)
     parts = (f"{counted(stopped, 'server')} stopped answering" * bool(stopped), f"{stuck} got stuck" * bool(stuck))
     return ", ".join(filter(None, parts))

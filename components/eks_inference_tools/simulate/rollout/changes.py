@@ -34,15 +34,15 @@ def with_other_images(graph: Graph) -> Graph:
     changes everywhere (in the ConfigMap of the Job, the volume that mounts it, the image that the Job builds).
     """
     objects = [resource for resource in graph.resources if is_kubernetes_object(resource)]
-    jobs = (text(at(one.inputs, "metadata", "name")) for one in objects if one.type.endswith(":Job"))
+    jobs = (text(at(resource.inputs, "metadata", "name")) for resource in objects if resource.type.endswith(":Job"))
     hashes = {
         old: hashlib.sha256(f"{old} {_NEXT}".encode()).hexdigest()[: len(old)] for name in jobs for old in _HASH.findall(name)
     }
-    old_images = {image for one in objects for image in images_in(one.inputs)}
+    old_images = {image for resource in objects for image in images_in(resource.inputs)}
     images = {image: next_image(image) for image in old_images if _rewritten(image, hashes) == image}
     changed = {}
-    for one in objects:
-        inputs = changed[one.urn] = _rewritten(one.inputs, hashes)
+    for resource in objects:
+        inputs = changed[resource.urn] = _rewritten(resource.inputs, hashes)
         for container in containers_in(inputs):
             if container.get("image") in images:
                 container["image"] = images[container["image"]]

@@ -204,7 +204,7 @@ class _Reconciler:
         active, pending = clusters_after(self._service, *noted)
         self._remove_all_but([cluster.name for cluster in (active, pending) if cluster])
         now_active, now_pending = (self._made(cluster) if cluster else None for cluster in (active, pending))
-        serving = next((one for one in (now_pending, now_active) if one and one.serves), None)
+        serving = next((observation for observation in (now_pending, now_active) if observation and observation.serves), None)
         if serving and (serving is now_pending or now_pending is None):
             self._point_services_at(serving.cluster)
             now_active, now_pending = serving, None

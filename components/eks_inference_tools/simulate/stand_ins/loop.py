@@ -42,7 +42,7 @@ class StandIns:
     def __init__(self, api: Api, stand_ins: Iterable[StandIn]) -> None:
         self._api = api
         self._stand_ins = tuple(stand_ins)
-        self._reads = tuple(dict.fromkeys(resource for one in self._stand_ins for resource in one.reads))
+        self._reads = tuple(dict.fromkeys(resource for stand_in in self._stand_ins for resource in stand_in.reads))
         self._end = threading.Event()
         self._error: BaseException | None = None
         self._failed = ""
@@ -68,10 +68,10 @@ class StandIns:
             try:
                 self._failed = "reading the cluster for the stand-ins"
                 seen = {resource: self._api.list(resource) for resource in self._reads}
-                for one in self._stand_ins:
-                    self._failed = one.title
+                for stand_in in self._stand_ins:
+                    self._failed = stand_in.title
                     try:
-                        one.reconcile(seen, self._api)
+                        stand_in.reconcile(seen, self._api)
                     except ApiRefusal as refusal:
                         if not refusal.is_race:
                             raise
