@@ -35,8 +35,9 @@ MOST = 60
 """Requests that the endpoint lets to the servers at once."""
 RATES = {"half": 10.0, "busy": 17.0, "overload": 30.0}
 """Requests a second. Three replicas take 20."""
-DRAWS, OFF = 30, 0.1
-"""Model and Envoy leave some to chance: so often the model is played, and so far beyond all its results Envoy's may lie."""
+DRAWS, OFF = 100, 0.15
+"""Model and Envoy leave some to chance: so often the model is played, and so far beyond all its results Envoy's may lie. By
+prefixes, the addresses of the pods decide how large a part of Envoy's ring each has, for all requests of a test."""
 SPREADS = sorted(set(get_args(Spread)) - {"endpoint_picker"})
 """Those by which Envoy chooses itself."""
 
