@@ -18,8 +18,7 @@ from dataclasses import asdict, fields
 from math import exp, log
 from statistics import median
 
-from eks_inference.catalog.measured import measured, sources
-from eks_inference.catalog.speeds import ENOUGH, Constants, Errors, chips
+from eks_inference.catalog.speeds import ENOUGH, Constants, Errors, chips, measured, sources
 from eks_inference.catalog.tables import FOLDER
 from eks_inference.speed.accuracy import Case, case
 

@@ -28,7 +28,7 @@ def table(python: str) -> str:
         cases = [_case(Path(folder), name, config, parts) for name, config in seen.items() for parts in (1, 2)]
         found = {answer["id"]: answer for answer in answers(cases, Path(python))}
     lines = [
-        "# What models see with. towers.py loads this file and documents the columns; refresh/towers.toml has what is not asked.",
+        "# What models see with. architectures.py loads this file and documents the columns; the rest: refresh/towers.toml.",
         "# Made by: make refresh TABLE=towers",
         "",
         'source = "vllm 0.30.0 (wheel for CUDA), asked on stand-ins for GPUs"',

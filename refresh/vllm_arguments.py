@@ -23,7 +23,7 @@ from eks_inference.catalog.tables import PROVENANCE, version_numbers
 from eks_inference.catalog.vllm_arguments import BY_FLAG, Takes, left, whole_rows
 from refresh import ROOT
 from refresh._stand_ins import stand_ins
-from refresh.engine.moved import PARSERS, moved
+from refresh.engine.asking import PARSERS, moved
 
 FILE = ROOT / "components" / "eks_inference" / "catalog" / "vllm_arguments.toml"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from refresh import ROOT
-from refresh.engine.paths_in_text import paths_in
+from refresh.engine.asking import paths_in
 from refresh.vllm_arguments import placed, rendered
 
 FILE = ROOT / "refresh" / "vllm_paths.toml"

@@ -76,12 +76,12 @@ from .pools.existing import ExistingPool as ExistingPool
 from .pools.karpenter import ExistingKarpenter as ExistingKarpenter
 from .pools.karpenter import Karpenter as Karpenter
 from .pools.karpenter_pool import KarpenterPool as KarpenterPool
-from .pools.karpenter_spec import KarpenterSpec as KarpenterSpec
 from .pools.managed import ManagedPool as ManagedPool
 from .pools.node_monitoring import NodeMonitoringAgent as NodeMonitoringAgent
 from .pools.node_spec import EfaSpec as EfaSpec
 from .pools.node_spec import ExistingPlacementGroup as ExistingPlacementGroup
 from .pools.spec import KarpenterPoolSpec as KarpenterPoolSpec
+from .pools.spec import KarpenterSpec as KarpenterSpec
 from .pools.spec import ManagedPoolSpec as ManagedPoolSpec
 from .scaling.component import Autoscaler as Autoscaler
 from .scaling.component import ExistingKeda as ExistingKeda

@@ -11,7 +11,7 @@ import pulumi
 
 from eks_inference.cluster.component import ClusterAddons
 from eks_inference.endpoints.component import ModelEndpoint
-from eks_inference.endpoints.keys import parsed_keys
+from eks_inference.endpoints.plan import parsed_keys
 from eks_inference.faults import SpecError, faults_under
 from eks_inference.gateway.component import Gateway, GatewayRoutes
 from eks_inference.gateway.controller import LoadBalancerController

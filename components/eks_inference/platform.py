@@ -42,7 +42,7 @@ from eks_inference.serving.kuberay.component import KubeRayOperator
 from eks_inference.serving.leader_worker_sets.component import LeaderWorkerSetController
 from eks_inference.serving.triton.component import TritonServer
 from eks_inference.specs.base import Given
-from eks_inference.specs.program_config import project_folder
+from eks_inference.specs.project_files import project_folder
 from eks_inference.specs.settings import StackSettings
 from eks_inference.speed.rules import TrafficFacts
 from eks_inference.stack.outputs import stack_outputs

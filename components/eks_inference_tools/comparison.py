@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 
 from eks_inference_tools.alternatives import places
 from eks_inference_tools.cost import words as cost
-from eks_inference_tools.cost.budget import leaves_budget
 from eks_inference_tools.cost.estimate import Estimate
 from eks_inference_tools.cost.price_book import OwnPrices
 from eks_inference_tools.cost.traffic import traffic
+from eks_inference_tools.cost.words import leaves_budget
 from eks_inference_tools.domain import Figures
 from eks_inference_tools.reading.clients import addresses, seen_by_clients
 from eks_inference_tools.reading.dangers import cluster_is_refused, dangers, resolved_otherwise

@@ -11,7 +11,7 @@ from eks_inference_tools.check import document as check
 from eks_inference_tools.cost import document as cost
 from eks_inference_tools.doctor import report as doctor
 from eks_inference_tools.fitting import document as fitting
-from eks_inference_tools.fitting import splits
+from eks_inference_tools.fitting import feasibility
 from eks_inference_tools.flight import report as flight
 from eks_inference_tools.listing import engines, instances, models, table
 from eks_inference_tools.loadtest_report import comparing
@@ -21,8 +21,8 @@ from stackgraph.cli import ERRORS_SCHEMA
 from stackgraph.diff import document as diff
 from stackgraph.diff import saved
 from stackgraph.graph import document as graph
-from stackgraph.json_schema import published
 from stackgraph.problems import Problem
+from stackgraph.strict_json import published
 
 _ANSWER = {"prompt?": str, **get_type_hints(chat.Answer)}
 
@@ -49,7 +49,7 @@ _DOCUMENTS = {
     "loadtest report": Document(comparing.SCHEMA, comparing.SHAPE),
     "new": Document(check.SCHEMA, {"file": str, "place": fitting.PLACE, "instead": [str], **check.VERDICT}),
     "plan": Document(fitting.SCHEMA, fitting.SHAPE),
-    "plan --instance": Document(fitting.SCHEMA, splits.SHAPE),
+    "plan --instance": Document(fitting.SCHEMA, feasibility.SHAPE),
     "preview": Document(graph.SCHEMA, {**graph.SHAPE, "cost": cost.SHAPE, "places?": places.SHAPE, "timeline?": timeline.SHAPE}),
     "verify": Document(observed.SCHEMA, observed.SHAPE),
 }

@@ -11,7 +11,7 @@ from eks_inference_tools.cost.traffic import traffic_section
 from eks_inference_tools.notes import notes
 from eks_inference_tools.reading.sections import sections
 from eks_inference_tools.reading.words import WORDS
-from eks_inference_tools.timeline.section import time_section
+from eks_inference_tools.timeline.document import time_section
 from eks_inference_tools.timeline.timeline import Timeline, timeline
 from stackgraph.domain import Chart, Domain, Section
 from stackgraph.graph.document import Graph
@@ -43,7 +43,7 @@ def eks(prices: OwnPrices | None = None, measured: Sequence[Rate] = ()) -> Domai
 
     def chart(graph: Graph) -> Chart | None:
         # Only a page needs it.
-        from eks_inference_tools.timeline.section import chart
+        from eks_inference_tools.timeline.document import chart
 
         return chart(figures.time(graph))
 

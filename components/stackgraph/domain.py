@@ -36,7 +36,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Listing:
-    """A table for a terminal: few columns, with long lists below their row. ``style`` is a key of ``views/lines.py``."""
+    """A table for a terminal: few columns, with long lists below their row. ``style`` is a key of ``views/tree.py``."""
 
     header: tuple[str, ...]
     rows: Sequence[Row]

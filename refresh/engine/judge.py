@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from refresh.engine import stand_ins
-from refresh.engine.moved import PARSERS, moved
+from refresh.engine.asking import PARSERS, moved
 
 stand_ins.load(Path(sys.argv[1]))
 

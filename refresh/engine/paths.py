@@ -14,8 +14,7 @@ from typing import Any, get_args
 from unittest import mock
 
 from refresh.engine import stand_ins
-from refresh.engine.moved import PARSERS, moved
-from refresh.engine.paths_in_text import paths_in
+from refresh.engine.asking import PARSERS, moved, paths_in
 
 os.environ |= {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
 stand_ins.load(Path(sys.argv[1]))

@@ -14,7 +14,7 @@ from test_tasks import pods
 
 from conftest import ROOT
 from eks_inference.catalog.models import models
-from eks_inference.serving.adapters import weights_of_a_rank
+from eks_inference.serving.memory_settings import weights_of_a_rank
 from eks_inference.serving.split import Parallel
 from variants import faults, recorded_with
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from conftest import PROJECT, ROOT
 from eks_inference.endpoints import plan, routing
 from eks_inference.endpoints.envoy import configuration
-from eks_inference.endpoints.keys import clients_file, key_faults, parsed_keys, server_file
+from eks_inference.endpoints.plan import clients_file, key_faults, parsed_keys, server_file
 from eks_inference.endpoints.proxy import ADMIN_PORT, Proxy, Upstream
 from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.faults import SpecError

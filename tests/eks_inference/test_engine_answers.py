@@ -11,7 +11,7 @@ from eks_inference.catalog.models import Model, model
 from eks_inference.catalog.quantization import Quantization
 from eks_inference.rules import judged
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.linear_backend import backend_settings
+from eks_inference.serving.flag_values import backend_settings
 from eks_inference.serving.memory import server_memory
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.vllm.facts import serving_facts

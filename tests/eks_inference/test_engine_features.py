@@ -16,7 +16,7 @@ from eks_inference.serving.features import EngineFeatures, NeuronTuning, OpenAiF
 from eks_inference.serving.flag_values import takes
 from eks_inference.serving.flags import flag
 from eks_inference.serving.memory import GIB, server_memory
-from eks_inference.serving.ray_serve.facts import serving_facts as ray_facts
+from eks_inference.serving.ray_serve.rules import serving_facts as ray_facts
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 from eks_inference.serving.rules import any_accelerator
 from eks_inference.serving.rules.engine_features import (
@@ -28,7 +28,7 @@ from eks_inference.serving.rules.engine_features import (
 from eks_inference.serving.rules.neuron import flags_agree
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.triton import plan as triton_plan
-from eks_inference.serving.triton.facts import serving_facts as triton_facts
+from eks_inference.serving.triton.rules import serving_facts as triton_facts
 from eks_inference.serving.triton.spec import TritonServerSpec
 from eks_inference.serving.vllm import plan as vllm_plan
 from eks_inference.serving.vllm.facts import serving_facts as vllm_facts

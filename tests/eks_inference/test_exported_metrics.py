@@ -15,8 +15,8 @@ from conftest import ROOT
 from eks_inference.catalog import versions
 from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.observability import device_exporters_plan
-from eks_inference.observability.alerting_plan import expectations, of_budget
 from eks_inference.observability.handle import Budget, Expected
+from eks_inference.observability.prometheus_plan import expectations, of_budget
 from eks_inference.observability.spec import Objectives
 from eks_inference.scaling import plan as scaling
 from eks_inference.scaling.spec import KedaSpec

@@ -14,13 +14,12 @@ from eks_inference.catalog.models import Model, model, models
 from eks_inference.place.nodes import share
 from eks_inference.place.placement import Placement
 from eks_inference.rules import Finding, findings
-from eks_inference.serving.choosing import engines_for, largest
+from eks_inference.serving.choosing import USUAL_SEQUENCES, engines_for, largest
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.feasibility import Fit, Split, feasibility, usual_lengths
-from eks_inference.serving.linear_backend import backend_settings
+from eks_inference.serving.flag_values import backend_settings
 from eks_inference.serving.pods import engine_environment
 from eks_inference.serving.rules.servers import server_rules
-from eks_inference.serving.sketch import USUAL_SEQUENCES
 from vectors.neuron import llama3
 from vectors.serving import gpu, on, server
 

@@ -11,8 +11,8 @@ from eks_inference.catalog.vllm_arguments import Combination, Condition, combina
 from eks_inference.rules import Judgement
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flags, spelt_out
+from eks_inference.serving.rules.engine_features import flags_go_together
 from eks_inference.serving.rules.engine_flags import flags_have_their_values, stack_s_own_are_left_alone
-from eks_inference.serving.rules.flag_combinations import flags_go_together
 from eks_inference.serving.rules.gpu_arithmetic import attention_is_served
 from vectors.gpu import gpu_server
 from vectors.serving import server

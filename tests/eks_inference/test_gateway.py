@@ -25,7 +25,7 @@ from eks_inference.gateway.handle import ExistingLoadBalancerController
 from eks_inference.gateway.names import validated_certificate
 from eks_inference.gateway.plan import Route, ingress, routes
 from eks_inference.gateway.spec import WEB_UI, GatewaySpec
-from eks_inference.kubernetes.front import GATED, Door, Front
+from eks_inference.kubernetes.network_policy import GATED, Door, Front
 from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.network.handle import ExistingVpc, Subnet
 from eks_inference.stack.reading import parse_stack

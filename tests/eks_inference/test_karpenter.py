@@ -15,10 +15,9 @@ from eks_inference.place.placement import POOL_LABEL, Placement, Taint
 from eks_inference.pools import karpenter_plan as plan
 from eks_inference.pools.karpenter import ExistingKarpenter, Karpenter, NodeAutoscaler
 from eks_inference.pools.karpenter_pool import KarpenterPool
-from eks_inference.pools.karpenter_spec import KarpenterSpec
 from eks_inference.pools.node_monitoring import NodeMonitoringAgent
 from eks_inference.pools.plan import placement_of
-from eks_inference.pools.spec import KarpenterPoolSpec
+from eks_inference.pools.spec import KarpenterPoolSpec, KarpenterSpec
 from golden import assert_golden
 from handles import existing_cluster, existing_vpc, placement, stack_settings
 from stackgraph.graph.document import Graph, Resource

@@ -17,12 +17,12 @@ from eks_inference.catalog.quantization import METHODS, Quantization, quantizati
 from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.place.placement import Placement
 from eks_inference.rules import Judgement
-from eks_inference.serving import linear_backend, shape
+from eks_inference.serving import flag_values, shape
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.rules.flag_combinations import flags_go_together
+from eks_inference.serving.rules.engine_features import flags_go_together
 from eks_inference.serving.rules.gpu_arithmetic import gpu_has_a_kernel
 from eks_inference.serving.triton import plan as triton_plan
-from eks_inference.serving.triton.facts import serving_facts as triton_facts
+from eks_inference.serving.triton.rules import serving_facts as triton_facts
 from eks_inference.serving.triton.spec import TritonServerSpec
 from eks_inference.serving.vllm.facts import serving_facts as vllm_facts
 from eks_inference.serving.vllm.spec import VllmServerSpec
@@ -176,7 +176,7 @@ def test_a_refusal_leads_to_what_the_user_wrote():
 def test_checkpoints(checkpoint: Quantization | None, needs: bool):
     published = replace(model("Qwen3-8B"), quantization=checkpoint)
     for on, more in product(GPUS, ((), ("--linear-backend=marlin",))):
-        found = linear_backend.backend_settings("0.30.0", instance_type(on), (), published)
+        found = flag_values.backend_settings("0.30.0", instance_type(on), (), published)
         if checkpoint is not MODELOPT or has(on) >= (8, 0):
             assert found == ({"linear-backend": "marlin"} if needs and on in OLD else {})
             said = verdict(gpu_server(on, model=published, arguments=more))
@@ -191,7 +191,7 @@ def test_drafts(quantized: str, monkeypatch: pytest.MonkeyPatch):
         given["extra_args"] = {"speculative-config.quantization": "fp8"}
     else:
         shown = replace(draft, quantization=MODELOPT)
-        monkeypatch.setattr(linear_backend, "find_model", lambda name: shown if name in draft.repositories else None)
+        monkeypatch.setattr(flag_values, "find_model", lambda name: shown if name in draft.repositories else None)
     for on in GPUS:
         if quantized == "flag" or has(on) >= (8, 0):
             found = facts(on, **given)
@@ -231,7 +231,7 @@ def test_triton_names_it_in_its_file_where_its_release_needs_it(monkeypatch: pyt
 @pytest.mark.parametrize(("release", "needs"), [("0.30.0", True), ("0.33.0", False)])
 def test_the_releases_that_need_it(release: str, needs: bool):
     for method in METHODS:
-        found = linear_backend.fails(release, (8, 6), Quantization(method, 8))
+        found = flag_values.fails(release, (8, 6), Quantization(method, 8))
         assert bool(found) == (needs and method in ("fp8", "fbgemm_fp8", "modelopt"))
 
 

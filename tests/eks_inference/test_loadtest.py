@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from eks_inference.catalog import versions
 from eks_inference.faults import SpecError
 from eks_inference.kubernetes.secrets import SecretRef
-from eks_inference.loadtest import guidellm_plan, plan
+from eks_inference.loadtest import plan
 from eks_inference.loadtest.component import LoadTest
 from eks_inference.loadtest.spec import HubTokenizer, LoadTestSpec, TokenCounts
 from eks_inference.place.placement import Placement, Taint
@@ -65,14 +65,14 @@ class Server:
     ready: tuple[pulumi.Resource, ...] = ()
 
 
-def target(**changes: Any) -> guidellm_plan.Target:
+def target(**changes: Any) -> plan.Target:
     about = Server()
-    known = guidellm_plan.Target(about.namespace, about.url, about.model_id, about.startup_seconds, HubTokenizer(id=LLAMA))
+    known = plan.Target(about.namespace, about.url, about.model_id, about.startup_seconds, HubTokenizer(id=LLAMA))
     return dataclasses.replace(known, **changes)
 
 
-def configured(spec: LoadTestSpec | None = None, **targets: guidellm_plan.Target) -> dict[str, Any]:
-    return guidellm_plan.configuration("loadtest", spec or LoadTestSpec(), targets or {"llama3": target()}, IMAGE)
+def configured(spec: LoadTestSpec | None = None, **targets: plan.Target) -> dict[str, Any]:
+    return plan.configuration("loadtest", spec or LoadTestSpec(), targets or {"llama3": target()}, IMAGE)
 
 
 def deployed(
@@ -205,8 +205,8 @@ def test_no_two_measurements_send_the_same_prompts() -> None:
 
 def test_one_budget_covers_the_slowest_start() -> None:
     slow = {"a": target(startup_seconds=100), "b": target(startup_seconds=900)}
-    assert guidellm_plan.ready_timeout_seconds(LoadTestSpec(), slow) == 900
-    assert guidellm_plan.ready_timeout_seconds(LoadTestSpec(ready_timeout_seconds=60), slow) == 60
+    assert plan.ready_timeout_seconds(LoadTestSpec(), slow) == 900
+    assert plan.ready_timeout_seconds(LoadTestSpec(ready_timeout_seconds=60), slow) == 60
 
 
 @given(
@@ -217,7 +217,7 @@ def test_one_budget_covers_the_slowest_start() -> None:
 def test_the_deadline_outlasts_the_wait_and_every_measurement(users: list[int], timeout: int, startups: list[int]) -> None:
     spec = LoadTestSpec(users=tuple(users), timeout_seconds=timeout)
     targets = {f"s{n}": target(startup_seconds=startup) for n, startup in enumerate(startups)}
-    measurements = guidellm_plan.configuration("t", spec, targets, IMAGE)["measurements"]
+    measurements = plan.configuration("t", spec, targets, IMAGE)["measurements"]
     longest = sum(m["timeout_seconds"] + load_test.GRACE_SECONDS for m in measurements)
     assert plan.deadline_seconds(spec, targets) > max(startups) + longest
 
@@ -247,9 +247,9 @@ def test_another_server_hardware_image_or_script_runs_it_again(monkeypatch: pyte
         configured(llama3=target(endpoint="http://other:8000/v1"))["digest"],
         configured(llama3=target(hardware=INF2))["digest"],
         configured(llama3=target(hardware=dataclasses.replace(INF2, pods_max=2)))["digest"],
-        guidellm_plan.configuration("loadtest", LoadTestSpec(), {"llama3": target()}, "other:1")["digest"],
+        plan.configuration("loadtest", LoadTestSpec(), {"llama3": target()}, "other:1")["digest"],
     }
-    monkeypatch.setattr(guidellm_plan, "script", lambda: "another script")
+    monkeypatch.setattr(plan, "script", lambda: "another script")
     assert len(digests | {configured()["digest"]}) == 6
 
 
@@ -480,7 +480,7 @@ def test_a_model_without_a_chat_template_is_asked_for_a_completion(tmp_path: Pat
     with OpenAIServer(fault="no_chat_template") as server:
         assert waits(tmp_path, a=at(server)) == 1
         assert waits(tmp_path, a=at(server) | {"task": "complete"}) == 0
-    assert load_test.QUESTIONS.keys() == guidellm_plan.REQUESTS.keys()
+    assert load_test.QUESTIONS.keys() == plan.REQUESTS.keys()
     told = configured(a=target(task="complete"))["measurements"][0]["scenario"]["spec"]
     assert told["backend"]["request_format"] == "/v1/completions"
     assert told["data"] == configured()["measurements"][0]["scenario"]["spec"]["data"]
@@ -698,7 +698,7 @@ def test_a_measurement_without_an_answer_fails_the_run_and_has_no_figures(tmp_pa
 
 
 def test_configuration_and_records_are_of_one_version() -> None:
-    assert load_test.SCHEMA == guidellm_plan.SCHEMA == json.loads((KEPT / "run.json").read_text())["schema"]
+    assert load_test.SCHEMA == plan.SCHEMA == json.loads((KEPT / "run.json").read_text())["schema"]
 
 
 def test_other_arguments_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

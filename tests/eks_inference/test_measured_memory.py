@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from eks_inference.catalog.engine_facts import reserve_of
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.instances import instance_type
 from eks_inference.catalog.models import model
-from eks_inference.catalog.reserves import reserve_of
 from eks_inference.serving.memory import GIB, MemoryUse
 from eks_inference.serving.memory_settings import MemorySettings
 from golden import assert_golden

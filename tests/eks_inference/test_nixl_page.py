@@ -6,13 +6,13 @@ from conftest import ROOT
 from eks_inference.catalog.tables import table
 from eks_inference.rules import Rule
 from eks_inference.serving.prefill_decode import operation_rules, rules
-from eks_inference.serving.rules import nixl, nixl_models
+from eks_inference.serving.rules import nixl
 from eks_inference.stack.registry import spec_rules
 from eks_inference_tools.check.registry import graph_rules
 from golden import assert_golden
 
 PAGE = ROOT / "docs" / "disaggregated.md"
-MODULES = (nixl, nixl_models, rules, operation_rules)
+MODULES = (nixl, nixl, rules, operation_rules)
 
 
 def test_its_tables_are_those_of_the_rules_and_of_the_catalog() -> None:

@@ -20,8 +20,8 @@ from eks_inference.faults import SpecError
 from eks_inference.rules import Judgement, Rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.prefill_decode import operation_rules, rules
-from eks_inference.serving.prefill_decode.facts import PrefillDecodeFacts
-from eks_inference.serving.rules import nixl, nixl_models
+from eks_inference.serving.prefill_decode.rules import PrefillDecodeFacts
+from eks_inference.serving.rules import nixl
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.registry import Verdict, check_spec
 from golden import assert_golden
@@ -29,7 +29,7 @@ from vectors.nixl import MODEL, WINDOWS, decode, decode_on_gpus, engine_args, gp
 from vectors.serving import trn2
 
 GROUP = [one for module in (rules, operation_rules) for one in vars(module).values() if isinstance(one, Rule)]
-SERVER = [rule for module in (nixl, nixl_models) for rule in vars(module).values() if isinstance(rule, Rule)]
+SERVER = [rule for module in (nixl, nixl) for rule in vars(module).values() if isinstance(rule, Rule)]
 
 
 def judged(group: PrefillDecodeFacts) -> dict[str, Judgement]:
@@ -278,7 +278,7 @@ def test_an_image_that_nobody_described_is_not_judged() -> None:
 @pytest.mark.parametrize(("length", "said"), [(4096, []), (8192, ["warning"])])
 def test_windows_matter_to_longer_sequences_only(length: int, said: list[str]) -> None:
     gemma = replace(decode_on_gpus(), model=find_model("Gemma-2-9B"), max_model_len=length)
-    assert broken(nixl_models.windows_are_kept, gemma) == said
+    assert broken(nixl.windows_are_kept, gemma) == said
 
 
 def test_an_unknown_connector_of_nixl_is_not_judged() -> None:
@@ -307,14 +307,14 @@ def test_a_transfer_that_is_no_object_is_refused(config: str) -> None:
 
 def test_an_unknown_model_is_not_judged() -> None:
     unknown = replace(decode(), model=None, model_id="a/b")
-    for rule in (nixl.connector_suits, nixl_models.model_is_documented):
+    for rule in (nixl.connector_suits, nixl.model_is_documented):
         assert any(said.unjudged for said in rule.judge(unknown))
 
 
 def test_a_multimodal_model_is_warned_of_on_gpus() -> None:
     gemma = find_model("Gemma-3-27B")
-    assert broken(nixl_models.model_is_documented, replace(decode_on_gpus(), model=gemma)) == ["warning"]
-    assert broken(nixl_models.model_is_documented, decode_on_gpus(model={"id": "Qwen/Qwen3-32B"})) == []
+    assert broken(nixl.model_is_documented, replace(decode_on_gpus(), model=gemma)) == ["warning"]
+    assert broken(nixl.model_is_documented, decode_on_gpus(model={"id": "Qwen/Qwen3-32B"})) == []
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_a_multimodal_model_is_warned_of_on_gpus() -> None:
 def test_context_parallelism_on_neuron_needs_cores_for_every_kv_head(parts: int, degree: int, holds: bool) -> None:
     """Llama 3.3 70B: 64 heads, 8 KV heads."""
     server = replace(engine_args(decode_context_parallel_size=parts), tensor_parallel=degree)
-    assert (broken(nixl_models.contexts_divide, server) == []) == holds
+    assert (broken(nixl.contexts_divide, server) == []) == holds
 
 
 # -- interfaces -----------------------------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ import yaml
 from eks_inference.faults import SpecError
 from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.observability import prometheus_plan as plan
-from eks_inference.observability.alerting_plan import expectations
 from eks_inference.observability.handle import ExistingPrometheus, Expected, Metrics
 from eks_inference.observability.prometheus import PrometheusStack, ServerMetrics
+from eks_inference.observability.prometheus_plan import expectations
 from eks_inference.observability.spec import Objectives, PrometheusSpec
 from eks_inference.place.placement import Taint
 from golden import assert_golden

@@ -12,7 +12,7 @@ import yaml
 
 from conftest import ROOT
 from eks_inference.observability import prometheus_plan as plan
-from eks_inference.observability.alerting_plan import TYPE_LABEL
+from eks_inference.observability.prometheus_plan import TYPE_LABEL
 from eks_inference_tools.simulate.control_plane.toolchain import installed
 from variants import recorded_with
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from conftest import PROJECT
-from eks_inference.catalog.openings import Opening, openings
+from eks_inference.catalog.features import Opening, openings
 from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.serving.rules.engine_flags import PROTECTED_FLAGS, PROTECTED_VARIABLES
 from eks_inference.stack.reading import parse_stack
@@ -42,7 +42,7 @@ def severities(section: dict[str, Any], server: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_each_opens_the_engine_and_is_refused_where_it_is_led_out(name):
-    from eks_inference.serving.rules.openings import engines_stay_closed
+    from eks_inference.serving.rules.engine_flags import engines_stay_closed
 
     for led_out, severity in ((True, None), (False, "warning")):
         (judged,) = engines_stay_closed.judge(replace(gpu(**given(name)), led_out=led_out))

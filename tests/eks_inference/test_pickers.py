@@ -8,7 +8,7 @@ import pytest
 from eks_inference.endpoints.picker import Picker
 from eks_inference.endpoints.proxy import PICKER_PORT
 from eks_inference.endpoints.spec import ModelEndpointSpec
-from eks_inference.kubernetes.front import Front
+from eks_inference.kubernetes.network_policy import Front
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProgramError
 from variants import recorded_with

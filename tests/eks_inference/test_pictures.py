@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
+from eks_inference.catalog.architectures import towers
 from eks_inference.catalog.config_json import model_of_config
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.instances import instance_type
 from eks_inference.catalog.models import model
-from eks_inference.catalog.towers import towers
 from eks_inference.faults import SpecError
-from eks_inference.serving.lengths import only_lengths
+from eks_inference.serving.features import NOWHERE, most, sees
+from eks_inference.serving.flags import only_lengths
 from eks_inference.serving.memory import GIB, MemoryUse
 from eks_inference.serving.memory_settings import memory_settings
-from eks_inference.serving.pictures import NOWHERE, most, sees
 from eks_inference.serving.rules.any_accelerator import memory
 from eks_inference.serving.traffic import TrafficSpec
-from eks_inference.serving.triton.facts import triton_facts
+from eks_inference.serving.triton.rules import triton_facts
 from eks_inference.serving.triton.spec import TritonServerSpec
 from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference.speed.rules import TrafficFacts

@@ -27,10 +27,9 @@ from eks_inference.place.nodes import Allocatable, allocatable, free_inodes
 from eks_inference.place.placement import POOL_LABEL, Placement, Taint
 from eks_inference.pools import node_rules, plan
 from eks_inference.pools.existing import ExistingPool
-from eks_inference.pools.facts import PoolFacts
 from eks_inference.pools.managed import ManagedPool
 from eks_inference.pools.node_spec import KubeletSpec
-from eks_inference.pools.rules import kubelet_leaves_room, reservation_in_one_zone
+from eks_inference.pools.rules import PoolFacts, kubelet_leaves_room, reservation_in_one_zone
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
 from golden import assert_golden
 from handles import existing_cluster, existing_vpc

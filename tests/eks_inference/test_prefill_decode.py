@@ -18,8 +18,8 @@ from eks_inference.serving import deployment
 from eks_inference.serving.flags import flag
 from eks_inference.serving.pods import REVISION_LABEL
 from eks_inference.serving.prefill_decode import plan, router
-from eks_inference.serving.prefill_decode.facts import group_facts
 from eks_inference.serving.prefill_decode.plan import KV_ROLES, Group, RoleServers
+from eks_inference.serving.prefill_decode.rules import group_facts
 from eks_inference.serving.prefill_decode.spec import ROLES, PrefillDecodeSpec, Role
 from eks_inference.serving.storage_plan import PodStorage
 from handles import placement

@@ -20,7 +20,6 @@ from eks_inference.observability.spec import PrometheusSpec
 from eks_inference.place.placement import Taint
 from eks_inference.scaling import plan
 from eks_inference.scaling.component import Autoscaler, ExistingKeda, ExistingPrometheusAdapter
-from eks_inference.scaling.cron import out_of_turn
 from eks_inference.scaling.keda import Keda
 from eks_inference.scaling.prometheus_adapter import PrometheusAdapter
 from eks_inference.scaling.spec import (
@@ -31,6 +30,7 @@ from eks_inference.scaling.spec import (
     KedaSpec,
     PrometheusAdapterSpec,
     Step,
+    out_of_turn,
 )
 from eks_inference_tools.check.cluster_object_rules import one_owner_of_replicas
 from eks_inference_tools.reading.graph_facts import GraphFacts

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
-from eks_inference.catalog.measured import measured, sources
 from eks_inference.catalog.models import model
-from eks_inference.catalog.speeds import chips, speeds
+from eks_inference.catalog.speeds import chips, measured, sources, speeds
 from eks_inference.serving.memory import MemoryUse
 from eks_inference.serving.memory_settings import MemorySettings
 from eks_inference.speed.accuracy import case

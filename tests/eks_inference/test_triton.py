@@ -25,8 +25,7 @@ from eks_inference.rules import Finding, findings
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.triton import plan
 from eks_inference.serving.triton.component import TritonServer
-from eks_inference.serving.triton.facts import serving_facts, triton_facts
-from eks_inference.serving.triton.rules import triton_rules
+from eks_inference.serving.triton.rules import serving_facts, triton_facts, triton_rules
 from eks_inference.serving.triton.spec import TritonServerSpec
 from golden import assert_golden
 from graphs import stands_on

@@ -10,8 +10,8 @@ from eks_inference.catalog.instances import instance_type
 from eks_inference.place.placement import POOL_LABEL, Placement
 from eks_inference.serving.deployment import startup
 from eks_inference.serving.rules.servers import places_take_the_same_pods
-from eks_inference.serving.triton.facts import facts_of_places
 from eks_inference.serving.triton.plan import repository_files
+from eks_inference.serving.triton.rules import facts_of_places
 from eks_inference.serving.triton.spec import TritonServerSpec
 from eks_inference.serving.vllm.component import VllmServer
 from eks_inference.serving.vllm.spec import VllmServerSpec

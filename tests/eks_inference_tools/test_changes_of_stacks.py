@@ -16,10 +16,9 @@ from odd_graphs import PLANTED, odd_graphs
 from stackgraph.diff.contents import Revision
 from stackgraph.diff.document import document, render_json
 from stackgraph.diff.markdown import render_markdown
-from stackgraph.diff.merging import sections
 from stackgraph.diff.page import render_html
 from stackgraph.diff.report import Recorded, Report, StackReport
-from stackgraph.diff.telling import contents
+from stackgraph.diff.telling import contents, sections
 from stackgraph.diff.text import render_text
 from stackgraph.github import LONGEST_BODY
 from stackgraph.graph.document import Graph

@@ -632,7 +632,7 @@ def test_nothing_is_left_behind_when_it_is_ended(repo, tmp_path, how):
 
 @pytest.mark.thorough
 def test_files_of_another_schema_are_refused(tmp_path):
-    from stackgraph.graph.saved import read_graph
+    from stackgraph.graph.document import read_graph
 
     with pytest.raises(ProblemsFound, match="unsupported graph schema"):
         read_graph({"schema": 99, "resources": []}, "x.json")

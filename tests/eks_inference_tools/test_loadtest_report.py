@@ -23,9 +23,8 @@ from hypothesis import strategies as st
 import browser
 from eks_inference_tools.cli import parser
 from eks_inference_tools.commands import loadtest as command
-from eks_inference_tools.loadtest_report import plots
 from eks_inference_tools.loadtest_report.comparing import Comparison, Report, compare
-from eks_inference_tools.loadtest_report.page import render_html
+from eks_inference_tools.loadtest_report.page import Mark, __file__, bars, ranges, render_html
 from eks_inference_tools.loadtest_report.readers.detection import read_all
 from eks_inference_tools.loadtest_report.record import METRICS, STATISTICS, Run, published
 from eks_inference_tools.loadtest_report.table import render_table
@@ -681,7 +680,7 @@ def test_every_plot_says_in_words_what_it_shows():
 
 
 def test_colours_of_plots_are_those_of_the_palette():
-    folder = Path(plots.__file__).parent
+    folder = Path(__file__).parent
     used = set(re.findall(r"var\((--[a-z-]+)\)", (folder / "assets" / "report.css").read_text()))
     palette = (folder.parents[1] / "stackgraph" / "presentation" / "assets" / "base.css").read_text()
     assert used - {"--mark"} == {name for name in used if f"  {name}: #" in palette}
@@ -707,14 +706,14 @@ def test_a_text_of_a_file_cannot_steer_a_terminal(tmp_path: Path):
 
 def test_plots_stay_as_they_are():
     marks = [
-        plots.Mark("all of it", "run", dict(zip(STATISTICS, (12, 9, 11, 14, 18, 20, 25, 5, 30, 3), strict=True))),
-        plots.Mark("a name that is far too long to stand beside a plot", "run", {"mean": 12.0}, " (gaps)"),
-        plots.Mark("published", "published", {"mean": 20.0, "p90": 24.0, "min": 11.0, "max": 28.0}),
+        Mark("all of it", "run", dict(zip(STATISTICS, (12, 9, 11, 14, 18, 20, 25, 5, 30, 3), strict=True))),
+        Mark("a name that is far too long to stand beside a plot", "run", {"mean": 12.0}, " (gaps)"),
+        Mark("published", "published", {"mean": 20.0, "p90": 24.0, "min": 11.0, "max": 28.0}),
     ]
     series = [Curve("one", [(8, 500.0), (16, 900.0)]), Curve("two", [(8, 520.0), (128, 910.0)], "published")]
     drawn = [
-        plots.ranges("a", "Ranges", marks),
-        plots.bars("b", "Bars", [("x", "run", 3.0), ("y", "published", 0.0)]),
+        ranges("a", "Ranges", marks),
+        bars("b", "Bars", [("x", "run", 3.0), ("y", "published", 0.0)]),
         render_plot("c", Plot("Curves", "concurrent users", series, doubles=True)),
     ]
     assert_golden("loadtest/report-plots.svg", "\n\n".join(str(each).replace("><", ">\n<") for each in drawn))
@@ -724,8 +723,8 @@ def test_plots_stay_as_they_are():
 @example([0.0] * 15)
 def test_every_figure_stands_inside_its_plot(values: list[float]):
     drawn = [
-        plots.ranges("a", "A", [plots.Mark("x", "run", {"mean": value, "min": value / 2, "max": value}) for value in values]),
-        plots.bars("b", "B", [("x", "run", value) for value in values]),
+        ranges("a", "A", [Mark("x", "run", {"mean": value, "min": value / 2, "max": value}) for value in values]),
+        bars("b", "B", [("x", "run", value) for value in values]),
         *(
             render_plot("c", Plot("C", "users", [Curve("x", [(2**place, value)]) for place, value in enumerate(values)], doubles))
             for doubles in (False, True)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from clones import copy_project
 from conftest import PROJECT, ROOT
 from eks_inference.catalog.instances import instance_type
-from eks_inference.catalog.measured import count
 from eks_inference.catalog.models import model
+from eks_inference.catalog.speeds import count
 from eks_inference.catalog.zones import regions, zone_ids
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.registry import check_spec

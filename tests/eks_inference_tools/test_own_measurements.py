@@ -11,9 +11,8 @@ import pytest
 
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.instances import instance_type
-from eks_inference.catalog.measured import count, measured, own
 from eks_inference.catalog.models import model
-from eks_inference.catalog.speeds import speeds
+from eks_inference.catalog.speeds import count, measured, own, speeds
 from eks_inference.serving.memory import MemoryUse
 from eks_inference.serving.memory_settings import MemorySettings
 from eks_inference.serving.split import Parallel

@@ -15,8 +15,8 @@ from conftest import recorded
 from eks_inference.accelerators.efa.plan import EFA_RESOURCE
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE
 from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
+from eks_inference.place.nodes import amount as quantity
 from eks_inference.place.placement import HOSTNAME_LABEL, POOL_LABEL, ZONE_LABEL
-from eks_inference.place.quantity import amount as quantity
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL, footprints
 from eks_inference_tools.placing.nodes import NodeKind, karpenter_kinds, managed_nodes, manifest
 from eks_inference_tools.placing.provisioning import PodToPlace, Room, Start, choose, counted, exact_shape

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eks_inference_tools.simulate.rehearsal.foretold import compared
-from eks_inference_tools.simulate.rehearsal.report import Line, Rehearsal, render_json
+from eks_inference_tools.simulate.rehearsal.report import Line, Rehearsal, compared, render_json
 from eks_inference_tools.simulate.rehearsal.text import render_markdown, render_text
 from json_schemas import unlike
 from rehearsals import JOB, SAMPLES, SAW, STUCK, WELL

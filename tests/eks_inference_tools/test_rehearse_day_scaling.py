@@ -23,8 +23,7 @@ from eks_inference_tools.simulate.day.custom_metrics import CustomMetrics, regis
 from eks_inference_tools.simulate.day.prometheus import configuration
 from eks_inference_tools.simulate.day.requests import QUEUE_MS, Load, Rates, Requests
 from eks_inference_tools.simulate.day.scaling import HPA_TYPE, SCALED_OBJECT_TYPE, Pages, blind, metric_of, scalers_of, tools_for
-from eks_inference_tools.simulate.day.sources import POD_MONITOR_TYPE, Sources, adapter_rule, seconds, sources_of
-from eks_inference_tools.simulate.day.subjects import Subject
+from eks_inference_tools.simulate.day.subjects import POD_MONITOR_TYPE, Sources, Subject, adapter_rule, seconds, sources_of
 from linear_steps import Linear
 from stackgraph.graph.document import CHART_TYPE, Graph
 from stackgraph.problems import ProblemsFound

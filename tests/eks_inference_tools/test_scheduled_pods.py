@@ -10,7 +10,7 @@ from conftest import recorded
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE
 from eks_inference.place.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL
-from eks_inference_tools.placing.node_pools import ZONE_LABEL
+from eks_inference_tools.placing.nodes import ZONE_LABEL
 from eks_inference_tools.reading.devices import RESOURCE_CLAIMS, RESOURCE_SLICES
 from eks_inference_tools.reading.kinds import LWS_GROUP_INDEX_LABEL, LWS_NAME_LABEL, LWS_WORKER_INDEX_LABEL
 from eks_inference_tools.simulate.stand_ins.ray_cluster import cluster_pods, wanted_cluster

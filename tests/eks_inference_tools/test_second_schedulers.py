@@ -10,8 +10,14 @@ import yaml
 from conftest import recorded
 from eks_inference.accelerators.neuron.plan import SCHEDULER_CONFIG_FILE, scheduler_configuration
 from eks_inference_tools.reading.pods import PodSpec
-from eks_inference_tools.simulate.schedulers.kube_schedulers import exits, forbidden
-from eks_inference_tools.simulate.schedulers.second_schedulers import SecondScheduler, rewritten, scheduler_of, second_schedulers
+from eks_inference_tools.simulate.schedulers.kube_schedulers import (
+    SecondScheduler,
+    exits,
+    forbidden,
+    rewritten,
+    scheduler_of,
+    second_schedulers,
+)
 from eks_inference_tools.simulate.world.unsimulated import Unsimulated
 from stackgraph.graph.document import Graph, Resource
 

@@ -11,10 +11,9 @@ from odd_graphs import PLANTED, odd_graphs, recorded
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import plain
 from stackgraph.presentation.terminal import printable
-from stackgraph.views.lines import INDENT
 from stackgraph.views.page import render_html
 from stackgraph.views.summary import by_path
-from stackgraph.views.tree import render_tree
+from stackgraph.views.tree import INDENT, render_tree
 
 
 def test_tree() -> None:

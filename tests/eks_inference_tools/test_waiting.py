@@ -6,8 +6,7 @@ import pytest
 
 from eks_inference.rules import judged
 from eks_inference_tools.check.registry import graph_rules
-from eks_inference_tools.placing.placed import Placing
-from eks_inference_tools.placing.waiting import Waiting
+from eks_inference_tools.placing.placed import Placing, Waiting
 from stackgraph.graph.document import Resource
 from vectors.graph import cluster, graph, node_group, resource
 

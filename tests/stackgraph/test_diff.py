@@ -25,8 +25,7 @@ from stackgraph.diff.graphs import ResourceChange, StackDiff, compare
 from stackgraph.diff.replacements import replacing, rows
 from stackgraph.diff.stack_files import StackFile
 from stackgraph.diff.telling import property_lines
-from stackgraph.graph.document import STACK_TYPE, Graph, Resource
-from stackgraph.graph.saved import read_graph
+from stackgraph.graph.document import STACK_TYPE, Graph, Resource, read_graph
 from stackgraph.recorder.recording import record
 from variants import recorded_with
 

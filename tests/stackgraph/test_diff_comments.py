@@ -12,11 +12,10 @@ from odd_graphs import PLANTED, odd_graphs
 from stackgraph.diff.contents import Contents, FactRow, FindingText, Revision, StackContents, by_subject
 from stackgraph.diff.document import render_json
 from stackgraph.diff.markdown import _code, _escaped, _fence, render_markdown
-from stackgraph.diff.merging import Entry, Place
 from stackgraph.diff.page import render_html
 from stackgraph.diff.report import Recorded, Report, StackReport
 from stackgraph.diff.saved import read_contents
-from stackgraph.diff.telling import contents
+from stackgraph.diff.telling import Entry, Place, contents
 from stackgraph.diff.text import render_text
 from stackgraph.github import LONGEST_BODY as LIMIT
 from stackgraph.graph.document import Graph, Resource

@@ -7,8 +7,7 @@ import pulumi
 import pulumi_aws as aws
 import pytest
 
-from stackgraph.graph.document import STACK_REFERENCE, Graph
-from stackgraph.graph.saved import read_graph
+from stackgraph.graph.document import STACK_REFERENCE, Graph, read_graph
 from stackgraph.problems import ProgramError
 from stackgraph.recorder.answers import Answers
 from stackgraph.recorder.aws_functions import letters, policy_document

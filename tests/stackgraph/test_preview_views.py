@@ -22,10 +22,9 @@ from odd_graphs import PLANTED, component, graph_of, kubernetes_object, odd_grap
 from stackgraph.domain import Domain, Listing, Section
 from stackgraph.graph import describe
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource
-from stackgraph.views.lines import Row, braced
 from stackgraph.views.manifests import manifest, render_manifests
 from stackgraph.views.mermaid import render_mermaid
-from stackgraph.views.tree import render_tree
+from stackgraph.views.tree import Row, braced, render_tree
 
 
 @pytest.fixture

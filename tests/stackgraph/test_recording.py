@@ -15,7 +15,7 @@ from pulumi.runtime.proto.resource_pb2 import RegisterResourceRequest
 
 from stackgraph.graph.document import Graph
 from stackgraph.problems import ProgramError
-from stackgraph.recorder.options import inherit
+from stackgraph.recorder.monitor import inherit
 from stackgraph.recorder.recording import record
 
 CONFIG = {"aws:region": "us-west-2"}

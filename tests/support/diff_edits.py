@@ -10,8 +10,7 @@ from stackgraph.diff import comparing
 from stackgraph.diff.comparing import ABSENT, Path, PropertyChange, normal, opened
 from stackgraph.diff.graphs import StackDiff, inputs_of
 from stackgraph.diff.moves import Pairing, pairing
-from stackgraph.graph.document import STACK_TYPE, Graph, Resource
-from stackgraph.graph.saved import read_graph
+from stackgraph.graph.document import STACK_TYPE, Graph, Resource, read_graph
 from stackgraph.graph.values import mapped
 
 

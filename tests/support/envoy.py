@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from asking import Connection
 from eks_inference.endpoints.envoy import configuration
-from eks_inference.endpoints.keys import KEYS_FILE, SERVER_KEY_FILE, clients_file, server_file
+from eks_inference.endpoints.plan import KEYS_FILE, SERVER_KEY_FILE, clients_file, server_file
 from eks_inference.endpoints.proxy import HEALTH_PATH, Proxy, Upstream
 from ports import free_ports
 

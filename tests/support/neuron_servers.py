@@ -6,7 +6,7 @@ from typing import Any
 from eks_inference.catalog.instances import instance_type
 from eks_inference.place.placement import Placement
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.ray_serve.facts import serving_facts as ray_facts
+from eks_inference.serving.ray_serve.rules import serving_facts as ray_facts
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 from eks_inference.serving.vllm.facts import serving_facts
 from eks_inference.serving.vllm.spec import VllmServerSpec

@@ -25,8 +25,7 @@ if __name__ == "__main__":
 import resolved_values  # noqa: E402
 from conftest import STACKS, recorded  # noqa: E402
 from readme import program_of_a_team  # noqa: E402
-from stackgraph.graph.document import SCHEMA, Graph  # noqa: E402
-from stackgraph.graph.saved import read_graph  # noqa: E402
+from stackgraph.graph.document import SCHEMA, Graph, read_graph  # noqa: E402
 from stackgraph.graph.values import mapped  # noqa: E402
 from stackgraph.recorder.recording import record  # noqa: E402
 from stackgraph.testing import Loss, losses  # noqa: E402

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from math import log10
 from statistics import median
 
-from eks_inference.catalog.measured import measured, sources
-from eks_inference.catalog.speeds import Errors, Speed, speeds
+from eks_inference.catalog.speeds import Errors, Speed, measured, sources, speeds
 from eks_inference.speed.accuracy import Case, case
 
 WORST = 3

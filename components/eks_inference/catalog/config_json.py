@@ -10,11 +10,10 @@ from dataclasses import fields
 from functools import cache
 from typing import Any
 
-from eks_inference.catalog.architectures import Architecture, architectures
+from eks_inference.catalog.architectures import Architecture, architectures, tower_of, towers
 from eks_inference.catalog.models import Model, Task
 from eks_inference.catalog.quantization import METHODS, quantization
 from eks_inference.catalog.tables import nearest
-from eks_inference.catalog.towers import tower_of, towers
 from eks_inference.catalog.weights import STATES
 from eks_inference.faults import Fault, SpecError
 

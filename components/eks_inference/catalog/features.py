@@ -1,9 +1,11 @@
-"""Features that engines document, and settings of AWS's recipes: loads ``features.toml`` and ``recipes.toml``."""
+"""Features that engines document, and settings of AWS's recipes: loads ``features.toml`` and ``recipes.toml``; and what lets
+others into an engine, an interface or a chart: ``openings.toml``.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from eks_inference.catalog.models import Model
 from eks_inference.catalog.tables import Row, arguments, load, rows, table
@@ -104,3 +106,33 @@ def recipe_settings(engine: str, model: Model | None, max_num_seqs: int) -> dict
     name = model.name if model else ""
     found = (recipe.flags for recipe in recipes() if engine in recipe.engines and name in recipe.models)
     return filled(next(found, {}), {"batch": [max_num_seqs]})
+
+
+_OFF = ("", "0", "false", "none", "null")
+
+
+@dataclass(frozen=True)
+class Opening(Row):
+    """A flag, a variable or a value of a chart, by name. The name of a value is the end of its path."""
+
+    of: Literal["engine", "interface", "chart"]
+    """Where it counts: flags and variables of an engine, variables of any container, values of charts."""
+    opens: str
+    """What it does, as a part of a sentence."""
+    values: tuple[str, ...] = ()
+    """Values that do, in lower case. Empty: all that are not off."""
+    beside: str = ""
+    """Another variable that has to be on as well."""
+    pinned: bool = False
+    """Whether a revision of the model makes it safe."""
+
+    def by(self, value: object) -> bool:
+        """Returns whether a value opens it."""
+        text = "true" if value is None else str(value).strip().lower()  # a flag without a value is a switch
+        return text in self.values if self.values else text not in _OFF
+
+
+@cache
+def openings(of: str) -> Mapping[str, Opening]:
+    """What counts there, by name."""
+    return {name: row for name, row in load(Opening, "openings.toml").items() if row.of == of}

@@ -7,10 +7,9 @@ from functools import cache, cached_property
 from typing import Any, Literal
 
 from eks_inference.catalog import weights
-from eks_inference.catalog.architectures import architectures
+from eks_inference.catalog.architectures import Tower, architectures, towers
 from eks_inference.catalog.quantization import Quantization
 from eks_inference.catalog.tables import Own, Row, arguments, extended, find, missing, nearest, own, table
-from eks_inference.catalog.towers import Tower, towers
 
 Task = Literal["chat", "complete", "embed", "rerank", "classify", "transcribe"]
 POOLING: frozenset[Task] = frozenset({"embed", "rerank", "classify"})

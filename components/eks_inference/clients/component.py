@@ -11,13 +11,12 @@ from eks_inference.catalog import versions
 from eks_inference.catalog.models import Task
 from eks_inference.clients import plan
 from eks_inference.clients.spec import OpenWebUISpec, SmokeTestSpec, TritonClientSpec
-from eks_inference.cluster.addon import EBS_CSI_DRIVER, require_addon
 from eks_inference.cluster.handle import Cluster
-from eks_inference.cluster.objects import on_cluster
+from eks_inference.cluster.objects import EBS_CSI_DRIVER, on_cluster, require_addon
 from eks_inference.cluster.plan import STORAGE_CLASS
 from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
-from eks_inference.kubernetes.front import Door
+from eks_inference.kubernetes.network_policy import Door
 from eks_inference.kubernetes.secrets import SecretRef, secret_env, secret_object
 from eks_inference.loadtest import plan as client_plan
 from eks_inference.loadtest.plan import client_policy, volume_claim

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 from eks_inference.clients.spec import OpenWebUISpec, SmokeTestSpec, TritonClientSpec
-from eks_inference.kubernetes.front import Door
+from eks_inference.kubernetes.network_policy import Door
 from eks_inference.kubernetes.workloads import (
     APP_LABEL,
     READ_ONLY_CONTAINER,

@@ -12,9 +12,8 @@ import pulumi_kubernetes as k8s
 from eks_inference.aws import iam
 from eks_inference.aws.log_group import log_group
 from eks_inference.cluster import plan
-from eks_inference.cluster.addon import eks_addon
 from eks_inference.cluster.handle import ControlPlane
-from eks_inference.cluster.objects import kubernetes_provider, on_cluster
+from eks_inference.cluster.objects import eks_addon, kubernetes_provider, on_cluster
 from eks_inference.cluster.pod_identity import pod_role
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec
 from eks_inference.component import Component, rendered

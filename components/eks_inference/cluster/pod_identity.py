@@ -16,9 +16,8 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.aws import iam, naming
 from eks_inference.cluster import plan
-from eks_inference.cluster.addon import POD_IDENTITY_AGENT, require_addon
 from eks_inference.cluster.handle import Cluster, ControlPlane
-from eks_inference.cluster.objects import on_cluster
+from eks_inference.cluster.objects import POD_IDENTITY_AGENT, on_cluster, require_addon
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 

@@ -14,7 +14,6 @@ from eks_inference.catalog.models import APART
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
 from eks_inference.component import Component, carried
-from eks_inference.endpoints import keys as key_files
 from eks_inference.endpoints import picker as picking
 from eks_inference.endpoints import plan
 from eks_inference.endpoints.names import name_faults
@@ -22,7 +21,7 @@ from eks_inference.endpoints.picker import Picker
 from eks_inference.endpoints.proxy import Upstream
 from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.faults import Fault, SpecError
-from eks_inference.kubernetes.front import Door
+from eks_inference.kubernetes.network_policy import Door
 from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.observability.handle import Metrics
 from eks_inference.observability.prometheus_plan import pod_monitor
@@ -51,7 +50,7 @@ class ModelEndpoint(Component):
 
     ``keys`` are the keys of clients, by client: 16 characters or more; a further key of a client has its name with a part after a
     slash (``team-a/next``), so two are valid while one replaces the other. A ``SecretRef`` names a Secret of the namespace that
-    others maintain; its key ``clients.json`` is a file as ``eks_inference.endpoints.keys.clients_file`` writes. The
+    others maintain; its key ``clients.json`` is a file as ``eks_inference.endpoints.plan.clients_file`` writes. The
     proxy takes changed keys about a minute later, without a restart. Servers get the name of the client in the header
     x-endpoint-client, never its key, and ``server_key`` where they demand one.
 
@@ -217,9 +216,9 @@ class ModelEndpoint(Component):
             return keys.name, []
         files: dict[str, pulumi.Input[str]] = {}
         if keys is not None:
-            files[key_files.KEYS_FILE] = pulumi.Output.secret(keys).apply(key_files.clients_file)
+            files[plan.KEYS_FILE] = pulumi.Output.secret(keys).apply(plan.clients_file)
         if server_key is not None:
-            files[key_files.SERVER_KEY_FILE] = pulumi.Output.secret(server_key).apply(key_files.server_file)
+            files[plan.SERVER_KEY_FILE] = pulumi.Output.secret(server_key).apply(plan.server_file)
         if not files:
             return None, []
         own = f"{name}-keys"
@@ -341,9 +340,9 @@ def _key_faults(spec: ModelEndpointSpec, keys: Any, server_key: Any) -> Iterator
         yield Fault(("keys",), "an endpoint that asks for keys needs some", hint=hint)
     elif isinstance(keys, Mapping):
         known = {name: key for name, key in keys.items() if isinstance(key, str)}
-        yield from (replace(fault, path=("keys", *fault.path)) for fault in key_files.key_faults(known) if known or not keys)
-    if isinstance(keys, SecretRef) and keys.key != key_files.KEYS_FILE:
-        yield Fault(("keys", "key"), "Envoy reads this key of the Secret", keys.key, key_files.KEYS_FILE)
+        yield from (replace(fault, path=("keys", *fault.path)) for fault in plan.key_faults(known) if known or not keys)
+    if isinstance(keys, SecretRef) and keys.key != plan.KEYS_FILE:
+        yield Fault(("keys", "key"), "Envoy reads this key of the Secret", keys.key, plan.KEYS_FILE)
     if isinstance(keys, SecretRef) and server_key is not None:
-        hint = f"put {key_files.SERVER_KEY_FILE} into that Secret, too"
+        hint = f"put {plan.SERVER_KEY_FILE} into that Secret, too"
         yield Fault(("server_key",), "the pods mount one Secret, which others maintain", hint=hint)

@@ -16,11 +16,10 @@ from eks_inference.aws.naming import shortened
 from eks_inference.endpoints.proxy import ENDPOINT_LABEL, ENDPOINT_NAME, PICKED_BYTES, PICKER_PORT
 from eks_inference.endpoints.spec import PickerSpec
 from eks_inference.kubernetes import workloads
-from eks_inference.kubernetes.front import Front
-from eks_inference.kubernetes.network_policy import DNS, allow_from, allow_to, api_server, network_policy, pods
+from eks_inference.kubernetes.network_policy import DNS, Front, allow_from, allow_to, api_server, network_policy, pods
 from eks_inference.kubernetes.workloads import APP_LABEL, restricted_pod
 from eks_inference.place.placement import Placement
-from eks_inference.serving.protection import from_prometheus
+from eks_inference.serving.pods import from_prometheus
 
 METRICS_NAME = "metrics"
 PROGRESS_SECONDS = 600

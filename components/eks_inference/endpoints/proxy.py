@@ -66,7 +66,7 @@ KEYS_FILTER = "envoy.filters.http.api_key_auth"
 BUFFER_FILTER = "envoy.filters.http.buffer"
 PICKER_FILTER = "envoy.filters.http.ext_proc"
 SERVER_KEY = "server-key"
-"""Names of filters, and of what Envoy reads from the files ``keys.py`` writes."""
+"""Names of filters, and of what Envoy reads from the files ``plan.py`` writes."""
 
 KSERVE_PATHS = (
     r"/v2(/health/(live|ready)|/models/stats)?",

@@ -8,7 +8,7 @@ from typing import ClassVar
 from eks_inference.endpoints import picker
 from eks_inference.endpoints.proxy import HELD, IDLE_MIB, PICKED_BYTES, WORKERS, largest_request_mib, needed_mib
 from eks_inference.endpoints.spec import ModelEndpointSpec
-from eks_inference.place.quantity import amount
+from eks_inference.place.nodes import amount
 from eks_inference.rules import Judgement, rule
 
 

@@ -10,7 +10,7 @@ import pulumi
 
 from eks_inference.cluster.handle import Cluster
 from eks_inference.component import Handle
-from eks_inference.kubernetes.front import Door
+from eks_inference.kubernetes.network_policy import Door
 
 SERVICE_ACCOUNT = "aws-load-balancer-controller"
 """The service account that the chart makes by default, and ours."""

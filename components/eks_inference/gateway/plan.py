@@ -23,8 +23,7 @@ from eks_inference.gateway.spec import (
     LoginSpec,
     RouteSpec,
 )
-from eks_inference.kubernetes.front import Door
-from eks_inference.kubernetes.network_policy import Peer, addresses, allow_from, namespace, network_policy
+from eks_inference.kubernetes.network_policy import Door, Peer, addresses, allow_from, namespace, network_policy
 from eks_inference.specs.base import dns_label_faults
 
 _MAX_NAME_LENGTH = 50

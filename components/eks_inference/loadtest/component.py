@@ -14,7 +14,7 @@ from eks_inference.cluster.objects import on_cluster
 from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
 from eks_inference.kubernetes.secrets import SecretRef, secret_env, secret_object
-from eks_inference.loadtest import guidellm_plan, plan
+from eks_inference.loadtest import plan
 from eks_inference.loadtest.spec import HubTokenizer, LoadTestSpec
 from eks_inference.place.placement import Placement
 from eks_inference.serving.component import Secret, hub_token, own_namespace
@@ -68,7 +68,7 @@ class LoadTest(Component):
         settings = cluster.settings
         self.namespace = spec.namespace
         tool = settings.image(spec.image or versions.image("guidellm"))
-        configuration = guidellm_plan.configuration(name, spec, targets, tool)
+        configuration = plan.configuration(name, spec, targets, tool)
         self.log_command = plan.log_command(name, spec, configuration) if spec.enabled else None
         self.copy_commands: Sequence[str] = plan.copy_commands(name, spec)
 
@@ -88,7 +88,7 @@ class LoadTest(Component):
         )
         self.ready: Sequence[pulumi.Resource] = (volume,)
         if spec.enabled:
-            scripts = {guidellm_plan.SCRIPT_FILE: guidellm_plan.script()}
+            scripts = {plan.SCRIPT_FILE: plan.script()}
             files = plan.config_map(name, spec.namespace, scripts, configuration)
             script = k8s.core.v1.ConfigMap(f"{name}-script", **files, opts=inside)
             token_env, token_secret = hub_token(name, hugging_face_token, spec.namespace, inside)
@@ -125,12 +125,12 @@ class LoadTest(Component):
 
 def _targets(
     name: str, spec: LoadTestSpec, servers: Mapping[str, ModelServer], hardware: Mapping[str, Hardware]
-) -> dict[str, guidellm_plan.Target]:
+) -> dict[str, plan.Target]:
     """Returns the servers under test in the order of the test. Raises ``SpecError`` with every fault."""
     faults = dns_label_faults(name, "Kubernetes refuses names that begin with this", max_length=MAX_NAME_LENGTH)
     if not servers:
         faults.append(Fault((), "there is no model server to test"))
-    targets: dict[str, guidellm_plan.Target] = {}
+    targets: dict[str, plan.Target] = {}
     for position, server_name in enumerate(spec.servers or servers):
         server = servers.get(server_name)
         if server is None:
@@ -145,7 +145,7 @@ def _targets(
             message = f"server '{server_name}' gives its model a name that is no repository of the Hub"
             faults.append(Fault(("tokenizer",), message, given=server.model_id, hint="name the tokenizer's repository"))
             continue
-        targets[server_name] = guidellm_plan.Target(
+        targets[server_name] = plan.Target(
             namespace=server.namespace,
             endpoint=server.url,
             model=server.model_id,

@@ -10,9 +10,8 @@ import pulumi_kubernetes as k8s
 from eks_inference.aws import iam
 from eks_inference.aws.log_group import log_group
 from eks_inference.catalog import versions
-from eks_inference.cluster.addon import eks_addon
 from eks_inference.cluster.handle import Cluster
-from eks_inference.cluster.objects import in_namespace, namespace_object, on_cluster
+from eks_inference.cluster.objects import eks_addon, in_namespace, namespace_object, on_cluster
 from eks_inference.cluster.pod_identity import pod_identity, pod_role
 from eks_inference.component import Component
 from eks_inference.kubernetes.network_policy import DNS, HTTPS, POD_IDENTITY, network_policy

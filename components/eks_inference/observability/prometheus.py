@@ -8,9 +8,8 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from eks_inference.aws import iam
-from eks_inference.cluster.addon import EBS_CSI_DRIVER, require_addon
 from eks_inference.cluster.handle import Cluster
-from eks_inference.cluster.objects import chart_release, in_namespace, namespace_object, on_cluster
+from eks_inference.cluster.objects import EBS_CSI_DRIVER, chart_release, in_namespace, namespace_object, on_cluster, require_addon
 from eks_inference.cluster.plan import STORAGE_CLASS
 from eks_inference.cluster.pod_identity import pod_identity
 from eks_inference.component import Component, carried, rendered
@@ -18,10 +17,9 @@ from eks_inference.faults import SpecError
 from eks_inference.kubernetes.network_policy import allow_from, namespace, network_policy, pods
 from eks_inference.kubernetes.secrets import SecretRef, secret_object
 from eks_inference.kubernetes.workloads import APP_LABEL
-from eks_inference.observability import alerting_plan
 from eks_inference.observability import prometheus_plan as plan
-from eks_inference.observability.alerting_plan import expectations
 from eks_inference.observability.handle import Budget, Expected, Metrics, RayPods, VllmPods
+from eks_inference.observability.prometheus_plan import expectations
 from eks_inference.observability.spec import PrometheusSpec, Receiver, SnsReceiver
 from eks_inference.place.placement import Placement
 from eks_inference.specs.base import Given
@@ -72,7 +70,7 @@ class PrometheusStack(Component):
         budget: Budget | None = None,
     ) -> None:
         spec = PrometheusSpec.of(spec)
-        if faults := alerting_plan.url_faults(spec, given=alert_receiver_url is not None):
+        if faults := plan.url_faults(spec, given=alert_receiver_url is not None):
             raise SpecError(faults)
         require_addon(cluster, EBS_CSI_DRIVER, f"a volume of the storage class {STORAGE_CLASS}")
         super().__init__("eks-inference:index:PrometheusStack", name, spec.inputs(), opts)
@@ -105,7 +103,7 @@ class PrometheusStack(Component):
             opts=inside,
         )
         url, url_secret = secret_object(
-            f"{name}-receiver-secret", alert_receiver_url, alerting_plan.URL_SECRET, namespace=spec.namespace, opts=inside
+            f"{name}-receiver-secret", alert_receiver_url, plan.URL_SECRET, namespace=spec.namespace, opts=inside
         )
         boards = [
             k8s.core.v1.ConfigMap(
@@ -127,9 +125,7 @@ class PrometheusStack(Component):
                 cluster.settings,
                 cluster=cluster.name,
                 grafana_password=password,
-                receiver=alerting_plan.receiver_values(spec.receiver, region=cluster.settings.region, url=url)
-                if spec.receiver
-                else None,
+                receiver=plan.receiver_values(spec.receiver, region=cluster.settings.region, url=url) if spec.receiver else None,
                 has_budget=budget is not None,
             ),
             # The release waits for up to two volumes, six images, and node exporters on nodes that may still be starting.
@@ -160,9 +156,9 @@ class PrometheusStack(Component):
             f"{name}-alerts",
             cluster=self.cluster,
             namespace=self.namespace,
-            service_account=alerting_plan.SERVICE_ACCOUNT,
+            service_account=plan.SERVICE_ACCOUNT,
             description=f"Alertmanager of the EKS cluster {self.cluster.name}",
-            policies={"publish": rendered(iam.policy_json, alerting_plan.publisher(receiver))},
+            policies={"publish": rendered(iam.policy_json, plan.publisher(receiver))},
             parent=self,
         )
 
@@ -172,7 +168,7 @@ class PrometheusStack(Component):
         """Creates the library's recording and alerting rules, and PodMonitors for KubeRay operators and Karpenter."""
         files = {"rules": ("eks-inference", plan.rules(spec.runbooks))}
         if budget:
-            files["budget"] = ("eks-inference-budget", alerting_plan.of_budget(budget))
+            files["budget"] = ("eks-inference-budget", plan.of_budget(budget))
         rules = [
             k8s.apiextensions.CustomResource(
                 f"{name}-{what}",

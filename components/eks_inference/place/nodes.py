@@ -1,12 +1,41 @@
-"""Computes what pods can use of a node after the kubelet's reservations, and the share of one pod. Pure; no pulumi."""
+"""Computes what pods can use of a node after the kubelet's reservations, and the share of one pod; parses quantities
+(``k8s.io/apimachinery``, resource.Quantity). Pure; no pulumi.
+"""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 from eks_inference.catalog.instances import DEVICE_RESOURCES, InstanceType
-from eks_inference.place.quantity import amount
+
+_SUFFIXES = {
+    "m": Decimal("0.001"),
+    "": Decimal(1),
+    **{prefix: Decimal(1000) ** power for power, prefix in enumerate("kMGT", 1)},
+    **{f"{prefix}i": Decimal(1024) ** power for power, prefix in enumerate("KMGT", 1)},
+}
+
+
+def amount(quantity: str) -> Decimal:
+    """Returns a quantity as a number: 0.5 for ``500m``, 110 000 000 000 for ``110G``. Raises ``ValueError`` for other text."""
+    number = quantity.rstrip("mkKMGTi")
+    suffix = quantity[len(number) :]
+    if suffix not in _SUFFIXES or not number.replace(".", "", 1).isdecimal():
+        raise ValueError(f"{quantity!r} is not a quantity")
+    return Decimal(number) * _SUFFIXES[suffix]
+
+
+def cpu_millis(quantity: str) -> int:
+    """Returns a CPU quantity in millicores."""
+    return int(amount(quantity) * 1000)
+
+
+def memory_mib(quantity: str) -> int:
+    """Returns a memory quantity in MiB, rounded down."""
+    return int(amount(quantity) / 1024**2)
+
 
 # Reservations of nodeadm (kubelet/config.go): from, to (millicores of a node), share in ten-thousandths; evictionHard.
 _CPU_SLICES = ((0, 1000, 600), (1000, 2000, 100), (2000, 4000, 50), (4000, None, 25))

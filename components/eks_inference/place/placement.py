@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.faults import Fault, SpecError, did_you_mean
-from eks_inference.place.nodes import allocatable, pod_size
-from eks_inference.place.quantity import amount
+from eks_inference.place.nodes import allocatable, amount, pod_size
 from eks_inference.place.wiring import ANYWHERE, Home
 
 if TYPE_CHECKING:  # specs and plans use taints and labels but must not import pulumi

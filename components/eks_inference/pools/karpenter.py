@@ -20,8 +20,8 @@ from eks_inference.kubernetes.merge import beside
 from eks_inference.network.handle import Network
 from eks_inference.place.placement import Placement
 from eks_inference.pools import karpenter_plan as plan
-from eks_inference.pools.karpenter_spec import KarpenterSpec
 from eks_inference.pools.node_role import node_role
+from eks_inference.pools.spec import KarpenterSpec
 from eks_inference.specs.base import Given
 
 

@@ -12,9 +12,8 @@ from eks_inference.place.placement import (
     Placement,
 )
 from eks_inference.pools import node_plan, plan
-from eks_inference.pools.karpenter_spec import KarpenterSpec
 from eks_inference.pools.node_spec import ReleaseAmi
-from eks_inference.pools.spec import KarpenterPoolSpec
+from eks_inference.pools.spec import KarpenterPoolSpec, KarpenterSpec
 from eks_inference.specs.late import Late
 from eks_inference.specs.settings import StackSettings
 

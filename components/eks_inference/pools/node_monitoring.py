@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pulumi
 
 from eks_inference.catalog import versions
-from eks_inference.cluster.addon import eks_addon
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.objects import eks_addon
 from eks_inference.cluster.plan import Addon
 from eks_inference.component import Component
 

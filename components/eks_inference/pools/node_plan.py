@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from eks_inference.catalog.disks import FAST_IMAGE_PULL, GP3
-from eks_inference.catalog.instances import InstanceType
+from eks_inference.catalog.instances import FAST_IMAGE_PULL, GP3, InstanceType
 from eks_inference.faults import Fault, SpecError
 from eks_inference.pools.node_spec import EfaLayout, EfaSpec
 from eks_inference.pools.spec import PoolSpec

@@ -4,14 +4,13 @@ from collections.abc import Iterator
 
 from eks_inference.catalog import versions
 from eks_inference.catalog.claims import Driver, driver, published
-from eks_inference.catalog.disks import FAST_IMAGE_PULL, GP3
-from eks_inference.catalog.instances import InstanceType
+from eks_inference.catalog.instances import FAST_IMAGE_PULL, GP3, InstanceType
 from eks_inference.catalog.tables import version_numbers
 from eks_inference.faults import SpecError
-from eks_inference.pools.facts import PoolFacts
 from eks_inference.pools.node_plan import root_volume_gib, root_volume_iops, root_volume_mib_s
 from eks_inference.pools.node_spec import ReleaseAmi, period_seconds
 from eks_inference.pools.plan import ami_type, release_version
+from eks_inference.pools.rules import PoolFacts
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
 from eks_inference.rules import Judgement, not_judged, rule
 

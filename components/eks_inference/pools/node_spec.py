@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from eks_inference.catalog.disks import FAST_IMAGE_PULL, GP3
-from eks_inference.place.quantity import cpu_millis
+from eks_inference.catalog.instances import FAST_IMAGE_PULL, GP3
+from eks_inference.place.nodes import cpu_millis
 from eks_inference.specs.base import Form, Memory, Quantity, Spec, stated
 from eks_inference.specs.late import Late
 

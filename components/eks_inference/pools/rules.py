@@ -1,17 +1,45 @@
-"""Rules about pools. Ids POO… (any pool), EFA… and KAR… (Karpenter)."""
+"""Rules about pools and their surroundings. Ids POO… (any pool), EFA… and KAR… (Karpenter)."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
 
 from eks_inference.catalog import zones
 from eks_inference.faults import SpecError
-from eks_inference.place.nodes import DAEMON_PODS, DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB, allocatable, free_inodes, kept_disk_gib
-from eks_inference.place.quantity import amount, cpu_millis
-from eks_inference.pools.facts import PoolFacts
+from eks_inference.place.nodes import (
+    DAEMON_PODS,
+    DAEMONS_CPU_MILLIS,
+    DAEMONS_MEMORY_MIB,
+    allocatable,
+    amount,
+    cpu_millis,
+    free_inodes,
+    kept_disk_gib,
+)
 from eks_inference.pools.node_plan import disk_gib
 from eks_inference.pools.node_spec import ExistingPlacementGroup, ReleaseAmi
 from eks_inference.pools.plan import pool_zones
-from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
-from eks_inference.rules import Judgement, not_judged, rule
+from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec, PoolSpec
+from eks_inference.rules import Judgement, Path, not_judged, rule
+
+
+@dataclass(frozen=True)
+class PoolFacts:
+    """One pool. ``network_zone_ids`` are the zones with private subnets, or empty when unknown."""
+
+    about: ClassVar[str] = "pools"
+
+    name: str
+    spec: PoolSpec
+    kubernetes_version: str
+    region: str
+    network_zone_ids: tuple[str, ...] = ()
+    serves: tuple[str, ...] = ()
+    """Names of the model servers that run on it."""
+
+    def at(self, *key: str | int) -> Path:
+        """Returns the path of a key of the pool in the stack object."""
+        return ("pools", self.name, *key)
 
 
 @rule(

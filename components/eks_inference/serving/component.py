@@ -14,14 +14,14 @@ from eks_inference.cluster.objects import in_namespace, namespace_object, on_clu
 from eks_inference.component import Component, carried
 from eks_inference.faults import Fault, SpecError
 from eks_inference.images.spec import InClusterImage
-from eks_inference.kubernetes.front import GATED, Front
+from eks_inference.kubernetes.network_policy import GATED, Front
 from eks_inference.kubernetes.secrets import SecretRef, secret_env, secret_object
 from eks_inference.kubernetes.workloads import Level
 from eks_inference.observability.handle import Expected, Metrics
 from eks_inference.observability.prometheus import VllmMetrics
 from eks_inference.place.placement import Placement
 from eks_inference.rules import Rule
-from eks_inference.serving import deployment, protection
+from eks_inference.serving import deployment, pods
 from eks_inference.serving.flags import switched
 from eks_inference.serving.pods import TERMINATION_SECONDS
 from eks_inference.serving.rules.servers import server_rules
@@ -249,7 +249,7 @@ class ReplicatedServer(Component):
         )
         before = guards(
             name,
-            policies=protection.server_policies(name, spec, labels, api=self.forwards[name], metrics=metrics_port),
+            policies=pods.server_policies(name, spec, labels, api=self.forwards[name], metrics=metrics_port),
             quota=deployment.quota(name, spec, placement),
             budgets={"": deployment.disruption_budget(name, spec, labels)},
             options=inside,

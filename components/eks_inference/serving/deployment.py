@@ -18,10 +18,9 @@ from eks_inference.catalog.instances import InstanceType
 from eks_inference.kubernetes import workloads
 from eks_inference.kubernetes.workloads import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.place.claims import DeviceClaims, claimed_resource, device_claims
-from eks_inference.place.nodes import pod_size
+from eks_inference.place.nodes import amount, pod_size
 from eks_inference.place.placement import Placement
-from eks_inference.place.quantity import amount
-from eks_inference.serving import pods, protection
+from eks_inference.serving import pods
 from eks_inference.serving.cold_start import cold_start
 from eks_inference.serving.pods import Hardware
 from eks_inference.serving.shape import ReplicatedServerSpec
@@ -132,7 +131,7 @@ def quota(name: str, spec: ReplicatedServerSpec, placement: Placement) -> dict[s
     hard = {
         resource: pods.quota_devices(spec.most, ending=max(spec.surge, 1), devices=devices) for resource, devices in each.items()
     }
-    return protection.device_quota(spec.namespace_of(name), hard)
+    return pods.device_quota(spec.namespace_of(name), hard)
 
 
 def disruption_budget(name: str, spec: ReplicatedServerSpec, labels: Mapping[str, str]) -> dict[str, Any]:

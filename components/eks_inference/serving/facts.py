@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from eks_inference.catalog.engines import EngineProfile, Startup
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import Model, Task, no_row, ways_to_a_shape
+from eks_inference.place.nodes import cpu_millis, memory_mib
 from eks_inference.place.placement import Placement
-from eks_inference.place.quantity import cpu_millis, memory_mib
 from eks_inference.rules import Judgement, Path, not_judged
 from eks_inference.scaling.spec import AutoscalerSpec
 from eks_inference.serving.cold_start import ColdStart, Weights, weights_of

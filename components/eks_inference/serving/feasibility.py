@@ -16,8 +16,8 @@ from eks_inference.place.placement import Placement
 from eks_inference.rules import Judgement
 from eks_inference.serving.choosing import largest
 from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.flag_values import backend_settings
 from eks_inference.serving.flags import flags
-from eks_inference.serving.linear_backend import backend_settings
 from eks_inference.serving.memory import GIB, TIGHT, Limit, MemoryUse, gib, server_memory
 from eks_inference.serving.rules.engine_flags import quantization_is_known
 from eks_inference.serving.rules.gpu_arithmetic import (

@@ -1,14 +1,18 @@
-"""Features of engines that a user turns on by a key of the server. Which engine has which is data: ``catalog/features.toml``."""
+"""Features of engines that a user turns on by a key of the server, and the media that it takes. Which engine has which feature is
+data: ``catalog/features.toml``. Pure.
+"""
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
 from eks_inference.catalog.engines import EngineProfile
 from eks_inference.catalog.features import Choice, documented
 from eks_inference.catalog.models import Model, find_model
+from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.kubernetes.merge import merged
+from eks_inference.serving.flags import object_flag, switched
 from eks_inference.specs.base import Spec
 
 
@@ -275,3 +279,33 @@ class OpenAiFeatures(EngineFeatures):
         if template and not template.startswith("/") and not {*template} & {*"{}"}:
             raise ValueError(f"'{template}' is neither the absolute path of a file nor Jinja in one line")
         return template
+
+
+Medium = Literal["image", "video"]
+Domain = Annotated[str, StringConstraints(pattern=r"^([a-z0-9-]+\.)+[a-z][a-z0-9-]*$", max_length=253)]
+"""The name of a host, and no address: the engine compares whole names, in small letters."""
+
+NOWHERE = "none.invalid"
+"""A host that does not exist (RFC 2606): without any, the engine fetches from all (vLLM 0.30.0, MediaConnector)."""
+
+_MOST = 999
+"""The engine's own limit (vLLM 0.30.0, MultiModalConfig)."""
+
+
+def fetches(engine: EngineProfile, model: Model | None) -> bool:
+    """Whether the engine can be told where it fetches pictures from, and the model takes any."""
+    release = vllm_releases().get(engine.vllm)
+    return bool(model and model.sees and release and "allowed-media-domains" in release.flags)
+
+
+def most(arguments: Sequence[str], medium: Medium) -> int:
+    """How many of a medium a prompt may have (``--limit-mm-per-prompt``)."""
+    limit = object_flag(arguments, "limit-mm-per-prompt").get(medium)
+    limit = limit.get("count") if isinstance(limit, Mapping) else limit
+    return 0 if switched(arguments, "language-model-only", False) else limit if isinstance(limit, int) else _MOST
+
+
+def sees(arguments: Sequence[str], model: Model) -> bool:
+    """Whether a prompt may have a medium that the model takes. Without one the engine loads no tower."""
+    media = ("image",) if model.tower and not model.tower.video else get_args(Medium)
+    return any(most(arguments, one) for one in media)

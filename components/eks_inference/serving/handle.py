@@ -14,7 +14,7 @@ from eks_inference.accelerators.neuron.component import DeviceScheduler
 from eks_inference.accelerators.nvidia.component import GpuPlugin
 from eks_inference.catalog.models import Task
 from eks_inference.cluster.handle import Cluster
-from eks_inference.kubernetes.front import Front
+from eks_inference.kubernetes.network_policy import Front
 from eks_inference.network.handle import Network
 from eks_inference.observability.handle import Metrics
 from eks_inference.place.placement import Placement, Pool

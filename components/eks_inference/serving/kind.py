@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from eks_inference.place.placement import Placement
 from eks_inference.pools.spec import PoolSpec
 from eks_inference.rules import Path
+from eks_inference.serving.choosing import Sketch
 from eks_inference.serving.shape import PoolChoice, ServerSpec
-from eks_inference.serving.sketch import Sketch
 
 if TYPE_CHECKING:
     import pulumi

@@ -24,19 +24,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 from eks_inference.catalog.architectures import architectures
-from eks_inference.catalog.engine_facts import dtype_bytes, engine_facts, pads, resolved_dtype
+from eks_inference.catalog.engine_facts import dtype_bytes, engine_facts, pads, reserve_of, resolved_dtype
 from eks_inference.catalog.engines import EngineProfile, KvPool
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import Model
-from eks_inference.catalog.reserves import reserve_of
-from eks_inference.serving.adapters import weights_of_a_rank
+from eks_inference.serving.choosing import USUAL_SEQUENCES
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.features import kv_in_fp8
-from eks_inference.serving.flags import attention_backend, flag
-from eks_inference.serving.lengths import positions
-from eks_inference.serving.memory_settings import GIB, MemorySettings, Reserved, memory_settings, with_features
-from eks_inference.serving.pictures import sees
-from eks_inference.serving.sketch import USUAL_SEQUENCES
+from eks_inference.serving.features import kv_in_fp8, sees
+from eks_inference.serving.flags import attention_backend, flag, positions
+from eks_inference.serving.memory_settings import GIB, MemorySettings, Reserved, memory_settings, weights_of_a_rank, with_features
 from eks_inference.serving.split import Held, Parallel, Widths, held
 
 TIGHT = 0.9

@@ -19,8 +19,8 @@ from eks_inference.observability.spec import Objectives
 from eks_inference.pools.spec import InstanceTypeName, LabelKey, LabelValue
 from eks_inference.scaling.spec import AutoscalerSpec
 from eks_inference.serving.features import OpenAiFeatures, fp8_kv_settings, kv_in_fp8, set_twice
+from eks_inference.serving.flag_values import backend_settings
 from eks_inference.serving.flags import flag_name, flags, with_object
-from eks_inference.serving.linear_backend import backend_settings
 from eks_inference.serving.spec import (
     CompileCache,
     EngineName,

@@ -6,7 +6,7 @@ from typing import Annotated, Self, get_args
 
 from pydantic import Field, model_validator
 
-from eks_inference.catalog.towers import PictureSize
+from eks_inference.catalog.architectures import PictureSize
 from eks_inference.specs.base import Spec
 
 _SIZES = get_args(PictureSize)

@@ -1,4 +1,6 @@
-"""Files of a project that a spec names. Their paths are relative to the project's folder, which has the ``Pulumi.yaml``."""
+"""What the project of the running program gives to specs: files, by paths relative to the folder that has the ``Pulumi.yaml``,
+and the configuration. Loads pulumi when asked, for specs that read stack files without it.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,3 +42,18 @@ def read_file(path: str, limit: int) -> bytes:
         if isinstance(error, SpecError):
             raise
         raise SpecError([Fault((), "this is not a path", path[:200], allowed)]) from None
+
+
+def project_folder() -> Path | None:
+    """Returns the folder of the project that runs; None where nothing says it."""
+    import pulumi
+
+    folder = pulumi.get_root_directory()
+    return Path(folder) if folder else None
+
+
+def aws_setting(key: str) -> str | None:
+    """Returns the value of ``aws:<key>``, which the default AWS provider of the program has as well."""
+    import pulumi
+
+    return pulumi.Config("aws").get(key)

@@ -10,7 +10,7 @@ from eks_inference.catalog.zones import regions
 from eks_inference.faults import Fault, did_you_mean
 from eks_inference.specs.base import MOST_ENTRIES, KmsKeyArn, PolicyArn, Reason, RuleId, Spec
 from eks_inference.specs.late import Late
-from eks_inference.specs.program_config import aws_setting
+from eks_inference.specs.project_files import aws_setting
 
 # distribution/reference, grammar: domain, port and path of a repository.
 _WORDS = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"

@@ -6,13 +6,12 @@ from functools import cache, cached_property
 
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.instances import instance_types
-from eks_inference.catalog.measured import Measured
 from eks_inference.catalog.models import model
 from eks_inference.catalog.quantization import Quantization
-from eks_inference.catalog.speeds import Chip, Constants, chips
+from eks_inference.catalog.speeds import Chip, Constants, Measured, chips
+from eks_inference.serving.choosing import USUAL_SEQUENCES
 from eks_inference.serving.memory import MemoryUse
 from eks_inference.serving.memory_settings import MemorySettings
-from eks_inference.serving.sketch import USUAL_SEQUENCES
 from eks_inference.serving.split import Parallel
 from eks_inference.speed.step import QUEUED, StepTimes, of_memory
 

@@ -10,8 +10,8 @@ from eks_inference.observability.spec import Objectives
 from eks_inference.rules import Judgement, Path, not_judged, rule
 from eks_inference.scaling.spec import KEDA_SIGNALS, HpaSpec
 from eks_inference.serving.facts import ScalingFacts, ServingFacts
+from eks_inference.serving.features import most
 from eks_inference.serving.memory import MemoryUse, server_memory
-from eks_inference.serving.pictures import most
 from eks_inference.serving.traffic import TrafficSpec
 from eks_inference.speed.queue import Routing
 from eks_inference.speed.step import step_times

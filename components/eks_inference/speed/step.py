@@ -13,9 +13,8 @@ from math import log2
 from statistics import median
 
 from eks_inference.catalog.engine_facts import dtype_bytes
-from eks_inference.catalog.measured import Measured, own
 from eks_inference.catalog.models import APART, Model
-from eks_inference.catalog.speeds import Chip, Constants, speed
+from eks_inference.catalog.speeds import Chip, Constants, Measured, own, speed
 from eks_inference.serving.memory import MemoryUse
 
 _EXCHANGES = 2

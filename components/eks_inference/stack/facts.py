@@ -15,8 +15,8 @@ from eks_inference.network.plan import network_zones
 from eks_inference.network.rules import NetworkFacts
 from eks_inference.place.nodes import allocatable
 from eks_inference.place.placement import Placement
-from eks_inference.pools.facts import PoolFacts
 from eks_inference.pools.plan import placement_of, pool_zones
+from eks_inference.pools.rules import PoolFacts
 from eks_inference.pools.spec import ManagedPoolSpec, PoolSpec
 from eks_inference.rules import Path
 from eks_inference.serving.facts import ScalingFacts, ServingFacts

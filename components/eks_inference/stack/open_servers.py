@@ -18,7 +18,7 @@ from eks_inference.place.placement import Placement
 from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import PoolSpec
 from eks_inference.rules import Finding
-from eks_inference.serving.choosing import engines_for, standing
+from eks_inference.serving.choosing import USUAL_CONCURRENCY, USUAL_CONTEXT, Sketch, engines_for, sequences_asked, standing
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.feasibility import SHORTEST, at_once, degrees, weights_too_large
 from eks_inference.serving.flags import flags, spelt_out
@@ -26,12 +26,11 @@ from eks_inference.serving.kind import Kind, Site
 from eks_inference.serving.memory import GIB, MemoryUse
 from eks_inference.serving.memory_settings import memory_settings
 from eks_inference.serving.shape import PoolChoice, ServerSpec
-from eks_inference.serving.sketch import USUAL_CONCURRENCY, USUAL_CONTEXT, Sketch, sequences_asked
 from eks_inference.serving.spec import ModelBase, ModelSource
 from eks_inference.serving.split import parallel
 from eks_inference.specs.base import one_of
 from eks_inference.stack.nested import ABSENT, Path, Resolved, at, open_keys, put
-from eks_inference.stack.pool_choice import pool_faults
+from eks_inference.stack.references import pool_faults
 from eks_inference.stack.registry import spec_rules
 
 _LENGTHS = ("tensor_parallel", "max_model_len", "max_num_seqs", "devices")

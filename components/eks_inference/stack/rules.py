@@ -5,8 +5,7 @@ nodes and the API, ARNs and the region. Ids CAP…, CLI…, NET… and ARN…
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from eks_inference.place.nodes import kept_disk_gib
-from eks_inference.place.quantity import cpu_millis, memory_mib
+from eks_inference.place.nodes import cpu_millis, kept_disk_gib, memory_mib
 from eks_inference.pools.node_plan import disk_gib, has_local_disks
 from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import ManagedPoolSpec

@@ -17,13 +17,12 @@ from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.faults import Fault, SpecError
 from eks_inference.gateway.plan import Route, routes
 from eks_inference.gateway.spec import WEB_UI, GatewayApiSpec, GatewaySpec, LoadBalancerControllerSpec
-from eks_inference.loadtest.guidellm_plan import REQUESTS
+from eks_inference.loadtest.plan import REQUESTS
 from eks_inference.loadtest.spec import LoadTestSpec
 from eks_inference.network.spec import NetworkSpec
 from eks_inference.observability.spec import ObservabilitySpec
 from eks_inference.place.placement import OfferedBy
-from eks_inference.pools.karpenter_spec import KarpenterSpec
-from eks_inference.pools.spec import ManagedPoolSpec, PoolSpec
+from eks_inference.pools.spec import KarpenterSpec, ManagedPoolSpec, PoolSpec
 from eks_inference.scaling.spec import ScalingSpec
 from eks_inference.serving.flag_values import other_names
 from eks_inference.serving.kind import Kind

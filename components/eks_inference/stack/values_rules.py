@@ -8,11 +8,11 @@ from contextlib import suppress
 from typing import Any
 
 from eks_inference.catalog import charts, versions
+from eks_inference.catalog.features import openings
 from eks_inference.catalog.models import find_model
-from eks_inference.catalog.openings import openings
 from eks_inference.cluster.plan import STORAGE_CLASS
 from eks_inference.loadtest.rules import SAMPLING
-from eks_inference.place.quantity import cpu_millis
+from eks_inference.place.nodes import cpu_millis
 from eks_inference.rules import Judgement, Path, not_judged, rule
 from eks_inference.serving.rules.engine_flags import PROTECTED_VARIABLES
 from eks_inference.serving.spec import described

@@ -9,9 +9,8 @@ import pulumi
 import pulumi_aws as aws
 import pulumi_kubernetes as k8s
 
-from eks_inference.cluster.addon import eks_addon
 from eks_inference.cluster.handle import Cluster
-from eks_inference.cluster.objects import on_cluster
+from eks_inference.cluster.objects import eks_addon, on_cluster
 from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
 from eks_inference.network.handle import Network

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from eks_inference.catalog import versions
-from eks_inference.catalog.disks import EFS
+from eks_inference.catalog.instances import EFS
 from eks_inference.cluster.plan import Addon
 from eks_inference.storage.spec import EfsStoreSpec, ExistingStoreSpec, FileSystem, LustreStoreSpec, StoreSpec
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from eks_inference.catalog.openings import Opening, openings
+from eks_inference.catalog.features import Opening, openings
 from eks_inference.rules import Judgement, rule
 from eks_inference.specs.base import namespace_fault
 from eks_inference_tools.reading.admission import not_served

@@ -8,14 +8,13 @@ from dataclasses import replace
 from decimal import Decimal
 
 from eks_inference.rules import Judgement, not_judged, rule
-from eks_inference_tools.placing.placed import Placing
-from eks_inference_tools.placing.waiting import Waiting
-from eks_inference_tools.reading.budgets import budgeted
+from eks_inference_tools.placing.placed import Placing, Waiting
 from eks_inference_tools.reading.devices import OFFERED_BY
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.kinds import title_of
 from eks_inference_tools.reading.node_shapes import NodeShape
 from eks_inference_tools.reading.pod_templates import PodTemplate
+from eks_inference_tools.reading.rollouts import budgeted
 from eks_inference_tools.reading.scalars import number
 from eks_inference_tools.reading.scheduling import nearest, obstacles
 from stackgraph.graph.values import is_token, unique
@@ -80,7 +79,7 @@ def pods_fit_a_node(facts: GraphFacts) -> Iterator[Judgement]:
     "K8S022",
     "The nodes have room for all pods together.",
     fix="request less or fewer pods, or raise the size of the pool",
-    source="Kubernetes scheduling: a pod without room stays Pending; pods are placed as they are created (placing/waiting.py)",
+    source="Kubernetes scheduling: a pod without room stays Pending; pods are placed as they are created (placing/placed.py)",
 )
 def all_pods_find_room(facts: GraphFacts) -> Iterator[Judgement]:
     if not facts.placed_pods or any(None in group.sizes for group in facts.node_groups):

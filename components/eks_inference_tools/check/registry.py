@@ -15,14 +15,10 @@ if TYPE_CHECKING:
 
 _MODULES = (
     "eks_inference_tools.check.aws_rules",
-    "eks_inference_tools.check.chart_rules",
     "eks_inference_tools.check.cluster_object_rules",
     "eks_inference_tools.check.cluster_rules",
-    "eks_inference_tools.check.cost_rules",
     "eks_inference_tools.check.device_rules",
     "eks_inference_tools.check.limit_rules",
-    "eks_inference_tools.check.network_rules",
-    "eks_inference_tools.check.node_group_rules",
     "eks_inference_tools.check.placement_rules",
     "eks_inference_tools.check.pod_rules",
     "eks_inference_tools.check.secret_rules",

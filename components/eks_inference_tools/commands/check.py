@@ -108,9 +108,9 @@ def _notes(report: "StackReport", prices: "OwnPrices") -> "Iterable[str]":
 
 def _few_sequences(report: "StackReport") -> "Iterator[str]":
     """Which servers hold fewer sequences at once than `plan` looks for where nobody says how many."""
+    from eks_inference.serving.choosing import USUAL_CONCURRENCY
     from eks_inference.serving.facts import ServingFacts
     from eks_inference.serving.feasibility import at_once
-    from eks_inference.serving.sketch import USUAL_CONCURRENCY
 
     for server in report.verdict.subjects:
         if isinstance(server, ServingFacts) and server.engine.generation.paged:

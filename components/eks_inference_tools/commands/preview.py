@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     if options.format == "json":
         write(_json(graph, prices, measured, with_timeline=options.timeline), options.output)
     elif options.timeline:
-        from eks_inference_tools.timeline.text import render_text
+        from eks_inference_tools.timeline.document import render_text
         from eks_inference_tools.timeline.timeline import timeline
 
         write(render_text(timeline(graph), **drawing(options.output)), options.output)
@@ -91,8 +91,7 @@ def run(options: argparse.Namespace) -> int:
 def _stack_file(stack: "StackProgram", *, defaults: bool) -> str:
     """The stack file with every value that it leaves open, and where each comes from. No rule judges it, and no program runs."""
     from eks_inference_tools.program import STACK_KEY
-    from eks_inference_tools.resolution.text import stack_file
-    from eks_inference_tools.resolution.values import values_of
+    from eks_inference_tools.resolution.values import stack_file, values_of
     from stackgraph.problems import Problem, ProblemsFound
 
     spec = stack.spec()

@@ -279,7 +279,7 @@ def add_under(parser: argparse._ActionsContainer) -> None:
 def wish_of(options: argparse.Namespace, wanted: Named, types: tuple[str, ...] = ()) -> "Wish":
     """Returns what the options ask for. Raises ``ProblemsFound`` for names and numbers that cannot be."""
     from eks_inference.catalog.engines import engine, engines
-    from eks_inference.serving.sketch import USUAL_CONCURRENCY, USUAL_CONTEXT
+    from eks_inference.serving.choosing import USUAL_CONCURRENCY, USUAL_CONTEXT
     from eks_inference_tools.fitting.search import Wish
 
     model = wanted.model

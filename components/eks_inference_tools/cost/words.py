@@ -1,5 +1,6 @@
-"""Money in words, and what a change does to the cost of a stack. Pure."""
+"""Money in words, what a change does to the cost of a stack, and whether it leaves the budget. Pure."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,7 +11,9 @@ from eks_inference.catalog.quotas import Quota, quota_of
 from eks_inference.catalog.zones import regions
 from eks_inference_tools.cost.estimate import Estimate, Total, Unused
 from eks_inference_tools.cost.price_book import OWN, SCALES, Charge, PriceBook
+from eks_inference_tools.reading.clusters import PLATFORM
 from stackgraph.diff.domain import Danger
+from stackgraph.graph.document import Graph
 from stackgraph.graph.values import joined, unique
 
 NAMES = ("idle", "deployed", "at most")
@@ -199,3 +202,18 @@ class Offer:
 def offer(instance: InstanceType, region: str, book: PriceBook) -> Offer:
     """Returns what a region asks for an instance type."""
     return Offer(instance, region, book.instance(instance.name, region), quota_of(instance.name, "on_demand"))
+
+
+def budget_of(graph: Graph) -> float | None:
+    """USD a month of all stacks of a graph; None without one."""
+    found = [resource.inputs.get("budgetUsdPerMonth") for resource in graph.of_type(PLATFORM)]
+    known = [float(one) for one in found if isinstance(one, int | float) and not isinstance(one, bool)]
+    return sum(known) if known else None
+
+
+def leaves_budget(before: Graph, after: Graph, old: Estimate, new: Estimate) -> Iterator[Danger]:
+    """Yields a danger where a stack beyond its budget costs more than before, or where its budget was higher."""
+    budget, cost, earlier = budget_of(after), new.totals[1].usd_per_month, budget_of(before)
+    if budget is not None and cost > budget and (cost > old.totals[1].usd_per_month or (earlier or math.inf) > budget):
+        said = f"the stack costs {per_month(cost)} a month as deployed; its budget is {per_month(budget)}"
+        yield Danger("over-budget", said, effects=("budget",))

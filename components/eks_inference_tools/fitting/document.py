@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from eks_inference.catalog.measured import Measured
+from eks_inference.catalog.speeds import Measured
 from eks_inference_tools.fitting.pace import USUAL_INPUT, USUAL_OUTPUT, USUAL_USERS, Explained, Traffic, nearest
 from eks_inference_tools.fitting.search import Found, Refusal, Row
 from eks_inference_tools.fitting.trials import Trial

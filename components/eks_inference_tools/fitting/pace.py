@@ -11,16 +11,15 @@ from functools import lru_cache
 from math import ceil
 from typing import Any
 
-from eks_inference.catalog.measured import Measured, measured, own
 from eks_inference.catalog.models import find_model
-from eks_inference.catalog.speeds import speed
+from eks_inference.catalog.speeds import Measured, measured, own, speed
 from eks_inference.observability.spec import Objectives
 from eks_inference.serving.choosing import largest
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.memory import MemoryUse
 from eks_inference.serving.traffic import TrafficSpec
 from eks_inference.speed.causes import TRY, walls
-from eks_inference.speed.estimate import Answered, answered
+from eks_inference.speed.queue import Answered, answered
 from eks_inference.speed.step import StepTimes, step_times
 from eks_inference.speed.takes import modelled, takes
 

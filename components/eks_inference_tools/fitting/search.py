@@ -14,12 +14,11 @@ from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.catalog.models import Model
 from eks_inference.catalog.zones import says_zones_of, zone_ids
 from eks_inference.pools.rules import zones_offer_the_family
-from eks_inference.serving.choosing import engines_for, preference, standing, why_none
+from eks_inference.serving.choosing import USUAL_CONCURRENCY, engines_for, preference, standing, why_none
 from eks_inference.serving.kind import Kind
 from eks_inference.serving.kinds import KINDS
 from eks_inference.serving.rules.neuron_plugin import fp8_caches_are_read
 from eks_inference.serving.rules.servers import places_take_the_same_pods, the_image_decodes_sounds
-from eks_inference.serving.sketch import USUAL_CONCURRENCY
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.cost.words import Offer, offer
 from eks_inference_tools.fitting.pace import (

@@ -7,7 +7,7 @@ from typing import Unpack
 
 from rich.console import RenderableType
 
-from eks_inference.catalog.measured import own
+from eks_inference.catalog.speeds import own
 from eks_inference.observability.spec import MILLISECONDS_ABOVE
 from eks_inference_tools.check.report import StackReport
 from eks_inference_tools.cost.estimate import estimated

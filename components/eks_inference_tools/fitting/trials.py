@@ -17,12 +17,12 @@ from eks_inference.cluster.spec import ClusterSpec
 from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import ManagedPoolSpec
 from eks_inference.rules import Judgement, Rule
+from eks_inference.serving.choosing import Sketch, sequences_asked
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.feasibility import degrees, room, weights_too_large
 from eks_inference.serving.kind import Kind, Site
 from eks_inference.serving.memory import GIB, MemoryUse, server_memory
 from eks_inference.serving.memory_settings import memory_settings
-from eks_inference.serving.sketch import Sketch, sequences_asked
 from eks_inference.serving.vllm.kind import KIND as VLLM
 from eks_inference.stack.registry import spec_rules
 from eks_inference_tools.fitting.pace import Pace, pace_of

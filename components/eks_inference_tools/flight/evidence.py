@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any
 
 from eks_inference.catalog.tables import table
+from eks_inference.place.nodes import amount
 from eks_inference.place.placement import INSTANCE_TYPE_LABEL
-from eks_inference.place.quantity import amount
 from eks_inference_tools.loadtest_report.readers.detection import runs_of_log
 from eks_inference_tools.reading.causes import meaning
 from eks_inference_tools.verify.observed import Check

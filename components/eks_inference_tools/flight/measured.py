@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from eks_inference.catalog.instances import instance_types
-from eks_inference.catalog.measured import Measured, count
 from eks_inference.catalog.models import find_model
-from eks_inference.catalog.speeds import speed
+from eks_inference.catalog.speeds import Measured, count, speed
 from eks_inference_tools.flight.bundle import read_bundle
 from eks_inference_tools.flight.evidence import LOAD_METRICS, LOAD_STATISTICS
 from eks_inference_tools.loadtest_report.readers.detection import read_all

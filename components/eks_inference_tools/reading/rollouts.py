@@ -1,21 +1,25 @@
-"""How an update replaces the pods of an object: whether it does, how many serve, and how many of them go at once. Pure.
+"""How an update replaces the pods of an object: whether it does, how many serve, how many of them go at once, and of which a
+disruption budget lets none go. Pure.
 
 Sources: Deployment, resolveFenceposts (kubernetes/pkg/controller/deployment/util); LeaderWorkerSet, rolloutStrategy; Ray Serve,
 deployment_state.py (replicas of another version restart, one at a time, or a fifth of them), version.py and config.py (what makes
-another version).
+another version); Kubernetes, Specifying a Disruption Budget: with as many pods available as one demands, no eviction ever
+succeeds.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from eks_inference_tools.reading.after_update import follows
 from eks_inference_tools.reading.autoscalers import autoscalers
 from eks_inference_tools.reading.kinds import group_kind, name_of, namespace_of, serve_applications, serve_deployments
+from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
 from eks_inference_tools.reading.scalars import whole
 from stackgraph.diff.graphs import ResourceChange
+from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import at, items, table, text
+from stackgraph.graph.values import at, is_token, items, table, text
 
 _ROUNDED = {"maxSurge": math.ceil, "maxUnavailable": math.floor}
 _CODE = ("import_path", "runtime_env", "args")
@@ -84,3 +88,34 @@ def _share(given: Any, pods: int, whole_of: Callable[[float], int]) -> int:
     count = whole(given)
     percent = whole(text(given or "25%").removesuffix("%"))
     return count if count is not None else whole_of(pods * (percent or 0) / 100)
+
+
+def budgeted(graph: Graph) -> Iterator[tuple[Resource, PodTemplate, str]]:
+    """Yields budgets, the templates of their pods with a known number of pods, and why none of these may go, or nothing.
+
+    A Job ends by itself; an autoscaler decides the number.
+    """
+    budgets = [one for one in graph.resources if is_kubernetes_object(one) and group_kind(one)[1] == "PodDisruptionBudget"]
+    if not budgets:
+        return
+    scaled, pods = {autoscaler.target for autoscaler in autoscalers(graph)}, [*pod_templates(graph)]
+    for budget in budgets:
+        selector, spec = at(budget.inputs, "spec", "selector"), budget.inputs.get("spec")
+        if is_token(selector) or is_token(at(selector, "matchLabels")) or at(selector, "matchExpressions"):
+            continue
+        for template in pods:
+            ends_or_grows = template.kind in ("Job", "Pod") or (template.given_namespace, template.kind, template.name) in scaled
+            beside = template.namespace == (namespace_of(budget) or "default")
+            if template.pods and beside and not ends_or_grows and template.has_labels(table(at(selector, "matchLabels"))):
+                yield budget, template, _kept(spec, template.pods)
+
+
+def _kept(spec: Any, pods: int) -> str:
+    """Percentages are rounded up."""
+    for key in ("minAvailable", "maxUnavailable"):
+        given = at(spec, key)
+        share = text(given).removesuffix("%") if text(given).endswith("%") else ""
+        number = -(-int(share) * pods // 100) if share.isdecimal() else whole(given)
+        if number is not None and (number >= pods if key == "minAvailable" else number == 0):
+            return f"{key} {text(given)} of {pods}"
+    return ""

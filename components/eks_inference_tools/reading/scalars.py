@@ -3,7 +3,7 @@
 from decimal import Decimal
 from typing import Any
 
-from eks_inference.place.quantity import amount
+from eks_inference.place.nodes import amount
 from stackgraph.graph.values import table
 
 # Quantities are 64-bit numbers, so a longer text is no quantity.

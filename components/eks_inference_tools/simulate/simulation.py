@@ -17,8 +17,7 @@ from eks_inference_tools.simulate.report import Phase, Report
 from eks_inference_tools.simulate.rollout import rollout
 from eks_inference_tools.simulate.rollout.changes import with_replicas
 from eks_inference_tools.simulate.rollout.walk import Observe, Outcome
-from eks_inference_tools.simulate.schedulers.kube_schedulers import Schedulers
-from eks_inference_tools.simulate.schedulers.second_schedulers import SecondScheduler, second_schedulers
+from eks_inference_tools.simulate.schedulers.kube_schedulers import Schedulers, SecondScheduler, second_schedulers
 from eks_inference_tools.simulate.stand_ins.devices import DevicePlugins, DraDrivers
 from eks_inference_tools.simulate.stand_ins.ebs import EbsVolumes
 from eks_inference_tools.simulate.stand_ins.helm import helm_records

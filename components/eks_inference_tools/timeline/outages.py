@@ -7,11 +7,10 @@ from typing import Any
 
 from eks_inference.catalog.times import PASSES, Typical
 from eks_inference.serving.storage_plan import CACHE_VARIABLE
-from eks_inference_tools.reading.budgets import budgeted
 from eks_inference_tools.reading.clusters import parts
 from eks_inference_tools.reading.kinds import group_kind, name_of, nodes_of, serve_applications, title_of
 from eks_inference_tools.reading.pod_templates import pod_templates, prefetched
-from eks_inference_tools.reading.rollouts import at_once, pods_of, restarts, surges
+from eks_inference_tools.reading.rollouts import at_once, budgeted, pods_of, restarts, surges
 from eks_inference_tools.reading.scalars import whole
 from eks_inference_tools.timeline.beside import Beside
 from eks_inference_tools.timeline.planner import Step

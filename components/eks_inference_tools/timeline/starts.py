@@ -12,9 +12,8 @@ from functools import cached_property
 from typing import Any
 
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE
-from eks_inference.catalog.disks import FAST_IMAGE_PULL, GP3
 from eks_inference.catalog.engines import EngineProfile, engines
-from eks_inference.catalog.instances import DEVICE_RESOURCES, Accelerator
+from eks_inference.catalog.instances import DEVICE_RESOURCES, FAST_IMAGE_PULL, GP3, Accelerator
 from eks_inference.catalog.models import Model, find_model
 from eks_inference.faults import SpecError
 from eks_inference.serving.flags import flag

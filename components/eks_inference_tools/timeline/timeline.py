@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from eks_inference.catalog.disks import FAST_IMAGE_PULL
+from eks_inference.catalog.instances import FAST_IMAGE_PULL
 from eks_inference.catalog.times import PASSES, Pass, instance_types_of
 from eks_inference_tools.reading.clusters import parts
 from eks_inference_tools.reading.kinds import title_of

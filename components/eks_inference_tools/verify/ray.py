@@ -7,7 +7,7 @@ deployments).
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from eks_inference.place.quantity import amount
+from eks_inference.place.nodes import amount
 from eks_inference.serving.ray_serve.plan import NODE_TYPE_LABEL
 from eks_inference_tools.reading.kinds import PODS, RAY_CLUSTER_LABEL, RAY_GROUP_LABEL, RAY_HEAD_GROUP, serve_deployments
 from eks_inference_tools.reading.live_objects import Object, condition_of, identity_of, is_leaving, is_ready, is_stale

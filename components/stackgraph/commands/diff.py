@@ -153,7 +153,7 @@ def _graph(file: Path, command: str) -> "Graph":
     import json
 
     from stackgraph.files import content
-    from stackgraph.graph.saved import read_graph
+    from stackgraph.graph.document import read_graph
     from stackgraph.problems import Problem, ProblemsFound
 
     hint = f"write one with: {command} preview STACK --format json -o FILE"

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from stackgraph.diff import merging
+from stackgraph.diff import telling
 from stackgraph.diff.contents import COLUMNS, ROTATED, SIGNS, WORDS, Contents
 from stackgraph.graph.values import grouped, text, unique
 from stackgraph.graph.wording import shorten, utf16_length
@@ -50,8 +50,8 @@ def render_markdown(report: Contents, limit: int, origin: str = "") -> str:
     always = [marker(report), f"### {_escaped(report.headline)}", *filter(None, [origin]), revisions]
     found = [*notes, *_failures(report), *_danger(report), *_table(report), *_facts(report), *_findings(report)]
     parts = [Part(whole) for whole in found]
-    parts += [*_settings(report), *(_section(report, section) for section in merging.sections(report)), *_ends(report)]
-    hidden = merging.hidden(report)
+    parts += [*_settings(report), *(_section(report, section) for section in telling.sections(report)), *_ends(report)]
+    hidden = telling.hidden(report)
     said = [f"Not shown: {'; '.join(hidden)}."] if hidden else []
     ending = [f"<sub>{_escaped(words)}</sub>" for words in (*said, report.ending)]
     return _fitted(always, parts, ending, limit)
@@ -97,7 +97,7 @@ def _danger(report: Contents) -> Iterator[str]:
     told, avoid = (
         [
             f"- {_stacks(report, stacks)}{_prose(shorten(what, _LONGEST_DANGER))}"
-            for stacks, (what,) in merging.shared(
+            for stacks, (what,) in telling.shared(
                 (stack.stack, (what,)) for stack in report.stacks for what in getattr(stack, key)
             )
         ]
@@ -136,7 +136,7 @@ def _table(report: Contents) -> Iterator[str]:
 def _facts(report: Contents) -> Iterator[str]:
     # Clusters and nodes are named after their stack. Without that name, equal rows of several stacks merge.
     said = ((stack.stack, (row.about, row.before, row.after)) for stack in report.stacks for row in stack.facts)
-    if rows := [*merging.shared(said)]:
+    if rows := [*telling.shared(said)]:
         lines = ["| stack | what | before | after |", "|---|---|---|---|"]
         for stacks, texts in rows:
             cells = (_escaped(shorten(value, _LINE)) for value in texts)
@@ -160,23 +160,23 @@ def _findings(report: Contents) -> Iterator[str]:
 
 
 def _settings(report: Contents) -> Iterator[Part]:
-    if entries := merging.settings(report):
+    if entries := telling.settings(report):
         yield _details(report, "<details open><summary>Settings</summary>", entries)
 
 
-def _section(report: Contents, section: merging.Section) -> Part:
+def _section(report: Contents, section: telling.Section) -> Part:
     numbers = " ".join(f"{SIGNS[kind]}{count}" for kind, count in section.counts.items())
     return _details(report, f"<details><summary>{_escaped(section.title)} {numbers}</summary>", section.entries)
 
 
-def _details(report: Contents, opening: str, entries: Sequence[merging.Entry]) -> Part:
+def _details(report: Contents, opening: str, entries: Sequence[telling.Entry]) -> Part:
     heads = [_head(report, entry) for entry in entries]
     bodies = ("\n\n".join((head, *_body(entry))) for head, entry in zip(heads, entries, strict=True))
     short = (opening, *heads[:_MOST_HEADS], "_Its properties are left out here._", "</details>")
     return Part("\n\n".join((opening, *bodies, "</details>")), "\n\n".join(short))
 
 
-def _head(report: Contents, entry: merging.Entry) -> str:
+def _head(report: Contents, entry: telling.Entry) -> str:
     # One mention of a source line lists all resources that it creates, in whatever stack.
     by_source = grouped(
         (_source(report, place), _code(place.name.replace(f"{place.stack}-", "") if entry.stacks[1:] else place.name))
@@ -187,7 +187,7 @@ def _head(report: Contents, entry: merging.Entry) -> str:
     return f"**{SIGNS[entry.kind]} {_escaped(entry.type)}** {_listed(told)}{stacks}"
 
 
-def _body(entry: merging.Entry) -> Iterator[str]:
+def _body(entry: telling.Entry) -> Iterator[str]:
     yield from (f"_{_escaped(note)}_" for note in entry.notes)
     if entry.lines:
         yield _fence(entry.lines, "diff")
@@ -197,7 +197,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + (f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "")
 
 
-def _source(report: Contents, place: merging.Place) -> str:
+def _source(report: Contents, place: telling.Place) -> str:
     file, _, line = place.source.rpartition(":")
     if not file:
         return ""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple
 from urllib.parse import quote
 
-from stackgraph.diff import merging
+from stackgraph.diff import telling
 from stackgraph.diff.contents import COLUMNS, ROTATED, SIGNS, WORDS, Contents
 from stackgraph.graph.values import text
 from stackgraph.presentation.markup import Markup, Section, asset, element, render_page, together
@@ -23,7 +23,7 @@ def render_html(report: Contents) -> str:
         skip="Skip to the changes",
         first="stacks",
         sections=_sections(report),
-        footer=[*(element("p", f"Not shown: {words}.") for words in merging.hidden(report)), element("p", report.ending)],
+        footer=[*(element("p", f"Not shown: {words}.") for words in telling.hidden(report)), element("p", report.ending)],
         style=asset("stackgraph.diff", "diff.css"),
     )
 
@@ -34,8 +34,8 @@ def _sections(report: Contents) -> Iterator[Section]:
     yield Section("stacks", "Stacks", [_table(report)])
     yield Section("facts", report.titles.facts, list(_facts(report)))
     yield Section("findings", report.titles.findings, list(_findings(report)))
-    yield Section("settings", "Settings", [_entry(report, entry) for entry in merging.settings(report)])
-    for number, section in enumerate(merging.sections(report)):
+    yield Section("settings", "Settings", [_entry(report, entry) for entry in telling.settings(report)])
+    for number, section in enumerate(telling.sections(report)):
         yield Section(f"changes-{number}", section.title, [_entry(report, entry) for entry in section.entries])
     for number, stack in enumerate(report.stacks):
         yield Section(f"steps-{number}", f"Steps of {text(stack.stack)}", _lines(stack.steps or ()))
@@ -109,14 +109,14 @@ def _findings(report: Contents) -> Iterator[Markup]:
         yield element("ul", *items)
 
 
-def _entry(report: Contents, entry: merging.Entry) -> Markup:
+def _entry(report: Contents, entry: telling.Entry) -> Markup:
     places = [_place(report, place) for place in entry.places]
     head = element("p", element("b", f"{SIGNS[entry.kind]} {entry.type}"), " ", together(*places, by=", "))
     notes = [element("p", note, class_="quiet") for note in entry.notes]
     return element("div", head, *notes, *_lines(entry.lines), class_="entry")
 
 
-def _place(report: Contents, place: merging.Place) -> Markup:
+def _place(report: Contents, place: telling.Place) -> Markup:
     name = together(element("code", place.name), f" in {text(place.stack)}" if len(report.stacks) > 1 else "")
     if not place.source:
         return name

@@ -15,7 +15,7 @@ from typing import Any
 from stackgraph.diff.contents import FindingText
 from stackgraph.diff.report import Recorded
 from stackgraph.diff.stack_files import StackFile
-from stackgraph.graph.saved import SEAL, read_graph
+from stackgraph.graph.document import SEAL, read_graph
 from stackgraph.problems import Problem, ProblemsFound
 
 _MOST_KEPT = 200

@@ -6,7 +6,7 @@ from typing import Unpack
 from rich.console import RenderableType
 from rich.text import Text
 
-from stackgraph.diff import merging
+from stackgraph.diff import telling
 from stackgraph.diff.contents import COLUMNS, ROTATED, SIGNS, Contents
 from stackgraph.graph.values import unique
 from stackgraph.presentation.output import Drawing
@@ -37,14 +37,14 @@ def _lines(report: Contents) -> Iterator[RenderableType]:
     yield from _titled("Stacks", list(_table(report)))
     yield from _titled(report.titles.facts, list(_facts(report)))
     yield from _titled(report.titles.findings, list(_findings(report)))
-    yield from _titled("Settings", [line for entry in merging.settings(report) for line in _entry(report, entry)])
-    for section in merging.sections(report):
+    yield from _titled("Settings", [line for entry in telling.settings(report) for line in _entry(report, entry)])
+    for section in telling.sections(report):
         yield from _titled(section.title, [line for entry in section.entries for line in _entry(report, entry)])
     for stack in report.stacks:
         yield from _titled(f"Steps of {stack.stack}", [f"  {line}" for line in stack.steps or ()])
         yield from _titled(f"Outputs of {stack.stack}", [_line(line[0], f"    {line}") for line in stack.outputs])
     yield ""
-    if left_out := merging.hidden(report):
+    if left_out := telling.hidden(report):
         yield f"Not shown: {'; '.join(left_out)}."
     yield report.ending
 
@@ -91,7 +91,7 @@ def _findings(report: Contents) -> Iterator[RenderableType]:
             yield Paragraph(_line("~", f"{report.named(stack)}{ROTATED.format(key)}"), "  ", "    ")
 
 
-def _entry(report: Contents, entry: merging.Entry) -> Iterator[RenderableType]:
+def _entry(report: Contents, entry: telling.Entry) -> Iterator[RenderableType]:
     all_names = unique(place.name for place in entry.places)
     names = ", ".join(all_names[:_MOST_NAMES])
     more = f" and {len(all_names) - _MOST_NAMES} more" if len(all_names) > _MOST_NAMES else ""

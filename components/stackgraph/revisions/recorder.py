@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from stackgraph.diff.stack_files import ENCRYPTED
-from stackgraph.graph.saved import sealed
+from stackgraph.graph.document import sealed
 from stackgraph.problems import Problem, ProblemsFound
 from stackgraph.program import Program
 from stackgraph.recorder.project import encrypted, full_key, without_secrets

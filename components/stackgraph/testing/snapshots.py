@@ -9,8 +9,7 @@ from pathlib import Path
 from stackgraph.diff.contents import SIGNS
 from stackgraph.diff.graphs import ResourceChange, compare
 from stackgraph.diff.telling import property_lines
-from stackgraph.graph.document import FunctionCall, Graph
-from stackgraph.graph.saved import read_graph
+from stackgraph.graph.document import FunctionCall, Graph, read_graph
 from stackgraph.graph.values import plain
 from stackgraph.problems import ProblemsFound
 from stackgraph.testing.graph import RecordedStack

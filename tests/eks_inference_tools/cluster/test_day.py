@@ -23,8 +23,7 @@ from eks_inference_tools.simulate.day.day import played
 from eks_inference_tools.simulate.day.prometheus import configuration
 from eks_inference_tools.simulate.day.requests import QUEUE_MS, Rates
 from eks_inference_tools.simulate.day.scaling import SCALED_OBJECT_TYPE
-from eks_inference_tools.simulate.day.sources import sources_of
-from eks_inference_tools.simulate.day.subjects import Subject, subjects
+from eks_inference_tools.simulate.day.subjects import Subject, sources_of, subjects
 from eks_inference_tools.simulate.day.text import render_text
 from eks_inference_tools.simulate.simulation import simulation
 from stackgraph.graph.document import Graph

@@ -10,8 +10,8 @@ from eks_inference.place.placement import Placement
 from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import ManagedPoolSpec
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.prefill_decode.facts import PrefillDecodeFacts, group_facts
 from eks_inference.serving.prefill_decode.plan import Group, group
+from eks_inference.serving.prefill_decode.rules import PrefillDecodeFacts, group_facts
 from eks_inference.serving.prefill_decode.spec import ROLES, PrefillDecodeSpec, Role
 from vectors import Vector
 

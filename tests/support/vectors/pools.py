@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from eks_inference.pools.facts import PoolFacts
+from eks_inference.pools.rules import PoolFacts
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
 from vectors import Vector
 

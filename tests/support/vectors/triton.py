@@ -4,7 +4,7 @@ from typing import Any
 
 from eks_inference.catalog.instances import instance_type
 from eks_inference.place.placement import POOL_LABEL, Placement
-from eks_inference.serving.triton.facts import TritonFacts, triton_facts
+from eks_inference.serving.triton.rules import TritonFacts, triton_facts
 from eks_inference.serving.triton.spec import TritonServerSpec
 from vectors import Vector
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from eks_inference.accelerators.neuron.plan import cores_of
 from eks_inference.catalog.engines import EngineProfile
+from eks_inference.place.nodes import cpu_millis, memory_mib
 from eks_inference.place.placement import Placement
-from eks_inference.place.quantity import cpu_millis, memory_mib
 from eks_inference.pools.spec import PoolSpec
 from eks_inference.rules import Path
 from eks_inference.serving.disaggregated.parts import Artifact, artifact, tensor_parallel

@@ -18,8 +18,7 @@ from eks_inference.serving.disaggregated.parts import ROOT_POD, SCRIPTS, artifac
 from eks_inference.serving.disaggregated.servers import API_PORT
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.disaggregated.workloads import cold_start_seconds, server_files
-from eks_inference.serving.pods import DOWNLOAD
-from eks_inference.serving.protection import over_https
+from eks_inference.serving.pods import DOWNLOAD, over_https
 
 _EFA_SECONDS = 1800  # including the other end's node start and image pull
 _ANSWER_SECONDS = 900  # for two answers from a busy server

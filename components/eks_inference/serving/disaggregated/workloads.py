@@ -17,10 +17,8 @@ from math import ceil
 from typing import Any, Literal
 
 from eks_inference.kubernetes import workloads
-from eks_inference.kubernetes.front import Front
-from eks_inference.kubernetes.network_policy import DNS, allow_from, allow_to, network_policy, pods
+from eks_inference.kubernetes.network_policy import DNS, Front, allow_from, allow_to, network_policy, pods
 from eks_inference.place.placement import HOSTNAME_LABEL, Placement
-from eks_inference.serving import protection
 from eks_inference.serving.disaggregated import parts
 from eks_inference.serving.disaggregated.parts import KEY_LENGTH, PLAN, SCRIPTS, labels
 from eks_inference.serving.disaggregated.servers import (
@@ -37,7 +35,7 @@ from eks_inference.serving.disaggregated.servers import (
     servers,
 )
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
-from eks_inference.serving.pods import SERVER_LABEL
+from eks_inference.serving.pods import SERVER_LABEL, closed, from_clients, from_prometheus
 
 MAX_NAME_LENGTH = 63 - len("-compile--") - KEY_LENGTH - parts.DIGEST_LENGTH
 """Longest name of a pair: its longest extension is the name of the compile Job (``jobs.py``), which has at most 63 characters."""
@@ -296,16 +294,16 @@ def network_policies(name: str, spec: DisaggregatedPairSpec) -> dict[str, dict[s
     The two servers reach each other on every port: the runtime's connections only start at its bootstrap port.
     """
     space = spec.namespace_of(name)
-    clients = protection.from_clients(spec.client_namespaces, API_PORT)
+    clients = from_clients(spec.client_namespaces, API_PORT)
     held = roles_by_pod(spec)
-    found = {"closed": protection.closed(name, space)}
+    found = {"closed": closed(name, space)}
     for pod, roles in held.items():
         peers = [pods(labels(name, other)) for other in held if other != pod]
         router = allow_from(pods(labels(name, "router")), tcp=[SERVER_PORTS[role] for role in roles])
         ingress = [
             clients if pod == parts.front(spec) else router,
             *([allow_from(*peers)] if peers else []),
-            *(rule for role in roles for rule in protection.from_prometheus(spec.metrics_namespaces, SERVER_PORTS[role])),
+            *(rule for role in roles for rule in from_prometheus(spec.metrics_namespaces, SERVER_PORTS[role])),
         ]
         egress = [DNS, *([allow_to(*peers)] if peers else [])]
         found[pod] = network_policy(f"{name}-{pod}", space, selector=labels(name, pod), ingress=ingress, egress=egress)

@@ -26,8 +26,8 @@ from eks_inference.rules import Rule
 from eks_inference.serving import component, deployment
 from eks_inference.serving.component import REPORT_SECONDS, Secret
 from eks_inference.serving.prefill_decode import operation_rules, plan, router, rules
-from eks_inference.serving.prefill_decode.facts import group_facts
 from eks_inference.serving.prefill_decode.plan import Group, RoleServers
+from eks_inference.serving.prefill_decode.rules import group_facts
 from eks_inference.serving.prefill_decode.spec import PrefillDecodeSpec
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.storage import Account, server_storage

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from eks_inference.place.placement import Placement
 from eks_inference.serving.kind import Kind, Site
-from eks_inference.serving.prefill_decode.facts import group_facts
 from eks_inference.serving.prefill_decode.plan import group
+from eks_inference.serving.prefill_decode.rules import group_facts
 from eks_inference.serving.prefill_decode.spec import ROLES, PrefillDecodeSpec, Role
 
 if TYPE_CHECKING:

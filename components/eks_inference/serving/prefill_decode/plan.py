@@ -16,9 +16,20 @@ from eks_inference.kubernetes.merge import merged
 from eks_inference.kubernetes.network_policy import allow_from, allow_to, network_policy, pods
 from eks_inference.place.claims import claimed_resource
 from eks_inference.place.placement import Placement
-from eks_inference.serving import deployment, protection
+from eks_inference.serving import deployment
 from eks_inference.serving.deployment import Engine, device_count
-from eks_inference.serving.pods import ROLE_LABEL, SERVER_LABEL, TERMINATION_SECONDS, Hardware, device_resource, quota_devices
+from eks_inference.serving.pods import (
+    ROLE_LABEL,
+    SERVER_LABEL,
+    TERMINATION_SECONDS,
+    Hardware,
+    closed,
+    device_quota,
+    device_resource,
+    egress,
+    from_prometheus,
+    quota_devices,
+)
 from eks_inference.serving.prefill_decode.spec import ROLES, PrefillDecodeSpec, Role, RoleServersSpec
 from eks_inference.serving.spec import NoCompileCache
 from eks_inference.serving.vllm import plan as vllm
@@ -264,7 +275,7 @@ def quota(group: Group) -> dict[str, Any]:
         for resource, devices in each.items():
             most = quota_devices(one.spec.most, ending=one.spec.most if beside else 1, devices=devices)
             hard[resource] = hard.get(resource, 0) + most
-    return protection.device_quota(group.spec.namespace_of(group.name), hard)
+    return device_quota(group.spec.namespace_of(group.name), hard)
 
 
 def budgets(group: Group) -> dict[str, dict[str, Any]]:
@@ -279,7 +290,7 @@ def network_policies(group: Group, *, router: Mapping[str, str]) -> dict[str, di
     not subject to policies, but to the security group of the nodes.
     """
     spec, space = group.spec, group.spec.namespace_of(group.name)
-    found = {"closed": protection.closed(group.name, space)}
+    found = {"closed": closed(group.name, space)}
     for role_servers in group:
         others = [pods(other.labels) for other in group if other.role != role_servers.role]
         side = list(role_servers.engine.side_ports.values())
@@ -290,9 +301,9 @@ def network_policies(group: Group, *, router: Mapping[str, str]) -> dict[str, di
             ingress=[
                 allow_from(pods(router), tcp=[port(spec)]),
                 *([allow_from(*others, tcp=side)] if side else []),
-                *protection.from_prometheus(spec.metrics_namespaces, port(spec)),
+                *from_prometheus(spec.metrics_namespaces, port(spec)),
             ],
-            egress=[*protection.egress(spec), *([allow_to(*others, tcp=side)] if side else [])],
+            egress=[*egress(spec), *([allow_to(*others, tcp=side)] if side else [])],
         )
     return found
 

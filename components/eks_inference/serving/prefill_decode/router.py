@@ -11,12 +11,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eks_inference.kubernetes import workloads
-from eks_inference.kubernetes.front import Front
-from eks_inference.kubernetes.network_policy import DNS, allow_to, api_server, network_policy, pods
+from eks_inference.kubernetes.network_policy import DNS, Front, allow_to, api_server, network_policy, pods
 from eks_inference.kubernetes.workloads import restricted_pod
 from eks_inference.place.placement import Placement
-from eks_inference.serving import protection
-from eks_inference.serving.pods import DRAIN_SECONDS, REVISION_LABEL, ROLE_LABEL, SERVER_LABEL, SETTLE_SECONDS, spread_over_zones
+from eks_inference.serving.pods import (
+    DRAIN_SECONDS,
+    REVISION_LABEL,
+    ROLE_LABEL,
+    SERVER_LABEL,
+    SETTLE_SECONDS,
+    from_clients,
+    spread_over_zones,
+)
 from eks_inference.serving.prefill_decode.plan import Group, port, server_labels
 from eks_inference.serving.prefill_decode.spec import ROLES
 
@@ -159,6 +165,6 @@ def network_policy_of(group: Group, api_cidrs: Sequence[str]) -> dict[str, Any]:
         deployment_name(group.name),
         group.spec.namespace_of(group.name),
         selector=labels(group.name),
-        ingress=[protection.from_clients(group.spec.client_namespaces, API_PORT)],
+        ingress=[from_clients(group.spec.client_namespaces, API_PORT)],
         egress=[DNS, api_server(api_cidrs), allow_to(*servers, tcp=[port(group.spec)])],
     )

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from eks_inference.serving.choosing import Sketch
 from eks_inference.serving.kind import Kind, Site
 from eks_inference.serving.ray_serve import rules
-from eks_inference.serving.ray_serve.facts import serving_facts
+from eks_inference.serving.ray_serve.rules import serving_facts
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
-from eks_inference.serving.sketch import Sketch
 
 if TYPE_CHECKING:
     import pulumi

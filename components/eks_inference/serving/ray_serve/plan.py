@@ -14,11 +14,10 @@ import yaml
 from eks_inference.accelerators.neuron.plan import cores_of, needs_scheduler
 from eks_inference.catalog.engines import Startup
 from eks_inference.kubernetes import workloads
-from eks_inference.kubernetes.front import Front
+from eks_inference.kubernetes.network_policy import Front
 from eks_inference.kubernetes.workloads import RESTRICTED_CONTAINER, restricted_pod
-from eks_inference.place.nodes import pod_size
+from eks_inference.place.nodes import cpu_millis, pod_size
 from eks_inference.place.placement import Placement
-from eks_inference.place.quantity import cpu_millis
 from eks_inference.serving import pods
 from eks_inference.serving.cold_start import cold_start
 from eks_inference.serving.pods import DOWNLOAD, DRAIN, SERVER_LABEL, Hardware, engine_environment, script_texts

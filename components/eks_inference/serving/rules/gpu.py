@@ -9,9 +9,9 @@ from eks_inference.catalog.engines import STREAMER
 from eks_inference.catalog.tables import version_numbers
 from eks_inference.rules import Judgement, rule
 from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.features import sees
 from eks_inference.serving.flags import flag, number, object_flag
 from eks_inference.serving.memory import GIB, server_memory
-from eks_inference.serving.pictures import sees
 from eks_inference.serving.pods import vllm_release
 from eks_inference.serving.rules import any_accelerator
 from eks_inference.serving.rules.any_accelerator import gpu_rule

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 from eks_inference.rules import Judgement, rule
-from eks_inference.scaling.cron import out_of_turn
 from eks_inference.scaling.plan import RATE_WINDOW_SECONDS, SCRAPES_IN_A_WINDOW
-from eks_inference.scaling.spec import HpaSpec, KedaSpec
+from eks_inference.scaling.spec import HpaSpec, KedaSpec, out_of_turn
 from eks_inference.serving.facts import ScalingFacts
 from eks_inference.serving.flags import switched
 

@@ -7,19 +7,9 @@ from typing import Any
 from eks_inference.catalog.engines import reports
 from eks_inference.catalog.models import APART, Task, listens
 from eks_inference.rules import Judgement, Rule, not_judged, rule
-from eks_inference.serving import lengths
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.flags import flag, switched
-from eks_inference.serving.rules import (
-    claims,
-    engine_features,
-    engine_flags,
-    flag_combinations,
-    gpu_arithmetic,
-    neuron_plugin,
-    nixl,
-    nixl_models,
-)
+from eks_inference.serving.flags import flag, longest, overridden, scaled, switched
+from eks_inference.serving.rules import claims, engine_features, engine_flags, gpu_arithmetic, neuron_plugin, nixl
 from eks_inference.serving.rules import gpu as gpu_rules
 from eks_inference.serving.rules import neuron as neuron_rules
 
@@ -96,7 +86,7 @@ def tasks_are_done(server: ServingFacts) -> Iterator[Judgement]:
             fix=f"raise max_num_seqs, or give max-num-batched-tokens {model.heard} in extra_args",
         )
     # Whoever makes a scorer of a decoder says so there.
-    if model and apart and server.pools and not lengths.overridden(server.arguments).get("architectures"):
+    if model and apart and server.pools and not overridden(server.arguments).get("architectures"):
         answered = _ANSWERED.get(model.task, ("embed", "rerank"))
         yield Judgement(
             holds=server.does in answered,
@@ -222,8 +212,8 @@ def length_suits_the_model(server: ServingFacts) -> Iterator[Judgement]:
         yield server.unknown_model("length")
         return
     made, arguments = server.model.max_positions, server.arguments
-    tokens, why = (made, "") if server.neuron else lengths.longest(server.model, arguments)
-    beyond = tokens > made and not lengths.scaled(arguments)
+    tokens, why = (made, "") if server.neuron else longest(server.model, arguments)
+    beyond = tokens > made and not scaled(arguments)
     yield Judgement(
         holds=server.max_model_len <= (made if beyond else tokens),
         path=server.at("max_model_len"),
@@ -386,11 +376,8 @@ def server_rules() -> tuple[Rule[Any], ...]:
 
     What users report is for whoever chooses an engine, not for a program that has chosen.
     """
-    flags, accelerators = (
-        (engine_flags, flag_combinations, engine_features),
-        (neuron_rules, neuron_plugin, gpu_rules, gpu_arithmetic),
-    )
-    modules = (globals(), *map(vars, (claims, *flags, *accelerators, nixl, nixl_models)))
+    accelerators = (neuron_rules, neuron_plugin, gpu_rules, gpu_arithmetic)
+    modules = (globals(), *map(vars, (claims, engine_flags, engine_features, *accelerators, nixl)))
     return tuple(
         one for module in modules for one in module.values() if isinstance(one, Rule) and one is not nobody_reports_a_failure
     )

@@ -21,8 +21,7 @@ from eks_inference.serving.spec import NoCompileCache
 from eks_inference.serving.storage import account_role, private_bucket
 from eks_inference.serving.storage_plan import pod_storage
 from eks_inference.serving.triton import plan
-from eks_inference.serving.triton.facts import facts_of_places
-from eks_inference.serving.triton.rules import triton_rules
+from eks_inference.serving.triton.rules import facts_of_places, triton_rules
 from eks_inference.serving.triton.spec import ConfigMapRepository, HostPathCache, TritonServerSpec
 from eks_inference.specs.base import Given
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from eks_inference.serving.choosing import Sketch
 from eks_inference.serving.kind import Kind, Site
-from eks_inference.serving.sketch import Sketch
-from eks_inference.serving.triton.facts import facts_of_places
+from eks_inference.serving.triton.rules import facts_of_places
 from eks_inference.serving.triton.spec import TritonServerSpec
 
 if TYPE_CHECKING:

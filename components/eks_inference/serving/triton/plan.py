@@ -18,8 +18,8 @@ from eks_inference.kubernetes.workloads import restricted_pod
 from eks_inference.place.placement import Placement
 from eks_inference.serving import pods, storage_plan
 from eks_inference.serving.deployment import CONTAINER_SECURITY, USER, Engine, device_count, model_copy_gib, with_tmp
+from eks_inference.serving.flag_values import backend_settings
 from eks_inference.serving.flags import flags
-from eks_inference.serving.linear_backend import backend_settings
 from eks_inference.serving.pods import ROLE_LABEL, SERVER_LABEL
 from eks_inference.serving.spec import HubModel, NoCompileCache
 from eks_inference.serving.storage_plan import model_folder, read_folder, s3_copy

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from eks_inference.serving.choosing import Sketch
 from eks_inference.serving.kind import Kind, Site
-from eks_inference.serving.sketch import Sketch
 from eks_inference.serving.vllm.facts import facts_of_places
 from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference.storage.rules import store_facts

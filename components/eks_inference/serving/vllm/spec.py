@@ -8,8 +8,8 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 from eks_inference.catalog.models import POOLING, Task
 from eks_inference.images.spec import InClusterImage, ServerImage
 from eks_inference.scaling.spec import KedaSpec
+from eks_inference.serving.features import NOWHERE, Domain, Medium, fetches
 from eks_inference.serving.flag_values import other_names
-from eks_inference.serving.pictures import NOWHERE, Domain, Medium, fetches
 from eks_inference.serving.shape import CompilingServerSpec, ReplicatedServerSpec
 from eks_inference.serving.spec import AdapterName, AdapterSource, AdapterSpec, HubModel, S3AdapterSpec
 from eks_inference.specs.base import ResourceName, stated

@@ -6,7 +6,7 @@ milliseconds. GuideLLM measures them, so its definitions apply.
 
 from collections.abc import Iterator
 
-from eks_inference.loadtest.guidellm_plan import SCHEMA
+from eks_inference.loadtest.plan import SCHEMA
 from eks_inference_tools.loadtest_report.readers.fields import Fields, Reader
 from eks_inference_tools.loadtest_report.record import STATISTICS, Run
 

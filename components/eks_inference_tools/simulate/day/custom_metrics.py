@@ -25,7 +25,7 @@ from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
 from eks_inference_tools.simulate.control_plane.processes import Answer, Request, document, serving
 from eks_inference_tools.simulate.day.prometheus import Prometheus
-from eks_inference_tools.simulate.day.sources import AdapterRule, Sources
+from eks_inference_tools.simulate.day.subjects import AdapterRule, Sources
 
 GROUP = "custom.metrics.k8s.io"
 VERSION = "v1beta1"

@@ -17,7 +17,7 @@ from eks_inference_tools.reading.live_objects import Object, identity_of, labels
 from eks_inference_tools.reading.pod_templates import pod_templates
 from eks_inference_tools.simulate.day.subjects import Subject
 from eks_inference_tools.simulate.schedulers.extender import service_of
-from eks_inference_tools.simulate.schedulers.second_schedulers import SecondScheduler, second_schedulers
+from eks_inference_tools.simulate.schedulers.kube_schedulers import SecondScheduler, second_schedulers
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, table, text
 

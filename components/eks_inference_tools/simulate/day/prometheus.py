@@ -16,7 +16,7 @@ from typing import Any
 import requests
 
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
-from eks_inference_tools.simulate.day.sources import Sources
+from eks_inference_tools.simulate.day.subjects import Sources
 
 TOOL = "prometheus"
 

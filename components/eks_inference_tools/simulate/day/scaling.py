@@ -7,13 +7,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from eks_inference.place.quantity import amount
+from eks_inference.place.nodes import amount
 from eks_inference_tools.reading.live_objects import Object, identity_of, name_of
 from eks_inference_tools.simulate.control_plane.processes import Answer, Request, plain, serving
 from eks_inference_tools.simulate.day import custom_metrics, keda, prometheus
 from eks_inference_tools.simulate.day.requests import Requests
-from eks_inference_tools.simulate.day.sources import sources_of
-from eks_inference_tools.simulate.day.subjects import Subject
+from eks_inference_tools.simulate.day.subjects import Subject, sources_of
 from eks_inference_tools.simulate.simulation import Simulation
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, items, text

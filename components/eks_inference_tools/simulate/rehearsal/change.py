@@ -14,7 +14,6 @@ from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
 from eks_inference_tools.simulate.control_plane.api import Api
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.rehearsal.clock import Clock, held
-from eks_inference_tools.simulate.rehearsal.foretold import compared, lines
 from eks_inference_tools.simulate.rehearsal.nodes import (
     Nodes,
     busiest,
@@ -27,7 +26,7 @@ from eks_inference_tools.simulate.rehearsal.nodes import (
     of_pool,
     started,
 )
-from eks_inference_tools.simulate.rehearsal.report import BASE, CHANGE, DESTROY, NODES_AFTER, Rehearsal
+from eks_inference_tools.simulate.rehearsal.report import BASE, CHANGE, DESTROY, NODES_AFTER, Rehearsal, compared, lines
 from eks_inference_tools.simulate.report import Phase
 from eks_inference_tools.simulate.rollout import rollout
 from eks_inference_tools.simulate.rollout.operations import Creation, Operation, Removal

@@ -12,8 +12,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from math import ceil
 
+from eks_inference.place.nodes import memory_mib
 from eks_inference.place.placement import ZONE_LABEL
-from eks_inference.place.quantity import memory_mib
 from eks_inference_tools.reading.kinds import EBS_DRIVERS, NODES, STORAGE_CLASSES, VOLUME_CLAIMS
 from eks_inference_tools.reading.live_objects import annotations_of, identity_of, is_leaving, labels_of, name_of
 from eks_inference_tools.simulate.control_plane.api import Api, Object

@@ -47,16 +47,19 @@ from eks_inference_tools.simulate.stand_ins.loop import (
 )
 from eks_inference_tools.simulate.stand_ins.ray_cluster import (
     MADE_BY,
+    Deployment,
     RayCluster,
+    applications_in,
     cluster_pods,
     clusters_after,
     generated_services_of,
     head_account,
     head_service_of,
     own_account,
+    placement,
+    room_of,
     worker_counts,
 )
-from eks_inference_tools.simulate.stand_ins.ray_serve import Deployment, applications_in, placement, room_of
 from stackgraph.graph.values import at, items, table, text
 
 

@@ -9,7 +9,7 @@ from eks_inference.catalog.claims import Driver, driver, drivers, published
 from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.place.claims import API_VERSION, PCIE_ROOT, group_attribute, groups_of
 from eks_inference_tools.placing.footprint import without_footprint
-from eks_inference_tools.placing.node_pools import KarpenterPool, ManagedGroup, karpenter_pools, managed_groups
+from eks_inference_tools.placing.nodes import KarpenterPool, ManagedGroup, karpenter_pools, managed_groups
 from eks_inference_tools.reading.devices import OF_KIND
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.node_shapes import NodeShape
