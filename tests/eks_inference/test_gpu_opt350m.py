@@ -13,7 +13,7 @@ import yaml
 from conftest import ROOT, recorded
 from eks_inference.faults import SpecError
 from eks_inference.place.nodes import cpu_millis, memory_mib
-from eks_inference.serving.node_places import room
+from eks_inference.serving.facts import room
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.registry import check_spec
 from graphs import children_of, kind, of_kind

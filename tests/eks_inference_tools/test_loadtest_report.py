@@ -24,7 +24,7 @@ import browser
 from eks_inference_tools.cli import parser
 from eks_inference_tools.commands import loadtest as command
 from eks_inference_tools.loadtest_report.comparing import Comparison, Report, compare
-from eks_inference_tools.loadtest_report.page import Mark, __file__, bars, ranges, render_html
+from eks_inference_tools.loadtest_report.page import Mark, bars, ranges, render_html
 from eks_inference_tools.loadtest_report.readers.detection import read_all
 from eks_inference_tools.loadtest_report.record import METRICS, STATISTICS, Run, published
 from eks_inference_tools.loadtest_report.table import render_table

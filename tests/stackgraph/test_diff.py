@@ -23,7 +23,7 @@ from stackgraph.diff.dangers import dangers, is_wide
 from stackgraph.diff.domain import ComparedDomain, Danger, Weight
 from stackgraph.diff.graphs import ResourceChange, StackDiff, compare
 from stackgraph.diff.replacements import replacing, rows
-from stackgraph.diff.stack_files import StackFile
+from stackgraph.diff.report import StackFile
 from stackgraph.diff.telling import property_lines
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource, read_graph
 from stackgraph.recorder.recording import record

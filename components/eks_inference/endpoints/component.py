@@ -16,10 +16,9 @@ from eks_inference.cluster.objects import on_cluster
 from eks_inference.component import Component, carried
 from eks_inference.endpoints import picker as picking
 from eks_inference.endpoints import plan
-from eks_inference.endpoints.names import name_faults
 from eks_inference.endpoints.picker import Picker
 from eks_inference.endpoints.proxy import Upstream
-from eks_inference.endpoints.spec import ModelEndpointSpec
+from eks_inference.endpoints.spec import ModelEndpointSpec, name_faults
 from eks_inference.faults import Fault, SpecError
 from eks_inference.kubernetes.network_policy import Door
 from eks_inference.kubernetes.secrets import SecretRef

@@ -1,12 +1,14 @@
-"""The settings of an endpoint: one address for the models of several servers."""
+"""The settings of an endpoint: one address for the models of several servers, and which of them answer to a model's name."""
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from eks_inference.catalog.models import Task
 from eks_inference.endpoints.proxy import Spread
+from eks_inference.faults import Fault, did_you_mean
 from eks_inference.images.spec import PinnedImage
 from eks_inference.pools.spec import Distinct, LabelKey, LabelValue
 from eks_inference.serving.traffic import TrafficSpec
@@ -153,3 +155,41 @@ class ModelEndpointSpec(Spec):
     def namespace_of(self, name: str) -> str:
         """Returns the namespace of the endpoint ``name``."""
         return self.namespace or name
+
+
+def name_faults(spec: ModelEndpointSpec, names: Mapping[str, Sequence[str]], does: Mapping[str, Task]) -> Iterator[Fault]:
+    """Yields what is wrong with the names that lead to servers: those that each answers to, and what it does."""
+    known = dict.fromkeys(name for own in names.values() for name in own)
+    for model, parts in spec.models.items():
+        if len(tasks := {does[server] for server in parts if server in does}) > 1:
+            yield Fault(("models", model), "its servers have several tasks", ", ".join(sorted(tasks)), "servers of one task")
+        for server in parts:
+            path = ("models", model, server)
+            if server not in names:
+                message, allowed = "the endpoint has no server of this name with an OpenAI API", ", ".join(names)
+                yield Fault(path, message, server, allowed, did_you_mean(server, names))
+            elif model not in names[server]:
+                hint = f"give {server} both names: extra_args: {{served-model-name: [{', '.join((*names[server], model))}]}}"
+                yield Fault(path, f"{server} does not answer to {model}", model, ", ".join(names[server]), hint)
+    for model in (one for one in known if one not in spec.models):
+        several = [server for server, own in names.items() if model in own]
+        apart = len({spec.group_of(server, names[server][0]) for server in several}) > 1
+        if len(tasks := {does[server] for server in several}) > 1:
+            hint = f"say which it leads to: models: {{{model}: {{{several[0]}: 100}}}}; or make an endpoint for each"
+            yield Fault(("servers",), f"{model} leads to servers of several tasks", ", ".join(sorted(tasks)), "one task", hint)
+        elif apart or len({frozenset(names[server]) for server in several}) > 1:
+            why = "do not share its requests by their number" if apart else "do not answer to the same names"
+            shares = ", ".join(f"{server}: {100 * (server == several[0])}" for server in several)
+            hint = f"say their parts: models: {{{model}: {{{shares}}}}}; or make an endpoint for each"
+            yield Fault(("servers",), f"{model} leads to {' and '.join(several)}, which {why}", model, "parts", hint)
+    hear = [server for server in names if does.get(server) == "transcribe"]
+    heard = {
+        model: spec.models.get(model) or [one for one in hear if model in names[one]] for one in hear for model in names[one]
+    }
+    if len({str(parts) for parts in heard.values()}) > 1:
+        message, hint = "the path alone leads to what hears, as its requests are forms", "make an endpoint for each"
+        yield Fault(("servers",), message, ", ".join(heard), "one model", hint)
+    known = {model: None for model in known if model not in heard or model in (names[one][0] for one in hear)}
+    for key in ("requests_per_minute_by_model", "traffic"):
+        for model in sorted(getattr(spec, key).keys() - known):
+            yield Fault((key, model), "requests name no such model", model, ", ".join(known))

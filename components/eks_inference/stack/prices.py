@@ -1,16 +1,20 @@
-"""A user's own prices, in a stack file or a price file: negotiated, or those of a Savings Plan, a capacity block or one day."""
+"""A user's own rows: files of the catalog, which count while a stack is read, and prices in a stack file or a price file
+(negotiated, or those of a Savings Plan, a capacity block or one day).
+"""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated
 
 from pydantic import Field
 
 from eks_inference.catalog.instances import instance_types
+from eks_inference.catalog.own import LARGEST, count
 from eks_inference.catalog.prices import block_price, instance_price, services
 from eks_inference.catalog.tables import nearest
 from eks_inference.faults import Fault
 from eks_inference.specs.base import Spec, listed
+from eks_inference.specs.project_files import read_file
 
 MOST_USD = 1000
 """The dearest instance costs 361 USD an hour (u7in-32tb.224xlarge, the list of Karpenter 1.14.1). More has another unit."""
@@ -76,3 +80,8 @@ def _may_be_sold(name: str) -> bool:
     family = name.partition(".")[0]
     complete = {instance_type.family for instance_type in instance_types().values() if instance_type.every_size}
     return bool(_INSTANCE_TYPE.fullmatch(name)) and family not in complete
+
+
+def use_catalog(files: Sequence[str]) -> None:
+    """Makes the rows of these files count, in place of those of the stack before. Raises ``SpecError`` with every fault."""
+    count({file: read_file(file, LARGEST) for file in files})

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from eks_inference.catalog.models import is_gated
-from eks_inference.endpoints.names import name_faults
+from eks_inference.endpoints.spec import name_faults
 from eks_inference.faults import Fault, did_you_mean, format_path
 from eks_inference.gateway.spec import WEB_UI
 from eks_inference.images import plan as images_plan

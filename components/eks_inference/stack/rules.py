@@ -10,8 +10,7 @@ from eks_inference.pools.node_plan import disk_gib, has_local_disks
 from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import ManagedPoolSpec
 from eks_inference.rules import Judgement, not_judged, rule
-from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.node_places import EqualPods, equal_pods, left_over
+from eks_inference.serving.facts import EqualPods, ServingFacts, equal_pods, left_over
 from eks_inference.serving.shape import ReplicatedServerSpec
 from eks_inference.serving.spec import VolumeCompileCache
 from eks_inference.specs.base import scalars

@@ -34,9 +34,8 @@ from eks_inference.specs.base import MOST_ENTRIES, ResourceName, Spec, follows
 from eks_inference.specs.project_files import read_file
 from eks_inference.specs.settings import SharedSettings, StackSettings
 from eks_inference.specs.validation import schema_of
-from eks_inference.stack.catalog import use_catalog
 from eks_inference.stack.nested import Resolved
-from eks_inference.stack.prices import OwnPrice, PricedName
+from eks_inference.stack.prices import OwnPrice, PricedName, use_catalog
 from eks_inference.storage.spec import EfsStoreSpec, FileSystem
 
 

@@ -119,8 +119,7 @@ def _stack(options: argparse.Namespace) -> "tuple[str, list[ServingFacts]]":
 
 
 def _wrong_options(options: argparse.Namespace, known: Collection[str]) -> "list[Problem]":
-    from stackgraph.files import real
-    from stackgraph.problems import Problem
+    from stackgraph.problems import Problem, real
 
     files = len(options.files)
     if not files and options.measured is None:

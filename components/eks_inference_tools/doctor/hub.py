@@ -8,8 +8,7 @@ from typing import Any
 from eks_inference_tools.doctor.findings import Finding, error, ok
 from eks_inference_tools.doctor.questions import HubFile, Inquiry
 from eks_inference_tools.hub import TOKEN_VARIABLE
-from eks_inference_tools.reading.models import models
-from eks_inference_tools.reading.workloads import workloads
+from eks_inference_tools.reading.workloads import models, workloads
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import is_token
 

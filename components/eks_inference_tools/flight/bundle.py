@@ -18,8 +18,7 @@ from eks_inference_tools.cost.price_book import OwnPrices
 from eks_inference_tools.flight.evidence import LOAD_METRICS, LOAD_STATISTICS
 from eks_inference_tools.flight.journal import Journal, spent
 from eks_inference_tools.flight.planner import Leg
-from stackgraph.files import content
-from stackgraph.problems import Problem, ProblemsFound
+from stackgraph.problems import Problem, ProblemsFound, content
 
 # What is taken out is rather too much than too little: what looks like a secret is one. Formats: AWS General Reference ("ARN
 # format"), IAM user guide ("Unique identifiers"), EC2 user guide ("Resource IDs"), Hugging Face Hub and Pulumi access tokens,

@@ -8,7 +8,6 @@ from typing import Any
 
 from eks_inference.catalog.charts import charts
 from eks_inference_tools.reading.admission import let_in_no_more
-from eks_inference_tools.reading.after_update import Then, follows
 from eks_inference_tools.reading.autoscalers import autoscalers
 from eks_inference_tools.reading.clusters import CLUSTER_TYPE, PLATFORM, REMOTE_CLUSTER_TYPE, public_networks
 from eks_inference_tools.reading.devices import OFFERED_BY, shown
@@ -20,7 +19,7 @@ from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
 from eks_inference_tools.reading.node_pools import NODE_CLASS_TYPE, NODE_POOL_TYPE
 from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
 from eks_inference_tools.reading.releases import ADDON_TYPE, CHART_TYPES, Addon, chart_of
-from eks_inference_tools.reading.rollouts import surges
+from eks_inference_tools.reading.rollouts import Then, follows, surges
 from eks_inference_tools.reading.scalars import is_true, quantity, whole
 from eks_inference_tools.reading.sections import Overview, overview_of
 from eks_inference_tools.reading.words import NodeCapacity
@@ -277,7 +276,7 @@ def _who_reaches_a_cluster(resource: Resource) -> Iterator[str]:
 
 
 def _after_updates(diff: StackDiff) -> Iterator[Danger]:
-    """What the table of ``after_update.py`` says of a changed property: what is refused or left undone comes first."""
+    """What the table of ``after_update.toml`` says of a changed property: what is refused or left undone comes first."""
     for change in diff.changes:
         told = grouped((row, one) for row, one in follows(change) if row.says)
         for row, (one, *_) in told.items():

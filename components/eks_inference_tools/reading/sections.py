@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from eks_inference_tools.reading.clusters import Cluster, clusters, parts
 from eks_inference_tools.reading.endpoints import Endpoint, endpoints
-from eks_inference_tools.reading.models import ModelFact, models
 from eks_inference_tools.reading.words import (
     NodeCapacity,
     asks,
@@ -17,7 +16,7 @@ from eks_inference_tools.reading.words import (
     nodes,
     selected_nodes,
 )
-from eks_inference_tools.reading.workloads import Workload, requested, workloads
+from eks_inference_tools.reading.workloads import ModelFact, Workload, models, requested, workloads
 from stackgraph.domain import Cell, Form, Listing, Part, Row, Section
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import joined

@@ -152,9 +152,8 @@ def _of_state(options: argparse.Namespace, domain: "ComparedDomain", program: "t
 def _graph(file: Path, command: str) -> "Graph":
     import json
 
-    from stackgraph.files import content
     from stackgraph.graph.document import read_graph
-    from stackgraph.problems import Problem, ProblemsFound
+    from stackgraph.problems import Problem, ProblemsFound, content
 
     hint = f"write one with: {command} preview STACK --format json -o FILE"
     try:

@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 from stackgraph.diff import replacements
 from stackgraph.diff.causes import because, goes_with, replacing, unsure
-from stackgraph.diff.comparing import PropertyChange, differences, identical, opened, path_text
-from stackgraph.diff.doubts import may_stay, stays
+from stackgraph.diff.comparing import PropertyChange, differences, identical, may_stay, opened, path_text, stays
 from stackgraph.diff.moves import Pairing, in_regions, pairing
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_component, is_read
 from stackgraph.graph.structure import Structure

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stackgraph.diff.contents import FindingText
-from stackgraph.diff.report import Recorded
-from stackgraph.diff.stack_files import StackFile
+from stackgraph.diff.report import Recorded, StackFile
 from stackgraph.graph.document import SEAL, read_graph
 from stackgraph.problems import Problem, ProblemsFound
 

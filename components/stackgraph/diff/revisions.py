@@ -10,8 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from stackgraph.diff.contents import Revision
-from stackgraph.files import content, real
-from stackgraph.problems import Problem, ProblemsFound
+from stackgraph.problems import Problem, ProblemsFound, content, real
 
 # Git sets these for hooks and aliases; they would point every command at one working tree.
 _ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")}

@@ -13,8 +13,7 @@ from typing import Any
 from stackgraph.diff.comparing import ABSENT, JsonText, PropertyChange
 from stackgraph.diff.contents import Contents, StackContents, Told, by_subject
 from stackgraph.diff.graphs import KINDS, Kind, ResourceChange, StackDiff
-from stackgraph.diff.report import Recorded, Report, StackReport
-from stackgraph.diff.stack_files import changed_keys, key_text
+from stackgraph.diff.report import Recorded, Report, StackReport, changed_keys, key_text
 from stackgraph.graph.describe import describe, identity, kind, short_component_type, short_type
 from stackgraph.graph.document import is_component
 from stackgraph.graph.values import Sealed, grouped, plain, text, unique

@@ -94,8 +94,7 @@ def sorted_json(document: Any) -> str:
 
 def write(text: str, output: Path | None) -> None:
     """Writes to standard output, or to a file that is replaced as a whole. Raises ``ProblemsFound`` when that fails."""
-    from stackgraph.files import real
-    from stackgraph.problems import Problem, ProblemsFound
+    from stackgraph.problems import Problem, ProblemsFound, real
 
     try:
         if output is None:

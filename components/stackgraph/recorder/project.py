@@ -12,9 +12,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from stackgraph.files import real
 from stackgraph.graph.values import mapped
-from stackgraph.problems import Problem, ProblemsFound
+from stackgraph.problems import Problem, ProblemsFound, real
 from stackgraph.recorder.yaml_file import Document, read_document, shown_path
 
 # The keys of a stack file (pulumi/sdk/go/common/workspace/project.go, ProjectStack).

@@ -8,8 +8,7 @@ from typing import Any
 
 import yaml
 
-from stackgraph.files import content, real
-from stackgraph.problems import Problem, ProblemsFound
+from stackgraph.problems import Problem, ProblemsFound, content, real
 from stackgraph.recorder.bounded_yaml import MOST_BYTES, KeyPath, RefusedText, compose, is_plain_text
 
 

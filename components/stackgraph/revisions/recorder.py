@@ -21,7 +21,7 @@ from operator import getitem
 from pathlib import Path
 from typing import Any
 
-from stackgraph.diff.stack_files import ENCRYPTED
+from stackgraph.diff.report import ENCRYPTED
 from stackgraph.graph.document import sealed
 from stackgraph.problems import Problem, ProblemsFound
 from stackgraph.program import Program

@@ -20,8 +20,7 @@ from stackgraph.diff.contents import Revision
 from stackgraph.diff.recorded import Store, key_of, read_answer
 from stackgraph.diff.report import Recorded
 from stackgraph.diff.revisions import Repository
-from stackgraph.files import user_cache
-from stackgraph.problems import Problem, printable
+from stackgraph.problems import Problem, printable, user_cache
 from stackgraph.recorder.answers import Given, read_answers
 
 # What these services' tools read, credentials among it. GITHUB_ and ACTIONS_ also hold the files and addresses by which a step

@@ -10,10 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from stackgraph.files import content
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource
 from stackgraph.graph.values import SECRET, UNKNOWN
-from stackgraph.problems import Problem, ProblemsFound
+from stackgraph.problems import Problem, ProblemsFound, content
 
 # The keys and values that mark special values in a state (sdk/go/common/resource/properties.go).
 SIGNATURE = "4dabf18193072939515e22adb298388d"

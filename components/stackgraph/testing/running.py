@@ -13,9 +13,8 @@ import pulumi
 from pulumi.runtime import mocks
 from pulumi.runtime.settings import get_monitor
 
-from stackgraph.files import real
 from stackgraph.graph.document import STACK_REFERENCE, build_urn
-from stackgraph.problems import ProblemsFound
+from stackgraph.problems import ProblemsFound, real
 from stackgraph.recorder import functions, symbols, wire
 from stackgraph.recorder.answers import Answers, read_answers, rows_of
 from stackgraph.recorder.lazy_sdk import lazy_sdks

@@ -13,10 +13,10 @@ from eks_inference.catalog.instances import instance_type
 from eks_inference.place.placement import INSTANCE_TYPE_LABEL, POOL_LABEL, ZONE_LABEL, Placement
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL, footprints
 from eks_inference_tools.placing.nodes import managed_nodes, manifest
-from eks_inference_tools.reading.after_update import rows
 from eks_inference_tools.reading.causes import runbook
 from eks_inference_tools.reading.kinds import DAEMON_SETS, NODE_CLASSES, NODE_POOLS, NODES, PODS
 from eks_inference_tools.reading.live_objects import condition_of, labels_of, name_of
+from eks_inference_tools.reading.rollouts import rows
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
 from eks_inference_tools.simulate.control_plane.control_plane import control_plane
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain

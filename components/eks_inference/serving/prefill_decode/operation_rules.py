@@ -11,8 +11,8 @@ from eks_inference.pools.node_spec import ExistingPlacementGroup
 from eks_inference.pools.plan import makes_placement_group
 from eks_inference.pools.spec import ManagedPoolSpec, PoolSpec
 from eks_inference.rules import Judgement, not_judged, rule
+from eks_inference.serving.facts import equal_pods, left_over
 from eks_inference.serving.flags import flag
-from eks_inference.serving.node_places import equal_pods, left_over
 from eks_inference.serving.prefill_decode.plan import KV_ROLES
 from eks_inference.serving.prefill_decode.rules import PrefillDecodeFacts, group_rule
 

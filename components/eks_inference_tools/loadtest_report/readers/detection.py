@@ -10,9 +10,8 @@ from typing import Any
 from eks_inference_tools.loadtest_report.readers import aiperf, genai_perf, guidellm, runner, vllm_bench
 from eks_inference_tools.loadtest_report.readers.fields import Fields
 from eks_inference_tools.loadtest_report.record import Run
-from stackgraph.files import content
 from stackgraph.graph.values import text
-from stackgraph.problems import Problem, ProblemsFound
+from stackgraph.problems import Problem, ProblemsFound, content
 
 READERS = (aiperf.READER, genai_perf.READER, vllm_bench.READER, guidellm.READER, runner.READER)
 

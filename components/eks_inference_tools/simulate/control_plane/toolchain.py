@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from eks_inference_tools import COMMAND
-from stackgraph.files import user_cache
-from stackgraph.problems import Problem, ProblemsFound
+from stackgraph.problems import Problem, ProblemsFound, user_cache
 
 BUILD = "make cluster-tools"
 

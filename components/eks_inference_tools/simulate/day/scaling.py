@@ -1,21 +1,65 @@
 """Lets autoscalers see metrics: a real Prometheus reads what the servers tell, by the stack's own monitors and rules. A stand-in
-of prometheus-adapter hands it to the real controller by the stack's own rules, and KEDA asks for it itself.
+of prometheus-adapter hands it to the real controller by the stack's own rules; KEDA's operator and metrics server run in a
+program of ours (control_plane/tools/keda) and ask for it themselves.
+
+Triggers of Prometheus get their answers from the day's own, at whatever address they name. Schedules go by this machine's clock.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
 from eks_inference.place.nodes import amount
-from eks_inference_tools.reading.live_objects import Object, identity_of, name_of
+from eks_inference.scaling.keda import RELEASE
+from eks_inference_tools.reading.live_objects import Object, condition_of, identity_of, name_of
+from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
 from eks_inference_tools.simulate.control_plane.processes import Answer, Request, plain, serving
-from eks_inference_tools.simulate.day import custom_metrics, keda, prometheus
+from eks_inference_tools.simulate.day import custom_metrics, prometheus
+from eks_inference_tools.simulate.day.custom_metrics import registration
+from eks_inference_tools.simulate.day.prometheus import Prometheus
 from eks_inference_tools.simulate.day.requests import Requests
 from eks_inference_tools.simulate.day.subjects import Subject, sources_of
 from eks_inference_tools.simulate.simulation import Simulation
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, items, text
+
+TOOL = "keda-on-loopback"
+
+_GROUP = "external.metrics.k8s.io"
+
+
+def start(plane: ControlPlane, prometheus: Prometheus) -> None:
+    """Starts KEDA among the control plane's processes, and waits until the API server has its metrics."""
+    argv = [plane.toolchain.path(TOOL), plane.kubeconfig, prometheus.url, "--bind-address=127.0.0.1"]
+    argv += ["--authentication-skip-lookup"]  # the API server has no certificate of a client here, and names no authority
+    argv += [f"--tls-cert-file={plane.certificate}", f"--tls-private-key-file={plane.certificate.with_suffix('.key')}"]
+    argv += [f"--{asked}-kubeconfig={plane.kubeconfig}" for asked in ("authentication", "authorization")]
+    run = plane.processes
+    port = run.start_on_a_port(TOOL, lambda port: [*argv, f"--secure-port={port}"], lambda _: "Serving securely" in run.log(TOOL))
+    *_, service = items = registration(RELEASE, port, _GROUP)
+    for item in (*items, *_for_everyone()):
+        plane.api.apply(item)
+
+    def available() -> bool:
+        found = plane.api.get("apiservices.apiregistration.k8s.io", service["metadata"]["name"]) or {}
+        return (condition_of(found, "Available") or {}).get("status") == "True"
+
+    run.wait_until(available, seconds=60, what="KEDA's metrics server")
+
+
+def _for_everyone() -> Iterator[dict[str, Any]]:
+    """Lets in the API server, which is nobody without a certificate."""
+    of, name = "rbac.authorization.k8s.io", f"simulated-{RELEASE}"
+    role = {"apiGroup": of, "kind": "ClusterRole", "name": name}
+    rules = [{"apiGroups": [_GROUP], "resources": ["*"], "verbs": ["get", "list"]}]
+    rules += [{"nonResourceURLs": [f"/apis/{_GROUP}*"], "verbs": ["get"]}]
+    who = [{"apiGroup": of, "kind": "Group", "name": "system:unauthenticated"}]
+    about = {"apiVersion": f"{of}/v1", "metadata": {"name": name}}
+    yield {**about, "kind": "ClusterRole", "rules": rules}
+    yield {**about, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": who}
+
 
 HPA_TYPE = "kubernetes:autoscaling/v2:HorizontalPodAutoscaler"
 SCALED_OBJECT_TYPE = "kubernetes:keda.sh/v1alpha1:ScaledObject"
@@ -42,12 +86,12 @@ def tools_for(graph: Graph) -> tuple[str, ...]:
     sources, scaled = sources_of(graph), bool(graph.of_type(SCALED_OBJECT_TYPE))
     if not sources or not (scaled or (sources.rules and graph.of_type(HPA_TYPE))):
         return ()
-    return (prometheus.TOOL, keda.TOOL) if scaled else (prometheus.TOOL,)
+    return (prometheus.TOOL, TOOL) if scaled else (prometheus.TOOL,)
 
 
 def scalers_of(graph: Graph) -> int:
     """How many HorizontalPodAutoscalers there are once KEDA has made its own."""
-    return len(graph.of_type(HPA_TYPE)) + len(graph.of_type(SCALED_OBJECT_TYPE)) * (keda.TOOL in tools_for(graph))
+    return len(graph.of_type(HPA_TYPE)) + len(graph.of_type(SCALED_OBJECT_TYPE)) * (TOOL in tools_for(graph))
 
 
 @contextmanager
@@ -64,9 +108,9 @@ def seeing(simulated: Simulation) -> Iterator[Pages]:
         stack.callback(plane.processes.stop, prometheus.TOOL)
         if sources.rules:
             stack.enter_context(custom_metrics.registered(plane, sources, server))
-        if keda.TOOL in tools:
-            keda.start(plane, server)
-            stack.callback(plane.processes.stop, keda.TOOL)
+        if TOOL in tools:
+            start(plane, server)
+            stack.callback(plane.processes.stop, TOOL)
         yield pages
 
 
