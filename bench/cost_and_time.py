@@ -16,10 +16,10 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 _WITHOUT = """
 import sys, types
-from eks_inference_tools.reading.sections import sections
-from eks_inference_tools.reading.words import WORDS
+from eks_inference_tools.reading.stack_sections import sections
+from eks_inference_tools.reading.cluster_words import WORDS
 from stackgraph.domain import Domain
-domain = types.ModuleType("eks_inference_tools.domain")
+domain = types.ModuleType("eks_inference_tools.eks_views")
 domain.eks = lambda *_: Domain(words=WORDS, sections=sections)
 sys.modules[domain.__name__] = domain
 from eks_inference_tools.cli import main

@@ -18,8 +18,8 @@ from typing import Any
 
 import yaml
 
-from eks_inference_tools.simulate.control_plane.api import Api
 from eks_inference_tools.simulate.control_plane.control_plane import control_plane
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api
 from eks_inference_tools.simulate.control_plane.toolchain import definition_sources, installed
 from refresh import ROOT
 from stackgraph.graph.describe import is_kubernetes_object

@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from conftest import STACKS, recorded
-from eks_inference_tools.reading.kinds import group_kind
+from eks_inference_tools.reading.object_kinds import group_kind
 from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
 from stackgraph.graph.document import Graph
 from stackgraph.views.manifests import render_manifests

@@ -230,13 +230,13 @@ PLANTED = [
     (against_the_packages, "eks_inference.platform", "eks_inference_tools.cli"),
     (against_the_domains, "eks_inference.network.rules", "eks_inference.pools.spec"),
     (against_the_domains, "eks_inference.catalog.models", "eks_inference.place.placement"),
-    (against_the_domains, "eks_inference.serving.pods", "eks_inference.clients.chat"),
+    (against_the_domains, "eks_inference.serving.pod_parts", "eks_inference.clients.chat"),
     (between_kinds, "eks_inference.serving.vllm.plan", "eks_inference.serving.triton.plan"),
-    (between_kinds, "eks_inference.serving.pods", "eks_inference.serving.ray_serve.spec"),
-    (of_the_rehearsal, "eks_inference_tools.timeline.steps", "eks_inference_tools.simulate.world.objects"),
+    (between_kinds, "eks_inference.serving.pod_parts", "eks_inference.serving.ray_serve.spec"),
+    (of_the_rehearsal, "eks_inference_tools.timeline.update_steps", "eks_inference_tools.simulate.world.api_objects"),
     (mutual, "eks_inference.cluster.spec", "eks_inference.pools.spec"),
     (mutual, "eks_inference_tools.reading.pods", "eks_inference_tools.check.pod_rules"),
-    (mutual, "eks_inference.accelerators.nodes", "eks_inference.accelerators.neuron.plan"),
+    (mutual, "eks_inference.accelerators.device_plugins", "eks_inference.accelerators.neuron.plan"),
 ]
 
 

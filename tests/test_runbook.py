@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from conftest import ROOT, STACKS, recorded
 from eks_inference.observability import prometheus_plan
 from eks_inference_tools.cli import parser
-from eks_inference_tools.reading.causes import causes, meaning, runbook
+from eks_inference_tools.reading.known_messages import causes, meaning, runbook
 from readme import blocks, commands_of
 from variants import recorded_with
 

@@ -10,7 +10,7 @@ import pytest
 
 from asking import Connection, in_loop
 from disaggregated_group import text
-from eks_inference.serving.pods import REVISION_LABEL
+from eks_inference.serving.pod_parts import REVISION_LABEL
 from eks_inference.serving.prefill_decode.plan import Group, labels
 from eks_inference.serving.prefill_decode.router import arguments
 from eks_inference.serving.prefill_decode.spec import ROLES, Role

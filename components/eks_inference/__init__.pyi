@@ -67,8 +67,8 @@ from .observability.spec import PrometheusSpec as PrometheusSpec
 from .observability.spec import SlackReceiver as SlackReceiver
 from .observability.spec import SnsReceiver as SnsReceiver
 from .observability.spec import WebhookReceiver as WebhookReceiver
-from .place.claims import DeviceClaims as DeviceClaims
-from .place.claims import device_claims as device_claims
+from .place.claimed_devices import DeviceClaims as DeviceClaims
+from .place.claimed_devices import device_claims as device_claims
 from .place.placement import Placement as Placement
 from .place.placement import Taint as Taint
 from .platform import InferencePlatform as InferencePlatform

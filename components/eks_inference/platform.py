@@ -46,7 +46,7 @@ from eks_inference.specs.project_files import project_folder
 from eks_inference.specs.settings import StackSettings
 from eks_inference.speed.rules import TrafficFacts
 from eks_inference.stack.outputs import stack_outputs
-from eks_inference.stack.prices import node_prices
+from eks_inference.stack.own_rows import node_prices
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.references import missing_secrets
 from eks_inference.stack.registry import check_spec

@@ -6,11 +6,11 @@ from typing import Any, Protocol
 
 from eks_inference.place.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
 from eks_inference_tools.cost.estimate import TEMPLATE, Estimate, Total, moved
-from eks_inference_tools.cost.quotas import needs
-from eks_inference_tools.cost.words import total as dollars
+from eks_inference_tools.cost.money import total as dollars
+from eks_inference_tools.cost.needed_quotas import needs
 from eks_inference_tools.reading.pods import PodSpec
+from eks_inference_tools.timeline.durations import spread, total
 from eks_inference_tools.timeline.timeline import End, Timeline
-from eks_inference_tools.timeline.wording import spread, total
 from stackgraph.domain import Listing, Part, Row, Section
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at

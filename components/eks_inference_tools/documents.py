@@ -11,10 +11,10 @@ from eks_inference_tools.check import document as check
 from eks_inference_tools.cost import document as cost
 from eks_inference_tools.doctor import report as doctor
 from eks_inference_tools.fitting import document as fitting
-from eks_inference_tools.fitting import feasibility
+from eks_inference_tools.fitting import one_type
 from eks_inference_tools.flight import report as flight
-from eks_inference_tools.listing import engines, instances, models, table
-from eks_inference_tools.loadtest_report import comparing
+from eks_inference_tools.listing import columns, engine_list, instance_list, model_list
+from eks_inference_tools.loadtest_report import comparison
 from eks_inference_tools.timeline import document as timeline
 from eks_inference_tools.verify import observed
 from stackgraph.cli import ERRORS_SCHEMA
@@ -43,13 +43,13 @@ _DOCUMENTS = {
     "errors": Document(ERRORS_SCHEMA, {"errors": [Problem]}),
     "first-flight --plan": Document(flight.SCHEMA, flight.COURSE),
     "first-flight report": Document(flight.SCHEMA, flight.SHAPE),
-    "list engines": Document(table.SCHEMA, engines.SHAPE),
-    "list instances": Document(table.SCHEMA, instances.SHAPE),
-    "list models": Document(table.SCHEMA, models.SHAPE),
-    "loadtest report": Document(comparing.SCHEMA, comparing.SHAPE),
+    "list engines": Document(columns.SCHEMA, engine_list.SHAPE),
+    "list instances": Document(columns.SCHEMA, instance_list.SHAPE),
+    "list models": Document(columns.SCHEMA, model_list.SHAPE),
+    "loadtest report": Document(comparison.SCHEMA, comparison.SHAPE),
     "new": Document(check.SCHEMA, {"file": str, "place": fitting.PLACE, "instead": [str], **check.VERDICT}),
     "plan": Document(fitting.SCHEMA, fitting.SHAPE),
-    "plan --instance": Document(fitting.SCHEMA, feasibility.SHAPE),
+    "plan --instance": Document(fitting.SCHEMA, one_type.SHAPE),
     "preview": Document(graph.SCHEMA, {**graph.SHAPE, "cost": cost.SHAPE, "places?": places.SHAPE, "timeline?": timeline.SHAPE}),
     "verify": Document(observed.SCHEMA, observed.SHAPE),
 }

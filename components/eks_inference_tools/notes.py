@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from eks_inference_tools.cost.estimate import Estimate, estimated
+from eks_inference_tools.cost.money import summary as cost
 from eks_inference_tools.cost.price_book import OwnPrices
-from eks_inference_tools.cost.traffic import traffic
-from eks_inference_tools.cost.words import summary as cost
+from eks_inference_tools.cost.served_traffic import traffic
+from eks_inference_tools.timeline.durations import summary as time
 from eks_inference_tools.timeline.timeline import Timeline, timeline
-from eks_inference_tools.timeline.wording import summary as time
 from stackgraph.graph.document import Graph
 
 

@@ -13,9 +13,9 @@ import pytest
 from conftest import ROOT
 from eks_inference.observability.spec import Objectives
 from eks_inference.speed.batching import Limits, Steps
-from eks_inference.speed.causes import TRY, Diagnosis, Seen, walls
 from eks_inference.speed.queue import Traffic, served
 from eks_inference.speed.rules import TrafficFacts
+from eks_inference.speed.slow_causes import TRY, Diagnosis, Seen, walls
 from eks_inference.speed.takes import Takes, modelled
 from eks_inference.stack.facts import stack_facts
 from eks_inference.stack.reading import parse_stack

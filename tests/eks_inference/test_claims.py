@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import ROOT, recorded
-from eks_inference.catalog.claims import drivers, most_devices_per_claim, published
+from eks_inference.catalog.claim_drivers import drivers, most_devices_per_claim, published
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
 from eks_inference.faults import SpecError
-from eks_inference.place.claims import PCIE_ROOT, DeviceClaims, asked_by, device_claims, groups_of
+from eks_inference.place.claimed_devices import PCIE_ROOT, DeviceClaims, asked_by, device_claims, groups_of
 from eks_inference.place.placement import CLAIMS, DEVICES_LABEL, POOL_LABEL, Placement
 from eks_inference_tools.check.registry import check_graph
 from eks_inference_tools.placing.placed import Placing

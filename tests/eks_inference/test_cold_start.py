@@ -12,13 +12,13 @@ from eks_inference.catalog.engines import engine
 from eks_inference.catalog.models import model
 from eks_inference.serving.cold_start import MARGIN, ColdStart, Phase, cold_start
 from eks_inference.serving.deployment import cold_start_seconds, startup_timeout_seconds
-from eks_inference.serving.disaggregated import servers as disaggregated
+from eks_inference.serving.disaggregated import processes as disaggregated
 from eks_inference.serving.disaggregated.facts import DisaggregatedFacts
+from eks_inference.serving.disaggregated.pair_pods import startup_seconds
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
-from eks_inference.serving.disaggregated.workloads import startup_seconds
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.ray_serve import plan as ray
-from eks_inference.serving.rules.servers import startup_is_waited_for
+from eks_inference.serving.rules.every_server import startup_is_waited_for
 from eks_inference.serving.vllm.facts import serving_facts
 from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference.stack.facts import stack_facts

@@ -29,13 +29,13 @@ from eks_inference.clients.chat import Chat, Question
 from eks_inference.faults import SpecError
 from eks_inference.place.placement import Placement
 from eks_inference.rules import Judgement, Rule, judged, left_open
-from eks_inference.serving.disaggregated import jobs, parts, rules, servers, workloads
+from eks_inference.serving.disaggregated import jobs, pair_pods, parts, processes, rules
 from eks_inference.serving.disaggregated import parts as artifact
 from eks_inference.serving.disaggregated.component import DisaggregatedPair
 from eks_inference.serving.disaggregated.facts import hardware, serving_facts
 from eks_inference.serving.disaggregated.spec import CompileOptions, DisaggregatedPairSpec
 from eks_inference.serving.leader_worker_sets.component import ExistingLeaderWorkerSets
-from eks_inference.serving.rules.servers import server_rules
+from eks_inference.serving.rules.every_server import server_rules
 from eks_inference.storage.handle import ExistingStore
 from golden import assert_golden
 from graphs import of_kind, stands_on
@@ -163,13 +163,13 @@ def test_a_mirror_does_not_compile_anew() -> None:
 @pytest.mark.parametrize("instances", [1, 2])
 def test_processes(instances: int) -> None:
     spec = spec_of(instances=instances)
-    document = servers.document(spec, meeting_address=workloads.prefill_address("llama", spec), meeting_seconds=900)
+    document = processes.document(spec, meeting_address=pair_pods.prefill_address("llama", spec), meeting_seconds=900)
     assert_golden(f"disaggregated/processes-{instances}.json", json.dumps(document, indent=1))
 
 
 def test_processes_of_the_baselines() -> None:
     for instances, degree in ((1, "32"), (2, "64")):
-        one = servers.servers(spec_of(instances=instances, serving="baseline"))["baseline"]
+        one = processes.servers(spec_of(instances=instances, serving="baseline"))["baseline"]
         assert one.port == 8000
         assert one.command[one.command.index("--tensor-parallel-size") + 1] == degree
         assert "--kv-transfer-config" not in one.command
@@ -181,11 +181,11 @@ def test_processes_of_the_baselines() -> None:
 @given(st.sampled_from([1, 2]), st.sampled_from([None, 8, 16, 32]), st.integers(1, 64))
 def test_the_two_servers_differ_in_nothing_but_their_role(instances: int, degree: int | None, sequences: int) -> None:
     spec = spec_of(instances=instances, tensor_parallel=degree, max_num_seqs=sequences)
-    prefill, decode = (servers.server(spec, role) for role in ("prefill", "decode"))
+    prefill, decode = (processes.server(spec, role) for role in ("prefill", "decode"))
     assert prefill.environment.keys() == decode.environment.keys()
     differing = {name for name, value in prefill.environment.items() if decode.environment[name] != value}
     assert differing == ({"NEURON_RT_VISIBLE_CORES"} if instances == 1 else {"VLLM_HOST_IP"})
-    transfers = [servers.kv_transfer(spec, role) for role in ("prefill", "decode")]
+    transfers = [processes.kv_transfer(spec, role) for role in ("prefill", "decode")]
     assert [(each["kv_role"], each["kv_rank"]) for each in transfers] == [("kv_producer", 0), ("kv_consumer", 1)]
     assert transfers[0]["kv_ip"] == transfers[1]["kv_ip"] == prefill.environment["NEURON_SEND_IP"]
     # Numbers both, where the source system quotes one of them.
@@ -198,7 +198,7 @@ def test_what_only_one_server_gets_reaches_only_that_one() -> None:
         extra_env={"NEURON_RT_LOG_LEVEL": "INFO"},
         decode={"extra_args": {"seed": 2, "max-log-len": 10}, "extra_env": {"NEURON_RT_LOG_LEVEL": "DEBUG"}},
     )
-    prefill, decode = (servers.server(spec, role) for role in ("prefill", "decode"))
+    prefill, decode = (processes.server(spec, role) for role in ("prefill", "decode"))
     assert prefill.command[-1] == "--seed=1"
     assert decode.command[-2:] == ("--seed=2", "--max-log-len=10")
     assert (prefill.environment["NEURON_RT_LOG_LEVEL"], decode.environment["NEURON_RT_LOG_LEVEL"]) == ("INFO", "DEBUG")
@@ -210,9 +210,9 @@ def test_what_only_one_server_gets_reaches_only_that_one() -> None:
 def planned(**keys: Any) -> dict[str, Any]:
     """Every object of a pair as a manifest, by what it is."""
     spec = spec_of(**keys)
-    made = {"servers": workloads.workload("llama", spec, NODES, image=spec.image_reference)}
+    made = {"servers": pair_pods.workload("llama", spec, NODES, image=spec.image_reference)}
     if spec.serving == "pair":
-        made["router"] = workloads.router("llama", spec, NODES, image="python:3")
+        made["router"] = pair_pods.router("llama", spec, NODES, image="python:3")
         made["efa"] = jobs.efa_check("llama", spec, NODES, image=spec.image_reference).job
     made["download"] = jobs.download("llama", spec, NODES, image=spec.image_reference).job
     made["compile"] = jobs.compilation("llama", spec, NODES, image=spec.image_reference).job
@@ -225,7 +225,7 @@ def shown(manifests: Mapping[str, Any]) -> str:
 
 
 def test_the_longest_name_of_a_pair_leaves_its_jobs_a_name() -> None:
-    name, spec = "l" * workloads.MAX_NAME_LENGTH, spec_of()
+    name, spec = "l" * pair_pods.MAX_NAME_LENGTH, spec_of()
     assert len(jobs.compilation(name, spec, NODES, image=spec.image_reference).job["metadata"]["name"]) == 63
 
 
@@ -237,8 +237,8 @@ def test_workloads(instances: int) -> None:
     jobs_made = {what: made[what] for what in ("download", "compile", "efa", "answers")}
     assert_golden(f"disaggregated/jobs-{instances}.yaml", shown(jobs_made))
     guards = {
-        **workloads.network_policies("llama", spec_of(instances=instances)),
-        **workloads.services("llama", spec_of(instances=instances)),
+        **pair_pods.network_policies("llama", spec_of(instances=instances)),
+        **pair_pods.services("llama", spec_of(instances=instances)),
     }
     assert_golden(f"disaggregated/network-{instances}.yaml", shown(guards))
 
@@ -285,7 +285,7 @@ def server_pods(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
 def test_a_changed_script_or_setting_is_another_config_map_and_a_changed_job_another_job() -> None:
     def names(**keys: Any) -> dict[str, str]:
         own = {what: each["metadata"]["name"] for what, each in planned(**keys).items() if what not in ("servers", "router")}
-        return own | {"files": workloads.server_files("llama", spec_of(**keys))["metadata"]["name"]}
+        return own | {"files": pair_pods.server_files("llama", spec_of(**keys))["metadata"]["name"]}
 
     def changed(**keys: Any) -> set[str]:
         before, now = names(), names(**keys)
@@ -334,13 +334,13 @@ def pod_of(role: str) -> Pod:
 )
 def test_who_reaches_whom(keys: dict[str, Any], source: Any, target: Any, port: int, open_: bool) -> None:
     spec = spec_of(**keys)
-    policies = [*workloads.network_policies("llama", spec).values(), *jobs.network_policies("llama", spec).values()]
+    policies = [*pair_pods.network_policies("llama", spec).values(), *jobs.network_policies("llama", spec).values()]
     assert passes(policies, source, target, port) is open_
 
 
 def test_everybody_finds_names_but_the_compiler_who_asks_for_none() -> None:
     spec = spec_of(instances=2)
-    policies = [*workloads.network_policies("llama", spec).values(), *jobs.network_policies("llama", spec).values()]
+    policies = [*pair_pods.network_policies("llama", spec).values(), *jobs.network_policies("llama", spec).values()]
     for role in ("router", "prefill", "decode", "download", "efa", "answers"):
         assert passes(policies, pod_of(role), DNS_SERVER, 53, "UDP"), role
     assert not passes(policies, pod_of("compile"), DNS_SERVER, 53, "UDP")

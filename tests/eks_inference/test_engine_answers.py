@@ -13,7 +13,7 @@ from eks_inference.rules import judged
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flag_values import backend_settings
 from eks_inference.serving.memory import server_memory
-from eks_inference.serving.rules.servers import server_rules
+from eks_inference.serving.rules.every_server import server_rules
 from eks_inference.serving.vllm.facts import serving_facts
 from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference.speed.step import step_times

@@ -25,8 +25,8 @@ from eks_inference.serving.rules.engine_features import (
     parsers_are_known,
     what_features_name_is_there,
 )
+from eks_inference.serving.rules.every_server import server_rules
 from eks_inference.serving.rules.neuron import flags_agree
-from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.triton import plan as triton_plan
 from eks_inference.serving.triton.rules import serving_facts as triton_facts
 from eks_inference.serving.triton.spec import TritonServerSpec

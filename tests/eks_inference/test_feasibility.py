@@ -18,8 +18,8 @@ from eks_inference.serving.choosing import USUAL_SEQUENCES, engines_for, largest
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.feasibility import Fit, Split, feasibility, usual_lengths
 from eks_inference.serving.flag_values import backend_settings
-from eks_inference.serving.pods import engine_environment
-from eks_inference.serving.rules.servers import server_rules
+from eks_inference.serving.pod_parts import engine_environment
+from eks_inference.serving.rules.every_server import server_rules
 from vectors.neuron import llama3
 from vectors.serving import gpu, on, server
 

@@ -22,7 +22,7 @@ from eks_inference.gateway.component import Gateway
 from eks_inference.gateway.controller import LoadBalancerController
 from eks_inference.gateway.controller_plan import controller_policies
 from eks_inference.gateway.handle import ExistingLoadBalancerController
-from eks_inference.gateway.names import validated_certificate
+from eks_inference.gateway.hosts import validated_certificate
 from eks_inference.gateway.plan import Route, ingress, routes
 from eks_inference.gateway.spec import WEB_UI, GatewaySpec
 from eks_inference.kubernetes.network_policy import GATED, Door, Front

@@ -13,7 +13,7 @@ import another_kind
 import eks_inference
 from conftest import ROOT
 from eks_inference.faults import SpecError
-from eks_inference.serving import deployment, pods
+from eks_inference.serving import deployment, pod_parts
 from eks_inference.serving.kinds import KINDS
 from eks_inference.serving.ray_serve.plan import worker_resources
 from eks_inference.serving.ray_serve.protection import quota as ray_quota
@@ -47,7 +47,7 @@ def test_a_kind_that_is_registered_is_previewed_scraped_and_scaled() -> None:
     (scaled,) = of_kind(graph, "ScaledObject")
     assert scaled.inputs["spec"]["scaleTargetRef"]["name"] == "plain"
     monitors = [resource for resource in of_kind(graph, "PodMonitor") if resource.inputs["metadata"]["namespace"] == "plain"]
-    assert [monitor.inputs["spec"]["selector"]["matchLabels"] for monitor in monitors] == [{pods.SERVER_LABEL: "plain"}]
+    assert [monitor.inputs["spec"]["selector"]["matchLabels"] for monitor in monitors] == [{pod_parts.SERVER_LABEL: "plain"}]
     assert graph.outputs["endpoints"] == {"plain": "http://plain.plain.svc.cluster.local:8100/v1"}
     assert "kubectl -n plain port-forward svc/plain 8100" in graph.outputs["next"]
     assert "eks-inference chat" in graph.outputs["next"]

@@ -28,7 +28,7 @@ from eks_inference.loadtest import plan
 from eks_inference.loadtest.component import LoadTest
 from eks_inference.loadtest.spec import HubTokenizer, LoadTestSpec, TokenCounts
 from eks_inference.place.placement import Placement, Taint
-from eks_inference.serving.pods import Hardware
+from eks_inference.serving.pod_parts import Hardware
 from eks_inference_tools.loadtest_report.readers.detection import read_all
 from golden import assert_golden
 from graphs import of_kind, stands_on

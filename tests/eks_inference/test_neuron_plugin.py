@@ -16,8 +16,8 @@ from eks_inference.catalog.models import model, models
 from eks_inference.catalog.quantization import Quantization
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.memory import server_memory
+from eks_inference.serving.rules.every_server import server_rules
 from eks_inference.serving.rules.neuron_plugin import workers_find_their_interface
-from eks_inference.serving.rules.servers import server_rules
 from eks_inference.stack.facts import stack_facts
 from eks_inference.stack.reading import parse_stack
 from eks_inference_tools.cost.price_book import PriceBook

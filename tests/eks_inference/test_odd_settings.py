@@ -15,9 +15,9 @@ from eks_inference.faults import SpecError
 from eks_inference.rules import Judgement
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.ray_serve.rules import RayServeFacts, replicas_find_work_and_workers
+from eks_inference.serving.rules.autoscalers import metrics_are_collected
 from eks_inference.serving.rules.engine_features import parsers_are_known
-from eks_inference.serving.rules.scaling import metrics_are_collected
-from eks_inference.serving.rules.servers import server_rules
+from eks_inference.serving.rules.every_server import server_rules
 from eks_inference.stack.facts import StackFacts
 from eks_inference.stack.pool_rules import single_helpers_stay
 from eks_inference.stack.reading import parse_stack

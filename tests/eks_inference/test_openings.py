@@ -89,7 +89,7 @@ def test_rows_are_flags_of_a_release_or_variables_and_no_other_rule_has_them():
 
 
 def test_an_engine_with_eyes_follows_no_redirects():
-    from eks_inference.serving.pods import engine_environment
+    from eks_inference.serving.pod_parts import engine_environment
 
     facts = gpu()
     seeing = gpu(model=replace(facts.model, uncounted=("vision tower",))) if facts.model else facts

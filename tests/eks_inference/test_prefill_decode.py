@@ -16,7 +16,7 @@ from eks_inference.scaling.plan import keda_queries
 from eks_inference.scaling.spec import KedaSpec
 from eks_inference.serving import deployment
 from eks_inference.serving.flags import flag
-from eks_inference.serving.pods import REVISION_LABEL
+from eks_inference.serving.pod_parts import REVISION_LABEL
 from eks_inference.serving.prefill_decode import plan, router
 from eks_inference.serving.prefill_decode.plan import KV_ROLES, Group, RoleServers
 from eks_inference.serving.prefill_decode.rules import group_facts
@@ -25,7 +25,7 @@ from eks_inference.serving.storage_plan import PodStorage
 from handles import placement
 from stackgraph.diff.graphs import compare
 from stackgraph.graph.document import Graph
-from stackgraph.state.steps import deletes_first
+from stackgraph.state.engine_steps import deletes_first
 from variants import recorded_with
 
 MODEL = "unsloth/Llama-3.3-70B-Instruct"

@@ -18,17 +18,17 @@ from eks_inference.loadtest.spec import LoadTestSpec
 from eks_inference.pools.spec import InstanceTypeName, ManagedPoolSpec
 from eks_inference.rules import Judgement, Unjudged, left_open
 from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.rules import every_server as rules
 from eks_inference.serving.rules import gpu as gpu_rules
 from eks_inference.serving.rules import neuron as neuron_rules
-from eks_inference.serving.rules import servers as rules
 from eks_inference.serving.rules.engine_flags import (
     PROTECTED_VARIABLES,
     flags_are_known,
     flags_have_their_values,
     stack_s_own_are_left_alone,
 )
+from eks_inference.serving.rules.every_server import server_rules
 from eks_inference.serving.rules.gpu_arithmetic import gpu_has_the_dtype
-from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.spec import EngineName
 from vectors.gpu import gpu_server, t4_server
 from vectors.neuron import llama3, requests

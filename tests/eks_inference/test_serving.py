@@ -29,7 +29,7 @@ from eks_inference.place.nodes import allocatable
 from eks_inference.serving import ray_serve
 from eks_inference.serving.kuberay.component import KubeRayOperator
 from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
-from eks_inference.serving.pods import Hardware, cold_start_seconds
+from eks_inference.serving.pod_parts import Hardware, cold_start_seconds
 from eks_inference.serving.ray_serve import plan
 from golden import assert_golden
 from handles import existing_cluster

@@ -22,7 +22,7 @@ from eks_inference.observability.handle import ExistingPrometheus
 from eks_inference.observability.prometheus import VllmMetrics
 from eks_inference.place.placement import Placement, Taint
 from eks_inference.rules import Finding, findings
-from eks_inference.serving.rules.servers import server_rules
+from eks_inference.serving.rules.every_server import server_rules
 from eks_inference.serving.triton import plan
 from eks_inference.serving.triton.component import TritonServer
 from eks_inference.serving.triton.rules import serving_facts, triton_facts, triton_rules

@@ -38,7 +38,7 @@ from eks_inference.place.placement import Placement, Taint
 from eks_inference.serving import deployment as equal_pods
 from eks_inference.serving.flags import flag
 from eks_inference.serving.handle import ModelServer
-from eks_inference.serving.pods import Hardware, cold_start_seconds
+from eks_inference.serving.pod_parts import Hardware, cold_start_seconds
 from eks_inference.serving.storage_plan import PodStorage
 from eks_inference.serving.vllm import plan
 from eks_inference.serving.vllm.component import VllmServer

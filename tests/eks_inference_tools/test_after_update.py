@@ -8,15 +8,15 @@ import pytest
 from conftest import ROOT, STACKS, recorded
 from covering_graphs import covering_graphs
 from edits import EDITS, Edit
-from eks_inference_tools.comparison import eks_compared
+from eks_inference_tools.eks_comparison import eks_compared
 from eks_inference_tools.reading.rollouts import rows
 from eks_inference_tools.simulate.rehearsal.report import lines
 from eks_inference_tools.timeline.timeline import timeline
 from stackgraph.diff import replacements
-from stackgraph.diff.comparing import Path
 from stackgraph.diff.contents import by_subject
 from stackgraph.diff.dangers import dangers
 from stackgraph.diff.graphs import compare
+from stackgraph.diff.values import Path
 from stackgraph.graph.document import Graph
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from conftest import recorded
 from edits import CHAT, OPEN_WEBUI, TWO, endpoint, pool
-from eks_inference_tools.comparison import eks_compared
-from eks_inference_tools.reading.kinds import name_of
+from eks_inference_tools.eks_comparison import eks_compared
+from eks_inference_tools.reading.object_kinds import name_of
+from stackgraph.diff.comparison_domain import Danger, Weight
 from stackgraph.diff.dangers import dangers
-from stackgraph.diff.domain import Danger, Weight
 from stackgraph.diff.graphs import compare
 from stackgraph.graph.document import Graph, Resource
 from variants import merge, recorded_with

@@ -13,17 +13,17 @@ from botocore.loaders import Loader
 
 from conftest import ROOT, STACKS, recorded
 from eks_inference_tools.cli import main
+from eks_inference_tools.cost.needed_quotas import Need
 from eks_inference_tools.cost.price_book import read_price_file
-from eks_inference_tools.cost.quotas import Need
 from eks_inference_tools.doctor import account as accounts
 from eks_inference_tools.doctor import report
+from eks_inference_tools.doctor.account_quotas import _nameless
 from eks_inference_tools.doctor.examine import examine, needed_policy, regions_of
 from eks_inference_tools.doctor.findings import Finding, Findings
 from eks_inference_tools.doctor.given import _for_disks
 from eks_inference_tools.doctor.images import reference
-from eks_inference_tools.doctor.prices import price_file
+from eks_inference_tools.doctor.price_list import price_file
 from eks_inference_tools.doctor.questions import call, operations
-from eks_inference_tools.doctor.quotas import _nameless
 from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
 from golden import assert_golden
 from json_schemas import unlike

@@ -20,10 +20,10 @@ from conftest import recorded
 from eks_inference_tools.doctor import account as accounts
 from eks_inference_tools.doctor import report
 from eks_inference_tools.doctor.account import MOST_PAGES, TRIES, Account
+from eks_inference_tools.doctor.account_zones import TOPIC as ZONES
 from eks_inference_tools.doctor.examine import examine, needed_policy
 from eks_inference_tools.doctor.findings import VERDICTS, Findings
 from eks_inference_tools.doctor.questions import Answer, Call, Unanswered, operations
-from eks_inference_tools.doctor.zones import TOPIC as ZONES
 from mutations import cases
 from stackgraph.recorder.lazy_sdk import lazy_sdks
 from stub_account import Refused, StubAccount, well

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE
 from eks_inference.place.placement import INSTANCE_TYPE_LABEL
-from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api, ApiRefusal
 from eks_inference_tools.simulate.control_plane.processes import serving
 from eks_inference_tools.simulate.schedulers.extender import (
     USAGE_ANNOTATION,

@@ -16,7 +16,7 @@ from eks_inference.catalog.models import model
 from eks_inference.catalog.own import rows_of
 from eks_inference.catalog.tables import Own, use
 from eks_inference.serving.choosing import USUAL_CONTEXT, standing
-from eks_inference.stack.prices import OwnPrice
+from eks_inference.stack.own_rows import OwnPrice
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.registry import check_spec, spec_rules
 from eks_inference.stack.spec import StackSpec

@@ -16,11 +16,11 @@ from eks_inference.catalog.tables import rows, table
 from eks_inference.kubernetes.workloads import enforce
 from eks_inference_tools.placing.footprint import IMAGE_HOST, STANDS_IN_FOR_LABEL, footprints, without_footprint
 from eks_inference_tools.reading.expected import expected_of
-from eks_inference_tools.reading.kinds import KINDS
+from eks_inference_tools.reading.object_kinds import KINDS
 from eks_inference_tools.reading.scalars import quantity
 from eks_inference_tools.simulate.world.unsimulated import unsimulated
 from eks_inference_tools.verify.observed import Observed
-from eks_inference_tools.verify.releases import addon_workloads, release_workloads
+from eks_inference_tools.verify.release_checks import addon_workloads, release_workloads
 from pod_standards import breaches
 from stackgraph.graph.document import CHART_TYPE, Graph
 from stackgraph.graph.values import at

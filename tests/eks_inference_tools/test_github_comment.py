@@ -19,7 +19,7 @@ from inert import assert_inert
 from stackgraph.diff.markdown import render_markdown
 from stackgraph.diff.saved import read_contents
 from stackgraph.github import LONGEST_BODY
-from stackgraph.github.api import GitHub, GitHubError, Outcome, put, remove
+from stackgraph.github.rest_api import GitHub, GitHubError, Outcome, put, remove
 from stackgraph.graph.wording import utf16_length
 
 MARKER = "<!-- eks-inference diff -->"

@@ -16,7 +16,7 @@ from eks_inference.catalog.zones import regions, zone_ids
 from eks_inference.serving.choosing import engines_for
 from eks_inference_tools.cli import main
 from eks_inference_tools.cost.price_book import PriceBook
-from eks_inference_tools.listing.instances import instances
+from eks_inference_tools.listing.instance_list import instances
 from golden import assert_golden
 
 OURS = """

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from eks_inference_tools.reading.sections import overview_of
-from eks_inference_tools.reading.workloads import requested
+from eks_inference_tools.reading.served_models import requested
+from eks_inference_tools.reading.stack_sections import overview_of
 from odd_graphs import component, graph_of, kubernetes_object, recorded, urn
 from stackgraph.graph.document import Graph, Resource
 

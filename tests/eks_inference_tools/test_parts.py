@@ -28,7 +28,7 @@ from eks_inference_tools.cli import main
 from eks_inference_tools.reading.clusters import part_of, parts
 from eks_inference_tools.reading.expected import expected_of
 from eks_inference_tools.reading.graph_facts import GraphFacts
-from eks_inference_tools.reading.sections import overview_of
+from eks_inference_tools.reading.stack_sections import overview_of
 from eks_inference_tools.simulate.control_plane import toolchain
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import mapped

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from eks_inference.catalog.prices import BLOCK, instance_price, service_price, services
 from eks_inference.faults import SpecError
-from eks_inference.stack.prices import CAPACITIES, MOST_USD, OwnPrice, price_faults
+from eks_inference.stack.own_rows import CAPACITIES, MOST_USD, OwnPrice, price_faults
 from eks_inference_tools.cost.price_book import OWN, Capacity, PriceBook, prices_of, read_price_file
 from eks_inference_tools.reading.clusters import PLATFORM
 from stackgraph.problems import ProblemsFound

@@ -18,16 +18,16 @@ from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
 from eks_inference.place.nodes import amount as quantity
 from eks_inference.place.placement import HOSTNAME_LABEL, POOL_LABEL, ZONE_LABEL
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL, footprints
-from eks_inference_tools.placing.nodes import NodeKind, karpenter_kinds, managed_nodes, manifest
 from eks_inference_tools.placing.provisioning import PodToPlace, Room, Start, choose, counted, exact_shape
+from eks_inference_tools.placing.started_nodes import NodeKind, karpenter_kinds, managed_nodes, manifest
 from eks_inference_tools.reading.devices import OFFERED_BY
-from eks_inference_tools.reading.kinds import NODE_CLASSES, NODES, PODS
+from eks_inference_tools.reading.object_kinds import NODE_CLASSES, NODES, PODS
 from eks_inference_tools.reading.pods import PodSpec
-from eks_inference_tools.simulate.control_plane.api import Api
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
-from eks_inference_tools.simulate.stand_ins.devices import DevicePlugins
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api
+from eks_inference_tools.simulate.stand_ins.device_plugins import DevicePlugins
 from eks_inference_tools.simulate.stand_ins.karpenter import Karpenter, machines
-from eks_inference_tools.verify.nodes import karpenter_object
+from eks_inference_tools.verify.node_checks import karpenter_object
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at
 from vectors.graph import chart, cluster, graph, resource

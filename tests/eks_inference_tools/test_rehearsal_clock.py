@@ -9,12 +9,12 @@ import pytest
 
 from conftest import recorded
 from eks_inference.place.placement import KARPENTER_POOL_LABEL, NODE_GROUP_LABEL
-from eks_inference_tools.reading.kinds import BUDGETS
-from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
+from eks_inference_tools.reading.object_kinds import BUDGETS
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api, ApiRefusal
 from eks_inference_tools.simulate.rehearsal.clock import HELD, OF, Clock, held
-from eks_inference_tools.simulate.rehearsal.nodes import drifted, ended, exchanged
-from eks_inference_tools.simulate.world.objects import cluster_objects
-from eks_inference_tools.timeline.pods import phases
+from eks_inference_tools.simulate.rehearsal.node_changes import drifted, ended, exchanged
+from eks_inference_tools.simulate.world.api_objects import cluster_objects
+from eks_inference_tools.timeline.pod_phases import phases
 from eks_inference_tools.timeline.rolls import Roll
 from eks_inference_tools.timeline.timeline import Timeline, timeline
 from stackgraph.graph.values import at

@@ -20,7 +20,7 @@ from eks_inference.speed.batching import Limits
 from eks_inference_tools.cli import main
 from eks_inference_tools.commands import rehearse_day
 from eks_inference_tools.cost.price_book import PriceBook
-from eks_inference_tools.placing.nodes import managed_nodes, manifest
+from eks_inference_tools.placing.started_nodes import managed_nodes, manifest
 from eks_inference_tools.program import StackProgram
 from eks_inference_tools.reading.live_objects import Object, name_of
 from eks_inference_tools.simulate.control_plane import tool_build

@@ -20,9 +20,9 @@ from eks_inference_tools.loadtest_report.record import published
 from eks_inference_tools.reading.live_objects import Object
 from eks_inference_tools.simulate.control_plane.processes import Request
 from eks_inference_tools.simulate.day.custom_metrics import CustomMetrics, registration
-from eks_inference_tools.simulate.day.prometheus import configuration
+from eks_inference_tools.simulate.day.metrics import HPA_TYPE, SCALED_OBJECT_TYPE, Pages, blind, metric_of, scalers_of, tools_for
+from eks_inference_tools.simulate.day.real_prometheus import configuration
 from eks_inference_tools.simulate.day.requests import QUEUE_MS, Load, Rates, Requests
-from eks_inference_tools.simulate.day.scaling import HPA_TYPE, SCALED_OBJECT_TYPE, Pages, blind, metric_of, scalers_of, tools_for
 from eks_inference_tools.simulate.day.subjects import POD_MONITOR_TYPE, Sources, Subject, adapter_rule, seconds, sources_of
 from linear_steps import Linear
 from stackgraph.graph.document import CHART_TYPE, Graph

@@ -9,7 +9,7 @@ import pytest
 
 from conftest import STACKS, recorded
 from eks_inference_tools.simulate.rollout.changes import most_replicas, with_replicas
-from eks_inference_tools.simulate.world.objects import ClusterObject, cluster_objects
+from eks_inference_tools.simulate.world.api_objects import ClusterObject, cluster_objects
 from stackgraph.problems import Problem, ProblemsFound
 from stackgraph.recorder.recording import record
 

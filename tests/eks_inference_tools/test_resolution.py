@@ -11,7 +11,7 @@ import covering
 from conftest import PROJECT, ROOT, STACKS
 from eks_inference.stack.reading import parse_stack
 from eks_inference_tools.cli import main
-from eks_inference_tools.resolution.values import values_of
+from eks_inference_tools.resolution.origins import values_of
 from golden import assert_golden
 from open_stacks import STACK_KEY, minimal, written_out
 from stackgraph.recorder.bounded_yaml import compose

@@ -8,12 +8,12 @@ import pytest
 
 from conftest import recorded
 from eks_inference_tools.reading.readiness import SKIP_AWAIT, WAIT_FOR, is_awaited, is_removal_awaited, unsettled, waits_for
-from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api, ApiRefusal
 from eks_inference_tools.simulate.rollout import walk
 from eks_inference_tools.simulate.rollout.changes import images_in, next_image, with_other_images
 from eks_inference_tools.simulate.rollout.rollout import create, delete, settle, update
-from eks_inference_tools.simulate.world.objects import ClusterObject, Opaque, cluster_objects
+from eks_inference_tools.simulate.world.api_objects import ClusterObject, Opaque, cluster_objects
 
 Manifest = dict[str, Any]
 

@@ -10,11 +10,11 @@ from conftest import recorded
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE
 from eks_inference.place.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL
-from eks_inference_tools.placing.nodes import ZONE_LABEL
+from eks_inference_tools.placing.started_nodes import ZONE_LABEL
 from eks_inference_tools.reading.devices import RESOURCE_CLAIMS, RESOURCE_SLICES
-from eks_inference_tools.reading.kinds import LWS_GROUP_INDEX_LABEL, LWS_NAME_LABEL, LWS_WORKER_INDEX_LABEL
+from eks_inference_tools.reading.object_kinds import LWS_GROUP_INDEX_LABEL, LWS_NAME_LABEL, LWS_WORKER_INDEX_LABEL
 from eks_inference_tools.simulate.stand_ins.ray_cluster import cluster_pods, wanted_cluster
-from eks_inference_tools.simulate.world.objects import cluster_objects
+from eks_inference_tools.simulate.world.api_objects import cluster_objects
 from eks_inference_tools.simulate.world.scheduled_pods import DEVICES_ANNOTATION, READS, ScheduledPods, scheduled_pods
 
 Object = dict[str, Any]

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from eks_inference_tools.simulate.control_plane import api as module
-from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal, Object, UnknownKind
+from eks_inference_tools.simulate.control_plane import kubernetes_api as module
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api, ApiRefusal, Object, UnknownKind
 from eks_inference_tools.simulate.control_plane.processes import ComponentError
 from eks_inference_tools.simulate.stand_ins import loop
 from eks_inference_tools.simulate.stand_ins.loop import Seen, StandIns

@@ -18,7 +18,7 @@ from eks_inference.place.placement import INSTANCE_TYPE_LABEL, NODE_GROUP_LABEL,
 from eks_inference.pools import plan
 from eks_inference.pools.node_spec import KubeletSpec
 from eks_inference.pools.spec import ManagedPoolSpec
-from eks_inference_tools.placing.nodes import SimulatedNode, karpenter_kinds, managed_nodes, manifest
+from eks_inference_tools.placing.started_nodes import SimulatedNode, karpenter_kinds, managed_nodes, manifest
 from eks_inference_tools.reading.node_groups import UserData, user_data
 from eks_inference_tools.reading.scalars import quantity
 from eks_inference_tools.simulate.world.unsimulated import unsimulated

@@ -21,7 +21,7 @@ from eks_inference.catalog import versions
 from eks_inference.cluster.plan import CREDENTIALS_VARIABLE
 from eks_inference_tools.placing.placeholders import ACCOUNT, SECRET_TEXT
 from eks_inference_tools.reading.readiness import SKIP_AWAIT
-from eks_inference_tools.simulate.world.objects import (
+from eks_inference_tools.simulate.world.api_objects import (
     ClusterObject,
     Opaque,
     associated,

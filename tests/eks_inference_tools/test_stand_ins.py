@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from conftest import STACKS, recorded
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL
-from eks_inference_tools.reading.kinds import INGRESSES, PODS, SERVICES
-from eks_inference_tools.simulate.control_plane.api import ApiRefusal
+from eks_inference_tools.reading.object_kinds import INGRESSES, PODS, SERVICES
+from eks_inference_tools.simulate.control_plane.kubernetes_api import ApiRefusal
 from eks_inference_tools.simulate.stand_ins import ebs
 from eks_inference_tools.simulate.stand_ins import leader_worker_groups as lws
 from eks_inference_tools.simulate.stand_ins.helm import DESCRIPTION, helm_records
@@ -32,9 +32,9 @@ from eks_inference_tools.simulate.stand_ins.ray_cluster import (
     head_service_of,
     wanted_cluster,
 )
-from eks_inference_tools.simulate.world.objects import cluster_objects
+from eks_inference_tools.simulate.world.api_objects import cluster_objects
 from eks_inference_tools.verify.observed import Finding
-from eks_inference_tools.verify.ray import ray_service as judged
+from eks_inference_tools.verify.ray_checks import ray_service as judged
 from stackgraph.graph.document import Graph
 from stackgraph.problems import ProblemsFound
 from variants import recorded_with

@@ -20,7 +20,7 @@ import pytest
 
 from conftest import PROJECT, STACKS
 from eks_inference.kubernetes.secrets import CONFIG_SECRETS
-from eks_inference_tools.timeline.planner import Schedule
+from eks_inference_tools.timeline.schedule import Schedule
 from eks_inference_tools.timeline.timeline import timeline
 from engine import cli, remote
 from stackgraph.recorder.recording import record

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from conftest import STACKS, recorded
 from eks_inference.catalog.times import Typical
-from eks_inference_tools.timeline.planner import Step, schedule
-from eks_inference_tools.timeline.steps import creation, deletion
+from eks_inference_tools.timeline.schedule import Step, schedule
 from eks_inference_tools.timeline.timeline import timeline
+from eks_inference_tools.timeline.update_steps import creation, deletion
 from engine import remote
 from engine_model import Spans, created, destroyed
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource

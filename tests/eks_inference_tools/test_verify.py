@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from conftest import STACKS, recorded
 from eks_inference.catalog.instances import instance_types
 from eks_inference.place.placement import POOL_LABEL
-from eks_inference_tools.reading.causes import runbook
 from eks_inference_tools.reading.expected import expected_of
+from eks_inference_tools.reading.known_messages import runbook
 from eks_inference_tools.verify.checks import judge
 from eks_inference_tools.verify.observed import Check, Unreadable, overall
 from handles import existing_cluster

@@ -7,11 +7,11 @@ import pulumi
 import pulumi_kubernetes as k8s
 import pytest
 
-from stackgraph.diff.causes import another_cluster
 from stackgraph.diff.graphs import ResourceChange, compare
+from stackgraph.diff.replacement_causes import another_cluster
 from stackgraph.graph.document import Graph
 from stackgraph.recorder.recording import record
-from stackgraph.state.steps import deletes_first
+from stackgraph.state.engine_steps import deletes_first
 
 
 def kubeconfig(server: str = "https://one", user: str = "aws", **more: Any) -> str:

@@ -17,7 +17,7 @@ from conftest import STACKS, recorded
 from diff_edits import edited
 from exported_state import export_of
 from mutations import cases
-from stackgraph.diff.domain import NO_DOMAIN
+from stackgraph.diff.comparison_domain import NO_DOMAIN
 from stackgraph.diff.graphs import compare
 from stackgraph.diff.report import Recorded
 from stackgraph.graph.document import STACK_TYPE, Graph
@@ -26,11 +26,11 @@ from stackgraph.problems import ProblemsFound
 from stackgraph.recorder import wire
 from stackgraph.recorder.recording import record
 from stackgraph.state import exported
+from stackgraph.state.engine_steps import stack_report, steps
 from stackgraph.state.exported import Deployed, read_export
 from stackgraph.state.inputs import without_computed
 from stackgraph.state.planning import plan
-from stackgraph.state.steps import stack_report, steps
-from stackgraph.views.engine import render_engine_json
+from stackgraph.views.preview_json import render_engine_json
 
 FOLDER = Path(__file__).parent / "deployed"
 ONE = {"urn": "urn:pulumi:a::b::c::d", "type": "c"}

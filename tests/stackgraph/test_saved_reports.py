@@ -12,9 +12,9 @@ from comparisons import comparison, planted
 from eks_inference_tools.documents import schema_of
 from json_schemas import fits
 from odd_graphs import recorded as demo
+from stackgraph.diff.comparison_domain import ComparedDomain
 from stackgraph.diff.contents import Contents, FindingText, Revision
 from stackgraph.diff.document import render_json
-from stackgraph.diff.domain import ComparedDomain
 from stackgraph.diff.report import Recorded, Report, StackReport
 from stackgraph.diff.saved import read_contents
 from stackgraph.diff.telling import contents

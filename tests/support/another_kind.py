@@ -10,7 +10,7 @@ import pulumi
 from pydantic import Field
 
 from eks_inference.place.placement import Placement
-from eks_inference.serving import deployment, flags, pods
+from eks_inference.serving import deployment, flags, pod_parts
 from eks_inference.serving.component import ReplicatedServer
 from eks_inference.serving.facts import ServingFacts, replicated_facts
 from eks_inference.serving.handle import Dependencies, ServerSite
@@ -44,7 +44,7 @@ def engine(spec: PlainServerSpec) -> deployment.Engine:
         ports={"http": PORT},
         health=("/health", "/health"),
         disk_gib=100,
-        stop=["sleep", str(pods.SETTLE_SECONDS)],
+        stop=["sleep", str(pod_parts.SETTLE_SECONDS)],
         mounts=[{"name": "home", "mountPath": "/home/plain"}],
         volumes=[{"name": "home", "emptyDir": {}}],
     )
@@ -80,7 +80,7 @@ class PlainServer(ReplicatedServer):
             placement=site.placement,
             image=site.image,
             subjects=[serving_facts(spec, _alone(site.placement))],
-            labels={pods.SERVER_LABEL: name},
+            labels={pod_parts.SERVER_LABEL: name},
             ports={"http": PORT},
             opts=opts,
         )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from eks_inference_tools.flight.planner import Deployment, Leg
+from eks_inference_tools.flight.course import Deployment, Leg
 from eks_inference_tools.flight.ports import Hopeless, Left, Outcome, Seen, Timed
 from eks_inference_tools.flight.rungs import Stage
 

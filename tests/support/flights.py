@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from conftest import ROOT
+from eks_inference_tools.flight.course import Leg, course_of
 from eks_inference_tools.flight.journal import Caps, Journal, read_journal, write_journal
 from eks_inference_tools.flight.ladder import Ladder, Landed
-from eks_inference_tools.flight.planner import Leg, course_of
 from eks_inference_tools.flight.ports import Finding
 from eks_inference_tools.flight.rungs import RungName
 from eks_inference_tools.program import program

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from eks_inference.kubernetes.workloads import APP_LABEL
-from eks_inference.serving.pods import ROLE_LABEL
+from eks_inference.serving.pod_parts import ROLE_LABEL
 from eks_inference.serving.ray_serve.plan import NODE_TYPE_LABEL
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.pod_templates import PodTemplate

@@ -7,7 +7,7 @@ from typing import Any
 from conftest import PROJECT, record_once
 from eks_inference.stack.spec import StackSpec
 from eks_inference_tools.reading.clusters import PLATFORM
-from eks_inference_tools.resolution.values import stack_file, values_of
+from eks_inference_tools.resolution.origins import stack_file, values_of
 from stackgraph.graph.document import Graph
 from stackgraph.recorder.bounded_yaml import compose
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 from conftest import ROOT, STACKS, recorded
 from eks_inference_tools.cost.estimate import estimated
-from eks_inference_tools.cost.quotas import needs
-from eks_inference_tools.cost.words import in_short
-from eks_inference_tools.simulate.day.scaling import tools_for
+from eks_inference_tools.cost.money import in_short
+from eks_inference_tools.cost.needed_quotas import needs
+from eks_inference_tools.simulate.day.metrics import tools_for
+from eks_inference_tools.timeline.durations import duration
 from eks_inference_tools.timeline.timeline import timeline
-from eks_inference_tools.timeline.wording import duration
 
 _PROVEN = "graph, rollout"
 """Of every stack: test_engine_parity.py compares its graph with the real engine's, and cluster/test_simulate.py rolls it out on a

@@ -21,7 +21,7 @@ from eks_inference.catalog.quotas import quotas_of
 from eks_inference.catalog.versions import addon, support
 from eks_inference.catalog.zones import refused_by_control_plane, region_of_zone, region_zone_ids
 from eks_inference_tools.doctor.account import Account
-from eks_inference_tools.doctor.prices import price_rows
+from eks_inference_tools.doctor.price_list import price_rows
 
 LOADER = create_loader()
 

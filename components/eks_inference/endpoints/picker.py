@@ -19,7 +19,7 @@ from eks_inference.kubernetes import workloads
 from eks_inference.kubernetes.network_policy import DNS, Front, allow_from, allow_to, api_server, network_policy, pods
 from eks_inference.kubernetes.workloads import APP_LABEL, restricted_pod
 from eks_inference.place.placement import Placement
-from eks_inference.serving.pods import from_prometheus
+from eks_inference.serving.pod_parts import from_prometheus
 
 METRICS_NAME = "metrics"
 PROGRESS_SECONDS = 600

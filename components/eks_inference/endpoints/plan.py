@@ -44,7 +44,7 @@ from eks_inference.kubernetes.workloads import APP_LABEL, restricted_pod
 from eks_inference.place.nodes import amount
 from eks_inference.place.placement import HOSTNAME_LABEL, Placement
 from eks_inference.serving.paths import KSERVE_SERVICE
-from eks_inference.serving.pods import SETTLE_SECONDS, from_clients, from_prometheus, spread_over_zones
+from eks_inference.serving.pod_parts import SETTLE_SECONDS, from_clients, from_prometheus, spread_over_zones
 
 KEYS_FILE = "clients.json"
 SERVER_KEY_FILE = "server.json"

@@ -17,9 +17,10 @@ from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
 from eks_inference.component import Component, carried, rendered
 from eks_inference.faults import Fault, SpecError
-from eks_inference.gateway import names, plan
+from eks_inference.gateway import plan
 from eks_inference.gateway.controller_plan import log_bucket_policy
 from eks_inference.gateway.handle import Fronted, LoadBalancers
+from eks_inference.gateway.hosts import host_records, validated_certificate
 from eks_inference.gateway.plan import Route, entrance, hosts, name_faults, routes, target_faults
 from eks_inference.gateway.spec import AccessLogsSpec, GatewayApiSpec, GatewaySpec
 from eks_inference.kubernetes.network_policy import Peer, addresses
@@ -134,7 +135,7 @@ class Gateway(Component):
         group, opened = self._security_group(network, [targets[route.target] for route in found])
         certificate, zone = spec.certificate_arn, spec.hosted_zone_id
         if certificate is None:
-            certificate = names.validated_certificate(name, hosts(found), zone or "", settings=settings, parent=self)
+            certificate = validated_certificate(name, hosts(found), zone or "", settings=settings, parent=self)
         bucket: pulumi.Input[str] = ""
         before: list[pulumi.Resource] = [*opened, *controller.ready]
         if spec.access_logs:
@@ -155,7 +156,7 @@ class Gateway(Component):
         records: dict[str, aws.route53.Record] = {}
         if zone is not None:
             balancers = {host: first[host].status.load_balancer.ingress[0].hostname for host in hosts(found)}
-            records = names.host_records(name, balancers, zone, parent=self)
+            records = host_records(name, balancers, zone, parent=self)
         self.ready: Sequence[pulumi.Resource] = (*made, *records.values())
         self.addresses: Mapping[str, pulumi.Output[str]] = {
             route.target: carried(

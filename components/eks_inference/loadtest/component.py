@@ -19,7 +19,7 @@ from eks_inference.loadtest.spec import HubTokenizer, LoadTestSpec
 from eks_inference.place.placement import Placement
 from eks_inference.serving.component import Secret, hub_token, own_namespace
 from eks_inference.serving.handle import ModelServer
-from eks_inference.serving.pods import Hardware
+from eks_inference.serving.pod_parts import Hardware
 from eks_inference.specs.base import Given, dns_label_faults
 
 MAX_NAME_LENGTH = 40

@@ -24,7 +24,7 @@ from eks_inference.kubernetes.network_policy import DNS, HTTPS, allow_to, namesp
 from eks_inference.kubernetes.workloads import READ_ONLY_CONTAINER, job_pod
 from eks_inference.loadtest.spec import HubTokenizer, LoadTestSpec, TokenCounts
 from eks_inference.place.placement import Placement
-from eks_inference.serving.pods import Hardware
+from eks_inference.serving.pod_parts import Hardware
 
 SCHEMA = 1
 """Version of the configuration and of the records in the results (``assets/load_test.py``)."""

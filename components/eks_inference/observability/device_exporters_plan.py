@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
+from eks_inference.accelerators.device_plugins import on_every_node
 from eks_inference.accelerators.neuron.plan import neuron_instance_types
-from eks_inference.accelerators.nodes import on_every_node
 from eks_inference.accelerators.nvidia.plan import ALL_GPUS, on_gpu_nodes
 from eks_inference.kubernetes import workloads
 from eks_inference.kubernetes.network_policy import Rule, addresses, allow_to

@@ -112,7 +112,7 @@ def pod_size(
 ) -> dict[str, str]:
     """Returns requests and limits of a pod. CPU and memory default to a share of the node in proportion to the devices.
 
-    ``claimed`` devices are not among them: the pod names claims instead (``claims.py``).
+    ``claimed`` devices are not among them: the pod names claims instead (``claimed_devices.py``).
     """
     mine = share(instance, devices, kubelet)
     held = {DEVICE_RESOURCES[instance.accelerator]: str(devices)} if instance.accelerator and not claimed else {}

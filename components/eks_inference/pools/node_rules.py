@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from eks_inference.catalog import versions
-from eks_inference.catalog.claims import Driver, driver, published
+from eks_inference.catalog.claim_drivers import Driver, driver, published
 from eks_inference.catalog.instances import FAST_IMAGE_PULL, GP3, InstanceType
 from eks_inference.catalog.tables import version_numbers
 from eks_inference.faults import SpecError

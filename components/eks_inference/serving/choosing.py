@@ -9,7 +9,7 @@ from typing import Any
 from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import APART, Model
-from eks_inference.serving.pods import vllm_release
+from eks_inference.serving.pod_parts import vllm_release
 
 
 def engines_for(

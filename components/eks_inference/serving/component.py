@@ -21,10 +21,10 @@ from eks_inference.observability.handle import Expected, Metrics
 from eks_inference.observability.prometheus import VllmMetrics
 from eks_inference.place.placement import Placement
 from eks_inference.rules import Rule
-from eks_inference.serving import deployment, pods
+from eks_inference.serving import deployment, pod_parts
 from eks_inference.serving.flags import switched
-from eks_inference.serving.pods import TERMINATION_SECONDS
-from eks_inference.serving.rules.servers import server_rules
+from eks_inference.serving.pod_parts import TERMINATION_SECONDS
+from eks_inference.serving.rules.every_server import server_rules
 from eks_inference.serving.shape import ReplicatedServerSpec, ServerSpec
 from eks_inference.serving.storage import Account
 from eks_inference.serving.storage_plan import PodStorage
@@ -249,7 +249,7 @@ class ReplicatedServer(Component):
         )
         before = guards(
             name,
-            policies=pods.server_policies(name, spec, labels, api=self.forwards[name], metrics=metrics_port),
+            policies=pod_parts.server_policies(name, spec, labels, api=self.forwards[name], metrics=metrics_port),
             quota=deployment.quota(name, spec, placement),
             budgets={"": deployment.disruption_budget(name, spec, labels)},
             options=inside,

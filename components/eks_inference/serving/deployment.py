@@ -17,12 +17,12 @@ from eks_inference.catalog.engines import Startup
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.kubernetes import workloads
 from eks_inference.kubernetes.workloads import RESTRICTED_CONTAINER, restricted_pod
-from eks_inference.place.claims import DeviceClaims, claimed_resource, device_claims
+from eks_inference.place.claimed_devices import DeviceClaims, claimed_resource, device_claims
 from eks_inference.place.nodes import amount, pod_size
 from eks_inference.place.placement import Placement
-from eks_inference.serving import pods
+from eks_inference.serving import pod_parts
 from eks_inference.serving.cold_start import cold_start
-from eks_inference.serving.pods import Hardware
+from eks_inference.serving.pod_parts import Hardware
 from eks_inference.serving.shape import ReplicatedServerSpec
 from eks_inference.serving.spec import S3Model
 from eks_inference.serving.storage_plan import PodStorage
@@ -93,12 +93,12 @@ def startup_timeout_seconds(spec: ReplicatedServerSpec, placement: Placement) ->
 
 def cold_start_seconds(spec: ReplicatedServerSpec, placement: Placement) -> int:
     """Returns an upper bound from the creation of a pod until it answers."""
-    return pods.cold_start_seconds(startup(spec, placement), startup_timeout_seconds(spec, placement))
+    return pod_parts.cold_start_seconds(startup(spec, placement), startup_timeout_seconds(spec, placement))
 
 
 def progress_seconds(spec: ReplicatedServerSpec, placement: Placement) -> int:
     """Returns how long a rollout may make no progress: one pod terminates, and the next one makes a cold start."""
-    return pods.TERMINATION_SECONDS + cold_start_seconds(spec, placement)
+    return pod_parts.TERMINATION_SECONDS + cold_start_seconds(spec, placement)
 
 
 def rollout_seconds(spec: ReplicatedServerSpec, placement: Placement) -> int:
@@ -126,12 +126,13 @@ def quota(name: str, spec: ReplicatedServerSpec, placement: Placement) -> dict[s
     shape = placement.instance_type
     asked = claims(spec, placement).devices
     each = {claimed_resource(device_class): count for device_class, count in asked.items()} or {
-        f"requests.{pods.device_resource(shape)}": device_count(spec, shape)
+        f"requests.{pod_parts.device_resource(shape)}": device_count(spec, shape)
     }
     hard = {
-        resource: pods.quota_devices(spec.most, ending=max(spec.surge, 1), devices=devices) for resource, devices in each.items()
+        resource: pod_parts.quota_devices(spec.most, ending=max(spec.surge, 1), devices=devices)
+        for resource, devices in each.items()
     }
-    return pods.device_quota(spec.namespace_of(name), hard)
+    return pod_parts.device_quota(spec.namespace_of(name), hard)
 
 
 def disruption_budget(name: str, spec: ReplicatedServerSpec, labels: Mapping[str, str]) -> dict[str, Any]:
@@ -205,7 +206,7 @@ def deployment(
     shape = placement.instance_type
     partial = shape.neuron and not placement.claimed and needs_scheduler(device_count(spec, shape), shape)
     claimed = claims(spec, placement, engine.efa_interfaces)
-    labels = {**labels, **({pods.REVISION_LABEL: revision} if revision else {})}
+    labels = {**labels, **({pod_parts.REVISION_LABEL: revision} if revision else {})}
     env = _environment(engine, storage, secret_env)
     download = [_download(spec, placement, engine, image, env)] if engine.download else []
     first = [*download, *engine.init_containers, *(with_tmp(init_container) for init_container in storage.init_containers)]
@@ -226,13 +227,13 @@ def deployment(
                 "spec": {
                     **placement.scheduling(),
                     **({"schedulerName": scheduler_name} if partial and scheduler_name else {}),
-                    "topologySpreadConstraints": pods.spread_over_zones(labels),
+                    "topologySpreadConstraints": pod_parts.spread_over_zones(labels),
                     "serviceAccountName": account_name(name),
                     # Pods that run downloaded models must not call the API server.
                     "automountServiceAccountToken": False,
                     # Otherwise a Service named vllm sets VLLM_PORT=tcp://... in every pod, and vLLM takes that for its port.
                     "enableServiceLinks": False,
-                    "terminationGracePeriodSeconds": pods.TERMINATION_SECONDS + engine.lingers_seconds,
+                    "terminationGracePeriodSeconds": pod_parts.TERMINATION_SECONDS + engine.lingers_seconds,
                     "securityContext": ROOT_POD if engine.root else restricted_pod(USER),
                     **(claimed.of_pod(name) if claimed.templates else {}),
                     **({"initContainers": first} if first else {}),
@@ -309,7 +310,7 @@ def _download(
     spec: ReplicatedServerSpec, placement: Placement, engine: Engine, image: Any, env: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     # Not the engine's own container: a container that starts again must not download again.
-    devices = {pods.device_resource(placement.instance_type), EFA_RESOURCE}
+    devices = {pod_parts.device_resource(placement.instance_type), EFA_RESOURCE}
     sizes = {what: size for what, size in _sizes(spec, placement, engine).items() if what not in devices}
     return with_tmp(
         {

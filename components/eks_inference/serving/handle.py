@@ -20,7 +20,7 @@ from eks_inference.observability.handle import Metrics
 from eks_inference.place.placement import Placement, Pool
 from eks_inference.serving.kuberay.component import RayOperator
 from eks_inference.serving.leader_worker_sets.component import LeaderWorkerSets
-from eks_inference.serving.pods import Hardware
+from eks_inference.serving.pod_parts import Hardware
 from eks_inference.storage.component import FileSystemDriver
 from eks_inference.storage.handle import Store
 from eks_inference.storage.spec import FileSystem

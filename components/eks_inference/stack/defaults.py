@@ -30,7 +30,7 @@ from eks_inference.serving.kinds import KINDS, USUAL
 from eks_inference.serving.shape import ServerSpec
 from eks_inference.specs.base import Spec, one_of
 from eks_inference.stack.nested import Path, Resolved, at, open_keys, put
-from eks_inference.stack.prices import use_catalog
+from eks_inference.stack.own_rows import use_catalog
 
 if TYPE_CHECKING:
     from eks_inference.stack.open_servers import Surroundings

@@ -23,7 +23,7 @@ from eks_inference.serving.facts import ScalingFacts, ServingFacts
 from eks_inference.serving.flags import switched
 from eks_inference.serving.kind import Site
 from eks_inference.serving.kinds import kind_of
-from eks_inference.serving.pods import DRAIN_SECONDS
+from eks_inference.serving.pod_parts import DRAIN_SECONDS
 from eks_inference.serving.shape import PoolChoice, ServerSpec
 from eks_inference.serving.traffic import TrafficSpec
 from eks_inference.speed.queue import Routing

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from eks_inference.accelerators.neuron.plan import needs_scheduler
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec, PoolSpec, seconds_of
 from eks_inference.rules import Judgement, rule
-from eks_inference.serving.pods import TERMINATION_SECONDS
+from eks_inference.serving.pod_parts import TERMINATION_SECONDS
 from eks_inference.stack.facts import StackFacts
 
 

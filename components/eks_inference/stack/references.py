@@ -21,7 +21,7 @@ from eks_inference.serving.features import EngineFeatures
 from eks_inference.serving.shape import PoolChoice
 from eks_inference.serving.spec import HubModel
 from eks_inference.specs.base import namespace_fault
-from eks_inference.stack.prices import price_faults
+from eks_inference.stack.own_rows import price_faults
 from eks_inference.stack.spec import StackSpec
 
 

@@ -35,7 +35,7 @@ from eks_inference.specs.project_files import read_file
 from eks_inference.specs.settings import SharedSettings, StackSettings
 from eks_inference.specs.validation import schema_of
 from eks_inference.stack.nested import Resolved
-from eks_inference.stack.prices import OwnPrice, PricedName, use_catalog
+from eks_inference.stack.own_rows import OwnPrice, PricedName, use_catalog
 from eks_inference.storage.spec import EfsStoreSpec, FileSystem
 
 

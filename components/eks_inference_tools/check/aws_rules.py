@@ -10,8 +10,8 @@ from eks_inference.catalog.instances import ami_types, instance_types
 from eks_inference.rules import Judgement, rule
 from eks_inference_tools.reading.clusters import public_networks
 from eks_inference_tools.reading.graph_facts import GraphFacts
-from eks_inference_tools.reading.kinds import EBS_DRIVERS, name_of, title_of
 from eks_inference_tools.reading.machines import Machine
+from eks_inference_tools.reading.object_kinds import EBS_DRIVERS, name_of, title_of
 from eks_inference_tools.reading.scalars import is_true, whole
 from eks_inference_tools.reading.security_groups import EVERYWHERE, GroupRule
 from stackgraph.graph.describe import short_type

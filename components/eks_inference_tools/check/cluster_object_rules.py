@@ -9,7 +9,7 @@ from eks_inference.rules import Judgement, rule
 from eks_inference.specs.base import namespace_fault
 from eks_inference_tools.reading.admission import not_served
 from eks_inference_tools.reading.graph_facts import GraphFacts, walk
-from eks_inference_tools.reading.kinds import group_kind, is_default_class, name_of, namespace_of, title_of
+from eks_inference_tools.reading.object_kinds import group_kind, is_default_class, name_of, namespace_of, title_of
 from eks_inference_tools.reading.pod_templates import PodTemplate
 from eks_inference_tools.reading.releases import addons
 from eks_inference_tools.reading.scalars import is_true, whole

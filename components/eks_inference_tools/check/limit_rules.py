@@ -12,10 +12,10 @@ from typing import Any
 
 from eks_inference.rules import Judgement, Severity, not_judged, rule
 from eks_inference_tools.cost.estimate import estimated
-from eks_inference_tools.cost.words import budget_of, per_month
+from eks_inference_tools.cost.money import budget_of, per_month
 from eks_inference_tools.reading.clusters import PLATFORM
 from eks_inference_tools.reading.graph_facts import GraphFacts
-from eks_inference_tools.reading.kinds import group_kind, title_of
+from eks_inference_tools.reading.object_kinds import group_kind, title_of
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Resource, is_read
 from stackgraph.graph.values import at, grouped, is_token, items, table, text

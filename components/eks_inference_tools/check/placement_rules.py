@@ -11,8 +11,8 @@ from eks_inference.rules import Judgement, not_judged, rule
 from eks_inference_tools.placing.placed import Placing, Waiting
 from eks_inference_tools.reading.devices import OFFERED_BY
 from eks_inference_tools.reading.graph_facts import GraphFacts
-from eks_inference_tools.reading.kinds import title_of
 from eks_inference_tools.reading.node_shapes import NodeShape
+from eks_inference_tools.reading.object_kinds import title_of
 from eks_inference_tools.reading.pod_templates import PodTemplate
 from eks_inference_tools.reading.rollouts import budgeted
 from eks_inference_tools.reading.scalars import number

@@ -9,15 +9,15 @@ from typing import Any
 
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE
 from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
-from eks_inference.catalog.claims import most_devices_per_claim
+from eks_inference.catalog.claim_drivers import most_devices_per_claim
 from eks_inference.rules import Judgement, not_judged, rule
 from eks_inference_tools.check.limit_rules import limits
 from eks_inference_tools.placing.footprint import Workloads
 from eks_inference_tools.reading.clusters import is_auto
 from eks_inference_tools.reading.devices import GROUP, OF_KIND, asked, shown
 from eks_inference_tools.reading.graph_facts import GraphFacts, makes_other_nodes, walk
-from eks_inference_tools.reading.kinds import group_kind
 from eks_inference_tools.reading.node_shapes import NodeShape
+from eks_inference_tools.reading.object_kinds import group_kind
 from eks_inference_tools.reading.pod_templates import PodTemplate
 from eks_inference_tools.reading.pods import Container
 from eks_inference_tools.reading.scalars import number, quantity, whole

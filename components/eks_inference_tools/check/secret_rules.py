@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from eks_inference.rules import Judgement, rule
 from eks_inference_tools.reading.graph_facts import GraphFacts, walk
-from eks_inference_tools.reading.kinds import title_of
+from eks_inference_tools.reading.object_kinds import title_of
 from eks_inference_tools.reading.pods import Container
 from stackgraph.graph.values import SECRET, table
 

@@ -14,7 +14,7 @@ from typing import Any
 from eks_inference.faults import format_path
 from eks_inference.rules import Judgement, rule
 from eks_inference_tools.reading.graph_facts import GraphFacts, walk
-from eks_inference_tools.reading.kinds import title_of
+from eks_inference_tools.reading.object_kinds import title_of
 from eks_inference_tools.reading.scalars import whole
 from stackgraph.graph.describe import is_kubernetes_object, short_type
 from stackgraph.graph.document import Resource, is_read

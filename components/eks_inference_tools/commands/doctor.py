@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
     from eks_inference_tools.doctor import report
     from eks_inference_tools.doctor.account import open_account
-    from eks_inference_tools.doctor.prices import price_file
+    from eks_inference_tools.doctor.price_list import price_file
     from eks_inference_tools.doctor.web import Web
     from eks_inference_tools.hub import TOKEN_VARIABLE
 

@@ -18,9 +18,9 @@ from stackgraph.commands.options import add_document, add_program, add_stack, am
 
 if TYPE_CHECKING:
     from eks_inference_tools.cost.price_book import OwnPrices
+    from eks_inference_tools.flight.course import Leg
     from eks_inference_tools.flight.journal import Journal
     from eks_inference_tools.flight.ladder import Ladder, Landed
-    from eks_inference_tools.flight.planner import Leg
     from eks_inference_tools.flight.ports import Finding
     from eks_inference_tools.flight.workspace import AutomationWorkspace
     from eks_inference_tools.program import StackProgram
@@ -73,8 +73,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.stack == REPORT:
         return _report(options)
+    from eks_inference_tools.flight.course import course_of
     from eks_inference_tools.flight.journal import Caps
-    from eks_inference_tools.flight.planner import course_of
     from eks_inference_tools.flight.report import course, render_course
     from eks_inference_tools.program import program
     from stackgraph.presentation.output import drawing, json_text, write
@@ -190,7 +190,7 @@ def _write_bundle(
 
 
 def _tell(options: argparse.Namespace, ladder: "Ladder", landed: "Landed", folder: Path) -> None:
-    from eks_inference_tools.cost.words import money
+    from eks_inference_tools.cost.money import money
 
     say = ladder.pilot.say
     if not landed.gone:

@@ -18,7 +18,7 @@ from eks_inference_tools.commands.wishes import (
 from stackgraph.commands.options import add_document, amount_of, number_of
 
 if TYPE_CHECKING:
-    from eks_inference_tools.listing.table import Listing
+    from eks_inference_tools.listing.columns import Listing
 
 HELP = "list models, engine profiles or instance types of the catalog"
 EXAMPLES = (
@@ -103,15 +103,15 @@ def run(options: argparse.Namespace) -> int:
 
 def _listing(options: argparse.Namespace) -> "Listing[Any]":
     if options.list == "models":
-        from eks_inference_tools.listing.models import models
+        from eks_inference_tools.listing.model_list import models
 
         return models()
     if options.list == "engines":
-        from eks_inference_tools.listing.engines import engines
+        from eks_inference_tools.listing.engine_list import engines
 
         return engines()
     from eks_inference_tools.cost.price_book import PriceBook
-    from eks_inference_tools.listing.instances import instances
+    from eks_inference_tools.listing.instance_list import instances
 
     book = PriceBook((own_prices(options),))
     return instances(known_region(options.region), book, named=options.region is not None)

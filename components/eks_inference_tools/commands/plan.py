@@ -26,8 +26,8 @@ from stackgraph.commands.options import add_document, number_of
 if TYPE_CHECKING:
     from eks_inference.catalog.models import Model
     from eks_inference.serving.feasibility import Feasibility
+    from eks_inference_tools.cost.money import Offer
     from eks_inference_tools.cost.price_book import OwnPrices
-    from eks_inference_tools.cost.words import Offer
 
 HELP = "show where a model fits and what its tokens cost, cheapest first, or how it fits one instance type"
 EXAMPLES = (
@@ -78,12 +78,12 @@ def run(options: argparse.Namespace) -> int:
     found = answer(wanted.model, options.instance, options.engine, options.max_model_len)
     offer, told = _offer(found, options.region, own_prices(options)), _told(found, wanted.source)
     if options.format == "json":
-        from eks_inference_tools.fitting.feasibility import document
+        from eks_inference_tools.fitting.one_type import document
         from stackgraph.presentation.output import json_text
 
         write(json_text(document(found, offer, told)), options.output)
     else:
-        from eks_inference_tools.fitting.feasibility import render_text
+        from eks_inference_tools.fitting.one_type import render_text
         from stackgraph.presentation.output import drawing
 
         write(render_text(found, offer, told, **drawing(options.output)), options.output)
@@ -120,8 +120,8 @@ def _refuse_wishes(options: argparse.Namespace) -> None:
 
 def _offer(found: "Feasibility", region: str | None, prices: "OwnPrices") -> "Offer":
     """What the instance type costs in a region. Raises ``ProblemsFound`` for a region that the catalog does not know."""
+    from eks_inference_tools.cost.money import offer
     from eks_inference_tools.cost.price_book import PriceBook
-    from eks_inference_tools.cost.words import offer
 
     return offer(found.instance, known_region(region), PriceBook((prices,)))
 

@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
 
         write(render_text(timeline(graph), **drawing(options.output)), options.output)
     else:
-        from eks_inference_tools.domain import eks
+        from eks_inference_tools.eks_views import eks
 
         write(preview.view(stack, graph, options.format, eks(prices, measured), **drawing(options.output)), options.output)
     return 0
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
 def _stack_file(stack: "StackProgram", *, defaults: bool) -> str:
     """The stack file with every value that it leaves open, and where each comes from. No rule judges it, and no program runs."""
     from eks_inference_tools.program import STACK_KEY
-    from eks_inference_tools.resolution.values import stack_file, values_of
+    from eks_inference_tools.resolution.origins import stack_file, values_of
     from stackgraph.problems import Problem, ProblemsFound
 
     spec = stack.spec()
@@ -119,7 +119,7 @@ def _json(graph: "Graph", prices: "OwnPrices", measured: "Sequence[Rate]", *, wi
     """The graph's own document, with what it costs and, on request, how long it takes."""
     from eks_inference_tools.alternatives import places
     from eks_inference_tools.cost.document import document as cost
-    from eks_inference_tools.domain import Figures
+    from eks_inference_tools.eks_views import Figures
     from stackgraph.presentation.output import sorted_json
 
     figures = Figures(prices)

@@ -153,7 +153,7 @@ def _scene(stack: "StackProgram", options: argparse.Namespace, rates: "Mapping[s
 def _played(graph: "Graph", playable: "Sequence[Subject]", options: argparse.Namespace) -> "Day":
     from eks_inference_tools.simulate.control_plane.tool_build import provided
     from eks_inference_tools.simulate.day.day import played
-    from eks_inference_tools.simulate.day.scaling import tools_for
+    from eks_inference_tools.simulate.day.metrics import tools_for
     from eks_inference_tools.simulate.simulation import simulation, tools_of
     from stackgraph.presentation.progress import Progress
 

@@ -103,7 +103,7 @@ def _replicas(given: str) -> tuple[str, int | None]:
 def _wanted(given: Sequence[tuple[str, int | None]], graph: "Graph") -> dict[str, int]:
     """The replicas to set by name. A name that is given goes before ``max``, which covers the workloads of the stack itself."""
     from eks_inference_tools.simulate.rollout.changes import most_replicas, scalable
-    from eks_inference_tools.simulate.world.objects import cluster_objects
+    from eks_inference_tools.simulate.world.api_objects import cluster_objects
 
     named = {name: count for name, count in given if count is not None}
     if all(count is not None for _, count in given):

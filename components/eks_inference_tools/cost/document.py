@@ -6,9 +6,9 @@ from typing import Any
 
 from eks_inference.catalog.prices import Price
 from eks_inference_tools.cost.estimate import Estimate, Priced, Rate, Unused
+from eks_inference_tools.cost.money import MEANING
+from eks_inference_tools.cost.needed_quotas import Need, needs
 from eks_inference_tools.cost.price_book import Charge
-from eks_inference_tools.cost.quotas import Need, needs
-from eks_inference_tools.cost.words import MEANING
 from stackgraph.graph.document import Graph
 from stackgraph.strict_json import OrNull
 

@@ -11,7 +11,7 @@ from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURC
 from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
 from eks_inference.catalog.prices import HOUR, Price, outdated
 from eks_inference.stack.nested import put
-from eks_inference_tools.cost.nodes import claimed_volumes, load_balancers, node_charges, service_charges
+from eks_inference_tools.cost.charges import claimed_volumes, load_balancers, node_charges, service_charges
 from eks_inference_tools.cost.price_book import (
     OWN,
     PARTS,

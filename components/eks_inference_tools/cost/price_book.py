@@ -11,7 +11,7 @@ from eks_inference.catalog.prices import BLOCK, HOUR, Price, block_price, instan
 from eks_inference.catalog.tables import find
 from eks_inference.faults import Fault, SpecError, faults_under, format_path
 from eks_inference.specs.settings import region_fault
-from eks_inference.stack.prices import OwnPrice, price_faults
+from eks_inference.stack.own_rows import OwnPrice, price_faults
 from eks_inference_tools.placing.footprint import Scale
 from eks_inference_tools.reading.clusters import PLATFORM
 from stackgraph.graph.document import Graph

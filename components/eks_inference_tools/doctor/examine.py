@@ -7,19 +7,19 @@ from typing import Any, Protocol
 
 from eks_inference_tools.cost.estimate import estimated
 from eks_inference_tools.doctor.account import no_credentials
+from eks_inference_tools.doctor.account_quotas import quotas
+from eks_inference_tools.doctor.account_zones import zones
 from eks_inference_tools.doctor.capacity import capacity
 from eks_inference_tools.doctor.findings import Finding, Findings, error, unknown
 from eks_inference_tools.doctor.given import given
-from eks_inference_tools.doctor.hub import hub
+from eks_inference_tools.doctor.hub_access import hub
 from eks_inference_tools.doctor.identity import TOPIC, disabled, identity, who
 from eks_inference_tools.doctor.images import images
 from eks_inference_tools.doctor.linked_roles import linked_roles
-from eks_inference_tools.doctor.names import names
-from eks_inference_tools.doctor.prices import prices
+from eks_inference_tools.doctor.offered_releases import releases
+from eks_inference_tools.doctor.price_list import prices
 from eks_inference_tools.doctor.questions import Answer, Answers, Call, HubFile, Inquiry, Manifest, Question, Unanswered
-from eks_inference_tools.doctor.quotas import quotas
-from eks_inference_tools.doctor.releases import releases
-from eks_inference_tools.doctor.zones import zones
+from eks_inference_tools.doctor.taken_names import names
 from eks_inference_tools.placing.placeholders import known_region
 from eks_inference_tools.reading.calendar import today
 from stackgraph.graph.document import Graph

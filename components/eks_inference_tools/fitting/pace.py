@@ -18,8 +18,8 @@ from eks_inference.serving.choosing import largest
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.memory import MemoryUse
 from eks_inference.serving.traffic import TrafficSpec
-from eks_inference.speed.causes import TRY, walls
 from eks_inference.speed.queue import Answered, answered
+from eks_inference.speed.slow_causes import TRY, walls
 from eks_inference.speed.step import StepTimes, step_times
 from eks_inference.speed.takes import modelled, takes
 

@@ -17,10 +17,10 @@ from eks_inference.pools.rules import zones_offer_the_family
 from eks_inference.serving.choosing import USUAL_CONCURRENCY, engines_for, preference, standing, why_none
 from eks_inference.serving.kind import Kind
 from eks_inference.serving.kinds import KINDS
+from eks_inference.serving.rules.every_server import places_take_the_same_pods, the_image_decodes_sounds
 from eks_inference.serving.rules.neuron_plugin import fp8_caches_are_read
-from eks_inference.serving.rules.servers import places_take_the_same_pods, the_image_decodes_sounds
+from eks_inference_tools.cost.money import Offer, offer
 from eks_inference_tools.cost.price_book import PriceBook
-from eks_inference_tools.cost.words import Offer, offer
 from eks_inference_tools.fitting.pace import (
     USUAL_INPUT,
     USUAL_OUTPUT,

@@ -11,8 +11,8 @@ from eks_inference.catalog.speeds import own
 from eks_inference.observability.spec import MILLISECONDS_ABOVE
 from eks_inference_tools.check.report import StackReport
 from eks_inference_tools.cost.estimate import estimated
+from eks_inference_tools.cost.needed_quotas import needs
 from eks_inference_tools.cost.price_book import OwnPrices
-from eks_inference_tools.cost.quotas import needs
 from eks_inference_tools.fitting.pace import CALM, PERCENTS, USUAL_INPUT, USUAL_OUTPUT, USUAL_USERS, Traffic, nearest
 from eks_inference_tools.fitting.search import Found, Refusal, Row, Wish
 from eks_inference_tools.fitting.stack_file import Order

@@ -15,9 +15,9 @@ from typing import Any
 
 from eks_inference.catalog.prices import HOUR
 from eks_inference_tools.cost.price_book import OwnPrices
+from eks_inference_tools.flight.course import Leg
 from eks_inference_tools.flight.evidence import LOAD_METRICS, LOAD_STATISTICS
 from eks_inference_tools.flight.journal import Journal, spent
-from eks_inference_tools.flight.planner import Leg
 from stackgraph.problems import Problem, ProblemsFound, content
 
 # What is taken out is rather too much than too little: what looks like a secret is one. Formats: AWS General Reference ("ARN

@@ -9,7 +9,7 @@ from eks_inference.catalog.tables import table
 from eks_inference.place.nodes import amount
 from eks_inference.place.placement import INSTANCE_TYPE_LABEL
 from eks_inference_tools.loadtest_report.readers.detection import runs_of_log
-from eks_inference_tools.reading.causes import meaning
+from eks_inference_tools.reading.known_messages import meaning
 from eks_inference_tools.verify.observed import Check
 from stackgraph.graph.values import at, items, text
 

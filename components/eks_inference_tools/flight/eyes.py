@@ -9,14 +9,14 @@ from typing import Any
 
 from eks_inference.clients.plan import TRITON_CLIENT_LABEL
 from eks_inference.loadtest.plan import TEST_LABEL
+from eks_inference_tools.flight.course import Deployment, Leg
 from eks_inference_tools.flight.evidence import answer_rows, facts, load_rows, metric_rows, not_running, troubles
-from eks_inference_tools.flight.planner import Deployment, Leg
 from eks_inference_tools.flight.ports import Clock, Ended, Hopeless, Seen
 from eks_inference_tools.reading.clusters import part_of
 from eks_inference_tools.reading.expected import Expected, expected_of
-from eks_inference_tools.reading.kinds import JOBS, NODES, PODS, RAY_SERVICES, WORKLOADS
 from eks_inference_tools.reading.live_objects import is_leaving
-from eks_inference_tools.timeline.wording import duration
+from eks_inference_tools.reading.object_kinds import JOBS, NODES, PODS, RAY_SERVICES, WORKLOADS
+from eks_inference_tools.timeline.durations import duration
 from eks_inference_tools.verify.checks import judge
 from eks_inference_tools.verify.cluster_api import AccessError, Kubectl
 from eks_inference_tools.verify.observed import Check, Observed, overall

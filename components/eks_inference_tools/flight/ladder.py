@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from eks_inference_tools.cost.words import money
+from eks_inference_tools.cost.money import money
+from eks_inference_tools.flight.course import Leg
 from eks_inference_tools.flight.evidence import explained
 from eks_inference_tools.flight.journal import Caps, Journal, Meter, Passed, priced, spent
-from eks_inference_tools.flight.planner import Leg
 from eks_inference_tools.flight.ports import Clock, Doctor, Ended, Pilot, Seen, Timed, Verifier, Workspace
 from eks_inference_tools.flight.rungs import RungName
-from eks_inference_tools.reading.causes import runbook
-from eks_inference_tools.timeline.steps import what
-from eks_inference_tools.timeline.wording import duration
+from eks_inference_tools.reading.known_messages import runbook
+from eks_inference_tools.timeline.durations import duration
+from eks_inference_tools.timeline.update_steps import what
 
 LEAST_LOOK_S = 600
 """How long verification waits at least for what starts."""

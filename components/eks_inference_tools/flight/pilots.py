@@ -4,8 +4,8 @@ import sys
 import time
 from dataclasses import dataclass, field
 
+from eks_inference_tools.flight.course import Leg
 from eks_inference_tools.flight.ladder import typically
-from eks_inference_tools.flight.planner import Leg
 from stackgraph.presentation.progress import Progress
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from eks_inference_tools.flight.planner import Deployment, Leg
+from eks_inference_tools.flight.course import Deployment, Leg
 from eks_inference_tools.flight.rungs import Stage
 
 Ended = Literal["done", "failed", "interrupted", "cap"]

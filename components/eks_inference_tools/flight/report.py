@@ -18,12 +18,12 @@ from eks_inference.catalog.prices import service_price, services
 from eks_inference.catalog.tables import table
 from eks_inference.catalog.times import phase_time, resource_time
 from eks_inference.catalog.versions import kubernetes_versions
+from eks_inference_tools.cost.money import money
 from eks_inference_tools.cost.price_book import PriceBook
-from eks_inference_tools.cost.words import money
+from eks_inference_tools.flight.course import Leg, reach
 from eks_inference_tools.flight.evidence import public
 from eks_inference_tools.flight.journal import Caps
-from eks_inference_tools.flight.planner import Leg, reach
-from eks_inference_tools.timeline.wording import duration, spread
+from eks_inference_tools.timeline.durations import duration, spread
 from stackgraph.graph.values import grouped, text
 from stackgraph.graph.wording import shorten
 from stackgraph.presentation.output import Drawing

@@ -12,7 +12,7 @@ from eks_inference.network.plan import network_zones
 from eks_inference.pools.spec import ManagedPoolSpec
 from eks_inference.specs.settings import SharedSettings
 from eks_inference.stack.spec import StackSpec
-from eks_inference_tools.resolution.values import Section, values_of
+from eks_inference_tools.resolution.origins import Section, values_of
 
 _NAMES = ("smoke", "first-flight", "smoke-of-first-flight")
 """What pool and server are called: the first that the stack has not taken."""

@@ -15,9 +15,9 @@ import yaml
 from pulumi.automation import CommandError, InvalidVersionError, LocalWorkspace, Stack
 from pulumi.automation.errors import ConcurrentUpdateError, StackNotFoundError
 
-from eks_inference_tools.flight.engine import Engine
-from eks_inference_tools.flight.planner import Deployment
+from eks_inference_tools.flight.course import Deployment
 from eks_inference_tools.flight.ports import Hopeless, Left, Outcome, Timed
+from eks_inference_tools.flight.pulumi_cli import Engine
 from eks_inference_tools.flight.rungs import Stage
 from eks_inference_tools.program import STACK_KEY, StackProgram
 from stackgraph.graph.document import PROVIDER_PREFIX, STACK_TYPE

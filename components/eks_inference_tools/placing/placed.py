@@ -21,7 +21,6 @@ from typing import Any
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.place.placement import CAPACITY_TYPE_LABEL
 from eks_inference_tools.placing.footprint import Scale, Workloads
-from eks_inference_tools.placing.nodes import NodeKind, SimulatedNode, desired_size, karpenter_kinds, managed_nodes
 from eks_inference_tools.placing.provisioning import (
     PodToPlace,
     Room,
@@ -35,6 +34,7 @@ from eks_inference_tools.placing.provisioning import (
     overhead,
     repel,
 )
+from eks_inference_tools.placing.started_nodes import NodeKind, SimulatedNode, desired_size, karpenter_kinds, managed_nodes
 from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
 from eks_inference_tools.reading.node_pools import node_pools
 from eks_inference_tools.reading.pod_templates import PodTemplate

@@ -21,7 +21,7 @@ from typing import Any
 from eks_inference.accelerators.efa.plan import EFA_RESOURCE
 from eks_inference.catalog.prices import instance_price
 from eks_inference.place.placement import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, Taint
-from eks_inference_tools.placing.nodes import NodeKind, NodeNames, SimulatedNode, by_preference
+from eks_inference_tools.placing.started_nodes import NodeKind, NodeNames, SimulatedNode, by_preference
 from eks_inference_tools.reading.expressions import Values
 from eks_inference_tools.reading.node_shapes import NodeShape
 from eks_inference_tools.reading.pods import PodSpec

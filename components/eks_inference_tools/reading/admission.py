@@ -14,12 +14,12 @@ from typing import Any
 
 from eks_inference_tools.reading.clusters import parts
 from eks_inference_tools.reading.graph_facts import GraphFacts
-from eks_inference_tools.reading.kinds import group_kind, namespace_of, title_of
+from eks_inference_tools.reading.object_kinds import group_kind, namespace_of, title_of
 from eks_inference_tools.reading.pod_templates import PodTemplate
 from eks_inference_tools.reading.pods import Container, PodSpec
 from eks_inference_tools.reading.rollouts import surges
 from eks_inference_tools.reading.scalars import number, quantities, quantity, whole
-from stackgraph.diff.domain import Danger, Weight
+from stackgraph.diff.comparison_domain import Danger, Weight
 from stackgraph.diff.graphs import ResourceChange, StackDiff
 from stackgraph.graph.document import Resource
 from stackgraph.graph.values import at, items, table, text, texts

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from eks_inference_tools.reading.kinds import group_kind, name_of, namespace_of
+from eks_inference_tools.reading.object_kinds import group_kind, name_of, namespace_of
 from eks_inference_tools.reading.scalars import whole
 from stackgraph.graph.describe import is_kubernetes_object, span
 from stackgraph.graph.document import Graph

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from eks_inference_tools.reading.endpoints import MODEL_ENDPOINT, answering, endpoints, led_to
 from eks_inference_tools.reading.graph_facts import GraphFacts
-from eks_inference_tools.reading.kinds import namespace_of, title, title_of
-from stackgraph.diff.domain import Danger, Weight
+from eks_inference_tools.reading.object_kinds import namespace_of, title, title_of
+from stackgraph.diff.comparison_domain import Danger, Weight
 from stackgraph.diff.graphs import ResourceChange, StackDiff
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, items, text

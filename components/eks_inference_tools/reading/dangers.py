@@ -9,28 +9,28 @@ from typing import Any
 from eks_inference.catalog.charts import charts
 from eks_inference_tools.reading.admission import let_in_no_more
 from eks_inference_tools.reading.autoscalers import autoscalers
+from eks_inference_tools.reading.cluster_words import NodeCapacity
 from eks_inference_tools.reading.clusters import CLUSTER_TYPE, PLATFORM, REMOTE_CLUSTER_TYPE, public_networks
 from eks_inference_tools.reading.devices import OFFERED_BY, shown
 from eks_inference_tools.reading.endpoints import Endpoint
 from eks_inference_tools.reading.graph_facts import GraphFacts
-from eks_inference_tools.reading.kinds import group_kind, name_of, namespace_of, nodes_of, replicas, title, title_of
 from eks_inference_tools.reading.machines import SUBNET_TYPE
 from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
 from eks_inference_tools.reading.node_pools import NODE_CLASS_TYPE, NODE_POOL_TYPE
+from eks_inference_tools.reading.object_kinds import group_kind, name_of, namespace_of, nodes_of, replicas, title, title_of
 from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
 from eks_inference_tools.reading.releases import ADDON_TYPE, CHART_TYPES, Addon, chart_of
 from eks_inference_tools.reading.rollouts import Then, follows, surges
 from eks_inference_tools.reading.scalars import is_true, quantity, whole
-from eks_inference_tools.reading.sections import Overview, overview_of
-from eks_inference_tools.reading.words import NodeCapacity
+from eks_inference_tools.reading.stack_sections import Overview, overview_of
+from stackgraph.diff.comparison_domain import Danger, Weight
 from stackgraph.diff.dangers import is_wide, newly_reached
-from stackgraph.diff.domain import Danger, Weight
 from stackgraph.diff.graphs import ResourceChange, StackDiff
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, grouped, is_token, items, table, text, unique
 from stackgraph.graph.wording import counted
-from stackgraph.state.steps import deletes_first
+from stackgraph.state.engine_steps import deletes_first
 
 _VALUES = {"configMapRef": "ConfigMap", "configMapKeyRef": "ConfigMap", "secretRef": "Secret", "secretKeyRef": "Secret"}
 _STORED = ("spec", "resources", "requests", "storage")

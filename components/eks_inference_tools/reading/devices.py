@@ -7,9 +7,9 @@ from typing import Any
 from eks_inference.accelerators.efa.plan import EFA_PLUGIN_NAME, EFA_RESOURCE
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE, PLUGIN_NAME
 from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
-from eks_inference.catalog.claims import Driver, drivers
-from eks_inference.place.claims import claimed_resource
-from eks_inference_tools.reading.kinds import group_kind, name_of, namespace_of
+from eks_inference.catalog.claim_drivers import Driver, drivers
+from eks_inference.place.claimed_devices import claimed_resource
+from eks_inference_tools.reading.object_kinds import group_kind, name_of, namespace_of
 from eks_inference_tools.reading.releases import Chart
 from eks_inference_tools.reading.scalars import is_true, whole
 from stackgraph.graph.describe import is_kubernetes_object

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from eks_inference_tools.reading.kinds import name_of, namespace_of
+from eks_inference_tools.reading.object_kinds import name_of, namespace_of
 from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
 from stackgraph.graph.describe import is_kubernetes_object, ports, short_type
 from stackgraph.graph.document import Graph, Resource, is_read

@@ -7,7 +7,9 @@ from typing import Any
 
 from eks_inference.place.placement import INSTANCE_TYPE_LABEL, KARPENTER_POOL_LABEL, NODE_GROUP_LABEL, POOL_LABEL
 from eks_inference_tools.reading.clusters import clusters
-from eks_inference_tools.reading.kinds import (
+from eks_inference_tools.reading.node_groups import node_groups
+from eks_inference_tools.reading.node_pools import FAMILY_LABEL, node_pools
+from eks_inference_tools.reading.object_kinds import (
     CHECKED,
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -25,8 +27,6 @@ from eks_inference_tools.reading.kinds import (
     WORKLOADS,
     subject_of,
 )
-from eks_inference_tools.reading.node_groups import node_groups
-from eks_inference_tools.reading.node_pools import FAMILY_LABEL, node_pools
 from eks_inference_tools.reading.releases import ADDON_TYPE, Addon, chart_of
 from stackgraph.graph.describe import is_kubernetes_object, short_component_type, short_type
 from stackgraph.graph.document import CHART_TYPE, Graph, Resource, is_component, is_read

@@ -14,10 +14,10 @@ from eks_inference.specs.base import scalars
 from eks_inference_tools.reading.autoscalers import autoscalers
 from eks_inference_tools.reading.clusters import CLUSTER_TYPE, REMOTE_CLUSTER_TYPE, cluster_resources, is_auto
 from eks_inference_tools.reading.devices import OFFERED_BY, offers, placed_by_plugin
-from eks_inference_tools.reading.kinds import group_kind, name_of
 from eks_inference_tools.reading.node_groups import launch_templates, node_groups
 from eks_inference_tools.reading.node_pools import node_classes
 from eks_inference_tools.reading.node_shapes import NodeShape, node_shapes
+from eks_inference_tools.reading.object_kinds import group_kind, name_of
 from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
 from eks_inference_tools.reading.pods import Container, PodSpec
 from eks_inference_tools.reading.releases import V4_CHART_TYPE, addons, charts

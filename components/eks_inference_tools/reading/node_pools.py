@@ -10,8 +10,8 @@ from typing import Any
 
 from eks_inference.place.placement import Taint
 from eks_inference_tools.reading.expressions import Expression, expressions
-from eks_inference_tools.reading.kinds import name_of
 from eks_inference_tools.reading.machines import Machine, Subnets, known, known_taints, subnets_of
+from eks_inference_tools.reading.object_kinds import name_of
 from eks_inference_tools.reading.scalars import whole
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from eks_inference_tools.reading.devices import claim_templates, claimed
-from eks_inference_tools.reading.kinds import group_kind, name_of, namespace_of, title
+from eks_inference_tools.reading.object_kinds import group_kind, name_of, namespace_of, title
 from eks_inference_tools.reading.pods import Container, PodSpec
 from eks_inference_tools.reading.scalars import whole
 from stackgraph.graph.describe import is_kubernetes_object, span

@@ -13,7 +13,6 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from eks_inference_tools.reading.kinds import REPLICA_SETS, STORAGE_CLASSES, VOLUME_CLAIMS
 from eks_inference_tools.reading.live_objects import (
     Object,
     Seen,
@@ -25,6 +24,7 @@ from eks_inference_tools.reading.live_objects import (
     is_stale,
     name_of,
 )
+from eks_inference_tools.reading.object_kinds import REPLICA_SETS, STORAGE_CLASSES, VOLUME_CLAIMS
 from eks_inference_tools.reading.pods import PodSpec
 from stackgraph.graph.values import at, items, text
 from stackgraph.graph.wording import counted

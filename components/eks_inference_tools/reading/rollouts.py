@@ -17,12 +17,12 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from eks_inference_tools.reading.autoscalers import autoscalers
-from eks_inference_tools.reading.kinds import group_kind, name_of, namespace_of, serve_applications, serve_deployments
+from eks_inference_tools.reading.object_kinds import group_kind, name_of, namespace_of, serve_applications, serve_deployments
 from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
 from eks_inference_tools.reading.scalars import quantity, whole
-from stackgraph.diff.comparing import ABSENT, Path, PropertyChange
 from stackgraph.diff.graphs import ResourceChange
 from stackgraph.diff.replacements import covers, pattern_of
+from stackgraph.diff.values import ABSENT, Path, PropertyChange
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, is_token, items, leaves, table, text

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from eks_inference_tools.placing.footprint import footprints, without_footprint
-from eks_inference_tools.placing.nodes import karpenter_kinds, managed_nodes, manifest
+from eks_inference_tools.placing.started_nodes import karpenter_kinds, managed_nodes, manifest
 from eks_inference_tools.reading.expected import expected_of
 from eks_inference_tools.reading.live_objects import Object, Seen
 from eks_inference_tools.reading.releases import charts
@@ -18,7 +18,7 @@ from eks_inference_tools.simulate.rollout import rollout
 from eks_inference_tools.simulate.rollout.changes import with_replicas
 from eks_inference_tools.simulate.rollout.walk import Observe, Outcome
 from eks_inference_tools.simulate.schedulers.kube_schedulers import Schedulers, SecondScheduler, second_schedulers
-from eks_inference_tools.simulate.stand_ins.devices import DevicePlugins, DraDrivers
+from eks_inference_tools.simulate.stand_ins.device_plugins import DevicePlugins, DraDrivers
 from eks_inference_tools.simulate.stand_ins.ebs import EbsVolumes
 from eks_inference_tools.simulate.stand_ins.helm import helm_records
 from eks_inference_tools.simulate.stand_ins.karpenter import TOOL as KARPENTER
@@ -28,7 +28,7 @@ from eks_inference_tools.simulate.stand_ins.leader_worker_set import LeaderWorke
 from eks_inference_tools.simulate.stand_ins.load_balancers import LoadBalancers
 from eks_inference_tools.simulate.stand_ins.loop import StandIn, StandIns
 from eks_inference_tools.simulate.world.admit import Admission, admit, install_definitions
-from eks_inference_tools.simulate.world.objects import ClusterObject, Opaque, cluster_objects, left_out, opaque_of
+from eks_inference_tools.simulate.world.api_objects import ClusterObject, Opaque, cluster_objects, left_out, opaque_of
 from eks_inference_tools.simulate.world.scheduled_pods import READS, scheduled_pods
 from eks_inference_tools.simulate.world.unsimulated import Unsimulated, kinds_by_chart, unsimulated
 from eks_inference_tools.verify.checks import judge

@@ -7,12 +7,12 @@ from functools import cached_property
 
 from eks_inference.catalog.quotas import quota_of
 from eks_inference_tools.cost.estimate import Estimate
-from eks_inference_tools.cost.words import money
+from eks_inference_tools.cost.money import money
 from eks_inference_tools.placing.placed import PlacedNode, Placing
 from eks_inference_tools.reading.clusters import parts
-from eks_inference_tools.reading.kinds import name_of
 from eks_inference_tools.reading.node_groups import node_groups
 from eks_inference_tools.reading.node_pools import node_pools
+from eks_inference_tools.reading.object_kinds import name_of
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, joined, table

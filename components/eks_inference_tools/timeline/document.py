@@ -8,9 +8,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from eks_inference.catalog.times import Typical
-from eks_inference_tools.timeline.planner import Step
+from eks_inference_tools.timeline.durations import answering, by_kind, dominating, duration, seen, spread, told, total
+from eks_inference_tools.timeline.schedule import Step
 from eks_inference_tools.timeline.timeline import CAVEAT, Course, End, Timeline, what_ifs
-from eks_inference_tools.timeline.wording import answering, by_kind, dominating, duration, seen, spread, told, total
 from stackgraph.domain import Bar, Chart, Listing, Part, Row, Section
 from stackgraph.graph.values import joined
 from stackgraph.presentation.output import Drawing

@@ -8,24 +8,24 @@ from typing import Any
 from eks_inference.catalog.times import PASSES, Typical
 from eks_inference.serving.storage_plan import CACHE_VARIABLE
 from eks_inference_tools.reading.clusters import parts
-from eks_inference_tools.reading.kinds import group_kind, name_of, nodes_of, serve_applications, title_of
+from eks_inference_tools.reading.object_kinds import group_kind, name_of, nodes_of, serve_applications, title_of
 from eks_inference_tools.reading.pod_templates import pod_templates, prefetched
 from eks_inference_tools.reading.rollouts import at_once, budgeted, pods_of, restarts, surges
 from eks_inference_tools.reading.scalars import whole
 from eks_inference_tools.timeline.beside import Beside
-from eks_inference_tools.timeline.planner import Step
-from eks_inference_tools.timeline.pods import PodStart, phases, pull_time
+from eks_inference_tools.timeline.durations import duration, spread, total
+from eks_inference_tools.timeline.pod_phases import PodStart, phases, pull_time
 from eks_inference_tools.timeline.rolls import UNDISTURBED, Roll, rolled, shrunk
+from eks_inference_tools.timeline.schedule import Step
 from eks_inference_tools.timeline.starts import Homes
-from eks_inference_tools.timeline.steps import create_time
 from eks_inference_tools.timeline.timeline import End, Timeline
-from eks_inference_tools.timeline.wording import duration, spread, total
+from eks_inference_tools.timeline.update_steps import create_time
+from stackgraph.diff.comparison_domain import Danger, Effect, Weight
 from stackgraph.diff.dangers import taken_along
-from stackgraph.diff.domain import Danger, Effect, Weight
 from stackgraph.diff.graphs import ResourceChange, StackDiff
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource
 from stackgraph.graph.values import at, grouped, items, leaves, table, text, unique
-from stackgraph.state.steps import deletes_first
+from stackgraph.state.engine_steps import deletes_first
 
 _KEPT = re.compile(rf"\$[({{]{CACHE_VARIABLE}[)}}]/[^\s\"]+")
 """Where a server keeps compiled graphs beyond its pods."""

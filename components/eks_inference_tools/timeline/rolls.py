@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from eks_inference_tools.reading.clusters import CLUSTER_TYPE, REMOTE_CLUSTER_TYPE, parts
-from eks_inference_tools.reading.kinds import nodes_of
 from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE, NodeGroup, node_groups
 from eks_inference_tools.reading.node_pools import NodePool, node_pools
+from eks_inference_tools.reading.object_kinds import nodes_of
 from eks_inference_tools.reading.rollouts import follows
 from eks_inference_tools.reading.scalars import is_true, whole
-from stackgraph.diff.domain import Weight
+from stackgraph.diff.comparison_domain import Weight
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, items, text, texts, unique

@@ -17,7 +17,7 @@ from eks_inference.catalog.instances import DEVICE_RESOURCES, FAST_IMAGE_PULL, G
 from eks_inference.catalog.models import Model, find_model
 from eks_inference.faults import SpecError
 from eks_inference.serving.flags import flag
-from eks_inference.serving.pods import ROLE_LABEL
+from eks_inference.serving.pod_parts import ROLE_LABEL
 from eks_inference.serving.spec import described
 from eks_inference_tools.placing.placed import PlacedNode, Placing
 from eks_inference_tools.reading.devices import OF_KIND
@@ -30,8 +30,8 @@ from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
 from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.reading.scalars import whole
 from eks_inference_tools.reading.scheduling import suits
-from eks_inference_tools.reading.workloads import workloads
-from eks_inference_tools.timeline.pods import PodStart, Role
+from eks_inference_tools.reading.served_models import workloads
+from eks_inference_tools.timeline.pod_phases import PodStart, Role
 from stackgraph.graph.document import Graph, Resource, is_component
 from stackgraph.graph.structure import needs
 from stackgraph.graph.values import at, is_token, table, text

@@ -8,11 +8,11 @@ from functools import cached_property
 from eks_inference.catalog.instances import FAST_IMAGE_PULL
 from eks_inference.catalog.times import PASSES, Pass, instance_types_of
 from eks_inference_tools.reading.clusters import parts
-from eks_inference_tools.reading.kinds import title_of
-from eks_inference_tools.timeline.planner import Schedule, Step, schedules
-from eks_inference_tools.timeline.pods import PodStart
+from eks_inference_tools.reading.object_kinds import title_of
+from eks_inference_tools.timeline.pod_phases import PodStart
+from eks_inference_tools.timeline.schedule import Schedule, Step, schedules
 from eks_inference_tools.timeline.starts import Starts
-from eks_inference_tools.timeline.steps import creation, deletion
+from eks_inference_tools.timeline.update_steps import creation, deletion
 from stackgraph.graph.document import Graph, Resource
 
 CAVEAT = "Typical times that others published. They are no promise: they were not measured with this program."

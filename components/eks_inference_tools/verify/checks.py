@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from eks_inference_tools.reading.expected import Expected, ExpectedObject
-from eks_inference_tools.reading.kinds import (
+from eks_inference_tools.reading.live_objects import Object, identity_of, is_leaving
+from eks_inference_tools.reading.object_kinds import (
     DAEMON_SETS,
     JOBS,
     NAMESPACES,
@@ -20,10 +21,9 @@ from eks_inference_tools.reading.kinds import (
     is_default_class,
     subject_of,
 )
-from eks_inference_tools.reading.live_objects import Object, identity_of, is_leaving
-from eks_inference_tools.verify import nodes, ray, releases
+from eks_inference_tools.verify import node_checks, ray_checks, release_checks
 from eks_inference_tools.verify.observed import Check, Finding, Observed, failed, ok, unknown, wait
-from eks_inference_tools.verify.workloads import other_pods, pods_of, workload
+from eks_inference_tools.verify.workload_checks import other_pods, pods_of, workload
 from stackgraph.graph.values import text
 
 CLUSTER_AREA = "Cluster"
@@ -53,7 +53,7 @@ def _cluster(expected: Expected, observed: Observed) -> Iterator[Check]:
 
 def _nodes(expected: Expected, observed: Observed) -> Iterator[Check]:
     for pool in expected.pools:
-        yield Check(NODES_AREA, f"nodes of pool {pool.name}", observed.gap(NODES) or nodes.pool_nodes(pool, observed))
+        yield Check(NODES_AREA, f"nodes of pool {pool.name}", observed.gap(NODES) or node_checks.pool_nodes(pool, observed))
 
 
 # -- objects of the graph --------------------------------------------------------------------------------------------------------
@@ -67,9 +67,9 @@ def _objects(expected: Expected, observed: Observed) -> Iterator[Check]:
         item = observed.find(wanted.resource, wanted.namespace, wanted.name)
         yield Check(wanted.area, wanted.subject, _object(wanted, item, observed))
         if wanted.resource == STORAGE_CLASSES and is_default_class(wanted.manifest):
-            default = observed.gap(STORAGE_CLASSES) or releases.default_storage_class(wanted.name, observed)
+            default = observed.gap(STORAGE_CLASSES) or release_checks.default_storage_class(wanted.name, observed)
             yield Check(wanted.area, "default StorageClass", default)
-        elif wanted.resource == DAEMON_SETS and item and nodes.is_neuron_plugin(wanted.namespace, wanted.name):
+        elif wanted.resource == DAEMON_SETS and item and node_checks.is_neuron_plugin(wanted.namespace, wanted.name):
             yield from _neuron(expected, wanted, item, observed)
         elif wanted.resource == RAY_SERVICES and item:
             yield from _ray(wanted, item, observed)
@@ -96,12 +96,12 @@ def _absent(wanted: ExpectedObject) -> Finding:
 
 _CHECKS: Mapping[str, Callable[[ExpectedObject, Object, Observed], Finding]] = {
     **dict.fromkeys(WORKLOADS, lambda wanted, item, observed: workload(wanted.resource, wanted.manifest, item, observed)),
-    **dict.fromkeys((NODE_CLASSES, NODE_POOLS), lambda wanted, item, _: nodes.karpenter_object(wanted.resource, item)),
-    NAMESPACES: lambda _, item, __: releases.namespace(item),
-    RAY_SERVICES: lambda wanted, item, _: ray.ray_service(wanted.manifest, item),
-    SERVICES: lambda wanted, item, observed: releases.service(wanted.manifest, item, observed),
-    STORAGE_CLASSES: lambda wanted, item, _: releases.storage_class(wanted.manifest, item),
-    VOLUME_CLAIMS: lambda _, item, __: releases.volume_claim(item),
+    **dict.fromkeys((NODE_CLASSES, NODE_POOLS), lambda wanted, item, _: node_checks.karpenter_object(wanted.resource, item)),
+    NAMESPACES: lambda _, item, __: release_checks.namespace(item),
+    RAY_SERVICES: lambda wanted, item, _: ray_checks.ray_service(wanted.manifest, item),
+    SERVICES: lambda wanted, item, observed: release_checks.service(wanted.manifest, item, observed),
+    STORAGE_CLASSES: lambda wanted, item, _: release_checks.storage_class(wanted.manifest, item),
+    VOLUME_CLAIMS: lambda _, item, __: release_checks.volume_claim(item),
 }
 """The check of an object that exists, by resource."""
 
@@ -110,22 +110,22 @@ def _neuron(expected: Expected, wanted: ExpectedObject, plugin: Object, observed
     if gap := observed.gap(NODES):
         yield Check(wanted.area, "Neuron devices", gap)
         return
-    yield Check(wanted.area, "Neuron plugin on nodes", nodes.plugin_coverage(plugin, observed))
+    yield Check(wanted.area, "Neuron plugin on nodes", node_checks.plugin_coverage(plugin, observed))
     ready = workload(DAEMON_SETS, wanted.manifest, plugin, observed).verdict == "ok"
     for pool in expected.pools:
-        finding = nodes.devices(nodes.members(pool, observed), ready)
+        finding = node_checks.devices(node_checks.members(pool, observed), ready)
         if finding is not None:
             yield Check(wanted.area, f"Neuron devices of pool {pool.name}", finding)
 
 
 def _ray(wanted: ExpectedObject, item: Object, observed: Observed) -> Iterator[Check]:
-    for part, finding in ray.ray_groups(wanted.manifest, item, observed):
+    for part, finding in ray_checks.ray_groups(wanted.manifest, item, observed):
         yield Check(wanted.area, f"{wanted.namespace}/{wanted.name} {part}", finding)
     for name in generated_services(wanted.name):
         service = observed.find(SERVICES, wanted.namespace, name)
         describe = f"kubectl -n {wanted.namespace} describe rayservice {wanted.name}"
         absent = wait("not there yet", "KubeRay creates it when the Ray cluster is ready", describe)
-        finding = observed.gap(SERVICES) or (releases.service({}, service, observed) if service else absent)
+        finding = observed.gap(SERVICES) or (release_checks.service({}, service, observed) if service else absent)
         yield Check(wanted.area, subject_of(SERVICES, wanted.namespace, name), finding)
 
 
@@ -134,9 +134,9 @@ def _ray(wanted: ExpectedObject, item: Object, observed: Observed) -> Iterator[C
 
 def _packages(expected: Expected, observed: Observed) -> Iterator[Check]:
     for release in expected.releases:
-        yield Check(release.area, f"Helm release {release.namespace}/{release.name}", releases.release(release, observed))
+        yield Check(release.area, f"Helm release {release.namespace}/{release.name}", release_checks.release(release, observed))
     for addon in expected.addons:
-        yield Check(addon.area, f"add-on {addon.name}", releases.addon(addon, expected.cluster, observed))
+        yield Check(addon.area, f"add-on {addon.name}", release_checks.addon(addon, expected.cluster, observed))
 
 
 # -- other pods ------------------------------------------------------------------------------------------------------------------
@@ -156,10 +156,10 @@ def _claimed(expected: Expected, observed: Observed) -> Iterator[Object]:
         if item is not None and wanted.resource in WORKLOADS:
             yield from pods_of(wanted.resource, item, observed)
         elif item is not None and wanted.resource == RAY_SERVICES:
-            yield from ray.ray_pods(item, observed)
+            yield from ray_checks.ray_pods(item, observed)
     for release in expected.releases:
-        for resource, item in releases.release_workloads(release, observed):
+        for resource, item in release_checks.release_workloads(release, observed):
             yield from pods_of(resource, item, observed)
     for addon in expected.addons:
-        for resource, item in releases.addon_workloads(addon, observed):
+        for resource, item in release_checks.addon_workloads(addon, observed):
             yield from pods_of(resource, item, observed)

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from rich.console import RenderableType
 
-from eks_inference_tools.reading.causes import runbook
 from eks_inference_tools.reading.expected import Expected
+from eks_inference_tools.reading.known_messages import runbook
 from eks_inference_tools.reading.live_objects import Object, identity_of, labels_of
 from stackgraph.graph.values import at, table, text
 from stackgraph.presentation.output import json_text

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 from stackgraph.commands.options import add_document, add_program, add_stacks, number_of, output_file
 
 if TYPE_CHECKING:
+    from stackgraph.diff.comparison_domain import ComparedDomain
     from stackgraph.diff.contents import Contents
-    from stackgraph.diff.domain import ComparedDomain
     from stackgraph.diff.report import Report
     from stackgraph.graph.document import Graph
     from stackgraph.program import Program
@@ -54,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from stackgraph.diff.domain import NO_DOMAIN
+    from stackgraph.diff.comparison_domain import NO_DOMAIN
     from stackgraph.program import Program
     from stackgraph.revisions.recorders import OF_ANY_PROGRAM
 

@@ -48,9 +48,9 @@ def post(options: argparse.Namespace, command: str, titles: "Titles") -> int:
     """Posts the report of the run, whose figures have these titles, in the name of a command. Returns the exit code."""
     from stackgraph.diff.markdown import marker
     from stackgraph.diff.saved import read_contents
-    from stackgraph.github import api
-    from stackgraph.github.api import GitHub
+    from stackgraph.github import rest_api
     from stackgraph.github.report import Run, check_pull_request, left_by
+    from stackgraph.github.rest_api import GitHub
 
     github = GitHub(_variable("GITHUB_API_URL"), _variable("GITHUB_REPOSITORY"), _variable("GITHUB_TOKEN"))
     finished = Run.of(_event())
@@ -73,9 +73,9 @@ def post(options: argparse.Namespace, command: str, titles: "Titles") -> int:
         titles=titles,
     )
     if told.changed or told.failed:
-        outcome = api.put(github, report.pull_request, body(told, finished), author=options.author)
+        outcome = rest_api.put(github, report.pull_request, body(told, finished), author=options.author)
     else:
-        outcome = api.remove(github, report.pull_request, marker(told), author=options.author)
+        outcome = rest_api.remove(github, report.pull_request, marker(told), author=options.author)
     print(f"pull request {report.pull_request}: comment {outcome.done} {outcome.url}".rstrip())
     return 0
 

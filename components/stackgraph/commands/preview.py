@@ -70,7 +70,7 @@ def view(stack: "Program", graph: "Graph", format_: str, domain: "Domain", **dra
 
         return sorted_json(graph.document())
     if format_ == "pulumi":
-        from stackgraph.views.engine import render_engine_json
+        from stackgraph.views.preview_json import render_engine_json
 
         return render_engine_json(graph, stack.config.values, stack.config.secret_keys, domain.notes(graph))
     if format_ == "html":

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any
 
 from stackgraph.diff import replacements
-from stackgraph.diff.domain import NO_DOMAIN, ComparedDomain, Danger, Effect, Weight
+from stackgraph.diff.comparison_domain import NO_DOMAIN, ComparedDomain, Danger, Effect, Weight
 from stackgraph.diff.graphs import Kind, ResourceChange, StackDiff
 from stackgraph.graph.describe import identity, is_kubernetes_object, short_type
 from stackgraph.graph.document import Graph, Resource

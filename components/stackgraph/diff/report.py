@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from stackgraph.diff.comparing import Path, PropertyChange, differences, path_text
+from stackgraph.diff.comparison_domain import NO_DOMAIN, ComparedDomain, Danger
 from stackgraph.diff.contents import FactRow, FindingText, Revision
 from stackgraph.diff.dangers import dangers
-from stackgraph.diff.domain import NO_DOMAIN, ComparedDomain, Danger
 from stackgraph.diff.graphs import KINDS, Kind, StackDiff, compare
+from stackgraph.diff.values import Path, PropertyChange, differences, path_text
 from stackgraph.graph.document import Graph
 from stackgraph.problems import Problem
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from stackgraph import strict_json
+from stackgraph.diff.comparison_domain import Effect
 from stackgraph.diff.contents import Contents, FactRow, FindingText, Revision, StackContents, Told, by_subject
 from stackgraph.diff.document import SCHEMA
-from stackgraph.diff.domain import Effect
 from stackgraph.diff.graphs import KINDS
 from stackgraph.diff.titles import Titles
 from stackgraph.graph.values import grouped, unique

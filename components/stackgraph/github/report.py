@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from stackgraph.diff.saved import MOST_BYTES
-from stackgraph.github.api import GitHub
+from stackgraph.github.rest_api import GitHub
 from stackgraph.problems import Problem, ProblemsFound
 
 NUMBER, DIFF = "pull-request", "diff.json"

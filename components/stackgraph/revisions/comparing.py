@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from stackgraph.diff.comparison_domain import NO_DOMAIN, ComparedDomain
 from stackgraph.diff.contents import Revision
-from stackgraph.diff.domain import NO_DOMAIN, ComparedDomain
 from stackgraph.diff.report import Recorded, Report, StackReport
 from stackgraph.diff.revisions import Repository, repository
 from stackgraph.graph.document import UNANSWERED
@@ -16,9 +16,9 @@ from stackgraph.program import Program, project_in
 from stackgraph.recorder.answers import Given
 from stackgraph.recorder.project import DEFAULT_STACK, PROJECT_FILES, find_project
 from stackgraph.revisions.recorders import OF_ANY_PROGRAM, Recorder, Side, record_all
+from stackgraph.state.engine_steps import stack_report
 from stackgraph.state.exported import read_export
 from stackgraph.state.inputs import without_computed
-from stackgraph.state.steps import stack_report
 
 
 def compare_revisions(

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from conftest import ROOT
-from eks_inference_tools.reading.kinds import PODS
 from eks_inference_tools.reading.live_objects import labels_of
-from eks_inference_tools.simulate.control_plane.api import Api
+from eks_inference_tools.reading.object_kinds import PODS
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api
 from eks_inference_tools.simulate.stand_ins.loop import StandIns
 from readme import commands_of
 

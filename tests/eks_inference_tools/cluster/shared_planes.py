@@ -6,13 +6,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from conftest import STACKS, recorded
-from eks_inference_tools.reading.kinds import NODES
 from eks_inference_tools.reading.live_objects import name_of
-from eks_inference_tools.simulate.control_plane.api import Api
+from eks_inference_tools.reading.object_kinds import NODES
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, Preparation, control_plane
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.world.admit import install_definitions
-from eks_inference_tools.simulate.world.objects import cluster_objects
+from eks_inference_tools.simulate.world.api_objects import cluster_objects
 from stackgraph.graph.values import joined
 
 SECONDS = 60

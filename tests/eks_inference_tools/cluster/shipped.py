@@ -8,8 +8,8 @@ from typing import Any
 
 from cluster.shared_planes import PLANES
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL
-from eks_inference_tools.reading.kinds import NAMESPACES, NODES, PODS, VOLUME_CLAIMS
 from eks_inference_tools.reading.live_objects import Seen, is_leaving, labels_of, name_of
+from eks_inference_tools.reading.object_kinds import NAMESPACES, NODES, PODS, VOLUME_CLAIMS
 from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.simulate import simulation as module
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
@@ -19,7 +19,7 @@ from eks_inference_tools.simulate.rollout.changes import images_in, with_other_i
 from eks_inference_tools.simulate.rollout.walk import Outcome
 from eks_inference_tools.simulate.simulation import Simulation, rolled_out, simulation
 from eks_inference_tools.simulate.stand_ins.load_balancers import LoadBalancers
-from eks_inference_tools.simulate.world.objects import ClusterObject, cluster_objects
+from eks_inference_tools.simulate.world.api_objects import ClusterObject, cluster_objects
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at
 

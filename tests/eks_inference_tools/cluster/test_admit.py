@@ -17,7 +17,7 @@ from eks_inference.catalog import versions
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.world.admit import Admission, admit
-from eks_inference_tools.simulate.world.objects import cluster_objects, opaque_of
+from eks_inference_tools.simulate.world.api_objects import cluster_objects, opaque_of
 from eks_inference_tools.simulate.world.schemas import definitions_for, kubernetes_schemas
 from stackgraph.graph.document import Graph
 from stackgraph.recorder.recording import record

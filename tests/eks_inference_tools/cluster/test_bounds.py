@@ -9,11 +9,11 @@ import pytest
 from covering_graphs import shipped_and_covering_graphs
 from eks_inference_tools.check.value_rules import kubernetes_bounds
 from eks_inference_tools.reading.pod_templates import pod_templates
-from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api, ApiRefusal
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.world.admit import install_definitions
-from eks_inference_tools.simulate.world.objects import ClusterObject, cluster_objects
+from eks_inference_tools.simulate.world.api_objects import ClusterObject, cluster_objects
 from out_of_bounds import planted
 from refresh import changes
 from refresh.kubernetes_bounds import FILE, derived, rendered, schemas_of

@@ -8,13 +8,13 @@ import yaml
 
 from cluster.shipped import Asked
 from conftest import PROJECT, ROOT
-from eks_inference.catalog.claims import drivers
-from eks_inference.place.claims import API_VERSION, device_claims
+from eks_inference.catalog.claim_drivers import drivers
+from eks_inference.place.claimed_devices import API_VERSION, device_claims
 from eks_inference.pools.plan import placement_of
 from eks_inference.stack.spec import StackSpec
 from eks_inference_tools.reading.devices import RESOURCE_CLAIMS, RESOURCE_SLICES, allocated
-from eks_inference_tools.reading.kinds import PODS
 from eks_inference_tools.reading.live_objects import name_of
+from eks_inference_tools.reading.object_kinds import PODS
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.simulation import Simulation, simulation
 from eks_inference_tools.simulate.world.scheduled_pods import READS, scheduled_pods

@@ -20,9 +20,9 @@ from eks_inference.stack.facts import stack_facts
 from eks_inference.stack.reading import parse_stack
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.day.day import played
-from eks_inference_tools.simulate.day.prometheus import configuration
+from eks_inference_tools.simulate.day.metrics import SCALED_OBJECT_TYPE
+from eks_inference_tools.simulate.day.real_prometheus import configuration
 from eks_inference_tools.simulate.day.requests import QUEUE_MS, Rates
-from eks_inference_tools.simulate.day.scaling import SCALED_OBJECT_TYPE
 from eks_inference_tools.simulate.day.subjects import Subject, sources_of, subjects
 from eks_inference_tools.simulate.day.text import render_text
 from eks_inference_tools.simulate.simulation import simulation

@@ -12,21 +12,21 @@ from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
 from eks_inference.catalog.instances import instance_type
 from eks_inference.place.placement import INSTANCE_TYPE_LABEL, POOL_LABEL, ZONE_LABEL, Placement
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL, footprints
-from eks_inference_tools.placing.nodes import managed_nodes, manifest
-from eks_inference_tools.reading.causes import runbook
-from eks_inference_tools.reading.kinds import DAEMON_SETS, NODE_CLASSES, NODE_POOLS, NODES, PODS
+from eks_inference_tools.placing.started_nodes import managed_nodes, manifest
+from eks_inference_tools.reading.known_messages import runbook
 from eks_inference_tools.reading.live_objects import condition_of, labels_of, name_of
+from eks_inference_tools.reading.object_kinds import DAEMON_SETS, NODE_CLASSES, NODE_POOLS, NODES, PODS
 from eks_inference_tools.reading.rollouts import rows
-from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
 from eks_inference_tools.simulate.control_plane.control_plane import control_plane
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api, ApiRefusal
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
-from eks_inference_tools.simulate.stand_ins.devices import DevicePlugins
+from eks_inference_tools.simulate.stand_ins.device_plugins import DevicePlugins
 from eks_inference_tools.simulate.stand_ins.ebs import EbsVolumes
 from eks_inference_tools.simulate.stand_ins.karpenter import Karpenter
 from eks_inference_tools.simulate.stand_ins.loop import StandIns
-from eks_inference_tools.simulate.world.objects import cluster_objects
+from eks_inference_tools.simulate.world.api_objects import cluster_objects
 from eks_inference_tools.simulate.world.schemas import definitions_for, kubernetes_schemas
-from eks_inference_tools.verify.nodes import karpenter_object
+from eks_inference_tools.verify.node_checks import karpenter_object
 from stackgraph.graph.values import at
 
 pytestmark = pytest.mark.cluster

@@ -17,15 +17,15 @@ from conftest import recorded
 from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE, EXTENSION_NAME, NAMESPACE, SCHEDULER_NAME
 from eks_inference.place.placement import INSTANCE_TYPE_LABEL
 from eks_inference_tools.reading.live_objects import identity_of
-from eks_inference_tools.simulate.control_plane.api import Api
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api
 from eks_inference_tools.simulate.control_plane.processes import free_port
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.schedulers import kube_schedulers
 from eks_inference_tools.simulate.schedulers.extender import USAGE_ANNOTATION
 from eks_inference_tools.simulate.schedulers.kube_schedulers import Schedulers
 from eks_inference_tools.simulate.stand_ins.loop import StandIns
-from eks_inference_tools.simulate.world.objects import ClusterObject, cluster_objects
+from eks_inference_tools.simulate.world.api_objects import ClusterObject, cluster_objects
 from eks_inference_tools.simulate.world.scheduled_pods import DEVICES_ANNOTATION
 from eks_inference_tools.simulate.world.unsimulated import Unsimulated
 from stackgraph.graph.values import at, items, text

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from eks_inference.cluster.plan import CREDENTIALS_VARIABLE, credentials_guard
-from eks_inference_tools.simulate.control_plane.api import ApiRefusal
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
+from eks_inference_tools.simulate.control_plane.kubernetes_api import ApiRefusal
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 
 pytestmark = pytest.mark.cluster

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from eks_inference.serving.pods import REVISION_LABEL, SERVER_LABEL
+from eks_inference.serving.pod_parts import REVISION_LABEL, SERVER_LABEL
 from eks_inference.serving.prefill_decode.plan import ROLE_LABEL
 from eks_inference.serving.prefill_decode.spec import ROLES
 from eks_inference_tools.reading.devices import RESOURCE_CLAIMS, allocated
-from eks_inference_tools.reading.kinds import PODS
 from eks_inference_tools.reading.live_objects import Seen, is_leaving, is_ready, labels_of
+from eks_inference_tools.reading.object_kinds import PODS
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.rollout import rollout
 from eks_inference_tools.simulate.rollout.walk import Outcome
 from eks_inference_tools.simulate.simulation import Simulation, simulation
-from eks_inference_tools.simulate.world.objects import cluster_objects
+from eks_inference_tools.simulate.world.api_objects import cluster_objects
 from variants import recorded_with
 
 pytestmark = pytest.mark.cluster

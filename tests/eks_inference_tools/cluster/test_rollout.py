@@ -13,9 +13,9 @@ import yaml
 from cluster.running import followed
 from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
 from eks_inference.place.placement import HOSTNAME_LABEL, ZONE_LABEL
-from eks_inference_tools.reading.causes import runbook
-from eks_inference_tools.reading.kinds import DEPLOYMENTS, EBS_DRIVERS, PODS
+from eks_inference_tools.reading.known_messages import runbook
 from eks_inference_tools.reading.live_objects import Seen, labels_of, name_of, node_of
+from eks_inference_tools.reading.object_kinds import DEPLOYMENTS, EBS_DRIVERS, PODS
 from eks_inference_tools.reading.readiness import SKIP_AWAIT
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
 from eks_inference_tools.simulate.control_plane.processes import ComponentError
@@ -28,9 +28,9 @@ from eks_inference_tools.simulate.stand_ins.ebs import EbsVolumes
 from eks_inference_tools.simulate.stand_ins.kuberay import KubeRay
 from eks_inference_tools.simulate.stand_ins.loop import StandIns
 from eks_inference_tools.simulate.world.admit import install_definitions
-from eks_inference_tools.simulate.world.objects import ClusterObject
+from eks_inference_tools.simulate.world.api_objects import ClusterObject
 from eks_inference_tools.verify.observed import Observed
-from eks_inference_tools.verify.workloads import workload
+from eks_inference_tools.verify.workload_checks import workload
 from stackgraph.graph.values import at
 
 pytestmark = pytest.mark.cluster

@@ -9,10 +9,10 @@ import pytest
 from cluster.running import Running
 from conftest import recorded
 from eks_inference_tools.reading.expected import Expected, expected_of
-from eks_inference_tools.reading.kinds import generated_services
 from eks_inference_tools.reading.live_objects import condition_of
-from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
+from eks_inference_tools.reading.object_kinds import generated_services
 from eks_inference_tools.simulate.control_plane.control_plane import control_plane
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api, ApiRefusal
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.stand_ins.ebs import EbsVolumes
 from eks_inference_tools.simulate.stand_ins.helm import helm_records
@@ -20,13 +20,13 @@ from eks_inference_tools.simulate.stand_ins.kuberay import KubeRay
 from eks_inference_tools.simulate.stand_ins.leader_worker_set import LeaderWorkerSets
 from eks_inference_tools.simulate.stand_ins.loop import StandIns
 from eks_inference_tools.simulate.stand_ins.ray_cluster import cluster_pods, wanted_cluster
-from eks_inference_tools.simulate.world.objects import ClusterObject, cluster_objects
+from eks_inference_tools.simulate.world.api_objects import ClusterObject, cluster_objects
 from eks_inference_tools.simulate.world.schemas import definitions_for, kubernetes_schemas
 from eks_inference_tools.verify.cluster_api import Kubectl
 from eks_inference_tools.verify.observed import Observed
-from eks_inference_tools.verify.ray import ray_groups, ray_service
-from eks_inference_tools.verify.releases import service as service_finding
-from eks_inference_tools.verify.workloads import workload
+from eks_inference_tools.verify.ray_checks import ray_groups, ray_service
+from eks_inference_tools.verify.release_checks import service as service_finding
+from eks_inference_tools.verify.workload_checks import workload
 
 pytestmark = pytest.mark.cluster
 

@@ -9,8 +9,8 @@ import pytest
 from pulumi.automation import CommandError, CommandResult
 from pulumi.automation.errors import create_command_error
 
-from eks_inference_tools.flight import engine
-from eks_inference_tools.flight.engine import Engine
+from eks_inference_tools.flight import pulumi_cli
+from eks_inference_tools.flight.pulumi_cli import Engine
 from eks_inference_tools.flight.workspace import Watch, said_by
 from waiting import until
 
@@ -27,7 +27,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
     (tool := tmp_path / "pulumi").write_text(STAND_IN)
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(engine, "WATCHES_S", 0.05)
+    monkeypatch.setattr(pulumi_cli, "WATCHES_S", 0.05)
     return Engine(tmp_path / "engine.pid")
 
 
@@ -60,7 +60,7 @@ def test_a_command_that_ends_by_itself_is_not_hopeless_later(cli: Engine, tmp_pa
     with cli.bounded(600, hopeless):
         until(lambda: asked)
     before = len(asked)
-    time.sleep(10 * engine.WATCHES_S)
+    time.sleep(10 * pulumi_cli.WATCHES_S)
     assert len(asked) <= before + 1, "at most once more, where that had begun"
     assert cli.stopped is None
 

@@ -10,8 +10,8 @@ from clones import copy_project
 from conftest import ROOT
 from eks_inference_tools.cli import main
 from eks_inference_tools.commands import first_flight
+from eks_inference_tools.flight import course as courses
 from eks_inference_tools.flight import eyes, pilots, workspace
-from eks_inference_tools.flight import planner as courses
 from eks_inference_tools.flight.journal import read_journal
 from fake_automation import FakeAutomation, FakeClock, FakeEyes, FakeFinding, Killed, Trouble
 from flights import WELL, course

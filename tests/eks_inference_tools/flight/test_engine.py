@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
+from eks_inference_tools.flight.course import Deployment, Leg, course_of
 from eks_inference_tools.flight.journal import Caps, Journal, read_journal, write_journal
 from eks_inference_tools.flight.ladder import Ladder, Landed
-from eks_inference_tools.flight.planner import Deployment, Leg, course_of
 from eks_inference_tools.flight.ports import Hopeless, Outcome
 from eks_inference_tools.flight.rungs import RungName, Stage
 from eks_inference_tools.flight.workspace import AutomationWorkspace

@@ -24,7 +24,7 @@ from eks_inference_tools.flight.evidence import (
 )
 from eks_inference_tools.flight.journal import spent
 from eks_inference_tools.flight.report import as_rows, judged
-from eks_inference_tools.reading.causes import meaning
+from eks_inference_tools.reading.known_messages import meaning
 from eks_inference_tools.verify.observed import Check, failed, ok, wait
 from fake_automation import Trouble
 from flights import Flight, course, job_log

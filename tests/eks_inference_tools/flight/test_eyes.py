@@ -11,9 +11,9 @@ import pytest
 
 import stand_in_kubectl
 from eks_inference.loadtest.plan import TEST_LABEL
+from eks_inference_tools.flight.course import Leg
 from eks_inference_tools.flight.evidence import load_rows
 from eks_inference_tools.flight.eyes import FAILED_FOR_S, ClusterEyes
-from eks_inference_tools.flight.planner import Leg
 from eks_inference_tools.flight.ports import Hopeless
 from fake_automation import FakeClock
 from flights import course, job_log

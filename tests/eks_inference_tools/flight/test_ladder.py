@@ -10,7 +10,7 @@ from cases import thorough_but
 from eks_inference_tools.flight.journal import Caps, spent
 from eks_inference_tools.flight.ladder import DESCENTS
 from eks_inference_tools.flight.ports import Seen
-from eks_inference_tools.reading.causes import runbook
+from eks_inference_tools.reading.known_messages import runbook
 from fake_automation import FakeEyes, FakeFinding, FakePilot, Killed, Trouble
 from flights import AMPLE, Flight, course
 

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
+from eks_inference_tools.flight.course import reach
 from eks_inference_tools.flight.journal import Caps
-from eks_inference_tools.flight.planner import reach
 from eks_inference_tools.flight.rungs import RUNGS
 from flights import course
 from stackgraph.testing import losses

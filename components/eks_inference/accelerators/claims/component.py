@@ -9,7 +9,7 @@ import pulumi
 
 from eks_inference.accelerators.claims import plan
 from eks_inference.accelerators.claims.plan import DeviceKind
-from eks_inference.catalog import claims as catalog
+from eks_inference.catalog import claim_drivers as catalog
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import chart_release, namespace_object, on_cluster
 from eks_inference.component import Component

@@ -10,9 +10,9 @@ templates); ``catalog/claims.toml`` names what was read.
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from eks_inference.accelerators.device_plugins import NODES_OF_OURS, on_every_node
 from eks_inference.accelerators.efa.plan import efa_instance_types
 from eks_inference.accelerators.neuron.plan import neuron_instance_types
-from eks_inference.accelerators.nodes import NODES_OF_OURS, on_every_node
 from eks_inference.accelerators.nvidia.plan import nvidia_instance_types
 from eks_inference.place.placement import CLAIMS, DEVICES_LABEL
 

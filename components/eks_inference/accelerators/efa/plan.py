@@ -6,7 +6,7 @@ CriticalAddonsOnly, so its plugin does not run on tainted accelerator nodes.
 
 from typing import Any
 
-from eks_inference.accelerators.nodes import KUBELET_PLUGINS, device_plugin
+from eks_inference.accelerators.device_plugins import KUBELET_PLUGINS, device_plugin
 from eks_inference.catalog.instances import instance_types
 
 EFA_RESOURCE = "vpc.amazonaws.com/efa"

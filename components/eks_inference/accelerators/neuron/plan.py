@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from pydantic import Field
 
-from eks_inference.accelerators.nodes import KUBELET_PLUGINS, NAMESPACE, device_plugin
+from eks_inference.accelerators.device_plugins import KUBELET_PLUGINS, NAMESPACE, device_plugin
 from eks_inference.catalog.instances import DEVICE_RESOURCES, InstanceType, instance_types
 from eks_inference.kubernetes import workloads
 from eks_inference.kubernetes.network_policy import allow_from, network_policy, pods

@@ -5,7 +5,7 @@ Source: NVIDIA/k8s-device-plugin v0.20.0 (static manifest, chart).
 
 from typing import Any
 
-from eks_inference.accelerators.nodes import KUBELET_PLUGINS, NODES_OF_OURS, device_plugin, on_every_node
+from eks_inference.accelerators.device_plugins import KUBELET_PLUGINS, NODES_OF_OURS, device_plugin, on_every_node
 from eks_inference.catalog.instances import DEVICE_RESOURCES, instance_types
 from eks_inference.specs.base import Spec
 

@@ -21,13 +21,13 @@ from eks_inference.place.placement import Placement
 from eks_inference.rules import Rule
 from eks_inference.serving import component
 from eks_inference.serving.component import Secret
-from eks_inference.serving.disaggregated import jobs, parts, rules, workloads
+from eks_inference.serving.disaggregated import jobs, pair_pods, parts, rules
 from eks_inference.serving.disaggregated.facts import disaggregated_facts, hardware, serving_facts
 from eks_inference.serving.disaggregated.parts import artifact
-from eks_inference.serving.disaggregated.servers import API_PORT, servers
+from eks_inference.serving.disaggregated.processes import API_PORT, servers
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.leader_worker_sets.component import LeaderWorkerSets
-from eks_inference.serving.rules.servers import server_rules
+from eks_inference.serving.rules.every_server import server_rules
 from eks_inference.specs.base import Given
 from eks_inference.storage.component import store_claim
 from eks_inference.storage.handle import Store
@@ -73,7 +73,7 @@ class DisaggregatedPair(Component):
     ) -> None:
         spec = DisaggregatedPairSpec.of(spec)
         pools = {"pool": placement, "compile_pool": compile_placement, "router_pool": router_placement}
-        faults = [*component.name_faults(name, workloads.MAX_NAME_LENGTH), *component.placement_faults(spec, **pools)]
+        faults = [*component.name_faults(name, pair_pods.MAX_NAME_LENGTH), *component.placement_faults(spec, **pools)]
         if spec.instances == 2 and controller is None:
             hint = "pass a LeaderWorkerSetController as controller="
             message = "two instances are a LeaderWorkerSet, and nothing turns one into pods"
@@ -98,28 +98,28 @@ class DisaggregatedPair(Component):
         self.other_names: Sequence[str] = ()
         self.service_name = name
         self.url = f"http://{name}.{self.namespace}.svc.cluster.local:{API_PORT}/v1"
-        self.startup_seconds = workloads.cold_start_seconds(spec)
+        self.startup_seconds = pair_pods.cold_start_seconds(spec)
         self.hardware = hardware(spec, placement)
         self.artifact_key = artifact(spec).key
         self.forwards: Mapping[str, Sequence[int]] = {name: [API_PORT]}
-        self.pod_labels = workloads.server_labels(name)
-        self.fronts = (workloads.entry(name, spec),)
+        self.pod_labels = pair_pods.server_labels(name)
+        self.fronts = (pair_pods.entry(name, spec),)
         self.metrics_job = "vllm"
         self.metrics_ports: Mapping[str, int] = {role: each.port for role, each in servers(spec).items()}
         self.metric_names = spec.profile.metric_names
         self.expected = Expected(name, 1, spec.objectives)
 
         self._namespace, inside = component.own_namespace(
-            name, self.namespace, cluster, self, workloads.POD_SECURITY, delete_before_replace=True
+            name, self.namespace, cluster, self, pair_pods.POD_SECURITY, delete_before_replace=True
         )
         self.foundation: Sequence[pulumi.Resource] = (self._namespace,)
         own = on_cluster(cluster, self, self._namespace)
         claim = store_claim(parts.claim_name(name), store, namespace=self.namespace, cluster=cluster, parent=self, opts=own)
-        policies = {**workloads.network_policies(name, spec), **jobs.network_policies(name, spec)}
+        policies = {**pair_pods.network_policies(name, spec), **jobs.network_policies(name, spec)}
         guards = component.guards(name, policies=policies, quota=None, budgets={}, options=inside)
         services: list[pulumi.Resource] = [
             k8s.core.v1.Service(f"{name}-{what}-service", **manifest, opts=own)
-            for what, manifest in workloads.services(name, spec).items()
+            for what, manifest in pair_pods.services(name, spec).items()
         ]
         priority = k8s.scheduling.v1.PriorityClass(
             f"{name}-priority", **jobs.priority_class(name), opts=on_cluster(cluster, self, *cluster.pods_ready)
@@ -163,8 +163,8 @@ class DisaggregatedPair(Component):
         return VllmMetrics(name, server=self, metrics=metrics, opts=opts)
 
     def _servers(self, placement: Placement, image: str, after: Sequence[pulumi.Resource]) -> pulumi.Resource:
-        files = self._files("servers", workloads.server_files(self._name, self._spec))
-        manifest = workloads.workload(self._name, self._spec, placement, image=image)
+        files = self._files("servers", pair_pods.server_files(self._name, self._spec))
+        manifest = pair_pods.workload(self._name, self._spec, placement, image=image)
         seconds = manifest["spec"].get("progressDeadlineSeconds", self.startup_seconds)
         options = self._options(files, *placement.ready, *after, seconds=seconds)
         options.delete_before_replace = True  # successors wait for the devices
@@ -177,10 +177,10 @@ class DisaggregatedPair(Component):
         )
 
     def _router(self, placement: Placement, image: str, after: Sequence[pulumi.Resource]) -> pulumi.Resource:
-        files = self._files("router", workloads.router_files(self._name, self._spec))
+        files = self._files("router", pair_pods.router_files(self._name, self._spec))
         return k8s.apps.v1.Deployment(
             f"{self._name}-router",
-            **workloads.router(self._name, self._spec, placement, image=image),
+            **pair_pods.router(self._name, self._spec, placement, image=image),
             opts=self._options(files, *placement.ready, *after, seconds=self.startup_seconds),
         )
 

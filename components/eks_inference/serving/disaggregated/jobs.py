@@ -14,11 +14,11 @@ from eks_inference.kubernetes.network_policy import DNS, allow_from, allow_to, n
 from eks_inference.kubernetes.workloads import UNAWAITED
 from eks_inference.place.placement import Placement
 from eks_inference.serving.disaggregated import parts
+from eks_inference.serving.disaggregated.pair_pods import cold_start_seconds, server_files
 from eks_inference.serving.disaggregated.parts import ROOT_POD, SCRIPTS, artifact, labels, model_folder, root_container
-from eks_inference.serving.disaggregated.servers import API_PORT
+from eks_inference.serving.disaggregated.processes import API_PORT
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
-from eks_inference.serving.disaggregated.workloads import cold_start_seconds, server_files
-from eks_inference.serving.pods import DOWNLOAD, over_https
+from eks_inference.serving.pod_parts import DOWNLOAD, over_https
 
 _EFA_SECONDS = 1800  # including the other end's node start and image pull
 _ANSWER_SECONDS = 900  # for two answers from a busy server

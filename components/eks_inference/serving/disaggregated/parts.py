@@ -13,7 +13,7 @@ from eks_inference.accelerators.neuron.plan import cores_of
 from eks_inference.kubernetes.workloads import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.place.placement import Placement
 from eks_inference.serving.disaggregated.spec import CompileOptions, DisaggregatedPairSpec
-from eks_inference.serving.pods import ROLE_LABEL, SERVER_LABEL, device_resource, script_texts
+from eks_inference.serving.pod_parts import ROLE_LABEL, SERVER_LABEL, device_resource, script_texts
 
 # vLLM loads whatever folder ``NEURON_COMPILED_ARTIFACTS`` names, and ignores flags that differ from it. If the folder is missing,
 # vLLM compiles without the mask of sequence ids and then answers nonsense. So the folder's name is a hash of all inputs, a Job

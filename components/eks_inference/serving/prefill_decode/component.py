@@ -29,7 +29,7 @@ from eks_inference.serving.prefill_decode import operation_rules, plan, router, 
 from eks_inference.serving.prefill_decode.plan import Group, RoleServers
 from eks_inference.serving.prefill_decode.rules import group_facts
 from eks_inference.serving.prefill_decode.spec import PrefillDecodeSpec
-from eks_inference.serving.rules.servers import server_rules
+from eks_inference.serving.rules.every_server import server_rules
 from eks_inference.serving.storage import Account, server_storage
 from eks_inference.serving.vllm import plan as vllm
 from eks_inference.specs.base import Given

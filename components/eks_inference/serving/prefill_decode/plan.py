@@ -14,11 +14,11 @@ from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.nixl import leases, nixl_profile, side_channel
 from eks_inference.kubernetes.merge import merged
 from eks_inference.kubernetes.network_policy import allow_from, allow_to, network_policy, pods
-from eks_inference.place.claims import claimed_resource
+from eks_inference.place.claimed_devices import claimed_resource
 from eks_inference.place.placement import Placement
 from eks_inference.serving import deployment
 from eks_inference.serving.deployment import Engine, device_count
-from eks_inference.serving.pods import (
+from eks_inference.serving.pod_parts import (
     ROLE_LABEL,
     SERVER_LABEL,
     TERMINATION_SECONDS,

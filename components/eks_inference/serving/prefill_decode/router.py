@@ -14,7 +14,7 @@ from eks_inference.kubernetes import workloads
 from eks_inference.kubernetes.network_policy import DNS, Front, allow_to, api_server, network_policy, pods
 from eks_inference.kubernetes.workloads import restricted_pod
 from eks_inference.place.placement import Placement
-from eks_inference.serving.pods import (
+from eks_inference.serving.pod_parts import (
     DRAIN_SECONDS,
     REVISION_LABEL,
     ROLE_LABEL,

@@ -20,11 +20,11 @@ from eks_inference.serving import component
 from eks_inference.serving.component import REPORT_SECONDS, Secret
 from eks_inference.serving.flag_values import other_names
 from eks_inference.serving.kuberay.component import RayOperator
-from eks_inference.serving.pods import cold_start_seconds
+from eks_inference.serving.pod_parts import cold_start_seconds
 from eks_inference.serving.ray_serve import plan, protection
 from eks_inference.serving.ray_serve.rules import RULES, RayServeFacts, serving_facts
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
-from eks_inference.serving.rules.servers import server_rules
+from eks_inference.serving.rules.every_server import server_rules
 from eks_inference.serving.storage import Account, server_storage
 from eks_inference.specs.base import Given
 

@@ -18,9 +18,9 @@ from eks_inference.kubernetes.network_policy import Front
 from eks_inference.kubernetes.workloads import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.place.nodes import cpu_millis, pod_size
 from eks_inference.place.placement import Placement
-from eks_inference.serving import pods
+from eks_inference.serving import pod_parts
 from eks_inference.serving.cold_start import cold_start
-from eks_inference.serving.pods import DOWNLOAD, DRAIN, SERVER_LABEL, Hardware, engine_environment, script_texts
+from eks_inference.serving.pod_parts import DOWNLOAD, DRAIN, SERVER_LABEL, Hardware, engine_environment, script_texts
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec, RayWorkerSpec
 from eks_inference.serving.spec import HubModel
 from eks_inference.serving.storage_plan import CACHE_VARIABLE, PodStorage, compile_cache_place, model_folder, revision
@@ -194,7 +194,7 @@ def ray_service(
         shared_memory_gib=workers.shared_memory_gib,
         stop_command=f"python {SCRIPT_FOLDER}/{DRAIN} {_DRAIN_SECONDS}; ray stop",
         terminationGracePeriodSeconds=_DRAIN_SECONDS + _STOP_SECONDS,
-        topologySpreadConstraints=pods.spread_over_zones({SERVER_LABEL: name, NODE_TYPE_LABEL: "worker"}),
+        topologySpreadConstraints=pod_parts.spread_over_zones({SERVER_LABEL: name, NODE_TYPE_LABEL: "worker"}),
         serviceAccountName=worker_account(name),
         # The head's autoscaler calls the API server. Workers run downloaded models and have no reason to.
         automountServiceAccountToken=False,

@@ -9,7 +9,15 @@ from typing import Any
 
 from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
 from eks_inference.kubernetes.network_policy import allow_from, allow_to, api_server, namespace, network_policy, pods
-from eks_inference.serving.pods import SERVER_LABEL, closed, device_quota, egress, from_clients, from_prometheus, quota_devices
+from eks_inference.serving.pod_parts import (
+    SERVER_LABEL,
+    closed,
+    device_quota,
+    egress,
+    from_clients,
+    from_prometheus,
+    quota_devices,
+)
 from eks_inference.serving.ray_serve.plan import AUTOSCALER_METRICS_PORT, HEAD_PORTS, NODE_TYPE_LABEL
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 

@@ -12,7 +12,7 @@ from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.features import sees
 from eks_inference.serving.flags import flag, number, object_flag
 from eks_inference.serving.memory import GIB, server_memory
-from eks_inference.serving.pods import vllm_release
+from eks_inference.serving.pod_parts import vllm_release
 from eks_inference.serving.rules import any_accelerator
 from eks_inference.serving.rules.any_accelerator import gpu_rule
 from eks_inference.serving.split import FLAGS, parallel

@@ -25,7 +25,7 @@ from eks_inference.serving import flag_values
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.features import sees
 from eks_inference.serving.flags import attention_backend, flag
-from eks_inference.serving.pods import vllm_release
+from eks_inference.serving.pod_parts import vllm_release
 from eks_inference.serving.rules.any_accelerator import gpu_rule
 from eks_inference.serving.split import inputs_in_groups, parallel
 

@@ -14,7 +14,7 @@ from eks_inference.catalog.nixl import Leases, NixlProfile, leases, nixl_connect
 from eks_inference.rules import Judgement, Rule, Severity, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag, object_flag, plugin_settings, switched
-from eks_inference.serving.pods import vllm_release
+from eks_inference.serving.pod_parts import vllm_release
 
 FLAG = "kv-transfer-config"
 """The flag that names the connector and has its settings."""

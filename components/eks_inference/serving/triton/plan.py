@@ -16,11 +16,11 @@ from eks_inference.catalog.instances import InstanceType
 from eks_inference.kubernetes.merge import merged
 from eks_inference.kubernetes.workloads import restricted_pod
 from eks_inference.place.placement import Placement
-from eks_inference.serving import pods, storage_plan
+from eks_inference.serving import pod_parts, storage_plan
 from eks_inference.serving.deployment import CONTAINER_SECURITY, USER, Engine, device_count, model_copy_gib, with_tmp
 from eks_inference.serving.flag_values import backend_settings
 from eks_inference.serving.flags import flags
-from eks_inference.serving.pods import ROLE_LABEL, SERVER_LABEL
+from eks_inference.serving.pod_parts import ROLE_LABEL, SERVER_LABEL
 from eks_inference.serving.spec import HubModel, NoCompileCache
 from eks_inference.serving.storage_plan import model_folder, read_folder, s3_copy
 from eks_inference.serving.triton.spec import ConfigMapRepository, HostPathCache, S3Repository, TritonServerSpec
@@ -30,7 +30,7 @@ PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
 """Ports of Triton, by their names in container and Service."""
 
 REPOSITORY_FOLDER = "/model_repository"
-ARGUMENTS = (f"--model-repository={REPOSITORY_FOLDER}", f"--exit-timeout-secs={pods.DRAIN_SECONDS}")
+ARGUMENTS = (f"--model-repository={REPOSITORY_FOLDER}", f"--exit-timeout-secs={pod_parts.DRAIN_SECONDS}")
 """Arguments of ``tritonserver``."""
 
 # Whoever reaches the ports could map shared memory, write trace files or change log files and the model repository. Triton closes
@@ -82,7 +82,7 @@ def max_num_seqs(spec: TritonServerSpec, shape: InstanceType) -> int:
     if spec.max_num_seqs:
         return spec.max_num_seqs
     large = shape.device_memory_gib >= 70 and shape.compute_capability != (8, 0)
-    return 1024 if large and pods.vllm_release(spec.profile) >= (0, 9) else 256
+    return 1024 if large and pod_parts.vllm_release(spec.profile) >= (0, 9) else 256
 
 
 def max_model_len(spec: TritonServerSpec) -> int:
@@ -236,7 +236,7 @@ def engine(name: str, spec: TritonServerSpec, shape: InstanceType, *, tools_imag
         health=("/v2/health/live", "/v2/health/ready"),
         disk_gib=cache_gib(spec) + model_copy_gib(spec) + _SCRATCH_GIB,
         # After that, Triton itself finishes its requests.
-        stop=["sleep", str(pods.SETTLE_SECONDS)],
+        stop=["sleep", str(pod_parts.SETTLE_SECONDS)],
         mounts=[
             {"name": "repository", "mountPath": REPOSITORY_FOLDER, "readOnly": True},
             {"name": "downloads", "mountPath": _DOWNLOADS},

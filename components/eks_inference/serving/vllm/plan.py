@@ -11,9 +11,9 @@ import json
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import POOLING
 from eks_inference.place.placement import Placement
-from eks_inference.serving import pods
+from eks_inference.serving import pod_parts
 from eks_inference.serving.deployment import Engine, model_copy_gib, startup_timeout_seconds
-from eks_inference.serving.pods import DOWNLOAD, DRAIN, KEEP_ARTIFACT, SERVER_LABEL, engine_environment, script_texts
+from eks_inference.serving.pod_parts import DOWNLOAD, DRAIN, KEEP_ARTIFACT, SERVER_LABEL, engine_environment, script_texts
 from eks_inference.serving.spec import AdapterSpec, HubModel
 from eks_inference.serving.storage_plan import CACHE_VARIABLE, SCRATCH, compile_cache_place, content_key, model_folder, revision
 from eks_inference.serving.vllm.spec import VllmServerSpec
@@ -126,7 +126,7 @@ def download(spec: VllmServerSpec) -> list[str]:
 def engine(name: str, spec: VllmServerSpec, placement: Placement, efa_interfaces: int = 0) -> Engine:
     """Returns what vLLM decides about its pods."""
     digest = hashlib.sha256(scripts(spec)[DRAIN].encode()).hexdigest()
-    stop = f"sleep {pods.SETTLE_SECONDS}; python3 {_SCRIPT_FOLDER}/{DRAIN} {pods.DRAIN_SECONDS}"
+    stop = f"sleep {pod_parts.SETTLE_SECONDS}; python3 {_SCRIPT_FOLDER}/{DRAIN} {pod_parts.DRAIN_SECONDS}"
     return Engine(
         name="vllm",
         command=command(spec, placement.instance_type),

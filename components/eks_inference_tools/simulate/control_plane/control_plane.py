@@ -11,7 +11,7 @@ from pathlib import Path
 import requests
 import yaml
 
-from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api, ApiRefusal
 from eks_inference_tools.simulate.control_plane.processes import ComponentError, Processes, free_port
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from stackgraph.problems import Problem

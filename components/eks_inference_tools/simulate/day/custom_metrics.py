@@ -21,10 +21,10 @@ import requests
 
 from eks_inference.scaling.prometheus_adapter import RELEASE
 from eks_inference_tools.reading.live_objects import name_of
-from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api, ApiRefusal
 from eks_inference_tools.simulate.control_plane.processes import Answer, Request, document, serving
-from eks_inference_tools.simulate.day.prometheus import Prometheus
+from eks_inference_tools.simulate.day.real_prometheus import Prometheus
 from eks_inference_tools.simulate.day.subjects import AdapterRule, Sources
 
 GROUP = "custom.metrics.k8s.io"

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from eks_inference_tools.cost.price_book import PriceBook, prices_of
-from eks_inference_tools.reading.kinds import AUTOSCALERS, DEPLOYMENTS, ENDPOINT_SLICES, NODES, PODS
 from eks_inference_tools.reading.live_objects import (
     Object,
     condition_of,
@@ -17,13 +16,14 @@ from eks_inference_tools.reading.live_objects import (
     name_of,
     node_of,
 )
-from eks_inference_tools.simulate.control_plane.api import Api
+from eks_inference_tools.reading.object_kinds import AUTOSCALERS, DEPLOYMENTS, ENDPOINT_SLICES, NODES, PODS
 from eks_inference_tools.simulate.control_plane.control_plane import kubelets
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api
 from eks_inference_tools.simulate.control_plane.processes import ComponentError
 from eks_inference_tools.simulate.day.dollars import Bill, Dollars
 from eks_inference_tools.simulate.day.loss import OF_NODES, Loss, World, chosen
+from eks_inference_tools.simulate.day.metrics import blind, metric_of, scalers_of, seeing
 from eks_inference_tools.simulate.day.requests import Requests, bad_until
-from eks_inference_tools.simulate.day.scaling import blind, metric_of, scalers_of, seeing
 from eks_inference_tools.simulate.day.striking import Striking
 from eks_inference_tools.simulate.day.subjects import Subject
 from eks_inference_tools.simulate.simulation import Simulation

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from eks_inference.catalog.times import phase_time
 from eks_inference.place.placement import CAPACITY_TYPE_LABEL, KARPENTER_POOL_LABEL, POOL_LABEL, ZONE_LABEL
-from eks_inference_tools.placing.nodes import NodeNames, SimulatedNode, karpenter_kinds, managed_nodes
-from eks_inference_tools.reading.kinds import group_kind
+from eks_inference_tools.placing.started_nodes import NodeNames, SimulatedNode, karpenter_kinds, managed_nodes
 from eks_inference_tools.reading.live_objects import Object, identity_of, labels_of, name_of, node_of
+from eks_inference_tools.reading.object_kinds import group_kind
 from eks_inference_tools.reading.pod_templates import pod_templates
 from eks_inference_tools.simulate.day.subjects import Subject
 from eks_inference_tools.simulate.schedulers.extender import service_of

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from eks_inference.place.placement import KARPENTER_POOL_LABEL
-from eks_inference_tools.placing.nodes import manifest
-from eks_inference_tools.reading.kinds import DEPLOYMENTS, NODES
+from eks_inference_tools.placing.started_nodes import manifest
 from eks_inference_tools.reading.live_objects import Object, condition_of, labels_of, name_of
+from eks_inference_tools.reading.object_kinds import DEPLOYMENTS, NODES
 from eks_inference_tools.reading.releases import charts
 from eks_inference_tools.simulate.control_plane.control_plane import LOST_LABEL
 from eks_inference_tools.simulate.day.loss import Loss, Named
-from eks_inference_tools.simulate.rehearsal.nodes import claims, evicted
+from eks_inference_tools.simulate.rehearsal.node_changes import claims, evicted
 from eks_inference_tools.simulate.simulation import API_SERVER, Simulation
 from stackgraph.graph.values import at
 

@@ -19,7 +19,7 @@ from eks_inference_tools.reading.live_objects import Object, identity_of, labels
 from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates, prefetched
 from eks_inference_tools.reading.releases import charts
 from eks_inference_tools.simulate.day.requests import Load, Rates
-from eks_inference_tools.timeline.pods import PodStart, phases
+from eks_inference_tools.timeline.pod_phases import PodStart, phases
 from eks_inference_tools.timeline.starts import Starts
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, items, table, text

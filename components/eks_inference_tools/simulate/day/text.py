@@ -8,7 +8,7 @@ from rich.console import RenderableType
 
 from eks_inference_tools.simulate.day.day import Course, Day, Moment
 from eks_inference_tools.simulate.day.requests import Load
-from eks_inference_tools.timeline.wording import duration
+from eks_inference_tools.timeline.durations import duration
 from stackgraph.graph.wording import counted
 from stackgraph.presentation.output import Drawing
 from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words

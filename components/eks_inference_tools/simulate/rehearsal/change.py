@@ -7,14 +7,14 @@ from functools import cached_property
 
 from eks_inference.place.placement import KARPENTER_POOL_LABEL
 from eks_inference_tools.reading.expected import expected_of
-from eks_inference_tools.reading.kinds import AUTOSCALERS, DEPLOYMENTS, NODES, PODS
-from eks_inference_tools.reading.kinds import name_of as name_in
 from eks_inference_tools.reading.live_objects import Object, Seen, is_leaving, labels_of, name_of
 from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
-from eks_inference_tools.simulate.control_plane.api import Api
+from eks_inference_tools.reading.object_kinds import AUTOSCALERS, DEPLOYMENTS, NODES, PODS
+from eks_inference_tools.reading.object_kinds import name_of as name_in
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.rehearsal.clock import Clock, held
-from eks_inference_tools.simulate.rehearsal.nodes import (
+from eks_inference_tools.simulate.rehearsal.node_changes import (
     Nodes,
     busiest,
     claims,
@@ -32,16 +32,16 @@ from eks_inference_tools.simulate.rollout import rollout
 from eks_inference_tools.simulate.rollout.operations import Creation, Operation, Removal
 from eks_inference_tools.simulate.rollout.walk import Outcome, Task, Walk
 from eks_inference_tools.simulate.simulation import API_SERVER, Simulation, cluster, emulated, minor, stood_in
-from eks_inference_tools.simulate.world.objects import ClusterObject, cluster_objects, opaque_of
+from eks_inference_tools.simulate.world.api_objects import ClusterObject, cluster_objects, opaque_of
 from eks_inference_tools.timeline.outages import started_again
 from eks_inference_tools.timeline.rolls import rolled
-from eks_inference_tools.timeline.steps import create_time
 from eks_inference_tools.timeline.timeline import timeline
+from eks_inference_tools.timeline.update_steps import create_time
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.diff.report import StackReport
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at
-from stackgraph.state.steps import deletes_first
+from stackgraph.state.engine_steps import deletes_first
 
 Tell = Callable[[str], None]
 

@@ -9,13 +9,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from eks_inference_tools.reading.kinds import LWS_GROUP_KEY_LABEL, PODS
 from eks_inference_tools.reading.live_objects import Object, Seen, has_ended, is_leaving, is_ready, labels_of, name_of, node_of
+from eks_inference_tools.reading.object_kinds import LWS_GROUP_KEY_LABEL, PODS
 from eks_inference_tools.reading.pod_templates import pod_templates
-from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api, ApiRefusal
 from eks_inference_tools.simulate.rollout.changes import images_in
-from eks_inference_tools.simulate.world.objects import ClusterObject
-from eks_inference_tools.timeline.pods import PodStart, phases
+from eks_inference_tools.simulate.world.api_objects import ClusterObject
+from eks_inference_tools.timeline.pod_phases import PodStart, phases
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, text
 

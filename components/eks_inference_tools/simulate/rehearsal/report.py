@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from eks_inference_tools.reading.kinds import title_of
+from eks_inference_tools.reading.object_kinds import title_of
 from eks_inference_tools.simulate.report import PHASE, Phase, phase_document
 from eks_inference_tools.simulate.rollout.walk import Refusal, Stall
-from eks_inference_tools.simulate.world.objects import opaque_of
-from eks_inference_tools.timeline.wording import duration
-from stackgraph.diff.domain import Danger
+from eks_inference_tools.simulate.world.api_objects import opaque_of
+from eks_inference_tools.timeline.durations import duration
+from stackgraph.diff.comparison_domain import Danger
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import STACK_TYPE

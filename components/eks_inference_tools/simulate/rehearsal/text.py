@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 
 from eks_inference_tools.simulate.rehearsal.report import REQUESTS_A_SECOND, Away, Rehearsal, lost
-from eks_inference_tools.timeline.wording import duration
+from eks_inference_tools.timeline.durations import duration
 from stackgraph.graph.wording import counted
 from stackgraph.presentation.terminal import WIDTH, Columns, Paragraph, drawn, words
 

@@ -13,7 +13,7 @@ from eks_inference.faults import did_you_mean
 from eks_inference_tools.reading.autoscalers import autoscalers
 from eks_inference_tools.reading.live_objects import identity_of
 from eks_inference_tools.reading.scalars import whole
-from eks_inference_tools.simulate.world.objects import ClusterObject
+from eks_inference_tools.simulate.world.api_objects import ClusterObject
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, items, text

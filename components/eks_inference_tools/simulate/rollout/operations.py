@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL
-from eks_inference_tools.reading.kinds import PODS, VOLUME_CLAIMS, VOLUMES
 from eks_inference_tools.reading.live_objects import (
     Object,
     Seen,
@@ -20,8 +19,9 @@ from eks_inference_tools.reading.live_objects import (
     labels_of,
     title_of,
 )
+from eks_inference_tools.reading.object_kinds import PODS, VOLUME_CLAIMS, VOLUMES
 from eks_inference_tools.reading.readiness import is_awaited, is_removal_awaited, reads, unsettled, waits_for
-from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal, UnknownKind
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api, ApiRefusal, UnknownKind
 from stackgraph.graph.values import at, items, text
 
 

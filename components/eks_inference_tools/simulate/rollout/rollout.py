@@ -20,7 +20,7 @@ from eks_inference_tools.simulate.rollout.operations import (
     Update,
 )
 from eks_inference_tools.simulate.rollout.walk import Observe, Outcome, Task, Walk
-from eks_inference_tools.simulate.world.objects import ClusterObject, Opaque
+from eks_inference_tools.simulate.world.api_objects import ClusterObject, Opaque
 from stackgraph.diff.replacements import replacing
 
 Changed = Mapping[str, tuple[str, Sequence[Operation]]]

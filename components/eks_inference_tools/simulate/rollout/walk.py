@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from eks_inference_tools.reading.kinds import PODS
 from eks_inference_tools.reading.live_objects import Object, Seen, condition_of, identity_of, title_of
+from eks_inference_tools.reading.object_kinds import PODS
 from eks_inference_tools.reading.readiness import Failed
-from eks_inference_tools.simulate.control_plane.api import ApiRefusal
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
+from eks_inference_tools.simulate.control_plane.kubernetes_api import ApiRefusal
 from eks_inference_tools.simulate.rollout.operations import NotYet, OfObject, Operation
 from eks_inference_tools.simulate.world.scheduled_pods import READS as POD_READS
 from eks_inference_tools.simulate.world.scheduled_pods import scheduled_pods

@@ -23,7 +23,7 @@ from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.place.placement import INSTANCE_TYPE_LABEL
 from eks_inference_tools.reading.live_objects import has_ended, name_of, node_of
 from eks_inference_tools.reading.pods import PodSpec
-from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal, Object
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api, ApiRefusal, Object
 from eks_inference_tools.simulate.control_plane.processes import Answer, Request, document
 from eks_inference_tools.simulate.world.scheduled_pods import DEVICES_ANNOTATION, allocate, device_sets, shortage
 from stackgraph.graph.values import at, items, table, text

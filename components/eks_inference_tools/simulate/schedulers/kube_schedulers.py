@@ -22,12 +22,12 @@ from urllib.parse import urlsplit
 import yaml
 
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE
-from eks_inference_tools.reading.kinds import group_kind
 from eks_inference_tools.reading.live_objects import controller_of, identity_of, title_of
+from eks_inference_tools.reading.object_kinds import group_kind
 from eks_inference_tools.reading.pod_templates import pod_templates
 from eks_inference_tools.reading.pods import Container, PodSpec
-from eks_inference_tools.simulate.control_plane.api import Api, Object
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api, Object
 from eks_inference_tools.simulate.control_plane.processes import ComponentError, free_port, serving
 from eks_inference_tools.simulate.schedulers.extender import NeuronExtension, ServicePort, pod_behind, service_of
 from eks_inference_tools.simulate.stand_ins.loop import Seen

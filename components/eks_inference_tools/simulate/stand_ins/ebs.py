@@ -14,9 +14,9 @@ from math import ceil
 
 from eks_inference.place.nodes import memory_mib
 from eks_inference.place.placement import ZONE_LABEL
-from eks_inference_tools.reading.kinds import EBS_DRIVERS, NODES, STORAGE_CLASSES, VOLUME_CLAIMS
 from eks_inference_tools.reading.live_objects import annotations_of, identity_of, is_leaving, labels_of, name_of
-from eks_inference_tools.simulate.control_plane.api import Api, Object
+from eks_inference_tools.reading.object_kinds import EBS_DRIVERS, NODES, STORAGE_CLASSES, VOLUME_CLAIMS
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api, Object
 from eks_inference_tools.simulate.stand_ins.loop import Seen, tell
 from stackgraph.graph.values import at, items, table, text
 

@@ -9,7 +9,7 @@ import gzip
 import json
 
 from eks_inference_tools.reading.expected import ExpectedRelease, expected_of
-from eks_inference_tools.simulate.control_plane.api import Object
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Object
 from stackgraph.graph.document import Graph
 
 DESCRIPTION = "Stand-in of a simulation: the chart is not installed, pods of the catalog's size stand in for its own"

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 from eks_inference.catalog.prices import instance_price
 from eks_inference.place.placement import CAPACITY_TYPE_LABEL
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL
-from eks_inference_tools.placing.nodes import HARDWARE_ANNOTATION, NodeKind, karpenter_kinds
+from eks_inference_tools.placing.started_nodes import HARDWARE_ANNOTATION, NodeKind, karpenter_kinds
 from eks_inference_tools.reading.devices import CLAIMED
 from eks_inference_tools.reading.expected import expected_of
-from eks_inference_tools.reading.kinds import NODE_CLASSES, NODES, PODS
 from eks_inference_tools.reading.live_objects import identity_of, is_leaving, labels_of, name_of, node_of
+from eks_inference_tools.reading.object_kinds import NODE_CLASSES, NODES, PODS
 from eks_inference_tools.reading.releases import charts
-from eks_inference_tools.simulate.control_plane.api import Api
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api
 from eks_inference_tools.simulate.stand_ins.loop import Seen, condition, conditions, set_status
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, table

@@ -14,17 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from eks_inference.serving.ray_serve.plan import NODE_TYPE_LABEL
-from eks_inference_tools.reading.kinds import (
-    ENDPOINT_SLICES,
-    PODS,
-    RAY_CLUSTER_LABEL,
-    RAY_GROUP_LABEL,
-    RAY_HEAD_GROUP,
-    RAY_SERVE_LABEL,
-    RAY_SERVICES,
-    SERVICES,
-    generated_services,
-)
 from eks_inference_tools.reading.live_objects import (
     condition_of,
     has_ended,
@@ -35,7 +24,18 @@ from eks_inference_tools.reading.live_objects import (
     labels_of,
     name_of,
 )
-from eks_inference_tools.simulate.control_plane.api import Api, Object
+from eks_inference_tools.reading.object_kinds import (
+    ENDPOINT_SLICES,
+    PODS,
+    RAY_CLUSTER_LABEL,
+    RAY_GROUP_LABEL,
+    RAY_HEAD_GROUP,
+    RAY_SERVE_LABEL,
+    RAY_SERVICES,
+    SERVICES,
+    generated_services,
+)
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api, Object
 from eks_inference_tools.simulate.stand_ins.loop import (
     Seen,
     condition,

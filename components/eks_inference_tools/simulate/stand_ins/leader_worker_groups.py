@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eks_inference_tools.reading.kinds import (
+from eks_inference_tools.reading.live_objects import condition_of, identity_of, labels_of, name_of
+from eks_inference_tools.reading.object_kinds import (
     LWS_DOMAIN,
     LWS_GROUP_INDEX_LABEL,
     LWS_GROUP_KEY_LABEL,
@@ -23,8 +24,7 @@ from eks_inference_tools.reading.kinds import (
     LWS_REVISION_LABEL,
     LWS_WORKER_INDEX_LABEL,
 )
-from eks_inference_tools.reading.live_objects import condition_of, identity_of, labels_of, name_of
-from eks_inference_tools.simulate.control_plane.api import Object
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Object
 from eks_inference_tools.simulate.stand_ins.loop import condition, conditions, owned
 from stackgraph.graph.values import at, table, text
 from stackgraph.problems import Problem, ProblemsFound

@@ -9,15 +9,6 @@ Sources: LeaderWorkerSet v0.10.0 (controllers), Kubernetes 1.35 (StatefulSet con
 
 from collections.abc import Sequence
 
-from eks_inference_tools.reading.kinds import (
-    LEADER_WORKER_SETS,
-    LWS_NAME_LABEL,
-    LWS_REVISION_LABEL,
-    LWS_WORKER_INDEX_LABEL,
-    PODS,
-    SERVICES,
-    STATEFUL_SETS,
-)
 from eks_inference_tools.reading.live_objects import (
     count_of,
     identity_of,
@@ -27,7 +18,16 @@ from eks_inference_tools.reading.live_objects import (
     labels_of,
     name_of,
 )
-from eks_inference_tools.simulate.control_plane.api import Api, Object
+from eks_inference_tools.reading.object_kinds import (
+    LEADER_WORKER_SETS,
+    LWS_NAME_LABEL,
+    LWS_REVISION_LABEL,
+    LWS_WORKER_INDEX_LABEL,
+    PODS,
+    SERVICES,
+    STATEFUL_SETS,
+)
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api, Object
 from eks_inference_tools.simulate.stand_ins.leader_worker_groups import (
     REPLICAS_ANNOTATION,
     Group,

@@ -11,11 +11,11 @@ import hashlib
 from collections.abc import Iterator, Sequence
 
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL
-from eks_inference_tools.reading.kinds import INGRESSES, PODS, SERVICES
 from eks_inference_tools.reading.live_objects import annotations_of, identity_of, is_leaving, labels_of
+from eks_inference_tools.reading.object_kinds import INGRESSES, PODS, SERVICES
 from eks_inference_tools.reading.readiness import BALANCER
 from eks_inference_tools.reading.releases import charts
-from eks_inference_tools.simulate.control_plane.api import Api, Object
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api, Object
 from eks_inference_tools.simulate.stand_ins.loop import Seen, set_status, tell
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, items, text

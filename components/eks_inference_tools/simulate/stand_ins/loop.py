@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import requests
 
 from eks_inference_tools.reading.live_objects import conditions_of, identity_of
-from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal, Object
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api, ApiRefusal, Object
 from eks_inference_tools.simulate.control_plane.processes import ComponentError
 from stackgraph.problems import Problem
 

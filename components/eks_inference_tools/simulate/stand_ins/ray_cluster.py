@@ -23,7 +23,8 @@ from typing import Any
 from eks_inference.place.nodes import amount
 from eks_inference.serving.ray_serve.plan import HEAD_PORTS, NODE_TYPE_LABEL
 from eks_inference_tools.placing.provisioning import Amounts, add, covers
-from eks_inference_tools.reading.kinds import (
+from eks_inference_tools.reading.live_objects import name_of
+from eks_inference_tools.reading.object_kinds import (
     RAY_CLUSTER_LABEL,
     RAY_GROUP_LABEL,
     RAY_HEAD_GROUP,
@@ -31,8 +32,7 @@ from eks_inference_tools.reading.kinds import (
     generated_services,
     serve_deployments,
 )
-from eks_inference_tools.reading.live_objects import name_of
-from eks_inference_tools.simulate.control_plane.api import Object
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Object
 from eks_inference_tools.simulate.stand_ins.loop import owned, suffix
 from stackgraph.graph.values import at, items, table, text
 

@@ -19,9 +19,9 @@ from eks_inference_tools.reading.expected import expected_of
 from eks_inference_tools.reading.live_objects import condition_of, name_of
 from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
 from eks_inference_tools.reading.releases import chart_of
-from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal, UnknownKind
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
-from eks_inference_tools.simulate.world.objects import ClusterObject, cluster_objects, opaque_of
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api, ApiRefusal, UnknownKind
+from eks_inference_tools.simulate.world.api_objects import ClusterObject, cluster_objects, opaque_of
 from eks_inference_tools.simulate.world.schemas import Definition, definitions_for, kubernetes_schemas
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, items, table, text

@@ -8,22 +8,13 @@ from functools import cached_property
 from typing import Any
 
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, is_legal
-from eks_inference.catalog.claims import drivers
+from eks_inference.catalog.claim_drivers import drivers
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.place.placement import INSTANCE_TYPE_LABEL, POOL_LABEL, ZONE_LABEL
 from eks_inference.serving.ray_serve.plan import NODE_TYPE_LABEL
 from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL
 from eks_inference_tools.placing.provisioning import Amounts, add
 from eks_inference_tools.reading.devices import CLAIMED, RESOURCE_CLAIMS, RESOURCE_SLICES, allocated, asked
-from eks_inference_tools.reading.kinds import (
-    LWS_GROUP_INDEX_LABEL,
-    LWS_NAME_LABEL,
-    LWS_WORKER_INDEX_LABEL,
-    NODES,
-    PODS,
-    RAY_GROUP_LABEL,
-    REPLICA_SETS,
-)
 from eks_inference_tools.reading.live_objects import (
     Object,
     Seen,
@@ -36,6 +27,15 @@ from eks_inference_tools.reading.live_objects import (
     name_of,
     node_of,
     title_of,
+)
+from eks_inference_tools.reading.object_kinds import (
+    LWS_GROUP_INDEX_LABEL,
+    LWS_NAME_LABEL,
+    LWS_WORKER_INDEX_LABEL,
+    NODES,
+    PODS,
+    RAY_GROUP_LABEL,
+    REPLICA_SETS,
 )
 from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.reading.scalars import quantities

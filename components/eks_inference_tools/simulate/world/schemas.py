@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
-from eks_inference_tools.simulate.control_plane.api import Api
+from eks_inference_tools.simulate.control_plane.kubernetes_api import Api
 from eks_inference_tools.simulate.control_plane.toolchain import definition_sources
-from eks_inference_tools.simulate.world.objects import ClusterObject
+from eks_inference_tools.simulate.world.api_objects import ClusterObject
 
 _OURS = ("leaderworkerset.x-k8s.io.yaml", "ray.io.yaml")
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eks_inference.catalog.claims import Driver, driver, drivers, published
+from eks_inference.catalog.claim_drivers import Driver, driver, drivers, published
 from eks_inference.catalog.instances import InstanceType, instance_types
-from eks_inference.place.claims import API_VERSION, PCIE_ROOT, group_attribute, groups_of
+from eks_inference.place.claimed_devices import API_VERSION, PCIE_ROOT, group_attribute, groups_of
 from eks_inference_tools.placing.footprint import without_footprint
-from eks_inference_tools.placing.nodes import KarpenterPool, ManagedGroup, karpenter_pools, managed_groups
+from eks_inference_tools.placing.started_nodes import KarpenterPool, ManagedGroup, karpenter_pools, managed_groups
 from eks_inference_tools.reading.devices import OF_KIND
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.node_shapes import NodeShape
