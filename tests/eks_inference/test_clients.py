@@ -475,13 +475,6 @@ def test_a_given_password_becomes_a_secret_and_is_seen_nowhere() -> None:
     assert "correct horse" not in graph.to_json()
 
 
-def test_a_password_that_is_already_in_the_cluster_is_only_referred_to() -> None:
-    graph = web_ui(password=lambda: SecretRef("accounts", "admin"))
-    assert not graph.of_type("kubernetes:core/v1:Secret")
-    reference = environment_of(graph.named("chat-deployment"))["WEBUI_ADMIN_PASSWORD"]
-    assert reference == {"secretKeyRef": {"name": "accounts", "key": "admin"}}
-
-
 def test_without_a_password_the_first_to_come_is_the_administrator() -> None:
     graph = web_ui()
     environment = environment_of(graph.named("chat-deployment"))
@@ -500,12 +493,6 @@ def test_every_server_is_sent_the_key(extra_env: dict[str, str]) -> None:
     assert graph.named("chat-api-key").inputs["metadata"] == {"name": "open-webui-api-key", "namespace": "openwebui"}
     assert graph.named("chat-api-key").urn in deployment.dependencies
     assert "geheim" not in graph.to_json()
-
-
-def test_the_web_uis_key_may_be_in_the_cluster_already() -> None:
-    graph = web_ui(key=lambda: SecretRef("keys", "vllm"))
-    assert not graph.of_type("kubernetes:core/v1:Secret")
-    assert started_with(graph.named("chat-deployment"), {("keys", "vllm"): "geheim"})["OPENAI_API_KEYS"] == "geheim"
 
 
 def test_without_a_key_the_web_ui_sends_a_word_that_is_none() -> None:

@@ -105,18 +105,19 @@ def refusal_of(**keys: Any) -> str:
     return str(caught.value)
 
 
-def test_a_build_argument_the_dockerfile_does_not_declare_is_refused_with_those_it_does():
-    assert "no ARG RAY_VERSON; it declares: ENGINE_IMAGE, RAY_VERSION" in refusal_of(build_args={"RAY_VERSON": "2.52.1"})
-
-
-def test_a_path_in_the_place_of_a_dockerfile_is_refused():
-    assert "give the text of a Dockerfile, not the path to one" in refusal_of(dockerfile="./Dockerfile")
-
-
-def test_files_that_no_config_map_takes_are_refused():
-    assert "files: " in refusal_of(dockerfile=SMALL, files={"big.txt": "x" * 1_000_000})
-    assert "has a wrong form" in refusal_of(dockerfile=SMALL, files={"folder/a.txt": ""})
-    assert "goes into 'dockerfile'" in refusal_of(dockerfile=SMALL, files={"Dockerfile": SMALL})
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"build_args": {"RAY_VERSON": "2.52.1"}}, "no ARG RAY_VERSON; it declares: ENGINE_IMAGE, RAY_VERSION"),
+        ({"dockerfile": "./Dockerfile"}, "give the text of a Dockerfile, not the path to one"),
+        ({"dockerfile": SMALL, "files": {"big.txt": "x" * 1_000_000}}, "files: "),
+        ({"dockerfile": SMALL, "files": {"folder/a.txt": ""}}, "has a wrong form"),
+        ({"dockerfile": SMALL, "files": {"Dockerfile": SMALL}}, "goes into 'dockerfile'"),
+    ],
+    ids=["argument", "path", "large", "folder", "name"],
+)
+def test_what_cannot_be_built_is_refused(keys: dict[str, Any], said: str):
+    assert said in refusal_of(**keys)
 
 
 def test_an_image_is_a_pinned_reference_or_a_recipe():

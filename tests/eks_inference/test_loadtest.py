@@ -136,30 +136,6 @@ def faults_of(spec: LoadTestSpec | None = None, **given: Any) -> str:
 # -- what is measured ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_defaults_are_the_source_systems() -> None:
-    spec = LoadTestSpec()
-    assert (spec.input_tokens, spec.output_tokens) == (TokenCounts(mean=512, stddev=20), TokenCounts(mean=245, stddev=20))
-    assert spec.timeout_seconds == 7200
-    assert [(m["users"], m["requests"]) for m in configured()["measurements"]] == [(2, 16), (4, 32), (8, 64), (16, 128)]
-
-
-def test_a_measurement_tells_the_tool_lengths_users_requests_and_time() -> None:
-    spec = LoadTestSpec(users=(3,), requests_per_user=5, timeout_seconds=90)
-    (measurement,) = configured(spec)["measurements"]
-    told = measurement["scenario"]["spec"]
-    assert told["profile"] == {"kind": "concurrent", "streams": [3]}
-    assert told["constraints"] == [{"kind": "max_requests", "count": 15}, {"kind": "max_duration", "seconds": 90}]
-    assert told["data"] == [
-        {
-            "kind": "synthetic_text",
-            "prompt_tokens": 512,
-            "prompt_tokens_stdev": 20,
-            "output_tokens": 245,
-            "output_tokens_stdev": 20,
-        }
-    ]
-
-
 def test_a_deviation_of_zero_is_left_out_because_the_tool_refuses_it() -> None:
     (measurement,) = configured(LoadTestSpec(users=(1,), input_tokens=TokenCounts(mean=9)))["measurements"]
     (data,) = measurement["scenario"]["spec"]["data"]
@@ -721,12 +697,6 @@ def assert_latencies_of_the_server(summary: dict[str, Any], requests: list[dict[
         assert request["e2e_ms"] == pytest.approx(expected, rel=0.02)
     tokens = sum(request["output_tokens"] for request in requests)
     assert summary["output_tokens_per_s"] == pytest.approx(tokens / summary["duration_s"])
-
-
-@pytest.mark.parametrize("users", [2, 4])
-def test_the_kept_run_found_the_latencies_of_its_server(users: int) -> None:
-    (summary,) = (line for line in lines(KEPT / "summary.jsonl") if line["users"] == users)
-    assert_latencies_of_the_server(summary, lines(KEPT / "llama3" / f"{users}-users" / "requests.jsonl"))
 
 
 def test_the_kept_run_was_told_what_is_told_today() -> None:

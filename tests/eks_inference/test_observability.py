@@ -73,36 +73,12 @@ def test_the_users_addon_version_wins() -> None:
     assert graph.named("c-cloudwatch-addon").inputs["addonVersion"] == "v6.2.0-eksbuild.3"
 
 
-def test_the_addon_gets_exactly_these_arguments() -> None:
-    arguments = dict(the_observability(tags={"team": "ml"}).named("c-cloudwatch-addon").inputs)
-    del arguments["configurationValues"]
-    assert arguments == {
-        "clusterName": "c",
-        "addonName": "amazon-cloudwatch-observability",
-        "addonVersion": versions.addon("amazon-cloudwatch-observability", "1.35"),
-        "podIdentityAssociations": [{"roleArn": "<c-cloudwatch-role.arn>", "serviceAccount": "cloudwatch-agent"}],
-        "resolveConflictsOnCreate": "OVERWRITE",
-        "resolveConflictsOnUpdate": "OVERWRITE",
-        "preserve": False,
-        "tags": {"team": "ml", "Name": "c-amazon-cloudwatch-observability"},
-    }
-
-
 @pytest.mark.parametrize("instance_type", ["inf2.8xlarge", "trn2.48xlarge", "g4dn.xlarge"])
 def test_agents_land_on_accelerator_nodes(instance_type: str) -> None:
     taints = pool_taints(ManagedPoolSpec.model_validate({"kind": "managed", "instance_types": [instance_type], "size": 1}))
     assert taints
     for taint in taints:
         assert tolerated(taint.manifest(), configuration_of(the_observability())["tolerations"]), taint
-
-
-def test_the_addon_leaves_the_pods_of_model_servers_alone() -> None:
-    monitoring = configuration_of(the_observability())["manager"]["applicationSignals"]["autoMonitor"]
-    assert monitoring == {"monitorAllServices": False}, "the add-on's own default injects tracing into Python pods"
-
-
-def test_the_addons_controller_stays_off_accelerator_nodes() -> None:
-    assert "tolerations" not in configuration_of(the_observability())["manager"]
 
 
 def test_the_users_configuration_is_merged_last() -> None:

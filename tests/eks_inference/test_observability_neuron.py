@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from eks_inference.accelerators.neuron.component import NeuronPlugin
-from eks_inference.accelerators.neuron.plan import NeuronSpec, neuron_instance_types
+from eks_inference.accelerators.neuron.plan import NeuronSpec
 from eks_inference.observability.device_exporters import NeuronMonitor
 from eks_inference.observability.handle import ExistingPrometheus
 from eks_inference.observability.spec import NeuronMonitorSpec
@@ -29,16 +29,6 @@ def the_monitor(*, prometheus: bool = True, namespace: str = "neuron-monitor", *
 
 def pod_of(graph: Graph) -> dict[str, Any]:
     return graph.named("nm-daemonset").inputs["spec"]["template"]["spec"]
-
-
-def test_it_runs_on_every_neuron_instance_type_whatever_the_taints() -> None:
-    """AWS's manifest leaves out Trn2 and tolerates nothing."""
-    pod = pod_of(the_monitor())
-    (term,) = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    (expression,) = term["matchExpressions"]
-    assert expression["values"] == neuron_instance_types()
-    assert "trn2.48xlarge" in expression["values"]
-    assert pod["tolerations"] == [{"operator": "Exists"}]
 
 
 def test_its_namespace_alone_is_privileged() -> None:

@@ -23,7 +23,6 @@ from eks_inference import serving
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.instances import instance_type
 from eks_inference.faults import SpecError
-from eks_inference.images.dockerfile import own_dockerfile
 from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.place.nodes import allocatable
 from eks_inference.serving import ray_serve
@@ -283,11 +282,6 @@ def test_a_worker_too_small_for_a_replica_holds_none_of_them() -> None:
     assert plan.replica_cpus(spec) == 30
 
 
-@pytest.mark.parametrize("image", ["a/b:1", "r.example:5000/b:v1.2", f"a/b@sha256:{'0' * 64}", f"a/b:latest@sha256:{'0' * 64}"])
-def test_pinned_images_are_taken(image: str) -> None:
-    assert spec_of(image=image).image == image
-
-
 @pytest.mark.parametrize("name", ["a" * 48, "Vllm", "1-vllm", "vllm_llama", "vllm-"])
 def test_names_that_kuberay_refuses_are_refused_before_anything_is_made(name: str) -> None:
     with pytest.raises(ProgramError, match="Kubernetes refuses this name"):
@@ -332,13 +326,6 @@ def test_the_engines_in_the_workers_want_the_key() -> None:
     assert "geheim" not in graph.to_json()
 
 
-def test_a_key_in_the_cluster_is_only_referred_to() -> None:
-    graph = served(api_key=lambda: SecretRef("keys", "vllm"))
-    assert not graph.of_type("kubernetes:core/v1:Secret")
-    assert "secretKeyRef" in json.dumps(container(worker_pod(graph))["env"])
-    assert "VLLM_API_KEY" not in served().to_json()
-
-
 def test_a_changed_script_changes_the_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     before = worker_group(served())["template"]["metadata"]["annotations"]
     monkeypatch.setattr(plan, "scripts", lambda: {"vllm_serve.py": "pass"})
@@ -366,14 +353,6 @@ def test_the_mounted_scripts_are_what_serve_imports() -> None:
 
 
 # -- the image ------------------------------------------------------------------------------------------------------------------
-
-
-def test_the_shipped_image_is_built_from_the_profile() -> None:
-    profile = engine("neuron-2.28-vllm-0.13")
-    dockerfile = own_dockerfile()
-    assert f"ARG ENGINE_IMAGE={profile.image}\n" in dockerfile
-    assert f"ARG RAY_VERSION={profile.ray}\n" in dockerfile
-    assert ray_service(served())["spec"]["rayClusterConfig"]["rayVersion"] == profile.ray
 
 
 # -- the engine's process -------------------------------------------------------------------------------------------------------
