@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import ROOT, recorded
+from conftest import ROOT
 from eks_inference.catalog.claims import drivers, most_devices_per_claim, published
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
 from eks_inference.faults import SpecError
@@ -217,7 +217,3 @@ def test_one_server_too_many_has_no_place(graph: Graph) -> None:
     server = {"llama2-c": {"replicas": 2, "cpu": "1", "memory": "100Gi"}}
     more = recorded_with({**CLAIMED, "servers": server, "silenced": {"CAP001": "on purpose"}}, "inf2-llama2")
     assert len(Placing(more).at().unplaced) == 1
-
-
-def test_the_plugin_stays_the_default() -> None:
-    assert not any("claims" in resource.name for resource in recorded("inf2-llama2").resources)

@@ -475,14 +475,6 @@ def test_a_given_password_becomes_a_secret_and_is_seen_nowhere() -> None:
     assert "correct horse" not in graph.to_json()
 
 
-def test_without_a_password_the_first_to_come_is_the_administrator() -> None:
-    graph = web_ui()
-    environment = environment_of(graph.named("chat-deployment"))
-    assert not graph.of_type("kubernetes:core/v1:Secret")
-    assert not {"WEBUI_ADMIN_EMAIL", "WEBUI_ADMIN_PASSWORD"} & set(environment)
-    assert environment["ENABLE_SIGNUP"] == "false"
-
-
 @pytest.mark.parametrize("extra_env", [{}, {"SERVING_API_KEY": "another"}], ids=["", "overruled"])
 def test_every_server_is_sent_the_key(extra_env: dict[str, str]) -> None:
     graph = web_ui(servers={"a": Server("a"), "b": Server("b")}, key=lambda: "geheim", extra_env=extra_env)

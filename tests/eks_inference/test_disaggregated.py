@@ -48,7 +48,7 @@ from stackgraph.recorder.recording import record
 from traffic import Outside, Pod, passes
 from vectors.disaggregated import MODEL, pair, pool
 from vectors.disaggregated import placement as placed_on
-from waiting import until
+from waiting import alive, until
 
 ASSETS = Path(router_script.__file__).parent
 NODES = placed_on(pool())
@@ -651,14 +651,6 @@ def ready(lines: Iterator[str], count: int) -> list[int]:
     return found
 
 
-def alive(pid: int) -> bool:
-    """Not one that has ended and waits for its parent, which here nobody may be."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 @pytest.fixture
 def supervised(plan: Path) -> Iterator[subprocess.Popen[str]]:
     compiled(plan)
@@ -1146,19 +1138,6 @@ def test_pods_read_the_config_maps_that_are_made() -> None:
                     volume["configMap"]["name"] for pod in manifests for volume in pod["spec"]["volumes"] if "configMap" in volume
                 }
         assert made == read
-
-
-def test_pulumi_waits_longer_than_kubernetes() -> None:
-    graph = built()
-    for name in ("llama-download", "llama-compile", "llama-efa", "llama-answers"):
-        job = graph.named(name)
-        assert seconds_of(job) > job.inputs["spec"]["activeDeadlineSeconds"]
-    for name in ("llama-servers", "llama-router"):
-        assert seconds_of(graph.named(name)) > graph.named(name).inputs["spec"]["progressDeadlineSeconds"]
-
-
-def seconds_of(resource: Resource) -> float:
-    return float(str(resource.options["customTimeouts"]["create"]).removesuffix("s"))
 
 
 def test_a_pair_that_cannot_run_is_refused_before_anything_is_made() -> None:

@@ -598,13 +598,6 @@ def gateway(spec: dict[str, Any], *, network: ExistingVpc = NETWORK, target: Any
     return record(program)
 
 
-@pytest.mark.thorough
-def test_a_program_puts_a_gateway_before_what_it_has():
-    (one,) = of_kind(gateway({}), "Ingress")
-    assert one.inputs["spec"]["ingressClassName"] == "alb"
-    assert annotations(one)["subnets"] == "subnet-1,subnet-2"
-
-
 def test_a_server_itself_is_nothing_to_lead_to():
     class Server:
         namespace, fronts, ready = "t", (Front({"app": "t"}, 8000),), ()

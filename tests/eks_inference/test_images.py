@@ -26,8 +26,7 @@ from eks_inference.images.spec import InClusterImage, ServerImage
 from eks_inference.place.placement import Placement, Taint
 from eks_inference.specs.base import Spec
 from eks_inference.stack import spec as stack_spec
-from golden import assert_golden
-from graphs import stands_on
+from golden import Readable, assert_golden
 from handles import existing_cluster, placement, stack_settings
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProgramError
@@ -268,18 +267,6 @@ def test_private_repositories_of_bases_can_be_read_but_not_written(settings: dic
 # -- the Job ---------------------------------------------------------------------------------------------------------------------
 
 
-class _Readable(yaml.SafeDumper):
-    """Without anchors, and texts of several lines as blocks."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-_Readable.add_representer(
-    str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-)
-
-
 def manifests(graph: Graph) -> str:
     wanted = ("apiVersion", "kind", "metadata", "spec")
     documents = [
@@ -287,7 +274,7 @@ def manifests(graph: Graph) -> str:
         for kind in ("Namespace", "ServiceAccount", "NetworkPolicy", "Job")
         for resource in [the(graph, kind)]
     ]
-    return yaml.dump_all(documents, Dumper=_Readable, sort_keys=False, width=1_000_000)
+    return yaml.dump_all(documents, Dumper=Readable, sort_keys=False, width=1_000_000)
 
 
 def test_manifests_of_the_library_s_own_image():
@@ -301,17 +288,6 @@ def test_the_images_are_pinned_and_come_from_the_mirrors():
     mirrored = built(settings={"mirrors": {"public.ecr.aws": "a.example", "docker.io": "b.example"}})
     assert containers(mirrored)["prepare"]["image"] == cli.replace("public.ecr.aws", "a.example")
     assert containers(mirrored)["build"]["image"] == buildkit.replace("docker.io", "b.example")
-
-
-def test_the_job_is_named_by_its_content_and_stays():
-    graph = built()
-    found = job(graph)
-    assert found["metadata"]["name"] == f"build-{tag_of()}"
-    assert "ttlSecondsAfterFinished" not in found["spec"]
-    assert pod(graph)["restartPolicy"] == "Never"
-    recipe = graph.named(f"{NAME}-recipe").inputs
-    assert recipe["data"] == {"Dockerfile": dockerfile.own_dockerfile()}
-    assert {"name": "recipe", "configMap": {"name": recipe["metadata"]["name"]}} in pod(graph)["volumes"]
 
 
 def test_other_content_is_another_job_with_another_recipe():
@@ -343,19 +319,6 @@ def test_the_smallest_root_disk_has_room_for_the_build(gib: int):
 
 
 # -- order -----------------------------------------------------------------------------------------------------------------------
-
-
-def test_a_server_waits_for_the_finished_build():
-    graph = built()
-    server = graph.named("server")
-    assert the(graph, "Job").urn in server.property_dependencies["image"]
-    assert server.inputs["image"] == f"<llama3-image-repository.repositoryUrl>:{tag_of()}"
-
-
-@pytest.mark.parametrize("name", [f"{NAME}-recipe", f"{NAME}-scripts", "core-nodes", "pod-identity-agent"])
-def test_the_build_starts_after(name: str):
-    graph = built()
-    assert stands_on(graph, the(graph, "Job"), graph.named(name))
 
 
 # -- the two scripts, with stand-ins for aws and BuildKit on PATH ----------------------------------------------------------------
@@ -429,19 +392,6 @@ class Pod:
 @pytest.fixture
 def shared(tmp_path: Path) -> Pod:
     return Pod(tmp_path)
-
-
-def test_the_job_gives_the_scripts_what_they_read():
-    graph = built()
-    given = {name: environment(each).keys() for name, each in containers(graph).items()}
-    assert given["prepare"] >= {"IMAGE", "REGISTRIES", "RECIPE", "STATE", "DOCKER_CONFIG"}
-    assert given["build"] >= {"IMAGE", "STATE", "DOCKER_CONFIG"}
-    for name, container in containers(graph).items():
-        folders = [mount["mountPath"] for mount in container["volumeMounts"]]
-        assert {container["command"][1].rpartition("/")[0], environment(container)["STATE"]} <= set(folders), name
-    assert {f"/scripts/{name}" for name in graph.named(f"{NAME}-scripts").inputs["data"]} == {
-        container["command"][1] for container in containers(graph).values()
-    }
 
 
 def test_what_is_there_is_not_built(shared: Pod):

@@ -37,7 +37,7 @@ from openai_server import OpenAIServer
 from stackgraph.graph.document import Graph
 from stackgraph.problems import ProgramError
 from stackgraph.recorder.recording import record
-from waiting import until
+from waiting import alive, until
 
 ASSETS = Path(plan.__file__).parent / "assets"
 sys.path.insert(0, str(ASSETS))
@@ -610,14 +610,7 @@ def test_a_tool_that_hangs_is_killed_with_all_its_workers(
     stand_in(f"import subprocess; w = subprocess.Popen(['sleep', '600']); open({str(worker)!r}, 'w').write(str(w.pid)); w.wait()")
     runs(tmp_path, LoadTestSpec(users=(2,), timeout_seconds=60), 1)
     assert "not over after 1 s, killed" in capsys.readouterr().out
-    until(lambda: not is_alive(int(worker.read_text())))
-
-
-def is_alive(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    until(lambda: not alive(int(worker.read_text())))
 
 
 def with_outcomes(**requests: list[dict[str, Any]]) -> dict[str, Any]:

@@ -27,10 +27,6 @@ def the_monitor(*, prometheus: bool = True, namespace: str = "neuron-monitor", *
     return record(build)
 
 
-def pod_of(graph: Graph) -> dict[str, Any]:
-    return graph.named("nm-daemonset").inputs["spec"]["template"]["spec"]
-
-
 def test_its_namespace_alone_is_privileged() -> None:
     (namespace,) = the_monitor(namespace="elsewhere").of_type("kubernetes:core/v1:Namespace")
     assert namespace.inputs["metadata"] == {
@@ -53,12 +49,3 @@ def test_who_may_read_it(prometheus: bool, peers: list[dict[str, Any]]) -> None:
 
 def test_without_prometheus_there_is_no_monitor_of_it() -> None:
     assert not [resource for resource in the_monitor(prometheus=False).resources if resource.inputs.get("kind") == "PodMonitor"]
-
-
-def test_series_carry_the_node_and_its_instance_type() -> None:
-    spec = the_monitor().named("nm-podmonitor").inputs["spec"]
-    assert spec["attachMetadata"] == {"node": True}, "or the node's labels are not there to take"
-    (endpoint,) = spec["podMetricsEndpoints"]
-    assert [relabeling["targetLabel"] for relabeling in endpoint["relabelings"]] == ["node", "instance_type"]
-    ports = pod_of(the_monitor())["containers"][0]["ports"]
-    assert {"name": endpoint["port"], "containerPort": 8000} in ports

@@ -211,12 +211,6 @@ def test_the_sidecars_know_the_administrators_name() -> None:
         assert grafana["sidecar"][sidecar]["env"] == {"REQ_USERNAME": "admin"}
 
 
-def test_without_a_password_the_chart_makes_one() -> None:
-    grafana = values_of(the_stack())["grafana"]
-    assert "admin" not in grafana
-    assert "env" not in grafana
-
-
 # -- around the chart -----------------------------------------------------------------------------------------------------------
 
 

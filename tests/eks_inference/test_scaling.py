@@ -66,13 +66,6 @@ def queries(spec: KedaSpec) -> dict[str, tuple[str, float]]:
 # -- what a user may write ------------------------------------------------------------------------------------------------------
 
 
-def test_an_hpa_is_the_source_systems_unless_told_otherwise() -> None:
-    spec = hpa()
-    assert (spec.min, spec.max, spec.metric, spec.target) == (1, 4, "nv_inference_queue_duration_ms", 10)
-    assert (spec.scale_out_seconds, spec.scale_out_step) == (0, Step(percent=100, every_seconds=5))
-    assert (spec.scale_in_seconds, spec.scale_in_step) == (120, Step(percent=100, every_seconds=10))
-
-
 def test_the_target_follows_the_metric_until_given() -> None:
     assert hpa(metric="vllm_time_to_first_token_ms").target == 500
     assert hpa(metric="vllm_time_to_first_token_ms", target=80).target == 80

@@ -28,7 +28,7 @@ from eks_inference.serving.triton.component import TritonServer
 from eks_inference.serving.triton.facts import serving_facts, triton_facts
 from eks_inference.serving.triton.rules import triton_rules
 from eks_inference.serving.triton.spec import TritonServerSpec
-from golden import assert_golden
+from golden import Readable, assert_golden
 from graphs import stands_on
 from handles import existing_cluster, placement
 from stackgraph.graph.document import Graph, Resource
@@ -106,16 +106,7 @@ def environment(graph: Graph) -> dict[str, Any]:
 
 def manifest(resource: Resource) -> str:
     shown = {key: value for key, value in resource.inputs.items() if key in ("apiVersion", "kind", "metadata", "spec", "data")}
-    return yaml.dump(shown, Dumper=_Readable, sort_keys=False, width=1_000_000)
-
-
-class _Readable(yaml.SafeDumper):
-    """Texts of several lines as blocks."""
-
-
-_Readable.add_representer(
-    str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-)
+    return yaml.dump(shown, Dumper=Readable, sort_keys=False, width=1_000_000)
 
 
 def judged(server: TritonServerSpec, where: str = "g4dn.xlarge") -> list[Finding]:

@@ -17,7 +17,7 @@ import pytest
 
 from conftest import recorded
 from eks_inference.catalog import versions
-from graphs import of_kind, stands_on
+from graphs import stands_on
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProgramError
 from variants import recorded_with
@@ -105,11 +105,3 @@ def test_every_add_on_with_pods_comes_after_the_core_nodes(shipped):
 def test_a_pinned_image_changes_together_with_the_version(stack):
     with pytest.raises(ProgramError, match=r"POO003: the release is for another Kubernetes version"):
         recorded_with({"pools": {"trn2": {"ami": {"kind": "release", "release_version": "1.34.2-20251217"}}}}, stack)
-
-
-def test_a_disruption_budget_delays_the_update_of_nodes_and_does_not_end_it():
-    """EKS gives up on a node it cannot drain within 15 minutes, unless the update is forced."""
-    graph = recorded("gpu-opt350m")
-    assert of_kind(graph, "PodDisruptionBudget")
-    for group in graph.of_type("aws:eks/nodeGroup:NodeGroup"):
-        assert group.inputs.get("forceUpdateVersion") is True

@@ -39,7 +39,7 @@ from eks_inference.serving.vllm.component import VllmServer
 from eks_inference.serving.vllm.facts import serving_facts
 from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference.storage.handle import ExistingStore, Store
-from golden import assert_golden
+from golden import Readable, assert_golden
 from graphs import kubernetes, of_kind, stands_on
 from handles import existing_cluster, placement
 from ports import free_ports
@@ -154,22 +154,7 @@ def test_manifests_of_both_forms(form: str, base: dict) -> None:
     ]
     for manifest in manifests:
         manifest.pop("data", None)
-    assert_golden(f"vllm/{form}.yaml", yaml.dump_all(manifests, Dumper=_Readable, sort_keys=False, width=1_000_000))
-
-
-class _Readable(yaml.SafeDumper):
-    """The script's hash left out: it is not this file's subject."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-_Readable.add_representer(
-    str,
-    lambda dumper, text: dumper.represent_scalar(
-        "tag:yaml.org,2002:str", "(sha256)" if re.fullmatch(r"[0-9a-f]{64}", text) else text
-    ),
-)
+    assert_golden(f"vllm/{form}.yaml", yaml.dump_all(manifests, Dumper=Readable, sort_keys=False, width=1_000_000))
 
 
 def test_a_chat_template_is_for_repositories_that_may_have_none_and_the_users_wins() -> None:
@@ -714,7 +699,7 @@ def test_prometheus_reads_the_pods_under_the_servers_name() -> None:
     graph = metrics()
     ours = [graph.named(f"llama2-metrics-{part}").inputs for part in ("pods", "policy")]
     manifests = [{key: each[key] for key in ("apiVersion", "kind", "metadata", "spec")} for each in ours]
-    assert_golden("vllm/metrics.yaml", yaml.dump_all(manifests, Dumper=_Readable, sort_keys=False))
+    assert_golden("vllm/metrics.yaml", yaml.dump_all(manifests, Dumper=Readable, sort_keys=False))
 
 
 def test_prometheus_comes_in_also_where_clients_are_chosen() -> None:
