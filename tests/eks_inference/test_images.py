@@ -12,7 +12,6 @@ from typing import Any
 
 import pulumi
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError, create_model
@@ -26,7 +25,7 @@ from eks_inference.images.spec import InClusterImage, ServerImage
 from eks_inference.place.placement import Placement, Taint
 from eks_inference.specs.base import Spec
 from eks_inference.stack import spec as stack_spec
-from golden import Readable, assert_golden
+from golden import assert_golden
 from handles import existing_cluster, placement, stack_settings
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProgramError
@@ -265,20 +264,6 @@ def test_private_repositories_of_bases_can_be_read_but_not_written(settings: dic
 
 
 # -- the Job ---------------------------------------------------------------------------------------------------------------------
-
-
-def manifests(graph: Graph) -> str:
-    wanted = ("apiVersion", "kind", "metadata", "spec")
-    documents = [
-        {key: resource.inputs[key] for key in wanted if key in resource.inputs}
-        for kind in ("Namespace", "ServiceAccount", "NetworkPolicy", "Job")
-        for resource in [the(graph, kind)]
-    ]
-    return yaml.dump_all(documents, Dumper=Readable, sort_keys=False, width=1_000_000)
-
-
-def test_manifests_of_the_library_s_own_image():
-    assert_golden("images/build.yaml", manifests(built()))
 
 
 def test_the_images_are_pinned_and_come_from_the_mirrors():

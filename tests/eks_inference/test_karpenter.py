@@ -30,44 +30,6 @@ KEY = "arn:aws:kms:us-west-2:123456789012:key/12345678-1234-1234-1234-1234567890
 NODE_ROLE = "arn:aws:iam::123456789012:role/karpenter-node-role-1234567"
 
 JUPYTER = {"key": "hub.jupyter.org/dedicated", "value": "user"}
-SOURCE_POOLS = {
-    # The three pools of the Ray system, as written there (research on its infrastructure).
-    "default": {
-        "instance_families": ["c5", "m5", "r5"],
-        "capacity_types": ["spot", "on_demand"],
-        "extra_labels": {"instanceType": "mixed-x86", "provisionerType": "Karpenter", "workload": "rayhead"},
-        "root_volume_gib": 200,
-        "cpu_limit": "1000",
-        "expire_after": "720h",
-        "weight": 100,
-    },
-    "inferentia-inf2": {
-        "instance_families": ["inf2"],
-        "extra_labels": {
-            "instanceType": "inferentia-inf2",
-            "provisionerType": "Karpenter",
-            "hub.jupyter.org/node-purpose": "user",
-        },
-        "extra_taints": [JUPYTER],
-        "root_volume_gib": 500,
-        "cpu_limit": "1000",
-        "expire_after": "720h",
-        "weight": 100,
-    },
-    "trainium-trn1": {
-        "instance_families": ["trn1"],
-        "extra_labels": {
-            "instanceType": "trainium-trn1",
-            "provisionerType": "Karpenter",
-            "hub.jupyter.org/node-purpose": "user",
-        },
-        "extra_taints": [JUPYTER],
-        "root_volume_gib": 500,
-        "cpu_limit": "1000",
-        "expire_after": "720h",
-        "weight": 100,
-    },
-}
 
 
 def pool_spec(**given: Any) -> KarpenterPoolSpec:
@@ -255,19 +217,6 @@ def test_only_a_stack_that_repairs_nodes_has_the_agent(llama3: Graph):
 
 
 # -- pools -----------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", SOURCE_POOLS)
-def test_pools_of_the_ray_system(name: str):
-    """The source pins al2023@v20241024 and has no disk besides the root; trn1 has local ones, which are used."""
-
-    def build() -> None:
-        around = Surroundings(tags={"team": "ml"})
-        around.pool(name, pool_spec(**SOURCE_POOLS[name]), ExistingKarpenter("KarpenterNodeRole-llama"))
-
-    graph = record(build)
-    objects = [graph.named(f"{name}-{part}").inputs for part in ("class", "pool")]
-    assert_golden(f"pools/karpenter-{name}.yaml", yaml.safe_dump_all(json.loads(json.dumps(objects)), sort_keys=True))
 
 
 def test_subnets_and_group_are_given_by_id():

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from eks_inference.clients import plan
 from eks_inference.clients.component import TritonClient
@@ -106,13 +105,6 @@ def test_a_wrong_spec_says_why(keys: dict, complaint: str) -> None:
 
 
 # -- what is made ---------------------------------------------------------------------------------------------------------------
-
-
-def test_the_job() -> None:
-    graph = client()
-    job = graph.named("triton-client-job").inputs
-    text = yaml.safe_dump({"metadata": dict(job["metadata"]), "spec": job["spec"]}, sort_keys=False)
-    assert_golden("triton/client-job.yaml", text.replace(told(graph)["digest"], "<digest>"))
 
 
 def test_the_client_is_of_the_servers_release() -> None:
