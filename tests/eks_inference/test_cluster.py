@@ -1,7 +1,7 @@
 """The cluster: its spec, its plans, and the resources the two components register."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, get_args
 
 import pulumi
@@ -29,7 +29,8 @@ from eks_inference.network.handle import ExistingVpc, Subnet
 from eks_inference.place.placement import Placement, Taint
 from eks_inference.specs.settings import StackSettings
 from golden import assert_golden
-from stackgraph.graph.document import Graph, Resource
+from graphs import stands_on
+from stackgraph.graph.document import Graph
 from stackgraph.recorder.recording import record
 
 KEY = "arn:aws:kms:us-west-2:123456789012:key/12345678-1234-1234-1234-123456789012"
@@ -65,17 +66,34 @@ def cluster_spec(**given: Any) -> ClusterSpec:
     return ClusterSpec.model_validate(given)
 
 
-@pytest.mark.parametrize("version", ["1.32", "1.29", "1.9"])
-def test_versions_of_the_al2_era_are_refused_with_the_reason(version: str) -> None:
-    assert "Amazon Linux 2" in refusal_of(lambda: cluster_spec(version=version))
+IAM = "arn:aws:iam::123456789012"
 
 
-def test_a_version_without_pins_is_refused_with_the_reason() -> None:
-    assert "pinned for Kubernetes 1.37 yet" in refusal_of(lambda: cluster_spec(version="1.37"))
-
-
-def test_a_version_written_as_a_number_is_refused_with_the_reason() -> None:
-    assert "in quotes" in refusal_of(lambda: cluster_spec(version=1.35))
+@pytest.mark.parametrize(
+    ("given_", "said"),
+    [
+        *(({"version": version}, "Amazon Linux 2") for version in ("1.32", "1.29", "1.9")),
+        ({"version": "1.37"}, "pinned for Kubernetes 1.37 yet"),
+        ({"version": 1.35}, "in quotes"),
+        ({"endpoint": {"public": True}}, "0.0.0.0/0"),
+        ({"endpoint": {"public_access_cidrs": ["203.0.113.0/24"]}}, "no effect"),
+        ({"endpoint": {"private": False}}, "nothing could reach the API"),
+        ({"endpoint": {"public": True, "public_access_cidrs": ["203.0.113.7/24"]}}, "203.0.113.0/24"),
+        ({"endpoint": {"public": True, "public_access_cidrs": ["office"]}}, "not an address block"),
+        *(
+            ({"service_cidr": block}, "within 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16")
+            for block in ("10.0.0.0/8", "192.168.4.0/25", "100.64.0.0/16", "172.32.0.0/16", "fd00::/108")
+        ),
+        *(
+            ({"admins": [principal]}, "not the ARN of an IAM role or user")
+            for principal in ("arn:aws:sts::123456789012:assumed-role/dev/ana", f"{IAM}:root", f"{IAM}:policy/x")
+        ),
+        ({"admins": [ADMIN], "viewers": [ADMIN]}, ADMIN),
+        ({"addon_versions": {"vpccni": "v1"}}, "vpc-cni"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_the_reason(given_: dict[str, Any], said: str) -> None:
+    assert said in refusal_of(lambda: cluster_spec(**given_))
 
 
 def test_every_version_allowed_has_every_addon_pinned() -> None:
@@ -90,44 +108,12 @@ def test_the_api_is_private_unless_said_otherwise() -> None:
     assert (endpoint.private, endpoint.public, endpoint.public_access_cidrs) == (True, False, ())
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "said"),
-    [
-        ({"public": True}, "0.0.0.0/0"),
-        ({"public_access_cidrs": ["203.0.113.0/24"]}, "no effect"),
-        ({"private": False}, "nothing could reach the API"),
-        ({"public": True, "public_access_cidrs": ["203.0.113.7/24"]}, "203.0.113.0/24"),
-        ({"public": True, "public_access_cidrs": ["office"]}, "not an address block"),
-    ],
-)
-def test_an_endpoint_that_cannot_be_meant_is_refused(endpoint: dict[str, Any], said: str) -> None:
-    assert said in refusal_of(lambda: cluster_spec(endpoint=endpoint))
-
-
 @pytest.mark.parametrize("block", ["172.20.0.0/16", "10.100.0.0/16", "192.168.4.0/24", "10.0.0.0/12"])
 def test_service_blocks_that_eks_takes(block: str) -> None:
     assert cluster_spec(service_cidr=block).service_cidr == block
 
 
-@pytest.mark.parametrize("block", ["10.0.0.0/8", "192.168.4.0/25", "100.64.0.0/16", "172.32.0.0/16", "fd00::/108"])
-def test_service_blocks_that_eks_refuses(block: str) -> None:
-    assert "within 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16" in refusal_of(lambda: cluster_spec(service_cidr=block))
-
-
-@pytest.mark.parametrize(
-    "principal",
-    ["arn:aws:sts::123456789012:assumed-role/dev/ana", "arn:aws:iam::123456789012:root", "arn:aws:iam::123456789012:policy/x"],
-)
-def test_only_roles_and_users_get_access(principal: str) -> None:
-    assert "not the ARN of an IAM role or user" in refusal_of(lambda: cluster_spec(admins=[principal]))
-
-
-def test_a_principal_is_named_once() -> None:
-    assert ADMIN in refusal_of(lambda: cluster_spec(admins=[ADMIN], viewers=[ADMIN]))
-
-
 def test_a_misspelt_addon_is_refused() -> None:
-    assert "vpc-cni" in refusal_of(lambda: cluster_spec(addon_versions={"vpccni": "v1"}))
     assert "coredns" in refusal_of(lambda: ClusterAddonsSpec.model_validate({"addon_configuration": {"core-dns": {}}}))
 
 
@@ -152,12 +138,6 @@ def test_the_kubeconfig_command_survives_a_shell() -> None:
 
 def test_the_storage_class_reads_as_reviewed() -> None:
     assert_golden("cluster/storage-class.yaml", yaml.safe_dump(plan.storage_class(KEY), sort_keys=False))
-
-
-def test_without_a_key_volumes_are_encrypted_with_the_one_of_aws() -> None:
-    parameters = plan.storage_class()["parameters"]
-    assert parameters["encrypted"] == "true"
-    assert "kmsKeyId" not in parameters
 
 
 def test_the_control_plane_stays_out_of_zones_that_refuse_it() -> None:
@@ -208,12 +188,6 @@ def test_what_the_user_wrote_wins_and_nothing_else_is_lost(ours: dict[str, Any],
             assert value == theirs[key]
 
 
-def test_the_pod_network_enforces_policies_and_takes_prefixes() -> None:
-    configuration = plan.addons_before_pools(cluster_spec())["vpc-cni"].configuration
-    assert configuration["enableNetworkPolicy"] == "true", "the add-on's schema takes a text"
-    assert configuration["env"] == {"ENABLE_PREFIX_DELEGATION": "true", "WARM_PREFIX_TARGET": "1"}
-
-
 def test_an_addon_takes_the_users_version_and_configuration() -> None:
     spec = cluster_spec(
         addon_versions={"vpc-cni": "v1.99.0-eksbuild.1"},
@@ -230,11 +204,6 @@ def test_network_policies_cannot_be_turned_off_beside_the_stack_that_relies_on_t
     spec = cluster_spec(addon_configuration={"vpc-cni": {"enableNetworkPolicy": "false"}})
     with pytest.raises(SpecError, match=r"addon_configuration\.vpc-cni\.enableNetworkPolicy: the stack relies on its own value"):
         plan.addons_before_pools(spec)
-
-
-def test_an_addon_left_to_its_defaults_sends_no_configuration() -> None:
-    assert plan.addons_before_pools(cluster_spec())["kube-proxy"].configuration == {}
-    assert plan.addons_after_pools(ClusterAddonsSpec(), "1.35", {})["aws-ebs-csi-driver"].configuration == {}
 
 
 def test_the_storage_driver_may_use_one_key_only() -> None:
@@ -307,22 +276,7 @@ def the_whole_cluster(settings: StackSettings = FULL, *, strict: bool = False) -
 
 def waits_for(graph: Graph, later: str, earlier: str) -> bool:
     """Whether ``earlier`` exists before ``later``, and is deleted after it."""
-
-    def before(resource: Resource) -> Iterator[Resource]:
-        urns = {*resource.dependencies, resource.provider, resource.parent}
-        urns |= {urn for found in resource.property_dependencies.values() for urn in found}
-        return (graph.by_urn[urn] for urn in urns if urn in graph.by_urn)
-
-    seen: set[str] = set()
-    waiting = [graph.named(later)]
-    while waiting:
-        resource = waiting.pop()
-        if resource.name == earlier:
-            return True
-        if resource.urn not in seen:
-            seen.add(resource.urn)
-            waiting.extend(before(resource))
-    return False
+    return stands_on(graph, graph.named(later), graph.named(earlier))
 
 
 def test_the_control_plane_gets_exactly_these_arguments() -> None:
@@ -421,10 +375,6 @@ def test_the_storage_driver_waits_for_its_permissions() -> None:
     assert graph.named("chat-addons-aws-ebs-csi-driver").inputs["podIdentityAssociations"] == [
         {"roleArn": "<chat-addons-ebs-csi.arn>", "serviceAccount": "ebs-csi-controller-sa"}
     ]
-
-
-def test_without_a_key_the_storage_driver_gets_no_key_permission() -> None:
-    assert not the_whole_cluster(PLAIN).of_type("aws:iam/rolePolicy:RolePolicy")
 
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])

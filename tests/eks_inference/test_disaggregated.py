@@ -48,7 +48,7 @@ from stackgraph.recorder.recording import record
 from traffic import Outside, Pod, passes
 from vectors.disaggregated import MODEL, pair, pool
 from vectors.disaggregated import placement as placed_on
-from waiting import until
+from waiting import alive, until
 
 ASSETS = Path(router_script.__file__).parent
 NODES = placed_on(pool())
@@ -61,17 +61,6 @@ def spec_of(**keys: Any) -> DisaggregatedPairSpec:
 
 # -- what is compiled ------------------------------------------------------------------------------------------------------------
 
-SOURCE_FLAGS = """
-    --torch-dtype bfloat16 --ctx-batch-size 1 --is-continuous-batching --max-context-length 8192 --seq-len 8192
-    --on-device-sampling --fused-qkv --global-topk 256 --dynamic --top-k 50 --top-p 0.9 --temperature 0.7 --do-sample
-    --sequence-parallel-enabled --qkv-kernel-enabled --attn-kernel-enabled --mlp-kernel-enabled --cc-pipeline-tiling-factor 1
-    --pad-token-id 2 --context-encoding-buckets 256 512 1024 2048 4096 8192 --token-generation-buckets 512 1024 2048 4096 8192
-    --apply-seq-ids-mask --enable-bucketing --save-sharded-checkpoint --attn-block-tkg-nki-kernel-enabled
-    --attn-block-tkg-nki-kernel-cache-update --k-cache-transposed --async-mode --batch-size 4 --tkg-batch-size 4
-    --logical-nc-config 2
-"""
-"""The source system's compile.sh, but for degree and names of files, and with today's name of --logical-neuron-cores."""
-
 
 def options(words: tuple[str, ...]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
@@ -81,12 +70,6 @@ def options(words: tuple[str, ...]) -> dict[str, list[str]]:
         else:
             found[list(found)[-1]].append(word)
     return found
-
-
-@pytest.mark.parametrize(("instances", "degree"), [(1, 32), (2, 64)])
-def test_the_model_is_compiled_as_in_the_source_system(instances: int, degree: int) -> None:
-    wanted = options(tuple(SOURCE_FLAGS.split())) | {"--tp-degree": [str(degree)]}
-    assert options(artifact.compile_flags(spec_of(instances=instances))) == wanted
 
 
 def test_the_compile_command_names_the_downloaded_model_and_ends_before_it_loads_anything() -> None:
@@ -363,20 +346,15 @@ def test_the_source_system_is_refused_by_no_rule(keys: dict[str, Any]) -> None:
     ] == []
 
 
-def test_trn1_is_refused_with_the_reason() -> None:
-    facts = pair(pool(instance_types=["trn1.32xlarge"], zone_ids=["use2-az3"]))
-    (found,) = broken("DI001", facts)
-    assert "no set of options is known for Trn1" in found.message
-    assert found.allowed == "trn2.48xlarge"
-
-
-def test_another_engine_has_not_the_connector() -> None:
-    assert "has no NeuronConnector" in broken("DI001", pair(engine="neuron-2.32-vllm-0.24"))[0].message
-
-
 @pytest.mark.parametrize(
     ("id_", "subject", "says"),
     [
+        (
+            "DI001",
+            lambda: pair(pool(instance_types=["trn1.32xlarge"], zone_ids=["use2-az3"])),
+            "no set of options is known for Trn1",
+        ),
+        ("DI001", lambda: pair(engine="neuron-2.32-vllm-0.24"), "has no NeuronConnector"),
         ("DI002", lambda: pair(pool(logical_cores=1)), "compiled for LNC 2, and the nodes have LNC 1"),
         ("DI002", lambda: pair(decode={"extra_env": {"NEURON_COMPILED_ARTIFACTS": "/store/mine"}}), "another artifact"),
         ("DI005", lambda: pair(instances=1, tensor_parallel=64), "the servers need 128 cores on a node that has 64"),
@@ -671,14 +649,6 @@ def ready(lines: Iterator[str], count: int) -> list[int]:
         if len(found) == count:
             break
     return found
-
-
-def alive(pid: int) -> bool:
-    """Not one that has ended and waits for its parent, which here nobody may be."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 @pytest.fixture
@@ -1009,13 +979,6 @@ def test_when_prefill_refuses_nobody_waits_for_decode() -> None:
         assert time.monotonic() - began < 25
 
 
-def test_a_server_that_breaks_off_breaks_off_the_stream() -> None:
-    with Routed(OpenAIServer(), OpenAIServer(fault="broken_stream")) as routed:
-        _, body = completion(routed.address, stream=True, max_tokens=8)
-    assert "[DONE]" not in body
-    assert "broke off" in body
-
-
 @pytest.mark.usefixtures("short_pauses")
 def test_a_server_that_is_not_there_is_named(silent_port: int) -> None:
     with Routed(OpenAIServer(), OpenAIServer()) as routed:
@@ -1143,15 +1106,6 @@ def test_each_step_waits_for_what_it_needs(instances: int) -> None:
     assert not stands_on(graph, graph.named("llama-efa"), graph.named("llama-download"))
 
 
-@pytest.mark.parametrize("instances", [1, 2])
-def test_neither_role_is_a_resource_that_waits_for_the_other(instances: int) -> None:
-    graph = built(instances=instances)
-    running = [
-        each for each in graph.resources if each.type.endswith((":Deployment", ":StatefulSet", ":LeaderWorkerSet", ":Pod"))
-    ]
-    assert sorted(each.name for each in running) == ["llama-router", "llama-servers"]
-
-
 def test_the_baseline_replaces_the_pair_under_the_same_urn_and_endpoint() -> None:
     for instances in (1, 2):
         own, baseline = built(instances=instances), built(instances=instances, serving="baseline")
@@ -1184,19 +1138,6 @@ def test_pods_read_the_config_maps_that_are_made() -> None:
                     volume["configMap"]["name"] for pod in manifests for volume in pod["spec"]["volumes"] if "configMap" in volume
                 }
         assert made == read
-
-
-def test_pulumi_waits_longer_than_kubernetes() -> None:
-    graph = built()
-    for name in ("llama-download", "llama-compile", "llama-efa", "llama-answers"):
-        job = graph.named(name)
-        assert seconds_of(job) > job.inputs["spec"]["activeDeadlineSeconds"]
-    for name in ("llama-servers", "llama-router"):
-        assert seconds_of(graph.named(name)) > graph.named(name).inputs["spec"]["progressDeadlineSeconds"]
-
-
-def seconds_of(resource: Resource) -> float:
-    return float(str(resource.options["customTimeouts"]["create"]).removesuffix("s"))
 
 
 def test_a_pair_that_cannot_run_is_refused_before_anything_is_made() -> None:

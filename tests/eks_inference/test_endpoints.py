@@ -20,7 +20,7 @@ from eks_inference.serving.paths import ASKING_PATHS, PATHS
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.registry import check_spec
 from readme import blocks
-from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.document import Graph
 from stackgraph.problems import ProgramError
 from variants import merge, recorded_with
 
@@ -37,11 +37,6 @@ def stack(section: dict[str, Any], base: str = "inf2-llama2") -> dict[str, Any]:
 
 def graph(section: dict[str, Any], base: str = "inf2-llama2", secrets: dict[str, str] = SECRET) -> Graph:
     return recorded_with(section, base, secrets)
-
-
-def named(of: Graph, name: str) -> Resource:
-    (found,) = (resource for resource in of.resources if resource.name == name)
-    return found
 
 
 def faults(section: dict[str, Any], base: str = "inf2-llama2") -> list[str]:
@@ -102,9 +97,9 @@ def test_keys_are_a_secret_of_the_state_and_change_no_pod() -> None:
         graph({"endpoints": {"chat": {}}}),
         graph({"endpoints": {"chat": {}}}, secrets={k: KEYS.replace("2", "3") for k in SECRET}),
     )
-    assert "stringData" in named(before, "chat-keys").document()["inputs"]
+    assert "stringData" in before.named("chat-keys").document()["inputs"]
     assert KEY not in before.to_json()
-    assert named(before, "chat-deployment").inputs == named(after, "chat-deployment").inputs
+    assert before.named("chat-deployment").inputs == after.named("chat-deployment").inputs
 
 
 @pytest.mark.thorough
@@ -154,7 +149,7 @@ def test_three_servers_of_a_model_stand_behind_one_address() -> None:
     made = graph({"endpoints": {"chat": {}}})
     services = [one for one in made.resources if one.name.startswith("chat.llama2-") and one.name.endswith("-pods")]
     assert [service.inputs["spec"]["clusterIP"] for service in services] == ["None"] * 3
-    config = json.loads(named(made, "chat-config").inputs["data"]["envoy.json"])
+    config = json.loads(made.named("chat-config").inputs["data"]["envoy.json"])
     (cluster,) = (one for one in config["static_resources"]["clusters"] if one["name"] != "envoy/admin")
     hosts = {
         each["endpoint"]["address"]["socket_address"]["address"]
@@ -204,7 +199,7 @@ def test_an_endpoint_of_triton_alone_has_no_path_of_the_openai_api() -> None:
 @pytest.mark.thorough
 def test_the_proxy_may_reach_the_servers_and_nothing_else() -> None:
     made = graph({"endpoints": {"chat": {}}})
-    policy = named(made, "chat-network-endpoint").inputs["spec"]
+    policy = made.named("chat-network-endpoint").inputs["spec"]
     dns, *servers = policy["egress"]
     assert "k8s-app" in str(dns)
     reached = {
@@ -222,13 +217,13 @@ def test_the_proxy_may_reach_the_servers_and_nothing_else() -> None:
 @pytest.mark.thorough
 def test_the_proxy_gets_in_whatever_namespaces_a_server_admits() -> None:
     made = graph({"endpoints": {"chat": {}}, "servers": {"llama2-a": {"client_namespaces": {"team": "a"}}}})
-    policy = named(made, "chat.llama2-a-policy").inputs
+    policy = made.named("chat.llama2-a-policy").inputs
     assert policy["metadata"] == {"name": "chat-endpoint", "namespace": "llama2-a"}
     (rule,) = policy["spec"]["ingress"]
     (peer,) = rule["from"]
     assert peer["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "chat"}
-    assert peer["podSelector"]["matchLabels"] == named(made, "chat-deployment").inputs["spec"]["selector"]["matchLabels"]
-    service = named(made, "chat.llama2-a-pods").inputs["spec"]
+    assert peer["podSelector"]["matchLabels"] == made.named("chat-deployment").inputs["spec"]["selector"]["matchLabels"]
+    service = made.named("chat.llama2-a-pods").inputs["spec"]
     assert policy["spec"]["podSelector"]["matchLabels"] == service["selector"]
     assert [one["port"] for one in rule["ports"]] == [one["port"] for one in service["ports"]]
 
@@ -249,14 +244,14 @@ def test_resources_of_two_endpoints_never_share_a_name() -> None:
 
 
 def test_nobody_outside_the_pod_reaches_envoys_administration() -> None:
-    config = json.loads(named(graph({"endpoints": {"chat": {}}}), "chat-config").inputs["data"]["envoy.json"])
+    config = json.loads(graph({"endpoints": {"chat": {}}}).named("chat-config").inputs["data"]["envoy.json"])
     assert config["admin"]["address"]["socket_address"] == {"address": "127.0.0.1", "port_value": ADMIN_PORT}
 
 
 @pytest.mark.thorough
 def test_a_pod_has_time_to_drain_and_more_behind_a_load_balancer() -> None:
     def grace(section: dict[str, Any]) -> tuple[int, int]:
-        pod = named(graph(section), "chat-deployment").inputs["spec"]["template"]["spec"]
+        pod = graph(section).named("chat-deployment").inputs["spec"]["template"]["spec"]
         *_, leaves, within = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
         assert int(leaves) + 100 == int(within) < pod["terminationGracePeriodSeconds"]
         return int(leaves), pod["terminationGracePeriodSeconds"]
@@ -279,7 +274,7 @@ def test_a_gateway_leads_to_the_endpoint_and_not_around_it() -> None:
 @pytest.mark.thorough
 def test_what_the_servers_demand_the_proxy_gives() -> None:
     made = graph({"endpoints": {"chat": {}}}, secrets={**SECRET, "eks-inference:servingApiKey": "a-key-of-servers"})
-    assert "credential_injector" in named(made, "chat-config").inputs["data"]["envoy.json"]
+    assert "credential_injector" in made.named("chat-config").inputs["data"]["envoy.json"]
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------------------
@@ -391,7 +386,7 @@ def green(**parts: int) -> dict[str, Any]:
 def test_a_name_leads_to_servers_by_parts_of_a_hundred() -> None:
     parts = {"llama2-a": 90, "llama2-b": 10}
     made = graph(green(**parts))
-    config = json.loads(named(made, "chat-config").inputs["data"]["envoy.json"])["static_resources"]
+    config = json.loads(made.named("chat-config").inputs["data"]["envoy.json"])["static_resources"]
     (chain,) = config["listeners"][0]["filter_chains"]
     routes = chain["filters"][0]["typed_config"]["route_config"]["virtual_hosts"][0]["routes"]
     led = [route["route"]["weighted_clusters"] for route in routes if "route" in route]

@@ -173,14 +173,6 @@ def split_of(name: str, instance: str, degree: int) -> Split:
     return next(split for split in answer.splits if split.tensor_parallel == degree)
 
 
-def test_llama_2_13b_as_the_source_system_has_it() -> None:
-    split = split_of("Llama-2-13B", "inf2.48xlarge", 8)
-    assert (split.devices, split.pods, split.idle_devices, split.scheduler) == (4, 3, 0, True)
-    assert split.fits[-1].max_model_len == 4096
-    assert 24 <= split.fits[-1].advised.sequences == 28
-    assert split.fits[-1].most.sequences == 32
-
-
 @pytest.mark.parametrize(
     ("name", "instance", "degree", "reason"),
     [
@@ -209,19 +201,6 @@ def test_a_host_too_small_for_the_weights_is_told() -> None:
 def test_what_somebody_reports_is_told() -> None:
     assert any("in INT8 only" in caution for caution in split_of("Llama-3-8B", "inf2.xlarge", 2).cautions)
     assert not split_of("Llama-3-8B", "inf2.8xlarge", 2).cautions
-
-
-@pytest.mark.parametrize(
-    ("instance", "name", "first"),
-    [
-        ("inf2.48xlarge", "Llama-2-13B", "neuron-2.28-vllm-0.13"),
-        ("trn2.48xlarge", "Llama-3.3-70B", "neuron-2.32-vllm-0.24"),
-        ("trn2.48xlarge", "Qwen3-32B", "neuron-2.32-vllm-0.24"),
-        ("g4dn.xlarge", "OPT-350M", "cuda-vllm-0.30"),
-    ],
-)
-def test_the_engine_to_take_first(instance: str, name: str, first: str) -> None:
-    assert engines_for(instance_type(instance), model(name))[0].name == first
 
 
 @pytest.mark.thorough

@@ -26,7 +26,6 @@ from eks_inference.observability.spec import FluentBitSpec
 from handles import existing_cluster
 from stackgraph.graph.document import Graph
 from stackgraph.recorder.recording import record
-from traffic import Outside, Pod, passes, policies_of
 
 FLUENT_BIT = shutil.which("fluent-bit")
 needs_fluent_bit = pytest.mark.skipif(
@@ -38,10 +37,6 @@ def fluent_bit(spec: dict[str, Any] | None = None, **settings: Any) -> Graph:
     """Fluent Bit alone, on a cluster that is already there."""
     wish = FluentBitSpec.model_validate(spec or {})
     return record(lambda: FluentBit("fb", wish, cluster=existing_cluster("eks-llm", **settings)) and None)
-
-
-def pod_of(graph: Graph) -> dict[str, Any]:
-    return graph.named("fb-daemonset").inputs["spec"]["template"]["spec"]
 
 
 def configuration(spec: FluentBitSpec | None = None) -> str:
@@ -95,15 +90,6 @@ def test_its_own_lines_are_not_sent() -> None:
     assert excluded == "/var/log/containers/*_logging_*.log"
 
 
-def test_nothing_is_given_up_and_nothing_read_twice() -> None:
-    text = configuration()
-    assert section("OUTPUT", text)["Retry_Limit"] == "no_limits"
-    state = Path(section("INPUT", text)["DB"]).parent
-    mounts = {mount["mountPath"]: mount for mount in pod_of(fluent_bit())["containers"][0]["volumeMounts"]}
-    assert not mounts[str(state)].get("readOnly")
-    assert mounts["/var/log"]["readOnly"] is True
-
-
 def test_another_configuration_is_another_pod() -> None:
     def annotations(spec: dict[str, Any]) -> dict[str, str]:
         return fluent_bit(spec).named("fb-daemonset").inputs["spec"]["template"]["metadata"]["annotations"]
@@ -113,15 +99,6 @@ def test_another_configuration_is_another_pod() -> None:
 
 
 # -- what it may do -------------------------------------------------------------------------------------------------------------
-
-
-def test_who_may_talk_to_whom() -> None:
-    policies = policies_of(fluent_bit())
-    agent = Pod("fluent-bit", {"app.kubernetes.io/name": "fluent-bit"})
-    assert passes(policies, agent, Outside("52.94.1.1"), 443)
-    assert passes(policies, agent, Outside("169.254.170.23"), 80)
-    assert not passes(policies, agent, Pod("default"), 80)
-    assert not passes(policies, Pod("default"), agent, plan.PORT)
 
 
 # -- the real thing -------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -12,15 +11,13 @@ import yaml
 
 from conftest import ROOT, recorded
 from eks_inference.faults import SpecError
-from eks_inference.place.nodes import cpu_millis, memory_mib
-from eks_inference.serving.facts import room
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.registry import check_spec
+from eks_inference_tools.placing.placed import Placing
 from graphs import children_of, kind, of_kind
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.recorder.project import find_project
 from variants import recorded_with
-from vectors.serving import on
 
 STACK = "gpu-opt350m"
 
@@ -47,11 +44,6 @@ def stack_object() -> dict[str, Any]:
     return json.loads(project.config(project.stack_file(STACK)).values["eks-inference:stack"])
 
 
-def pod_of(workload: Mapping[str, Any]) -> dict[str, Any]:
-    """The pod's spec in that of a Deployment, DaemonSet, Job or CronJob."""
-    return workload.get("jobTemplate", {}).get("spec", workload)["template"]["spec"]
-
-
 # -- servers and their number ----------------------------------------------------------------------------------------------------
 
 
@@ -66,71 +58,9 @@ def test_another_kind_of_autoscaler_brings_keda_and_no_adapter() -> None:
 
 # -- nodes -----------------------------------------------------------------------------------------------------------------------
 
-# What EKS add-ons ask for beside the DaemonSets that `room` takes off: CoreDNS and metrics-server 100m each, the EBS controller
-# 10m and 40Mi for each of six containers; two pods of each.
-_ADDONS = {"coredns": (2, 100, 70), "metrics-server": (2, 100, 200), "aws-ebs-csi-driver": (2, 60, 240)}
 
-
-def on_core(graph: Graph) -> Iterator[tuple[str, int, int]]:
-    """Every pod of the core pool but the client's and DaemonSets': name, millicores, MiB."""
-    for addon in graph.of_type("aws:eks/addon:Addon"):
-        pods, cpu, memory = _ADDONS.get(addon.inputs["addonName"], (0, 0, 0))
-        yield from ((addon.inputs["addonName"], cpu, memory) for _ in range(pods))
-    values = {release.inputs["name"]: release.inputs["values"] for release in of_kind(graph, "Release")}
-    stack = values.pop("kube-prometheus-stack")
-    prometheus, operator, grafana = stack["prometheus"]["prometheusSpec"], stack["prometheusOperator"], stack["grafana"]
-    yield "prometheus", *asked(prometheus, operator["prometheusConfigReloader"])
-    yield "operator", *asked(operator)
-    # Two sidecars: dashboards, data sources.
-    yield "grafana", *asked(grafana, grafana["sidecar"], grafana["sidecar"])
-    yield "kube-state-metrics", *asked(stack["kube-state-metrics"])
-    yield "adapter", *asked(values.pop("prometheus-adapter"))
-    assert not values, "another chart runs on the core pool"
-
-
-def asked(*parts: Mapping[str, Any]) -> tuple[int, int]:
-    requests = [part["resources"]["requests"] for part in parts]
-    return sum(cpu_millis(request["cpu"]) for request in requests), sum(memory_mib(request["memory"]) for request in requests)
-
-
-def daemons(graph: Graph, pool: str) -> tuple[int, int]:
-    """What our DaemonSets and the node exporter ask of each node of a pool, beside those of the add-ons."""
-    (stack,) = [r.inputs["values"] for r in of_kind(graph, "Release") if r.inputs["name"] == "kube-prometheus-stack"]
-    everywhere, gpus = ["fluent-bit"], ["dcgm-exporter", "nvidia-device-plugin", "triton-server-prefetch"]
-    found = {d.inputs["metadata"]["name"]: pod_of(d.inputs["spec"])["containers"] for d in of_kind(graph, "DaemonSet")}
-    assert set(found) == {*everywhere, *gpus}
-    names = [*everywhere, *(gpus if pool == "gpu" else ())]
-    return asked(stack["prometheus-node-exporter"], *(container for name in names for container in found[name]))
-
-
-def test_the_core_pool_holds_everything_wherever_the_scheduler_puts_it(graph: Graph) -> None:
-    """However pods are spread over the two nodes, one of them has half of what is left, and the client fits there."""
-    (group,) = [g for g in graph.of_type("aws:eks/nodeGroup:NodeGroup") if g.name.startswith(f"{STACK}-core")]
-    nodes, (shape,) = group.inputs["scalingConfig"]["desiredSize"], group.inputs["instanceTypes"]
-    usable, (daemon_cpu, daemon_memory) = room(on(shape)), daemons(graph, "core")
-    pods = list(on_core(graph))
-    left_cpu = nodes * (usable.cpu_millis - daemon_cpu) - sum(cpu for _, cpu, _ in pods)
-    left_memory = nodes * (usable.memory_mib - daemon_memory) - sum(memory for _, _, memory in pods)
-    (client,) = of_kind(graph, "Job")
-    wanted_cpu, wanted_memory = asked(*pod_of(client.inputs["spec"])["containers"])
-    assert left_cpu // nodes >= wanted_cpu
-    assert left_memory // nodes >= wanted_memory
-
-
-def test_without_the_client_one_core_node_holds_it_all_while_the_other_is_replaced(graph: Graph) -> None:
-    (group,) = [g for g in graph.of_type("aws:eks/nodeGroup:NodeGroup") if g.name.startswith(f"{STACK}-core")]
-    usable, (cpu, memory) = room(on(group.inputs["instanceTypes"][0])), daemons(graph, "core")
-    assert cpu + sum(cpu for _, cpu, _ in on_core(graph)) <= usable.cpu_millis
-    assert memory + sum(memory for _, _, memory in on_core(graph)) <= usable.memory_mib
-
-
-def test_a_server_has_its_node_to_itself_but_for_daemons(graph: Graph) -> None:
-    usable, (daemon_cpu, daemon_memory) = room(on("g4dn.xlarge")), daemons(graph, "gpu")
-    (server,) = of_kind(graph, "Deployment")
-    wanted_cpu, wanted_memory = asked(*pod_of(server.inputs["spec"])["containers"])
-    assert (wanted_cpu, wanted_memory) == (3000, 12 * 1024), "as in the source system"
-    assert wanted_cpu + daemon_cpu <= usable.cpu_millis
-    assert wanted_memory + daemon_memory <= usable.memory_mib
+def test_every_pod_has_a_node_from_the_beginning(graph: Graph) -> None:
+    assert not Placing(graph).at("initial").unplaced
 
 
 # -- the client ------------------------------------------------------------------------------------------------------------------

@@ -2,11 +2,8 @@
 
 from typing import Any
 
-import pytest
-
 from eks_inference.accelerators.nvidia.component import NvidiaDevicePlugin
 from eks_inference.accelerators.nvidia.plan import NvidiaSpec
-from eks_inference.catalog.instances import instance_types
 from eks_inference.observability.device_exporters import DcgmExporter
 from eks_inference.observability.handle import ExistingPrometheus
 from eks_inference.observability.spec import DcgmExporterSpec
@@ -18,7 +15,6 @@ from traffic import Pod, passes, policies_of
 
 CLIENT = Pod("triton-client")
 PROMETHEUS = Pod("monitoring")
-GPU_TYPES = sorted(shape.name for shape in instance_types().values() if shape.accelerator == "nvidia")
 
 
 def gpu_support(monitored: bool = True, **settings: Any) -> Graph:
@@ -29,18 +25,6 @@ def gpu_support(monitored: bool = True, **settings: Any) -> Graph:
         DcgmExporter("dcgm", DcgmExporterSpec(), plugin=plugin, metrics=metrics)
 
     return record(build)
-
-
-@pytest.mark.parametrize("name", ["nvidia-daemonset", "dcgm-daemonset"])
-def test_daemon_sets_of_gpus_run_on_every_gpu_type_whatever_its_taints_and_take_no_gpu(name: str) -> None:
-    workload = gpu_support().named(name).inputs["spec"]["template"]["spec"]
-    (term,) = workload["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    types = next(one["values"] for one in term["matchExpressions"] if one["key"] == "node.kubernetes.io/instance-type")
-    assert types == GPU_TYPES
-    assert workload["tolerations"] == [{"operator": "Exists"}]
-    (only,) = workload["containers"]
-    assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"} in only["env"]
-    assert not [resource for resource in only["resources"]["limits"] if "/" in resource]
 
 
 def test_the_exporter_stands_on_the_plugin_and_only_prometheus_reads_it() -> None:

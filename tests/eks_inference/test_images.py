@@ -12,7 +12,6 @@ from typing import Any
 
 import pulumi
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError, create_model
@@ -27,7 +26,6 @@ from eks_inference.place.placement import Placement, Taint
 from eks_inference.specs.base import Spec
 from eks_inference.stack import spec as stack_spec
 from golden import assert_golden
-from graphs import stands_on
 from handles import existing_cluster, placement, stack_settings
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProgramError
@@ -105,18 +103,19 @@ def refusal_of(**keys: Any) -> str:
     return str(caught.value)
 
 
-def test_a_build_argument_the_dockerfile_does_not_declare_is_refused_with_those_it_does():
-    assert "no ARG RAY_VERSON; it declares: ENGINE_IMAGE, RAY_VERSION" in refusal_of(build_args={"RAY_VERSON": "2.52.1"})
-
-
-def test_a_path_in_the_place_of_a_dockerfile_is_refused():
-    assert "give the text of a Dockerfile, not the path to one" in refusal_of(dockerfile="./Dockerfile")
-
-
-def test_files_that_no_config_map_takes_are_refused():
-    assert "files: " in refusal_of(dockerfile=SMALL, files={"big.txt": "x" * 1_000_000})
-    assert "has a wrong form" in refusal_of(dockerfile=SMALL, files={"folder/a.txt": ""})
-    assert "goes into 'dockerfile'" in refusal_of(dockerfile=SMALL, files={"Dockerfile": SMALL})
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"build_args": {"RAY_VERSON": "2.52.1"}}, "no ARG RAY_VERSON; it declares: ENGINE_IMAGE, RAY_VERSION"),
+        ({"dockerfile": "./Dockerfile"}, "give the text of a Dockerfile, not the path to one"),
+        ({"dockerfile": SMALL, "files": {"big.txt": "x" * 1_000_000}}, "files: "),
+        ({"dockerfile": SMALL, "files": {"folder/a.txt": ""}}, "has a wrong form"),
+        ({"dockerfile": SMALL, "files": {"Dockerfile": SMALL}}, "goes into 'dockerfile'"),
+    ],
+    ids=["argument", "path", "large", "folder", "name"],
+)
+def test_what_cannot_be_built_is_refused(keys: dict[str, Any], said: str):
+    assert said in refusal_of(**keys)
 
 
 def test_an_image_is_a_pinned_reference_or_a_recipe():
@@ -267,32 +266,6 @@ def test_private_repositories_of_bases_can_be_read_but_not_written(settings: dic
 # -- the Job ---------------------------------------------------------------------------------------------------------------------
 
 
-class _Readable(yaml.SafeDumper):
-    """Without anchors, and texts of several lines as blocks."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-_Readable.add_representer(
-    str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-)
-
-
-def manifests(graph: Graph) -> str:
-    wanted = ("apiVersion", "kind", "metadata", "spec")
-    documents = [
-        {key: resource.inputs[key] for key in wanted if key in resource.inputs}
-        for kind in ("Namespace", "ServiceAccount", "NetworkPolicy", "Job")
-        for resource in [the(graph, kind)]
-    ]
-    return yaml.dump_all(documents, Dumper=_Readable, sort_keys=False, width=1_000_000)
-
-
-def test_manifests_of_the_library_s_own_image():
-    assert_golden("images/build.yaml", manifests(built()))
-
-
 def test_the_images_are_pinned_and_come_from_the_mirrors():
     cli, buildkit = versions.image("aws-cli"), versions.image("buildkit")
     assert {name: each["image"] for name, each in containers(built()).items()} == {"prepare": cli, "build": buildkit}
@@ -300,17 +273,6 @@ def test_the_images_are_pinned_and_come_from_the_mirrors():
     mirrored = built(settings={"mirrors": {"public.ecr.aws": "a.example", "docker.io": "b.example"}})
     assert containers(mirrored)["prepare"]["image"] == cli.replace("public.ecr.aws", "a.example")
     assert containers(mirrored)["build"]["image"] == buildkit.replace("docker.io", "b.example")
-
-
-def test_the_job_is_named_by_its_content_and_stays():
-    graph = built()
-    found = job(graph)
-    assert found["metadata"]["name"] == f"build-{tag_of()}"
-    assert "ttlSecondsAfterFinished" not in found["spec"]
-    assert pod(graph)["restartPolicy"] == "Never"
-    recipe = graph.named(f"{NAME}-recipe").inputs
-    assert recipe["data"] == {"Dockerfile": dockerfile.own_dockerfile()}
-    assert {"name": "recipe", "configMap": {"name": recipe["metadata"]["name"]}} in pod(graph)["volumes"]
 
 
 def test_other_content_is_another_job_with_another_recipe():
@@ -342,19 +304,6 @@ def test_the_smallest_root_disk_has_room_for_the_build(gib: int):
 
 
 # -- order -----------------------------------------------------------------------------------------------------------------------
-
-
-def test_a_server_waits_for_the_finished_build():
-    graph = built()
-    server = graph.named("server")
-    assert the(graph, "Job").urn in server.property_dependencies["image"]
-    assert server.inputs["image"] == f"<llama3-image-repository.repositoryUrl>:{tag_of()}"
-
-
-@pytest.mark.parametrize("name", [f"{NAME}-recipe", f"{NAME}-scripts", "core-nodes", "pod-identity-agent"])
-def test_the_build_starts_after(name: str):
-    graph = built()
-    assert stands_on(graph, the(graph, "Job"), graph.named(name))
 
 
 # -- the two scripts, with stand-ins for aws and BuildKit on PATH ----------------------------------------------------------------
@@ -428,19 +377,6 @@ class Pod:
 @pytest.fixture
 def shared(tmp_path: Path) -> Pod:
     return Pod(tmp_path)
-
-
-def test_the_job_gives_the_scripts_what_they_read():
-    graph = built()
-    given = {name: environment(each).keys() for name, each in containers(graph).items()}
-    assert given["prepare"] >= {"IMAGE", "REGISTRIES", "RECIPE", "STATE", "DOCKER_CONFIG"}
-    assert given["build"] >= {"IMAGE", "STATE", "DOCKER_CONFIG"}
-    for name, container in containers(graph).items():
-        folders = [mount["mountPath"] for mount in container["volumeMounts"]]
-        assert {container["command"][1].rpartition("/")[0], environment(container)["STATE"]} <= set(folders), name
-    assert {f"/scripts/{name}" for name in graph.named(f"{NAME}-scripts").inputs["data"]} == {
-        container["command"][1] for container in containers(graph).values()
-    }
 
 
 def test_what_is_there_is_not_built(shared: Pod):

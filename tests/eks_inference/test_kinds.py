@@ -83,16 +83,6 @@ def stack_with(servers: dict[str, Any]) -> str:
     return json.dumps(spec | {"servers": servers, "clients": {}})
 
 
-@pytest.mark.parametrize(("old", "new"), RENAMED.items())
-def test_old_spellings_are_refused_with_the_new_one(old: str, new: str) -> None:
-    server = {"kind": "triton", "model": {"id": "facebook/opt-350m"}, "pool": "gpu", old: 1}
-    with pytest.raises(SpecError) as caught:
-        parse_stack(stack_with({"a": server}))
-    (fault,) = caught.value.faults
-    assert fault.path == ("servers", "a", old)
-    assert fault.hint == f"it is now called '{new}'"
-
-
 @pytest.mark.parametrize("kind", [name for name, one in KINDS.items() if "alternatives" not in one.spec.model_fields])
 def test_kinds_without_alternatives_name_the_way(kind: str) -> None:
     with pytest.raises(SpecError) as caught:

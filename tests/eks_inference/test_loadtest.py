@@ -17,7 +17,6 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,7 +36,7 @@ from openai_server import OpenAIServer
 from stackgraph.graph.document import Graph
 from stackgraph.problems import ProgramError
 from stackgraph.recorder.recording import record
-from waiting import until
+from waiting import alive, until
 
 ASSETS = Path(plan.__file__).parent / "assets"
 sys.path.insert(0, str(ASSETS))
@@ -134,30 +133,6 @@ def faults_of(spec: LoadTestSpec | None = None, **given: Any) -> str:
 
 
 # -- what is measured ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_defaults_are_the_source_systems() -> None:
-    spec = LoadTestSpec()
-    assert (spec.input_tokens, spec.output_tokens) == (TokenCounts(mean=512, stddev=20), TokenCounts(mean=245, stddev=20))
-    assert spec.timeout_seconds == 7200
-    assert [(m["users"], m["requests"]) for m in configured()["measurements"]] == [(2, 16), (4, 32), (8, 64), (16, 128)]
-
-
-def test_a_measurement_tells_the_tool_lengths_users_requests_and_time() -> None:
-    spec = LoadTestSpec(users=(3,), requests_per_user=5, timeout_seconds=90)
-    (measurement,) = configured(spec)["measurements"]
-    told = measurement["scenario"]["spec"]
-    assert told["profile"] == {"kind": "concurrent", "streams": [3]}
-    assert told["constraints"] == [{"kind": "max_requests", "count": 15}, {"kind": "max_duration", "seconds": 90}]
-    assert told["data"] == [
-        {
-            "kind": "synthetic_text",
-            "prompt_tokens": 512,
-            "prompt_tokens_stdev": 20,
-            "output_tokens": 245,
-            "output_tokens_stdev": 20,
-        }
-    ]
 
 
 def test_a_deviation_of_zero_is_left_out_because_the_tool_refuses_it() -> None:
@@ -284,14 +259,6 @@ def test_a_stack_file_may_number_its_runs() -> None:
 
 
 # -- the Kubernetes objects ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["Job", "CronJob", "NetworkPolicy", "PersistentVolumeClaim"])
-def test_manifests_are_reviewed(kind: str) -> None:
-    graph = deployed(hardware={"llama3": INF2})
-    # The digest changes with the script; its own tests say when it must.
-    text = yaml.safe_dump(the(graph, kind), sort_keys=False, width=1000).replace(given_config(graph)["digest"], "DIGEST")
-    assert_golden(f"loadtest/{kind.lower()}.yaml", text)
 
 
 def test_the_configuration_is_reviewed() -> None:
@@ -634,14 +601,7 @@ def test_a_tool_that_hangs_is_killed_with_all_its_workers(
     stand_in(f"import subprocess; w = subprocess.Popen(['sleep', '600']); open({str(worker)!r}, 'w').write(str(w.pid)); w.wait()")
     runs(tmp_path, LoadTestSpec(users=(2,), timeout_seconds=60), 1)
     assert "not over after 1 s, killed" in capsys.readouterr().out
-    until(lambda: not is_alive(int(worker.read_text())))
-
-
-def is_alive(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    until(lambda: not alive(int(worker.read_text())))
 
 
 def with_outcomes(**requests: list[dict[str, Any]]) -> dict[str, Any]:
@@ -721,12 +681,6 @@ def assert_latencies_of_the_server(summary: dict[str, Any], requests: list[dict[
         assert request["e2e_ms"] == pytest.approx(expected, rel=0.02)
     tokens = sum(request["output_tokens"] for request in requests)
     assert summary["output_tokens_per_s"] == pytest.approx(tokens / summary["duration_s"])
-
-
-@pytest.mark.parametrize("users", [2, 4])
-def test_the_kept_run_found_the_latencies_of_its_server(users: int) -> None:
-    (summary,) = (line for line in lines(KEPT / "summary.jsonl") if line["users"] == users)
-    assert_latencies_of_the_server(summary, lines(KEPT / "llama3" / f"{users}-users" / "requests.jsonl"))
 
 
 def test_the_kept_run_was_told_what_is_told_today() -> None:

@@ -32,26 +32,14 @@ def use(
     return MemoryUse(model(name), shape, engine(profile), degree, sequences, length, parts)
 
 
-def test_the_sum_is_what_the_source_system_measured() -> None:
-    """Llama-3-8B over both cores of a chip, 10 sequences of 4096 tokens: its manifest notes 21.3 GB of device memory."""
-    taken = use("Llama-3-8B", "inf2.8xlarge", 2, 10, 4096)
-    assert 2 * taken.needed / 1e9 == pytest.approx(21.3, rel=0.01)
-    assert 2 * taken.needed / GIB == pytest.approx(19.96, abs=0.01)
-
-
 @pytest.mark.parametrize(
     ("name", "instance", "degree", "sequences", "length", "weights", "kv", "needed", "share"),
     [
         ("Llama-2-13B", "inf2.48xlarge", 8, 24, 4096, 3.03, 9.38, 12.41, 0.78),
         ("Llama-2-13B", "inf2.48xlarge", 8, 24, 8192, 3.03, 18.75, 21.78, 1.36),
-        ("Llama-2-13B", "inf2.48xlarge", 8, 12, 8192, 3.03, 9.38, 12.41, 0.78),
-        ("Llama-2-13B", "inf2.48xlarge", 4, 24, 4096, 6.06, 18.75, 24.81, 1.55),
-        ("Llama-2-13B", "inf2.xlarge", 2, 1, 4096, 12.12, 1.56, 13.68, 0.86),
+        # The manifest of the source system notes 21.3 GB of device memory for both cores.
         ("Llama-3-8B", "inf2.8xlarge", 2, 10, 4096, 7.48, 2.50, 9.98, 0.62),
-        ("Llama-3-8B", "inf2.8xlarge", 2, 10, 8192, 7.48, 5.00, 12.48, 0.78),
-        ("Llama-3-8B", "inf2.48xlarge", 8, 10, 8192, 1.87, 1.25, 3.12, 0.20),
         ("Llama-3.3-70B", "trn2.48xlarge", 64, 4, 8192, 2.05, 1.25, 3.30, 0.14),
-        ("Llama-3.3-70B", "trn2.48xlarge", 32, 4, 8192, 4.11, 1.25, 5.36, 0.22),
         ("Llama-3.3-70B", "trn2.48xlarge", 8, 4, 8192, 16.43, 1.25, 17.68, 0.74),
         ("Llama-3.3-70B", "trn1.32xlarge", 32, 4, 8192, 4.11, 1.25, 5.36, 0.33),
     ],

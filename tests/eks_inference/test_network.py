@@ -18,7 +18,7 @@ from eks_inference.network.plan import ZonePlan, check_zones, choose_zones, has_
 from eks_inference.network.spec import FlowLogsSpec, NetworkSpec
 from eks_inference.specs.settings import StackSettings
 from graphs import stands_on
-from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.document import Graph
 from stackgraph.problems import ProgramError
 from stackgraph.recorder.recording import record
 from variants import recorded_with
@@ -240,84 +240,12 @@ def ready_of(spec: NetworkSpec) -> set[str]:
     return names
 
 
-def subnets(graph: Graph) -> dict[str, Resource]:
-    return {resource.name: resource for resource in graph.of_type("aws:ec2/subnet:Subnet")}
-
-
-def waits_for(graph: Graph, name: str) -> set[str]:
-    """Names of everything that exists before the resource of that name, and is deleted after it."""
-    by_urn = {resource.urn: resource for resource in graph.resources}
-    found: set[str] = set()
-    open_ends = list(graph.named(name).dependencies)
-    while open_ends:
-        resource = by_urn[open_ends.pop()]
-        if resource.name not in found:
-            found.add(resource.name)
-            open_ends += resource.dependencies
-    return found
-
-
-def test_subnets_are_placed_by_zone_id_and_addressed_by_the_grid():
-    placed = {
-        name: (subnet.inputs["availabilityZoneId"], subnet.inputs["cidrBlock"])
-        for name, subnet in subnets(network(NetworkSpec(zones=2))).items()
-    }
-    assert placed == {
-        "net-private-usw2-az1": ("usw2-az1", "10.1.32.0/19"),
-        "net-private-usw2-az4": ("usw2-az4", "10.1.128.0/19"),
-        "net-public-usw2-az1": ("usw2-az1", "10.1.4.0/22"),
-        "net-public-usw2-az4": ("usw2-az4", "10.1.16.0/22"),
-    }
-
-
-def test_load_balancers_and_karpenter_find_their_subnets_by_tag():
-    found = subnets(network(NetworkSpec(zones=2)))
-    private, public = found["net-private-usw2-az4"].inputs["tags"], found["net-public-usw2-az4"].inputs["tags"]
-    assert private == {
-        "team": "serving",
-        "Name": "net-private-usw2-az4",
-        "kubernetes.io/role/internal-elb": "1",
-        "karpenter.sh/discovery": "demo",
-    }
-    assert public == {"team": "serving", "Name": "net-public-usw2-az4", "kubernetes.io/role/elb": "1"}
-
-
-def test_one_nat_gateway_stands_in_the_first_zone_and_serves_all():
-    graph = network(NetworkSpec(zone_ids=("usw2-az3", "usw2-az1")))
-    (gateway,) = graph.of_type("aws:ec2/natGateway:NatGateway")
-    assert gateway.name == "net-nat-usw2-az3"
-    assert gateway.inputs["subnetId"] == "<net-public-usw2-az3.id>"
-    for zone_id in ("usw2-az1", "usw2-az3"):
-        assert graph.named(f"net-private-{zone_id}-internet").inputs["natGatewayId"] == "<net-nat-usw2-az3.id>"
-
-
 def test_a_gateway_per_zone_keeps_traffic_in_its_zone_and_the_first_one_in_place():
     single, per_zone = network(NetworkSpec(zones=3)), network(NetworkSpec(zones=3, nat="per_zone"))
     for zone_id in ("usw2-az4", "usw2-az1", "usw2-az2"):
         assert per_zone.named(f"net-private-{zone_id}-internet").inputs["natGatewayId"] == f"<net-nat-{zone_id}.id>"
     before, after = ({resource.urn for resource in graph.resources} for graph in (single, per_zone))
     assert before < after, "going from one gateway to one per zone only adds resources"
-
-
-def test_a_nat_gateway_exists_only_while_its_way_out_does():
-    graph = network(NetworkSpec(zones=2))
-    way_out = {
-        "net-public-internet",
-        "net-internet-gateway",
-        "net-public-usw2-az4-association",
-        "net-public-usw2-az1-association",
-    }
-    assert way_out <= waits_for(graph, "net-nat-usw2-az4")
-    assert way_out <= waits_for(graph, "net-private-usw2-az4-internet")
-
-
-def test_ready_is_routes_and_associations_and_no_more():
-    assert ready_of(NetworkSpec(zones=2)) == {
-        "net-private-usw2-az1-association",
-        "net-private-usw2-az1-internet",
-        "net-private-usw2-az4-association",
-        "net-private-usw2-az4-internet",
-    }
 
 
 def test_without_nat_the_endpoints_are_what_nodes_wait_for():
@@ -341,16 +269,6 @@ def test_public_subnets_without_nat_still_reach_the_internet():
     assert {"net-public-internet", "net-public-usw2-az4-association"} <= ready_of(spec)
 
 
-def test_the_s3_endpoint_is_in_every_private_route_table():
-    graph = network(NetworkSpec(zones=3))
-    endpoint = graph.named("net-endpoint-s3")
-    assert endpoint.inputs["serviceName"] == "com.amazonaws.us-west-2.s3"
-    assert endpoint.inputs["vpcEndpointType"] == "Gateway"
-    assert sorted(endpoint.inputs["routeTableIds"]) == [
-        f"<net-private-{zone_id}-routes.id>" for zone_id in ("usw2-az1", "usw2-az2", "usw2-az4")
-    ]
-
-
 def test_ecr_stands_for_its_two_interface_endpoints_open_to_the_vpc_only():
     graph = network(NetworkSpec(zones=2, endpoints=("s3", "ecr")))
     for name in ("ecr.api", "ecr.dkr"):
@@ -363,11 +281,6 @@ def test_ecr_stands_for_its_two_interface_endpoints_open_to_the_vpc_only():
     assert (rule["fromPort"], rule["toPort"], rule["protocol"], rule["cidrBlocks"]) == (443, 443, "tcp", ["10.1.0.0/16"])
 
 
-def test_the_default_security_group_is_emptied():
-    inputs = network(NetworkSpec()).named("net-default-security-group").inputs
-    assert not {"ingress", "egress"} & inputs.keys()
-
-
 def test_the_vpc_resolves_names_and_only_it_is_protected():
     graph = network(NetworkSpec(), settings=SETTINGS.model_copy(update={"protect": True}))
     vpc = graph.named("net-vpc").inputs
@@ -375,17 +288,6 @@ def test_the_vpc_resolves_names_and_only_it_is_protected():
     assert vpc["enableDnsHostnames"] is True
     assert [resource.name for resource in graph.resources if resource.options.get("protect")] == ["net-vpc"]
     assert not any(resource.options.get("protect") for resource in network(NetworkSpec()).resources)
-
-
-def test_it_hands_out_subnets_with_their_zones():
-    seen: dict[str, list[str]] = {}
-
-    def observe(vpc: Network) -> None:
-        seen["private"] = [subnet.zone_id for subnet in vpc.private_subnets]
-        seen["public"] = [subnet.zone_id for subnet in vpc.public_subnets]
-
-    network(NetworkSpec(zones=2), observe=observe)
-    assert seen == {"private": ["usw2-az4", "usw2-az1"], "public": ["usw2-az4", "usw2-az1"]}
 
 
 def test_a_wrong_zone_stops_the_program_before_anything_is_registered():

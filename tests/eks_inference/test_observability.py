@@ -1,7 +1,6 @@
 """Observability: its spec, its plans, and the resources CloudWatch's component registers."""
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import pulumi
@@ -12,8 +11,6 @@ from eks_inference.catalog import versions
 from eks_inference.faults import SpecError
 from eks_inference.observability.cloudwatch import CloudWatchObservability
 from eks_inference.observability.spec import CloudWatchSpec, ObservabilitySpec
-from eks_inference.pools.plan import pool_taints
-from eks_inference.pools.spec import ManagedPoolSpec
 from handles import existing_cluster
 from stackgraph.graph.document import Graph
 from stackgraph.recorder.recording import record
@@ -30,17 +27,6 @@ def the_observability(spec: CloudWatchSpec | None = None, *, name: str = "c-clou
 
 def configuration_of(graph: Graph) -> dict[str, Any]:
     return json.loads(graph.named("c-cloudwatch-addon").inputs["configurationValues"])
-
-
-def tolerated(taint: Mapping[str, str], tolerations: list[dict[str, str]]) -> bool:
-    """As Kubernetes decides it: a field that a toleration leaves out matches everything."""
-
-    def matches(toleration: Mapping[str, str]) -> bool:
-        if toleration.get("effect", taint["effect"]) != taint["effect"] or toleration.get("key", taint["key"]) != taint["key"]:
-            return False
-        return toleration.get("operator") == "Exists" or toleration.get("value", "") == taint["value"]
-
-    return any(matches(toleration) for toleration in tolerations)
 
 
 # -- what a user may write ------------------------------------------------------------------------------------------------------
@@ -71,38 +57,6 @@ def test_every_kubernetes_version_has_a_pin_that_knows_pod_identity(version: str
 def test_the_users_addon_version_wins() -> None:
     graph = the_observability(cloudwatch_spec(addon_version="v6.2.0-eksbuild.3"))
     assert graph.named("c-cloudwatch-addon").inputs["addonVersion"] == "v6.2.0-eksbuild.3"
-
-
-def test_the_addon_gets_exactly_these_arguments() -> None:
-    arguments = dict(the_observability(tags={"team": "ml"}).named("c-cloudwatch-addon").inputs)
-    del arguments["configurationValues"]
-    assert arguments == {
-        "clusterName": "c",
-        "addonName": "amazon-cloudwatch-observability",
-        "addonVersion": versions.addon("amazon-cloudwatch-observability", "1.35"),
-        "podIdentityAssociations": [{"roleArn": "<c-cloudwatch-role.arn>", "serviceAccount": "cloudwatch-agent"}],
-        "resolveConflictsOnCreate": "OVERWRITE",
-        "resolveConflictsOnUpdate": "OVERWRITE",
-        "preserve": False,
-        "tags": {"team": "ml", "Name": "c-amazon-cloudwatch-observability"},
-    }
-
-
-@pytest.mark.parametrize("instance_type", ["inf2.8xlarge", "trn2.48xlarge", "g4dn.xlarge"])
-def test_agents_land_on_accelerator_nodes(instance_type: str) -> None:
-    taints = pool_taints(ManagedPoolSpec.model_validate({"kind": "managed", "instance_types": [instance_type], "size": 1}))
-    assert taints
-    for taint in taints:
-        assert tolerated(taint.manifest(), configuration_of(the_observability())["tolerations"]), taint
-
-
-def test_the_addon_leaves_the_pods_of_model_servers_alone() -> None:
-    monitoring = configuration_of(the_observability())["manager"]["applicationSignals"]["autoMonitor"]
-    assert monitoring == {"monitorAllServices": False}, "the add-on's own default injects tracing into Python pods"
-
-
-def test_the_addons_controller_stays_off_accelerator_nodes() -> None:
-    assert "tolerations" not in configuration_of(the_observability())["manager"]
 
 
 def test_the_users_configuration_is_merged_last() -> None:

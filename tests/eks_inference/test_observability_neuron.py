@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from eks_inference.accelerators.neuron.component import NeuronPlugin
-from eks_inference.accelerators.neuron.plan import NeuronSpec, neuron_instance_types
+from eks_inference.accelerators.neuron.plan import NeuronSpec
 from eks_inference.observability.device_exporters import NeuronMonitor
 from eks_inference.observability.handle import ExistingPrometheus
 from eks_inference.observability.spec import NeuronMonitorSpec
@@ -25,20 +25,6 @@ def the_monitor(*, prometheus: bool = True, namespace: str = "neuron-monitor", *
         )
 
     return record(build)
-
-
-def pod_of(graph: Graph) -> dict[str, Any]:
-    return graph.named("nm-daemonset").inputs["spec"]["template"]["spec"]
-
-
-def test_it_runs_on_every_neuron_instance_type_whatever_the_taints() -> None:
-    """AWS's manifest leaves out Trn2 and tolerates nothing."""
-    pod = pod_of(the_monitor())
-    (term,) = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    (expression,) = term["matchExpressions"]
-    assert expression["values"] == neuron_instance_types()
-    assert "trn2.48xlarge" in expression["values"]
-    assert pod["tolerations"] == [{"operator": "Exists"}]
 
 
 def test_its_namespace_alone_is_privileged() -> None:
@@ -63,12 +49,3 @@ def test_who_may_read_it(prometheus: bool, peers: list[dict[str, Any]]) -> None:
 
 def test_without_prometheus_there_is_no_monitor_of_it() -> None:
     assert not [resource for resource in the_monitor(prometheus=False).resources if resource.inputs.get("kind") == "PodMonitor"]
-
-
-def test_series_carry_the_node_and_its_instance_type() -> None:
-    spec = the_monitor().named("nm-podmonitor").inputs["spec"]
-    assert spec["attachMetadata"] == {"node": True}, "or the node's labels are not there to take"
-    (endpoint,) = spec["podMetricsEndpoints"]
-    assert [relabeling["targetLabel"] for relabeling in endpoint["relabelings"]] == ["node", "instance_type"]
-    ports = pod_of(the_monitor())["containers"][0]["ports"]
-    assert {"name": endpoint["port"], "containerPort": 8000} in ports

@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from eks_inference.faults import SpecError
-from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.observability import prometheus_plan as plan
 from eks_inference.observability.handle import ExistingPrometheus, Expected, Metrics
 from eks_inference.observability.prometheus import PrometheusStack, ServerMetrics
@@ -212,18 +211,6 @@ def test_the_sidecars_know_the_administrators_name() -> None:
         assert grafana["sidecar"][sidecar]["env"] == {"REQ_USERNAME": "admin"}
 
 
-def test_a_secret_that_is_there_is_named() -> None:
-    graph = the_stack(password=SecretRef("ours", "pw"))
-    assert values_of(graph)["grafana"]["admin"] == {"existingSecret": "ours", "passwordKey": "pw"}
-    assert not graph.of_type("kubernetes:core/v1:Secret")
-
-
-def test_without_a_password_the_chart_makes_one() -> None:
-    grafana = values_of(the_stack())["grafana"]
-    assert "admin" not in grafana
-    assert "env" not in grafana
-
-
 # -- around the chart -----------------------------------------------------------------------------------------------------------
 
 
@@ -235,17 +222,6 @@ def test_only_node_exporters_are_in_a_privileged_namespace() -> None:
     }
     assert levels == {"metrics": "restricted", "metrics-nodes": "privileged"}
     assert values_of(graph)["prometheus-node-exporter"]["namespaceOverride"] == "metrics-nodes"
-
-
-def test_dashboards_are_where_grafana_looks_and_rules_are_ours() -> None:
-    graph = the_stack()
-    for dashboard in plan.DASHBOARDS:
-        config_map = graph.named(f"p-dashboard-{dashboard}").inputs
-        assert config_map["metadata"]["namespace"] == "monitoring"
-        assert config_map["metadata"]["labels"] == {"grafana_dashboard": "1"}
-        assert config_map["data"] == {f"{dashboard}.json": plan.dashboard(dashboard)}
-    rules = graph.named("p-rules").inputs
-    assert (rules["kind"], rules["spec"]) == ("PrometheusRule", plan.rules())
 
 
 def test_whoever_stands_on_it_finds_it() -> None:
@@ -262,26 +238,6 @@ def test_whoever_stands_on_it_finds_it() -> None:
 
 
 # -- a model server -------------------------------------------------------------------------------------------------------------
-
-
-def test_monitors_are_beside_the_server_and_name_it() -> None:
-    graph = the_server_metrics()
-    for role in ("head", "worker"):
-        monitor = graph.named(f"llama3-metrics-{role}").inputs
-        assert monitor["metadata"]["namespace"] == "vllm"
-        assert monitor["spec"]["selector"] == {"matchLabels": {"ray.io/node-type": role}}
-        for endpoint in monitor["spec"]["podMetricsEndpoints"]:
-            assert endpoint["port"] == "metrics", "the name KubeRay and our RayService give Ray's port"
-            assert "server" in [relabeling["targetLabel"] for relabeling in endpoint["relabelings"]]
-
-
-def test_prometheus_may_come_in_and_nobody_else_by_this() -> None:
-    policy = the_server_metrics().named("llama3-metrics-policy").inputs
-    assert policy["metadata"] == {"name": "metrics", "namespace": "vllm"}
-    assert policy["spec"]["policyTypes"] == ["Ingress"]
-    (rule,) = policy["spec"]["ingress"]
-    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
-    assert [port["port"] for port in rule["ports"]] == [8080, 44217]
 
 
 def test_a_teams_own_prometheus_finds_its_labels() -> None:

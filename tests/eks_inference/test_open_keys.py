@@ -362,10 +362,3 @@ def test_a_split_over_more_than_a_node_has_is_told(degree: int, instance: str) -
     with pytest.raises(SpecError) as caught:
         parse_stack(json.dumps({"name": "x", "pools": pools, "servers": {"m": server}}))
     assert any("tensor_parallel" in str(fault) or instance in str(fault) for fault in caught.value.faults)
-
-
-def test_a_flag_that_is_given_twice_is_a_fault_of_its_key() -> None:
-    twice = {"block-size": 16, "block_size": 32}
-    (said,) = faults(minimal("g6.xlarge", "Qwen/Qwen3-8B", extra_args=twice))
-    assert "extra_args" in said
-    assert "block" in said

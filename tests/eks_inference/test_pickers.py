@@ -9,7 +9,7 @@ from eks_inference.endpoints.picker import Picker
 from eks_inference.endpoints.proxy import PICKER_PORT
 from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.kubernetes.network_policy import Front
-from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.document import Graph
 from stackgraph.problems import ProgramError
 from variants import recorded_with
 
@@ -23,20 +23,15 @@ def graph(section: dict[str, Any], base: str = "inf2-llama2") -> Graph:
     return recorded_with(section, base, SECRET)
 
 
-def named(of: Graph, name: str) -> Resource:
-    (found,) = (resource for resource in of.resources if resource.name == name)
-    return found
-
-
 def arguments(of: Graph) -> dict[str, str]:
-    (container,) = named(of, f"{NAME}-deployment").inputs["spec"]["template"]["spec"]["containers"]
+    (container,) = of.named(f"{NAME}-deployment").inputs["spec"]["template"]["spec"]["containers"]
     return dict(one.removeprefix("--").split("=", 1) for one in container["args"])
 
 
 def test_a_picker_watches_the_pods_of_its_model_and_nothing_else() -> None:
     made = graph(PICKED)
     given = arguments(made)
-    server = named(made, "llama2-a-deployment").inputs
+    server = made.named("llama2-a-deployment").inputs
     assert given["pool-namespace"] == server["metadata"]["namespace"]
     labels = server["spec"]["template"]["metadata"]["labels"]
     for each in given["endpoint-selector"].split(","):
@@ -44,24 +39,24 @@ def test_a_picker_watches_the_pods_of_its_model_and_nothing_else() -> None:
         assert value == f"({labels[key]})"
     (port,) = [one["containerPort"] for one in server["spec"]["template"]["spec"]["containers"][0]["ports"]]
     assert given["endpoint-target-ports"] == str(port)
-    role, binding = named(made, f"{NAME}-role").inputs, named(made, f"{NAME}-binding").inputs
+    role, binding = made.named(f"{NAME}-role").inputs, made.named(f"{NAME}-binding").inputs
     assert role["metadata"]["namespace"] == binding["metadata"]["namespace"] == "llama2-a"
     assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
-    account = named(made, f"{NAME}-account").inputs["metadata"]
+    account = made.named(f"{NAME}-account").inputs["metadata"]
     (subject,) = binding["subjects"]
     assert (subject["namespace"], subject["name"]) == (account["namespace"], account["name"]) == ("chat", "chat-llama2-a-picker")
 
 
 def test_the_proxy_asks_it_where_it_listens() -> None:
     made = graph(PICKED)
-    config = json.loads(named(made, "chat-config").inputs["data"]["envoy.json"])
+    config = json.loads(made.named("chat-config").inputs["data"]["envoy.json"])
     (cluster,) = (one for one in config["static_resources"]["clusters"] if one["name"].endswith("/picker"))
     ((host,),) = [one["lb_endpoints"] for one in cluster["load_assignment"]["endpoints"]]
-    service = named(made, f"{NAME}-service").inputs
+    service = made.named(f"{NAME}-service").inputs
     where = host["endpoint"]["address"]["socket_address"]
     assert where["address"] == f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc.cluster.local"
     assert [where["port_value"]] == [one["port"] for one in service["spec"]["ports"]] == [PICKER_PORT]
-    pods = named(made, f"{NAME}-deployment").inputs["spec"]["template"]
+    pods = made.named(f"{NAME}-deployment").inputs["spec"]["template"]
     assert service["spec"]["selector"] == pods["metadata"]["labels"]
     assert arguments(made)["grpc-port"] == str(PICKER_PORT)
 
@@ -69,21 +64,21 @@ def test_the_proxy_asks_it_where_it_listens() -> None:
 @pytest.mark.thorough
 def test_network_policies_let_proxy_to_picker_and_picker_to_pods() -> None:
     made = graph(PICKED)
-    picker = named(made, f"{NAME}-deployment").inputs["spec"]["template"]["metadata"]["labels"]
-    proxy = named(made, "chat-deployment").inputs["spec"]["template"]["metadata"]["labels"]
+    picker = made.named(f"{NAME}-deployment").inputs["spec"]["template"]["metadata"]["labels"]
+    proxy = made.named("chat-deployment").inputs["spec"]["template"]["metadata"]["labels"]
 
     def admits(peers: list[dict[str, Any]], labels: dict[str, str]) -> bool:
         return any(peer["podSelector"]["matchLabels"].items() <= labels.items() for peer in peers if "podSelector" in peer)
 
-    own = named(made, f"{NAME}-policy").inputs["spec"]
+    own = made.named(f"{NAME}-policy").inputs["spec"]
     assert own["podSelector"]["matchLabels"].items() <= picker.items()
     asked, scraped = own["ingress"]
     assert admits(asked["from"], proxy)
     assert [one["port"] for one in asked["ports"]] == [PICKER_PORT]
     assert "monitoring" in str(scraped)
-    *_, way = named(made, "chat-network-endpoint").inputs["spec"]["egress"]
+    *_, way = made.named("chat-network-endpoint").inputs["spec"]["egress"]
     assert admits(way["to"], picker)
-    (entrance,) = named(made, "chat.llama2-a-policy").inputs["spec"]["ingress"]
+    (entrance,) = made.named("chat.llama2-a-policy").inputs["spec"]["ingress"]
     assert admits(entrance["from"], picker)
     assert admits(entrance["from"], proxy)
 
@@ -92,16 +87,16 @@ def test_network_policies_let_proxy_to_picker_and_picker_to_pods() -> None:
 def test_without_the_setting_nothing_of_it_is_there() -> None:
     made = graph({"endpoints": {"chat": {"servers": ["llama2-a"]}}})
     assert not [resource.name for resource in made.resources if "picker" in resource.name]
-    assert "picker" not in named(made, "chat-config").inputs["data"]["envoy.json"]
+    assert "picker" not in made.named("chat-config").inputs["data"]["envoy.json"]
 
 
 @pytest.mark.thorough
 def test_prometheus_reads_it() -> None:
     made = graph(PICKED)
-    monitor = named(made, "chat-metrics-pickers").inputs["spec"]
-    labels = named(made, f"{NAME}-deployment").inputs["spec"]["template"]["metadata"]["labels"]
+    monitor = made.named("chat-metrics-pickers").inputs["spec"]
+    labels = made.named(f"{NAME}-deployment").inputs["spec"]["template"]["metadata"]["labels"]
     assert monitor["selector"]["matchLabels"].items() <= labels.items()
-    (container,) = named(made, f"{NAME}-deployment").inputs["spec"]["template"]["spec"]["containers"]
+    (container,) = made.named(f"{NAME}-deployment").inputs["spec"]["template"]["spec"]["containers"]
     assert monitor["podMetricsEndpoints"][0]["port"] in [one["name"] for one in container["ports"]]
 
 
@@ -109,7 +104,7 @@ def test_prometheus_reads_it() -> None:
 def test_its_pods_have_the_sizes_of_the_stack_file() -> None:
     own = {"cpu": "2", "memory": "3Gi", "image": "registry.example/picker:v1"}
     section = {"endpoints": {"chat": {**PICKED["endpoints"]["chat"], "picker": own}}}
-    (container,) = named(graph(section), f"{NAME}-deployment").inputs["spec"]["template"]["spec"]["containers"]
+    (container,) = graph(section).named(f"{NAME}-deployment").inputs["spec"]["template"]["spec"]["containers"]
     assert container["resources"] == {"requests": {"cpu": "2", "memory": "3Gi"}, "limits": {"memory": "3Gi"}}
     assert container["image"] == "registry.example/picker:v1"
 

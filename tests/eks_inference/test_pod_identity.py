@@ -1,14 +1,11 @@
 """Roles by EKS Pod Identity: who may take them, under which names and settings, and before what they exist."""
 
 import dataclasses
-import json
-from typing import Any
 
 import pulumi
 import pulumi_kubernetes as k8s
 import pytest
 
-from eks_inference.cluster.plan import CREDENTIALS_VARIABLE
 from eks_inference.cluster.pod_identity import pod_identity, pod_role
 from graphs import stands_on
 from handles import existing_cluster
@@ -53,24 +50,6 @@ def role(graph: Graph) -> Resource:
 
 def association(graph: Graph) -> Resource:
     return only(graph, "aws:eks/podIdentityAssociation:PodIdentityAssociation")
-
-
-def trusted(graph: Graph) -> dict[str, Any]:
-    (statement,) = json.loads(role(graph).inputs["assumeRolePolicy"])["Statement"]
-    return statement
-
-
-def test_the_role_is_for_the_pods_that_are_associated_with_it() -> None:
-    graph = associated()
-    inputs = association(graph).inputs
-    assert (inputs["clusterName"], inputs["namespace"], inputs["serviceAccount"]) == ("c", "tools", "runner")
-    assert trusted(graph)["Principal"] == {"Service": "pods.eks.amazonaws.com"}
-    assert trusted(graph)["Condition"]["StringEquals"] == {
-        "aws:RequestTag/eks-cluster-name": "c",
-        "aws:RequestTag/kubernetes-namespace": "tools",
-        "aws:RequestTag/kubernetes-service-account": "runner",
-    }
-    assert role(graph).urn in association(graph).property_dependencies["roleArn"]
 
 
 def test_it_keeps_to_the_settings_of_the_stack() -> None:
@@ -133,18 +112,6 @@ GUARD = "kubernetes:admissionregistration.k8s.io/v1:ValidatingAdmissionPolicy"
 
 def guard(graph: Graph) -> Resource:
     return only(graph, GUARD)
-
-
-def test_pods_that_come_before_the_association_takes_effect_are_refused() -> None:
-    graph = associated()
-    spec = guard(graph).inputs["spec"]
-    assert spec["matchConstraints"]["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "tools"}}
-    assert [one["expression"] for one in spec["matchConditions"]] == ["object.spec.serviceAccountName == 'runner'"]
-    (validation,) = spec["validations"]
-    assert CREDENTIALS_VARIABLE in validation["expression"]
-    binding = only(graph, f"{GUARD}Binding")
-    assert binding.inputs["spec"] == {"policyName": guard(graph).inputs["metadata"]["name"], "validationActions": ["Deny"]}
-    assert stands_on(graph, association(graph), binding), "no pod may slip in between"
 
 
 @pytest.mark.thorough

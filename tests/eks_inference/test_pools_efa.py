@@ -98,12 +98,6 @@ def test_layouts_differ_in_the_addresses_they_take(instance: InstanceType):
     assert set(taken["hybrid"]) <= set(taken["bandwidth"]) <= set(taken["all_efa"])
 
 
-def test_p5_has_plain_interfaces_on_every_fourth_card():
-    """EC2 user guide, "EFA configuration for a P5 and P5e instances", use case 2."""
-    layout = interfaces(instance_type("p5.48xlarge"), EfaSpec(layout="bandwidth"))
-    assert with_address(layout) == [0, 4, 8, 12, 16, 20, 24, 28]
-
-
 @pytest.mark.parametrize("name", ["trn1.32xlarge", "trn2.48xlarge", "p5.48xlarge", "g6e.24xlarge", "g6.8xlarge"])
 def test_layouts(name: str):
     """Each layout of the type, for review: card, device, kind."""
@@ -261,18 +255,6 @@ def test_a_plain_pool_has_none_of_it():
         & template_of(graph).keys()
     )
     assert subnets_of(graph) == ["subnet-private-usw2-az1"], "one of the first two zones offers the type"
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_security_groups_stand_inside_the_interfaces(layout: str):
-    template = template_of(graph_of(efa(efa={"layout": layout})))
-    assert "vpcSecurityGroupIds" not in template
-    for interface in template["networkInterfaces"]:
-        assert interface["securityGroups"] == ["sg-cluster", "<di-efa.id>"]
-        assert interface["associatePublicIpAddress"] == "false"
-        assert interface["deleteOnTermination"] == "true"
-        assert "subnetId" not in interface, "EKS chooses the subnet"
-        assert not {"ipv4AddressCount", "privateIpAddress", "networkInterfaceId"} & interface.keys()
 
 
 def test_the_template_has_the_layout_that_was_planned():

@@ -18,7 +18,7 @@ from eks_inference.serving import deployment
 from eks_inference.serving.flags import flag
 from eks_inference.serving.pod_parts import REVISION_LABEL
 from eks_inference.serving.prefill_decode import plan, router
-from eks_inference.serving.prefill_decode.plan import KV_ROLES, Group, RoleServers
+from eks_inference.serving.prefill_decode.plan import Group
 from eks_inference.serving.prefill_decode.rules import group_facts
 from eks_inference.serving.prefill_decode.spec import ROLES, PrefillDecodeSpec, Role
 from eks_inference.serving.storage_plan import PodStorage
@@ -103,31 +103,6 @@ def transfer(group: Group, role: Role) -> dict[str, Any]:
 # -- flags and variables ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("group", [trn2(), gpu()], ids=["trn2", "gpu"])
-@pytest.mark.parametrize("role", ROLES)
-def test_a_server_hands_kv_caches_over_by_nixl(group: Group, role: Role) -> None:
-    assert transfer(group, role) == {
-        "kv_connector": "NixlConnector",
-        "kv_role": KV_ROLES[role],
-        "kv_buffer_device": "cuda",
-        "kv_load_failure_policy": "fail",
-        "kv_connector_extra_config": {"backends": ["LIBFABRIC"], "kv_lease_duration": 300},
-    }
-    found = environment(group, role)
-    assert found["VLLM_NIXL_SIDE_CHANNEL_HOST"] == {"fieldRef": {"fieldPath": "status.podIP"}}
-    assert found["VLLM_NIXL_SIDE_CHANNEL_PORT"] == "5600"
-    assert found["FI_EFA_ENABLE_SHM_TRANSFER"] == "0"
-    assert (
-        ("FI_PROVIDER" in found) == (found.get("FI_EFA_USE_DEVICE_RDMA") == "1") == (group.spec.profile.accelerator == "nvidia")
-    )
-
-
-def test_on_neuron_nobody_warms_up_the_graphs_of_the_other_role() -> None:
-    assert environment(trn2(), "prefill")["VLLM_NEURON_SKIP_DECODE_WARMUP"] == "1"
-    assert environment(trn2(), "decode")["VLLM_NEURON_SKIP_PREFILL_WARMUP"] == "1"
-    assert not any("WARMUP" in name for role in ROLES for name in environment(gpu(), role))
-
-
 def test_the_engine_has_the_time_that_the_probe_has() -> None:
     for group in (trn2(), gpu(), gpu(prefill={"startup_timeout_seconds": 7200})):
         for role_servers in group:
@@ -197,26 +172,6 @@ def test_features_of_the_engine_are_refused_beside_a_flag_that_they_set() -> Non
 # -- devices ---------------------------------------------------------------------------------------------------------------------
 
 
-def claims(one: RoleServers) -> dict[str, Any]:
-    (found,) = deployment.claims(one.spec, one.placement, one.engine.efa_interfaces).templates.values()
-    return dict(found["devices"])
-
-
-def test_half_a_node_is_eight_connected_chips_with_the_eight_interfaces_nearest_to_them() -> None:
-    group = trn2()
-    for role_servers in group:
-        claim = claims(role_servers)
-        asked = {each["exactly"]["deviceClassName"]: each["exactly"]["count"] for each in claim["requests"]}
-        assert asked == {"neuron.aws.com": 8, "efa.networking.k8s.aws": 8}
-        assert claim["constraints"] == [
-            {"requests": ["devices", "interfaces"], "matchAttribute": "resource.aws.com/devicegroup8_id"}
-        ]
-        pod = manifest(group, role_servers.role)["spec"]["template"]["spec"]
-        assert container(group, role_servers.role)["resources"]["claims"] == [{"name": "devices"}]
-        assert pod["resourceClaims"][0]["resourceClaimTemplateName"].startswith(f"m-{role_servers.role}-devices-")
-        assert not any("/" in resource for resource in container(group, role_servers.role)["resources"]["limits"])
-
-
 def test_a_whole_node_takes_its_interfaces_from_the_plugin() -> None:
     for role in ROLES:
         limits = container(gpu(), role)["resources"]["limits"]
@@ -242,28 +197,8 @@ def test_the_quota_allows_every_pod_that_a_rollout_has_at_once(prefill: int, dec
 # -- security --------------------------------------------------------------------------------------------------------------------
 
 
-def test_servers_pin_memory_as_root_with_one_capability() -> None:
-    assert container(gpu(), "prefill")["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"], "add": ["IPC_LOCK"]},
-    }
-    assert manifest(gpu(), "prefill")["spec"]["template"]["spec"]["securityContext"]["runAsUser"] == 0
+def test_servers_are_privileged_where_they_are_told_to_be() -> None:
     assert container(gpu(kv_transfer={"security": "privileged"}), "decode")["securityContext"] == {"privileged": True}
-
-
-def test_only_routers_and_the_other_role_reach_a_server() -> None:
-    policies = plan.network_policies(gpu(), router=router.labels("m"))
-    for role in ROLES:
-        first, second, *others = policies[role]["spec"]["ingress"]
-        assert first == {
-            "from": [{"podSelector": {"matchLabels": router.labels("m")}}],
-            "ports": [{"protocol": "TCP", "port": 8000}],
-        }
-        (peer,) = second["from"]
-        assert peer["podSelector"]["matchLabels"]["eks-inference/role"] == ({*ROLES} - {role}).pop()
-        assert second["ports"] == [{"protocol": "TCP", "port": 5600}]
-        assert all("namespaceSelector" in source for rule in others for source in rule["from"])
 
 
 def test_clients_reach_the_routers_and_nothing_else() -> None:

@@ -118,29 +118,6 @@ def test_a_service_is_counted_somewhere():
     assert all(size.removeprefix("fsx_lustre_") in text for size in sizes)
 
 
-@pytest.mark.parametrize(
-    ("name", "region", "usd"),
-    [
-        ("eks_standard", "sa-east-1", 0.10),
-        ("eks_extended", "us-west-2", 0.60),
-        ("nat_gateway", "eu-central-1", 0.052),
-        ("gp3_storage", "us-east-2", 0.08),
-        ("gp3_throughput", "us-west-2", 0.04),
-        ("log_ingestion", "us-east-2", 0.50),
-        ("s3_storage", "us-west-1", 0.026),
-        ("kms_key", "us-east-1", 1.00),
-        ("nat_gateway_data", "us-west-2", 0.045),
-        ("efs_write", "us-east-2", 0.06),
-        ("network_load_balancer", "eu-west-2", 0.02646),
-        ("fsx_lustre_250", "us-west-2", 0.21),
-    ],
-)
-def test_a_service_costs_what_its_source_says(name: str, region: str, usd: float):
-    price = service_price(name, region)
-    assert price is not None
-    assert (price.usd, price.unit) == (usd, services()[name].unit)
-
-
 def test_the_own_row_of_a_region_comes_before_the_one_for_all():
     own, general = service_price("eks_standard", "us-east-1"), service_price("eks_standard", "eu-north-1")
     assert own

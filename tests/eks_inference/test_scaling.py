@@ -41,11 +41,10 @@ from stackgraph.graph.document import Graph
 from stackgraph.problems import ProgramError
 from stackgraph.recorder.recording import record
 from stackgraph.views.manifests import manifest
-from traffic import Outside, Pod, passes, policies_of
+from traffic import policies_of
 
 KEDA = {"kind": "keda", "max": 4}
 HPA = {"kind": "hpa", "max": 4}
-API_SERVER = Outside("10.0.1.7")
 
 
 def autoscaler(spec: dict[str, Any]) -> Any:
@@ -65,13 +64,6 @@ def queries(spec: KedaSpec) -> dict[str, tuple[str, float]]:
 
 
 # -- what a user may write ------------------------------------------------------------------------------------------------------
-
-
-def test_an_hpa_is_the_source_systems_unless_told_otherwise() -> None:
-    spec = hpa()
-    assert (spec.min, spec.max, spec.metric, spec.target) == (1, 4, "nv_inference_queue_duration_ms", 10)
-    assert (spec.scale_out_seconds, spec.scale_out_step) == (0, Step(percent=100, every_seconds=5))
-    assert (spec.scale_in_seconds, spec.scale_in_step) == (120, Step(percent=100, every_seconds=10))
 
 
 def test_the_target_follows_the_metric_until_given() -> None:
@@ -365,11 +357,6 @@ def test_start_and_end_of_a_schedule_take_turns(start: str, end: str, why: str) 
     assert out_of_turn(start, end) == why
 
 
-def test_no_answer_of_prometheus_takes_no_pod_away() -> None:
-    triggers = plan.scaled_object(keda(), namespace="n", deployment="d", prometheus_url="http://p")["spec"]["triggers"]
-    assert [trigger["metadata"]["ignoreNullValues"] for trigger in triggers] == ["false", "false"]
-
-
 # -- the autoscaler as a resource -----------------------------------------------------------------------------------------------
 
 
@@ -533,24 +520,6 @@ def test_a_teams_own_prometheus_finds_the_rules() -> None:
 
     metadata = record(build).named("a-rules").inputs["metadata"]
     assert (metadata["namespace"], metadata["labels"]) == ("prom", {"release": "prometheus"})
-
-
-def test_who_may_talk_to_whom() -> None:
-    policies = policies_of(backends())
-    prometheus, grafana = Pod("monitoring", {"app.kubernetes.io/name": "prometheus"}), Pod("monitoring", {"app": "grafana"})
-    adapter = Pod("monitoring", {"app.kubernetes.io/name": "prometheus-adapter"})
-    operator, stranger = Pod("keda", {"app": "keda-operator"}), Pod("default")
-    for port in (6443, 9443):
-        assert passes(policies, API_SERVER, operator, port)
-    assert passes(policies, Pod("keda"), operator, 9666), "its metrics server asks the operator"
-    assert not passes(policies, stranger, operator, 9666)
-    assert passes(policies, operator, prometheus, 9090)
-    assert not passes(policies, operator, grafana, 3000)
-    assert not passes(policies, stranger, prometheus, 9090)
-    assert passes(policies, API_SERVER, adapter, 6443)
-    assert passes(policies, adapter, prometheus, 9090)
-    assert passes(policies, adapter, API_SERVER, 443)
-    assert not passes(policies, adapter, stranger, 80)
 
 
 def test_without_a_prometheus_of_ours_keda_opens_nothing_there() -> None:

@@ -5,17 +5,14 @@ from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
-from pydantic import BaseModel, ValidationError
 
 from eks_inference.catalog.engines import EngineProfile, engine, engines
 from eks_inference.catalog.models import find_model, model
 from eks_inference.catalog.tables import table
 from eks_inference.catalog.vllm_arguments import Takes, VllmRelease, vllm_releases, whole_rows
-from eks_inference.faults import SpecError
 from eks_inference.loadtest import rules as load_test_rules
 from eks_inference.loadtest.rules import LoadTestFacts
 from eks_inference.loadtest.spec import LoadTestSpec
-from eks_inference.pools.spec import InstanceTypeName, ManagedPoolSpec
 from eks_inference.rules import Judgement, Unjudged, left_open
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.rules import every_server as rules
@@ -29,7 +26,6 @@ from eks_inference.serving.rules.engine_flags import (
 )
 from eks_inference.serving.rules.every_server import server_rules
 from eks_inference.serving.rules.gpu_arithmetic import gpu_has_the_dtype
-from eks_inference.serving.spec import EngineName
 from vectors.gpu import gpu_server, t4_server
 from vectors.neuron import llama3, requests
 from vectors.serving import gpu, on, server, trn2
@@ -59,12 +55,6 @@ def broken(rule: Any, subject: Any) -> list[tuple[str, str]]:
 )
 def test_sets_of_neighbours_differ_by_instance_type(facts: ServingFacts, legal: bool) -> None:
     assert bool(broken(neuron_rules.devices_can_be_given, facts)) != legal
-
-
-def test_a_set_that_exists_but_is_no_neighbourhood_says_so() -> None:
-    ((severity, message),) = broken(neuron_rules.devices_can_be_given, trn2(devices=2))
-    assert severity == "error"
-    assert "2 devices of trn2.48xlarge are not all neighbours" in message
 
 
 def test_a_degree_too_large_for_the_pod_names_the_devices_that_would_do() -> None:
@@ -358,41 +348,6 @@ def test_top_k_is_bounded_on_neuron_only(sampling: dict, facts: ServingFacts, ho
 
 
 # -- what reading refuses -------------------------------------------------------------------------------------------------------
-
-
-class Names(BaseModel):
-    instance: InstanceTypeName = "inf2.xlarge"
-    engine: EngineName = "neuron-2.28-vllm-0.13"
-
-
-@pytest.mark.parametrize(
-    ("given", "rule", "says"),
-    [
-        ({"instance": "inf2.48large"}, neuron_rules.UNKNOWN_NAMES, "nearest: inf2.48xlarge"),
-        ({"engine": "neuron-2.28"}, neuron_rules.UNKNOWN_NAMES, "nearest: neuron-2.28-vllm-0.13"),
-    ],
-)
-def test_names_that_are_not_in_the_catalog(given: dict[str, str], rule: Any, says: str) -> None:
-    with pytest.raises(ValidationError) as caught:
-        Names(**given)
-    (error,) = caught.value.errors()
-    assert error["type"] == rule.id
-    assert says in error["msg"]
-
-
-@pytest.mark.parametrize(
-    "ami",
-    [
-        {"kind": "AL2_x86_64_GPU"},
-        {"kind": "ssm_parameter", "name": "/aws/service/eks/optimized-ami/1.29/amazon-linux-2-gpu/recommended/image_id"},
-    ],
-)
-def test_amazon_linux_2_is_refused_by_its_rule(ami: dict[str, str]) -> None:
-    with pytest.raises(SpecError) as caught:
-        ManagedPoolSpec.model_validate({"instance_types": ["inf2.xlarge"], "size": 1, "ami": ami})
-    (fault,) = caught.value.faults
-    assert fault.rule == neuron_rules.AMAZON_LINUX_2.id
-    assert "{kind: release}, which is AL2023" in fault.message
 
 
 SERVING = [engine_profile for engine_profile in engines().values() if engine_profile.standalone and not engine_profile.retired]

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from eks_inference.clients import plan
 from eks_inference.clients.component import TritonClient
@@ -23,7 +22,6 @@ from handles import existing_cluster, placement
 from stackgraph.graph.document import Graph
 from stackgraph.problems import ProgramError
 from stackgraph.recorder.recording import record
-from traffic import Outside, Pod, passes, policies_of
 
 SCRIPT = Path(plan.__file__).parent / "assets" / "triton_client.py"
 CORE = placement("m6i.large", pool="core")
@@ -65,18 +63,6 @@ def test_commands_of_the_measurement_in_both_spellings() -> None:
         for users in spec.users
     ]
     assert_golden("triton/client-commands.txt", "\n".join(commands))
-
-
-def test_the_measurement_is_the_source_systems() -> None:
-    """Its log has this command, with addresses and names of its own."""
-    command = plan.triton_command(TritonClientSpec(), replace(TARGET, release="24.07"), 8)
-    source = (
-        "genai-perf --model opt350m --backend vllm --service-kind triton --streaming --url triton-server.triton-server.svc:8001 "
-        "--num-prompts 100 --random-seed 1 --synthetic-input-tokens-mean 128 --synthetic-input-tokens-stddev 0 "
-        "--output-tokens-mean 128 --concurrency 8 --measurement-interval 30000"
-    )
-    assert command[: len(source.split())] == source.split()
-    assert TritonClientSpec().users == (8, 16, 32, 64, 128)
 
 
 def test_a_pinned_revision_pins_the_tokenizer() -> None:
@@ -121,13 +107,6 @@ def test_a_wrong_spec_says_why(keys: dict, complaint: str) -> None:
 # -- what is made ---------------------------------------------------------------------------------------------------------------
 
 
-def test_the_job() -> None:
-    graph = client()
-    job = graph.named("triton-client-job").inputs
-    text = yaml.safe_dump({"metadata": dict(job["metadata"]), "spec": job["spec"]}, sort_keys=False)
-    assert_golden("triton/client-job.yaml", text.replace(told(graph)["digest"], "<digest>"))
-
-
 def test_the_client_is_of_the_servers_release() -> None:
     graph = client({"engine": "triton-24.07-vllm-0.5"}, mirrors={"nvcr.io": "registry.example/nvcr"})
     (perf,) = graph.named("triton-client-job").inputs["spec"]["template"]["spec"]["containers"]
@@ -149,16 +128,6 @@ def test_jobs_on_demand_are_the_first_one_again() -> None:
     assert cron["jobTemplate"]["spec"] == graph.named("triton-client-job").inputs["spec"]
     outputs = plan.triton_again_command("triton-client", TritonClientSpec())
     assert outputs == "kubectl -n triton-client create job triton-client-$(date +%s) --from=cronjob/triton-client"
-
-
-def test_it_reaches_the_server_and_the_hub_and_nothing_reaches_it() -> None:
-    policies = policies_of(client())
-    pod = Pod("triton-client", {"eks-inference/triton-client": "triton-client"})
-    server = Pod("triton-server", {"eks-inference/server": "triton-server", "eks-inference/role": "server"})
-    assert passes(policies, pod, server, 8001)
-    assert not passes(policies, pod, server, 8002)
-    assert passes(policies, pod, Outside("198.51.100.7"), 443)
-    assert not passes(policies, server, pod, 8001)
 
 
 def test_it_stands_on_the_server_and_nobody_waits_for_it() -> None:

@@ -19,7 +19,6 @@ from graphs import of_kind, stands_on
 from readme import blocks
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProgramError
-from traffic import Pod, passes, policies_of
 from variants import recorded_with
 
 STACKS = ("trn2-di", "trn2-di-pair")
@@ -67,17 +66,6 @@ def driver(graph: Graph, stack: str) -> str:
     return versions.neuron_driver(graph.named(f"{stack}-trn2-nodes").inputs["releaseVersion"])
 
 
-@pytest.mark.thorough
-@both
-def test_the_nodes_have_the_newest_driver(stack: str) -> None:
-    from eks_inference.catalog import versions
-    from eks_inference.catalog.instances import instance_type
-    from eks_inference.pools.plan import ami_type
-
-    newest = versions.ami_release(ami_type(instance_type("trn2.48xlarge")), "1.35")
-    assert driver(recorded(stack), stack) == versions.neuron_driver(newest)
-
-
 # -- metrics ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -98,33 +86,6 @@ def relabelled(labels: Mapping[str, str], rules: Sequence[Mapping[str, Any]]) ->
 def endpoints(graph: Graph) -> dict[str, dict[str, Any]]:
     monitor = graph.named(f"{SERVER}-metrics-pods").inputs["spec"]
     return {endpoint["port"]: endpoint for endpoint in monitor["podMetricsEndpoints"]}
-
-
-@pytest.mark.thorough
-@both
-def test_prefill_and_decode_are_servers_of_their_own_to_prometheus(stack: str) -> None:
-    graph = recorded(stack)
-    monitor = graph.named(f"{SERVER}-metrics-pods").inputs
-    assert monitor["metadata"]["name"] == "vllm", "the dashboards ask for jobs of this name"
-    read = set()
-    templates = graph.named(f"{SERVER}-servers").inputs["spec"]
-    templates = templates.get("leaderWorkerTemplate", {"": templates.get("template")})
-    for template in templates.values():
-        if not isinstance(template, dict):
-            continue
-        labels = template["metadata"]["labels"]
-        assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
-        (container,) = template["spec"]["containers"]
-        for port in container["ports"]:
-            if port["name"] in endpoints(graph):
-                target = {
-                    "__meta_kubernetes_pod_label_eks_inference_server": labels["eks-inference/server"],
-                    "__meta_kubernetes_pod_container_port_name": port["name"],
-                }
-                found = relabelled(target, endpoints(graph)[port["name"]]["relabelings"])
-                assert found
-                read.add((found["server"], port["containerPort"]))
-    assert read == {(f"{SERVER}-prefill", 8100), (f"{SERVER}-decode", 8200)}
 
 
 @pytest.mark.thorough
@@ -150,21 +111,6 @@ def test_metrics_of_the_old_engine_are_kept_under_the_names_that_dashboards_know
     for endpoint in endpoints(recorded("trn2-di")).values():
         found = relabelled({"__name__": name}, endpoint["metricRelabelings"])
         assert (found and found["__name__"]) == kept
-
-
-@pytest.mark.thorough
-@both
-def test_prometheus_and_the_load_test_get_in(stack: str) -> None:
-    graph = recorded(stack)
-    policies = policies_of(graph)
-    role = {"trn2-di": "pair", "trn2-di-pair": "decode"}[stack]
-    monitoring, stranger = Pod("monitoring"), Pod("elsewhere")
-    servers = Pod("disaggregated", {"eks-inference/server": SERVER, "eks-inference/role": role})
-    assert passes(policies, monitoring, servers, 8200)
-    assert not passes(policies, stranger, servers, 8200)
-    test = graph.named(f"{stack}-load-test-job").inputs["spec"]["template"]["metadata"]["labels"]
-    router = Pod("disaggregated", {"eks-inference/server": SERVER, "eks-inference/role": "router"})
-    assert passes(policies, Pod("loadtest", test), router, 8000)
 
 
 # -- what is measured ------------------------------------------------------------------------------------------------------------

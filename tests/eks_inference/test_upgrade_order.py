@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 
-from catalog_rows import VERSIONS
 from conftest import recorded
 from eks_inference.catalog import versions
-from graphs import of_kind, stands_on
+from graphs import stands_on
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProgramError
 from variants import recorded_with
@@ -58,11 +57,6 @@ def changes() -> dict[tuple[str, str], tuple[Any, Any]]:
     return found
 
 
-def changed_resources() -> list[Resource]:
-    names = {name for name, _ in changes()}
-    return [r for r in recorded(STACK).resources if r.name in names and (r.custom or r.remote)]
-
-
 def addon(graph: Graph, name: str) -> Resource:
     (found,) = [r for r in graph.of_type("aws:eks/addon:Addon") if r.inputs["addonName"] == name]
     return found
@@ -88,25 +82,6 @@ def test_a_new_minor_version_changes_versions_and_nothing_else():
     }
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("version", VERSIONS)
-def test_nothing_is_of_another_minor_version_than_the_control_plane(version):
-    graph = recorded_with({"cluster": {"version": version}})
-    assert control_plane(graph).inputs["version"] == version
-    assert addon(graph, "kube-proxy").inputs["addonVersion"].startswith(f"v{version}.")
-    for group in graph.of_type("aws:eks/nodeGroup:NodeGroup"):
-        assert group.inputs["version"] == version
-        assert group.inputs["releaseVersion"].startswith(f"{version}.")
-    (container,) = graph.named(SCHEDULER).inputs["spec"]["template"]["spec"]["containers"]
-    assert f":v{version}." in container["image"]
-
-
-def test_the_control_plane_comes_before_everything_else_that_changes(llama3):
-    for resource in changed_resources():
-        if resource.urn != control_plane(llama3).urn:
-            assert stands_on(llama3, resource, control_plane(llama3)), f"{resource.name} could be newer than the control plane"
-
-
 def test_whatever_has_a_version_comes_after_the_control_plane(shipped):
     for type_ in ("aws:eks/addon:Addon", "aws:eks/nodeGroup:NodeGroup", "kubernetes:helm.sh/v3:Release"):
         for resource in shipped.of_type(type_):
@@ -130,46 +105,3 @@ def test_every_add_on_with_pods_comes_after_the_core_nodes(shipped):
 def test_a_pinned_image_changes_together_with_the_version(stack):
     with pytest.raises(ProgramError, match=r"POO003: the release is for another Kubernetes version"):
         recorded_with({"pools": {"trn2": {"ami": {"kind": "release", "release_version": "1.34.2-20251217"}}}}, stack)
-
-
-def test_add_ons_with_pods_come_after_the_core_nodes_and_before_what_needs_them(llama3):
-    for name in ("coredns", "aws-ebs-csi-driver"):
-        found = addon(llama3, name)
-        for group in llama3.of_type("aws:eks/nodeGroup:NodeGroup"):
-            assert stands_on(llama3, found, group)
-    dns = addon(llama3, "coredns")
-    for one in (llama3.named(SCHEDULER), *of_kind(llama3, "NodePool")):
-        assert stands_on(llama3, one, dns)
-    for claim in of_kind(llama3, "PersistentVolumeClaim"):
-        assert stands_on(llama3, claim, addon(llama3, "aws-ebs-csi-driver"))
-
-
-def test_the_scheduler_comes_after_add_ons_and_core_nodes_and_before_the_servers_that_use_it(llama3):
-    scheduler = llama3.named(SCHEDULER)
-    for name in ("vpc-cni", "kube-proxy", "coredns"):
-        assert stands_on(llama3, scheduler, addon(llama3, name))
-    for group in llama3.of_type("aws:eks/nodeGroup:NodeGroup"):
-        assert stands_on(llama3, scheduler, group)
-    for service in of_kind(llama3, "RayService"):
-        assert stands_on(llama3, service, scheduler)
-
-
-def test_karpenters_nodes_follow_the_control_plane_by_themselves(llama3):
-    """The alias names a release date; Karpenter takes the image of that date for the control plane's version."""
-    for graph in (llama3, upgraded()):
-        for node_class in of_kind(graph, "EC2NodeClass"):
-            (term,) = node_class.inputs["spec"]["amiSelectorTerms"]
-            assert term["alias"] == "al2023@v" + versions.ami_release("AL2023_x86_64_NEURON", BEFORE).partition("-")[2]
-
-
-def test_models_do_not_reload_for_an_upgrade(llama3):
-    for service in of_kind(llama3, "RayService"):
-        assert service.inputs == upgraded().by_urn[service.urn].inputs
-
-
-def test_a_disruption_budget_delays_the_update_of_nodes_and_does_not_end_it():
-    """EKS gives up on a node it cannot drain within 15 minutes, unless the update is forced."""
-    graph = recorded("gpu-opt350m")
-    assert of_kind(graph, "PodDisruptionBudget")
-    for group in graph.of_type("aws:eks/nodeGroup:NodeGroup"):
-        assert group.inputs.get("forceUpdateVersion") is True

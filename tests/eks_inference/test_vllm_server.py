@@ -22,22 +22,16 @@ from hypothesis import strategies as st
 from conftest import ROOT, recorded
 from eks_inference import serving
 from eks_inference.accelerators.neuron.component import ExistingNeuronScheduler
-from eks_inference.accelerators.neuron.plan import SCHEDULER_NAME
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.instances import instance_type, instance_types
-from eks_inference.clients.component import OpenWebUI, SmokeTest
-from eks_inference.clients.spec import OpenWebUISpec, SmokeTestSpec
 from eks_inference.faults import SpecError
 from eks_inference.kubernetes.secrets import SecretRef
-from eks_inference.loadtest.component import LoadTest
-from eks_inference.loadtest.spec import LoadTestSpec
 from eks_inference.observability.handle import ExistingPrometheus
 from eks_inference.observability.prometheus import VllmMetrics
 from eks_inference.place.nodes import allocatable
 from eks_inference.place.placement import Placement, Taint
 from eks_inference.serving import deployment as equal_pods
 from eks_inference.serving.flags import flag
-from eks_inference.serving.handle import ModelServer
 from eks_inference.serving.pod_parts import Hardware, cold_start_seconds
 from eks_inference.serving.storage_plan import PodStorage
 from eks_inference.serving.vllm import plan
@@ -45,7 +39,7 @@ from eks_inference.serving.vllm.component import VllmServer
 from eks_inference.serving.vllm.facts import serving_facts
 from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference.storage.handle import ExistingStore, Store
-from golden import assert_golden
+from golden import Readable, assert_golden
 from graphs import kubernetes, of_kind, stands_on
 from handles import existing_cluster, placement
 from ports import free_ports
@@ -60,7 +54,6 @@ from waiting import until
 
 NEURON = placement("inf2.48xlarge", pool="neuron", taints=(Taint("aws.amazon.com/neuron", "true", "NoSchedule"),), max_nodes=1)
 GPU = placement("g5.xlarge", pool="gpu", taints=(Taint("nvidia.com/gpu", "true", "NoSchedule"),))
-CORE = placement("m5.2xlarge", pool="core")
 
 LLAMA2 = {
     # The source system's form: four of twelve devices, the model over their eight cores.
@@ -161,43 +154,7 @@ def test_manifests_of_both_forms(form: str, base: dict) -> None:
     ]
     for manifest in manifests:
         manifest.pop("data", None)
-    assert_golden(f"vllm/{form}.yaml", yaml.dump_all(manifests, Dumper=_Readable, sort_keys=False, width=1_000_000))
-
-
-class _Readable(yaml.SafeDumper):
-    """The script's hash left out: it is not this file's subject."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-_Readable.add_representer(
-    str,
-    lambda dumper, text: dumper.represent_scalar(
-        "tag:yaml.org,2002:str", "(sha256)" if re.fullmatch(r"[0-9a-f]{64}", text) else text
-    ),
-)
-
-
-def test_the_source_systems_flags_are_there_but_the_one_that_no_longer_parses() -> None:
-    words = container(pod(served()))
-    assert words["command"] == ["vllm", "serve"]
-    line = words["args"]
-    model = "NousResearch/Llama-2-13b-chat-hf"
-    assert line[:3] == [f"/scratch/models/{model}/main", "--served-model-name", model]
-    given = dict(zip(line[3:13:2], line[4:13:2], strict=True))
-    assert given == {
-        "--host": "0.0.0.0",
-        "--port": "8000",
-        "--tensor-parallel-size": "8",
-        "--max-model-len": "4096",
-        "--max-num-seqs": "24",
-    }
-    *engine, template = line[13:]
-    assert engine == ["--no-enable-prefix-caching", "--num-gpu-blocks-override=24"]
-    # vLLM opens it as a file first, and takes it as a template only with characters of Jinja in it.
-    assert template.startswith("--chat-template={%")
-    assert "\n" not in template
+    assert_golden(f"vllm/{form}.yaml", yaml.dump_all(manifests, Dumper=Readable, sort_keys=False, width=1_000_000))
 
 
 def test_a_chat_template_is_for_repositories_that_may_have_none_and_the_users_wins() -> None:
@@ -232,23 +189,6 @@ def test_the_rules_of_serving_judge_a_server_before_anything_is_made() -> None:
         served(LLAMA2 | {"engine": "cuda-vllm-0.30"})
 
 
-def test_the_8k_form_fits_with_half_the_sequences() -> None:
-    """More tokens than the model was made for, as the source system had it: vLLM and the rules want to be told."""
-    longer = {"max_model_len": 8192, "max_num_seqs": 12, "extra_env": {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}}
-    graph = served(**longer)
-    assert "--max-model-len 8192 --max-num-seqs 12" in " ".join(container(pod(graph))["args"])
-    assert env(graph)["VLLM_ALLOW_LONG_MAX_MODEL_LEN"] == "1"
-
-
-@pytest.mark.parametrize(("base", "resource"), [(LLAMA2, "aws.amazon.com/neuron"), (QWEN3, "nvidia.com/gpu")])
-def test_pods_ask_for_whole_devices_and_only_their_cpu_is_without_a_limit(base: dict, resource: str) -> None:
-    resources = container(pod(served(base)))["resources"]
-    assert resources["requests"] == {**resources["limits"], "cpu": resources["requests"]["cpu"]}
-    assert "cpu" not in resources["limits"], "an engine is throttled beside idle cores"
-    assert [name for name in resources["limits"] if "/" in name] == [resource]
-    assert resources["limits"][resource] == str(base.get("devices", 1))
-
-
 WITH_DEVICES = sorted(name for name, shape in instance_types().items() if shape.accelerator)
 
 
@@ -274,13 +214,6 @@ def test_a_node_that_gives_pods_cores_of_their_own_needs_the_limit() -> None:
     kept = replace(NEURON, kubelet={"cpuManagerPolicy": "static"})
     resources = container(pod(served(on=kept)))["resources"]
     assert resources["requests"] == resources["limits"]
-
-
-def test_pods_spread_over_zones_but_never_wait_for_one() -> None:
-    graph = served(replicas=3)
-    (constraint,) = pod(graph)["topologySpreadConstraints"]
-    assert constraint["whenUnsatisfiable"] == "ScheduleAnyway"
-    assert constraint["labelSelector"] == deployment(graph).inputs["spec"]["selector"]
 
 
 # -- how many, and how a change rolls out ---------------------------------------------------------------------------------------
@@ -319,10 +252,6 @@ def test_a_roll_out_takes_no_device_that_nobody_counted(count: dict, surge: int,
     assert wanted + strategy["maxSurge"] == spec.most
     # Kubernetes refuses a strategy that may neither add nor take away.
     assert strategy["maxSurge"] or strategy["maxUnavailable"]
-    quota = equal_pods.quota("s", spec, NEURON)["spec"]["hard"]["requests.aws.amazon.com/neuron"]
-    # A pod that ends is counted until it has ended, and its successor is let in to wait.
-    ending = strategy["maxUnavailable"] or strategy["maxSurge"]
-    assert int(quota) == (spec.most + ending) * devices
 
 
 def test_a_pod_gives_its_devices_back_before_its_successor_starts_unless_told_otherwise() -> None:
@@ -371,26 +300,11 @@ def test_every_probe_asks_for_health_at_the_port_of_the_api() -> None:
 # -- the model and what is compiled of it ---------------------------------------------------------------------------------------
 
 
-def test_a_model_of_the_hub_by_its_revision() -> None:
-    graph = served(model={"id": "a/b", "revision": "0f1e"})
-    assert container(pod(graph))["args"][:3] == ["/scratch/models/a/b/0f1e", "--served-model-name", "a/b"]
-
-
 def test_the_model_is_downloaded_before_an_engine_that_would_copy_it() -> None:
     """The loader of this generation saves what it downloads itself once more, as float32; a folder is loaded as it is."""
-    graph = served(model={"id": "a/b", "revision": "r/1"})
-    template, main = pod(graph), container(pod(graph))
+    template = pod(served(model={"id": "a/b", "revision": "r/1"}))
     (download,) = template["initContainers"]
-    script, *asked = download["command"][1:]
-    assert asked == ["a/b", "r/1", main["args"][0]]
-    folders = {mount["mountPath"]: mount["name"] for mount in download["volumeMounts"]}
-    assert folders["/scratch"] == "scratch"
-    (scripts,) = [volume["configMap"]["name"] for volume in template["volumes"] if volume["name"] == folders["/eks-inference"]]
-    config_map = next(one for one in graph.of_type("kubernetes:core/v1:ConfigMap") if one.inputs["metadata"]["name"] == scripts)
-    assert script.removeprefix("/eks-inference/") in config_map.inputs["data"]
-    assert (download["image"], download["env"]) == (main["image"], main["env"])
-    devices = main["resources"]["limits"].keys() - download["resources"]["limits"].keys()
-    assert devices == {"aws.amazon.com/neuron"}
+    assert download["command"][2:] == ["a/b", "r/1", container(template)["args"][0]]
 
 
 STORE = {"store": {}}
@@ -501,12 +415,6 @@ def test_a_start_that_ends_before_it_answers_keeps_nothing(tmp_path: Path) -> No
     assert started.wait(60) == 3
     os.killpg(started.pid, signal.SIGKILL)
     assert not kept.exists()
-
-
-def test_engines_that_load_what_they_download_have_no_such_step() -> None:
-    graph = served(QWEN3)
-    assert "initContainers" not in pod(graph)
-    assert container(pod(graph))["args"][0] == "Qwen/Qwen3-8B"
 
 
 @pytest.mark.parametrize("model", [S3_MODEL, VOLUME_MODEL])
@@ -746,24 +654,6 @@ def test_the_api_is_open_to_the_cluster_or_to_chosen_namespaces_and_prometheus()
     assert passes(chosen, Pod("monitoring"), SERVER, 8000)
 
 
-def test_ways_out_are_names_credentials_and_https() -> None:
-    policies = policies_of(served())
-    assert passes(policies, SERVER, Pod("kube-system", {"k8s-app": "kube-dns"}), 53, "UDP")
-    assert passes(policies, SERVER, Outside("169.254.170.23"), 80)
-    assert passes(policies, SERVER, Outside("198.51.100.7"), 443)
-    assert not passes(policies, SERVER, Outside("169.254.169.254"), 80)
-    assert not passes(policies, SERVER, STRANGER, 8000)
-
-
-@pytest.mark.parametrize("keys", [{}, {"replicas": 3}, {"autoscaling": {"kind": "keda", "min": 2, "max": 4}}])
-def test_a_drain_takes_one_pod_at_a_time(keys: dict) -> None:
-    graph = served(**keys)
-    (found,) = of_kind(graph, "PodDisruptionBudget")
-    selector = found.inputs["spec"]["selector"]
-    assert found.inputs["spec"] == {"maxUnavailable": 1, "selector": selector}
-    assert selector == deployment(graph).inputs["spec"]["selector"]
-
-
 def test_the_guards_stand_before_the_first_pod_and_go_after_the_last() -> None:
     graph = served(model=S3_MODEL)
     for kind in ("NetworkPolicy", "ResourceQuota", "PodDisruptionBudget", "ServiceAccount", "ConfigMap", "Service"):
@@ -793,39 +683,7 @@ def test_pods_come_after_their_nodes_and_their_scheduler() -> None:
 # -- how a pod ends -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_pod_has_time_to_be_forgotten_to_drain_and_to_stop() -> None:
-    graph = served()
-    shell, flag, command = container(pod(graph))["lifecycle"]["preStop"]["exec"]["command"]
-    assert (shell, flag) == ("/bin/sh", "-c")
-    settle, drain = command.split("; ")
-    assert settle.split()[0] == "sleep"
-    _, script, longest = drain.split()
-    (mount,) = [mount for mount in container(pod(graph))["volumeMounts"] if mount["name"] == "drain"]
-    (config_map,) = of_kind(graph, "ConfigMap")
-    assert Path(script).parent == Path(mount["mountPath"])
-    assert Path(script).name in config_map.inputs["data"]
-    stop = pod(graph)["terminationGracePeriodSeconds"] - int(settle.split()[1]) - int(longest)
-    assert stop >= 30
-
-
 # -- what else stands on a server -----------------------------------------------------------------------------------------------
-
-
-def test_clients_find_it_as_any_model_server() -> None:
-    def clients(server: VllmServer) -> None:
-        protocol: ModelServer = server
-        servers = {"llama2": protocol}
-        cluster = replace(existing_cluster("d"), name="c")
-        OpenWebUI("ui", OpenWebUISpec(), cluster=cluster, placement=CORE, servers=servers)
-        SmokeTest("smoke", SmokeTestSpec(), cluster=cluster, placement=CORE, server=protocol)
-        LoadTest("load", LoadTestSpec(), cluster=cluster, placement=CORE, servers=servers, hardware={"llama2": server.hardware})
-
-    graph = served(then=clients)
-    endpoint = "http://llama2.llama2.svc.cluster.local:8000/v1"
-    told = json.dumps([graph.named(name).inputs for name in ("ui-deployment", "smoke-job", "load-script")])
-    assert told.count(endpoint) >= 3
-    for client in ("ui-deployment", "smoke-job", "load-job"):
-        assert stands_on(graph, graph.named(client), graph.named("llama2-deployment"))
 
 
 def metrics(**keys: Any) -> Graph:
@@ -841,24 +699,13 @@ def test_prometheus_reads_the_pods_under_the_servers_name() -> None:
     graph = metrics()
     ours = [graph.named(f"llama2-metrics-{part}").inputs for part in ("pods", "policy")]
     manifests = [{key: each[key] for key in ("apiVersion", "kind", "metadata", "spec")} for each in ours]
-    assert_golden("vllm/metrics.yaml", yaml.dump_all(manifests, Dumper=_Readable, sort_keys=False))
-    monitor = ours[0]["spec"]
-    assert monitor["selector"]["matchLabels"].items() <= pod_labels(graph).items()
-    (endpoint,) = monitor["podMetricsEndpoints"]
-    assert endpoint["port"] in [port["name"] for port in container(pod(graph))["ports"]]
+    assert_golden("vllm/metrics.yaml", yaml.dump_all(manifests, Dumper=Readable, sort_keys=False))
 
 
 def test_prometheus_comes_in_also_where_clients_are_chosen() -> None:
     policies = policies_of(metrics(client_namespaces={"team": "chat"}, metrics_namespaces=[]))
     assert passes(policies, Pod("prom"), SERVER, 8000)
     assert not passes(policies, STRANGER, SERVER, 8000)
-
-
-def test_metrics_do_not_wait_for_the_model() -> None:
-    graph = metrics()
-    monitor = graph.named("llama2-metrics-pods")
-    assert stands_on(graph, monitor, graph.named("llama2-namespace"))
-    assert not stands_on(graph, monitor, deployment(graph))
 
 
 @pytest.mark.parametrize(
@@ -968,37 +815,6 @@ def servers_of(graph: Graph) -> dict[str, dict[str, Any]]:
 
 def pod_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
     return manifest["spec"]["template"]["spec"]
-
-
-def test_three_servers_fill_the_node_through_the_second_scheduler() -> None:
-    graph = recorded(STACK)
-    servers = servers_of(graph)
-    assert len(servers) == 3
-    devices = [int(container(pod_of(each))["resources"]["limits"]["aws.amazon.com/neuron"]) for each in servers.values()]
-    (nodes,) = [
-        each for each in graph.of_type("aws:eks/nodeGroup:NodeGroup") if each.inputs["instanceTypes"] == ["inf2.48xlarge"]
-    ]
-    assert nodes.inputs["scalingConfig"]["desiredSize"] == 1
-    assert sum(devices) == instance_type("inf2.48xlarge").devices
-    assert {pod_of(each)["schedulerName"] for each in servers.values()} == {SCHEDULER_NAME}
-    assert SCHEDULER_NAME in [each.inputs["metadata"]["name"] for each in of_kind(graph, "Deployment")]
-    (template,) = [
-        each.inputs for each in graph.of_type("aws:ec2/launchTemplate:LaunchTemplate") if each.name.startswith(f"{STACK}-neuron")
-    ]
-    (disk,) = template["blockDeviceMappings"]
-    assert (disk["ebs"]["volumeSize"], disk["ebs"]["volumeType"]) == (1024, "gp3")
-
-
-def test_one_of_them_is_measured_as_the_source_system_was() -> None:
-    graph = recorded(STACK)
-    (script,) = [each for each in of_kind(graph, "ConfigMap") if each.name == f"{STACK}-load-test-script"]
-    (config,) = [json.loads(text) for name, text in script.inputs["data"].items() if name.endswith(".json")]
-    assert list(config["servers"]) == ["llama2-a"]
-    (measurement,) = config["measurements"]
-    assert (measurement["users"], measurement["requests"], measurement["timeout_seconds"]) == (22, 176, 1800)
-    (data,) = measurement["scenario"]["spec"]["data"]
-    assert (data["prompt_tokens"], data["prompt_tokens_stdev"]) == (3072, 200)
-    assert (data["output_tokens"], data["output_tokens_stdev"]) == (512, 20)
 
 
 @pytest.mark.thorough

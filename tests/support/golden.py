@@ -43,6 +43,20 @@ def assert_golden(relative_path: str, text: str) -> None:
     raise AssertionError(f"{name} changed; if that is intended, run with UPDATE_GOLDEN=1 and review:\n{''.join(diff)}")
 
 
+class Readable(yaml.SafeDumper):
+    """Without anchors, texts of several lines as blocks, and digests left out, which are not the subject of a manifest."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def text(self, text: str) -> yaml.Node:
+        shown = "(sha256)" if re.fullmatch(r"[0-9a-f]{64}", text) else text
+        return self.represent_scalar("tag:yaml.org,2002:str", shown, style="|" if "\n" in text else None)
+
+
+Readable.add_representer(str, Readable.text)
+
+
 # -- a change in one place -------------------------------------------------------------------------------------------------------
 
 

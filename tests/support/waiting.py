@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TypeVar
 
 PATIENCE_S = 60
@@ -38,6 +39,14 @@ async def until_in_loop(look: Callable[[], Seen], holds: Callable[[Seen], object
         return look()
 
     return await eventually(looked, holds, within_s)
+
+
+def alive(pid: int) -> bool:
+    """Not one that has ended and waits for its parent, which here nobody may be."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def _in_vain(seen: object, within_s: float) -> str:
