@@ -256,11 +256,6 @@ def test_a_program_that_cannot_be_run_does_not_fit(machine: Machine):
     assert installed("kwok", "etcd").absent == ("kwok", "etcd")
 
 
-def test_the_version_of_go_is_not_taken_for_that_of_the_program(machine: Machine):
-    machine.says("promtool", "promtool, version  (branch: , revision: unknown) go version: go1.26.8")
-    assert "promtool" in installed("promtool").absent
-
-
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Programs that were asked for their version; each tells 0.8.0."""

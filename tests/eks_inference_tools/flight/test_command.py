@@ -13,7 +13,7 @@ from eks_inference_tools.commands import first_flight
 from eks_inference_tools.flight import eyes, pilots, workspace
 from eks_inference_tools.flight import planner as courses
 from eks_inference_tools.flight.journal import read_journal
-from fake_automation import FakeAutomation, FakeClock, FakeEyes, FakeFinding, Killed, Trouble
+from fake_automation import FakeAutomation, FakeClock, FakeEyes, Killed, Trouble
 from flights import WELL, course
 from golden import assert_golden
 from stackgraph.problems import ProblemsFound
@@ -119,14 +119,6 @@ def test_a_stack_that_exists_is_never_touched(cli: Cli) -> None:
     assert cli.run(*CAPS) == 2
     assert "the stack exists, and no flight of this work directory made it" in cli.err
     assert cli.automation.account == {"urn:of:somebody"}
-    assert cli.automation.updates == 0
-
-
-@pytest.mark.thorough
-def test_an_account_that_cannot_be_used_keeps_the_flight_on_the_ground(cli: Cli) -> None:
-    cli.findings = [FakeFinding("quotas", "error", "0 of 4 vCPU", "request 4"), FakeFinding("images", "unknown", "denied")]
-    assert cli.run(*CAPS) == 1
-    assert "error: quotas: 0 of 4 vCPU (request 4)" in cli.err
     assert cli.automation.updates == 0
 
 
