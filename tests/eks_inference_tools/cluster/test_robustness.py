@@ -13,9 +13,8 @@ import pytest
 from conftest import ROOT
 from eks_inference_tools.simulate.control_plane import control_plane as module
 from eks_inference_tools.simulate.control_plane.control_plane import control_plane
-from eks_inference_tools.simulate.control_plane.processes import ComponentError, Processes
+from eks_inference_tools.simulate.control_plane.processes import ComponentError
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
-from stackgraph.problems import ProblemsFound
 from waiting import until
 
 pytestmark = pytest.mark.cluster
@@ -53,13 +52,6 @@ def test_a_component_that_crashes_is_told_with_its_last_words(toolchain: Toolcha
     assert "SIGSEGV" in str(error.value)
 
 
-def test_a_component_that_is_killed_is_told(toolchain: Toolchain):
-    with control_plane(toolchain) as plane:
-        os.kill(plane.processes.pid("etcd"), signal.SIGKILL)
-        with pytest.raises(ComponentError, match="etcd was ended by signal 9"):
-            plane.processes.wait_until(lambda: False, seconds=60, what="never")
-
-
 @pytest.fixture
 def taken_port() -> Iterator[int]:
     with socket.socket() as taken:
@@ -90,17 +82,6 @@ def test_ports_that_are_always_taken_are_told(toolchain: Toolchain, taken_port: 
         control_plane(toolchain),
     ):
         pass
-
-
-def test_a_program_that_cannot_be_run_is_told(tmp_path: Path):
-    broken = tmp_path / "etcd"
-    broken.write_text("no program")
-    broken.chmod(0o755)
-    with Processes() as processes:
-        with pytest.raises(ProblemsFound, match="etcd cannot be started: Exec format error"):
-            processes.start("etcd", [broken])
-        folder = processes.folder
-    assert not folder.exists()
 
 
 # -- the command -----------------------------------------------------------------------------------------------------------------
@@ -158,14 +139,3 @@ def test_ctrl_c_ends_everything(tmp_path: Path, toolchain: Toolchain, control_pl
 def test_whatever_ends_the_command_ends_everything(tmp_path: Path, toolchain: Toolchain, number: signal.Signals):
     code, _ = ended(tmp_path, RUNS, "kube-apiserver", number)
     assert code in (130, -number)
-
-
-def test_missing_programs_are_told(tmp_path: Path):
-    """Nothing on PATH, nothing in the cache."""
-    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
-    done = subprocess.run(COMMAND, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 2
-    for program in ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"):
-        assert program in done.stderr
-    assert "no `go` on PATH" in done.stderr
-    assert "Traceback" not in done.stderr
