@@ -11,7 +11,6 @@ import pulumi
 import pytest
 import yaml
 
-from clones import copy_project
 from conftest import ROOT, STACKS, recorded
 from eks_inference.catalog.engines import engines
 from eks_inference.catalog.instances import instance_types
@@ -35,10 +34,8 @@ FILE = f"stacks/Pulumi.{STACK}.yaml"
 
 
 @pytest.fixture
-def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded_once: None) -> Path:
-    copy_project(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def clone(clone: Path, recorded_once: None) -> Path:
+    return clone
 
 
 def change(clone: Path, **section: Any) -> None:

@@ -12,7 +12,6 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clones import copy_project
 from conftest import PROJECT, ROOT
 from eks_inference.catalog.instances import instance_type
 from eks_inference.catalog.measured import count
@@ -48,13 +47,6 @@ MEASURED = {
     "mean_tpot_ms": 40.0,
     "mean_e2el_ms": 150 + 249 * 40.0,
 }
-
-
-@pytest.fixture
-def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    copy_project(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 FEW = ("--family", "inf2", "g6")
