@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from clones import copy_project
 from conftest import ROOT
 from eks_inference_tools.cli import main
 from eks_inference_tools.commands import first_flight
@@ -211,16 +210,12 @@ def test_two_flights_of_one_work_directory_do_not_meet(cli: Cli) -> None:
 
 
 @pytest.mark.thorough
-def test_a_cap_needs_a_price_of_everything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    copy_project(tmp_path)
-    file = tmp_path / "stacks" / "Pulumi.smoke-trn2.yaml"
+def test_a_cap_needs_a_price_of_everything(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = clone / "stacks" / "Pulumi.smoke-trn2.yaml"
     file.write_text(file.read_text().replace("sa-east-1", "us-east-2").replace("sae1-", "use2-"))
-    monkeypatch.chdir(tmp_path)
     assert main(["first-flight", "smoke-trn2", *CAPS]) == 2
     assert "no price for trn2.3xlarge in us-east-2" in capsys.readouterr().err
-    assert not (tmp_path / ".first-flight").exists()
+    assert not (clone / ".first-flight").exists()
 
 
 @pytest.mark.thorough
