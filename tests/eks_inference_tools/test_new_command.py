@@ -144,15 +144,6 @@ def test_a_traffic_becomes_replicas_and_nodes(clone: Path, capsys: pytest.Captur
     assert main(["check", "mine"]) == 0
 
 
-@pytest.mark.thorough
-def test_what_it_wrote_is_checked_and_previewed(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert new(capsys, "mine", "--model", "OPT-350M", "--region", "us-west-2", *FEW)[0] == 0
-    assert main(["check", "mine"]) == 0
-    assert "mine: can run: 0 errors, 0 warnings" in capsys.readouterr().out
-    assert main(["preview", "mine"]) == 0
-    assert "mine  InferencePlatform" in capsys.readouterr().out
-
-
 @cache
 def rows(name: str, region: str) -> tuple[Row, ...]:
     wanted = model(name)

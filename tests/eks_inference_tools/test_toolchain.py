@@ -31,7 +31,7 @@ from eks_inference_tools.simulate.control_plane.toolchain import (
 )
 from stackgraph.presentation.progress import Progress
 from stackgraph.problems import ProblemsFound
-from waiting import until
+from waiting import until, until_ended
 
 GO = f"""#!{sys.executable} -IS
 import json, os, signal, sys, time
@@ -495,14 +495,6 @@ def start() -> "subprocess.Popen[str]":
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_build_that_is_ended_ends_go_and_leaves_nothing_half(machine: Machine, number: signal.Signals):
@@ -514,7 +506,7 @@ def test_a_build_that_is_ended_ends_go_and_leaves_nothing_half(machine: Machine,
     out, err = process.communicate(timeout=30)
     assert "Traceback" not in err
     assert (process.returncode, out) == (130, "")
-    until(lambda: not is_running(int(hanging.read_text())))
+    until_ended(int(hanging.read_text()))
     assert not (tools_folder() / "unfinished").exists()
     made = cached()
     assert "etcd" in made

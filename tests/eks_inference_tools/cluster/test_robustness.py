@@ -15,22 +15,11 @@ from eks_inference_tools.simulate.control_plane import control_plane as module
 from eks_inference_tools.simulate.control_plane.control_plane import control_plane
 from eks_inference_tools.simulate.control_plane.processes import ComponentError
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
-from waiting import until
+from waiting import is_running, until, until_ended
 
 pytestmark = pytest.mark.cluster
 
 COMMAND = (sys.executable, "-m", "eks_inference_tools", "simulate", "inf2-llama2")
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def wait_for_end(pids: tuple[int, ...]) -> None:
-    until(lambda: [pid for pid in pids if is_running(pid)], lambda running: not running)
 
 
 def test_every_process_and_the_folder_go_with_the_context(toolchain: Toolchain):
@@ -39,7 +28,7 @@ def test_every_process_and_the_folder_go_with_the_context(toolchain: Toolchain):
         assert len(pids) == 6  # five components and the supervisor
         assert all(is_running(pid) for pid in pids)
         assert folder.stat().st_mode & 0o077 == 0  # tokens are in it
-    wait_for_end(pids)
+    until_ended(*pids)
     assert not folder.exists()
 
 
