@@ -121,6 +121,15 @@ def recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "record", record_once)
 
 
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of what a clone has that a preview needs, as the working folder."""
+    from clones import copy_project
+
+    monkeypatch.chdir(copy_project(tmp_path))
+    return tmp_path
+
+
 @pytest.fixture(params=STACKS)
 def shipped(request: pytest.FixtureRequest) -> Graph:
     """Returns the graph of each shipped stack in turn."""

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from cases import thorough_but
-from clones import copy_project
 from conftest import ROOT
 from eks_inference_tools.cli import COMMANDS, main, parser
 from eks_inference_tools.documents import NAMES
@@ -76,13 +75,6 @@ def test_every_document_is_compared_with_its_schema() -> None:
     written = {name.partition(" --")[0] for name in NAMES} - {"errors"}
     first = {word for name in written for word in (name, name.split()[0])}
     assert {*COMMANDS} - {*WITHOUT} <= first
-
-
-@pytest.fixture
-def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    copy_project(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_an_error_has_the_fields_of_the_text(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:

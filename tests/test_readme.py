@@ -5,12 +5,10 @@ import re
 import shutil
 import subprocess
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import yaml
 
-from clones import copy_project
 from conftest import ROOT, recorded
 from eks_inference_tools.cli import main
 from readme import README, block, blocks
@@ -22,13 +20,6 @@ STACK = "inf2-llama3"
 STACK_FILE = f"stacks/Pulumi.{STACK}.yaml"
 MOST_WORDS = 700
 ONE_SCREEN = 24
-
-
-@pytest.fixture
-def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    copy_project(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def shell(heading: str) -> list[str]:

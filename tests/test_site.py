@@ -13,7 +13,6 @@ import yaml
 
 import component_pages
 import reference_pages
-from clones import copy_project
 from conftest import PROJECT, ROOT, recorded
 from eks_inference.catalog import tables
 from eks_inference.catalog.own import rows_of
@@ -172,13 +171,6 @@ RUN = {
 
 def test_every_block_of_a_guide_is_run() -> None:
     assert {(guide, one.language) for guide in GUIDES for one in blocks(page(guide))} == RUN
-
-
-@pytest.fixture
-def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    copy_project(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def shell(guide: str) -> list[str]:

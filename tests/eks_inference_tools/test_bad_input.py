@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import yaml
 
-from clones import copy_project
 from conftest import STACKS
 from eks_inference.faults import SpecError, format_path
 from eks_inference.stack.reading import parse_stack
@@ -26,14 +25,6 @@ STACK_FILE = f"stacks/Pulumi.{STACK}.yaml"
 BASE = yaml.safe_load((ROOT / STACK_FILE).read_text())["config"]["eks-inference:stack"]
 PLANTED = "hf_PlantedSecretThatMustNotAppear"
 YAML_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-
-
-@pytest.fixture
-def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of what a clone has that a preview needs, as the working folder."""
-    copy_project(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def edit(clone: Path, before: str, after: str) -> int:

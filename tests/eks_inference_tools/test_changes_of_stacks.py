@@ -14,7 +14,7 @@ from eks_inference_tools.eks_comparison import eks_compared
 from golden import assert_golden
 from odd_graphs import PLANTED, odd_graphs
 from stackgraph.diff.contents import Revision
-from stackgraph.diff.document import document, render_json
+from stackgraph.diff.document import render_json
 from stackgraph.diff.markdown import render_markdown
 from stackgraph.diff.page import render_html
 from stackgraph.diff.report import Recorded, Report, StackReport
@@ -65,28 +65,6 @@ def test_the_comment_for_a_realistic_change(change):
     comment = render_markdown(contents(report_of(change)), LONGEST_BODY)
     assert_golden(f"../../docs/diff/{change}.md", comment)
     assert len(comment) < LONGEST_BODY // 2
-
-
-@pytest.mark.thorough
-def test_more_gpu_nodes_is_an_update_in_place_of_one_stack():
-    report = report_of("more-gpu-nodes")
-    assert report.counts["replace"] == report.counts["delete"] == 0
-    assert [stack.stack for stack in report.stacks if stack.changed] == ["gpu-opt350m"]
-    assert "| 4 × g4dn.xlarge" in render_markdown(contents(report), LONGEST_BODY)
-
-
-@pytest.mark.thorough
-def test_another_model_is_a_danger():
-    found = document(report_of("model-swap"))["danger"]
-    assert {danger["kind"] for danger in found} >= {"model-changed"}
-
-
-@pytest.mark.thorough
-def test_an_upgrade_of_all_stacks_is_told_once():
-    report = report_of("kubernetes-upgrade")
-    (cluster,) = [e for section in sections(contents(report)) for e in section.entries if e.type == "eks.Cluster"]
-    assert cluster.stacks == UPGRADED
-    assert report.counts["replace"] == 0
 
 
 @pytest.mark.thorough

@@ -120,13 +120,6 @@ def test_what_a_program_reads_is_written_without_what_draws_for_people(command: 
 
 
 @pytest.mark.thorough
-def test_no_color_is_honoured(small):
-    out, _ = on_a_terminal(*small, NO_COLOR="1")
-    assert "jobs" in out
-    assert "\x1b[" not in out
-
-
-@pytest.mark.thorough
 def test_a_reader_that_goes_away_is_no_error():
     run = subprocess.Popen([*COMMAND, "preview", STACK, "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert run.stdout is not None
@@ -136,19 +129,6 @@ def test_a_reader_that_goes_away_is_no_error():
     # On a busy machine a preview takes half a minute, and a log has a line then.
     assert not [line for line in run.stderr.read().splitlines() if not line.startswith(b"recording ")]
     assert run.wait(timeout=60) == 0
-
-
-@pytest.mark.thorough
-def test_another_project_is_previewed_where_it_stands(tmp_path, capsys):
-    (tmp_path / "Pulumi.yaml").write_text("name: other\nruntime: python\n")
-    (tmp_path / "Pulumi.dev.yaml").write_text("config:\n  aws:region: eu-west-1\n")
-    (tmp_path / "__main__.py").write_text("import pulumi_aws as aws\nprint('said aloud')\naws.ec2.Vpc('v')\n")
-    assert main(["preview", "dev", "--program", str(tmp_path), "--format", "json"]) == 0
-    said = capsys.readouterr()
-    graph = json.loads(said.out)
-    (vpc,) = [resource for resource in graph["resources"] if resource["type"] == "aws:ec2/vpc:Vpc"]
-    assert vpc["source"] == "__main__.py:3"
-    assert "said aloud" in said.err
 
 
 @pytest.mark.thorough
@@ -184,15 +164,6 @@ def test_nothing_is_shown_of_the_machine(recorded_once, capsys):
     shown = capsys.readouterr().out
     assert str(ROOT) not in shown
     assert str(Path.home()) + "/" not in shown
-
-
-@pytest.mark.thorough
-def test_results_of_load_tests_are_reported(tmp_path):
-    data = ROOT / "tests" / "data" / "loadtest"
-    page = tmp_path / "report.html"
-    assert main(["loadtest", "report", str(data / "aiperf-0.13.0.json"), "--format", "html", "-o", str(page)]) == 0
-    assert page.read_text().startswith("<!DOCTYPE html>")
-    assert main(["loadtest", "report", "absent.json"]) == 2
 
 
 # -- what is given is taken as it is, or refused ---------------------------------------------------------------------------------

@@ -206,12 +206,6 @@ def test_what_serves_or_measures_with_less_than_a_cpu_is_not_judged(image: str) 
     assert [judgement.unjudged.what for judgement in rule.judge(graph(small)) if judgement.unjudged] == ["speed"]
 
 
-def test_every_container_and_chart_value_is_looked_at():
-    pod = pods(initContainers=[container(name="first", image="busybox")], containers=[container(image="server:1.0")])
-    assert "init container first" in messages(graph(pod), "K8S001")
-    assert "value operator.image.tag" in messages(graph(chart(operator={"image": {"tag": "master"}})), "K8S001")
-
-
 # -- where pods run --------------------------------------------------------------------------------------------------------------
 
 CORE = (cluster(), node_group())
@@ -225,15 +219,6 @@ def test_a_label_nearly_right_is_told():
     (finding,) = found(graph(*CORE, pods(nodeSelector={"pool": "cor"})), "K8S002")
     assert finding.judgement.allowed == "nearest label: pool=core"
     assert finding.severity == "error"
-
-
-def test_a_taint_that_is_not_tolerated_is_named():
-    nodes = (cluster(), trn2_group())
-    assert "does not tolerate taint aws.amazon.com/neuron=true:NoSchedule" in unplaced(pods(), *nodes)
-    assert not unplaced(pods(tolerations=[TOLERATION]), *nodes)
-    assert not unplaced(pods(tolerations=[{"operator": "Exists"}]), *nodes)
-    wrong = [{"key": "aws.amazon.com/neuron", "operator": "Equal", "value": "false", "effect": "NoSchedule"}]
-    assert unplaced(pods(tolerations=wrong), *nodes)
 
 
 @pytest.mark.parametrize(
@@ -257,17 +242,6 @@ def test_affinity(expression: dict[str, Any], fits: bool):
     assert bool(unplaced(pod)) is not fits
 
 
-def test_one_term_of_an_affinity_is_enough():
-    terms = [{"matchExpressions": [{"key": "pool", "operator": "In", "values": [pool]}]} for pool in ("gone", "core")]
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
-    assert not unplaced(pods(affinity=affinity))
-
-
-def test_a_daemon_set_without_nodes_is_a_warning():
-    (finding,) = found(graph(*CORE, pods("DaemonSet", nodeSelector={"pool": "gpu"})), "K8S002")
-    assert finding.severity == "warning"
-
-
 @pytest.mark.parametrize(
     "beside",
     [
@@ -281,11 +255,6 @@ def test_a_daemon_set_without_nodes_is_a_warning():
 def test_nodes_that_the_graph_does_not_show_may_take_any_pod(beside: Resource):
     facts = graph(*CORE, pods(nodeSelector={"pool": "gone"}), beside)
     assert not found(facts, "K8S002")
-
-
-def test_pods_on_a_cluster_made_elsewhere_are_not_judged():
-    assert not found(graph(node_group(), pods(nodeSelector={"pool": "gone"})), "K8S002")
-    assert not found(graph(cluster(), pods(nodeSelector={"pool": "gone"})), "K8S002")
 
 
 @pytest.mark.parametrize(
@@ -317,25 +286,6 @@ def family(*names: str) -> dict[str, Any]:
 def fixed(pool: Resource) -> Resource:
     """Returns a NodePool with so many nodes, whatever pods ask for."""
     return replace(pool, inputs={**pool.inputs, "spec": {**pool.inputs["spec"], "replicas": 1}})
-
-
-def test_a_node_pool_offers_what_its_requirements_leave():
-    nodes = (cluster(), node_pool(family("inf2"), {"key": "team", "operator": "In", "values": ["a", "b"]}))
-    assert not unplaced(pods(nodeSelector={"node.kubernetes.io/instance-type": "inf2.48xlarge", "team": "b"}), *nodes)
-    assert "nodes have inf2." in unplaced(pods(nodeSelector={"node.kubernetes.io/instance-type": "inf2.16xlarge"}), *nodes)
-    assert unplaced(pods(nodeSelector={"team": "c"}), *nodes)
-    small = (
-        cluster(),
-        node_pool(family("inf2"), {"key": "karpenter.k8s.aws/instance-size", "operator": "In", "values": ["xlarge"]}),
-    )
-    assert unplaced(pods(nodeSelector={"node.kubernetes.io/instance-type": "inf2.48xlarge"}), *small)
-
-
-def test_a_family_whose_sizes_the_catalog_may_not_know_stays_open():
-    nodes = (cluster(), node_pool(family("m5")))
-    assert not unplaced(pods(nodeSelector={"node.kubernetes.io/instance-type": "m5.metal"}), *nodes)
-    assert unplaced(pods(nodeSelector={"node.kubernetes.io/instance-type": "c5.large"}), *nodes)
-    assert not found(graph(*nodes, asking({"cpu": "500", "memory": "4Ti"})), "K8S003")
 
 
 def claims_rule(facts: GraphFacts) -> list[str]:
@@ -387,33 +337,12 @@ def test_amounts_that_are_none_are_not_judged(amount: Any):
     assert not too_much(on_trn2({"aws.amazon.com/neuron": amount}))
 
 
-def test_interfaces_of_the_launch_template_count():
-    made = efa_template(8)
-    pod = on_trn2({"aws.amazon.com/neuron": 16, "vpc.amazonaws.com/efa": 16})
-    assert "16 vpc.amazonaws.com/efa, trn2.48xlarge of pool trn2 has 8" in too_much(pod, trn2_group(made), made)
-
-
 def test_daemon_sets_of_the_graph_take_their_share():
     daemon = neuron_daemon("monitor", containers=[container(resources={"requests": {"cpu": "2"}})])
     (finding,) = found(graph(cluster(), trn2_group(), daemon, on_trn2({"cpu": "190"})), "K8S003")
     assert finding.judgement.working == (
         "Deployment app/server: cpu 190 > 189.45 (191.45 - 2 of DaemonSets) of trn2.48xlarge of pool trn2",
     )
-
-
-def test_containers_add_up_and_init_containers_do_not():
-    half = {"resources": {"limits": {"aws.amazon.com/neuron": 10}}}
-    first = {"nodeSelector": {"pool": "trn2"}, "tolerations": [TOLERATION], "initContainers": [container(**half)]}
-    assert not too_much(pods(containers=[container(**half)], **first))
-    assert "20 aws.amazon.com/neuron" in too_much(pods(containers=[container(**half), container(**half)], **first))
-    stays = {**first, "initContainers": [container(restartPolicy="Always", **half)]}
-    assert "20 aws.amazon.com/neuron" in too_much(pods(containers=[container(**half)], **stays))
-
-
-def test_one_node_that_has_enough_is_enough():
-    nodes = (cluster(), node_pool(family("inf2")))
-    assert not found(graph(*nodes, asking({"aws.amazon.com/neuron": 12})), "K8S003")
-    assert "13 aws.amazon.com/neuron" in messages(graph(*nodes, asking({"aws.amazon.com/neuron": 13})), "K8S003")
 
 
 @pytest.mark.parametrize(
@@ -494,14 +423,6 @@ def test_what_only_points_at_a_credential_is_none(name: str, value: str):
     assert not found(graph(server(env=[{"name": name, "value": value}])), "K8S004")
 
 
-def test_flags_and_chart_values_by_name():
-    assert "argument --api-key" in messages(graph(server(args=["--api-key", "q8Zk2w"])), "K8S004")
-    assert "argument --api-key" in messages(graph(server(args=["--api-key=q8Zk2w"])), "K8S004")
-    assert not found(graph(server(args=["--api-key", "--port", "8000"])), "K8S004")
-    assert "value grafana.adminPassword" in messages(graph(chart(grafana={"adminPassword": "prom-operator"})), "K8S004")
-    assert not found(graph(chart(grafana={"admin": {"existingSecret": "grafana-admin"}})), "K8S004")
-
-
 PLANTED = {
     "grafana": {
         "adminPassword": "q8Zk2w",
@@ -561,14 +482,6 @@ def test_what_a_chart_says_of_a_secret_elsewhere_is_none(values: dict[str, Any])
 # -- objects of the cluster ------------------------------------------------------------------------------------------------------
 
 
-def test_the_default_class_of_the_ebs_add_on_counts():
-    values = '{"defaultStorageClass": {"enabled": true}}'
-    addon = resource("aws:eks/addon:Addon", "ebs", {"addonName": "aws-ebs-csi-driver", "configurationValues": values})
-    default = {"metadata": {"name": "gp3", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}}
-    storage = resource("kubernetes:storage.k8s.io/v1:StorageClass", "gp3", default)
-    assert "gp3, that of add-on aws-ebs-csi-driver" in messages(graph(addon, storage), "K8S005")
-
-
 @pytest.mark.parametrize(
     ("annotations", "spec", "open_"),
     [
@@ -584,79 +497,6 @@ def test_the_default_class_of_the_ebs_add_on_counts():
 def test_load_balancers(annotations: Any, spec: dict[str, Any], open_: bool):
     made = kubernetes("core/v1:Service", "server", {"spec": {"type": "LoadBalancer", **spec}}, annotations=annotations)
     assert bool(found(graph(made), "K8S006")) is open_
-
-
-def test_an_ingress_for_the_internet_is_open():
-    scheme = {"alb.ingress.kubernetes.io/scheme": "internet-facing"}
-    made = kubernetes("networking.k8s.io/v1:Ingress", "server", annotations=scheme)
-    assert "Ingress app/server is open" in messages(graph(made), "K8S006")
-    limited = {**scheme, "alb.ingress.kubernetes.io/inbound-cidrs": "203.0.113.0/24"}
-    assert not found(graph(kubernetes("networking.k8s.io/v1:Ingress", "server", annotations=limited)), "K8S006")
-
-
-def test_one_owner_of_the_number_of_pods():
-    assert "is scaled by HorizontalPodAutoscaler a and by HorizontalPodAutoscaler b" in messages(
-        graph(pods(), autoscaler("a"), autoscaler("b")), "K8S007"
-    )
-    ray = kubernetes("keda.sh/v1alpha1:ScaledObject", "s", {"spec": {"scaleTargetRef": {"kind": "RayCluster", "name": "llama"}}})
-    assert "whose pods Ray's own autoscaler sets" in messages(graph(ray), "K8S007")
-    ignoring = pods(spec={"replicas": 2})
-    kept = Resource(
-        urn=ignoring.urn,
-        type=ignoring.type,
-        name=ignoring.name,
-        inputs=ignoring.inputs,
-        options={"ignoreChanges": ["spec.replicas"]},
-    )
-    assert not found(graph(kept, autoscaler()), "K8S007")
-    assert not found(graph(pods(spec={"replicas": "<unknown>"}), autoscaler()), "K8S007")
-
-
-def test_a_service_that_selects_nothing():
-    lost = service(selector={"app": "sever"})
-    assert "selects no pod: none in namespace app has app=sever" in messages(graph(namespace(), lost, listening()), "K8S008")
-    # Its pods may come from somebody else.
-    assert not found(graph(lost, listening()), "K8S008")
-    release = resource("kubernetes:helm.sh/v3:Release", "release", {"chart": "x", "namespace": "app", "version": "1.0.0"})
-    assert not found(graph(namespace(), lost, listening(), release), "K8S008")
-    operated = kubernetes("databases.example.com/v1:Database", "db")
-    assert not found(graph(namespace(), lost, listening(), operated), "K8S008")
-
-
-def test_labels_of_controllers_are_taken_to_be_there():
-    def leads(selector: dict[str, str]) -> bool:
-        return not found(graph(namespace(), service(selector=selector, ports=[]), ray_service()), "K8S008")
-
-    assert leads({"ray.io/node-type": "head"})
-    assert leads({"ray.io/cluster": "llama-xyz"})
-    assert not leads({"ray.io/node-type": "worker"})
-    assert not leads({"app": "llama"})
-
-
-def test_ports_by_number_are_a_warning_and_by_name_an_error():
-    (finding,) = found(graph(service(ports=[{"port": 80, "targetPort": 9000}]), listening()), "K8S008")
-    assert finding.severity == "warning"
-    (finding,) = found(graph(service(ports=[{"port": 80, "targetPort": "grpc"}]), listening()), "K8S008")
-    assert finding.severity == "error"
-    assert not found(graph(service(ports=[{"port": 8000}]), listening()), "K8S008")
-    assert not found(graph(service(ports=[{"port": 80, "targetPort": 9000}]), server()), "K8S008")
-    assert not found(graph(service(ports=[{"port": 80, "targetPort": "<port>"}]), listening()), "K8S008")
-
-
-def test_a_server_listens_where_its_container_says():
-    assert "listens on 8080" in messages(graph(listening(args=["serve", "llama", "--port", "8080"])), "K8S008")
-    assert "listens on 8080" in messages(graph(listening(command=["serve", "--port=8080"])), "K8S008")
-    assert not found(graph(listening(args=["--port", "8000"])), "K8S008")
-    assert not found(graph(listening(args=["--port", "$(PORT)"])), "K8S008")
-
-
-def test_pods_a_namespace_refuses_are_an_error():
-    level = namespace(**{"pod-security.kubernetes.io/enforce": "restricted"})
-    (finding,) = found(graph(level, server(securityContext={"privileged": True})), "K8S009")
-    assert finding.severity == "error"
-    assert "the API server rejects its pods" in finding.judgement.message
-    assert not found(graph(server(securityContext={"privileged": True})), "K8S009")
-    assert not found(graph(level, server()), "K8S009")
 
 
 @pytest.mark.parametrize(
@@ -680,80 +520,7 @@ def test_what_it_says_of_an_installation_holds_no_password():
     assert "hunter22" not in str(finding)
 
 
-def test_probes():
-    gpu = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
-    assert "livenessProbe kills it after 30 s" in messages(graph(server(livenessProbe={}, **gpu)), "K8S012")
-    assert not found(graph(server(livenessProbe={}, startupProbe={"failureThreshold": 60}, **gpu)), "K8S012")
-    assert not found(graph(server(livenessProbe={})), "K8S012")
-    assert not found(graph(server(startupProbe={"failureThreshold": "<budget>"}, **gpu)), "K8S012")
-
-
-def test_what_kuberay_ignores_is_a_warning():
-    made = kubernetes("ray.io/v1:RayService", "llama", {"spec": {"serviceUnhealthySecondThreshold": 900}})
-    (finding,) = found(graph(made), "K8S015")
-    assert finding.severity == "warning"
-    assert "serviceUnhealthySecondThreshold has no effect" in finding.judgement.message
-    (finding,) = found(graph(ray_service("l" * 49)), "K8S015")
-    assert finding.severity == "error"
-    assert "its name has 49 characters" in finding.judgement.message
-
-
 # -- devices ---------------------------------------------------------------------------------------------------------------------
-
-
-def test_a_plugin_has_to_reach_the_nodes():
-    stays_away = kubernetes(
-        "apps/v1:DaemonSet",
-        "plugin",
-        {"spec": {"template": {"spec": {"containers": [{"name": "p", "image": "x/neuron-device-plugin:1.0"}]}}}},
-    )
-    facts = graph(cluster(), trn2_group(), on_trn2({"aws.amazon.com/neuron": 16}), stays_away)
-    assert ": DaemonSet app/plugin cannot run there" in messages(facts, "K8S013")
-    assert not found(graph(cluster(), trn2_group(), on_trn2({"aws.amazon.com/neuron": 16}), chart(NEURON_CHART)), "K8S013")
-
-
-def test_the_chart_of_the_efa_plugin_needs_tolerations():
-    made = efa_template()
-    nodes = (cluster(), made, trn2_group(made), on_trn2({"vpc.amazonaws.com/efa": 16}))
-    efa = "https://aws.github.io/eks-charts/aws-efa-k8s-device-plugin"
-    assert "cannot run there" in messages(graph(*nodes, chart(efa)), "K8S013")
-    assert not found(graph(*nodes, chart(efa, tolerations=[TOLERATION])), "K8S013")
-
-
-def test_the_plugin_and_the_dra_driver_may_have_nodes_of_their_own():
-    both = (neuron_daemon("neuron-device-plugin", nodeSelector={"pool": "trn2"}), neuron_daemon("neuron-dra-driver"))
-    assert found(graph(cluster(), trn2_group(), *both), "NEU010")
-    apart = (both[0], neuron_daemon("neuron-dra-driver", nodeSelector={"pool": "core"}))
-    assert not found(graph(cluster(), trn2_group(), node_group(), *apart), "NEU010")
-    assert found(graph(chart(NEURON_CHART, draDriver={"enabled": True})), "NEU010")
-    assert not found(graph(chart(NEURON_CHART, devicePlugin={"enabled": False}, draDriver={"enabled": True})), "NEU010")
-
-
-def test_neurondevice_is_refused_anywhere():
-    assert "has not been offered since SDK 2.22" in messages(graph(asking({"aws.amazon.com/neurondevice": 1})), "NEU011")
-
-
-def test_neuroncores_are_refused_on_trn2_only():
-    chosen = {"node.kubernetes.io/instance-type": "trn2.48xlarge"}
-    assert found(graph(asking({"aws.amazon.com/neuroncore": 2}, nodeSelector=chosen)), "NEU011")
-    chosen = {"node.kubernetes.io/instance-type": "inf2.8xlarge"}
-    assert not found(graph(asking({"aws.amazon.com/neuroncore": 2}, nodeSelector=chosen)), "NEU011")
-
-
-def test_the_scheduler_of_the_chart_has_a_default_of_its_own():
-    assert "1.31, the cluster 1.35" in messages(graph(cluster(), chart(NEURON_CHART, scheduler={"enabled": True})), "NEU017")
-    pinned = {"enabled": True, "customScheduler": {"image": {"tag": "v1.35.6-eks-1-35-13"}}}
-    assert not found(graph(cluster(), chart(NEURON_CHART, scheduler=pinned)), "NEU017")
-
-
-def test_the_problem_detector_may_get_its_role_by_pod_identity():
-    association = resource(
-        "aws:eks/podIdentityAssociation:PodIdentityAssociation",
-        "npd",
-        {"namespace": "neuron-healthcheck-system", "serviceAccount": "node-problem-detector"},
-    )
-    assert not found(graph(chart(NEURON_CHART), association), "NEU018")
-    assert not found(graph(chart(NEURON_CHART, npd={"enabled": False})), "NEU018")
 
 
 @pytest.mark.parametrize(("devices", "alone"), [(1, True), (4, False), (12, True)])
@@ -777,46 +544,6 @@ def test_interfaces_follow_devices(interfaces: int, devices: int, severity: str)
     )
 
 
-def test_efa_nodes_are_in_one_subnet():
-    group = security_group(ingress=[TO_ITSELF], egress=[TO_ITSELF])
-    assert "in 2 subnets: EFA does not cross them" in messages(efa_nodes(group, subnetIds=["subnet-1", "subnet-2"]), "EFA005")
-
-
-def test_rules_beside_the_group_count():
-    beside = [
-        resource(
-            type_,
-            name,
-            {"securityGroupId": "<efa.id>", "referencedSecurityGroupId": "<efa.id>", "ipProtocol": "-1"},
-            property_dependencies={key: (urn_of(EFA_GROUP, "efa"),) for key in ("securityGroupId", "referencedSecurityGroupId")},
-        )
-        for type_, name in (
-            ("aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule", "in"),
-            ("aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule", "out"),
-        )
-    ]
-    made = efa_template()
-    nodes = (cluster(), trn2_group(made), made, security_group())
-    assert not found(graph(*nodes, *beside), "EFA005")
-    assert "egress to itself missing" in messages(graph(*nodes, beside[0]), "EFA005")
-    assert "ingress and egress to itself missing" in messages(graph(*nodes), "EFA005")
-
-
-def test_a_group_that_the_graph_does_not_make_is_trusted():
-    interfaces = [{"interfaceType": "efa", "securityGroups": ["<cluster.clusterSecurityGroupId>", "<efa.id>"]}]
-    made = efa_template(networkInterfaces=interfaces)
-    assert not found(graph(cluster(), trn2_group(made), made, security_group(egress=[TO_ALL])), "EFA005")
-
-
-def test_efa_nodes_apart_are_a_warning():
-    made = efa_template(placement=None)
-    size = {"scalingConfig": {"minSize": 2, "desiredSize": 2, "maxSize": 2}}
-    good = security_group(ingress=[TO_ITSELF], egress=[TO_ITSELF])
-    (finding,) = found(graph(cluster(), trn2_group(made, **size), made, good), "EFA005")
-    assert finding.severity == "warning"
-    assert "no placement group" in finding.judgement.message
-
-
 # -- AWS -------------------------------------------------------------------------------------------------------------------------
 
 
@@ -831,21 +558,6 @@ def test_efa_nodes_apart_are_a_warning():
 )
 def test_who_reaches_the_api(changes: dict[str, Any], open_: bool):
     assert bool(found(graph(cluster(**changes)), "AWS001")) is open_
-
-
-def test_shells_open_to_the_internet_are_an_error():
-    (finding,) = found(graph(ingress_rule(22, "0.0.0.0/0")), "AWS002")
-    assert finding.severity == "error"
-    (finding,) = found(graph(security_group(ingress=[{**TO_ALL, "cidrBlocks": [], "ipv6CidrBlocks": ["::/0"]}])), "AWS002")
-    assert finding.severity == "error"
-    assert not found(graph(security_group(egress=[TO_ALL])), "AWS002")
-
-
-def test_a_bucket_without_a_block_is_a_warning_and_a_public_one_an_error():
-    (finding,) = found(graph(resource("aws:s3/bucket:Bucket", "weights")), "AWS003")
-    assert finding.severity == "warning"
-    (finding,) = found(graph(resource("aws:s3/bucket:Bucket", "weights", {"acl": "public-read"})), "AWS003")
-    assert finding.severity == "error"
 
 
 @pytest.mark.parametrize(
@@ -865,75 +577,11 @@ def test_versions_of_node_groups(changes: dict[str, Any], severity: str):
     )
 
 
-def test_a_reservation_beside_a_placement_group_is_a_warning():
-    made = template(**BLOCK_TEMPLATE, placement={"groupName": "together"})
-    (finding,) = found(graph(trn2_group(made), made), "AWS009")
-    assert finding.severity == "warning"
-
-
-def test_the_administrator_policy_allows_everything():
-    arn = "arn:aws:iam::aws:policy/AdministratorAccess"
-    attached = resource("aws:iam/rolePolicyAttachment:RolePolicyAttachment", "admin", {"policyArn": arn})
-    assert found(graph(attached), "AWS007")
-
-
-def test_karpenters_newest_image_is_a_warning():
-    spec = {"spec": {"amiSelectorTerms": [{"alias": "al2023@latest"}]}}
-    assert "al2023@latest" in messages(graph(kubernetes("karpenter.k8s.aws/v1:EC2NodeClass", "default", spec)), "AWS011")
-
-
-@pytest.mark.parametrize(
-    ("tags", "says"),
-    [
-        ({"aws:x": "y"}, "the key aws:x begins with aws:"),
-        ({"": "x"}, "has 0 characters, of 1 to 128"),
-        ({"k" * 129: "x"}, "has 129 characters, of 1 to 128"),
-        ({"k": "v" * 257}, "the value of tag k has 257 characters"),
-        ({"k": "<>&"}, "tag k: <>&: of other characters than letters"),
-        ({"k": "a,b(c)"}, "tag k: a,b(c): of other"),
-        ({"Team": "a", "team": "b"}, "IAM takes the key Team in one case only"),
-    ],
-)
-def test_tags_that_aws_refuses(tags: dict[str, str], says: str):
-    (finding,) = found(tagged(tags), "AWS012")
-    assert says in finding.judgement.message
-    assert finding.severity == "error"
-
-
-def test_the_longest_tag_passes():
-    assert not found(tagged({"k" * 128: "v" * 256}), "AWS012")
-
-
-def test_odd_characters_in_tags_are_a_warning_where_only_iam_refuses_them():
-    (finding,) = found(tagged({"k": "a,b"}, "aws:ec2/vpc:Vpc"), "AWS012")
-    assert finding.severity == "warning"
-    assert not found(tagged({"k": "<net.id>", "l": "[secret]"}), "AWS012")
-
-
-def test_tags_that_reach_resources_through_others_count():
-    nested = resource("aws:ec2/launchTemplate:LaunchTemplate", "made", {"tagSpecifications": [{"tags": {"aws:x": "y"}}]})
-    assert found(graph(nested), "AWS012")
-    assert found(graph(kubernetes("karpenter.k8s.aws/v1:EC2NodeClass", "gpu", {"spec": {"tags": {"aws:x": "y"}}})), "AWS012")
-
-
 def test_a_name_that_pulumi_makes_says_so():
     (made,) = found(graph(resource("aws:iam/role:Role", "r" * 57, {"assumeRolePolicy": "{}"})), "AWS014")
     assert "the last 8 characters are the suffix that Pulumi adds" in made.judgement.working[1]
     (given,) = found(graph(resource("aws:s3/bucket:Bucket", "x", {"bucket": "a..b"})), "AWS013")
     assert len(given.judgement.working) == 1
-
-
-def test_names_that_are_no_names():
-    assert found(graph(resource("aws:s3/bucket:Bucket", "x", {"bucket": "Weights"})), "AWS013")
-    assert not found(graph(resource("aws:s3/bucket:Bucket", "x", {"bucket": "<a.b>"})), "AWS013")
-    role = {"assumeRolePolicy": "{}"}
-    assert not found(graph(resource("aws:iam/role:Role", "r" * 70, {"namePrefix": "x", **role})), "AWS014")
-    assert not found(graph(resource("aws:iam/role:Role", "r" * 70, role, options={"read": "r"})), "AWS014")
-    # The component of the provider puts a word between.
-    assert not found(graph(resource("eks:index:Cluster", "c" * 81)), "AWS014")
-    assert found(graph(resource("eks:index:Cluster", "c" * 82)), "AWS014")
-    assert found(graph(kubernetes("core/v1:Service", "1x")), "K8S016")
-    assert not found(graph(kubernetes("rbac.authorization.k8s.io/v1:ClusterRole", "system:x")), "K8S016")
 
 
 @pytest.mark.parametrize(
@@ -954,12 +602,6 @@ def test_what_the_api_server_does_not_take_of_a_pod(pod: dict[str, Any], given: 
     (finding,) = found(graph(checked(**pod)), "K8S019")
     assert (finding.judgement.given, finding.severity) == (given, "error")
     assert allowed in finding.judgement.allowed
-
-
-def test_what_the_api_server_takes_or_nobody_knows():
-    assert not found(graph(checked(serviceAccountName="<x.name>", terminationGracePeriodSeconds="<unknown>")), "K8S019")
-    assert not found(graph(kubernetes("apps/v1:DeploymentPatch", "x", {"spec": {"replicas": -1}})), "K8S019")
-    assert not found(graph(kubernetes("example.com/v1:Thing", "x", {"anything": -1})), "K8S019")
 
 
 def test_no_finding_shows_a_secret():
@@ -1018,19 +660,6 @@ def test_a_role_of_those_who_sign_up_counts_where_they_can(sign_up: str, open_: 
     assert bool(found(graph(server(env=env)), "K8S017")) is open_
 
 
-def test_objects_of_two_clusters_may_have_one_name():
-    same = {"metadata": {"name": "x", "namespace": "y"}}
-    first, second = (resource("kubernetes:core/v1:Secret", name, same, provider=f"of-{name}") for name in "ab")
-    assert not found(graph(first, second), "K8S018")
-    assert found(graph(first, resource("kubernetes:core/v1:Secret", "b", same, provider="of-a")), "K8S018")
-
-
-def test_a_namespace_of_kubernetes_is_not_declared():
-    taken = resource("kubernetes:core/v1:Namespace", "mine", {"metadata": {"name": "kube-system"}})
-    assert "belongs to Kubernetes" in messages(graph(taken), "K8S018")
-    assert not found(graph(resource("kubernetes:core/v1:Namespace", "mine", {"metadata": {"name": "<a.b>"}})), "K8S018")
-
-
 def test_images_that_nobody_looked_at_are_named_where_nodes_have_arm_processors():
     nodes = node_group(instanceTypes=["m7g.large"])
     (rule,) = (graph_rule for graph_rule in graph_rules() if graph_rule.id == "K8S024")
@@ -1041,9 +670,264 @@ def test_images_that_nobody_looked_at_are_named_where_nodes_have_arm_processors(
     assert not list(rule.judge(graph(cluster(), node_group(), server(image="acme/app:1"))))
 
 
-def test_a_part_of_a_chart_may_have_no_pods():
-    (finding,) = found(graph(chart(grafana={"replicas": 0})), "HEL002")
-    assert finding.severity == "warning"
+# -- what rules say of small graphs ----------------------------------------------------------------------------------------------
+
+ON_TRN2 = (cluster(), trn2_group())
+INTOLERANT = {"key": "aws.amazon.com/neuron", "operator": "Equal", "value": "false", "effect": "NoSchedule"}
+TERMS = [{"matchExpressions": [{"key": "pool", "operator": "In", "values": [pool]}]} for pool in ("gone", "core")]
+EITHER = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": TERMS}}}
+INF2_POOL = (cluster(), node_pool(family("inf2")))
+INF2_TEAMS = (cluster(), node_pool(family("inf2"), {"key": "team", "operator": "In", "values": ["a", "b"]}))
+INF2_SMALL = (cluster(), node_pool(family("inf2"), {**family("xlarge"), "key": "karpenter.k8s.aws/instance-size"}))
+M5_POOL = (cluster(), node_pool(family("m5")))
+EFA_8 = efa_template(8)
+ON_16 = on_trn2({"aws.amazon.com/neuron": 16, "vpc.amazonaws.com/efa": 16})
+EBS_CLASS = addon("aws-ebs-csi-driver", defaultStorageClass={"enabled": True})
+DEFAULT_CLASS = kubernetes(
+    "storage.k8s.io/v1:StorageClass", "gp3", annotations={"storageclass.kubernetes.io/is-default-class": "true"}
+)
+INTERNET = {"alb.ingress.kubernetes.io/scheme": "internet-facing"}
+OF_RAY = kubernetes("keda.sh/v1alpha1:ScaledObject", "s", {"spec": {"scaleTargetRef": {"kind": "RayCluster", "name": "llama"}}})
+LOST = service(selector={"app": "sever"})
+OF_HELM = resource("kubernetes:helm.sh/v3:Release", "release", {"chart": "x", "namespace": "app", "version": "1.0.0"})
+RESTRICTED = namespace(**{"pod-security.kubernetes.io/enforce": "restricted"})
+PRIVILEGED = server(securityContext={"privileged": True})
+GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
+SIXTEEN = on_trn2({"aws.amazon.com/neuron": 16})
+ON_EFA = (cluster(), efa_template(), trn2_group(efa_template()), on_trn2({"vpc.amazonaws.com/efa": 16}))
+EFA_CHART = "https://aws.github.io/eks-charts/aws-efa-k8s-device-plugin"
+PLUGIN = neuron_daemon("neuron-device-plugin", nodeSelector={"pool": "trn2"})
+PINNED = {"enabled": True, "customScheduler": {"image": {"tag": "v1.35.6-eks-1-35-13"}}}
+DETECTOR = resource(
+    "aws:eks/podIdentityAssociation:PodIdentityAssociation",
+    "npd",
+    {"namespace": "neuron-healthcheck-system", "serviceAccount": "node-problem-detector"},
+)
+AMONG_ITSELF = security_group(ingress=[TO_ITSELF], egress=[TO_ITSELF])
+BESIDE = [
+    resource(
+        f"aws:vpc/securityGroup{way}Rule:SecurityGroup{way}Rule",
+        way,
+        {"securityGroupId": "<efa.id>", "referencedSecurityGroupId": "<efa.id>", "ipProtocol": "-1"},
+        property_dependencies={key: (urn_of(EFA_GROUP, "efa"),) for key in ("securityGroupId", "referencedSecurityGroupId")},
+    )
+    for way in ("Ingress", "Egress")
+]
+TRUSTED = efa_template(
+    networkInterfaces=[{"interfaceType": "efa", "securityGroups": ["<cluster.clusterSecurityGroupId>", "<efa.id>"]}]
+)
+TWO_NODES = {"scalingConfig": {"minSize": 2, "desiredSize": 2, "maxSize": 2}}
+ADMINISTRATOR = {"policyArn": "arn:aws:iam::aws:policy/AdministratorAccess"}
+RESERVED = template(**BLOCK_TEMPLATE, placement={"groupName": "together"})
+NODE_CLASS = "karpenter.k8s.aws/v1:EC2NodeClass"
+
+
+def typed(name: str) -> dict[str, str]:
+    return {"node.kubernetes.io/instance-type": name}
+
+
+def ten(count: int, **first: Any) -> Resource:
+    """Pods with so many containers that take ten devices each, after an init container that does."""
+    one = container(resources={"limits": {"aws.amazon.com/neuron": 10}})
+    on = {"nodeSelector": {"pool": "trn2"}, "tolerations": [TOLERATION]}
+    return pods(containers=[one] * count, initContainers=[{**one, **first}], **on)
+
+
+def door(annotations: dict[str, str]) -> Resource:
+    return kubernetes("networking.k8s.io/v1:Ingress", "server", annotations=annotations)
+
+
+def leading(selector: dict[str, str]) -> GraphFacts:
+    return graph(namespace(), service(selector=selector, ports=[]), ray_service())
+
+
+def secret(name: str, provider: str) -> Resource:
+    return resource("kubernetes:core/v1:Secret", name, {"metadata": {"name": "x", "namespace": "y"}}, provider=provider)
+
+
+def on_efa(made: Resource, *beside: Resource, **nodes: Any) -> GraphFacts:
+    return graph(cluster(), trn2_group(made, **nodes), made, *beside)
+
+
+@pytest.mark.parametrize(
+    ("id_", "facts", "severity", "words"),
+    [
+        # Every container and every value of a chart is looked at.
+        ("K8S001", graph(pods(initContainers=[container(name="first", image="busybox")])), "error", "init container first"),
+        ("K8S001", graph(chart(operator={"image": {"tag": "master"}})), "error", "value operator.image.tag"),
+        ("K8S002", graph(*ON_TRN2, pods()), "error", "does not tolerate taint aws.amazon.com/neuron=true:NoSchedule"),
+        ("K8S002", graph(*ON_TRN2, pods(tolerations=[TOLERATION])), "", ""),
+        ("K8S002", graph(*ON_TRN2, pods(tolerations=[{"operator": "Exists"}])), "", ""),
+        ("K8S002", graph(*ON_TRN2, pods(tolerations=[INTOLERANT])), "error", ""),
+        ("K8S002", graph(*CORE, pods(affinity=EITHER)), "", ""),
+        ("K8S002", graph(*CORE, pods("DaemonSet", nodeSelector={"pool": "gpu"})), "warning", ""),
+        # On a cluster made elsewhere.
+        ("K8S002", graph(node_group(), pods(nodeSelector={"pool": "gone"})), "", ""),
+        ("K8S002", graph(cluster(), pods(nodeSelector={"pool": "gone"})), "", ""),
+        # A NodePool offers what its requirements leave; the catalog may not know all sizes of a family.
+        ("K8S002", graph(*INF2_TEAMS, pods(nodeSelector={**typed("inf2.48xlarge"), "team": "b"})), "", ""),
+        ("K8S002", graph(*INF2_TEAMS, pods(nodeSelector=typed("inf2.16xlarge"))), "error", "nodes have inf2."),
+        ("K8S002", graph(*INF2_TEAMS, pods(nodeSelector={"team": "c"})), "error", ""),
+        ("K8S002", graph(*INF2_SMALL, pods(nodeSelector=typed("inf2.48xlarge"))), "error", ""),
+        ("K8S002", graph(*M5_POOL, pods(nodeSelector=typed("m5.metal"))), "", ""),
+        ("K8S002", graph(*M5_POOL, pods(nodeSelector=typed("c5.large"))), "error", ""),
+        ("K8S003", graph(*M5_POOL, asking({"cpu": "500", "memory": "4Ti"})), "", ""),
+        # Interfaces are those of the launch template. Containers add up, and init containers do not unless they stay.
+        (
+            "K8S003",
+            graph(cluster(), trn2_group(EFA_8), EFA_8, ON_16),
+            "error",
+            "16 vpc.amazonaws.com/efa, trn2.48xlarge of pool trn2 has 8",
+        ),
+        ("K8S003", graph(*ON_TRN2, ten(1)), "", ""),
+        ("K8S003", graph(*ON_TRN2, ten(2)), "error", "20 aws.amazon.com/neuron"),
+        ("K8S003", graph(*ON_TRN2, ten(1, restartPolicy="Always")), "error", "20 aws.amazon.com/neuron"),
+        ("K8S003", graph(*INF2_POOL, asking({"aws.amazon.com/neuron": 12})), "", ""),
+        ("K8S003", graph(*INF2_POOL, asking({"aws.amazon.com/neuron": 13})), "error", "13 aws.amazon.com/neuron"),
+        ("K8S004", graph(server(args=["--api-key", "q8Zk2w"])), "error", "argument --api-key"),
+        ("K8S004", graph(server(args=["--api-key=q8Zk2w"])), "error", "argument --api-key"),
+        ("K8S004", graph(server(args=["--api-key", "--port", "8000"])), "", ""),
+        ("K8S004", graph(chart(grafana={"adminPassword": "prom-operator"})), "error", "value grafana.adminPassword"),
+        ("K8S004", graph(chart(grafana={"admin": {"existingSecret": "grafana-admin"}})), "", ""),
+        ("K8S005", graph(EBS_CLASS, DEFAULT_CLASS), "error", "gp3, that of add-on aws-ebs-csi-driver"),
+        ("K8S006", graph(door(INTERNET)), "warning", "Ingress app/server is open"),
+        ("K8S006", graph(door({**INTERNET, "alb.ingress.kubernetes.io/inbound-cidrs": "203.0.113.0/24"})), "", ""),
+        (
+            "K8S007",
+            graph(pods(), autoscaler("a"), autoscaler("b")),
+            "error",
+            "is scaled by HorizontalPodAutoscaler a and by HorizontalPodAutoscaler b",
+        ),
+        ("K8S007", graph(OF_RAY), "error", "whose pods Ray's own autoscaler sets"),
+        (
+            "K8S007",
+            graph(replace(pods(spec={"replicas": 2}), options={"ignoreChanges": ["spec.replicas"]}), autoscaler()),
+            "",
+            "",
+        ),
+        ("K8S007", graph(pods(spec={"replicas": "<unknown>"}), autoscaler()), "", ""),
+        ("K8S008", graph(namespace(), LOST, listening()), "error", "selects no pod: none in namespace app has app=sever"),
+        # Its pods may come from somebody else.
+        ("K8S008", graph(LOST, listening()), "", ""),
+        ("K8S008", graph(namespace(), LOST, listening(), OF_HELM), "", ""),
+        ("K8S008", graph(namespace(), LOST, listening(), kubernetes("databases.example.com/v1:Database", "db")), "", ""),
+        # Labels of controllers are taken to be there.
+        ("K8S008", leading({"ray.io/node-type": "head"}), "", ""),
+        ("K8S008", leading({"ray.io/cluster": "llama-xyz"}), "", ""),
+        ("K8S008", leading({"ray.io/node-type": "worker"}), "error", ""),
+        ("K8S008", leading({"app": "llama"}), "error", ""),
+        ("K8S008", graph(service(ports=[{"port": 80, "targetPort": 9000}]), listening()), "warning", ""),
+        ("K8S008", graph(service(ports=[{"port": 80, "targetPort": "grpc"}]), listening()), "error", ""),
+        ("K8S008", graph(service(ports=[{"port": 8000}]), listening()), "", ""),
+        ("K8S008", graph(service(ports=[{"port": 80, "targetPort": 9000}]), server()), "", ""),
+        ("K8S008", graph(service(ports=[{"port": 80, "targetPort": "<port>"}]), listening()), "", ""),
+        # A server listens where its container says.
+        ("K8S008", graph(listening(args=["serve", "llama", "--port", "8080"])), "error", "listens on 8080"),
+        ("K8S008", graph(listening(command=["serve", "--port=8080"])), "error", "listens on 8080"),
+        ("K8S008", graph(listening(args=["--port", "8000"])), "", ""),
+        ("K8S008", graph(listening(args=["--port", "$(PORT)"])), "", ""),
+        ("K8S009", graph(RESTRICTED, PRIVILEGED), "error", "the API server rejects its pods"),
+        ("K8S009", graph(PRIVILEGED), "", ""),
+        ("K8S009", graph(RESTRICTED, server()), "", ""),
+        ("K8S012", graph(server(livenessProbe={}, **GPU)), "warning", "livenessProbe kills it after 30 s"),
+        ("K8S012", graph(server(livenessProbe={}, startupProbe={"failureThreshold": 60}, **GPU)), "", ""),
+        ("K8S012", graph(server(livenessProbe={})), "", ""),
+        ("K8S012", graph(server(startupProbe={"failureThreshold": "<budget>"}, **GPU)), "", ""),
+        (
+            "K8S013",
+            graph(*ON_TRN2, SIXTEEN, pods("DaemonSet", containers=[container(image="x/neuron-device-plugin:1.0")])),
+            "error",
+            ": DaemonSet app/server cannot run there",
+        ),
+        ("K8S013", graph(*ON_TRN2, SIXTEEN, chart(NEURON_CHART)), "", ""),
+        ("K8S013", graph(*ON_EFA, chart(EFA_CHART)), "error", "cannot run there"),
+        ("K8S013", graph(*ON_EFA, chart(EFA_CHART, tolerations=[TOLERATION])), "", ""),
+        (
+            "K8S015",
+            graph(kubernetes("ray.io/v1:RayService", "llama", {"spec": {"serviceUnhealthySecondThreshold": 900}})),
+            "warning",
+            "serviceUnhealthySecondThreshold has no effect",
+        ),
+        ("K8S015", graph(ray_service("l" * 49)), "error", "its name has 49 characters"),
+        ("K8S016", graph(kubernetes("core/v1:Service", "1x")), "error", ""),
+        ("K8S016", graph(kubernetes("rbac.authorization.k8s.io/v1:ClusterRole", "system:x")), "", ""),
+        # Two clusters may have objects of one name. Kubernetes has namespaces of its own.
+        ("K8S018", graph(secret("a", "of-a"), secret("b", "of-b")), "", ""),
+        ("K8S018", graph(secret("a", "of-a"), secret("b", "of-a")), "error", ""),
+        ("K8S018", graph(kubernetes("core/v1:Namespace", "kube-system")), "error", "belongs to Kubernetes"),
+        ("K8S018", graph(kubernetes("core/v1:Namespace", "<a.b>")), "", ""),
+        ("K8S019", graph(checked(serviceAccountName="<x.name>", terminationGracePeriodSeconds="<unknown>")), "", ""),
+        ("K8S019", graph(kubernetes("apps/v1:DeploymentPatch", "x", {"spec": {"replicas": -1}})), "", ""),
+        ("K8S019", graph(kubernetes("example.com/v1:Thing", "x", {"anything": -1})), "", ""),
+        ("HEL002", graph(chart(grafana={"replicas": 0})), "warning", ""),
+        # The plugin and the DRA driver may have nodes of their own.
+        ("NEU010", graph(*ON_TRN2, PLUGIN, neuron_daemon("neuron-dra-driver")), "error", ""),
+        (
+            "NEU010",
+            graph(*ON_TRN2, node_group(), PLUGIN, neuron_daemon("neuron-dra-driver", nodeSelector={"pool": "core"})),
+            "",
+            "",
+        ),
+        ("NEU010", graph(chart(NEURON_CHART, draDriver={"enabled": True})), "error", ""),
+        ("NEU010", graph(chart(NEURON_CHART, devicePlugin={"enabled": False}, draDriver={"enabled": True})), "", ""),
+        ("NEU011", graph(asking({"aws.amazon.com/neurondevice": 1})), "error", "has not been offered since SDK 2.22"),
+        ("NEU011", graph(asking({"aws.amazon.com/neuroncore": 2}, nodeSelector=typed("trn2.48xlarge"))), "error", ""),
+        ("NEU011", graph(asking({"aws.amazon.com/neuroncore": 2}, nodeSelector=typed("inf2.8xlarge"))), "", ""),
+        ("NEU017", graph(cluster(), chart(NEURON_CHART, scheduler={"enabled": True})), "warning", "1.31, the cluster 1.35"),
+        ("NEU017", graph(cluster(), chart(NEURON_CHART, scheduler=PINNED)), "", ""),
+        ("NEU018", graph(chart(NEURON_CHART), DETECTOR), "", ""),
+        ("NEU018", graph(chart(NEURON_CHART, npd={"enabled": False})), "", ""),
+        # EFA stays in a subnet and a group. Rules beside the group count; a group that the graph does not make is trusted.
+        ("EFA005", efa_nodes(AMONG_ITSELF, subnetIds=["subnet-1", "subnet-2"]), "error", "in 2 subnets: EFA does not cross them"),
+        ("EFA005", on_efa(efa_template(), security_group(), *BESIDE), "", ""),
+        ("EFA005", on_efa(efa_template(), security_group(), BESIDE[0]), "error", "egress to itself missing"),
+        ("EFA005", on_efa(efa_template(), security_group()), "error", "ingress and egress to itself missing"),
+        ("EFA005", on_efa(TRUSTED, security_group(egress=[TO_ALL])), "", ""),
+        ("EFA005", on_efa(efa_template(placement=None), AMONG_ITSELF, **TWO_NODES), "warning", "no placement group"),
+        ("AWS002", graph(ingress_rule(22, "0.0.0.0/0")), "error", ""),
+        ("AWS002", graph(security_group(ingress=[{**TO_ALL, "cidrBlocks": [], "ipv6CidrBlocks": ["::/0"]}])), "error", ""),
+        ("AWS002", graph(security_group(egress=[TO_ALL])), "", ""),
+        ("AWS003", graph(resource(BUCKET, "weights")), "warning", ""),
+        ("AWS003", graph(resource(BUCKET, "weights", {"acl": "public-read"})), "error", ""),
+        ("AWS007", graph(resource("aws:iam/rolePolicyAttachment:RolePolicyAttachment", "admin", ADMINISTRATOR)), "error", ""),
+        ("AWS009", graph(trn2_group(RESERVED), RESERVED), "warning", ""),
+        (
+            "AWS011",
+            graph(kubernetes(NODE_CLASS, "default", {"spec": {"amiSelectorTerms": [{"alias": "al2023@latest"}]}})),
+            "warning",
+            "al2023@latest",
+        ),
+        ("AWS012", tagged({"aws:x": "y"}), "error", "the key aws:x begins with aws:"),
+        ("AWS012", tagged({"": "x"}), "error", "has 0 characters, of 1 to 128"),
+        ("AWS012", tagged({"k" * 129: "x"}), "error", "has 129 characters, of 1 to 128"),
+        ("AWS012", tagged({"k": "v" * 257}), "error", "the value of tag k has 257 characters"),
+        ("AWS012", tagged({"k": "<>&"}), "error", "tag k: <>&: of other characters than letters"),
+        ("AWS012", tagged({"k": "a,b(c)"}), "error", "tag k: a,b(c): of other"),
+        ("AWS012", tagged({"Team": "a", "team": "b"}), "error", "IAM takes the key Team in one case only"),
+        ("AWS012", tagged({"k" * 128: "v" * 256}), "", ""),
+        # Where only IAM refuses them.
+        ("AWS012", tagged({"k": "a,b"}, "aws:ec2/vpc:Vpc"), "warning", ""),
+        ("AWS012", tagged({"k": "<net.id>", "l": "[secret]"}), "", ""),
+        (
+            "AWS012",
+            graph(resource("aws:ec2/launchTemplate:LaunchTemplate", "made", {"tagSpecifications": [{"tags": {"aws:x": "y"}}]})),
+            "error",
+            "",
+        ),
+        ("AWS012", graph(kubernetes(NODE_CLASS, "gpu", {"spec": {"tags": {"aws:x": "y"}}})), "error", ""),
+        ("AWS013", graph(resource(BUCKET, "x", {"bucket": "Weights"})), "error", ""),
+        ("AWS013", graph(resource(BUCKET, "x", {"bucket": "<a.b>"})), "", ""),
+        ("AWS014", graph(resource("aws:iam/role:Role", "r" * 70, {"namePrefix": "x", "assumeRolePolicy": "{}"})), "", ""),
+        ("AWS014", graph(resource("aws:iam/role:Role", "r" * 70, {"assumeRolePolicy": "{}"}, options={"read": "r"})), "", ""),
+        # The component of the provider puts a word between.
+        ("AWS014", graph(resource("eks:index:Cluster", "c" * 81)), "", ""),
+        ("AWS014", graph(resource("eks:index:Cluster", "c" * 82)), "error", ""),
+    ],
+)
+def test_what_a_rule_says_of_a_small_graph(id_: str, facts: GraphFacts, severity: str, words: str):
+    judged = found(facts, id_)
+    assert [finding.severity for finding in judged] == [severity] * bool(severity)
+    assert words in "".join(finding.judgement.message for finding in judged)
 
 
 # -- odd values ------------------------------------------------------------------------------------------------------------------

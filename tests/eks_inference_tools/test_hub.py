@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 
-from clones import copy_project
 from conftest import ROOT
 from eks_inference_tools import hub
 from eks_inference_tools.cli import main
@@ -88,16 +87,12 @@ def test_a_model_is_judged_by_its_name(site: Site, capsys: pytest.CaptureFixture
     assert not [asked for asked in site.requests if "authorization" in asked.headers]
 
 
-def test_a_stack_keeps_the_file_and_the_commit(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    copy_project(tmp_path)
-    monkeypatch.chdir(tmp_path)
+def test_a_stack_keeps_the_file_and_the_commit(site: Site, clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["new", "mine", "--model", NAME, "--hub", "--instance", "p5.48xlarge"]) == 0
-    written = yaml.safe_load((tmp_path / "stacks" / "Pulumi.mine.yaml").read_text())
+    written = yaml.safe_load((clone / "stacks" / "Pulumi.mine.yaml").read_text())
     server = written["config"]["eks-inference:stack"]["servers"]["mine"]
     assert server["model"] == {"id": NAME, "revision": COMMIT, "config": "./stacks/mine.config.json"}
-    assert (tmp_path / "stacks" / "mine.config.json").read_bytes() == CONFIG
+    assert (clone / "stacks" / "mine.config.json").read_bytes() == CONFIG
     asked = len(site.requests)
     assert main(["check", "mine"]) == 0
     assert len(site.requests) == asked, "check asks nobody"
@@ -117,31 +112,23 @@ def test_what_modelopt_quantized_is_read_from_its_own_file(site: Site, capsys: p
 
 
 @pytest.mark.thorough
-def test_a_repository_for_embeddings_is_served_as_such(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    copy_project(tmp_path)
-    monkeypatch.chdir(tmp_path)
+def test_a_repository_for_embeddings_is_served_as_such(site: Site, clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     site.files["modules.json"] = b"[]"
     assert main(["new", "mine", "--model", NAME, "--hub", "--instance", "p5.48xlarge"]) == 0
-    written = yaml.safe_load((tmp_path / "stacks" / "Pulumi.mine.yaml").read_text())
+    written = yaml.safe_load((clone / "stacks" / "Pulumi.mine.yaml").read_text())
     assert written["config"]["eks-inference:stack"]["servers"]["mine"]["task"] == "embed"
 
 
 @pytest.mark.thorough
-def test_a_stack_that_cannot_be_leaves_no_file(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    copy_project(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    before = sorted((tmp_path / "stacks").iterdir())
+def test_a_stack_that_cannot_be_leaves_no_file(site: Site, clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted((clone / "stacks").iterdir())
     assert main(["new", "mine", "--model", NAME, "--hub", "--instance", "g4dn.xlarge"]) == 2
     assert "fits none of the places asked for" in capsys.readouterr().err
-    (tmp_path / "stacks" / "mine.config.json").write_text("mine")
+    (clone / "stacks" / "mine.config.json").write_text("mine")
     assert main(["new", "mine", "--model", NAME, "--hub", "--instance", "p5.48xlarge"]) == 2
-    assert (tmp_path / "stacks" / "mine.config.json").read_text() == "mine"
-    (tmp_path / "stacks" / "mine.config.json").unlink()
-    assert sorted((tmp_path / "stacks").iterdir()) == before
+    assert (clone / "stacks" / "mine.config.json").read_text() == "mine"
+    (clone / "stacks" / "mine.config.json").unlink()
+    assert sorted((clone / "stacks").iterdir()) == before
 
 
 def test_the_token_goes_to_the_hub(site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

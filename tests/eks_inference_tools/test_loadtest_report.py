@@ -117,47 +117,6 @@ def test_known_latencies_come_out_of_every_tools_own_file(name: str):
             assert run.value(metric, "mean") == pytest.approx(expected, rel=0.03), (metric, basis)
 
 
-@pytest.mark.parametrize("name", REAL)
-def test_counts_and_rates_agree_with_each_other(name: str):
-    for run in runs_of(name):
-        assert run.model == LLAMA
-        assert run.completed
-        assert run.users in (2, 4)
-        assert run.duration_s
-        assert run.output_tokens_per_s is not None
-        tokens = run.metrics["output_tokens"]["mean"] * run.completed
-        # aiperf's rates and its duration do not begin at the same moment.
-        assert run.output_tokens_per_s * run.duration_s == pytest.approx(tokens, rel=0.02)
-        assert run.completed_per_min == pytest.approx(60 * run.completed / run.duration_s, rel=0.02)
-        assert run.launched in (None, run.completed + (run.failed or 0))
-        # No tool can have more answers at once than users.
-        assert run.output_tokens_per_s < run.users * 1000 * TOKENS / E2E_MS
-
-
-@pytest.mark.parametrize("name", REAL)
-def test_statistics_stand_in_their_order(name: str):
-    for run in runs_of(name):
-        for metric, spread in run.metrics.items():
-            in_order = [spread[key] for key in ("min", "p25", "p50", "p75", "p90", "p95", "p99", "max") if key in spread]
-            assert in_order == sorted(in_order), metric
-            assert metric in METRICS
-            assert set(spread) <= set(STATISTICS)
-
-
-def test_what_each_tool_tells():
-    told = {
-        name: ", ".join(sorted(metric for run in runs_of(name) for metric, spread in run.metrics.items() if "p25" in spread))
-        for name in ("aiperf-0.13.0.json", "vllm-0.33.0-4-users.json", "guidellm-0.8.1.json")
-    }
-    assert told == {
-        "aiperf-0.13.0.json": "e2e_ms, input_tokens, itl_ms, output_tokens, request_tokens_per_s, second_token_ms, ttft_ms",
-        "vllm-0.33.0-4-users.json": "e2e_ms, itl_ms, tpot_ms, ttft_ms",
-        "guidellm-0.8.1.json": ", ".join(
-            f"{name}, {name}" for name in ("e2e_ms", "input_tokens", "itl_ms", "output_tokens", "tpot_ms", "ttft_ms")
-        ),
-    }
-
-
 def test_the_librarys_own_test_reads_with_what_it_knew_of_the_server():
     two, four = runs_of(OWN / "summary.jsonl")
     assert [run.users for run in (two, four)] == [2, 4]

@@ -12,7 +12,6 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clones import copy_project
 from conftest import PROJECT, ROOT
 from eks_inference.catalog.instances import instance_type
 from eks_inference.catalog.models import model
@@ -48,13 +47,6 @@ MEASURED = {
     "mean_tpot_ms": 40.0,
     "mean_e2el_ms": 150 + 249 * 40.0,
 }
-
-
-@pytest.fixture
-def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    copy_project(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 FEW = ("--family", "inf2", "g6")
@@ -150,15 +142,6 @@ def test_a_traffic_becomes_replicas_and_nodes(clone: Path, capsys: pytest.Captur
     assert server["replicas"] > 2
     assert pool["size"] * (instance_type(pool["instance_types"][0]).devices // server["devices"]) >= server["replicas"]
     assert main(["check", "mine"]) == 0
-
-
-@pytest.mark.thorough
-def test_what_it_wrote_is_checked_and_previewed(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert new(capsys, "mine", "--model", "OPT-350M", "--region", "us-west-2", *FEW)[0] == 0
-    assert main(["check", "mine"]) == 0
-    assert "mine: can run: 0 errors, 0 warnings" in capsys.readouterr().out
-    assert main(["preview", "mine"]) == 0
-    assert "mine  InferencePlatform" in capsys.readouterr().out
 
 
 @cache

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import pytest
 
 from eks_inference_tools.simulate.control_plane.processes import ComponentError, Processes, free_port
-from waiting import PATIENCE_S, until
+from waiting import PATIENCE_S, is_running, until, until_ended
 
 SECONDS = PATIENCE_S
 
@@ -26,22 +26,6 @@ FOREVER = ("sleep", "3600")
 PARENT = ("sh", "-c", "sleep 3600 & echo $!; wait")
 """Starts a process of its own and prints its pid."""
 STUBBORN = ("sh", "-c", "trap '' TERM INT HUP; echo up; while :; do sleep 1; done")
-
-
-def is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    try:
-        # What ended and is only waiting to be noticed runs no more.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return not Path("/proc/self").exists()
-
-
-def wait_for_end(*pids: int) -> None:
-    until(lambda: [pid for pid in pids if is_running(pid)], lambda running: not running)
 
 
 @pytest.fixture
@@ -76,7 +60,7 @@ def test_processes_their_children_and_the_folder_go_with_the_context():
         child, pids, folder = int(printed(processes, "parent")), processes.pids(), processes.folder
         assert len(pids) == 3  # two and the supervisor
         assert all(is_running(pid) for pid in (*pids, child))
-    wait_for_end(*pids, child)
+    until_ended(*pids, child)
     assert not folder.exists()
 
 
@@ -87,7 +71,7 @@ def test_one_is_started_again_with_other_words():
         pid = processes.pid("one")
         processes.restart("one", lambda argv: [word.replace("first", "second") for word in argv])
         assert printed(processes, "one") == "second"
-        wait_for_end(pid)
+        until_ended(pid)
         processes.ensure_alive()
 
 
@@ -103,7 +87,7 @@ def test_an_error_in_the_context_ends_them_too():
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert len(pids) == 2
-    wait_for_end(*pids)
+    until_ended(*pids)
 
 
 def test_a_process_that_will_not_end_is_ended():
@@ -114,13 +98,13 @@ def test_a_process_that_will_not_end_is_ended():
         os.kill(pid, signal.SIGTERM)
         time.sleep(0.1)
         assert is_running(pid)
-    wait_for_end(pid)
+    until_ended(pid)
 
 
 def test_a_child_of_a_process_that_ended_by_itself_ends_as_well(processes: Processes):
     processes.start("parent", ("sh", "-c", "sleep 3600 & echo $!"))
     child = int(printed(processes, "parent"))
-    wait_for_end(child)
+    until_ended(child)
 
 
 # Prints what must not outlive it, and waits.
@@ -160,7 +144,7 @@ def test_whatever_ends_the_program_ends_its_processes(number: signal.Signals):
         assert all(is_running(pid) for pid in pids)
         running.send_signal(number)
         assert running.wait(SECONDS) != 0
-    wait_for_end(*pids)
+    until_ended(*pids)
     until(lambda: not folder.exists())
 
 
@@ -172,7 +156,7 @@ def test_ctrl_c_in_a_terminal_reaches_the_program_alone():
         assert child == parent
         os.killpg(running.pid, signal.SIGINT)
         running.wait(SECONDS)
-    wait_for_end(*pids)
+    until_ended(*pids)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -193,7 +177,7 @@ def test_a_supervisor_that_is_gone_is_told_and_leaves_nothing():
         assert "the supervisor of the simulation's processes is gone" in ended(processes)
         with pytest.raises(ComponentError, match="supervisor of the simulation's processes is gone"):
             processes.start("two", FOREVER)
-    wait_for_end(*pids, child)
+    until_ended(*pids, child)
     assert not folder.exists()
 
 
@@ -261,7 +245,7 @@ def test_one_can_be_stopped_and_started_again(processes: Processes):
     processes.start("other", FOREVER)
     first, child, other = processes.pid("parent"), int(printed(processes, "parent")), processes.pid("other")
     processes.stop("parent")
-    wait_for_end(first, child)
+    until_ended(first, child)
     processes.ensure_alive()  # a process that was stopped is not missed
     assert is_running(other)
     assert processes.pids()[1:] == (other,)
@@ -413,4 +397,4 @@ def test_closing_while_another_thread_waits_leaves_nothing():
     processes.close()
     waiting.join(SECONDS)
     assert "supervisor" in said[0]
-    wait_for_end(*pids)
+    until_ended(*pids)

@@ -65,24 +65,9 @@ def encoded(text: str | None) -> str:
 # -- shipped stacks --------------------------------------------------------------------------------------------------------------
 
 
-def test_every_node_of_a_stack_is_there_and_fits_its_instance_type(shipped: Graph) -> None:
+def test_every_node_of_a_stack_fits_its_instance_type(shipped: Graph) -> None:
     nodes = managed_nodes(shipped)
-    assert (
-        Counter(node.kind.instance.name for node in nodes)
-        == {
-            "gpu-opt350m": {"m6i.large": 2, "g4dn.xlarge": 4},
-            "inf2-llama2": {"m5.xlarge": 2, "inf2.48xlarge": 1},
-            "inf2-llama3": {"m5.2xlarge": 3},
-            "trn2-di": {"m5.xlarge": 2, "trn2.48xlarge": 1},
-            "trn2-di-pair": {"m5.xlarge": 2, "trn2.48xlarge": 2},
-            "gpu-nixl": {"m5.xlarge": 2, "p4d.24xlarge": 2},
-            "trn2-nixl": {"m5.xlarge": 2, "trn2.48xlarge": 1},
-            "smoke-inf2": {"m5.large": 2, "inf2.xlarge": 1},
-            "smoke-trn2": {"m5.large": 2, "trn2.3xlarge": 1},
-            "smoke-gpu": {"m5.large": 2, "g6.xlarge": 1},
-        }[shipped.stack]
-    )
-    assert len({node.name for node in nodes}) == len(nodes)
+    assert len({node.name for node in nodes}) == len(nodes) > 0
     for node in nodes:
         room = allocatable(instance_type(node.kind.instance.name))
         assert quantity(node.kind.allocatable["cpu"]) == Decimal(room.cpu_millis) / 1000

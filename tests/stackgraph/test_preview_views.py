@@ -66,25 +66,6 @@ def test_plain_texts_in_a_secret_object_are_hidden_and_its_keys_shown() -> None:
 # -- manifests -------------------------------------------------------------------------------------------------------------------
 
 
-def test_manifests_are_the_recorded_objects_in_order(graph: Graph) -> None:
-    documents = [document for document in yaml.safe_load_all(render_manifests(graph)) if document]
-    places = [(d["metadata"].get("namespace", ""), d["kind"], d["metadata"]["name"]) for d in documents]
-    assert places == sorted(places)
-    recorded = [r.inputs for r in graph.resources if r.package == "kubernetes" and "helm" not in r.type]
-    assert sorted(map(canonical, documents)) == sorted(map(canonical, recorded))
-
-
-def test_a_chart_is_a_comment_with_its_values(graph: Graph) -> None:
-    comment = render_manifests(graph).rpartition("---\n")[2]
-    assert all(line.startswith("#") for line in comment.splitlines())
-    assert "# version: 1.8.1" in comment
-    assert "#     clusterName: demo" in comment
-
-
-def test_a_text_of_several_lines_stays_readable(graph: Graph) -> None:
-    assert "  serve.py: |\n    import vllm\n\n\n    def main():\n        vllm.run()\n" in render_manifests(graph)
-
-
 def test_objects_that_are_only_read_are_not_manifests() -> None:
     assert render_manifests(graph_of(kubernetes_object("core/v1:Namespace", "a", options={"read": "a"}))) == ""
 
@@ -116,14 +97,6 @@ def assert_is_a_flowchart(diagram: str) -> dict[str, list[tuple[str, ...]]]:
     assert len(set(identifiers)) == len(identifiers)
     assert {end for edge in found["edge"] for end in edge} <= set(identifiers)
     return found
-
-
-def test_arrows_lead_from_what_comes_first_and_leave_out_what_follows(graph: Graph) -> None:
-    edges = assert_is_a_flowchart(render_mermaid(graph))["edge"]
-    assert ("n_net", "n_demo") in edges
-    assert ("n_demo", "n_core") in edges
-    assert ("n_net", "n_core") not in edges  # by way of demo
-    assert ("n_core", "n_small") in edges
 
 
 def test_components_in_components_are_boxes_and_names_are_harmless() -> None:

@@ -1,6 +1,7 @@
 """Waits for what tests have begun: until something is so, never for a time. Who waits in vain is told what was seen last."""
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -19,6 +20,23 @@ def until(look: Callable[[], Seen], holds: Callable[[Seen], object] = bool, with
         assert time.monotonic() < end, _in_vain(seen, within_s)
         time.sleep(0.02)
     return seen
+
+
+def until_ended(*pids: int) -> None:
+    """Waits for the end of processes."""
+    until(lambda: [pid for pid in pids if is_running(pid)], lambda running: not running)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    try:
+        # What ended and is only waiting to be noticed runs no more.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return not Path("/proc/self").exists()
 
 
 async def eventually(

@@ -284,18 +284,6 @@ def test_a_second_ray_cluster_has_no_room(plane: ControlPlane, stack: Stack):
     assert f"Insufficient {DEVICE_RESOURCE}" in stall.words[0]
 
 
-def test_a_finalizer_that_nobody_takes_away(plane: ControlPlane, stack: Stack):
-    stack.add("v1/ConfigMap", "held", metadata={"finalizers": ["example.com/nobody"]})
-    assert create(plane, stack.all).is_complete
-    stall = only_stall(delete(plane, stack.all))
-    assert (stall.title, stall.behind) == (
-        f"ConfigMap {stack.namespace}/held",
-        (f"Namespace {stack.namespace}", "what objects leave behind"),
-    )
-    assert stall.waits_for == "it is not gone yet, held by example.com/nobody"
-    plane.api.patch(stack.objects["held"].manifest, {"metadata": {"finalizers": None}})
-
-
 def test_a_volume_stays_behind(plane: ControlPlane, stack: Stack):
     stack.add("storage.k8s.io/v1/StorageClass", "kept", provisioner=EBS_DRIVERS[0], reclaimPolicy="Retain")
     resources = {"requests": {"storage": "1Gi"}}
@@ -309,17 +297,6 @@ def test_a_volume_stays_behind(plane: ControlPlane, stack: Stack):
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------------------
-
-
-def test_a_refusal_ends_its_branch_alone(plane: ControlPlane, stack: Stack):
-    stack.add("v1/ConfigMap", "Wrong_Name", data={})
-    stack.add("v1/ConfigMap", "behind", "Wrong_Name", data={})
-    stack.add("v1/ConfigMap", "beside", data={})
-    outcome = create(plane, stack.all)
-    (refusal,) = outcome.refusals
-    assert (refusal.title, refusal.reason) == (f"ConfigMap {stack.namespace}/Wrong_Name", "Invalid")
-    assert outcome.unreached == (f"ConfigMap {stack.namespace}/behind",)
-    assert [step.title for step in outcome.steps] == [f"Namespace {stack.namespace}", f"ConfigMap {stack.namespace}/beside"]
 
 
 def test_what_is_there_already_is_not_made_again(plane: ControlPlane, stack: Stack):

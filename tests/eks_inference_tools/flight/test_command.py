@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from clones import copy_project
 from conftest import ROOT
 from eks_inference_tools.cli import main
 from eks_inference_tools.commands import first_flight
 from eks_inference_tools.flight import course as courses
 from eks_inference_tools.flight import eyes, pilots, workspace
 from eks_inference_tools.flight.journal import read_journal
-from fake_automation import FakeAutomation, FakeClock, FakeEyes, FakeFinding, Killed, Trouble
+from fake_automation import FakeAutomation, FakeClock, FakeEyes, Killed, Trouble
 from flights import WELL, course
 from golden import assert_golden
 from stackgraph.problems import ProblemsFound
@@ -122,14 +121,6 @@ def test_a_stack_that_exists_is_never_touched(cli: Cli) -> None:
     assert cli.automation.updates == 0
 
 
-@pytest.mark.thorough
-def test_an_account_that_cannot_be_used_keeps_the_flight_on_the_ground(cli: Cli) -> None:
-    cli.findings = [FakeFinding("quotas", "error", "0 of 4 vCPU", "request 4"), FakeFinding("images", "unknown", "denied")]
-    assert cli.run(*CAPS) == 1
-    assert "error: quotas: 0 of 4 vCPU (request 4)" in cli.err
-    assert cli.automation.updates == 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -219,16 +210,12 @@ def test_two_flights_of_one_work_directory_do_not_meet(cli: Cli) -> None:
 
 
 @pytest.mark.thorough
-def test_a_cap_needs_a_price_of_everything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    copy_project(tmp_path)
-    file = tmp_path / "stacks" / "Pulumi.smoke-trn2.yaml"
+def test_a_cap_needs_a_price_of_everything(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = clone / "stacks" / "Pulumi.smoke-trn2.yaml"
     file.write_text(file.read_text().replace("sa-east-1", "us-east-2").replace("sae1-", "use2-"))
-    monkeypatch.chdir(tmp_path)
     assert main(["first-flight", "smoke-trn2", *CAPS]) == 2
     assert "no price for trn2.3xlarge in us-east-2" in capsys.readouterr().err
-    assert not (tmp_path / ".first-flight").exists()
+    assert not (clone / ".first-flight").exists()
 
 
 @pytest.mark.thorough

@@ -23,7 +23,7 @@ from eks_inference_tools.flight.evidence import (
     troubles,
 )
 from eks_inference_tools.flight.journal import spent
-from eks_inference_tools.flight.report import as_rows, judged
+from eks_inference_tools.flight.report import as_rows
 from eks_inference_tools.reading.known_messages import meaning
 from eks_inference_tools.verify.observed import Check, failed, ok, wait
 from fake_automation import Trouble
@@ -202,25 +202,6 @@ def flown(folder: Path) -> dict[str, Any]:
     return bundle_of(
         journal, course(), region="us-west-2", now=now, landing=landed.landing, tools={}, prices={}, known=["smoke-inf2"]
     )
-
-
-def test_a_report_says_what_is_confirmed_contradicted_and_new(tmp_path: Path) -> None:
-    found = {(one.kind, one.what): one.verdict for one in judged(flown(tmp_path))}
-    assert found[("time", "create aws:eks/nodeGroup:NodeGroup")] == "confirmed"
-    assert found[("time", "create aws:eks/cluster:Cluster")] == "contradicted"
-    assert found[("time", "create aws:new/thing:Thing")] == "new"
-    assert found[("pull", "docker.io/vllm/vllm-openai:v0.30.0")] == "confirmed"
-    assert found[("capacity", "inf2.xlarge: cpu")] == "confirmed"
-    assert found[("capacity", "inf2.xlarge: memory_mib")] == "confirmed"
-    assert found[("capacity", "inf2.xlarge: aws.amazon.com/neuron")] == "contradicted"
-    assert found[("version", "Kubernetes API")] == "confirmed"
-    assert found[("image", "docker.io/vllm/vllm-openai:v0.30.0")] == "contradicted"
-    assert found[("metric", "vllm:num_requests_running")] == "confirmed"
-    assert found[("metric", "vllm:something_else")] == "new"
-    assert found[("price", "g6.xlarge in us-west-2")] == "confirmed"
-    assert found[("price", "nat_gateway in us-west-2")] == "contradicted"
-    assert [what for kind, what in found if kind == "load"]
-    assert found[("account", "quotas")] == found[("answer", "time to the first token")] == "new"
 
 
 @pytest.mark.thorough
