@@ -12,14 +12,15 @@ BIN := .venv/bin
 # part of the list and takes tests from other processes at the end.
 WORKERS := -n 3 --dist worksteal
 # Says on one line that no package index answers, and otherwise what pip says. Arguments: folder of the environment, what to install.
+# Compiling all modules would take half of the time, and hardly one in six is ever imported.
 define install
-@$(1)/bin/python -m pip --disable-pip-version-check install $(2) >$(1)/setup.log 2>&1 || { \
+@$(1)/bin/python -m pip --disable-pip-version-check install --no-compile $(2) >$(1)/setup.log 2>&1 || { \
   if grep -qE 'Retrying|from versions: none' $(1)/setup.log; \
   then echo "setting up $(1) needs a network once, and no package index answers; pip says more in $(1)/setup.log" >&2; \
   else cat $(1)/setup.log >&2; fi; exit 1; }
 endef
 
-.PHONY: help preview client test thorough cluster-tools cluster lint checkov router envoy engine soak mutants docs format bench golden refresh newer release clean
+.PHONY: help preview client environments test thorough cluster-tools cluster lint checkov router envoy engine soak mutants docs format bench golden refresh newer release clean
 
 .DEFAULT_GOAL := preview
 
@@ -33,6 +34,9 @@ client: job := triton-client-$(shell date +%s)
 client: ## Run the deployed STACK's client again: its test, then its measurement (gpu-opt350m)
 	@kubectl --context $(STACK) -n triton-client create job $(job) --from=cronjob/triton-client
 	@echo "kubectl --context $(STACK) -n triton-client logs --follow job/$(job) --all-containers"
+
+environments: ## Set up what all tiers of `.ci/run` need, side by side
+	@$(MAKE) --jobs .venv/.dev $(patsubst %,.venv-%/.ready,docs checkov envoy router)
 
 test: .venv/.dev ## Tests that need only Python, in two minutes on two cores
 	$(BIN)/python -m pytest $(WORKERS)
@@ -100,16 +104,14 @@ release: .venv/.dev ## Write the graphs of the version in pyproject.toml, which 
 clean: ## Remove what these commands made
 	rm -rf .venv .venv-checkov .venv-router .venv-envoy .venv-engine .venv-docs build dist components/*.egg-info
 
-.venv/.runtime: pyproject.toml constraints.txt
+.venv/.runtime: extra := doctor
+.venv/.dev: extra := dev
+.venv/.runtime .venv/.dev: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"Python 3.11 or newer is needed, this is {v[0]}.{v[1]}; set PYTHON=…")'
 	@echo "setting up .venv (once, about a minute)" >&2
 	@$(PYTHON) -m venv .venv
-	$(call install,.venv,-c constraints.txt -e '.[doctor]')
-	@touch $@
-
-.venv/.dev: .venv/.runtime
-	$(call install,.venv,-c constraints.txt -e '.[dev]')
-	@touch $@
+	$(call install,.venv,-c constraints.txt -e '.[$(extra)]')
+	@touch .venv/.runtime $@
 
 # The files list every package, dependencies included, so pip resolves nothing.
 .venv-checkov/.ready .venv-router/.ready .venv-envoy/.ready .venv-engine/.ready .venv-docs/.ready: .venv-%/.ready: tests/%_requirements.txt

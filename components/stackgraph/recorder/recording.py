@@ -14,6 +14,7 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures.thread import _worker
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -231,21 +232,24 @@ async def _settled(program: Callable[[], Any], recorder: Recorder) -> None:
                 return
 
     loop: Any = asyncio.get_running_loop()
-    threads, before = _busy_threads(loop._default_executor), dict[int, str]()
+    threads, before = {*sys._current_frames()}, None
     running = asyncio.ensure_future(pulumi.runtime.run_in_stack(run))
     while not (await asyncio.wait([running], timeout=_IDLE_S))[0]:
         polls = bool(_CallbackServicer._servicers)  # what serves transforms has one thread and one socket
-        asked, before = before, {**recorder.callbacks.asked}
-        # In this order: a thread leaves a step. What a transform is asked may be on its way, but not for so long.
-        known = threads + polls + len(before)
-        if _busy_threads(loop._default_executor) <= known and _is_idle(loop, 1 + polls) and asked == before:
-            if before:
+        asked = {**recorder.callbacks.asked}
+        # In this order: a thread leaves a step.
+        working, others = _busy_threads(loop._default_executor, threads)
+        idle = working <= len(asked) and others <= polls and _is_idle(loop, 1 + polls)
+        # What serves transforms, or what a transform is asked, may be on its way, but not for so long.
+        if idle and asked == before:
+            if asked:
                 recorder.callbacks.close()  # fails their registrations, and so ends the program
                 await asyncio.wait([running], timeout=_IDLE_S)
             await _CallbackServicer.shutdown()
-            names = ", ".join(sorted({*before.values()}))
-            what = f"a transform or hook of {names} that will never return" if before else "an Output that will never resolve"
+            names = ", ".join(sorted({*asked.values()}))
+            what = f"a transform or hook of {names} that will never return" if asked else "an Output that will never resolve"
             raise pulumi.RunError(f"the program waits for {what}")
+        before = asked if idle else None
     await running
 
 
@@ -257,9 +261,13 @@ def _is_idle(loop: Any, sockets: int) -> bool:
     return not (loop._ready or loop._scheduled or loop._signal_handlers or len(loop._selector.get_map()) > sockets)
 
 
-def _busy_threads(executor: Any) -> int:
-    """How many threads there are, also those that ``threading`` did not start, but for those that wait for work."""
-    return len(sys._current_frames()) - executor._idle_semaphore._value
+def _busy_threads(executor: Any, known: set[int]) -> tuple[int, int]:
+    """How many steps an executor has begun or will, and how many further threads there are, also those that ``threading`` did not
+    start. Its count of idle threads is too high once more steps waited than it has threads."""
+    frames = sys._current_frames()
+    own = [frames.pop(one.ident, None) for one in executor._threads]
+    waiting = sum(frame is not None and frame.f_code is _worker.__code__ for frame in own)
+    return executor._work_queue.qsize() + len(own) - waiting, len(frames.keys() - known)
 
 
 def _short_traces() -> contextlib.AbstractContextManager[None]:
