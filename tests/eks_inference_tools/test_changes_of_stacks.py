@@ -18,7 +18,7 @@ from stackgraph.diff.document import render_json
 from stackgraph.diff.markdown import render_markdown
 from stackgraph.diff.page import render_html
 from stackgraph.diff.report import Recorded, Report, StackReport
-from stackgraph.diff.telling import contents, sections
+from stackgraph.diff.telling import contents
 from stackgraph.diff.text import render_text
 from stackgraph.github import LONGEST_BODY
 from stackgraph.graph.document import Graph
