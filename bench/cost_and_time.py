@@ -19,7 +19,7 @@ import sys, types
 from eks_inference_tools.reading.stack_sections import sections
 from eks_inference_tools.reading.cluster_words import WORDS
 from stackgraph.domain import Domain
-domain = types.ModuleType("eks_inference_tools.eks_views")
+domain = types.ModuleType("eks_inference_tools.domain")
 domain.eks = lambda *_: Domain(words=WORDS, sections=sections)
 sys.modules[domain.__name__] = domain
 from eks_inference_tools.cli import main

@@ -28,7 +28,7 @@ from eks_inference_tools.check.report import judge, short_name
 from eks_inference_tools.cost.estimate import estimated
 from eks_inference_tools.cost.money import in_short
 from eks_inference_tools.cost.needed_quotas import needs
-from eks_inference_tools.eks_views import eks
+from eks_inference_tools.domain import eks
 from eks_inference_tools.program import program
 from golden import GOLDEN, LIBRARY, assert_golden, by_name, named, once, sections
 from stackgraph.graph.document import Graph, Resource

@@ -19,7 +19,7 @@ from eks_inference.catalog.own import rows_of
 from eks_inference_tools import cli
 from eks_inference_tools.check.report import judge
 from eks_inference_tools.cli import main
-from eks_inference_tools.eks_comparison import eks_compared
+from eks_inference_tools.comparison import eks_compared
 from eks_inference_tools.program import unwritten
 from golden import assert_golden
 from mermaid_pictures import PICTURES, diagrams

@@ -11,7 +11,7 @@ from eks_inference_tools.check import document as check
 from eks_inference_tools.cost import document as cost
 from eks_inference_tools.doctor import report as doctor
 from eks_inference_tools.fitting import document as fitting
-from eks_inference_tools.fitting import one_type
+from eks_inference_tools.fitting import splits
 from eks_inference_tools.flight import report as flight
 from eks_inference_tools.listing import columns, engine_list, instance_list, model_list
 from eks_inference_tools.loadtest_report import comparison
@@ -49,7 +49,7 @@ _DOCUMENTS = {
     "loadtest report": Document(comparison.SCHEMA, comparison.SHAPE),
     "new": Document(check.SCHEMA, {"file": str, "place": fitting.PLACE, "instead": [str], **check.VERDICT}),
     "plan": Document(fitting.SCHEMA, fitting.SHAPE),
-    "plan --instance": Document(fitting.SCHEMA, one_type.SHAPE),
+    "plan --instance": Document(fitting.SCHEMA, splits.SHAPE),
     "preview": Document(graph.SCHEMA, {**graph.SHAPE, "cost": cost.SHAPE, "places?": places.SHAPE, "timeline?": timeline.SHAPE}),
     "verify": Document(observed.SCHEMA, observed.SHAPE),
 }

@@ -12,7 +12,7 @@ from eks_inference_tools.check.registry import graph_rules
 from golden import assert_golden
 
 PAGE = ROOT / "docs" / "disaggregated.md"
-MODULES = (nixl, nixl, rules, operation_rules)
+MODULES = (nixl, rules, operation_rules)
 
 
 def test_its_tables_are_those_of_the_rules_and_of_the_catalog() -> None:

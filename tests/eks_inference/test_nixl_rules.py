@@ -29,7 +29,7 @@ from vectors.nixl import MODEL, WINDOWS, decode, decode_on_gpus, engine_args, gp
 from vectors.serving import trn2
 
 GROUP = [one for module in (rules, operation_rules) for one in vars(module).values() if isinstance(one, Rule)]
-SERVER = [rule for module in (nixl, nixl) for rule in vars(module).values() if isinstance(rule, Rule)]
+SERVER = [rule for rule in vars(nixl).values() if isinstance(rule, Rule)]
 
 
 def judged(group: PrefillDecodeFacts) -> dict[str, Judgement]:

@@ -42,7 +42,7 @@ def severities(section: dict[str, Any], server: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_each_opens_the_engine_and_is_refused_where_it_is_led_out(name):
-    from eks_inference.serving.rules.engine_flags import engines_stay_closed
+    from eks_inference.serving.rules.openings import engines_stay_closed
 
     for led_out, severity in ((True, None), (False, "warning")):
         (judged,) = engines_stay_closed.judge(replace(gpu(**given(name)), led_out=led_out))

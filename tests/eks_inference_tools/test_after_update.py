@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT, STACKS, recorded
 from covering_graphs import covering_graphs
 from edits import EDITS, Edit
-from eks_inference_tools.eks_comparison import eks_compared
+from eks_inference_tools.comparison import eks_compared
 from eks_inference_tools.reading.rollouts import rows
 from eks_inference_tools.simulate.rehearsal.report import lines
 from eks_inference_tools.timeline.timeline import timeline

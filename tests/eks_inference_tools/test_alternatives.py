@@ -16,12 +16,12 @@ from eks_inference.serving.triton.spec import TritonServerSpec
 from eks_inference.serving.vllm.component import VllmServer
 from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference_tools.alternatives import places, places_section
+from eks_inference_tools.comparison import eks_compared
 from eks_inference_tools.cost.cost_section import cost_section
 from eks_inference_tools.cost.estimate import estimated
 from eks_inference_tools.cost.needed_quotas import needs_elsewhere
 from eks_inference_tools.doctor.examine import examine
-from eks_inference_tools.eks_comparison import eks_compared
-from eks_inference_tools.eks_views import Figures
+from eks_inference_tools.domain import Figures
 from handles import existing_cluster, placement
 from stackgraph.graph.document import Graph
 from stackgraph.problems import ProgramError

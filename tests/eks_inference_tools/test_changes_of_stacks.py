@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 
 from conftest import STACKS, recorded
 from eks_inference_tools import COMMAND
-from eks_inference_tools.eks_comparison import eks_compared
+from eks_inference_tools.comparison import eks_compared
 from golden import assert_golden
 from odd_graphs import PLANTED, odd_graphs
 from stackgraph.diff.contents import Revision

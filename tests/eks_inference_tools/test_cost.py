@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from billed import CLUSTER, NODE_CLASS, NODE_POOL, PROVIDER, aws, costs, deployment, group, of_gpus, scaled
 from conftest import STACKS, recorded
 from eks_inference_tools.cli import main
+from eks_inference_tools.comparison import eks_compared
 from eks_inference_tools.cost.cost_section import cost_section
 from eks_inference_tools.cost.document import document
 from eks_inference_tools.cost.estimate import Rate, estimate, estimated
 from eks_inference_tools.cost.money import in_short, money, summary
 from eks_inference_tools.cost.price_book import SCALES, PriceBook
-from eks_inference_tools.eks_comparison import eks_compared
 from eks_inference_tools.notes import notes_of
 from price_tables import make_inf2_dearer
 from stackgraph.diff.dangers import dangers

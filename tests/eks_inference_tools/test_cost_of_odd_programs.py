@@ -9,6 +9,7 @@ import pytest
 from billed import CLUSTER, NODE_CLASS, NODE_POOL, POOL_SPEC, PROVIDER, aws, costs, deployment, group, of_gpus, scaled
 from eks_inference.catalog.instances import instance_type
 from eks_inference.stack.own_rows import OwnPrice
+from eks_inference_tools.comparison import eks_compared
 from eks_inference_tools.cost.charges import node_charges
 from eks_inference_tools.cost.cost_section import cost_section
 from eks_inference_tools.cost.document import document
@@ -16,7 +17,6 @@ from eks_inference_tools.cost.estimate import Estimate, Rate, estimate, rates
 from eks_inference_tools.cost.money import offer
 from eks_inference_tools.cost.needed_quotas import needs
 from eks_inference_tools.cost.price_book import Amounts, PriceBook, Uncounted
-from eks_inference_tools.eks_comparison import eks_compared
 from eks_inference_tools.loadtest_report.record import Run
 from stackgraph.diff.dangers import dangers
 from stackgraph.diff.graphs import compare

@@ -9,7 +9,7 @@ import pytest
 
 from conftest import recorded
 from edits import CHAT, OPEN_WEBUI, TWO, endpoint, pool
-from eks_inference_tools.eks_comparison import eks_compared
+from eks_inference_tools.comparison import eks_compared
 from eks_inference_tools.reading.object_kinds import name_of
 from stackgraph.diff.comparison_domain import Danger, Weight
 from stackgraph.diff.dangers import dangers

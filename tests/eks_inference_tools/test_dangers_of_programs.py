@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from eks_inference_tools.eks_comparison import eks_compared
+from eks_inference_tools.comparison import eks_compared
 from stackgraph.diff.dangers import dangers
 from stackgraph.diff.graphs import compare
 from stackgraph.graph.document import Graph, Resource

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import inspect
 import io
 import itertools
 import json
@@ -639,7 +640,7 @@ def test_every_plot_says_in_words_what_it_shows():
 
 
 def test_colours_of_plots_are_those_of_the_palette():
-    folder = Path(__file__).parent
+    folder = Path(inspect.getfile(render_html)).parent
     used = set(re.findall(r"var\((--[a-z-]+)\)", (folder / "assets" / "report.css").read_text()))
     palette = (folder.parents[1] / "stackgraph" / "presentation" / "assets" / "base.css").read_text()
     assert used - {"--mark"} == {name for name in used if f"  {name}: #" in palette}

@@ -17,7 +17,7 @@ from eks_inference_tools.commands import plan as command
 from eks_inference_tools.commands.plan import answer
 from eks_inference_tools.cost.money import offer
 from eks_inference_tools.cost.price_book import PriceBook
-from eks_inference_tools.fitting import one_type
+from eks_inference_tools.fitting import splits
 from eks_inference_tools.fitting.one_type import render_text
 from golden import assert_golden
 
@@ -51,7 +51,7 @@ def test_every_table_fits_a_terminal_and_agrees_with_the_json() -> None:
                 continue
             found = answer(wanted, instance.name)
             asked = offer(instance, "us-east-1", PriceBook())
-            text, document = render_text(found, asked), json.loads(json.dumps(one_type.document(found, asked)))
+            text, document = render_text(found, asked), json.loads(json.dumps(splits.document(found, asked)))
             assert max(map(len, text.splitlines())) <= 110, text
             assert [split.get("refusal", "") for split in document["splits"]] == [split.refusal for split in found.splits]
             for split in found.splits:

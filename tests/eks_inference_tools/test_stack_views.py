@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from eks_inference_tools.eks_views import eks
+from eks_inference_tools.domain import eks
 from golden import assert_golden
 from odd_graphs import PLANTED, odd_graphs, recorded
 from stackgraph.graph.document import Graph

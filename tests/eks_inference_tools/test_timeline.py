@@ -22,11 +22,12 @@ from eks_inference.catalog.models import find_model, models
 from eks_inference.catalog.times import INSTANT, PASSES, Pass, Typical, phase_time, resource_time
 from eks_inference.serving.cold_start import ColdStart, Weights
 from eks_inference_tools.cli import main
-from eks_inference_tools.timeline.document import chart, document, render_text
+from eks_inference_tools.timeline.document import chart, document
 from eks_inference_tools.timeline.durations import duration, summary
 from eks_inference_tools.timeline.pod_phases import PodStart, phases, pull_time
 from eks_inference_tools.timeline.schedule import Step, schedule
 from eks_inference_tools.timeline.starts import Starts
+from eks_inference_tools.timeline.text import render_text
 from eks_inference_tools.timeline.timeline import Timeline, timeline, what_ifs
 from eks_inference_tools.timeline.update_steps import create_time, creation, deletion, what
 from golden import assert_golden

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from eks_inference_tools.comparison import facts
 from eks_inference_tools.cost.estimate import estimated
-from eks_inference_tools.eks_comparison import facts
-from eks_inference_tools.eks_views import eks
+from eks_inference_tools.domain import eks
 from eks_inference_tools.notes import notes_of
 from stackgraph.views.page import render_html
 from stackgraph.views.tree import render_tree

@@ -29,6 +29,7 @@ _MODULES = (
     "eks_inference.serving.rules.neuron",
     "eks_inference.serving.rules.neuron_plugin",
     "eks_inference.serving.rules.nixl",
+    "eks_inference.serving.rules.openings",
     "eks_inference.serving.rules.autoscalers",
     "eks_inference.serving.rules.every_server",
     "eks_inference.speed.rules",

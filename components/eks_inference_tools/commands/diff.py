@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from eks_inference_tools.eks_comparison import eks_compared
+    from eks_inference_tools.comparison import eks_compared
     from eks_inference_tools.program import StackProgram
 
     return diff.compare(options, eks_compared(own_prices(options)), StackProgram, recorder())

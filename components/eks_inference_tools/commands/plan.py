@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     found = answer(wanted.model, options.instance, options.engine, options.max_model_len)
     offer, told = _offer(found, options.region, own_prices(options)), _told(found, wanted.source)
     if options.format == "json":
-        from eks_inference_tools.fitting.one_type import document
+        from eks_inference_tools.fitting.splits import document
         from stackgraph.presentation.output import json_text
 
         write(json_text(document(found, offer, told)), options.output)

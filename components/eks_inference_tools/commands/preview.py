@@ -77,12 +77,12 @@ def run(options: argparse.Namespace) -> int:
     if options.format == "json":
         write(_json(graph, prices, measured, with_timeline=options.timeline), options.output)
     elif options.timeline:
-        from eks_inference_tools.timeline.document import render_text
+        from eks_inference_tools.timeline.text import render_text
         from eks_inference_tools.timeline.timeline import timeline
 
         write(render_text(timeline(graph), **drawing(options.output)), options.output)
     else:
-        from eks_inference_tools.eks_views import eks
+        from eks_inference_tools.domain import eks
 
         write(preview.view(stack, graph, options.format, eks(prices, measured), **drawing(options.output)), options.output)
     return 0
@@ -119,7 +119,7 @@ def _json(graph: "Graph", prices: "OwnPrices", measured: "Sequence[Rate]", *, wi
     """The graph's own document, with what it costs and, on request, how long it takes."""
     from eks_inference_tools.alternatives import places
     from eks_inference_tools.cost.document import document as cost
-    from eks_inference_tools.eks_views import Figures
+    from eks_inference_tools.domain import Figures
     from stackgraph.presentation.output import sorted_json
 
     figures = Figures(prices)

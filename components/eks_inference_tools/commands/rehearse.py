@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _change(options: argparse.Namespace) -> int:
-    from eks_inference_tools.eks_comparison import eks_compared
+    from eks_inference_tools.comparison import eks_compared
     from eks_inference_tools.reading.clusters import part_of
     from eks_inference_tools.simulate.control_plane.tool_build import provided
     from eks_inference_tools.simulate.rehearsal.change import rehearsed

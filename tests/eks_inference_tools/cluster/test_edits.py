@@ -9,7 +9,7 @@ import pytest
 
 from cluster.shared_planes import PLANES
 from edits import EDITS, Edit
-from eks_inference_tools.eks_comparison import eks_compared
+from eks_inference_tools.comparison import eks_compared
 from eks_inference_tools.reading.expected import expected_of
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.rehearsal.change import rehearsed

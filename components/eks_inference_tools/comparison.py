@@ -8,7 +8,7 @@ from eks_inference_tools.cost.estimate import Estimate
 from eks_inference_tools.cost.money import leaves_budget
 from eks_inference_tools.cost.price_book import OwnPrices
 from eks_inference_tools.cost.served_traffic import traffic
-from eks_inference_tools.eks_views import Figures
+from eks_inference_tools.domain import Figures
 from eks_inference_tools.reading.clients import addresses, seen_by_clients
 from eks_inference_tools.reading.cluster_words import WORDS, cluster_version, node_traits, nodes
 from eks_inference_tools.reading.dangers import cluster_is_refused, dangers, resolved_otherwise
