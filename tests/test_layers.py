@@ -55,7 +55,8 @@ DOMAINS = (
 )
 
 # Stems of files that recur, each with one meaning, as docs/architecture.md says.
-FILES = {"spec", "plan", "rules", "facts", "component", "handle", "kind", "existing", "text", "document", "page", "report", "registry"}
+FILES = {"spec", "plan", "rules", "facts", "component", "handle", "kind", "existing"}
+FILES |= {"text", "document", "page", "report", "registry"}
 # Stems of modules about one subject, each from the side of its room. So are commands, which have the names of commands.
 SUBJECTS = {"autoscalers", "cli", "dangers", "device_plugins", "features", "karpenter", "nixl", "program", "recorder", "titles"}
 
