@@ -67,6 +67,28 @@ _IMAGES: Mapping[tuple[str, ...], str] = {
 _OUT_OF_REACH = ("kubeControllerManager", "kubeEtcd", "kubeProxy", "kubeScheduler")
 _RULES_OUT_OF_REACH = ("etcd", "kubeControllerManager", "kubeProxy", "kubeSchedulerAlerting", "kubeSchedulerRecording")
 
+SERVICE_ACCOUNT = f"{RELEASE}-alertmanager"
+"""Name of Alertmanager's service account, the chart's own."""
+
+URL_SECRET = SecretRef("alert-receiver", "url")
+"""Where the URL of a receiver is kept, which is a secret: whoever knows it may post."""
+
+TYPE_LABEL = "label_node_kubernetes_io_instance_type"
+"""What kube-state-metrics makes of the label of nodes, where its values allow that (README, kube_node_labels)."""
+
+_RECEIVER = "receiver"
+_NOBODY = "null"
+"""The chart's receiver that drops alerts."""
+
+# The default texts name labels only. Our alerts say what is wrong and what to do.
+_SLACK_TITLE = "{{ .Status | toUpper }}: {{ .CommonLabels.cluster }}{{ with .GroupLabels.namespace }}, {{ . }}{{ end }}"
+_SLACK_TEXT = """\
+{{ range .Alerts }}*{{ .Labels.severity }}* {{ .Annotations.summary }}
+{{ .Annotations.description }}
+{{ with .Annotations.next }}`{{ . }}`{{ end }}
+{{ .Annotations.runbook_url }}
+{{ end }}"""
+
 
 def nodes_namespace(spec: PrometheusSpec) -> str:
     """Namespace of the node exporters."""
@@ -332,29 +354,6 @@ def dashboard(name: str) -> str:
 
 def _asset(name: str) -> str:
     return files("eks_inference.observability").joinpath("assets", name).read_text("utf-8")
-
-
-SERVICE_ACCOUNT = f"{RELEASE}-alertmanager"
-"""Name of Alertmanager's service account, the chart's own."""
-
-URL_SECRET = SecretRef("alert-receiver", "url")
-"""Where the URL of a receiver is kept, which is a secret: whoever knows it may post."""
-
-TYPE_LABEL = "label_node_kubernetes_io_instance_type"
-"""What kube-state-metrics makes of the label of nodes, where its values allow that (README, kube_node_labels)."""
-
-_RECEIVER = "receiver"
-_NOBODY = "null"
-"""The chart's receiver that drops alerts."""
-
-# The default texts name labels only. Our alerts say what is wrong and what to do.
-_SLACK_TITLE = "{{ .Status | toUpper }}: {{ .CommonLabels.cluster }}{{ with .GroupLabels.namespace }}, {{ . }}{{ end }}"
-_SLACK_TEXT = """\
-{{ range .Alerts }}*{{ .Labels.severity }}* {{ .Annotations.summary }}
-{{ .Annotations.description }}
-{{ with .Annotations.next }}`{{ . }}`{{ end }}
-{{ .Annotations.runbook_url }}
-{{ end }}"""
 
 
 def url_faults(spec: PrometheusSpec, *, given: bool) -> list[Fault]:

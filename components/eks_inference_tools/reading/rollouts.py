@@ -29,6 +29,11 @@ from stackgraph.graph.values import at, is_token, items, leaves, table, text
 
 Then = Literal["nothing", "scale", "restart", "roll", "refused", "ignored", "final"]
 
+_ROUNDED = {"maxSurge": math.ceil, "maxUnavailable": math.floor}
+_CODE = ("import_path", "runtime_env", "args")
+_ACTOR = ("name", "ray_actor_options", "placement_group_bundles", "placement_group_strategy")
+"""What of an application, and of its deployments, Serve changes only by a restart of replicas."""
+
 
 @dataclass(frozen=True, eq=False)
 class Row:
@@ -82,12 +87,6 @@ def _is(only: str, one: PropertyChange) -> bool:
     before, after = ({text(leaf) for leaf in leaves(side)} for side in (one.before, one.after))
     # Of requirements, one that is gone asks for less.
     return not only or (one.after is not ABSENT and not before <= after)
-
-
-_ROUNDED = {"maxSurge": math.ceil, "maxUnavailable": math.floor}
-_CODE = ("import_path", "runtime_env", "args")
-_ACTOR = ("name", "ray_actor_options", "placement_group_bundles", "placement_group_strategy")
-"""What of an application, and of its deployments, Serve changes only by a restart of replicas."""
 
 
 def restarts(change: ResourceChange) -> bool:
