@@ -23,6 +23,11 @@ from stackgraph.graph.values import at, grouped, is_token, items, table, text
 # Names of roles, bindings and trust bundles are paths: "system:node" is one.
 _PATHS = ("certificates.k8s.io", "rbac.authorization.k8s.io")
 
+_GROUP = "alb.ingress.kubernetes.io/group.name"
+
+
+_PATH = ("budget_usd_per_month",)
+
 
 @cache
 def limits() -> Mapping[str, Any]:
@@ -152,12 +157,6 @@ def paths_fit_a_balancer(facts: GraphFacts) -> Iterator[Judgement]:
                 allowed=f"at most {most}",
                 resource=members[-1].urn,
             )
-
-
-_GROUP = "alb.ingress.kubernetes.io/group.name"
-
-
-_PATH = ("budget_usd_per_month",)
 
 
 @rule(

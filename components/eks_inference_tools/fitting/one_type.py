@@ -19,6 +19,57 @@ T = TypeVar("T")
 _Column = tuple[tuple[str, str], Callable[[T], str]]
 """The two lines of a heading, the second with the unit, and the text of a cell."""
 
+_CONTIGUOUS_LEGEND = (
+    "advised: the largest max_num_seqs without a warning (90 % of the memory); limit: the most that fits.",
+    "KV cache and used: at the advised number, or at the limit where none is advised.",
+)
+_PAGED_LEGEND = (
+    "advised: sequences of that length at once without a warning; limit: the most that may fit.",
+    "max_num_seqs may be larger: shorter sequences share the pages, and others wait.",
+    "KV cache and used: at the advised number, or at the limit where none is advised.",
+)
+
+_PRICE = float | None
+_MEMORY = ("weight_bytes", "kv_bytes_advised", "kv_bytes_most", "usable_bytes")
+SHAPE = {
+    "model": {
+        **dict.fromkeys(("name", "architecture", "dtype"), str),
+        **dict.fromkeys(("parameters", "weight_bytes", "kv_bytes_per_token", "heads", "kv_heads", "window_layers"), int),
+        "quantization": str | None,
+        "window": int | None,
+        "not_counted": [str],
+        "max_positions": int,
+    },
+    "instance": {
+        **dict.fromkeys(("name", "accelerator"), str),
+        **dict.fromkeys(("devices", "cores_per_device"), int),
+        "device_memory_gib": float,
+    },
+    "engine": {**dict.fromkeys(("name", "image", "caveat", "kv_cache"), str), **dict.fromkeys(("vllm", "sdk"), str | None)},
+    "rules": [str],
+    "region": str,
+    "usd_per_hour": _PRICE,
+    **dict.fromkeys(("price_source", "quota"), str | None),
+    "splits": [
+        {
+            "tensor_parallel": int,
+            "kv_repeats": float,
+            "refusal?": str,
+            **dict.fromkeys(("devices?", "idle_cores?", "pods_per_node?", "idle_devices_per_node?"), int),
+            "usd_per_hour_and_pod?": _PRICE,
+            "neuron_scheduler?": bool,
+            "cautions?": [str],
+            "fits?": [
+                {
+                    **dict.fromkeys(("max_model_len", "advised_sequences", "most_sequences", *_MEMORY), int),
+                    "beside_bytes": int | None,
+                }
+            ],
+        }
+    ],
+}
+"""Of `plan --instance`."""
+
 
 def render_text(found: Feasibility, offer: Offer, told: Sequence[str] = (), **drawing: Unpack[Drawing]) -> str:
     """Returns the facts, what rules say (``told``), the table and its legend."""
@@ -45,17 +96,6 @@ def render_text(found: Feasibility, offer: Offer, told: Sequence[str] = (), **dr
     rules = [Paragraph(words(one), f"  {'' if position else 'rules':<7} ") for position, one in enumerate(told)]
     parts = [head, "", *_about(found, offer), *rules, "", Columns(table, right=right, least=least, headings=2), "", *legend]
     return drawn(parts, **drawing)
-
-
-_CONTIGUOUS_LEGEND = (
-    "advised: the largest max_num_seqs without a warning (90 % of the memory); limit: the most that fits.",
-    "KV cache and used: at the advised number, or at the limit where none is advised.",
-)
-_PAGED_LEGEND = (
-    "advised: sequences of that length at once without a warning; limit: the most that may fit.",
-    "max_num_seqs may be larger: shorter sequences share the pages, and others wait.",
-    "KV cache and used: at the advised number, or at the limit where none is advised.",
-)
 
 
 def _columns(found: Feasibility, offer: Offer) -> tuple[list[_Column[Split]], list[_Column[Fit]]]:
@@ -132,48 +172,6 @@ def _about(found: Feasibility, offer: Offer) -> list[Paragraph]:
 def _format(model: Model) -> str:
     """The type of the published weights."""
     return f"{model.quantization.method} and {model.dtype}" if model.quantization else model.dtype
-
-
-_PRICE = float | None
-_MEMORY = ("weight_bytes", "kv_bytes_advised", "kv_bytes_most", "usable_bytes")
-SHAPE = {
-    "model": {
-        **dict.fromkeys(("name", "architecture", "dtype"), str),
-        **dict.fromkeys(("parameters", "weight_bytes", "kv_bytes_per_token", "heads", "kv_heads", "window_layers"), int),
-        "quantization": str | None,
-        "window": int | None,
-        "not_counted": [str],
-        "max_positions": int,
-    },
-    "instance": {
-        **dict.fromkeys(("name", "accelerator"), str),
-        **dict.fromkeys(("devices", "cores_per_device"), int),
-        "device_memory_gib": float,
-    },
-    "engine": {**dict.fromkeys(("name", "image", "caveat", "kv_cache"), str), **dict.fromkeys(("vllm", "sdk"), str | None)},
-    "rules": [str],
-    "region": str,
-    "usd_per_hour": _PRICE,
-    **dict.fromkeys(("price_source", "quota"), str | None),
-    "splits": [
-        {
-            "tensor_parallel": int,
-            "kv_repeats": float,
-            "refusal?": str,
-            **dict.fromkeys(("devices?", "idle_cores?", "pods_per_node?", "idle_devices_per_node?"), int),
-            "usd_per_hour_and_pod?": _PRICE,
-            "neuron_scheduler?": bool,
-            "cautions?": [str],
-            "fits?": [
-                {
-                    **dict.fromkeys(("max_model_len", "advised_sequences", "most_sequences", *_MEMORY), int),
-                    "beside_bytes": int | None,
-                }
-            ],
-        }
-    ],
-}
-"""Of `plan --instance`."""
 
 
 def document(found: Feasibility, offer: Offer, told: Sequence[str] = ()) -> dict[str, Any]:
