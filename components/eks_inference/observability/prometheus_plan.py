@@ -401,7 +401,7 @@ def publisher(receiver: SnsReceiver) -> iam.Document:
     return iam.document(*statements)
 
 
-def of_budget(budget: Budget) -> dict[str, Any]:
+def budget_series(budget: Budget) -> dict[str, Any]:
     """Returns a rule file with the budget and the prices, as series: the alert OverBudget compares nodes with them."""
     rules = [{"record": "stack:budget:usd_per_month", "expr": f"vector({budget.usd_per_month:.10g})"}]
     rules += [
