@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from functools import cache
 from pathlib import Path
@@ -52,6 +53,12 @@ DOMAINS = (
     "plugin",
     "__main__",
 )
+
+# Stems of files that recur, each with one meaning, as docs/architecture.md says.
+FILES = {"spec", "plan", "rules", "facts", "component", "handle", "kind", "existing"}
+FILES |= {"text", "document", "page", "report", "registry"}
+# Stems of modules about one subject, each from the side of its room. So are commands, which have the names of commands.
+SUBJECTS = {"autoscalers", "cli", "dangers", "device_plugins", "features", "karpenter", "nixl", "program", "recorder", "titles"}
 
 # Modules that decide and compute: they never import pulumi. Others of the library may.
 PURE = re.compile(
@@ -206,6 +213,12 @@ def test_modules_are_imported_by_names_that_can_be_read():
         if not (node.args and isinstance(node.args[0], ast.Constant) and _NAME.fullmatch(str(node.args[0].value)))
     }
     assert hidden == named
+
+
+def test_modules_of_one_stem_mean_the_same():
+    modules = [path for path in COMPONENTS.rglob("*.py") if not {"commands", "assets"} & set(path.parts)]
+    stems = Counter(path.stem for path in modules if not path.stem.startswith("__"))
+    assert {stem for stem, number in stems.items() if number > 1} == FILES | SUBJECTS
 
 
 def test_the_order_of_the_domains_is_the_documented_one():

@@ -12,7 +12,7 @@ from eks_inference.catalog.engines import engine
 from eks_inference.catalog.models import model
 from eks_inference.serving.cold_start import MARGIN, ColdStart, Phase, cold_start
 from eks_inference.serving.deployment import cold_start_seconds, startup_timeout_seconds
-from eks_inference.serving.disaggregated import processes as disaggregated
+from eks_inference.serving.disaggregated import pair_processes as disaggregated
 from eks_inference.serving.disaggregated.facts import DisaggregatedFacts
 from eks_inference.serving.disaggregated.pair_pods import startup_seconds
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec

@@ -29,7 +29,7 @@ from eks_inference.clients.chat import Chat, Question
 from eks_inference.faults import SpecError
 from eks_inference.place.placement import Placement
 from eks_inference.rules import Judgement, Rule, judged, left_open
-from eks_inference.serving.disaggregated import jobs, pair_pods, parts, processes, rules
+from eks_inference.serving.disaggregated import jobs, pair_pods, pair_processes, parts, rules
 from eks_inference.serving.disaggregated import parts as artifact
 from eks_inference.serving.disaggregated.component import DisaggregatedPair
 from eks_inference.serving.disaggregated.facts import hardware, serving_facts
@@ -146,13 +146,13 @@ def test_a_mirror_does_not_compile_anew() -> None:
 @pytest.mark.parametrize("instances", [1, 2])
 def test_processes(instances: int) -> None:
     spec = spec_of(instances=instances)
-    document = processes.document(spec, meeting_address=pair_pods.prefill_address("llama", spec), meeting_seconds=900)
+    document = pair_processes.document(spec, meeting_address=pair_pods.prefill_address("llama", spec), meeting_seconds=900)
     assert_golden(f"disaggregated/processes-{instances}.json", json.dumps(document, indent=1))
 
 
 def test_processes_of_the_baselines() -> None:
     for instances, degree in ((1, "32"), (2, "64")):
-        one = processes.servers(spec_of(instances=instances, serving="baseline"))["baseline"]
+        one = pair_processes.servers(spec_of(instances=instances, serving="baseline"))["baseline"]
         assert one.port == 8000
         assert one.command[one.command.index("--tensor-parallel-size") + 1] == degree
         assert "--kv-transfer-config" not in one.command
@@ -164,11 +164,11 @@ def test_processes_of_the_baselines() -> None:
 @given(st.sampled_from([1, 2]), st.sampled_from([None, 8, 16, 32]), st.integers(1, 64))
 def test_the_two_servers_differ_in_nothing_but_their_role(instances: int, degree: int | None, sequences: int) -> None:
     spec = spec_of(instances=instances, tensor_parallel=degree, max_num_seqs=sequences)
-    prefill, decode = (processes.server(spec, role) for role in ("prefill", "decode"))
+    prefill, decode = (pair_processes.server(spec, role) for role in ("prefill", "decode"))
     assert prefill.environment.keys() == decode.environment.keys()
     differing = {name for name, value in prefill.environment.items() if decode.environment[name] != value}
     assert differing == ({"NEURON_RT_VISIBLE_CORES"} if instances == 1 else {"VLLM_HOST_IP"})
-    transfers = [processes.kv_transfer(spec, role) for role in ("prefill", "decode")]
+    transfers = [pair_processes.kv_transfer(spec, role) for role in ("prefill", "decode")]
     assert [(each["kv_role"], each["kv_rank"]) for each in transfers] == [("kv_producer", 0), ("kv_consumer", 1)]
     assert transfers[0]["kv_ip"] == transfers[1]["kv_ip"] == prefill.environment["NEURON_SEND_IP"]
     # Numbers both, where the source system quotes one of them.
@@ -181,7 +181,7 @@ def test_what_only_one_server_gets_reaches_only_that_one() -> None:
         extra_env={"NEURON_RT_LOG_LEVEL": "INFO"},
         decode={"extra_args": {"seed": 2, "max-log-len": 10}, "extra_env": {"NEURON_RT_LOG_LEVEL": "DEBUG"}},
     )
-    prefill, decode = (processes.server(spec, role) for role in ("prefill", "decode"))
+    prefill, decode = (pair_processes.server(spec, role) for role in ("prefill", "decode"))
     assert prefill.command[-1] == "--seed=1"
     assert decode.command[-2:] == ("--seed=2", "--max-log-len=10")
     assert (prefill.environment["NEURON_RT_LOG_LEVEL"], decode.environment["NEURON_RT_LOG_LEVEL"]) == ("INFO", "DEBUG")

@@ -16,7 +16,7 @@ from eks_inference.catalog import versions
 from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.observability import device_exporters_plan
 from eks_inference.observability.handle import Budget, Expected
-from eks_inference.observability.prometheus_plan import expectations, of_budget
+from eks_inference.observability.prometheus_plan import budget_series, expectations
 from eks_inference.observability.spec import Objectives
 from eks_inference.scaling import plan as scaling
 from eks_inference.scaling.spec import KedaSpec
@@ -92,7 +92,7 @@ def counters() -> dict[str, str]:
 def known() -> Names:
     """Returns everything that exporters, recording rules and the rules of servers export."""
     expected = Expected("s", 1, Objectives(time_to_first_token_seconds=1), requests_per_pod=1)
-    files = (expectations(expected, "n", ["s"]), of_budget(Budget(1, {"t": 1})))
+    files = (expectations(expected, "n", ["s"]), budget_series(Budget(1, {"t": 1})))
     made = [rule["record"] for file in files for group in file["groups"] for rule in group["rules"]]
     recorded = [rule["record"] for rule in (*RECORDED, *scaling_rules())]
     values = frozenset().union(made, recorded, *(names.values for names in exporters().values()))

@@ -93,6 +93,6 @@ def test_the_metadata_service_of_the_node_is_none_of_them():
 
 
 def test_dns_is_selected_as_its_service_selects_it():
-    """The VPC CNI adds a Service's address only when the Service's own selector meets the rule (see network/policy.py)."""
+    """The VPC CNI adds a Service's address only when the Service's own selector meets the rule (see ``network_policy.py``)."""
     (peer,) = DNS["to"]
     assert peer["podSelector"]["matchLabels"].items() <= {"k8s-app": "kube-dns"}.items()

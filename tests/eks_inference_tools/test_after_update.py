@@ -15,8 +15,8 @@ from eks_inference_tools.timeline.timeline import timeline
 from stackgraph.diff import replacements
 from stackgraph.diff.contents import by_subject
 from stackgraph.diff.dangers import dangers
+from stackgraph.diff.differences import Path
 from stackgraph.diff.graphs import compare
-from stackgraph.diff.values import Path
 from stackgraph.graph.document import Graph
 
 

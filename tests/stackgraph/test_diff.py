@@ -20,11 +20,11 @@ from stackgraph.diff import replacements
 from stackgraph.diff.comparison_domain import ComparedDomain, Danger, Weight
 from stackgraph.diff.contents import by_subject
 from stackgraph.diff.dangers import dangers, is_wide
+from stackgraph.diff.differences import ABSENT, differences, opened
 from stackgraph.diff.graphs import ResourceChange, StackDiff, compare
 from stackgraph.diff.replacements import replacing, rows
 from stackgraph.diff.report import StackFile
 from stackgraph.diff.telling import property_lines
-from stackgraph.diff.values import ABSENT, differences, opened
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource, read_graph
 from stackgraph.recorder.recording import record
 from variants import recorded_with

@@ -6,10 +6,10 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from stackgraph.diff import values
+from stackgraph.diff import differences
+from stackgraph.diff.differences import ABSENT, Path, PropertyChange, normal, opened
 from stackgraph.diff.graphs import StackDiff, inputs_of
 from stackgraph.diff.moves import Pairing, pairing
-from stackgraph.diff.values import ABSENT, Path, PropertyChange, normal, opened
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource, read_graph
 from stackgraph.graph.values import mapped
 
@@ -82,9 +82,9 @@ def _with(value: Any, path: Path, after: Any) -> Any:
     if not path:
         return after
     step, rest = path[0], path[1:]
-    if isinstance(step, values.Key):
+    if isinstance(step, differences.Key):
         items = list(value) if isinstance(value, list) else []
-        keys = [values._key(item, step.by) for item in items]
+        keys = [differences._key(item, step.by) for item in items]
         if step not in keys:
             return [*items, after]
         place = keys.index(step)

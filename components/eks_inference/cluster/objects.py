@@ -24,6 +24,9 @@ from eks_inference.kubernetes.workloads import Level, enforce
 from eks_inference.rules import NotJudged
 from eks_inference.specs.settings import StackSettings
 
+POD_IDENTITY_AGENT = "eks-pod-identity-agent"
+EBS_CSI_DRIVER = "aws-ebs-csi-driver"
+
 
 def kubernetes_provider(
     resource_name: str,
@@ -143,10 +146,6 @@ def chart_release(
         skip_crds=skip_crds,
         opts=opts,
     )
-
-
-POD_IDENTITY_AGENT = "eks-pod-identity-agent"
-EBS_CSI_DRIVER = "aws-ebs-csi-driver"
 
 
 def require_addon(cluster: ControlPlane, addon: str, why: str) -> None:

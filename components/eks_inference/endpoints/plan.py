@@ -54,6 +54,22 @@ SHORTEST_KEY = 16
 _CLIENT = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?(/[a-z0-9-]{1,20})?")
 _KEY = re.compile(r"[\x21-\x7e]+")
 
+METRICS_NAME = "health"
+"""The port of the pods that also has the metrics."""
+
+PROGRESS_SECONDS = 600
+"""For an image pull on a small node, and a load balancer that looks at the pod."""
+
+_CONFIG = "envoy.json"
+_CONFIG_FOLDER = "/etc/endpoint"
+_KEYS_FOLDER = "/etc/endpoint-keys"
+_SCRIPT = "drain.sh"
+_USER = 101  # envoy, in the image
+_END_SECONDS = 30
+_BALANCED_SETTLE_SECONDS = 40
+"""How long a pod that goes still gets requests where a load balancer sends them: its controller sees the end of the pod, AWS
+takes the target out, and each part of the load balancer learns of it. AWS publishes no bound."""
+
 
 def clients_file(keys: Mapping[str, str]) -> str:
     """Returns the file with the keys of clients.
@@ -131,23 +147,6 @@ def _discovery(resource: Mapping[str, Any]) -> str:
     content = json.dumps(resource, sort_keys=True)
     version = hashlib.sha256(content.encode()).hexdigest()[:16]
     return json.dumps({"version_info": version, "resources": [resource]}, indent=1) + "\n"
-
-
-METRICS_NAME = "health"
-"""The port of the pods that also has the metrics."""
-
-PROGRESS_SECONDS = 600
-"""For an image pull on a small node, and a load balancer that looks at the pod."""
-
-_CONFIG = "envoy.json"
-_CONFIG_FOLDER = "/etc/endpoint"
-_KEYS_FOLDER = "/etc/endpoint-keys"
-_SCRIPT = "drain.sh"
-_USER = 101  # envoy, in the image
-_END_SECONDS = 30
-_BALANCED_SETTLE_SECONDS = 40
-"""How long a pod that goes still gets requests where a load balancer sends them: its controller sees the end of the pod, AWS
-takes the target out, and each part of the load balancer learns of it. AWS publishes no bound."""
 
 
 def labels(name: str) -> dict[str, str]:

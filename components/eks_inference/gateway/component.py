@@ -34,6 +34,12 @@ from eks_inference.specs.settings import StackSettings
 _BUCKET_NAME = 63
 """Longest name of a bucket."""
 
+_BALANCER_SECONDS = 600
+"""An application load balancer takes minutes, and the controller tries again where it had no permission yet."""
+
+_MIN_ZONES = 2
+"""Elastic Load Balancing user guide, "Subnets for your load balancer"."""
+
 
 def log_bucket(
     name: str, spec: AccessLogsSpec, *, account: pulumi.Output[str], settings: StackSettings, parent: pulumi.Resource
@@ -73,13 +79,6 @@ def log_bucket(
         opts=options,
     )
     return bucket.bucket, [policy]
-
-
-_BALANCER_SECONDS = 600
-"""An application load balancer takes minutes, and the controller tries again where it had no permission yet."""
-
-_MIN_ZONES = 2
-"""Elastic Load Balancing user guide, "Subnets for your load balancer"."""
 
 
 class Gateway(Component):

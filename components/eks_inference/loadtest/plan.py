@@ -37,6 +37,16 @@ REQUESTS: Mapping[Task, str] = {"chat": "/v1/chat/completions", "complete": "/v1
 
 _NOT_MEASURED = {"enabled", "servers", "image", "namespace", "volume_gib", "storage_class"}  # irrelevant, or stated elsewhere
 
+TEST_LABEL = "eks-inference/load-test"
+RESULTS_FOLDER = "/results"
+READER_SECONDS = 3600
+
+_CONFIG_FOLDER = "/load-test"
+_PYTHON = "/opt/app-root/bin/python"  # the interpreter GuideLLM is installed in
+_START_SECONDS = 600  # for the pod to start: image pull and volume
+_GRACE_SECONDS = 900  # what assets/load_test.py gives the tool beyond the measurement
+_USER = 1001
+
 
 @dataclass(frozen=True)
 class Target:
@@ -222,17 +232,6 @@ def volume_claim(name: str, space: str, gib: int, storage_class: str | None) -> 
             **({"storageClassName": storage_class} if storage_class else {}),
         },
     }
-
-
-TEST_LABEL = "eks-inference/load-test"
-RESULTS_FOLDER = "/results"
-READER_SECONDS = 3600
-
-_CONFIG_FOLDER = "/load-test"
-_PYTHON = "/opt/app-root/bin/python"  # the interpreter GuideLLM is installed in
-_START_SECONDS = 600  # for the pod to start: image pull and volume
-_GRACE_SECONDS = 900  # what assets/load_test.py gives the tool beyond the measurement
-_USER = 1001
 
 
 def deadline_seconds(spec: LoadTestSpec, targets: Mapping[str, Target]) -> int:

@@ -168,7 +168,7 @@ class PrometheusStack(Component):
         """Creates the library's recording and alerting rules, and PodMonitors for KubeRay operators and Karpenter."""
         files = {"rules": ("eks-inference", plan.rules(spec.runbooks))}
         if budget:
-            files["budget"] = ("eks-inference-budget", plan.of_budget(budget))
+            files["budget"] = ("eks-inference-budget", plan.budget_series(budget))
         rules = [
             k8s.apiextensions.CustomResource(
                 f"{name}-{what}",

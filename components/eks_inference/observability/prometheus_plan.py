@@ -67,6 +67,28 @@ _IMAGES: Mapping[tuple[str, ...], str] = {
 _OUT_OF_REACH = ("kubeControllerManager", "kubeEtcd", "kubeProxy", "kubeScheduler")
 _RULES_OUT_OF_REACH = ("etcd", "kubeControllerManager", "kubeProxy", "kubeSchedulerAlerting", "kubeSchedulerRecording")
 
+SERVICE_ACCOUNT = f"{RELEASE}-alertmanager"
+"""Name of Alertmanager's service account, the chart's own."""
+
+URL_SECRET = SecretRef("alert-receiver", "url")
+"""Where the URL of a receiver is kept, which is a secret: whoever knows it may post."""
+
+TYPE_LABEL = "label_node_kubernetes_io_instance_type"
+"""What kube-state-metrics makes of the label of nodes, where its values allow that (README, kube_node_labels)."""
+
+_RECEIVER = "receiver"
+_NOBODY = "null"
+"""The chart's receiver that drops alerts."""
+
+# The default texts name labels only. Our alerts say what is wrong and what to do.
+_SLACK_TITLE = "{{ .Status | toUpper }}: {{ .CommonLabels.cluster }}{{ with .GroupLabels.namespace }}, {{ . }}{{ end }}"
+_SLACK_TEXT = """\
+{{ range .Alerts }}*{{ .Labels.severity }}* {{ .Annotations.summary }}
+{{ .Annotations.description }}
+{{ with .Annotations.next }}`{{ . }}`{{ end }}
+{{ .Annotations.runbook_url }}
+{{ end }}"""
+
 
 def nodes_namespace(spec: PrometheusSpec) -> str:
     """Namespace of the node exporters."""
@@ -334,29 +356,6 @@ def _asset(name: str) -> str:
     return files("eks_inference.observability").joinpath("assets", name).read_text("utf-8")
 
 
-SERVICE_ACCOUNT = f"{RELEASE}-alertmanager"
-"""Name of Alertmanager's service account, the chart's own."""
-
-URL_SECRET = SecretRef("alert-receiver", "url")
-"""Where the URL of a receiver is kept, which is a secret: whoever knows it may post."""
-
-TYPE_LABEL = "label_node_kubernetes_io_instance_type"
-"""What kube-state-metrics makes of the label of nodes, where its values allow that (README, kube_node_labels)."""
-
-_RECEIVER = "receiver"
-_NOBODY = "null"
-"""The chart's receiver that drops alerts."""
-
-# The default texts name labels only. Our alerts say what is wrong and what to do.
-_SLACK_TITLE = "{{ .Status | toUpper }}: {{ .CommonLabels.cluster }}{{ with .GroupLabels.namespace }}, {{ . }}{{ end }}"
-_SLACK_TEXT = """\
-{{ range .Alerts }}*{{ .Labels.severity }}* {{ .Annotations.summary }}
-{{ .Annotations.description }}
-{{ with .Annotations.next }}`{{ . }}`{{ end }}
-{{ .Annotations.runbook_url }}
-{{ end }}"""
-
-
 def url_faults(spec: PrometheusSpec, *, given: bool) -> list[Fault]:
     """Returns a fault unless the caller passes a URL exactly when the receiver has one."""
     if spec.receiver_has_url == given:
@@ -402,7 +401,7 @@ def publisher(receiver: SnsReceiver) -> iam.Document:
     return iam.document(*statements)
 
 
-def of_budget(budget: Budget) -> dict[str, Any]:
+def budget_series(budget: Budget) -> dict[str, Any]:
     """Returns a rule file with the budget and the prices, as series: the alert OverBudget compares nodes with them."""
     rules = [{"record": "stack:budget:usd_per_month", "expr": f"vector({budget.usd_per_month:.10g})"}]
     rules += [

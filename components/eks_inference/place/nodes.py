@@ -17,26 +17,6 @@ _SUFFIXES = {
     **{f"{prefix}i": Decimal(1024) ** power for power, prefix in enumerate("KMGT", 1)},
 }
 
-
-def amount(quantity: str) -> Decimal:
-    """Returns a quantity as a number: 0.5 for ``500m``, 110 000 000 000 for ``110G``. Raises ``ValueError`` for other text."""
-    number = quantity.rstrip("mkKMGTi")
-    suffix = quantity[len(number) :]
-    if suffix not in _SUFFIXES or not number.replace(".", "", 1).isdecimal():
-        raise ValueError(f"{quantity!r} is not a quantity")
-    return Decimal(number) * _SUFFIXES[suffix]
-
-
-def cpu_millis(quantity: str) -> int:
-    """Returns a CPU quantity in millicores."""
-    return int(amount(quantity) * 1000)
-
-
-def memory_mib(quantity: str) -> int:
-    """Returns a memory quantity in MiB, rounded down."""
-    return int(amount(quantity) / 1024**2)
-
-
 # Reservations of nodeadm (kubelet/config.go): from, to (millicores of a node), share in ten-thousandths; evictionHard.
 _CPU_SLICES = ((0, 1000, 600), (1000, 2000, 100), (2000, 4000, 50), (4000, None, 25))
 _EVICTION_MIB = 100
@@ -57,6 +37,25 @@ nothing (defaults of the EKS add-ons), rounded up."""
 # What pods of default size leave free, also for device plugin, monitors, logs and CloudWatch; inferred.
 _LEFT_CPU_MILLIS = 1000
 _LEFT_MEMORY_MIB = 2048
+
+
+def amount(quantity: str) -> Decimal:
+    """Returns a quantity as a number: 0.5 for ``500m``, 110 000 000 000 for ``110G``. Raises ``ValueError`` for other text."""
+    number = quantity.rstrip("mkKMGTi")
+    suffix = quantity[len(number) :]
+    if suffix not in _SUFFIXES or not number.replace(".", "", 1).isdecimal():
+        raise ValueError(f"{quantity!r} is not a quantity")
+    return Decimal(number) * _SUFFIXES[suffix]
+
+
+def cpu_millis(quantity: str) -> int:
+    """Returns a CPU quantity in millicores."""
+    return int(amount(quantity) * 1000)
+
+
+def memory_mib(quantity: str) -> int:
+    """Returns a memory quantity in MiB, rounded down."""
+    return int(amount(quantity) / 1024**2)
 
 
 @dataclass(frozen=True)

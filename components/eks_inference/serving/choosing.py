@@ -11,6 +11,14 @@ from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import APART, Model
 from eks_inference.serving.pod_parts import vllm_release
 
+USUAL_CONTEXT = 8192
+"""Tokens of a sequence if nobody says: half of a long chat fits, and every model of the catalog has it or less."""
+USUAL_CONCURRENCY = 4
+"""Sequences at once if nobody says. On Neuron the batch that is compiled."""
+USUAL_SEQUENCES = 256
+"""vLLM's own ``max_num_seqs`` on most GPUs (vLLM, ``EngineArgs.get_batch_defaults``): what does not fit the KV cache waits. On
+Neuron the number is that of the batch that is compiled."""
+
 
 def engines_for(
     instance: InstanceType, model: Model | None = None, *, kind: str = "", named: str | None = None
@@ -104,15 +112,6 @@ class Sketch:
     def placed(self) -> dict[str, Any]:
         """Where the pods of a server of equal pods run."""
         return {"pool": self.pool, "devices": self.devices}
-
-
-USUAL_CONTEXT = 8192
-"""Tokens of a sequence if nobody says: half of a long chat fits, and every model of the catalog has it or less."""
-USUAL_CONCURRENCY = 4
-"""Sequences at once if nobody says. On Neuron the batch that is compiled."""
-USUAL_SEQUENCES = 256
-"""vLLM's own ``max_num_seqs`` on most GPUs (vLLM, ``EngineArgs.get_batch_defaults``): what does not fit the KV cache waits. On
-Neuron the number is that of the batch that is compiled."""
 
 
 def sequences_asked(concurrency: int, engine: EngineProfile, model: Model) -> int:

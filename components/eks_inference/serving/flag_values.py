@@ -179,19 +179,19 @@ _SCHEME = "fp8_w8a8"
 """What vLLM calls them in ``linear_backend_per_quant``."""
 
 
-def weights(arguments: Sequence[str], model: Model | None) -> Quantization | None:
+def quantized_weights(arguments: Sequence[str], model: Model | None) -> Quantization | None:
     """Returns how the weights of a server are quantized: as published, or by the engine when it loads them."""
     return _quantized(model, flag(arguments, "quantization"))
 
 
-def draft_weights(arguments: Sequence[str]) -> Quantization | None:
+def quantized_draft(arguments: Sequence[str]) -> Quantization | None:
     """Returns how the weights of the draft model are quantized; None where they are not, and where nothing is known of it."""
     config = object_flag(arguments, "speculative-config")
     name = config.get("model")
     return _quantized(find_model(name) if isinstance(name, str) else None, config.get("quantization"))
 
 
-def fails(vllm: str, has: Capability | None, quantization: Quantization | None) -> Failing | None:
+def failing_kernel(vllm: str, has: Capability | None, quantization: Quantization | None) -> Failing | None:
     """Returns where the kernel fails that a release of vLLM selects for such weights on a GPU; None where it works."""
     facts = engine_facts(vllm)
     if not (quantization and facts and has):
@@ -200,7 +200,7 @@ def fails(vllm: str, has: Capability | None, quantization: Quantization | None) 
     return next((one for one in found if one and one.on(has)), None)
 
 
-def chosen(arguments: Sequence[str]) -> str:
+def linear_backend(arguments: Sequence[str]) -> str:
     """Returns the back end that the arguments name for fp8 weights without blocks; ``auto``: the engine selects it."""
     config = _kernel_config(arguments)
     several = config.get("linear_backend_per_quant")
@@ -215,7 +215,10 @@ def backend_settings(vllm: str, shape: InstanceType, arguments: Sequence[str], m
     told = flag(arguments, "linear-backend") is not None or any(
         key.startswith("linear_backend") for key in _kernel_config(arguments)
     )
-    wanted = (fails(vllm, shape.compute_capability, one) for one in (weights(arguments, model), draft_weights(arguments)))
+    wanted = (
+        failing_kernel(vllm, shape.compute_capability, one)
+        for one in (quantized_weights(arguments, model), quantized_draft(arguments))
+    )
     found = "" if told else next((one.backend for one in wanted if one), "")
     return {"linear-backend": found} if found else {}
 

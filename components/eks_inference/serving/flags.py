@@ -15,6 +15,11 @@ from eks_inference.catalog.models import Model
 
 _Default = TypeVar("_Default", bool, None)
 
+_SCALINGS = ("rope_scaling", "rope_parameters")
+_OF_LENGTHS = frozenset({"max_position_embeddings", "rope_theta", *_SCALINGS})
+_ALREADY_SCALED = ("su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling", "default", None)
+"""Kinds of scaling whose factor is in ``max_position_embeddings`` already."""
+
 
 def flag(arguments: Sequence[str], name: str) -> str | None:
     """Returns the value of ``--name=value`` or ``--name value``; empty if it has no value, None if the flag is absent."""
@@ -159,12 +164,6 @@ def with_object(engine: EngineProfile, given: Mapping[str, Any]) -> Mapping[str,
     text = given.get(known.flag) if known else None
     found = object_flag([f"--{known.flag}={text}"], known.flag) if known and isinstance(text, str) else {}
     return {**given, known.flag: found} if known and found else given
-
-
-_SCALINGS = ("rope_scaling", "rope_parameters")
-_OF_LENGTHS = frozenset({"max_position_embeddings", "rope_theta", *_SCALINGS})
-_ALREADY_SCALED = ("su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling", "default", None)
-"""Kinds of scaling whose factor is in ``max_position_embeddings`` already."""
 
 
 def overridden(arguments: Sequence[str]) -> Mapping[str, Any]:

@@ -32,6 +32,12 @@ _FASTEST = 1e4
 _EXACT, _SOON = 0.02, 0.05
 """How exactly the most load is found, as a share of it, and where an estimate says about how much it is."""
 
+_BUSIEST = 0.95
+"""Share of what a replica can take beyond which a queue has no end that anybody would wait for."""
+_BEYOND = {50: 0.0, 95: 1.64, 99: 2.33}
+"""Standard deviations above the mean that so many of a hundred stay below."""
+_ROUNDS = 40
+
 
 @dataclass(frozen=True)
 class Traffic:
@@ -293,13 +299,6 @@ def capacity(
         middle = (low + high) // 2 if users else (low + high) / 2
         low, high = (middle, high) if kept(middle) else (low, middle)
     return low
-
-
-_BUSIEST = 0.95
-"""Share of what a replica can take beyond which a queue has no end that anybody would wait for."""
-_BEYOND = {50: 0.0, 95: 1.64, 99: 2.33}
-"""Standard deviations above the mean that so many of a hundred stay below."""
-_ROUNDS = 40
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,10 @@ from stackgraph.graph.document import Resource, is_read
 from stackgraph.graph.values import at, grouped, is_token, items, table, text
 
 # Names of roles, bindings and trust bundles are paths: "system:node" is one.
-_PATHS = ("certificates.k8s.io", "rbac.authorization.k8s.io")
+_NAMED_BY_PATHS = ("certificates.k8s.io", "rbac.authorization.k8s.io")
+
+_INGRESS_GROUP = "alb.ingress.kubernetes.io/group.name"
+_BUDGET_KEY = ("budget_usd_per_month",)
 
 
 @cache
@@ -106,7 +109,7 @@ def objects_are_accepted(facts: GraphFacts) -> Iterator[Judgement]:
         group, kind = group_kind(resource)
         own = known["kubernetes"].get(kind) if group in ("core", "batch") else None
         name = at(resource.inputs, "metadata", "name")
-        if group not in _PATHS and isinstance(name, str) and not is_token(name):
+        if group not in _NAMED_BY_PATHS and isinstance(name, str) and not is_token(name):
             yield _named(resource, f"the name of {title_of(resource)}", name, own or known["kubernetes"]["other"])
 
 
@@ -138,7 +141,9 @@ def _short(given: str) -> str:
 )
 def paths_fit_a_balancer(facts: GraphFacts) -> Iterator[Judgement]:
     most = limits()["balancer_rules"]["most"]
-    groups = grouped((text(at(one.inputs, "metadata", "annotations", _GROUP)), one) for one in facts.objects.get("Ingress", ()))
+    groups = grouped(
+        (text(at(one.inputs, "metadata", "annotations", _INGRESS_GROUP)), one) for one in facts.objects.get("Ingress", ())
+    )
     for group, members in groups.items():
         rules = [rule for member in members for rule in items(at(member.inputs, "spec", "rules"))]
         count = sum(len(items(at(rule, "http", "paths"))) for rule in rules)
@@ -152,12 +157,6 @@ def paths_fit_a_balancer(facts: GraphFacts) -> Iterator[Judgement]:
                 allowed=f"at most {most}",
                 resource=members[-1].urn,
             )
-
-
-_GROUP = "alb.ingress.kubernetes.io/group.name"
-
-
-_PATH = ("budget_usd_per_month",)
 
 
 @rule(
@@ -179,7 +178,7 @@ def stays_within_its_budget(facts: GraphFacts) -> Iterator[Judgement]:
         cost, when = (deployed, "as deployed") if beyond[0] else (most, "with all nodes that may start")
         yield Judgement(
             holds=False,
-            path=_PATH,
+            path=_BUDGET_KEY,
             working=working,
             message=f"the stack costs {per_month(cost.usd_per_month)} a month {when}",
             given=per_month(budget),
@@ -190,6 +189,6 @@ def stays_within_its_budget(facts: GraphFacts) -> Iterator[Judgement]:
     elif most.at_least:
         unpriced = (*found.missing(), *(uncounted.shown for uncounted in found.uncounted))
         what, fix = "whether the stack stays within its budget", "give its price in the key prices"
-        yield replace(not_judged(what, "the stack", _PATH, why=unpriced[0], fix=fix), resource=urn)
+        yield replace(not_judged(what, "the stack", _BUDGET_KEY, why=unpriced[0], fix=fix), resource=urn)
     else:
-        yield Judgement(holds=True, path=_PATH, working=working, resource=urn)
+        yield Judgement(holds=True, path=_BUDGET_KEY, working=working, resource=urn)

@@ -34,6 +34,18 @@ from stackgraph.graph.document import Graph, Resource, is_read
 from stackgraph.graph.values import at, is_token, items, table, text
 from stackgraph.graph.wording import counted
 
+_MORE = f"only {MOST_NODES:,} of them count"
+_WINDOWS = "Windows costs more than Linux, whose price is counted"
+
+_BOUGHT: Mapping[str, Capacity] = {"SPOT": "spot", "spot": "spot", "reserved": "reserved"}
+
+_PACKAGES = ("aws", "aws-native", "awsx", "eks")
+"""Packages whose resources AWS may bill."""
+
+_LUSTRE = "fsx_lustre"
+
+_INGRESS_GROUP = "alb.ingress.kubernetes.io/group.name"
+
 
 @dataclass(frozen=True)
 class Volume:
@@ -132,12 +144,6 @@ def _ephemeral(template: PodTemplate) -> Iterator[Any]:
     return (found for volume in template.spec.volumes if (found := at(volume, "ephemeral", "volumeClaimTemplate")))
 
 
-_MORE = f"only {MOST_NODES:,} of them count"
-_WINDOWS = "Windows costs more than Linux, whose price is counted"
-
-_BOUGHT: Mapping[str, Capacity] = {"SPOT": "spot", "spot": "spot", "reserved": "reserved"}
-
-
 def node_charges(graph: Graph, placements: Sequence[Placement]) -> Found:
     """Yields the charges of a cluster's nodes and their disks; ``placements`` are the nodes at each scale."""
     groups = {group.urn: group for group in node_groups(graph)}
@@ -204,14 +210,6 @@ def _capacity(node: PlacedNode, group: NodeGroup | None) -> Capacity:
     if group is None:
         return _BOUGHT.get(node.capacity_type, "on_demand")
     return "reserved" if group.is_reserved else _BOUGHT.get(group.capacity_type, "on_demand")
-
-
-_PACKAGES = ("aws", "aws-native", "awsx", "eks")
-"""Packages whose resources AWS may bill."""
-
-_LUSTRE = "fsx_lustre"
-
-_INGRESS_GROUP = "alb.ingress.kubernetes.io/group.name"
 
 
 def service_charges(graph: Graph) -> Found:

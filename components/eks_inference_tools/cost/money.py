@@ -24,6 +24,12 @@ MEANING = (
     "managed node groups. Karpenter's nodes are those that the pods ask for. Jobs, which end, are not counted."
 )
 
+_TWICE = 2.0
+_MATTERS = 0.1
+_LEAST = 0.1
+_CENT = 0.005
+"""A change below half a cent an hour is not told."""
+
 
 def money(usd: float) -> str:
     """``$12.98``; amounts below ten cents with two significant digits: ``$0.005``."""
@@ -84,13 +90,6 @@ def by_scale(amounts: Iterable[str]) -> str:
     if len(names) == 1:
         return next(iter(names))
     return ", ".join(f"{amount} {' and '.join(called)}" for amount, called in names.items() if amount)
-
-
-_TWICE = 2.0
-_MATTERS = 0.1
-_LEAST = 0.1
-_CENT = 0.005
-"""A change below half a cent an hour is not told."""
 
 
 def change(before: Estimate | None, after: Estimate | None) -> str:

@@ -25,6 +25,11 @@ _ROW_HEIGHT = 28
 _AXIS_HEIGHT = 30
 _LABEL_LETTERS = 30
 
+_PLOTTED = ("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms", "second_token_ms")
+_ASIDES = {"gap": " (gaps)", "request_with_ttft": " (with TTFT)"}
+_LEGEND = "Line: smallest to largest figure from the tool. Bar: 25th to 75th percentile. Stroke: median. Dot: mean."
+_BASIS_NAMES = {"gap": "gaps", "request": "per request", "request_with_ttft": "per request, with TTFT"}
+
 
 @dataclass(frozen=True)
 class Mark:
@@ -102,12 +107,6 @@ def _plot(name: str, title: str, in_words: str, height: float, drawn: Sequence[M
 
 def _name(label: str, middle: float, aside: str = "") -> Markup:
     return markup.label("name", _LABEL_WIDTH - 12, middle + 4, shorten(label, _LABEL_LETTERS - len(aside)) + aside)
-
-
-_PLOTTED = ("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms", "second_token_ms")
-_ASIDES = {"gap": " (gaps)", "request_with_ttft": " (with TTFT)"}
-_LEGEND = "Line: smallest to largest figure from the tool. Bar: 25th to 75th percentile. Stroke: median. Dot: mean."
-_BASIS_NAMES = {"gap": "gaps", "request": "per request", "request_with_ttft": "per request, with TTFT"}
 
 
 def render_html(report: Report) -> str:

@@ -55,6 +55,11 @@ large clusters")."""
 _SCALES_GROUPS = "cluster-autoscaler"
 """The chart that lets managed node groups follow their pods."""
 
+Pods = Mapping[PodTemplate, int]
+
+# Empty nodes that take a pod: by number one that stands, by its kind those that Karpenter may start.
+_Places = Mapping[Any, Sequence[Room]]
+
 
 @dataclass(frozen=True, eq=False)
 class PlacedPod:
@@ -205,12 +210,6 @@ def _placed(node: SimulatedNode, pods: Iterable[PlacedPod]) -> PlacedNode:
         devices=node.devices,
         pods=tuple(pods),
     )
-
-
-Pods = Mapping[PodTemplate, int]
-
-# Empty nodes that take a pod: by number one that stands, by its kind those that Karpenter may start.
-_Places = Mapping[Any, Sequence[Room]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,10 +5,9 @@ Sizes come from the catalog, with the reservations of ``pools/plan.py``; everyth
 have to be guessed are left out; ``unsimulated.py`` reports what the graph does not tell.
 
 Sources: awslabs/amazon-eks-ami 81fec2e8, nodeadm/internal/kubelet (reservations, labels); EKS user guide, "Run machine learning
-training on Amazon EKS with Elastic Fabric Adapter" (huge pages); aws/karpenter-provider-aws 1d927085,
-pkg/providers/instancetype/types.go (labels); EKS user
-guide, "Create a managed node group", "How maxPods is determined", "Assign more IP addresses to nodes with
-prefixes"; EKS API, CreateNodegroup (diskSize); aws/karpenter-provider-aws 1d927085, pkg/providers/instancetype/types.go.
+training on Amazon EKS with Elastic Fabric Adapter" (huge pages), "Create a managed node group", "How maxPods is determined",
+"Assign more IP addresses to nodes with prefixes"; EKS API, CreateNodegroup (diskSize); aws/karpenter-provider-aws 1d927085,
+pkg/providers/instancetype/types.go (labels, disks).
 """
 
 import hashlib
@@ -46,6 +45,29 @@ _FEWER_PODS, _MORE_PODS, _MORE_PODS_FROM_VCPUS = 110, 250, 30
 _PREFIX = 16
 DEFAULT_DISK_GIB = 20
 """The default root disk of AL2023 images."""
+
+DEVICES = (DEVICE_RESOURCE, CORE_RESOURCE, GPU_RESOURCE, EFA_RESOURCE, *CLAIMED)
+"""Extended resources that a node has once a device plugin offers them, and devices that a driver offers for claims."""
+HARDWARE_ANNOTATION = "eks-inference/hardware"
+"""On a simulated node: the devices that a plugin or driver would find in the machine, as JSON."""
+
+_REGION_LABEL = "topology.kubernetes.io/region"
+_KARPENTER_LABEL = "karpenter.k8s.aws/"
+_KARPENTER_DEVICES = {"neuron": ("accelerator", "aws"), "nvidia": ("gpu", "nvidia")}
+
+# Karpenter prefers prepaid capacity, then the cheaper capacity type (Karpenter, "NodePools").
+_CAPACITY_ORDER = ("reserved", "spot", "on-demand")
+
+# nodeadm's kubeReserved and evictionHard for disks.
+_DISK_RESERVED = GIB
+_DISK_EVICTION_PERCENT = 10
+
+# Huge pages of 2 MiB that the EFA software of the accelerated images reserves.
+_EFA_HUGE_PAGES = 5128
+
+# nodeadm labels nodes with GPUs from this Kubernetes version on.
+_GPU_LABEL = "nvidia.com/gpu.present"
+_GPU_LABEL_SINCE = (1, 35)
 
 
 @dataclass(frozen=True)
@@ -136,30 +158,6 @@ def _zone_name(zone_id: str, region: str) -> str:
     """Returns a name for a zone id: ``us-west-2d`` for ``usw2-az4``."""
     number = re.search(r"-az([1-9])$", zone_id)
     return f"{region}{'abcdefghi'[int(number[1]) - 1]}" if number else f"{region}-{zone_id}"
-
-
-DEVICES = (DEVICE_RESOURCE, CORE_RESOURCE, GPU_RESOURCE, EFA_RESOURCE, *CLAIMED)
-"""Extended resources that a node has once a device plugin offers them, and devices that a driver offers for claims."""
-HARDWARE_ANNOTATION = "eks-inference/hardware"
-"""On a simulated node: the devices that a plugin or driver would find in the machine, as JSON."""
-
-_REGION_LABEL = "topology.kubernetes.io/region"
-_KARPENTER_LABEL = "karpenter.k8s.aws/"
-_KARPENTER_DEVICES = {"neuron": ("accelerator", "aws"), "nvidia": ("gpu", "nvidia")}
-
-# Karpenter prefers prepaid capacity, then the cheaper capacity type (Karpenter, "NodePools").
-_CAPACITY_ORDER = ("reserved", "spot", "on-demand")
-
-# nodeadm's kubeReserved and evictionHard for disks.
-_DISK_RESERVED = GIB
-_DISK_EVICTION_PERCENT = 10
-
-# Huge pages of 2 MiB that the EFA software of the accelerated images reserves.
-_EFA_HUGE_PAGES = 5128
-
-# nodeadm labels nodes with GPUs from this Kubernetes version on.
-_GPU_LABEL = "nvidia.com/gpu.present"
-_GPU_LABEL_SINCE = (1, 35)
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,6 +35,10 @@ from stackgraph.state.engine_steps import deletes_first
 _VALUES = {"configMapRef": "ConfigMap", "configMapKeyRef": "ConfigMap", "secretRef": "Secret", "secretKeyRef": "Secret"}
 _STORED = ("spec", "resources", "requests", "storage")
 
+_CLUSTER_TYPES = (CLUSTER_TYPE, REMOTE_CLUSTER_TYPE)
+_VPC = "aws:ec2/vpc:Vpc"
+_NODE_TYPES = (NODE_GROUP_TYPE, NODE_POOL_TYPE, NODE_CLASS_TYPE)
+
 
 def needs(diff: StackDiff) -> Iterator[Danger]:
     """Values that no pod reads before it restarts, or that pods still ask for; disks that stay as they are, or with one pod."""
@@ -101,11 +105,6 @@ def _held(change: ResourceChange, objects: Any) -> str:
         if claim and at(claim.inputs, "spec", "accessModes") in (["ReadWriteOnce"], ["ReadWriteOncePod"]):
             return f"the disk of {title_of(claim)}, which goes with no pod to another node"
     return ""
-
-
-_CLUSTER_TYPES = (CLUSTER_TYPE, REMOTE_CLUSTER_TYPE)
-_VPC = "aws:ec2/vpc:Vpc"
-_NODE_TYPES = (NODE_GROUP_TYPE, NODE_POOL_TYPE, NODE_CLASS_TYPE)
 
 
 def dangers(diff: StackDiff) -> Iterator[Danger]:

@@ -20,14 +20,19 @@ from eks_inference_tools.reading.autoscalers import autoscalers
 from eks_inference_tools.reading.object_kinds import group_kind, name_of, namespace_of, serve_applications, serve_deployments
 from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
 from eks_inference_tools.reading.scalars import quantity, whole
+from stackgraph.diff.differences import ABSENT, Path, PropertyChange
 from stackgraph.diff.graphs import ResourceChange
 from stackgraph.diff.replacements import covers, pattern_of
-from stackgraph.diff.values import ABSENT, Path, PropertyChange
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, is_token, items, leaves, table, text
 
 Then = Literal["nothing", "scale", "restart", "roll", "refused", "ignored", "final"]
+
+_ROUNDED = {"maxSurge": math.ceil, "maxUnavailable": math.floor}
+_CODE = ("import_path", "runtime_env", "args")
+_ACTOR = ("name", "ray_actor_options", "placement_group_bundles", "placement_group_strategy")
+"""What of an application, and of its deployments, Serve changes only by a restart of replicas."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,12 +87,6 @@ def _is(only: str, one: PropertyChange) -> bool:
     before, after = ({text(leaf) for leaf in leaves(side)} for side in (one.before, one.after))
     # Of requirements, one that is gone asks for less.
     return not only or (one.after is not ABSENT and not before <= after)
-
-
-_ROUNDED = {"maxSurge": math.ceil, "maxUnavailable": math.floor}
-_CODE = ("import_path", "runtime_env", "args")
-_ACTOR = ("name", "ray_actor_options", "placement_group_bundles", "placement_group_strategy")
-"""What of an application, and of its deployments, Serve changes only by a restart of replicas."""
 
 
 def restarts(change: ResourceChange) -> bool:

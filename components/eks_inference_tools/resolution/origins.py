@@ -14,6 +14,11 @@ Origin = Literal["file", "follows", "schema"]
 
 Path = tuple[str, ...]
 
+_INDENT = "  "
+_DEFAULT = "default"
+_LONGEST = 100
+"""Characters of a mapping on one line."""
+
 
 @dataclass(frozen=True)
 class Value:
@@ -119,12 +124,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items() if one is not None}
     return [_plain(one) for one in value] if isinstance(value, Sequence) and not isinstance(value, str) else value
-
-
-_INDENT = "  "
-_DEFAULT = "default"
-_LONGEST = 100
-"""Characters of a mapping on one line."""
 
 
 def stack_file(name: str, stack: Section, stack_key: str, others: Mapping[str, Any], secrets: Sequence[str]) -> str:

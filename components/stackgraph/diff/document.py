@@ -6,11 +6,11 @@ from dataclasses import asdict
 from typing import Any
 
 from stackgraph.diff.contents import Revision, StackContents, Told
+from stackgraph.diff.differences import ABSENT, JsonText, PropertyChange
 from stackgraph.diff.graphs import ResourceChange
 from stackgraph.diff.markdown import marker
 from stackgraph.diff.report import Report, StackReport
 from stackgraph.diff.telling import contents
-from stackgraph.diff.values import ABSENT, JsonText, PropertyChange
 from stackgraph.graph.values import plain
 
 SCHEMA = 1

@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Any, Literal
 
 from stackgraph.diff import replacements
+from stackgraph.diff.differences import PropertyChange, differences, identical, may_stay, opened, path_text, stays
 from stackgraph.diff.moves import Pairing, in_regions, pairing
 from stackgraph.diff.replacement_causes import because, goes_with, replacing, unsure
-from stackgraph.diff.values import PropertyChange, differences, identical, may_stay, opened, path_text, stays
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_component, is_read
 from stackgraph.graph.structure import Structure
 from stackgraph.graph.values import SECRET, UNKNOWN, Sealed, leaves, mapped, plain, redacted

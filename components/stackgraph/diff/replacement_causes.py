@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from stackgraph.diff import replacements
-from stackgraph.diff.values import Path, PropertyChange, alike, differences, path_text
+from stackgraph.diff.differences import Path, PropertyChange, alike, differences, path_text
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_component, is_read
 from stackgraph.graph.values import is_token
 

@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from stackgraph.diff.values import ABSENT, Path, alike
+from stackgraph.diff.differences import ABSENT, Path, alike
 from stackgraph.graph.document import CHART_TYPE
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from stackgraph.diff.comparison_domain import NO_DOMAIN, ComparedDomain, Danger
 from stackgraph.diff.contents import FactRow, FindingText, Revision
 from stackgraph.diff.dangers import dangers
+from stackgraph.diff.differences import Path, PropertyChange, differences, path_text
 from stackgraph.diff.graphs import KINDS, Kind, StackDiff, compare
-from stackgraph.diff.values import Path, PropertyChange, differences, path_text
 from stackgraph.graph.document import Graph
 from stackgraph.problems import Problem
 

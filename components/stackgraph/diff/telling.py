@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import Any
 
 from stackgraph.diff.contents import Contents, StackContents, Told, by_subject
+from stackgraph.diff.differences import ABSENT, JsonText, PropertyChange
 from stackgraph.diff.graphs import KINDS, Kind, ResourceChange, StackDiff
 from stackgraph.diff.report import Recorded, Report, StackReport, changed_keys, key_text
-from stackgraph.diff.values import ABSENT, JsonText, PropertyChange
 from stackgraph.graph.describe import describe, identity, kind, short_component_type, short_type
 from stackgraph.graph.document import is_component
 from stackgraph.graph.values import Sealed, grouped, plain, text, unique

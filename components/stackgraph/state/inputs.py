@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
-from stackgraph.diff.values import Path, opened
+from stackgraph.diff.differences import Path, opened
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import REFERENCE, SECRET, UNKNOWN, at, items, leaves, references, table, text
 

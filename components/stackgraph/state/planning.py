@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from stackgraph.diff.differences import PropertyChange, differences, opened, path_text
 from stackgraph.diff.graphs import ResourceChange, StackDiff, compared
 from stackgraph.diff.moves import Pairing, in_regions, pairing
 from stackgraph.diff.replacement_causes import goes_with, replacing
-from stackgraph.diff.values import PropertyChange, differences, opened, path_text
 from stackgraph.graph.describe import short_type
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.structure import in_order

@@ -9,7 +9,7 @@ import pulumi
 
 from eks_inference.accelerators.claims import plan
 from eks_inference.accelerators.claims.plan import DeviceKind
-from eks_inference.catalog import claim_drivers as catalog
+from eks_inference.catalog import claim_drivers
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import chart_release, namespace_object, on_cluster
 from eks_inference.component import Component
@@ -52,7 +52,7 @@ class DraDriver(Component):
     ) -> None:
         if devices not in get_args(DeviceKind):
             raise SpecError([Fault(("devices",), "there is no driver for them", str(devices), ", ".join(get_args(DeviceKind)))])
-        driver = catalog.driver(devices)
+        driver = claim_drivers.driver(devices)
         super().__init__("eks-inference:index:DraDriver", name, {"devices": devices}, opts)
         self.cluster = cluster
         self.device_class: str = driver.device_class

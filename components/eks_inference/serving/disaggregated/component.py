@@ -23,8 +23,8 @@ from eks_inference.serving import component
 from eks_inference.serving.component import Secret
 from eks_inference.serving.disaggregated import jobs, pair_pods, parts, rules
 from eks_inference.serving.disaggregated.facts import disaggregated_facts, hardware, serving_facts
+from eks_inference.serving.disaggregated.pair_processes import API_PORT, servers
 from eks_inference.serving.disaggregated.parts import artifact
-from eks_inference.serving.disaggregated.processes import API_PORT, servers
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.leader_worker_sets.component import LeaderWorkerSets
 from eks_inference.serving.rules.every_server import server_rules

@@ -11,8 +11,8 @@ from eks_inference.place.nodes import cpu_millis, memory_mib
 from eks_inference.place.placement import Placement
 from eks_inference.pools.spec import PoolSpec
 from eks_inference.rules import Path
+from eks_inference.serving.disaggregated.pair_processes import Role, role_settings, roles_by_pod, server
 from eks_inference.serving.disaggregated.parts import Artifact, artifact, tensor_parallel
-from eks_inference.serving.disaggregated.processes import Role, role_settings, roles_by_pod, server
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.facts import ServingFacts, server_facts
 from eks_inference.serving.flags import flag, object_flag, switched

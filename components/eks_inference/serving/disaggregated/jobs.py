@@ -15,8 +15,8 @@ from eks_inference.kubernetes.workloads import UNAWAITED
 from eks_inference.place.placement import Placement
 from eks_inference.serving.disaggregated import parts
 from eks_inference.serving.disaggregated.pair_pods import cold_start_seconds, server_files
+from eks_inference.serving.disaggregated.pair_processes import API_PORT
 from eks_inference.serving.disaggregated.parts import ROOT_POD, SCRIPTS, artifact, labels, model_folder, root_container
-from eks_inference.serving.disaggregated.processes import API_PORT
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.pod_parts import DOWNLOAD, over_https
 

@@ -20,8 +20,7 @@ from eks_inference.kubernetes import workloads
 from eks_inference.kubernetes.network_policy import DNS, Front, allow_from, allow_to, network_policy, pods
 from eks_inference.place.placement import HOSTNAME_LABEL, Placement
 from eks_inference.serving.disaggregated import parts
-from eks_inference.serving.disaggregated.parts import KEY_LENGTH, PLAN, SCRIPTS, labels
-from eks_inference.serving.disaggregated.processes import (
+from eks_inference.serving.disaggregated.pair_processes import (
     API_PORT,
     BOOTSTRAP_PORT,
     KV_PORT,
@@ -34,6 +33,7 @@ from eks_inference.serving.disaggregated.processes import (
     roles_by_pod,
     servers,
 )
+from eks_inference.serving.disaggregated.parts import KEY_LENGTH, PLAN, SCRIPTS, labels
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.pod_parts import SERVER_LABEL, closed, from_clients, from_prometheus
 

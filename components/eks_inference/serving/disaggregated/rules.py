@@ -14,7 +14,7 @@ from eks_inference.pools.spec import ManagedPoolSpec
 from eks_inference.rules import Judgement, not_judged, rule
 from eks_inference.serving.cold_start import MARGIN
 from eks_inference.serving.disaggregated.facts import DisaggregatedFacts
-from eks_inference.serving.disaggregated.processes import compilation, download
+from eks_inference.serving.disaggregated.pair_processes import compilation, download
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag
 

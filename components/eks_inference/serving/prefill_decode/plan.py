@@ -60,6 +60,12 @@ _SIZES = (
     "startup_timeout_seconds",
 )
 
+MAX_NAME_LENGTH = deployment.MAX_NAME_LENGTH - len("-prefill")
+"""Longest name of a group: each role is a server whose name starts with it."""
+
+SIDE_CHANNEL = "side-channel"
+"""Name of the port on which servers ask each other where KV caches are."""
+
 
 def server_name(name: str, role: Role) -> str:
     """Returns the name of the servers of one role: the start of their objects' names."""
@@ -171,13 +177,6 @@ def _environment(spec: PrefillDecodeSpec, role: Role, shape: InstanceType) -> di
 def _window(spec: PrefillDecodeSpec) -> int:
     """The sliding window of some of the model's layers; 0: none, or nothing is known of the model."""
     return spec.model.known.window if spec.model.known else 0
-
-
-MAX_NAME_LENGTH = deployment.MAX_NAME_LENGTH - len("-prefill")
-"""Longest name of a group: each role is a server whose name starts with it."""
-
-SIDE_CHANNEL = "side-channel"
-"""Name of the port on which servers ask each other where KV caches are."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,18 @@ from eks_inference.serving.prefill_decode.plan import Group, RoleServers, extra_
 from eks_inference.serving.prefill_decode.spec import ROLES, PrefillDecodeSpec, Role
 from eks_inference.serving.vllm.facts import serving_facts
 
+_LAYOUT, _SPLIT = "VLLM_KV_CACHE_LAYOUT", "HND"
+"""The variable that says how blocks are laid out, and the layout by heads, which connectors choose."""
+
+_MATRIX = "vLLM documentation, NixlConnector Compatibility Matrix"
+
+_VARIABLES = ("VLLM_ATTENTION_BACKEND", _LAYOUT)
+_COMPARED = ("dtype", "kv-cache-dtype", "attention-backend", "quantization", "hf-overrides", "revision")
+"""Flags that change what the handshake compares: release, model, data types, attention backend, form of blocks."""
+
+_SPECULATION = "speculative-config"
+_MAY_DIFFER = "num_speculative_tokens"
+
 
 @dataclass(frozen=True)
 class RoleFacts:
@@ -122,12 +134,6 @@ def group_facts(
 def _role(group: Group, role: Role, *, scheduler: bool, pool: PoolSpec | None, path: Path) -> RoleFacts:
     server = role_servers_facts(group.spec, group.roles[role], scheduler=scheduler, path=path)
     return RoleFacts(role, server, object_flag(server.arguments, "kv-transfer-config"), pool)
-
-
-_LAYOUT, _SPLIT = "VLLM_KV_CACHE_LAYOUT", "HND"
-"""The variable that says how blocks are laid out, and the layout by heads, which connectors choose."""
-
-_MATRIX = "vLLM documentation, NixlConnector Compatibility Matrix"
 
 
 def group_rule(
@@ -313,11 +319,6 @@ def blocks_fit(group: PrefillDecodeFacts) -> Iterator[Judgement]:
     )
 
 
-_VARIABLES = ("VLLM_ATTENTION_BACKEND", _LAYOUT)
-_COMPARED = ("dtype", "kv-cache-dtype", "attention-backend", "quantization", "hf-overrides", "revision")
-"""Flags that change what the handshake compares: release, model, data types, attention backend, form of blocks."""
-
-
 @group_rule(
     "DI035",
     "Both kinds of servers pass the handshake.",
@@ -359,10 +360,6 @@ def handshake_passes(group: PrefillDecodeFacts) -> Iterator[Judgement]:
             given=str(enforced),
             allowed="true",
         )
-
-
-_SPECULATION = "speculative-config"
-_MAY_DIFFER = "num_speculative_tokens"
 
 
 @group_rule(

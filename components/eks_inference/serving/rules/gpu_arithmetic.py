@@ -97,9 +97,9 @@ def _taken(server: ServingFacts, facts: EngineFacts, model: Model, computed: str
 def gpu_has_a_kernel(server: ServingFacts) -> Iterator[Judgement]:
     if server.instance.compute_capability is None:
         return
-    if (found := flag_values.weights(server.arguments, server.model)) is not None:
+    if (found := flag_values.quantized_weights(server.arguments, server.model)) is not None:
         yield from _kernel(server, found, _of_weights(server), experts=bool(server.model and server.model.experts))
-    if (found := flag_values.draft_weights(server.arguments)) is not None:
+    if (found := flag_values.quantized_draft(server.arguments)) is not None:
         yield from _kernel(server, found, server.at_flag("speculative-config"), experts=False)
     named = flag(server.arguments, "moe-backend") or "auto"
     if named != "auto" and (server.model is None or server.model.experts):
@@ -135,9 +135,9 @@ def _kernel(server: ServingFacts, quantization: Quantization, path: Path, *, exp
     )
     if has in allowed and has < (said_from(form) or has):
         yield not_judged("kernel", form, path, why="no source says that the one that vLLM selects works", fix=fix)
-    if (failing := flag_values.fails(server.engine.vllm, has, quantization)) and failing.backend:
+    if (failing := flag_values.failing_kernel(server.engine.vllm, has, quantization)) and failing.backend:
         yield _selected(server, form, failing, path)
-    elif (given := flag_values.chosen(server.arguments)) != "auto" and (
+    elif (given := flag_values.linear_backend(server.arguments)) != "auto" and (
         quantization.bits < 8 or (quantization.group and given != "marlin")  # which computes FP8 everywhere
     ):
         why = f"which kernels of {given} compute {form} on which GPUs is not known here"
@@ -149,7 +149,7 @@ def _has_a_kernel(facts: EngineFacts, quantization: Quantization, capability: Ca
     """Whether a release selects one on a GPU, and it works or another can be named."""
     selected, failing = (
         facts.selected(quantization, capability, experts=experts),
-        flag_values.fails(facts.name, capability, quantization),
+        flag_values.failing_kernel(facts.name, capability, quantization),
     )
     return all(selected or ()) and (failing is None or bool(failing.backend))
 
@@ -160,7 +160,7 @@ def _capabilities() -> list[Capability]:
 
 def _selected(server: ServingFacts, form: str, needed: Failing, path: Path) -> Judgement:
     """The kernel that the engine selects among those that it has."""
-    vllm, given = server.engine.vllm, flag_values.chosen(server.arguments)
+    vllm, given = server.engine.vllm, flag_values.linear_backend(server.arguments)
     path = next(
         (server.under("extra_args", one) for one in ("linear-backend", "kernel-config") if one in server.extra_args), path
     )

@@ -24,6 +24,10 @@ GUIDE = "Neuron documentation, vLLM on Neuron, disaggregated inference (features
 
 Transfer = Mapping[str, Any]
 
+_HYBRID = "disable-hybrid-kv-cache-manager"
+_METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+_MATRIX = "vLLM documentation, NixlConnector Compatibility Matrix"
+
 
 def transfer_of(arguments: tuple[str, ...]) -> Transfer:
     """Returns ``--kv-transfer-config`` as the engine reads it; empty where there is none, or it is no object."""
@@ -265,11 +269,6 @@ def _has_leases(server: ServingFacts, known: Leases) -> bool:
 
 def _text(release: tuple[int, ...]) -> str:
     return ".".join(map(str, release))
-
-
-_HYBRID = "disable-hybrid-kv-cache-manager"
-_METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-_MATRIX = "vLLM documentation, NixlConnector Compatibility Matrix"
 
 
 @nixl_rule(

@@ -17,6 +17,9 @@ from eks_inference.serving.triton import plan
 from eks_inference.serving.triton.plan import triton_release
 from eks_inference.serving.triton.spec import TritonServerSpec
 
+_BACK_END = "triton-inference-server/vllm_backend"
+_LONGEST_FIRST_TOKEN_S = 10
+
 
 @dataclass(frozen=True)
 class TritonFacts:
@@ -87,10 +90,6 @@ def serving_facts(spec: TritonServerSpec, placement: Placement, *, path: Path = 
         container_port=plan.PORTS["http"],
         service_port=plan.PORTS["http"],
     )
-
-
-_BACK_END = "triton-inference-server/vllm_backend"
-_LONGEST_FIRST_TOKEN_S = 10
 
 
 @rule(

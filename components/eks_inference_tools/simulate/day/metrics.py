@@ -29,6 +29,9 @@ TOOL = "keda-on-loopback"
 
 _GROUP = "external.metrics.k8s.io"
 
+HPA_TYPE = "kubernetes:autoscaling/v2:HorizontalPodAutoscaler"
+SCALED_OBJECT_TYPE = "kubernetes:keda.sh/v1alpha1:ScaledObject"
+
 
 def start(plane: ControlPlane, prometheus: Prometheus) -> None:
     """Starts KEDA among the control plane's processes, and waits until the API server has its metrics."""
@@ -59,10 +62,6 @@ def _for_everyone() -> Iterator[dict[str, Any]]:
     about = {"apiVersion": f"{of}/v1", "metadata": {"name": name}}
     yield {**about, "kind": "ClusterRole", "rules": rules}
     yield {**about, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": who}
-
-
-HPA_TYPE = "kubernetes:autoscaling/v2:HorizontalPodAutoscaler"
-SCALED_OBJECT_TYPE = "kubernetes:keda.sh/v1alpha1:ScaledObject"
 
 
 @dataclass

@@ -34,6 +34,13 @@ _WANTED = Objectives(time_to_first_token_seconds=LATE_SECONDS)
 _TOKENS = (250, 100)
 """A prompt and an answer where nothing tells them: a question in a chat."""
 
+POD_MONITOR_TYPE = "kubernetes:monitoring.coreos.com/v1:PodMonitor"
+RULE_TYPE = "kubernetes:monitoring.coreos.com/v1:PrometheusRule"
+_DEFAULT_RELIST = "1m"  # of the adapter's chart (values.yaml, metricsRelistInterval)
+
+_PLACEHOLDER = re.compile(r"<<\s*\.?(\w+)\s*>>")
+_GO_GROUP = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -116,14 +123,6 @@ def _traffic(server: ServingFacts) -> TrafficSpec:
     if isinstance(found, str):
         return asked
     return asked.model_copy(update={"rate": _SHARE * found.most / server.pods_max * max(server.pods_min, 1)})
-
-
-POD_MONITOR_TYPE = "kubernetes:monitoring.coreos.com/v1:PodMonitor"
-RULE_TYPE = "kubernetes:monitoring.coreos.com/v1:PrometheusRule"
-_DEFAULT_RELIST = "1m"  # of the adapter's chart (values.yaml, metricsRelistInterval)
-
-_PLACEHOLDER = re.compile(r"<<\s*\.?(\w+)\s*>>")
-_GO_GROUP = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
 @dataclass(frozen=True)

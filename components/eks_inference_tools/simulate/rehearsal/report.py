@@ -37,6 +37,13 @@ REQUESTS_A_SECOND = 1
 BASE, CHANGE, NODES_AFTER, DESTROY = "base", "change", "nodes", "destroy"
 """The phases: the base is applied, then the change, Karpenter exchanges nodes afterwards, and in the end all is deleted."""
 
+_MAY = ("server-may-stop", "pods-may-move")
+_ENDS = ("server-stopped", "server-gone", "server-waits", "service-empty", "nodes-stuck", "pods-move", *_MAY)
+_OF_AWS = ("nodes-rolled", "nodes-kept", "nodes-replaced", "nodes-deleted")
+_OF_CONTROLLERS = ("job-again", "refused", "without-effect", "capacity-down", "deleted-with", "endpoint-gone")
+_NEAR = 0.1
+"""Two times agree within this share of the longer one. Starts whose node or image is there already differ by more."""
+
 
 @dataclass(frozen=True)
 class Away:
@@ -169,14 +176,6 @@ def _document(rehearsal: Rehearsal) -> dict[str, Any]:
         "phases": [phase_document(phase) for phase in rehearsal.phases],
         "diff": [{"line": foretold.what, "verdict": foretold.verdict, "saw": foretold.saw} for foretold in rehearsal.foretold],
     }
-
-
-_MAY = ("server-may-stop", "pods-may-move")
-_ENDS = ("server-stopped", "server-gone", "server-waits", "service-empty", "nodes-stuck", "pods-move", *_MAY)
-_OF_AWS = ("nodes-rolled", "nodes-kept", "nodes-replaced", "nodes-deleted")
-_OF_CONTROLLERS = ("job-again", "refused", "without-effect", "capacity-down", "deleted-with", "endpoint-gone")
-_NEAR = 0.1
-"""Two times agree within this share of the longer one. Starts whose node or image is there already differ by more."""
 
 
 def lines(dangers: Sequence[Danger], diff: StackDiff, servers: dict[str, str]) -> tuple[Line, ...]:

@@ -58,6 +58,24 @@ _PLACES = frozenset(
     )
 )
 
+# Does what the kubelet does: restarts a container that ended, and gives one that must end a signal and time to obey. The shell
+# outlives the scheduler, so that a scheduler that ends does not count as a failed process of the simulation.
+_ENDED, _OBEYED = "the scheduler ended with exit code", "the scheduler ended as it was told"
+_CONTAINER = f"""
+trap 'kill -TERM "$child"; wait "$child"; echo "{_OBEYED}"; while :; do sleep 60; done' TERM
+while :; do "$@" & child=$!; wait "$child"; echo "{_ENDED} $?"; sleep 2; done
+"""
+_OBEYS_SECONDS = 5
+_POLL_SECONDS = 0.05
+_PORT_TAKEN = "address already in use"
+_LEASE_LOST = "Leaderelection lost"
+"""What a scheduler ends with that could not renew its lease for ten seconds. Where it may not, its log says forbidden, too."""
+
+_TOKEN_SECONDS = 24 * 3600
+
+# Inside a quoted value of a log line the message ends at the quote, otherwise at the end of the line.
+_FORBIDDEN = re.compile(r"""[^\s:"]+(?: \\?"[^"\\\n]+\\?")? is forbidden: (?:User \\"(?:\\.|[^"\\\n])*|[^\n]*)""")
+
 
 @dataclass(frozen=True)
 class SecondScheduler:
@@ -201,25 +219,6 @@ def _mounted_file(spec: PodSpec, container: Container, path: str, data: Data) ->
             if key in found:
                 return name, str(found[key])
     raise _Unreadable(f"--config={path} is in no ConfigMap that the pod mounts")
-
-
-# Does what the kubelet does: restarts a container that ended, and gives one that must end a signal and time to obey. The shell
-# outlives the scheduler, so that a scheduler that ends does not count as a failed process of the simulation.
-_ENDED, _OBEYED = "the scheduler ended with exit code", "the scheduler ended as it was told"
-_CONTAINER = f"""
-trap 'kill -TERM "$child"; wait "$child"; echo "{_OBEYED}"; while :; do sleep 60; done' TERM
-while :; do "$@" & child=$!; wait "$child"; echo "{_ENDED} $?"; sleep 2; done
-"""
-_OBEYS_SECONDS = 5
-_POLL_SECONDS = 0.05
-_PORT_TAKEN = "address already in use"
-_LEASE_LOST = "Leaderelection lost"
-"""What a scheduler ends with that could not renew its lease for ten seconds. Where it may not, its log says forbidden, too."""
-
-_TOKEN_SECONDS = 24 * 3600
-
-# Inside a quoted value of a log line the message ends at the quote, otherwise at the end of the line.
-_FORBIDDEN = re.compile(r"""[^\s:"]+(?: \\?"[^"\\\n]+\\?")? is forbidden: (?:User \\"(?:\\.|[^"\\\n])*|[^\n]*)""")
 
 
 class Schedulers:

@@ -62,6 +62,11 @@ from eks_inference_tools.simulate.stand_ins.ray_cluster import (
 )
 from stackgraph.graph.values import at, items, table, text
 
+FINALIZER = "ray.io/rayservice-finalizer"
+
+_REVISIONS = "controllerrevisions.apps"
+_ACCOUNTS = "serviceaccounts"
+
 
 def applications_of(cluster: RayCluster, pods: Sequence[Object]) -> dict[str, Object]:
     """Returns the application statuses that Ray Serve reports with these pods; empty until the head is ready.
@@ -152,12 +157,6 @@ def _cluster_status(seen: Observation, *, asked: bool) -> Object:
             status["head"]["podIP"] = address
     found: Object = {"rayClusterName": seen.cluster.name, "rayClusterStatus": status}
     return {**found, "applicationStatuses": dict(seen.applications)} if asked and seen.applications else found
-
-
-FINALIZER = "ray.io/rayservice-finalizer"
-
-_REVISIONS = "controllerrevisions.apps"
-_ACCOUNTS = "serviceaccounts"
 
 
 class KubeRay:

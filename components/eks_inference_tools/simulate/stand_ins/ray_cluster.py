@@ -36,6 +36,17 @@ from eks_inference_tools.simulate.control_plane.kubernetes_api import Object
 from eks_inference_tools.simulate.stand_ins.loop import owned, suffix
 from stackgraph.graph.values import at, items, table, text
 
+_IDENTIFIER_LABEL = "ray.io/identifier"
+_APPLICATION_LABEL = "app.kubernetes.io/name"
+_SERVICE_NAME_LABEL = "ray.io/originated-from-cr-name"
+_SERVICE_KIND_LABEL = "ray.io/originated-from-crd"
+MADE_BY = {_APPLICATION_LABEL: "kuberay", "app.kubernetes.io/created-by": "kuberay-operator"}
+
+_INIT_REQUESTS = {"cpu": "200m", "memory": "256Mi"}
+_AUTOSCALER_REQUESTS = {"cpu": "500m", "memory": "512Mi"}
+_UNBOUNDED = 1 << 31  # replicas of a group without maxReplicas
+_NAME_LENGTH = 50  # of a pod's name without its suffix
+
 
 @dataclass(frozen=True, eq=False)
 class Deployment:
@@ -111,18 +122,6 @@ def placement(
             add(room, deployment.needs, -1)
             counts[deployment] += 1
     return counts, added
-
-
-_IDENTIFIER_LABEL = "ray.io/identifier"
-_APPLICATION_LABEL = "app.kubernetes.io/name"
-_SERVICE_NAME_LABEL = "ray.io/originated-from-cr-name"
-_SERVICE_KIND_LABEL = "ray.io/originated-from-crd"
-MADE_BY = {_APPLICATION_LABEL: "kuberay", "app.kubernetes.io/created-by": "kuberay-operator"}
-
-_INIT_REQUESTS = {"cpu": "200m", "memory": "256Mi"}
-_AUTOSCALER_REQUESTS = {"cpu": "500m", "memory": "512Mi"}
-_UNBOUNDED = 1 << 31  # replicas of a group without maxReplicas
-_NAME_LENGTH = 50  # of a pod's name without its suffix
 
 
 @dataclass(frozen=True)

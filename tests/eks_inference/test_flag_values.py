@@ -231,7 +231,7 @@ def test_triton_names_it_in_its_file_where_its_release_needs_it(monkeypatch: pyt
 @pytest.mark.parametrize(("release", "needs"), [("0.30.0", True), ("0.33.0", False)])
 def test_the_releases_that_need_it(release: str, needs: bool):
     for method in METHODS:
-        found = flag_values.fails(release, (8, 6), Quantization(method, 8))
+        found = flag_values.failing_kernel(release, (8, 6), Quantization(method, 8))
         assert bool(found) == (needs and method in ("fp8", "fbgemm_fp8", "modelopt"))
 
 

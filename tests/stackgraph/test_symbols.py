@@ -14,7 +14,7 @@ from stackgraph.graph.document import Graph
 from stackgraph.problems import ProgramError
 from stackgraph.recorder.recording import record
 
-PLACE = r"tests/stackgraph/test_applies.py:\d+"
+PLACE = r"tests/stackgraph/test_symbols.py:\d+"
 
 
 def recorded(build: Any) -> Graph:
