@@ -21,6 +21,7 @@ import tempfile
 import venv
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,12 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     draw = random.Random(options.seed)
     modules = sorted((_ROOT / "components").rglob("*.py"))
-    drawn = [(m, draw.choice(points)) for m in draw.sample(modules, len(modules)) if (points := list(mutants(m.read_text())))]
+    # One by one: the mutants of all modules take minutes.
+    drawn = ((m, draw.choice(points)) for m in draw.sample(modules, len(modules)) if (points := list(mutants(m.read_text()))))
     alive = 0
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         tree = Tree(Path(folder).resolve())
-        for number, (module, (line, what, text)) in enumerate(drawn[: options.count], 1):
+        for number, (module, (line, what, text)) in enumerate(islice(drawn, options.count), 1):
             killer = tree.killer(module, text, last_word=not options.near)
             alive += killer is None
             print(f"{number} | {module.relative_to(_ROOT / 'components')}:{line} | {what} | {killer or 'SURVIVED'}", flush=True)

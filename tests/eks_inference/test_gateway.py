@@ -630,6 +630,7 @@ def test_a_secret_that_exists_is_only_named():
             "no such subnets",
         ),
         ({}, {"name": "G"}, "names of Ingresses"),
+        ({}, {"name": "g" * 51}, "at most 50 characters"),
     ],
 )
 def test_what_cannot_be_is_refused(spec, more, says):

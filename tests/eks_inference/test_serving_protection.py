@@ -142,6 +142,3 @@ def test_a_drain_does_not_wait_longer_than_it_may(busy: Any, tmp_path: Path) -> 
 
 def test_a_pod_without_a_replica_ends_at_once(tmp_path: Path) -> None:
     assert drained(tmp_path / "mark", 30) < 10
-
-
-# -- scaling --------------------------------------------------------------------------------------------------------------------

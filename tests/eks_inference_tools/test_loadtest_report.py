@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 import browser
 from eks_inference_tools.cli import parser
 from eks_inference_tools.commands import loadtest as command
+from eks_inference_tools.loadtest_report import figures
 from eks_inference_tools.loadtest_report.comparison import Comparison, Report, compare
 from eks_inference_tools.loadtest_report.page import Mark, bars, ranges, render_html
 from eks_inference_tools.loadtest_report.readers.detection import read_all
@@ -200,6 +201,13 @@ def test_a_run_without_any_answer_has_no_latencies_instead_of_zeros(name: str, t
     text = rendered(path)
     assert "no request completed" in text
     assert "24" in text
+
+
+@pytest.mark.parametrize(("tokens", "between", "lengths"), [(1, None, None), (2, 5, (1, 2)), (3, 2.5, (1, 3))])
+def test_an_answer_of_one_token_has_no_time_between_tokens(tokens: int, between: float | None, lengths: tuple[int, int] | None):
+    means = {"ttft_ms": 10, "e2e_ms": 15, "input_tokens": 1, "output_tokens": tokens}
+    run = replace(the_run("genai-perf-0.0.16.json"), metrics={name: {"mean": mean} for name, mean in means.items()})
+    assert (run.token_ms, run.lengths) == (between, lengths)
 
 
 # -- what the sources published -------------------------------------------------------------------------------------------------
@@ -544,6 +552,13 @@ def test_no_file_breaks_the_report(name: str, tmp_path: Path, chance: random.Ran
 
 SHOWN = ("genai-perf-0.0.16.json", "aiperf-0.13.0.json", "vllm-0.33.0-4-users.json", "guidellm-0.8.1.json")
 TOLD = tuple(f"--chips={number}" for number in (1, 2, 1, 1))
+
+
+def test_a_figure_has_as_many_digits_as_tell_something():
+    told = {None: "–", 0: "0", 9.9994: "9.999", 10: "10.00", 99.5: "99.50", 100: "100.0", 999.5: "999.5", 1000: "1000"}
+    assert {value: figures.figure(value) for value in told} == told
+    compared = {None: "–", 0.0994: "x 0.0994", 0.1: "x 0.10", 9.95: "x 9.95", 10: "x 10.0", 99.5: "x 99.5", 100: "x 100"}
+    assert {value: figures.ratio(value) for value in compared} == compared
 
 
 def test_the_report_reads(monkeypatch: pytest.MonkeyPatch):
