@@ -58,12 +58,24 @@ DOMAINS = (
 FILES = {"spec", "plan", "rules", "facts", "component", "handle", "kind", "existing"}
 FILES |= {"text", "document", "page", "report", "registry"}
 # Stems of modules about one subject, each from the side of its room. So are commands, which have the names of commands.
-SUBJECTS = {"autoscalers", "cli", "dangers", "device_plugins", "features", "karpenter", "nixl", "program", "recorder", "titles"}
+SUBJECTS = {
+    "autoscalers",
+    "cli",
+    "dangers",
+    "device_plugins",
+    "domain",
+    "features",
+    "karpenter",
+    "nixl",
+    "program",
+    "recorder",
+    "titles",
+}
 
 # Modules that decide and compute: they never import pulumi. Others of the library may.
 PURE = re.compile(
     r"eks_inference\.(catalog\b.*|faults|rules|specs\.(base|settings|validation)|kubernetes\.merge|stack\.(?!outputs).*"
-    r"|.*\.(\w+_)?(spec|plan|rules|facts|memory|feasibility|quantity|flags))"
+    r"|.*\.(\w+_)?(spec|plan|rules|facts|memory|feasibility|flags))"
     r"|eks_inference\..*\.rules\..*"
 )
 

@@ -14,7 +14,7 @@ from eks_inference_tools.fitting import document as fitting
 from eks_inference_tools.fitting import splits
 from eks_inference_tools.flight import report as flight
 from eks_inference_tools.listing import columns, engine_list, instance_list, model_list
-from eks_inference_tools.loadtest_report import comparison
+from eks_inference_tools.loadtest_report import compared_runs
 from eks_inference_tools.timeline import document as timeline
 from eks_inference_tools.verify import observed
 from stackgraph.cli import ERRORS_SCHEMA
@@ -46,7 +46,7 @@ _DOCUMENTS = {
     "list engines": Document(columns.SCHEMA, engine_list.SHAPE),
     "list instances": Document(columns.SCHEMA, instance_list.SHAPE),
     "list models": Document(columns.SCHEMA, model_list.SHAPE),
-    "loadtest report": Document(comparison.SCHEMA, comparison.SHAPE),
+    "loadtest report": Document(compared_runs.SCHEMA, compared_runs.SHAPE),
     "new": Document(check.SCHEMA, {"file": str, "place": fitting.PLACE, "instead": [str], **check.VERDICT}),
     "plan": Document(fitting.SCHEMA, fitting.SHAPE),
     "plan --instance": Document(fitting.SCHEMA, splits.SHAPE),

@@ -25,7 +25,7 @@ import browser
 from eks_inference_tools.cli import parser
 from eks_inference_tools.commands import loadtest as command
 from eks_inference_tools.loadtest_report import figures
-from eks_inference_tools.loadtest_report.comparison import Comparison, Report, compare
+from eks_inference_tools.loadtest_report.compared_runs import Comparison, Report, compare
 from eks_inference_tools.loadtest_report.page import Mark, bars, ranges, render_html
 from eks_inference_tools.loadtest_report.readers.detection import read_all
 from eks_inference_tools.loadtest_report.record import METRICS, STATISTICS, Run, published

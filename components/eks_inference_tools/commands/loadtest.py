@@ -12,7 +12,7 @@ from stackgraph.commands.options import add_document, add_program, number_of
 
 if TYPE_CHECKING:
     from eks_inference.serving.facts import ServingFacts
-    from eks_inference_tools.loadtest_report.comparison import Report
+    from eks_inference_tools.loadtest_report.compared_runs import Report
     from eks_inference_tools.loadtest_report.record import Run
     from stackgraph.problems import Problem
 
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> "Report":
-    from eks_inference_tools.loadtest_report.comparison import compare
+    from eks_inference_tools.loadtest_report.compared_runs import compare
     from eks_inference_tools.loadtest_report.readers.detection import read_all
     from eks_inference_tools.loadtest_report.record import published
     from stackgraph.problems import ProblemsFound

@@ -1,6 +1,6 @@
 """Formats figures for tables and plots."""
 
-from eks_inference_tools.loadtest_report.comparison import Comparison, Row
+from eks_inference_tools.loadtest_report.compared_runs import Comparison, Row
 from eks_inference_tools.loadtest_report.record import Run
 
 NONE = "–"

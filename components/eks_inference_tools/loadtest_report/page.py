@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from eks_inference_tools.loadtest_report import figures
-from eks_inference_tools.loadtest_report.comparison import Comparison, Report
+from eks_inference_tools.loadtest_report.compared_runs import Comparison, Report
 from eks_inference_tools.loadtest_report.figures import figure
 from eks_inference_tools.loadtest_report.record import BASES, METRICS, STATISTICS, Published, Run, Spread
 from stackgraph.domain import Curve, Plot

@@ -13,7 +13,7 @@ from eks_inference.serving.traffic import TrafficSpec
 from eks_inference.speed.queue import Served
 from eks_inference.speed.slow_causes import Diagnosis, Seen
 from eks_inference.speed.takes import modelled
-from eks_inference_tools.loadtest_report.comparison import Expected, Note
+from eks_inference_tools.loadtest_report.compared_runs import Expected, Note
 from eks_inference_tools.loadtest_report.record import Published, Run, Spread
 
 _PERCENTS = (25, 50, 75, 90, 95, 99)

@@ -6,7 +6,7 @@ from typing import Unpack
 from rich.console import RenderableType
 
 from eks_inference_tools.loadtest_report import figures
-from eks_inference_tools.loadtest_report.comparison import Comparison, Report
+from eks_inference_tools.loadtest_report.compared_runs import Comparison, Report
 from eks_inference_tools.loadtest_report.record import METRICS, STATISTICS, Published, Run
 from stackgraph.presentation.output import Drawing
 from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
