@@ -374,7 +374,7 @@ def test_every_kind_of_ours_is_a_definition_that_the_server_takes(plane: Control
         assert definition.origin.startswith("schema of ours")
         plane.api.apply(definition.manifest)
         answer = plane.processes.wait_until(
-            lambda definition=definition: _conditions(plane, definition.resource), seconds=30, what=definition.resource
+            lambda definition=definition: _conditions(plane, definition.resource), seconds=120, what=definition.resource
         )
         assert "NonStructuralSchema" not in answer
 

@@ -46,7 +46,7 @@ def running(toolchain: Toolchain) -> Iterator[Running]:
         for definition in definitions_for(objects, toolchain.definitions(), kubernetes_schemas(plane.api)):
             plane.api.apply(definition.manifest)
         plane.processes.wait_until(
-            lambda: all(serves(plane.api, one) for one in (NODE_POOLS, NODE_CLASSES)), seconds=30, what="CRDs"
+            lambda: all(serves(plane.api, one) for one in (NODE_POOLS, NODE_CLASSES)), seconds=120, what="CRDs"
         )
         for node in managed_nodes(graph):
             plane.api.create(manifest(node))

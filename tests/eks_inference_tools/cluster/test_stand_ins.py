@@ -44,9 +44,9 @@ def cluster(toolchain: Toolchain) -> Iterator[Running]:
         for definition in definitions:
             if definition.resource in (RAY, LWS):
                 plane.api.apply(definition.manifest)
-        plane.processes.wait_until(lambda: all(serves(plane.api, one) for one in (RAY, LWS)), seconds=30, what="definitions")
+        plane.processes.wait_until(lambda: all(serves(plane.api, one) for one in (RAY, LWS)), seconds=120, what="definitions")
         with StandIns(plane.api, [KubeRay(), LeaderWorkerSets(), EbsVolumes()]) as stand_ins:
-            yield Running(plane, stand_ins, seconds=40)
+            yield Running(plane, stand_ins, seconds=120)
 
 
 def serves(api: Api, resource: str) -> bool:

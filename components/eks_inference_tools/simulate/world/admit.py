@@ -38,7 +38,7 @@ _FOR_REAL = (
 _DEFINITION = ("apiextensions.k8s.io", "CustomResourceDefinition")
 
 _DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
-_ESTABLISH_SECONDS = 30
+_ESTABLISH_SECONDS = 120
 # Admission plugins read new objects from caches, and a quota is usable once the controller manager has seen it.
 _SETTLE_SECONDS = 5
 _POLL_SECONDS = 0.2
