@@ -48,7 +48,7 @@ from stackgraph.recorder.recording import record
 from traffic import Outside, Pod, passes
 from vectors.disaggregated import MODEL, pair, pool
 from vectors.disaggregated import placement as placed_on
-from waiting import alive, until
+from waiting import until, until_ended
 
 ASSETS = Path(router_script.__file__).parent
 NODES = placed_on(pool())
@@ -683,7 +683,7 @@ def test_when_one_server_ends_so_does_the_other(supervised: subprocess.Popen[str
     _, told = supervised.communicate(timeout=60)
     assert supervised.returncode == 1
     assert "ended with -9; so ends the pair" in told
-    assert not alive(children[1])
+    until_ended(children[1])
 
 
 @pytest.mark.thorough
@@ -694,7 +694,7 @@ def test_when_the_pod_ends_both_servers_end(supervised: subprocess.Popen[str]) -
     supervised.send_signal(signal.SIGTERM)
     supervised.communicate(timeout=60)
     assert supervised.returncode == 128 + signal.SIGTERM
-    assert not [pid for pid in children if alive(pid)]
+    until_ended(*children)
 
 
 def test_a_container_is_well_when_all_its_servers_are(silent_port: int) -> None:
