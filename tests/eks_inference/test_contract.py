@@ -15,6 +15,7 @@ import eks_inference
 from conftest import PROJECT, ROOT, recorded
 from eks_inference import InferencePlatform, SpecError, StackSettings
 from eks_inference.component import Component, carried
+from eks_inference.place.nodes import allocatable
 from eks_inference.serving.storage import private_bucket
 from eks_inference.specs.base import Given, Spec
 from eks_inference_tools.check.registry import check_graph
@@ -284,6 +285,11 @@ def test_resources_of_a_placement_are_what_its_nodes_can_give():
     for wrong in ("1x", "-1", "", "0", "49"):
         with pytest.raises(SpecError, match="up to 4"):
             place.resources(cpu=wrong)
+    for devices in (0, 5):
+        with pytest.raises(SpecError, match="allowed: 1, 2, 3, 4"):
+            place.resources(devices)
+    most = f"{allocatable(place.instance_type, {}).cpu_millis}m"
+    assert [place.resources(1, cpu=cpu)["limits"]["cpu"] for cpu in ("1m", most)] == ["1m", most]
     less = replace(place, kubelet={"systemReserved": {"cpu": "8", "memory": "40Gi"}}).resources()["requests"]
     assert int(less["cpu"]) == int(place.resources()["requests"]["cpu"]) - 8
     assert int(less["memory"].removesuffix("Gi")) == int(place.resources()["requests"]["memory"].removesuffix("Gi")) - 40
