@@ -228,3 +228,15 @@ def test_dns_and_controllers_stay(capacity: str, count: int) -> None:
     stack["pools"]["core"]["capacity_type"] = capacity
     found = list(single_helpers_stay.judge(StackFacts(StackSpec.model_validate(stack), "us-west-2", {})))
     assert [judgement.path for judgement in found if not judgement.holds] == [("pools", "core")] * count
+
+
+@pytest.mark.parametrize(("name", "given"), [("gpu-nixl", ""), ("trn2-di", "trn2")])
+def test_a_router_that_is_alone_stays_on_the_pool_that_it_has(name: str, given: str) -> None:
+    """Without one of its own, that of a pair is where the pair is, and that of others on the core pool."""
+    stack: dict[str, Any] = yaml.safe_load((ROOT / f"stacks/Pulumi.{name}.yaml").read_text())["config"]["eks-inference:stack"]
+    stack["pools"]["web"] = {"kind": "managed", "instance_types": ["m5.large"], "size": 1, "capacity_type": "spot"}
+    (server,) = stack["servers"].values()
+    for router, pool in (({"pool": "web"}, "web"), ({}, given)):
+        server["router"] = {**router, "replicas": 1}
+        found = single_helpers_stay.judge(StackFacts(StackSpec.model_validate(stack), "us-west-2", {}))
+        assert [(one.given, one.holds) for one in found] == [(pool, pool != "web")]

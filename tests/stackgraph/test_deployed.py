@@ -295,6 +295,14 @@ def test_a_provider_of_another_region_that_takes_over_replaces(tmp_path: Path) -
     assert found["files"][:2] == ("replace", ("region",))
 
 
+def test_what_a_provider_makes_that_cannot_be_asked_yet_is_an_update_or_more(tmp_path: Path) -> None:
+    text = "key = aws.kms.Key('key', multi_region={0})\nthere = aws.Provider('there', region='eu-west-1', profile=key.id)\n"
+    text += "aws.s3.Bucket('files', opts=Opts(provider=there))\naws.sqs.Queue('jobs', name='{0}', opts=Opts(provider=there))\n"
+    found = against(tmp_path, text.format(False), text.format(True))
+    assert found["files"] == ("update", (), ["update"])
+    assert found["jobs"][:2] == ("replace", ("name",))
+
+
 COMPUTING = """
 import hashlib, pulumi, pulumi_aws as aws
 files = aws.s3.Bucket("files", force_destroy={})
