@@ -273,20 +273,19 @@ def test_what_is_computed_from_an_output_may_replace_its_user(tmp_path: Path) ->
 
 
 def against(tmp_path: Path, before: str, after: str) -> dict[str, tuple[Any, ...]]:
-    """By name, what an update does to each resource of AWS, why, and its steps."""
+    """By name, what an update does to each resource, why, and its steps."""
     graphs = []
     for number, text in enumerate((before, after)):
         folder = tmp_path / str(number)
         folder.mkdir()
         (folder / "__main__.py").write_text(
-            f"import pulumi, pulumi_aws as aws\nfrom pulumi import ResourceOptions as Opts\n{text}"
+            f"import pulumi, pulumi_aws as aws, pulumi_kubernetes as k8s\nfrom pulumi import ResourceOptions as Opts\n{text}"
         )
         graphs.append(record(folder, project="shop", stack="prod"))
     deployed = read_export(written(tmp_path, export_of(graphs[0])))
     found = plan(deployed, graphs[1])
     taken = grouped((step.urn, step.op) for step in steps(found, deployed))
-    changes = [change for change in found.diff.changes if change.resource.package == "aws"]
-    return {change.resource.name: (change.kind, change.because, taken[change.urn]) for change in changes}
+    return {change.resource.name: (change.kind, change.because, taken.get(change.urn)) for change in found.diff.changes}
 
 
 def test_a_provider_of_another_region_that_takes_over_replaces(tmp_path: Path) -> None:
@@ -301,6 +300,16 @@ def test_what_a_provider_makes_that_cannot_be_asked_yet_is_an_update_or_more(tmp
     found = against(tmp_path, text.format(False), text.format(True))
     assert found["files"] == ("update", (), ["update"])
     assert found["jobs"][:2] == ("replace", ("name",))
+
+
+def test_what_goes_with_others_is_replaced_with_them(tmp_path: Path) -> None:
+    text = "there = k8s.Provider({0!r}, cluster_identifier={0!r}, kubeconfig='')\nfiles = aws.s3.Bucket('files', bucket={0!r})\n"
+    text += "aws.sqs.Queue('with', opts=Opts(deleted_with=files))\naws.sqs.Queue('as', opts=Opts(replace_with=[files]))\n"
+    text += "k8s.core.v1.Namespace('inside', metadata={{'name': 'inside'}}, opts=Opts(provider=there))\n"
+    text += "aws.sqs.Queue('calm', opts=Opts(replacement_trigger=pulumi.Output.secret('a')))\n"
+    found = against(tmp_path, text.format("one"), text.format("two"))
+    causes = {"with": ("deletedWith files",), "as": ("replaceWith files",), "inside": ("provider two",), "calm": ()}
+    assert {name: found[name][:2] for name in causes} == {one: ("replace" if why else "same", why) for one, why in causes.items()}
 
 
 COMPUTING = """

@@ -22,6 +22,7 @@ from odd_graphs import PLANTED, component, graph_of, kubernetes_object, odd_grap
 from stackgraph.domain import Domain, Listing, Section
 from stackgraph.graph import describe
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource
+from stackgraph.graph.wording import shorten
 from stackgraph.views.manifests import manifest, render_manifests
 from stackgraph.views.mermaid import render_mermaid
 from stackgraph.views.tree import Row, braced, render_tree
@@ -198,6 +199,11 @@ def test_components_stand_in_the_order_in_which_they_are_made(graph: Graph) -> N
 )
 def test_names_write_what_they_share_once(names: list[str], room: int, shown: str) -> None:
     assert braced(names, room) == shown
+
+
+@pytest.mark.parametrize("shown", ["arn:123", "arn…23", "ar…23", "a…", "…", ""])
+def test_a_line_without_room_keeps_both_ends(shown: str) -> None:
+    assert shorten("arn:123", len(shown)) == shown
 
 
 def test_a_program_cannot_steer_the_terminal() -> None:

@@ -16,10 +16,10 @@ def shorten(line: str, width: int) -> str:
     """The line, cut in the middle if it is longer than ``width``: both ends of an ARN or an image name carry information."""
     if len(line) <= width:
         return line
-    if width <= 1:
-        return ELLIPSIS[:width]
+    if width < 1:
+        return ""
     tail = (width - 1) // 2
-    return line[: width - 1 - tail] + ELLIPSIS + (line[-tail:] if tail else "")
+    return line[: width - 1 - tail] + ELLIPSIS + line[len(line) - tail :]
 
 
 def utf16_length(text: str) -> int:
