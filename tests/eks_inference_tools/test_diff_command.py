@@ -17,9 +17,12 @@ from conftest import ROOT
 from eks_inference_tools.cli import main
 from eks_inference_tools.recorder import READER
 from json_schemas import unlike
+from stackgraph.diff import recorded
 from stackgraph.diff.markdown import render_markdown
+from stackgraph.diff.revisions import repository
 from stackgraph.diff.saved import read_contents
 from stackgraph.diff.titles import NO_TITLES
+from stackgraph.graph.document import SEAL
 from stackgraph.problems import ProblemsFound
 from stackgraph.recorder.recording import record
 from stackgraph.revisions import recorder, recorders
@@ -298,6 +301,18 @@ def test_ci_keeps_and_believes_no_recording(repo, capsys, own_cache, monkeypatch
     assert [file.read_text() for file in own_cache.glob("*.json")] == [forged]
 
 
+def test_what_was_used_last_is_kept_and_neither_failures_nor_digests_of_secrets(tmp_path, monkeypatch):
+    monkeypatch.setattr(recorded, "_MOST_KEPT", 2)
+    store = recorded.Store(tmp_path / "cache" / "diff")
+    for age, key in enumerate("abc", start=1):
+        store.put(key, {"graph": key})
+        os.utime(store.folder / f"{key}.json", (age, age))
+        assert store.get("a") == {"graph": "a"}
+    store.put("d", {"problems": []})
+    store.put("e", {"graph": {"password": f"{SEAL}0a1b"}})
+    assert {file.stem for file in store.folder.iterdir()} == {"a", "c"}
+
+
 LEAK = """
 import os
 import pulumi
@@ -434,18 +449,21 @@ def test_colour_only_where_it_is_wanted(repo, capsys, monkeypatch):
     assert "\x1b[" not in diff(capsys, "--base", "HEAD")[1]
 
 
-@pytest.mark.thorough
 def test_sources_lead_to_the_head_where_the_remote_is_known(repo, capsys):
     repo.stack("one", "team-b", "first", "second")
     repo.write("__main__.py", PROGRAM + "\n")
     head = repo.commit("head")
-    arguments = ("--base", "HEAD~1", "--head", "HEAD", "--format", "markdown")
-    assert "](http" not in diff(capsys, *arguments)[1]
-    for url in ("git@github.com:team/repo.git", "https://github.com/team/repo", "ssh://git@github.com/team/repo.git"):
-        repo.git("remote", "add", "origin", url)
-        assert f"](https://github.com/team/repo/blob/{head}/__main__.py#L9)" in diff(capsys, *arguments)[1]
-        repo.git("remote", "remove", "origin")
-    assert "](https://git.example.com/x/__main__.py#L9)" in diff(capsys, *arguments, "--link", "https://git.example.com/x")[1]
+    arguments = ("--base", "HEAD~1", "--format", "markdown", "one")
+    assert "](http" not in diff(capsys, *arguments, "--head", "HEAD")[1]
+    for url in ("https://example.com/team/repo", "git@github.com:team/repo.git", "ssh://git@github.com/team/repo.git"):
+        repo.git("config", "remote.origin.url", url)
+        assert repository(repo.root).link("c") == ("https://github.com/team/repo/blob/c" if "github" in url else "")
+    repo.git("config", "remote.origin.url", "https://github.com/team/repo")
+    for clean in (("--head", "HEAD"), ()):
+        assert f"](https://github.com/team/repo/blob/{head}/__main__.py#L9)" in diff(capsys, *arguments, *clean)[1]
+    assert "](https://git.example.com/x/__main__.py#L9)" in diff(capsys, *arguments, "--link", "https://git.example.com/x/")[1]
+    repo.write("__main__.py", PROGRAM + "\n\n")
+    assert "](http" not in diff(capsys, *arguments)[1], "no commit has these lines"
 
 
 @pytest.mark.thorough
