@@ -461,7 +461,7 @@ def test_a_server_that_becomes_another_kind_of_object_is_told():
 
 def sized(graph: Graph, group: str, nodes: int, pods: int = 1) -> Graph:
     """The graph with a node group of this size, and Deployments of model servers of so many pods."""
-    size = {"minSize": nodes, "desiredSize": nodes, "maxSize": max(nodes, 1)}
+    size = {"minSize": min(nodes, 2), "desiredSize": nodes, "maxSize": max(2 * nodes, 1)}
     resources = (
         replace(one, inputs={**one.inputs, "scalingConfig": size})
         if one.name == f"{graph.stack}-{group}-nodes"

@@ -14,6 +14,7 @@ from stackgraph.diff.comparison_domain import Weight
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, items, text, texts, unique
+from stackgraph.graph.wording import first_of
 
 _MOST_NAMES = 3
 _ANY_BUDGET = "10%"
@@ -132,5 +133,4 @@ def _by_karpenter(pool: NodePool, because: Sequence[str], *, narrower: bool) -> 
 
 
 def _named(because: Sequence[str]) -> str:
-    shown, more = unique(because)[:_MOST_NAMES], len(unique(because)) - _MOST_NAMES
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+    return first_of(unique(because), _MOST_NAMES)
