@@ -17,6 +17,7 @@ from conftest import ROOT
 from eks_inference_tools.cli import main
 from eks_inference_tools.recorder import READER
 from json_schemas import unlike
+from stackgraph.diff import recorded as kept_recordings
 from stackgraph.diff.markdown import render_markdown
 from stackgraph.diff.saved import read_contents
 from stackgraph.diff.titles import NO_TITLES
@@ -282,6 +283,31 @@ def test_a_base_that_was_recorded_is_not_recorded_again(repo, capsys, own_cache)
     assert as_json(capsys, "--base", "HEAD", "one")["summary"]["create"] == 1, "whatever the commit is called"
     kept.write_text("not JSON")
     assert as_json(capsys, "--base", "HEAD", "one")["changed"] is False
+
+
+def test_a_recording_by_another_build_of_the_package_or_of_other_parts_is_not_taken(tmp_path: Path, monkeypatch):
+    """Only versions of what is installed are known, and a checkout keeps its own."""
+    monkeypatch.setattr(kept_recordings, "__file__", str(tmp_path / "diff" / "recorded.py"))
+    (tmp_path / "recorder").mkdir()
+    builds = set()
+    for text in ("pass", "print()"):
+        (tmp_path / "recorder" / "monitor.py").write_text(text)
+        builds.add(kept_recordings._environment.__wrapped__())
+    assert len(builds) == 2
+    assert kept_recordings.key_of("ab", "c") != kept_recordings.key_of("a", "bc")
+
+
+def test_recordings_that_were_not_used_for_long_go_first(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(kept_recordings, "_MOST_KEPT", 2)
+    store = kept_recordings.Store(tmp_path / "store")
+    for age, name in enumerate("ab"):
+        store.put(name, {"name": name})
+        os.utime(tmp_path / "store" / f"{name}.json", (age, age))
+    assert store.get("a") == {"name": "a"}
+    store.put("c", {"name": "c"})
+    assert [name for name in "abc" if store.get(name)] == ["a", "c"]
+    store.put("d", {"problems": []})
+    assert store.get("d") is None
 
 
 @pytest.mark.thorough
