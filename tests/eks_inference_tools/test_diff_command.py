@@ -287,11 +287,11 @@ def test_a_base_that_was_recorded_is_not_recorded_again(repo, capsys, own_cache)
 
 def test_a_recording_by_another_build_of_the_package_or_of_other_parts_is_not_taken(tmp_path: Path, monkeypatch):
     """Only versions of what is installed are known, and a checkout keeps its own."""
-    monkeypatch.setattr(kept_recordings, "__file__", str(tmp_path / "diff" / "recorded.py"))
-    (tmp_path / "recorder").mkdir()
-    builds = set()
-    for text in ("pass", "print()"):
-        (tmp_path / "recorder" / "monitor.py").write_text(text)
+    package, builds = tmp_path / "package", set()
+    monkeypatch.setattr(kept_recordings, "__file__", str(package / "diff" / "recorded.py"))
+    (package / "recorder").mkdir(parents=True)
+    for file, text in (("recorder/monitor.py", "pass"), ("recorder/monitor.py", "print()"), ("../beside.py", "pass")):
+        (package / file).write_text(text)
         builds.add(kept_recordings._environment.__wrapped__())
     assert len(builds) == 2
     assert kept_recordings.key_of("ab", "c") != kept_recordings.key_of("a", "bc")

@@ -120,7 +120,7 @@ def _by_karpenter(pool: NodePool, because: Sequence[str], *, narrower: bool) -> 
     drift = [one for one in budgets if "Drifted" in (texts(at(one, "reasons")) or ("Drifted",)) and not at(one, "schedule")]
     shares = [text(at(one, "nodes")) for one in drift] or ([] if budgets else [_ANY_BUDGET])
     limit = whole(at(pool.limits, "nodes"))
-    full = bool(pool.replicas) and limit is not None and limit <= (pool.replicas or 0)
+    full = bool(pool.replicas and limit is not None and limit <= pool.replicas)
     if full or {"0", "0%"} & {*shares}:
         blocker = f"limits.nodes {limit} leaves no room for a successor" if full else "a disruption budget allows none to end"
         return Roll(name, f"{all_of} drift and stay as they are: {blocker}{said}", blocked=True)
