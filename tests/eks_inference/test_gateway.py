@@ -28,6 +28,8 @@ from eks_inference.gateway.spec import WEB_UI, GatewaySpec
 from eks_inference.kubernetes.network_policy import GATED, Door, Front
 from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.network.handle import ExistingVpc, Subnet
+from eks_inference.observability.prometheus import PrometheusStack
+from eks_inference.serving.leader_worker_sets.component import LeaderWorkerSetController
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.registry import check_spec
 from eks_inference.stack.spec import StackSpec
@@ -40,6 +42,7 @@ from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProgramError
 from stackgraph.recorder.recording import record
 from stackgraph.testing import Mocks
+from traffic import Outside, Pod, passes, policies_of
 from variants import merge
 from variants import recorded_with as recorded
 from vectors.gateway import LOGIN
@@ -159,6 +162,21 @@ def controller(spec: dict[str, Any] | None = None, **settings: Any) -> Graph:
         )
 
     return record(program)
+
+
+def test_the_api_server_reaches_nothing_of_a_controller_but_its_webhooks():
+    """At the ports of the pinned charts."""
+
+    def program() -> None:
+        on: dict[str, Any] = {"cluster": existing_cluster(), "placement": placement("m5.2xlarge")}
+        LoadBalancerController("lb", {}, network=existing_vpc(), **on)
+        LeaderWorkerSetController("lws", **on)
+        PrometheusStack("prometheus", {}, **on)
+
+    policies, ports = policies_of(record(program)), {"aws-load-balancer": 9443, "lws-system": 9443, "monitoring": 10250}
+    for namespace, port in ports.items():
+        asked = (port - 1, port, port + 1)
+        assert [passes(policies, Outside("10.0.0.9"), Pod(namespace), at) for at in asked] == [False, True, False], namespace
 
 
 @pytest.mark.thorough

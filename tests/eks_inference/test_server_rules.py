@@ -552,9 +552,12 @@ def test_stages_take_gpus_of_the_pod() -> None:
         assert judged(rule, subject)[-1].holds == holds
 
 
-@pytest.mark.parametrize(("made", "unjudged"), [(gpu_server, False), (t4_server, True)])
-def test_the_type_of_an_unknown_model_matters_only_to_gpus_without_bfloat16(made: Any, unjudged: bool) -> None:
+@pytest.mark.parametrize(
+    ("made", "vllm", "unjudged"), [(gpu_server, "0.8.5", False), (t4_server, "0.8.5", True), (t4_server, "0.9.0", False)]
+)
+def test_the_type_of_an_unknown_model_matters_only_to_gpus_without_bfloat16(made: Any, vllm: str, unjudged: bool) -> None:
+    """And only to releases that do not fall back to another."""
     server = made(model=None)
-    (found,) = gpu_has_the_dtype.judge(replace(server, engine=replace(server.engine, vllm="0.8.5")))
+    (found,) = gpu_has_the_dtype.judge(replace(server, engine=replace(server.engine, vllm=vllm)))
     assert bool(found.unjudged) == unjudged
     assert unjudged or found.holds

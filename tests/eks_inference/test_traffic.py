@@ -2,20 +2,25 @@
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from conftest import ROOT
+from eks_inference.catalog.models import find_model
 from eks_inference.faults import SpecError
+from eks_inference.observability.spec import Objectives
 from eks_inference.rules import Judgement
 from eks_inference.scaling.spec import KedaSpec
 from eks_inference.serving.traffic import TrafficSpec
-from eks_inference.speed.rules import TrafficFacts
+from eks_inference.speed.rules import TrafficFacts, takes_its_pictures
 from eks_inference.stack.facts import stack_facts
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.registry import check_spec
 from eks_inference.stack.spec import StackSpec
+from vectors.serving import gpu
+from vectors.traffic import traffic
 
 CHAT = {"rate": 2, "input_tokens": 1000, "output_tokens": 250}
 QUICK = {"time_to_first_token_seconds": 1, "time_between_tokens_seconds": 0.05}
@@ -151,6 +156,30 @@ def test_an_autoscaler_whose_numbers_do_not_follow_from_the_traffic_says_why():
 def test_a_small_rate_keeps_its_digits():
     found = [one for one in stack_facts(stack(traffic={**CHAT, "rate": 0.001}), "us-west-2") if isinstance(one, TrafficFacts)]
     assert [traffic_facts.document["tokensPerSecond"] for traffic_facts in found] == [0.25]
+
+
+@pytest.mark.parametrize("load", [{"users": 4}, {"rate": 4}])
+def test_a_server_that_takes_nothing_makes_no_tokens(load: dict[str, int]):
+    """So that nobody reads what they would cost."""
+    never = replace(traffic(**load), objectives=Objectives(time_to_first_token_seconds=0.001))
+    assert re.match(r"takes 0 \S+ \(0 to 0\)", never.document["says"])
+    assert (never.document["tokensPerSecond"], never.document["pods"]) == (0, [1, 4, 4])
+
+
+@pytest.mark.parametrize(
+    ("pictures", "changes", "says"),
+    [
+        (0.5, {}, ["takes no pictures a request, and 0.5 are"]),
+        (0, {}, []),
+        (0.5, {"model": None}, []),
+        (9, {"model": find_model("Qwen3-VL-8B")}, []),
+    ],
+)
+def test_a_model_that_does_not_see_takes_no_pictures(pictures: float, changes: Any, says: list[str]):
+    asked = TrafficFacts(gpu(**changes), traffic(rate=1, pictures=pictures).traffic, Objectives())
+    broken = [found.message for found in takes_its_pictures.judge(asked) if not found.holds]
+    assert len(broken) == len(says)
+    assert all(map(str.__contains__, broken, says)), broken
 
 
 def test_without_traffic_an_autoscaler_needs_its_numbers():

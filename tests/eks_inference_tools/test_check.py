@@ -20,8 +20,9 @@ from eks_inference.rules import Finding, Judgement
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.registry import check_spec
 from eks_inference.stack.spec import StackSpec
+from eks_inference_tools.check import text as check_text
 from eks_inference_tools.check.registry import all_rules, graph_rules
-from eks_inference_tools.check.report import problem, stack_key
+from eks_inference_tools.check.report import judge, problem, stack_key
 from eks_inference_tools.cli import main
 from eks_inference_tools.program import program as programs_of_stack
 from mutations import cases
@@ -85,6 +86,8 @@ def test_a_broken_rule_names_file_line_key_numbers_and_fix(clone, capsys):
     assert re.search(r"because: .*GiB", said)
     assert "hint: " in said
     assert f"{STACK}: refused: 1 error" in said
+    coloured = check_text.verdict(judge(programs_of_stack(STACK)), colour=True)
+    assert [word for word in ("error", "refused") if f"\x1b[31m{word}\x1b[0m: " not in coloured] == []
 
 
 def test_preview_refuses_it_with_the_same_words_and_writes_nothing(clone, capsys):

@@ -11,6 +11,7 @@ from conftest import recorded
 from edits import CHAT, OPEN_WEBUI, TWO, endpoint, pool
 from eks_inference_tools.comparison import eks_compared
 from eks_inference_tools.reading.object_kinds import name_of
+from eks_inference_tools.timeline.rolls import rolled
 from stackgraph.diff.comparison_domain import Danger, Weight
 from stackgraph.diff.dangers import dangers
 from stackgraph.diff.graphs import compare
@@ -461,7 +462,7 @@ def test_a_server_that_becomes_another_kind_of_object_is_told():
 
 def sized(graph: Graph, group: str, nodes: int, pods: int = 1) -> Graph:
     """The graph with a node group of this size, and Deployments of model servers of so many pods."""
-    size = {"minSize": nodes, "desiredSize": nodes, "maxSize": max(nodes, 1)}
+    size = {"minSize": min(nodes, 2), "desiredSize": nodes, "maxSize": max(2 * nodes, 1)}
     resources = (
         replace(one, inputs={**one.inputs, "scalingConfig": size})
         if one.name == f"{graph.stack}-{group}-nodes"
@@ -501,6 +502,39 @@ def test_pods_that_a_smaller_node_group_may_take_along_are_told(
     found = [f"{danger.kind} {danger.what}" for danger in dangers(compare(*sides), eks_compared()) if "-may-" in danger.kind]
     assert len(found) == len(said)
     assert all(map(re.match, said, found)), found
+
+
+ONE, NONE = {"nodes": "1"}, {"nodes": "0"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ({"disruption": {}}, "10% at a time"),
+        ({"disruption": {"budgets": [ONE]}}, "1 at a time"),
+        ({"disruption": {"budgets": [ONE, {"nodes": "20%"}]}}, "as fast as budgets allow"),
+        ({"disruption": {"budgets": [NONE]}}, "stay as they are: a disruption budget allows none to end"),
+        ({"disruption": {"budgets": [ONE, {**NONE, "schedule": "@daily", "duration": "8h"}]}}, "1 at a time"),
+        ({"disruption": {"budgets": [ONE, {**NONE, "reasons": ["Empty"]}]}}, "1 at a time"),
+        ({"disruption": {}, "replicas": 2, "limits": {"nodes": 2}}, "stay as they are: limits.nodes 2 leaves no room"),
+        ({"disruption": {}, "replicas": 2, "limits": {"nodes": 3}}, "10% at a time"),
+        ({"disruption": {}, "replicas": 1}, "10% at a time"),
+        ({"disruption": {}, "replicas": 0}, ""),
+    ],
+)
+def test_how_nodes_of_karpenter_drift_follows_from_budgets_and_limits(spec: dict[str, Any], says: str):
+    def graph(labels: dict[str, str]) -> Graph:
+        def edited(one: Resource) -> Resource:
+            template = one.inputs["spec"]["template"]
+            template = {**template, "metadata": {**template.get("metadata", {}), "labels": labels}}
+            return replace(one, inputs={**one.inputs, "spec": {**one.inputs["spec"], "template": template, **spec}})
+
+        found = recorded("inf2-llama3")
+        return replace(found, resources=tuple(edited(one) if one.type.endswith(":NodePool") else one for one in found.resources))
+
+    told = [roll.words for roll in rolled(compare(graph({"a": "b"}), graph({"a": "c"}))).values()]
+    assert bool(told) is bool(says)
+    assert all(says in words for words in told), told
 
 
 def test_a_server_that_loses_its_nodes_answers_nothing_any_more():

@@ -287,6 +287,18 @@ def test_a_base_that_was_recorded_is_not_recorded_again(repo, capsys, own_cache)
     assert as_json(capsys, "--base", "HEAD", "one")["changed"] is False
 
 
+def test_a_recording_by_another_build_of_the_package_or_of_other_parts_is_not_taken(tmp_path: Path, monkeypatch):
+    """Only versions of what is installed are known, and a checkout keeps its own."""
+    package, builds = tmp_path / "package", set()
+    monkeypatch.setattr(recorded, "__file__", str(package / "diff" / "recorded.py"))
+    (package / "recorder").mkdir(parents=True)
+    for file, text in (("recorder/monitor.py", "pass"), ("recorder/monitor.py", "print()"), ("../beside.py", "pass")):
+        (package / file).write_text(text)
+        builds.add(recorded._environment.__wrapped__())
+    assert len(builds) == 2
+    assert recorded.key_of("ab", "c") != recorded.key_of("a", "bc")
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("ci", ["true", "1", "woodpecker"])
 def test_ci_keeps_and_believes_no_recording(repo, capsys, own_cache, monkeypatch, ci):

@@ -22,7 +22,7 @@ from eks_inference_tools.doctor.examine import examine, needed_policy, regions_o
 from eks_inference_tools.doctor.findings import Finding, Findings
 from eks_inference_tools.doctor.given import _for_disks
 from eks_inference_tools.doctor.images import reference
-from eks_inference_tools.doctor.price_list import price_file
+from eks_inference_tools.doctor.price_list import _amounts, price_file
 from eks_inference_tools.doctor.questions import call, operations
 from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
 from golden import assert_golden
@@ -553,6 +553,12 @@ def test_a_price_list_without_a_price_is_not_known(listed: list[str]):
     findings = of(examine(recorded("inf2-llama3"), stub.account()), "prices")
     assert {finding.verdict for finding in findings} == {"unknown"}
     assert price_file(findings) == ""
+
+
+def test_of_a_price_in_tiers_the_first_that_costs_anything_counts():
+    prices = (("0", "Hrs", "0"), ("10", "Hrs", "0.3"), ("20", "Hrs", "0.2"), ("5", "GB", "7"), ("6", "Hrs", "no number"))
+    tiers = {begin: {"unit": unit, "beginRange": begin, "pricePerUnit": {"USD": usd}} for begin, unit, usd in prices}
+    assert [*_amounts({"terms": {"OnDemand": {"A": {"priceDimensions": tiers}}}}, ("Hrs",))] == [0.3]
 
 
 @pytest.mark.thorough

@@ -1,9 +1,11 @@
 """What is read from a graph about clusters, nodes, workloads, models and endpoints."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from eks_inference_tools.reading.cluster_words import nodes
 from eks_inference_tools.reading.served_models import requested
 from eks_inference_tools.reading.stack_sections import overview_of
 from odd_graphs import component, graph_of, kubernetes_object, recorded, urn
@@ -22,6 +24,12 @@ def test_capacity(graph: Graph) -> None:
     assert accelerated.taints == small.taints == ("aws.amazon.com/neuron=true:NoSchedule",)
     assert (small.manager, small.families, small.capacity_types) == ("Karpenter", ("inf2",), ("spot", "on-demand"))
     assert (small.root_disk, small.requirements) == ("500Gi gp3 root disk", ("instance-size not 48xlarge",))
+
+
+@pytest.mark.parametrize(("sizes", "said"), [("abcd", "a or b or c or d"), ("abcde", "a or b or c or 2 more")])
+def test_a_single_further_instance_type_is_shown_and_several_are_counted(graph: Graph, sizes: str, said: str) -> None:
+    core = replace(overview_of(graph).capacity[0], size="2", instance_types=tuple(sizes))
+    assert nodes(core) == f"2 × {said}"
 
 
 def test_workloads(graph: Graph) -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -460,6 +461,26 @@ def test_a_stand_in_that_fails_is_told_and_none_goes_on(listed: KubernetesApi, a
         with pytest.raises(ComponentError) as raised:
             running.ensure_alive()
         assert raised.value.__cause__ is error
+
+
+@pytest.mark.parametrize(
+    ("refused", "answer", "raised"),
+    [
+        (422, 201, None),
+        (422, 409, None),  # it was told before
+        (422, 403, None),  # its namespace is terminating
+        (422, 400, 400),
+        (409, 201, 409),  # the next round tries again
+    ],
+)
+def test_what_is_refused_for_an_object_becomes_an_event(api: Api, server: KubernetesApi, refused: int, answer: int, raised: Any):
+    server.serves("", "v1", Event="events")
+    server.answers("POST", "/api/v1/namespaces/demo/events", (answer, status(answer, "", "of the event")))
+    with pytest.raises(ApiRefusal) if raised else nullcontext() as error, loop.telling(api, POD, "FailedCreate"):
+        raise ApiRefusal(refused, "Invalid", "no such field")
+    assert raised is None or (error is not None and error.value.status == raised)
+    told = [request.body["message"] for request in server.requests]
+    assert told == ([] if raised == refused else ["no such field"])
 
 
 def test_a_cluster_that_cannot_be_read_is_told(listed: KubernetesApi, api: Api):

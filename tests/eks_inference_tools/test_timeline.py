@@ -531,6 +531,9 @@ def test_preview_shows_the_timeline_as_text_and_json(capsys: pytest.CaptureFixtu
     assert steps[answer["path"][-1]]["endSeconds"] == answer["seconds"]["p50"]
     assert set(answer["untimed"]) <= steps.keys()
     assert all(steps[id_]["typical"] is None for id_ in answer["untimed"])
+    typical = [one["typical"] for one in steps.values() if one["typical"]]
+    assert all({"source", "samples", "date"} <= one.keys() for one in typical if one["high"])
+    assert {"low": 0, "p50": 0, "high": 0} in typical, "what takes no time has no source"
 
 
 def test_other_formats_have_no_timeline(capsys: pytest.CaptureFixture[str]) -> None:

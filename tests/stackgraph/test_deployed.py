@@ -28,7 +28,7 @@ from stackgraph.recorder.recording import record
 from stackgraph.state import exported
 from stackgraph.state.engine_steps import stack_report, steps
 from stackgraph.state.exported import Deployed, read_export
-from stackgraph.state.inputs import without_computed
+from stackgraph.state.inputs import given, without_computed
 from stackgraph.state.planning import plan
 from stackgraph.views.preview_json import render_engine_json
 
@@ -201,8 +201,37 @@ def test_an_interrupted_update_is_told(tmp_path: Path) -> None:
     document["deployment"]["pending_operations"] = [{"type": "creating", "resource": table}]
     report = report_of(read_export(written(tmp_path, document)), "")
     assert [danger.kind for danger in report.dangers] == ["pending-delete", "pending-operation"]
+    assert report.dangers[0].what == "left to delete from an earlier update: dynamodb.Table carts"
     assert report.steps == ("delete-replaced dynamodb.Table carts",)
     assert report.changed
+
+
+AUTONAMED, MANAGED = {"pulumi.com/autonamed": "true"}, {"app.kubernetes.io/managed-by": "pulumi"}
+
+
+@pytest.mark.parametrize(
+    ("deployed", "program", "kept"),
+    [
+        ({"name": "a-1f2e", "annotations": AUTONAMED}, {}, {}),
+        ({"name": "a-1f2e", "annotations": AUTONAMED}, {"name": "b"}, {"name": "a-1f2e"}),
+        ({"name": "a"}, {}, {"name": "a"}),
+        ({"name": "a", "annotations": {"pulumi.com/autonamed": "false"}}, {}, {"name": "a"}),
+        ({"namespace": "default"}, {}, {}),
+        ({"namespace": "default"}, {"namespace": "b"}, {"namespace": "default"}),
+        ({"namespace": "a"}, {}, {"namespace": "a"}),
+        ({"labels": {**MANAGED, "a": "b"}}, {}, {"labels": {"a": "b"}}),
+        ({"labels": MANAGED}, {}, {}),
+        ({"labels": MANAGED}, {"labels": {}}, {"labels": {}}),
+        ({"labels": MANAGED}, {"labels": MANAGED}, {"labels": MANAGED}),
+    ],
+)
+def test_of_the_metadata_of_an_object_only_what_the_program_gave_is_compared(deployed: Any, program: Any, kept: Any) -> None:
+    found = given("kubernetes:core/v1:Secret", {"metadata": deployed}, {"metadata": program})
+    assert found == {"metadata": kept}
+
+
+def test_of_an_object_without_metadata_none_is_compared() -> None:
+    assert given("kubernetes:core/v1:Secret", {"metadata": {"labels": MANAGED}}, {}) == {}
 
 
 def test_what_a_provider_wrote_into_the_inputs_is_no_change(tmp_path: Path) -> None:

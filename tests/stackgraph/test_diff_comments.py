@@ -98,6 +98,28 @@ def test_resources_that_change_alike_ask_once_for_their_stacks():
     assert entry.stacks == ("dev",)
 
 
+TYPE = "random:index/randomId:RandomId"
+
+
+@pytest.mark.parametrize(
+    ("count", "text", "comment"),
+    [
+        (6, "b4, b5\n", "`b4`, `b5`\n"),
+        (7, "b4, b5 and 1 more\n", "`b5`, `b6`\n"),
+        (9, "b5 and 3 more\n", "`b6`, `b7` and 1 more\n"),
+    ],
+)
+def test_of_many_resources_that_change_alike_some_are_named(count: int, text: str, comment: str):
+    def graph(value: str) -> Recorded:
+        many = (Resource(f"urn:pulumi:s::p::{TYPE}::b{n}", TYPE, f"b{n}", inputs={"size": value}) for n in range(count))
+        return Recorded(Graph("p", "s", tuple(many)))
+
+    told = contents(Report("p", Revision("a"), Revision("b"), [StackReport("s", graph("small"), graph("large"))]))
+    assert text in render_text(told)
+    assert comment in render_markdown(told, LIMIT)
+    assert f"b3 and {count - 4} more may be replaced: no table knows the type" in " ".join(render_text(told).split())
+
+
 def test_dangers_of_one_subject_are_one_line():
     lines = by_subject([("a", "a stops"), ("", "b goes"), ("a", "a serves c"), ("a", "a: 1 pod instead of 2"), ("", "d goes")])
     assert lines == ("a stops; serves c; 1 pod instead of 2", "b goes", "d goes")

@@ -46,7 +46,8 @@ class TrafficFacts:
         if isinstance(self.found, str):
             return {"says": f"traffic is not judged: {self.found}"}
         found, traffic = self.found, self.traffic
-        told = {"says": found.told, "tokensPerSecond": float(f"{found.output_tokens_per_second:.4g}"), "unit": found.unit}
+        tokens = found.output_tokens_per_second if found.most else 0
+        told = {"says": found.told, "tokensPerSecond": float(f"{tokens:.4g}"), "unit": found.unit}
         told["curve"] = "; ".join(found.curve)
         least, most = self.server.pods_min, self.server.pods_max
         if least < most:

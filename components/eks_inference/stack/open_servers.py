@@ -276,9 +276,7 @@ class _Server:
         if any(key in self.given for key in _OF_WEIGHTS):
             return False
         settings = memory_settings(engine, (), {}, model)
-        if settings is None:
-            return False
-        reason = weights_too_large(MemoryUse(model, self.instance, engine, degree, 1, 1, settings))
+        reason = settings and weights_too_large(MemoryUse(model, self.instance, engine, degree, 1, 1, settings))
         if reason:
             self.refused.append(f"{engine.name} over {degree}: {reason}")
         return bool(reason)

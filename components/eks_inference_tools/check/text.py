@@ -68,7 +68,7 @@ def _lines(report: StackReport, notes: Iterable[str]) -> Iterator[RenderableType
     for severity, style, problems in (("error", "red", errors), ("warning", "yellow", warnings)):
         for each in problems:
             first, *further = (words(line) for line in f"{severity}: {each.render()}".splitlines())
-            first.stylize(style, 0, len(severity))
+            first.stylize(style, end=len(severity))
             yield from (first, *further)
     for each in silenced:
         shown = problem(program, each, report.graph)

@@ -61,7 +61,7 @@ def price_file(findings: Sequence[Finding]) -> str:
     for price in (finding.facts["price"] for finding in findings if "price" in finding.facts):
         row = found.setdefault(price["region"], {}).setdefault(price["item"], {"source": price["source"]})
         row[price["key"]] = price["usd"]
-    return yaml.safe_dump(found, sort_keys=True, allow_unicode=True, width=120) if found else ""
+    return yaml.safe_dump(found, sort_keys=True, allow_unicode=True) if found else ""
 
 
 @cache

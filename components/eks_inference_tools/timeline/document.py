@@ -65,16 +65,10 @@ def _step(course: Course, step: Step) -> Mapping[str, Any]:
 
 
 def _typical(time: Typical | None) -> dict[str, Any] | None:
-    if time is None or not time.samples:
-        return None if time is None else {"low": 0, "p50": 0, "high": 0}
-    return {
-        "low": round(time.low),
-        "p50": round(time.p50),
-        "high": round(time.high),
-        "samples": time.samples,
-        "source": time.source,
-        "date": time.read,
-    }
+    if time is None:
+        return None
+    seen = {"samples": time.samples, "source": time.source, "date": time.read} if time.samples else {}
+    return {"low": round(time.low), "p50": round(time.p50), "high": round(time.high), **seen}
 
 
 _MOST_SAVINGS = 3

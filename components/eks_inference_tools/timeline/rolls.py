@@ -14,6 +14,7 @@ from stackgraph.diff.comparison_domain import Weight
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, items, text, texts, unique
+from stackgraph.graph.wording import first_of
 
 _MOST_NAMES = 3
 _ANY_BUDGET = "10%"
@@ -119,7 +120,7 @@ def _by_karpenter(pool: NodePool, because: Sequence[str], *, narrower: bool) -> 
     drift = [one for one in budgets if "Drifted" in (texts(at(one, "reasons")) or ("Drifted",)) and not at(one, "schedule")]
     shares = [text(at(one, "nodes")) for one in drift] or ([] if budgets else [_ANY_BUDGET])
     limit = whole(at(pool.limits, "nodes"))
-    full = bool(pool.replicas) and limit is not None and limit <= (pool.replicas or 0)
+    full = bool(pool.replicas and limit is not None and limit <= pool.replicas)
     if full or {"0", "0%"} & {*shares}:
         blocker = f"limits.nodes {limit} leaves no room for a successor" if full else "a disruption budget allows none to end"
         return Roll(name, f"{all_of} drift and stay as they are: {blocker}{said}", blocked=True)
@@ -132,5 +133,4 @@ def _by_karpenter(pool: NodePool, because: Sequence[str], *, narrower: bool) -> 
 
 
 def _named(because: Sequence[str]) -> str:
-    shown, more = unique(because)[:_MOST_NAMES], len(unique(because)) - _MOST_NAMES
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+    return first_of(unique(because), _MOST_NAMES)

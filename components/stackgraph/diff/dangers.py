@@ -11,7 +11,7 @@ from stackgraph.diff.graphs import Kind, ResourceChange, StackDiff
 from stackgraph.graph.describe import identity, is_kubernetes_object, short_type
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, grouped, is_token, items, text, texts
-from stackgraph.graph.wording import counted
+from stackgraph.graph.wording import counted, first_of
 
 # Prefix lengths up to which a network counts as the whole Internet: as large as one carrier's.
 _WIDE_V4, _WIDE_V6 = 8, 32
@@ -160,7 +160,7 @@ def _unsure(diff: StackDiff, found: Iterable[Danger]) -> Iterator[Danger]:
 
 
 def _several(changes: Sequence[ResourceChange]) -> str:
-    return ", ".join(map(_named, changes[:4])) + (f" and {len(changes) - 4} more" if len(changes) > 4 else "")
+    return first_of([*map(_named, changes)], 4)
 
 
 def _named(change: ResourceChange) -> str:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from stackgraph.diff import telling
 from stackgraph.diff.contents import COLUMNS, ROTATED, SIGNS, WORDS, Contents
 from stackgraph.graph.values import grouped, text, unique
-from stackgraph.graph.wording import shorten, utf16_length
+from stackgraph.graph.wording import first_of, shorten, utf16_length
 from stackgraph.problems import printable
 
 _MOST_NAMES = 8
@@ -182,19 +182,15 @@ def _head(report: Contents, entry: telling.Entry) -> str:
         (_source(report, place), _code(place.name.replace(f"{place.stack}-", "") if entry.stacks[1:] else place.name))
         for place in entry.places
     )
-    told = [f"{_listed(unique(names))}{source}" for source, names in by_source.items()]
+    told = [f"{first_of(unique(names), _MOST_NAMES)}{source}" for source, names in by_source.items()]
     stacks = f" in {', '.join(_escaped(name) for name in entry.stacks)}" if len(report.stacks) > 1 else ""
-    return f"**{SIGNS[entry.kind]} {_escaped(entry.type)}** {_listed(told)}{stacks}"
+    return f"**{SIGNS[entry.kind]} {_escaped(entry.type)}** {first_of(told, _MOST_NAMES)}{stacks}"
 
 
 def _body(entry: telling.Entry) -> Iterator[str]:
     yield from (f"_{_escaped(note)}_" for note in entry.notes)
     if entry.lines:
         yield _fence(entry.lines, "diff")
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "")
 
 
 def _source(report: Contents, place: telling.Place) -> str:

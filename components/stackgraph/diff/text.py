@@ -9,6 +9,7 @@ from rich.text import Text
 from stackgraph.diff import telling
 from stackgraph.diff.contents import COLUMNS, ROTATED, SIGNS, Contents
 from stackgraph.graph.values import unique
+from stackgraph.graph.wording import first_of
 from stackgraph.presentation.output import Drawing
 from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
 
@@ -92,12 +93,10 @@ def _findings(report: Contents) -> Iterator[RenderableType]:
 
 
 def _entry(report: Contents, entry: telling.Entry) -> Iterator[RenderableType]:
-    all_names = unique(place.name for place in entry.places)
-    names = ", ".join(all_names[:_MOST_NAMES])
-    more = f" and {len(all_names) - _MOST_NAMES} more" if len(all_names) > _MOST_NAMES else ""
+    names = first_of(unique(place.name for place in entry.places), _MOST_NAMES)
     source = entry.places[0].source
     sign = SIGNS[entry.kind]
     stacks = f"  [{', '.join(entry.stacks)}]" if len(report.stacks) > 1 else ""
-    yield Paragraph(_line(sign, f"{sign} {entry.type} {names}{more}{stacks}  {source}"), "  ", "      ")
+    yield Paragraph(_line(sign, f"{sign} {entry.type} {names}{stacks}  {source}"), "  ", "      ")
     yield from (f"      ({note})" for note in entry.notes)
     yield from (_line(line[0], f"      {line}") for line in entry.lines)

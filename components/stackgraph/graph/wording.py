@@ -1,6 +1,6 @@
 """Short texts: counts with their plural, shortened lines, lengths, unique identifiers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 ELLIPSIS = "…"
 GAP = "  "
@@ -10,6 +10,12 @@ GAP = "  "
 def counted(number: int, one: str, many: str = "") -> str:
     """``1 resource``, ``2 resources``. ``many`` is the plural where adding an s does not make it."""
     return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """``a, b and 3 more``."""
+    left = len(names) - most
+    return ", ".join(names[:most]) + (f" and {left} more" if left > 0 else "")
 
 
 def shorten(line: str, width: int) -> str:

@@ -16,7 +16,7 @@ from stackgraph.graph.describe import identity, short_type
 from stackgraph.graph.document import STACK_TYPE, Resource, is_component, is_read
 from stackgraph.graph.structure import in_order
 from stackgraph.graph.values import at
-from stackgraph.graph.wording import counted
+from stackgraph.graph.wording import counted, first_of
 from stackgraph.state.exported import Deployed
 from stackgraph.state.planning import Plan, plan
 
@@ -131,7 +131,7 @@ def _uses(resource: Resource, replaced: set[str]) -> bool:
     return bool(keys) and would_replace(resource, inputs, {**inputs, **{key: "<unknown>" for key in keys if key in inputs}})
 
 
-_MOST_UNSAID = 8
+_MOST_NAMES = 8
 
 
 def stack_report(deployed: Deployed, head: Recorded, domain: ComparedDomain) -> tuple[StackReport, list[str]]:
@@ -161,8 +161,7 @@ def _notes(found: Plan) -> Iterator[str]:
     if found.uncompared:
         yield f"{counted(found.uncompared, 'value')} not compared: secrets, and what the program computes from outputs"
     if found.unsaid:
-        more = len(found.unsaid) - _MOST_UNSAID
-        named = ", ".join(found.unsaid[:_MOST_UNSAID]) + (f" and {more} more" if more > 0 else "")
+        named = first_of(found.unsaid, _MOST_NAMES)
         yield f"computed from outputs, and not in the state: {named}. If that is new, `pulumi preview` says what it changes"
 
 
@@ -182,9 +181,7 @@ def _unfinished(deployed: Deployed) -> Iterator[Danger]:
     for operation in deployed.pending:
         what = f"the last update was interrupted at {operation}: the state does not say what became of it; run `pulumi refresh`"
         yield Danger("pending-operation", what, weight=Weight.REFUSED)
-    condemned = [held.resource for held in deployed.held if held.condemned]
+    condemned = [f"{short_type(held.resource.type)} {identity(held.resource)}" for held in deployed.held if held.condemned]
     if condemned:
-        names = ", ".join(f"{short_type(resource.type)} {identity(resource)}" for resource in condemned[:4])
-        more = f" and {len(condemned) - 4} more" if len(condemned) > 4 else ""
-        what = f"left to delete from an earlier update: {names}{more}"
+        what = f"left to delete from an earlier update: {first_of(condemned, _MOST_NAMES)}"
         yield Danger("pending-delete", what, weight=Weight.DELETED)

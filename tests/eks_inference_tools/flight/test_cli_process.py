@@ -1,5 +1,6 @@
 """How the CLI of a flight is ended, by a stand-in for ``pulumi`` that works until a signal comes, and what its events tell."""
 
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -43,6 +44,14 @@ def test_a_hopeless_command_ends_as_a_failed_one(cli: Engine, tmp_path: Path) ->
     run_to_its_early_end(cli, tmp_path, lambda: said.exists() and "at work" in said.read_text() and next(answers))
     assert cli.stopped == "failed"
     assert next(answers, None) is None, "asked until it is hopeless, and not again"
+
+
+def test_a_cli_that_a_killed_command_left_at_work_is_found_until_it_ends(cli: Engine, tmp_path: Path) -> None:
+    assert cli.other() is None
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as left:
+        (tmp_path / "engine.pid").write_text(str(left.pid))
+        assert cli.other() == left.pid
+    assert cli.other() is None
 
 
 def test_a_deadline_ends_a_command_that_is_not_hopeless(cli: Engine, tmp_path: Path) -> None:

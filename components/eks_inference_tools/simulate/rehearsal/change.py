@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from eks_inference.catalog.times import INSTANT
 from eks_inference.place.placement import KARPENTER_POOL_LABEL
 from eks_inference_tools.reading.expected import expected_of
 from eks_inference_tools.reading.live_objects import Object, Seen, is_leaving, labels_of, name_of
@@ -211,8 +212,8 @@ class _Change:
         """With ``made`` its pods wait until AWS has made the group anew."""
         fresh = new_nodes(self.after, group.name, (name_of(item) for item in self.simulated.plane.api.list(NODES)))[:at_most]
         self.clock.stands |= {name_of(one) for one in fresh}
-        typical = create_time(made) if made else None
-        return Nodes(started(fresh, self.clock, typical.p50 if typical else 0))
+        typical = (create_time(made) if made else None) or INSTANT
+        return Nodes(started(fresh, self.clock, typical.p50))
 
     def _updates(self, group: NodeGroup) -> Iterator[Operation]:
         """The provider updates the version first, then the size."""
