@@ -25,7 +25,7 @@ from eks_inference_tools.program import StackProgram
 from eks_inference_tools.reading.live_objects import Object, name_of
 from eks_inference_tools.simulate.control_plane import tool_build
 from eks_inference_tools.simulate.day import loss as loss_module
-from eks_inference_tools.simulate.day.day import Course, Day, Moment, _listed, starts
+from eks_inference_tools.simulate.day.day import Course, Day, Moment, _listed, _waiting, starts
 from eks_inference_tools.simulate.day.dollars import Bill, Dollars
 from eks_inference_tools.simulate.day.loss import KINDS, OF_NODES, Loss, World, absent, chosen
 from eks_inference_tools.simulate.day.plot import render_plot
@@ -349,6 +349,15 @@ def test_services_send_to_what_is_not_said_to_be_unready() -> None:
         {"endpoints": [{"targetRef": {"name": "c"}, "conditions": {"ready": False}}]},
     ]
     assert _listed(slices) == {"a", "b"}
+
+
+def test_pods_wait_that_have_no_node_and_are_not_ending() -> None:
+    def pod(name: str, scheduled: str, **metadata: str) -> Object:
+        conditions = [{"type": "PodScheduled", "status": scheduled, "message": "0/4 nodes"}]
+        return {"metadata": {"namespace": "n", "name": name, **metadata}, "status": {"conditions": conditions}}
+
+    pods = [pod("a", "False"), pod("b", "True"), pod("c", "False", deletionTimestamp="2026-01-01T00:00:00Z")]
+    assert [*_waiting(pods)] == [("n/a", "0/4 nodes")]
 
 
 def no_losses(*losses: Loss) -> Striking:

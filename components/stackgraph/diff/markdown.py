@@ -267,8 +267,7 @@ def _code(value: str) -> str:
 
 def _fence(lines: Sequence[str], language: str) -> str:
     """A code block that none of its lines can end."""
-    longest = max((len(found) for line in lines for found in re.findall("`+", line)), default=0)
-    fence = "`" * max(3, longest + 1)
+    fence = "`" * max((3, *(len(found) + 1 for line in lines for found in re.findall("`+", line))))
     return "\n".join((f"{fence}{language}", *(_inert(printable(shorten(line, _LINE))) for line in lines), fence))
 
 
