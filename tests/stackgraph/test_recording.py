@@ -109,6 +109,9 @@ def test_two_resources_of_one_urn_are_refused_with_both_places():
         recorded(build)
 
 
+NET = "urn:pulumi:dev::demo::demo:Net::n"
+
+
 def test_options_are_kept_when_they_differ_from_the_default():
     def build():
         aws.ec2.Vpc(
@@ -119,7 +122,7 @@ def test_options_are_kept_when_they_differ_from_the_default():
                 ignore_changes=["tags"],
                 delete_before_replace=True,
                 custom_timeouts=pulumi.CustomTimeouts(create="5m"),
-                aliases=[pulumi.Alias(name="old")],
+                aliases=[pulumi.Alias(name="old"), pulumi.Alias(parent=NET), pulumi.Alias(parent=None), pulumi.Alias(stack="s")],
                 import_="vpc-1",
             ),
         )
@@ -127,7 +130,7 @@ def test_options_are_kept_when_they_differ_from_the_default():
 
     graph = recorded(build)
     assert graph.named("v").options == {
-        "aliases": [{"name": "old"}],
+        "aliases": [{"name": "old"}, {"parent": NET}, {"noParent": True}, {"stack": "s"}],
         "protect": True,
         "retainOnDelete": True,
         "ignoreChanges": ["tags"],
