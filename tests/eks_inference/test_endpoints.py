@@ -1,6 +1,7 @@
 """Endpoints as they are planned and built; what Envoy makes of them is in tests/test_endpoint_proxy.py."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import PROJECT, ROOT
-from eks_inference.endpoints import plan, routing
+from eks_inference import SecretRef
+from eks_inference.endpoints import component, plan, routing
 from eks_inference.endpoints.envoy import configuration
 from eks_inference.endpoints.plan import clients_file, key_faults, parsed_keys, server_file
 from eks_inference.endpoints.proxy import ADMIN_PORT, Proxy, Upstream
@@ -27,6 +29,8 @@ from variants import merge, recorded_with
 KEY = "0123456789abcdef"
 KEYS = json.dumps({"team-a": KEY, "team-a/next": f"{KEY}1", "team-b": f"{KEY}2"})
 SECRET = {"eks-inference:endpointKeys": KEYS}
+LATE: Any = object()
+"""A value that only a deployment knows."""
 
 
 def stack(section: dict[str, Any], base: str = "inf2-llama2") -> dict[str, Any]:
@@ -115,6 +119,25 @@ def test_a_secret_that_is_no_json_is_told_without_a_traceback() -> None:
         graph({"endpoints": {"chat": {}}}, secrets={"eks-inference:endpointKeys": "just one key of somebody"})
     assert "should be keys by client" in str(caught.value)
     assert "somebody" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "keys: an endpoint that asks for keys needs some"),
+        ({"keys": {}}, "keys: should be keys by client"),
+        ({"keys": {"Team A": KEY}}, "keys: this is no name of a client"),
+        ({"keys": {"team-a": KEY[1:], "team-b": LATE}}, "keys.team-a: this key can be guessed"),
+        ({"keys": {"team-a": KEY, "team-b": LATE}, "server_key": LATE}, ""),
+        ({"keys": {"team-a": LATE}}, ""),
+        ({"keys": SecretRef("of-others", plan.KEYS_FILE)}, ""),
+        ({"keys": SecretRef("of-others", "keys.json")}, "keys.key: Envoy reads this key of the Secret"),
+        ({"keys": SecretRef("of-others", plan.KEYS_FILE), "server_key": LATE}, "server_key: the pods mount one Secret"),
+    ],
+)
+def test_keys_that_a_program_gives_are_judged_as_far_as_they_are_known(given: Mapping[str, Any], told: str) -> None:
+    found = [str(fault) for fault in component._key_faults(ModelEndpointSpec(), given.get("keys"), given.get("server_key"))]
+    assert [fault.startswith(told) for fault in found] == [True] * bool(told), found
 
 
 # -- what is built ---------------------------------------------------------------------------------------------------------------
