@@ -220,6 +220,7 @@ def test_published_figures_have_the_right_units():
     assert llama2.value("e2e_ms", "p99") == pytest.approx(64401.06, abs=0.01)
     assert (llama2.asked, llama2.completed) == (176, 44)
     eight = published()["gpu-opt350m"].runs[0]
+    assert eight.model == "facebook/opt-350m", "the name by which Triton serves it comes second"
     assert (eight.value("ttft_ms", "p99"), eight.output_tokens_per_s, eight.completed_per_min) == (46.98, 545.56, 60 * 4.03)
 
 
