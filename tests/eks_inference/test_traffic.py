@@ -15,6 +15,7 @@ from eks_inference.rules import Judgement
 from eks_inference.scaling.spec import KedaSpec
 from eks_inference.serving.traffic import TrafficSpec
 from eks_inference.speed.rules import TrafficFacts, takes_its_pictures
+from eks_inference.stack import scaled
 from eks_inference.stack.facts import stack_facts
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.registry import check_spec
@@ -289,6 +290,26 @@ def test_loads_at_different_hours_do_not_add_up():
     both = TrafficSpec.together([TrafficSpec.model_validate(one) for one in (day, night)])
     assert (both.rate, both.mean_share) == (2, 1)
     assert TrafficSpec.together([TrafficSpec.model_validate(one) for one in (day, day)]).rate == 4
+
+
+@pytest.mark.parametrize(
+    ("front", "own", "rate"),
+    [
+        ({"traffic": {"m": {**CHAT, "rate": 8}}, "servers": ["old"]}, {}, 8),
+        ({"traffic": {"m": {**CHAT, "rate": 8}}}, {}, None),  # parts by pods
+        ({"traffic": {"m": {**CHAT, "rate": 8}}, "servers": ["new"]}, {}, None),
+        ({"traffic": {"m": {**CHAT, "rate": 8}}, "models": {"m": {"old": 25, "new": 75}}}, {}, 2),
+        ({"traffic": {"m": {**CHAT, "rate": 8}}, "models": {"m": {"old": 0, "new": 75}}}, {}, None),
+        ({"traffic": {"m": {**CHAT, "rate": 8}, "n": {**CHAT, "rate": 3}}, "servers": ["old"]}, {}, 11),
+        ({"traffic": {"m": {**CHAT, "rate": 8}, "n": USERS}, "servers": ["old"]}, {}, None),
+        ({"traffic": {"m": {**CHAT, "rate": 8}}, "servers": ["old"]}, {"traffic": {**CHAT, "rate": 5}}, 5),
+        ({"traffic": {"m": {"rate": "?"}}, "servers": ["old"]}, {}, None),
+        ({"traffic": {"m": {**CHAT, "rate": 8}}, "models": {"m": {"old": -1, "new": 1}}}, {}, None),
+    ],
+)
+def test_the_part_of_an_endpoints_traffic_that_needs_no_numbers_of_pods(front: Any, own: Any, rate: float | None):
+    found = scaled.asked({"servers": {"old": own, "new": {}}, "endpoints": {"front": front}}, "old")
+    assert found.get("traffic", {}).get("rate") == rate
 
 
 @pytest.mark.thorough
