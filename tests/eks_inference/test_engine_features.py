@@ -178,6 +178,7 @@ def test_a_feature_replaces_the_profile_s_own_flags() -> None:
     flags = vllm(INF2, prefix_caching=True).engine_flags
     assert "--no-enable-prefix-caching" not in flags
     assert "--num-gpu-blocks-override=4" not in flags
+    assert "--num-gpu-blocks-override=504" in vllm(INF2, prefix_caching=True, max_model_len=4001).engine_flags  # 4 of 126 blocks
 
 
 def test_features_reach_the_pods_of_every_kind() -> None:
