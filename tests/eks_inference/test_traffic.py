@@ -1,6 +1,7 @@
 """Traffic in a stack file: what a server takes of it, and what an autoscaler takes from it."""
 
 import json
+import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -139,6 +140,20 @@ def test_an_autoscaler_takes_its_numbers_from_the_traffic():
     full = stack(autoscaling={"kind": "keda"}, traffic=CHAT, max_num_seqs=4, objectives={}).servers["qwen"].scalers[""]
     assert isinstance(full, KedaSpec)
     assert full.concurrent_requests == 3, "what waits is no work"
+
+
+def test_an_autoscaler_says_what_its_numbers_follow_from():
+    def said(traffic: Any, **scaler: Any) -> dict[str, Any]:
+        spec = stack(autoscaling={"kind": "keda", **scaler}, traffic={**CHAT, "rate": 40, **traffic})
+        return {one.path[-1]: (one.value, one.why) for one in spec.resolved if "autoscaling" in one.path}
+
+    found = said({"hours": [0.05] * 8 + [1] * 16})
+    (most, why), (fewest, quiet), (_, share) = (found[key] for key in ("max", "min", "concurrent_requests"))
+    (asked, sure, *_), (least, takes, *_) = ([float(number) for number in re.findall(r"[\d.]+", text)] for text in (why, quiet))
+    assert (asked, least, sure < takes, share[:4]) == (40, 2, True, "80% ")
+    assert (most, fewest) == (math.ceil(asked / sure), math.ceil(least / takes))
+    always = said({}, schedule=[{"start": "0 8 * * *", "end": "0 20 * * *", "pods": most}])
+    assert (always["max"], "min" in always) == ((most, why), False)
 
 
 def test_an_autoscaler_whose_numbers_do_not_follow_from_the_traffic_says_why():
