@@ -12,7 +12,7 @@ import pytest
 from cases import thorough_but
 from conftest import ROOT
 from eks_inference_tools.cli import COMMANDS, main, parser
-from eks_inference_tools.documents import NAMES
+from eks_inference_tools.documents import NAMES, schema_of
 from json_schemas import faults
 from readme import block
 from stackgraph.problems import Problem
@@ -72,6 +72,7 @@ def test_every_document_is_compared_with_its_schema() -> None:
     tests = "".join(file.read_text() for file in (ROOT / "tests").rglob("test_*.py"))
     elsewhere = {name for name in NAMES if f'unlike("{name}", ' in tests}
     assert elsewhere | {*COMMANDS_AS_THEY_ARE} == {*NAMES}
+    assert {schema_of(name)["properties"]["schema"]["const"] for name in NAMES} == {1}, "a version that readers know"
     written = {name.partition(" --")[0] for name in NAMES} - {"errors"}
     first = {word for name in written for word in (name, name.split()[0])}
     assert {*COMMANDS} - {*WITHOUT} <= first

@@ -33,10 +33,13 @@ from eks_inference.serving.disaggregated import jobs, pair_pods, pair_processes,
 from eks_inference.serving.disaggregated import parts as artifact
 from eks_inference.serving.disaggregated.component import DisaggregatedPair
 from eks_inference.serving.disaggregated.facts import hardware, serving_facts
+from eks_inference.serving.disaggregated.kind import KIND
 from eks_inference.serving.disaggregated.spec import CompileOptions, DisaggregatedPairSpec
+from eks_inference.serving.kind import Site
 from eks_inference.serving.leader_worker_sets.component import ExistingLeaderWorkerSets
 from eks_inference.serving.rules.every_server import server_rules
 from eks_inference.storage.handle import ExistingStore
+from eks_inference.storage.rules import StoreFacts, has_room
 from golden import assert_golden
 from graphs import of_kind, stands_on
 from handles import existing_cluster, placement
@@ -46,7 +49,7 @@ from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProgramError
 from stackgraph.recorder.recording import record
 from traffic import Outside, Pod, passes
-from vectors.disaggregated import MODEL, pair, pool
+from vectors.disaggregated import MODEL, ZONE, pair, pool
 from vectors.disaggregated import placement as placed_on
 from waiting import until, until_ended
 
@@ -346,6 +349,11 @@ def test_the_source_system_is_refused_by_no_rule(keys: dict[str, Any]) -> None:
     ] == []
 
 
+def cores(**own: str) -> Any:
+    keys: dict[str, Any] = {role: {"extra_env": {"NEURON_RT_VISIBLE_CORES": text}} for role, text in own.items()}
+    return pair(instances=1, **keys)
+
+
 @pytest.mark.parametrize(
     ("id_", "subject", "says"),
     [
@@ -358,6 +366,10 @@ def test_the_source_system_is_refused_by_no_rule(keys: dict[str, Any]) -> None:
         ("DI002", lambda: pair(pool(logical_cores=1)), "compiled for LNC 2, and the nodes have LNC 1"),
         ("DI002", lambda: pair(decode={"extra_env": {"NEURON_COMPILED_ARTIFACTS": "/store/mine"}}), "another artifact"),
         ("DI005", lambda: pair(instances=1, tensor_parallel=64), "the servers need 128 cores on a node that has 64"),
+        ("DI005", lambda: cores(decode="0,1"), "decode: cores 0,1 = 0, neuron_core_offset 32"),
+        ("DI005", lambda: cores(decode="32-62"), "decode: cores 32-62 = 31, neuron_core_offset 32"),
+        ("DI005", lambda: cores(decode="31"), "share cores; cores of prefill 0-31, of decode 31"),
+        ("DI005", lambda: cores(prefill="63"), "share cores; cores of prefill 63, of decode 32-63"),
         ("DI006", lambda: pair(decode={"extra_args": {"kv-transfer-config": '{"kv_ip": "10.0.0.1"}'}}), "values of kv_ip"),
         ("DI007", lambda: pair(pool(zone_ids=["use2-az1", "use2-az3"])), "EFA does not cross zones"),
         ("DI007", lambda: pair(pool(placement="none")), "every request moves its KV cache between them"),
@@ -365,7 +377,7 @@ def test_the_source_system_is_refused_by_no_rule(keys: dict[str, Any]) -> None:
     ],
 )
 def test_further_ways_to_go_wrong(id_: str, subject: Any, says: str) -> None:
-    assert any(says in found.message for found in broken(id_, subject()))
+    assert any(says in "; ".join((found.message, *found.working)) for found in broken(id_, subject()))
 
 
 def test_a_reservation_stands_in_for_a_placement_group() -> None:
@@ -382,6 +394,23 @@ def test_the_rules_of_all_servers_judge_every_server_of_a_pod() -> None:
     ]
     (baseline,) = serving_facts(spec_of(serving="baseline"), NODES, scheduler=False)
     assert (baseline.copies, baseline.efa_interfaces) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("split", "network", "room"),
+    [
+        (True, (ZONE,), ["131.4 (model) + 131.4 (weights for tensor parallel 32) = 262.8 GiB of 1200 GiB (22%)"]),
+        (False, (ZONE,), ["131.4 (model) = 131.4 GiB of 1200 GiB (11%)"]),
+        (True, (), []),
+    ],
+)
+def test_the_store_has_to_hold_the_model_and_its_split_copy(split: bool, network: tuple[str, ...], room: list[str]) -> None:
+    spec = spec_of(store={"kind": "fsx_lustre"}, compile_pool="spare", compile={"save_sharded_checkpoint": split})
+    pools = {"di": pool(), "spare": pool(zone_ids=["use2-az1"]), "core": pool()}
+    site = Site((), NODES, pools, lambda choice: NODES, network, lambda one: one.zone_ids, scheduler=False)
+    stores = [one for one in KIND.facts("llama", spec, site) if isinstance(one, StoreFacts)]
+    assert [found.working[0] for store in stores for found in has_room.judge(store)] == room
+    assert [list(store.pools) for store in stores] == [["di", "spare"]] * len(room)
 
 
 @pytest.mark.parametrize("instances", [1, 2])

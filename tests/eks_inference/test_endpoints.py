@@ -143,12 +143,13 @@ def test_keys_that_a_program_gives_are_judged_as_far_as_they_are_known(given: Ma
 # -- what is built ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.thorough
 @given(st.integers(1, 50), st.integers(1, 100_000))
 def test_the_parts_of_a_limit_are_at_least_the_limit_and_little_more(replicas: int, limit: int) -> None:
-    spec = ModelEndpointSpec(replicas=replicas, requests_per_minute=limit, concurrent_requests=limit)
+    limits = {"requests_per_minute": limit, "concurrent_requests": limit, "requests_per_minute_by_model": {"a": limit}}
+    spec = ModelEndpointSpec.model_validate({"replicas": replicas, "largest_request_mib": 3, **limits})
     planned = plan.proxy(spec, [Upstream("a", "a", 80, "a")], server_key=False)
-    for part in (planned.requests_per_minute, planned.concurrent_requests):
+    assert planned.largest_request_bytes == 3 * 1024 * 1024
+    for part in (planned.requests_per_minute, planned.concurrent_requests, *planned.requests_per_model.values()):
         assert part is not None
         assert limit <= part * replicas < limit + replicas
 

@@ -178,6 +178,7 @@ def test_a_feature_replaces_the_profile_s_own_flags() -> None:
     flags = vllm(INF2, prefix_caching=True).engine_flags
     assert "--no-enable-prefix-caching" not in flags
     assert "--num-gpu-blocks-override=4" not in flags
+    assert "--num-gpu-blocks-override=504" in vllm(INF2, prefix_caching=True, max_model_len=4001).engine_flags  # 4 of 126 blocks
 
 
 def test_features_reach_the_pods_of_every_kind() -> None:
@@ -262,6 +263,9 @@ def test_every_set_is_of_engines_of_the_catalog_and_every_feature_is_a_key() -> 
         ({"speculation": {"method": "ngram", "tokens": 3, "draft": "a/b"}}, "ngram has no draft"),
         ({"speculation": {"method": "eagle", "tokens": 3}}, "eagle needs one"),
         ({"neuron": {"prompt_buckets": [2, 1]}}, "in rising order"),
+        ({"neuron": {"prompt_buckets": [2, 2]}}, "each once"),
+        ({"neuron": {"length_buckets": [0, 1]}}, "greater than or equal to 1"),
+        ({"neuron": {"batch_buckets": []}}, "1 or more"),
         ({"chat_template": "templates/chat.jinja"}, "neither the absolute path of a file nor Jinja"),
     ],
 )
@@ -401,6 +405,7 @@ def test_weights_that_nobody_converts_have_to_be_published_so() -> None:
 def test_a_bucket_is_a_graph_to_compile() -> None:
     with pytest.raises(SpecError, match="65 buckets are 65 graphs to compile"):
         NeuronTuning(prompt_buckets=tuple(range(1, 66)))
+    assert NeuronTuning(prompt_buckets=tuple(range(1, 65))).prompt_buckets
 
 
 def test_a_draft_of_the_catalog_has_its_size_there() -> None:

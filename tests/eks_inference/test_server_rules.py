@@ -15,6 +15,7 @@ from eks_inference.loadtest.rules import LoadTestFacts
 from eks_inference.loadtest.spec import LoadTestSpec
 from eks_inference.rules import Judgement, Unjudged, left_open
 from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.flag_values import size
 from eks_inference.serving.rules import every_server as rules
 from eks_inference.serving.rules import gpu as gpu_rules
 from eks_inference.serving.rules import neuron as neuron_rules
@@ -410,6 +411,13 @@ VALUES = {
     "lora-modules": (["a=b", [{"name": "a", "path": "b"}], ["a=b", "c=d"]], ["a", [], True]),
     "hf-overrides": (["module.function", {"rope_theta": 1}], [True, [1]]),
 }
+
+
+def test_small_letters_are_powers_of_a_thousand_and_capitals_of_1024() -> None:
+    small = {"12": 12, "-1": -1, " 8k ": 8000, "2.5k": 2500, "3m": 3e6, "1g": 1e9, "1.5t": 1.5e12}
+    capital = {"8K": 8192, "3M": 3 << 20, "1G": 1 << 30, "1T": 1 << 40, "2.5K": None, "8 k": None, "k": None}
+    for text, number in {**small, **capital}.items():
+        assert size(text) == number, text
 
 
 @pytest.mark.parametrize("name", VALUES)

@@ -1,6 +1,7 @@
 """Traffic in a stack file: what a server takes of it, and what an autoscaler takes from it."""
 
 import json
+import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from eks_inference.rules import Judgement
 from eks_inference.scaling.spec import KedaSpec
 from eks_inference.serving.traffic import TrafficSpec
 from eks_inference.speed.rules import TrafficFacts, takes_its_pictures
+from eks_inference.stack import scaled
 from eks_inference.stack.facts import stack_facts
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.registry import check_spec
@@ -138,6 +140,20 @@ def test_an_autoscaler_takes_its_numbers_from_the_traffic():
     full = stack(autoscaling={"kind": "keda"}, traffic=CHAT, max_num_seqs=4, objectives={}).servers["qwen"].scalers[""]
     assert isinstance(full, KedaSpec)
     assert full.concurrent_requests == 3, "what waits is no work"
+
+
+def test_an_autoscaler_says_what_its_numbers_follow_from():
+    def said(traffic: Any, **scaler: Any) -> dict[str, Any]:
+        spec = stack(autoscaling={"kind": "keda", **scaler}, traffic={**CHAT, "rate": 40, **traffic})
+        return {one.path[-1]: (one.value, one.why) for one in spec.resolved if "autoscaling" in one.path}
+
+    found = said({"hours": [0.05] * 8 + [1] * 16})
+    (most, why), (fewest, quiet), (_, share) = (found[key] for key in ("max", "min", "concurrent_requests"))
+    (asked, sure, *_), (least, takes, *_) = ([float(number) for number in re.findall(r"[\d.]+", text)] for text in (why, quiet))
+    assert (asked, least, sure < takes, share[:4]) == (40, 2, True, "80% ")
+    assert (most, fewest) == (math.ceil(asked / sure), math.ceil(least / takes))
+    always = said({}, schedule=[{"start": "0 8 * * *", "end": "0 20 * * *", "pods": most}])
+    assert (always["max"], "min" in always) == ((most, why), False)
 
 
 def test_an_autoscaler_whose_numbers_do_not_follow_from_the_traffic_says_why():
@@ -289,6 +305,26 @@ def test_loads_at_different_hours_do_not_add_up():
     both = TrafficSpec.together([TrafficSpec.model_validate(one) for one in (day, night)])
     assert (both.rate, both.mean_share) == (2, 1)
     assert TrafficSpec.together([TrafficSpec.model_validate(one) for one in (day, day)]).rate == 4
+
+
+@pytest.mark.parametrize(
+    ("front", "own", "rate"),
+    [
+        ({"traffic": {"m": {**CHAT, "rate": 8}}, "servers": ["old"]}, {}, 8),
+        ({"traffic": {"m": {**CHAT, "rate": 8}}}, {}, None),  # parts by pods
+        ({"traffic": {"m": {**CHAT, "rate": 8}}, "servers": ["new"]}, {}, None),
+        ({"traffic": {"m": {**CHAT, "rate": 8}}, "models": {"m": {"old": 25, "new": 75}}}, {}, 2),
+        ({"traffic": {"m": {**CHAT, "rate": 8}}, "models": {"m": {"old": 0, "new": 75}}}, {}, None),
+        ({"traffic": {"m": {**CHAT, "rate": 8}, "n": {**CHAT, "rate": 3}}, "servers": ["old"]}, {}, 11),
+        ({"traffic": {"m": {**CHAT, "rate": 8}, "n": USERS}, "servers": ["old"]}, {}, None),
+        ({"traffic": {"m": {**CHAT, "rate": 8}}, "servers": ["old"]}, {"traffic": {**CHAT, "rate": 5}}, 5),
+        ({"traffic": {"m": {"rate": "?"}}, "servers": ["old"]}, {}, None),
+        ({"traffic": {"m": {**CHAT, "rate": 8}}, "models": {"m": {"old": -1, "new": 1}}}, {}, None),
+    ],
+)
+def test_the_part_of_an_endpoints_traffic_that_needs_no_numbers_of_pods(front: Any, own: Any, rate: float | None):
+    found = scaled.asked({"servers": {"old": own, "new": {}}, "endpoints": {"front": front}}, "old")
+    assert found.get("traffic", {}).get("rate") == rate
 
 
 @pytest.mark.thorough

@@ -159,6 +159,24 @@ with ending_at_once(), process_kept():
     assert (done.returncode, done.stdout, done.stderr.strip()) == (EXIT_CODE, "", "ended by Ctrl-C")
 
 
+def test_a_program_closes_the_files_of_a_range_that_it_opened_itself():
+    code = """
+import os
+from stackgraph.recorder.process import process_kept
+kept, own = (201, 204), (200, 202, 203, 205)
+for number in kept:
+    os.dup2(0, number)
+with process_kept():
+    for low, high in ((200, 206), (201, 205), (203, 204)):
+        for number in own:
+            os.dup2(0, number)
+        os.closerange(low, high)
+        print(*sorted({*range(200, 206)} - {*map(int, os.listdir("/dev/fd"))}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("200 202 203 205\n202 203\n203\n", "")
+
+
 AT_AN_IMPORT = """
 import os, signal, sys
 

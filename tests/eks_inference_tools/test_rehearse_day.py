@@ -107,6 +107,8 @@ def test_the_proxy_gives_up_where_no_pod_takes_a_connection() -> None:
     asked = flow(routing="fewest")
     for second in range(1, 101):
         asked.advance(second, ["a"], set())
+    # Six more attempts, each after the 5 s of a connection.
+    assert max(at for at, _ in asked.fates) == pytest.approx(100 - 6 * 5, abs=2)
     asked.finish()
     assert asked.counts() == {"lost": asked.came}
 

@@ -617,6 +617,12 @@ def test_groups_that_are_away_already_count(are_ready: tuple[bool, ...], partiti
     assert next_step(rollout, [Group(ready=one, updated=False) for one in are_ready], 3) == (partition, 3)
 
 
+@pytest.mark.parametrize(("unready", "replicas"), [(4, 6), (3, 6), (2, 5), (1, 4)])
+def test_surplus_groups_are_released_as_the_last_groups_become_ready(unready: int, replicas: int):
+    groups = [Group(ready=n < 4 - unready, updated=n < 4 - unready) for n in range(4)] + [Group(ready=True, updated=True)] * 2
+    assert next_step(Rollout(replicas=4, unavailable=1, surge=2, partition=0), groups, 4)[1] == replicas
+
+
 def test_an_update_with_surge_waits_where_there_is_no_room_for_one_more():
     rollout = Rollout(replicas=1, unavailable=0, surge=1, partition=0)
     groups = [Group(ready=True, updated=False), Group(ready=False, updated=True)]

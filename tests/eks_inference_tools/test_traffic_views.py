@@ -37,7 +37,9 @@ def test_views_show_latency_over_load_and_a_page_draws_it() -> None:
     assert sorted(waits) == list(waits)
     assert f"takes {loads[-1]:.3g} requests/s" in "\n".join(notes_of(graph, {}))
     assert f"{waits[-1]:.3g} s" in render_tree(graph, eks())
-    assert f"{waits[-1]:.3g} at {loads[-1]:g}" in render_html(graph, eks())
+    page = render_html(graph, eks())
+    assert f"{waits[-1]:.3g} at {loads[-1]:g}" in page
+    assert f">{loads[0]:g}</text>" not in page, "round loads stand on the axis"
 
 
 @pytest.mark.thorough

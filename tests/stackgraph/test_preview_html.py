@@ -304,6 +304,16 @@ def test_a_chart_of_a_domain_is_drawn_and_told_in_a_table(graph: Graph) -> None:
     assert ["10:00 min" in rows[0], "<td" in rows[0], ">?<" in rows[-1]] == [True, True, True]
 
 
+@pytest.mark.parametrize(
+    ("minutes", "step"),
+    [(9, 1), (10, 1), (11, 2), (21, 5), (51, 10), (101, 15), (151, 30), (301, 60), (601, 120), (1201, 240), (2401, 241)],
+)
+def test_the_axis_of_a_chart_has_at_most_ten_round_steps(minutes: int, step: int) -> None:
+    chart = Chart("Time it takes", [Bar("a", 0, minutes * 60)])
+    page = render_html(Graph("demo", "dev", ()), Domain(chart=lambda graph: chart))
+    assert re.findall(r">(\d+) min</text>", page) == [str(at) for at in range(0, minutes + 1, step)]
+
+
 @pytest.mark.thorough
 def test_a_chart_without_length_is_not_drawn(graph: Graph) -> None:
     page = render_html(graph, Domain(chart=lambda graph: Chart("Time it takes", [Bar("a", 0, None)], "no promises")))

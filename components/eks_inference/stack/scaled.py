@@ -26,7 +26,7 @@ def asked(stack: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if at(server, ("traffic",)) or not isinstance(server, Mapping):
         return server
     parts: list[TrafficSpec] = []
-    with suppress(SpecError, TypeError, ValueError, AttributeError):  # validation reports it
+    with suppress(SpecError, TypeError, ValueError, ArithmeticError, AttributeError):  # validation reports it
         for endpoint in at(stack, ("endpoints",)).values():
             alone = {name: 1} if (at(endpoint, ("servers",)) or list(stack["servers"])) == [name] else {}
             for model, traffic in at(endpoint, ("traffic",)).items():

@@ -1,6 +1,7 @@
 """Derives what the rules about pairs judge: the two servers as started. Pure; no pulumi."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -32,18 +33,16 @@ class RoleFacts:
     caches_prefixes: bool
     transfer: Mapping[str, Any]
     """``--kv-transfer-config``."""
-    first_core: int
-    last_core: int
+    cores: str
+    """As its variable has them."""
+    seen: range
+    """These cores; none if that is no range of numbers."""
     send_address: str
     receive_address: str
 
     @property
     def core_offset(self) -> Any:
         return self.transfer.get("neuron_core_offset", 0)
-
-    @property
-    def cores(self) -> str:
-        return f"{self.first_core}-{self.last_core}"
 
 
 @dataclass(frozen=True)
@@ -157,7 +156,8 @@ def hardware(spec: DisaggregatedPairSpec, placement: Placement) -> Hardware:
 def _role(spec: DisaggregatedPairSpec, role: Role, placement: Placement) -> RoleFacts:
     one, instance = server(spec, role), placement.instance_type
     everything = f"0-{cores_of(instance.devices, instance) - 1}"
-    first, _, last = one.environment.get("NEURON_RT_VISIBLE_CORES", everything).partition("-")
+    cores = one.environment.get("NEURON_RT_VISIBLE_CORES", everything)
+    ends = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", cores)
     return RoleFacts(
         role=role,
         tensor_parallel=flag(one.command, "tensor-parallel-size") or "",
@@ -166,8 +166,8 @@ def _role(spec: DisaggregatedPairSpec, role: Role, placement: Placement) -> Role
         artifact=one.environment.get("NEURON_COMPILED_ARTIFACTS", ""),
         caches_prefixes=switched(one.command, "enable-prefix-caching", False),
         transfer=object_flag(one.command, "kv-transfer-config"),
-        first_core=int(first) if first.isdecimal() else 0,
-        last_core=int(last or first) if (last or first).isdecimal() else -1,
+        cores=cores,
+        seen=range(int(ends[1]), int(ends[2] or ends[1]) + 1) if ends else range(0),
         send_address=one.environment.get("NEURON_SEND_IP", ""),
         receive_address=one.environment.get("NEURON_RECV_IP", ""),
     )

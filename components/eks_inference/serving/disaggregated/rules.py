@@ -144,21 +144,21 @@ def cores_are_disjoint(pair: DisaggregatedFacts) -> Iterator[Judgement]:
     )
     if pair.spec.instances == 1:
         yield Judgement(
-            holds=prefill.last_core < decode.first_core or decode.last_core < prefill.first_core,
+            holds=min(prefill.seen.stop, decode.seen.stop) <= max(prefill.seen.start, decode.seen.start),
             path=pair.at("decode"),
             working=(f"cores of prefill {prefill.cores}, of decode {decode.cores}",),
             message="prefill and decode would share cores",
             given=f"{prefill.cores} and {decode.cores}",
         )
     for role in pair.roles:
-        count = role.last_core - role.first_core + 1
+        first, count = role.seen.start, len(role.seen)
         yield Judgement(
-            holds=str(role.core_offset) == str(role.first_core) and count == (degree if shares == 2 else pair.cores),
+            holds=str(role.core_offset) == str(first) and count == (degree if shares == 2 else pair.cores),
             path=pair.at(role.role),
             working=(f"{role.role}: cores {role.cores} = {count}, neuron_core_offset {role.core_offset}",),
             message=f"the transfer of {role.role} would use other cores than its model",
             given=f"cores {role.cores}, neuron_core_offset {role.core_offset}",
-            allowed=f"neuron_core_offset {role.first_core}, {degree} cores",
+            allowed=f"neuron_core_offset {first}, {degree} cores",
         )
 
 

@@ -201,4 +201,4 @@ class _Told:
 
 def bad_until(fates: Collection[tuple[float, Fate]], since: float) -> float:
     """Returns when the last request came that was lost or late, of those that came at or after ``since``; else ``since``."""
-    return max((at for at, fate in fates if fate != "served" and at >= since), default=since)
+    return max([since, *(at for at, fate in fates if fate != "served")])
