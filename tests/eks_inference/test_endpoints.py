@@ -199,7 +199,6 @@ def test_the_names_in_requests_are_those_that_flags_give(flags: dict[str, Any], 
     assert other_names("m", flags) == names
 
 
-@pytest.mark.thorough
 def test_an_adapter_leads_to_the_servers_of_its_model() -> None:
     upstreams = [Upstream(one, f"{one}.test", 8000, "m", ("sql",)) for one in ("s0", "s1")]
     found = list(routing.routes(Proxy(upstreams)))
@@ -304,7 +303,6 @@ def test_what_the_servers_demand_the_proxy_gives() -> None:
 # -- what is refused -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("endpoint", "base", "words"),
     [
@@ -363,13 +361,11 @@ def test_limits_are_of_models_that_requests_name() -> None:
         graph({"endpoints": {"chat": {"requests_per_minute_by_model": {"m": 5}}}})
 
 
-@pytest.mark.thorough
 def test_an_endpoint_may_not_have_the_name_of_a_server() -> None:
     assert any("a server has this name" in fault for fault in faults({"endpoints": {"llama2-a": {"namespace": "chat"}}}))
     assert any("the web UI has this name" in fault for fault in faults({"endpoints": {"open-webui": {}}}))
 
 
-@pytest.mark.thorough
 def test_an_endpoint_without_keys_is_not_put_on_the_internet() -> None:
     gateway = {"host": "models.example.com", "hosted_zone_id": "Z0123456789ABCDEFGHIJ", "public": True}
     (fault,) = faults({"endpoints": {"chat": {"keys": False}}, "gateway": gateway})

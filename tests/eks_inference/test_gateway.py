@@ -624,7 +624,6 @@ def test_a_server_itself_is_nothing_to_lead_to():
         gateway({}, target=Server())
 
 
-@pytest.mark.thorough
 def test_a_secret_that_exists_is_only_named():
     spec = {"login": LOGIN, "routes": {"t": {"login": True}}}
     graph = gateway(spec, login_secret=SecretRef("idp", "clientSecret"))
@@ -633,7 +632,6 @@ def test_a_secret_that_exists_is_only_named():
     assert json.loads(annotations(one)["auth-idp-oidc"])["secretName"] == "idp"
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("spec", "more", "says"),
     [
@@ -656,7 +654,6 @@ def test_what_cannot_be_is_refused(spec, more, says):
         gateway(spec, **more)
 
 
-@pytest.mark.thorough
 def test_a_public_server_with_a_key_is_taken():
     graph = gateway({"public": True}, target=Target(authenticates=True))
     (one,) = of_kind(graph, "Ingress")

@@ -109,7 +109,6 @@ def test_its_pods_have_the_sizes_of_the_stack_file() -> None:
     assert container["image"] == "registry.example/picker:v1"
 
 
-@pytest.mark.thorough
 def test_servers_of_one_model_share_a_picker() -> None:
     fronts = [Front({"a": "b", "server": name}, 8000, tells_load=True) for name in ("two", "one")]
     picker = Picker("chat", "one", "chat", "models", fronts)
@@ -120,13 +119,11 @@ def test_a_name_leaves_room_for_those_of_pods() -> None:
     assert len(Picker("e" * 50, "s" * 60, "chat", "models", ()).name) <= 63 - len("-0123456789-01234")
 
 
-@pytest.mark.thorough
 def test_pickers_of_two_endpoints_never_share_a_name() -> None:
     """Pulumi tells resources apart by type and name: a to b-c is not a-b to c."""
     assert Picker("a", "b-c", "a", "b-c", ()).resource != Picker("a-b", "c", "a-b", "c", ()).resource
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("base", "words"),
     [
@@ -147,7 +144,6 @@ def test_the_component_refuses_them_by_itself() -> None:
         graph(section)
 
 
-@pytest.mark.thorough
 def test_settings_of_a_picker_that_is_not_there_are_refused() -> None:
     with pytest.raises(ValueError, match="say spread: endpoint_picker"):
         ModelEndpointSpec(picker={"cpu": "1"})  # pyright: ignore[reportArgumentType]

@@ -222,7 +222,6 @@ def test_no_component_takes_what_belongs_to_another_cluster(other: tuple[str, st
     assert not found, "\n".join(found)
 
 
-@pytest.mark.thorough
 def test_what_may_be_shared_is_taken():
     """Two clusters in one VPC, also as an existing one; handles that do not say where they belong; an id known only later."""
 

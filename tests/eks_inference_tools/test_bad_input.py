@@ -117,7 +117,6 @@ def test_a_missing_program_is_refused(clone, capsys):
     assert "infra: the program folder has no __main__.py" in refused(capsys)
 
 
-@pytest.mark.thorough
 def test_a_missing_region_is_reported_at_the_configuration(clone, capsys):
     line = edit(clone, "  aws:region: us-west-2\n", "") - 1
     assert f"{STACK_FILE}:{line}: aws:region: this key is required and missing" in refused(capsys)

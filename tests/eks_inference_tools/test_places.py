@@ -33,7 +33,6 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return write
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("program", "line", "says"),
     [
@@ -71,7 +70,7 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             "ExistingPool: instance_type: pool core has no such instance type\n    given: m5.larg\n    allowed: m5.large\n",
         ),
         ('ExistingPool("core", {}, ["m5.larg"])', 0, "ExistingPool: instance_types[0]: this instance type is not in"),
-        (
+        pytest.param(
             'pools = {"core": ManagedPoolSpec(instance_types=["m5.2xlarge"], size=2),\n'
             '    "gpu": ManagedPoolSpec(instance_types=["g5.xlarge"], size=1)}\n'
             'server = {"kind": "triton", "model": {"id": "facebook/opt-350m"}, "pool": "gpu"}\n'
@@ -80,6 +79,7 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             '    InferencePlatform(StackSpec.model_validate(spec), region="us-east-1")',
             5,
             "InferencePlatform: servers.opt: another TritonServer of the program has this name",
+            marks=pytest.mark.thorough,
         ),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, get_args
+from typing import Protocol
 
 import pulumi
 
@@ -13,7 +13,6 @@ from eks_inference.catalog import claim_drivers
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import chart_release, namespace_object, on_cluster
 from eks_inference.component import Component
-from eks_inference.faults import Fault, SpecError
 
 
 class DeviceDriver(Protocol):
@@ -37,8 +36,6 @@ class DraDriver(Component):
     The scheduler of the control plane allocates, so a claim needs no second scheduler. Not for EKS Auto Mode, nor for nodes that
     Karpenter starts for pods.
 
-    Raises ``SpecError`` for another kind of device.
-
     Sources: neuron-helm-chart 1.10.0, aws-dranet 1.0.0, dra-driver-nvidia-gpu 0.4.1; EKS user guide, "Manage hardware devices".
     """
 
@@ -50,8 +47,6 @@ class DraDriver(Component):
         devices: DeviceKind,
         cluster: Cluster,
     ) -> None:
-        if devices not in get_args(DeviceKind):
-            raise SpecError([Fault(("devices",), "there is no driver for them", str(devices), ", ".join(get_args(DeviceKind)))])
         driver = claim_drivers.driver(devices)
         super().__init__("eks-inference:index:DraDriver", name, {"devices": devices}, opts)
         self.cluster = cluster
