@@ -1,6 +1,7 @@
 """Claims of devices: what a pod claims of a node can be allocated there, as often as the node has room."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -154,6 +155,13 @@ def test_a_claim_names_the_logical_cores_of_its_pool() -> None:
 def test_impossible_claims_are_refused(name: str, devices: int, interfaces: int, says: str) -> None:
     with pytest.raises(SpecError, match=says):
         device_claims(on(name), devices, efa_interfaces=interfaces)
+
+
+def test_interfaces_near_devices_are_unknown_on_a_row_of_ones_own() -> None:
+    own = replace(on("trn2.48xlarge"), instance_type=replace(instance_type("trn2.48xlarge"), family="trn9"))
+    assert device_claims(own, 16, efa_interfaces=0).templates
+    with pytest.raises(SpecError, match=r"(?s)efa_interfaces: the driver publishes no groups on trn2.48xlarge.*leave them out"):
+        device_claims(own, 16, efa_interfaces=1)
 
 
 def test_what_the_catalog_knows_agrees_with_the_instance_types() -> None:

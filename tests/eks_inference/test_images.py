@@ -147,7 +147,7 @@ def test_declared_arguments_are_read_as_the_build_reads_them():
         "# ARG COMMENTED=1\n"
         "ARG BASE_IMAGE=busybox:1\n"
         'FROM ${BASE_IMAGE}\narg B="two words" \\\n    C\n'
-        "ARG DERIVED=${B}-x\nARG TWICE=1\nFROM scratch\nARG TWICE=2\nARG BASE_IMAGE\n"
+        'ARG DERIVED=${B}-x\nARG TWICE=1\nFROM scratch\nARG TWICE=2\nARG BASE_IMAGE\nARG OPEN="1\n'
     )
     assert dockerfile.arguments(text) == {
         "BASE_IMAGE": "busybox:1",
@@ -155,6 +155,7 @@ def test_declared_arguments_are_read_as_the_build_reads_them():
         "C": None,
         "DERIVED": None,
         "TWICE": None,
+        "OPEN": '"1',
     }
 
 

@@ -187,6 +187,7 @@ def test_of_gpt_oss_only_experts_are_quantized():
         ({"quant_method": "gptq", "bits": 8, "group_size": -1}, Fraction(8), False),
         ({"quant_method": "mxfp4"}, 4 + Fraction(8, 32), True),
         ({"quant_method": "bitsandbytes", "load_in_8bit": True}, Fraction(8), False),
+        ({"quant_method": "int8"}, Fraction(8), False),
         (
             {"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 4, "group_size": 128}}}},
             4 + Fraction(16, 128),
@@ -261,7 +262,19 @@ def test_an_architecture_without_a_formula_is_not_guessed():
 
 
 def test_a_quantization_of_unknown_size_is_not_guessed():
-    for said in ({"quant_method": "exl2"}, {"quant_method": "awq", "bits": 99}, {"quant_method": "compressed-tensors"}, ["fp8"]):
+    groups = (
+        {"g": 4},
+        {"g": {"weights": {"num_bits": 9}}},
+        {"g": {"weights": {"num_bits": 4}}, "h": {"weights": {"num_bits": 8}}},
+    )
+    grouped = ({"quant_method": "compressed-tensors", "config_groups": each} for each in groups)
+    for said in (
+        {"quant_method": "exl2"},
+        {"quant_method": "awq", "bits": 99},
+        {"quant_method": "compressed-tensors"},
+        ["fp8"],
+        *grouped,
+    ):
         with pytest.raises(NoFormulaError, match=r"quantization_config\.quant_method: the size of weights"):
             model_of_config("m", LLAMA | {"quantization_config": said})
 
@@ -288,6 +301,47 @@ def test_every_fault_is_told_with_its_key():
 def test_layers_with_a_window_that_cannot_be_counted_are_a_fault(changes: dict[str, Any]):
     """Whoever counted more of them than there are layers would find room for any number of sequences."""
     assert set(faults(LLAMA | {"sliding_window": 4096} | changes)) == {[*changes][-1]}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "told"),
+    [
+        (
+            "Llama-3.2-3B",
+            {"torch_dtype": "int3"},
+            'the type of weights is none that is known; "int3"; bfloat16, float16, float32',
+        ),
+        ("Llama-3.2-3B", {"tie_word_embeddings": "yes"}, 'neither true nor false; "yes"; true, false'),
+        ("Qwen3-30B-A3B", {"mlp_only_layers": ["0"]}, 'not a list of layers; ["0"]; numbers of layers from 0'),
+        ("Whisper-Large-v3-Turbo", {"encoder_ffn_dim": 7}, "the encoder differs from the decoder; 7; as decoder_ffn_dim"),
+    ],
+)
+def test_a_value_that_no_formula_takes_is_told_with_those_that_it_takes(name: str, changes: dict[str, Any], told: str):
+    ((key, _),) = changes.items()
+    assert faults(config_of(name) | changes) == {key: told}
+
+
+def test_the_type_of_weights_is_told_at_the_key_that_says_it():
+    config = {key: value for key, value in LLAMA.items() if key != "torch_dtype"}
+    assert [*faults(config | {"dtype": "int3"})] == ["dtype"]
+    assert model_of_config("m", config | {"dtype": "float16", "tie_word_embeddings": None}).dtype == "float16"
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "layers"),
+    [
+        ("DeepSeek-V2-Lite", {"moe_layer_freq": 1}, 26),
+        ("DeepSeek-V2-Lite", {"moe_layer_freq": 2}, 13),
+        ("DeepSeek-V2-Lite", {"moe_layer_freq": 2, "first_k_dense_replace": 0}, 14),
+        ("DeepSeek-V2-Lite", {"moe_layer_freq": 5, "first_k_dense_replace": 0}, 6),
+        ("ERNIE-4.5-21B-A3B", {"moe_layer_interval": 2}, 14),
+        ("Qwen3-30B-A3B", {"decoder_sparse_step": 5}, 9),
+        ("Qwen3-30B-A3B", {"mlp_only_layers": [0, 47]}, 46),
+    ],
+)
+def test_layers_with_experts_are_counted_as_the_engine_makes_them(name: str, changes: dict[str, Any], layers: int):
+    """DeepSeek counts every so many layers from 0, the others from 1 (vLLM 0.30.0, deepseek_v2.py, ernie45_moe.py)."""
+    assert model_of_config("m", config_of(name) | changes).expert_layers == layers
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from eks_inference.faults import SpecError
 from eks_inference.network.component import Vpc
 from eks_inference.network.handle import Network
 from eks_inference.network.plan import ZonePlan, check_zones, choose_zones, has_room_for_load_balancers, plan_subnets, vpc_range
+from eks_inference.network.rules import NetworkFacts, services_outside_the_vpc
 from eks_inference.network.spec import FlowLogsSpec, NetworkSpec
 from eks_inference.specs.settings import StackSettings
 from graphs import stands_on
@@ -211,12 +212,26 @@ def test_a_single_zone_is_refused():
         ({"public_subnets": False}, "set public_subnets, or nat to 'none'"),
         ({"endpoints": ["ecr"]}, "needs 's3'"),
         ({"nat": "none"}, "add the endpoints ec2, ecr, eks-auth"),
+        ({"load_balancer_subnets": True, "cidr": "10.0.0.0/19"}, "10.0.0.0/19 has no room for them: they need a range of /18"),
         ({"nats": 1}, "unknown key"),
     ],
 )
 def test_a_contradiction_is_refused_with_the_way_out(keys: dict, complaint: str):
     with pytest.raises(SpecError, match=complaint):
         NetworkSpec.model_validate(keys)
+
+
+def test_the_smallest_network_with_subnets_of_load_balancers_is_taken():
+    assert NetworkSpec(load_balancer_subnets=True, cidr="10.0.0.0/18")
+
+
+def test_services_are_outside_of_a_vpc_that_is_there_where_its_range_is_said():
+    existing = {"existing": existing_with("subnet-1a1b2c3d", "subnet-2a1b2c3d"), "zone_ids": ["usw2-az1", "usw2-az2"]}
+    for said, fix in (({}, "give network.cidr"), ({"cidr": "172.20.0.0/16"}, "")):
+        (one,) = services_outside_the_vpc.judge(
+            NetworkFacts(NetworkSpec.model_validate(existing | said), "172.20.0.0/16", (), {})
+        )
+        assert (one.unjudged is not None, one.holds, one.fix) == (bool(fix), bool(fix), fix)
 
 
 # ------------------------------------------------------------------------------------------------- the resources

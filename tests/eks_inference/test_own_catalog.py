@@ -134,6 +134,16 @@ def test_a_wrong_file_is_told_with_file_row_and_key(text: str, said: str):
             'hidden = 2048\nquantization = { method = "fp8", bits = -8 }',
             "Our-1B.quantization.bits: no model has so few; given: -8",
         ),
+        (
+            '["ours/one"]',
+            "[]",
+            "models.Our-1B.repositories: a model is found by one; given: []; allowed: at least one repository",
+        ),
+        (
+            '"llama"',
+            '"mamba"\ncounted_parameters = 5\nquantization = { method = "mxfp4", bits = 4, experts_only = true }',
+            "quantization.experts_only: the size of the experts is unknown",
+        ),
         ("vcpus = 16", "vcpus = -1", "instances.g99.vcpus: no instance type has so few; given: -1; allowed: at least 1"),
         ("ebs_mb_s = 1000", "ebs_mb_s = nan", "instances.g99.ebs_mb_s: no instance type has so many; given: nan"),
         ("devices = 1", "devices = 1, cuda_memory_gib = inf", "instances.g99.cuda_memory_gib: no instance type has so many"),

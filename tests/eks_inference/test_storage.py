@@ -113,6 +113,8 @@ def test_handles_of_file_systems_that_are_there() -> None:
     assert (fsx.driver, fsx.volume_handle, fsx.size_gib, fsx.zone_id) == ("fsx.csi.aws.com", "fs-01234567", 1200, "usw2-az4")
     assert fsx.volume_attributes == {"dnsname": LUSTRE_FACTS["dns_name"], "mountname": "abcdef"}
     assert fsx.mount_options == ("flock",)
+    with pytest.raises(SpecError, match=r"spec: .* wrong type; given: dict; .*pass ExistingStoreSpec\(…\) with these fields"):
+        ExistingStore.described(spec.inputs())  # pyright: ignore[reportArgumentType]
 
 
 # -- where it is ----------------------------------------------------------------------------------------------------------------

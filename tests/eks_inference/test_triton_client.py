@@ -151,6 +151,17 @@ def test_all_that_is_missing_is_told_at_once() -> None:
         record(build)
 
 
+@pytest.mark.parametrize("image", ["", "registry.example/client:v1"])
+def test_a_client_of_an_engine_without_one_names_its_image(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = TritonServerSpec.model_validate({"pool": "gpu", "model": {"id": "facebook/opt-350m"}}).profile
+    monkeypatch.setattr(TritonServerSpec, "profile", replace(plain, client_image=None))
+    if image:
+        assert image in client(image=image).to_json()
+        return
+    with pytest.raises(ProgramError, match=rf"image: engine {plain.name} has no client image.*name an image"):
+        client()
+
+
 # -- what the script does -------------------------------------------------------------------------------------------------------
 
 FAKES = {

@@ -249,6 +249,13 @@ def test_an_existing_pool_is_in_the_region_of_its_zones(zone: str, region: str):
     assert [fault.path for fault in strangers(arguments)] == [("placement",)] * (region != "us-west-2")
 
 
+@pytest.mark.parametrize("other", ["vpc-1", "vpc-2"])
+def test_networks_are_compared_by_their_ids(other: str):
+    own, network = (ExistingVpc(one, [Subnet("usw2-az1", "subnet-1")]) for one in ("vpc-1", other))
+    told = [(fault.path, fault.message) for fault in strangers({"cluster": own, "network": network})]
+    assert told == [(("network",), "belongs to another network than cluster")] * (other != "vpc-1")
+
+
 def test_every_handle_can_say_its_cluster():
     apart = {"ExistingVpc", "Subnet", "ExistingCluster"}
     assert {one.__name__ for one in public(Handle) if "cluster" not in one.__dataclass_fields__} == apart

@@ -229,9 +229,10 @@ class _Reader:
         found |= self._window(layers) | (self._states(layers) if "state_heads" in kind.keys else {})
         if "embedding_width" in kind.keys:
             found["embedding_width"] = self._number("embedding_width", hidden)
-        dtype = self._config.get("torch_dtype", self._config.get("dtype")) or "float32"
+        key = "torch_dtype" if "torch_dtype" in self._config else "dtype"
+        dtype = self._config.get(key) or "float32"
         if not isinstance(dtype, str) or dtype not in _TWO_BYTES:
-            self._refuse("torch_dtype", "the type of weights is none that is known", dtype, ", ".join(_TWO_BYTES))
+            self._refuse(key, "the type of weights is none that is known", dtype, ", ".join(_TWO_BYTES))
         found["dtype"] = _TWO_BYTES.get(dtype) if isinstance(dtype, str) else None
         found["tied_embeddings"] = self._flag("tie_word_embeddings", kind.tied)
         found["biased"] = kind.bias_key == "" or (kind.bias_key is not None and self._flag(kind.bias_key, False))
@@ -253,12 +254,11 @@ class _Reader:
             self._refuse("dense_list", "not a list of layers", listed, "numbers of layers from 0")
             listed = []
         dense = frozenset(listed)
-        sparse = sum(1 for layer in range(first, layers) if (layer + 1) % step == 0 and layer not in dense)
+        begin = 0 if self._kind.keys.get("expert_step") == "moe_layer_freq" else 1
+        sparse = sum(1 for layer in range(first, layers) if (layer + begin) % step == 0 and layer not in dense)
         of_each = self._config.get(self._kind.keys.get("expert_list", ""))
         if self._kind.single or isinstance(of_each, list):
             sparse = self._pattern.count("E") if self._kind.single else min((of_each or []).count(1), layers)
-        if first and step > 1:
-            sparse = sum(1 for layer in range(first, layers) if layer % step == 0)
         return {
             "experts": self._number("experts") or 1,
             "experts_used": self._number("experts_used", 0) or 0,
