@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,24 +12,30 @@ from hypothesis import strategies as st
 
 from conftest import PROJECT, ROOT
 from eks_inference import SecretRef
+from eks_inference.component import _protocol_members
 from eks_inference.endpoints import component, plan, routing
 from eks_inference.endpoints.envoy import configuration
 from eks_inference.endpoints.plan import clients_file, key_faults, parsed_keys, server_file
 from eks_inference.endpoints.proxy import ADMIN_PORT, Proxy, Upstream
 from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.faults import SpecError
+from eks_inference.kubernetes.network_policy import Front
 from eks_inference.serving.flag_values import other_names
+from eks_inference.serving.handle import Server
 from eks_inference.serving.paths import ASKING_PATHS, PATHS
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.registry import check_spec
+from handles import existing_cluster, placement
 from readme import blocks
 from stackgraph.graph.document import Graph
 from stackgraph.problems import ProgramError
+from stackgraph.recorder.recording import record
 from variants import merge, recorded_with
 
 KEY = "0123456789abcdef"
 KEYS = json.dumps({"team-a": KEY, "team-a/next": f"{KEY}1", "team-b": f"{KEY}2"})
 SECRET = {"eks-inference:endpointKeys": KEYS}
+PICK = {"spread": "endpoint_picker"}
 LATE: Any = object()
 """A value that only a deployment knows."""
 
@@ -83,6 +90,13 @@ def test_keys_are_taken_whole_or_refused_without_a_word_of_them(keys: dict[str, 
 )
 def test_what_is_wrong_with_keys_is_told(keys: Any, words: str) -> None:
     assert any(words in str(fault) for fault in key_faults(keys))
+    with pytest.raises(SpecError, match=words):
+        clients_file(keys)
+
+
+def test_a_secret_that_is_no_json_is_told_without_a_word_of_it() -> None:
+    with pytest.raises(SpecError, match=r"^(?!.*somebody).*should be keys by client"):
+        parsed_keys("just one key of somebody")
 
 
 def test_a_client_may_have_two_keys() -> None:
@@ -138,6 +152,47 @@ def test_a_secret_that_is_no_json_is_told_without_a_traceback() -> None:
 def test_keys_that_a_program_gives_are_judged_as_far_as_they_are_known(given: Mapping[str, Any], told: str) -> None:
     found = [str(fault) for fault in component._key_faults(ModelEndpointSpec(), given.get("keys"), given.get("server_key"))]
     assert [fault.startswith(told) for fault in found] == [True] * bool(told), found
+
+
+def server(namespace: str = "a") -> SimpleNamespace:
+    """What an endpoint reads of a server."""
+    fronts = (Front({"app": namespace}, 8000, tells_load=True), Front({"app": namespace}, 8001, grpc=True))
+    read = {"namespace": namespace, "model_id": "m", "does": "chat", "other_names": (), "fronts": fronts, "ready": ()}
+    return SimpleNamespace(**dict.fromkeys(_protocol_members(Server)) | read)
+
+
+def built(**given: Any) -> Graph:
+    arguments = {"spec": {}, "keys": SecretRef("of-others", plan.KEYS_FILE), **given}
+    return record(lambda: component.ModelEndpoint("e", cluster=existing_cluster(), placement=placement("m5.large"), **arguments))
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"servers": {}}, "servers: an endpoint needs a model server"),
+        ({"servers": {}, "kserve": {"s": server(), "t": server()}}, "kserve: an endpoint has at most one server with the"),
+        ({"servers": {"s": server(), "t": server("b")}, "spec": PICK}, "spread: a picker watches the pods of one namespace"),
+    ],
+)
+def test_an_endpoint_of_a_program_is_refused_by_its_component(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(ProgramError, match=told):
+        built(**given)
+
+
+def test_a_secret_of_others_is_mounted_and_not_made() -> None:
+    """In an endpoint with as much of what is refused above as is taken."""
+    made = built(spec=PICK, servers={"s": server(), "t": server()}, kserve={"u": server("b")})
+    assert not [one for one in made.resources if one.type.endswith(":Secret")]
+    mounted = made.named("e-deployment").inputs["spec"]["template"]["spec"]["volumes"]
+    assert [one["secret"] for one in mounted if "secret" in one] == [{"secretName": "of-others"}]
+
+
+def test_a_limit_of_a_model_is_each_clients() -> None:
+    spec = ModelEndpointSpec.model_validate({"replicas": 2, "requests_per_minute_by_model": {"m": 5}})
+    made = json.dumps(configuration(plan.proxy(spec, [Upstream("a", "a", 80, "m")], server_key=False)))
+    bucket = {"max_tokens": 3, "tokens_per_fill": 3, "fill_interval": "60s"}
+    entries = [{"key": "client"}, {"key": "model", "value": "m"}]
+    assert json.dumps({"entries": entries, "token_bucket": bucket}) in made
 
 
 # -- what is built ---------------------------------------------------------------------------------------------------------------

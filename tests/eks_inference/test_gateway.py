@@ -609,8 +609,7 @@ def gateway(spec: dict[str, Any], *, network: ExistingVpc = NETWORK, target: Any
             cluster=existing_cluster(),
             network=network,
             controller=ExistingLoadBalancerController(),
-            targets={"t": target or Target()},
-            **more,
+            **{"targets": {"t": target or Target()}, **more},
         )
 
     return record(program)
@@ -646,6 +645,7 @@ def test_a_secret_that_exists_is_only_named():
             "no such subnets",
         ),
         ({}, {"name": "G"}, "names of Ingresses"),
+        ({}, {"targets": {}}, "routes: a gateway needs a model server or the web UI"),
         ({}, {"name": "g" * 51}, "at most 50 characters"),
     ],
 )

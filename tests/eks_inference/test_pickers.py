@@ -137,13 +137,6 @@ def test_servers_that_no_picker_can_watch_are_refused(base: str, words: str) -> 
         graph({"endpoints": {"chat": {"spread": "endpoint_picker"}}}, base)
 
 
-@pytest.mark.thorough
-def test_the_component_refuses_them_by_itself() -> None:
-    section = {"endpoints": {"chat": {"spread": "endpoint_picker"}}, "silenced": {"END004": "a test"}}
-    with pytest.raises(ProgramError, match=r"endpoints.chat.spread: a picker watches the pods of one namespace"):
-        graph(section)
-
-
 def test_settings_of_a_picker_that_is_not_there_are_refused() -> None:
     with pytest.raises(ValueError, match="say spread: endpoint_picker"):
         ModelEndpointSpec(picker={"cpu": "1"})  # pyright: ignore[reportArgumentType]
