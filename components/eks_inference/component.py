@@ -229,7 +229,8 @@ def _type_faults(path: tuple[str | int, ...], value: Any, expected: Any) -> Iter
     elif lacking := [one for each in members if _is_protocol(each) for one in _lacking(value, each)]:
         told = (inspect.getdoc(members[0]) or "").replace("``", "").split("\n\n")[0]
         hint = f"it lacks {', '.join(dict.fromkeys(lacking))}; {_named(expected)}: {told}"
-    yield Fault(path, "the argument has a wrong type", given=_shown(value), allowed=_named(expected), hint=hint)
+    given = value if get_origin(expected) is Literal and isinstance(value, str) else _shown(value)
+    yield Fault(path, "the argument has a wrong type", given=given, allowed=_named(expected), hint=hint)
 
 
 def _given_as_mapping(expected: Any) -> Any:
@@ -271,8 +272,6 @@ def _fits(value: Any, expected: Any) -> bool:
             and not isinstance(value, str)
             and all(_fits(one, inner) for _, one, inner in _inside(value, expected))
         )
-    if expected is float:
-        return isinstance(value, int | float)
     return isinstance(value, expected) if isinstance(expected, type) else True
 
 

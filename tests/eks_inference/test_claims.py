@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import ROOT
+from eks_inference.accelerators.claims.component import DraDriver
 from eks_inference.catalog.claim_drivers import drivers, most_devices_per_claim, published
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
 from eks_inference.faults import SpecError
@@ -21,9 +22,12 @@ from eks_inference_tools.reading.devices import OF_KIND
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.simulate.world.unsimulated import slices
 from graphs import of_kind
+from handles import existing_cluster
 from readme import blocks
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, text
+from stackgraph.problems import ProgramError
+from stackgraph.recorder.recording import record
 from variants import recorded_with
 
 PAGE = ROOT / "docs" / "stacks" / "inf2-llama2.md"
@@ -162,6 +166,12 @@ def test_interfaces_near_devices_are_unknown_on_a_row_of_ones_own() -> None:
     assert device_claims(own, 16, efa_interfaces=0).templates
     with pytest.raises(SpecError, match=r"(?s)efa_interfaces: the driver publishes no groups on trn2.48xlarge.*leave them out"):
         device_claims(own, 16, efa_interfaces=1)
+
+
+def test_a_driver_is_of_a_kind_of_device_that_there_is() -> None:
+    given: Any = "gpu"
+    with pytest.raises(ProgramError, match="devices: the argument has a wrong type; given: gpu; allowed: neuron, nvidia, efa"):
+        record(lambda: DraDriver("gpus", devices=given, cluster=existing_cluster()))
 
 
 def test_what_the_catalog_knows_agrees_with_the_instance_types() -> None:
