@@ -521,6 +521,8 @@ def test_flags_are_read_as_vllm_reads_them() -> None:
         {"kv-transfer-config.kv_role": "kv_both", "kv-transfer-config": {}},
         {"a.b": 1, "a.b.c": 2},
         {"a.b": 1, "a.b.": 2},
+        {"a.b.c": 1, "a.b": 2},
+        {"a..b": 1},
     ],
 )
 def test_a_flag_given_twice_is_refused(twice: dict[str, Any]) -> None:
