@@ -16,7 +16,7 @@ from eks_inference.scaling.plan import keda_queries
 from eks_inference.scaling.spec import KedaSpec
 from eks_inference.serving import deployment
 from eks_inference.serving.flags import flag
-from eks_inference.serving.pod_parts import REVISION_LABEL
+from eks_inference.serving.pod_parts import REVISION_LABEL, Hardware
 from eks_inference.serving.prefill_decode import plan, router
 from eks_inference.serving.prefill_decode.plan import Group
 from eks_inference.serving.prefill_decode.rules import group_facts
@@ -338,6 +338,12 @@ def test_facts_name_the_keys_of_their_role() -> None:
     assert found.prefill.transfer["kv_role"] == "kv_producer"
     assert (found.prefill.server.part, found.prefill.server.kind) == ("prefill", "prefill_decode")
     assert [role.server.efa_interfaces for role in found.roles] == [4, 4]
+
+
+def test_devices_of_roles_that_differ_are_added() -> None:
+    assert plan.hardware(trn2(decode={"replicas": 2})) == Hardware("trn2.48xlarge", 8, pods_min=3, pods_max=3)
+    smaller = trn2(prefill={"devices": 4, "tensor_parallel": 16}, decode={"replicas": 2})
+    assert plan.hardware(smaller) == Hardware("trn2.48xlarge", 4 + 2 * 8, pods_min=1, pods_max=1)
 
 
 def test_each_role_scales_by_its_own_signals() -> None:
