@@ -18,13 +18,16 @@ from eks_inference.serving import deployment
 from eks_inference.serving.flags import flag
 from eks_inference.serving.pod_parts import REVISION_LABEL, Hardware
 from eks_inference.serving.prefill_decode import plan, router
+from eks_inference.serving.prefill_decode.component import PrefillDecodeServers
 from eks_inference.serving.prefill_decode.plan import Group
 from eks_inference.serving.prefill_decode.rules import group_facts
 from eks_inference.serving.prefill_decode.spec import ROLES, PrefillDecodeSpec, Role
 from eks_inference.serving.storage_plan import PodStorage
-from handles import placement
+from handles import existing_cluster, placement
 from stackgraph.diff.graphs import compare
 from stackgraph.graph.document import Graph
+from stackgraph.problems import ProgramError
+from stackgraph.recorder.recording import record
 from stackgraph.state.engine_steps import deletes_first
 from variants import recorded_with
 
@@ -301,6 +304,24 @@ def test_deployments_of_two_revisions_share_neither_name_nor_pods() -> None:
         selector = first["spec"]["selector"]["matchLabels"]
         assert selector[REVISION_LABEL] == one.revision
         assert not selector.items() <= second["spec"]["template"]["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize(
+    ("name", "instance", "why"),
+    [
+        ("Llama", "p4d.24xlarge", "Kubernetes refuses this name"),
+        ("llama", "m5.2xlarge", r"decode\.pool: its nodes have no accelerator for this server; given: p \(m5\.2xlarge\)"),
+    ],
+)
+def test_a_wrong_name_and_nodes_without_devices_are_refused_before_anything_is_made(name: str, instance: str, why: str) -> None:
+    def build() -> None:
+        here, cluster = on(instance), existing_cluster()
+        PrefillDecodeServers(
+            name, spec(GPU), cluster=cluster, prefill_placement=here, decode_placement=here, router_placement=here
+        )
+
+    with pytest.raises(ProgramError, match=why):
+        record(build)
 
 
 def rolled(rollout: str) -> tuple[Graph, Graph]:

@@ -773,6 +773,11 @@ def test_a_port_that_the_service_does_not_lead_to_is_refused() -> None:
         served(extra_args={"port": 9000})
 
 
+def test_nodes_without_a_device_are_refused_at_the_pool() -> None:
+    with pytest.raises(ProgramError, match=r"pool: its nodes have no accelerator for this server; given: neuron \(m5\.2xlarge\)"):
+        served(on=placement("m5.2xlarge", pool="neuron"))
+
+
 @pytest.mark.parametrize("name", ["a" * 41, "Llama2", "2-llama", "llama_2", "llama2-"])
 def test_names_that_kubernetes_refuses_are_refused_before_anything_is_made(name: str) -> None:
     with pytest.raises(ProgramError, match="Kubernetes refuses this name"):
