@@ -220,6 +220,8 @@ TOGETHER: list[Row] = [
     (PAIR, "servers.llama3-70b.router -> pools.trn2.size", {"replicas": 4, "cpu": "16"}, "2 pods of 'llama3-70b (router)'"),
     (PAIR, "servers.llama3-70b.router -> pools.trn2.size", {"replicas": 2, "cpu": "16"}, ""),
     (PAIR, "servers.llama3-70b.router -> servers.llama3-70b", {"replicas": 5}, "5 routers share 4 sequences"),
+    (PAIR, "pools.trn2.instance_types -> servers.llama3-70b.pool", ["p4d.24xlarge"], "devices of the wrong kind"),
+    (PAIR, "servers.llama3-70b.instance_type", "p4d.24xlarge", "has no such instance type"),
     (PAIR, "servers.llama3-70b.compile.global_topk", 200_000, "DI045"),
     (PAIR, "servers.llama3-70b.compile.global_topk", 100_000, ""),
     (PAIR, "servers.llama3-70b.compile.pad_token_id", 128_256, "at most 128255"),
