@@ -45,10 +45,7 @@ def name_faults(name: str, longest: int) -> list[Fault]:
 
 
 def placement_faults(spec: ServerSpec, **placed: Placement | None) -> list[Fault]:
-    """Returns what the spec says otherwise than the placements, which have the key of their pool with ``_`` for a dot.
-
-    Where they agree: which nodes lack the devices.
-    """
+    """Returns what the spec says otherwise than the placements (by key of their pool, ``_`` for a dot), or why nodes misfit."""
     found = [(choice, place) for choice in spec.pools() if (place := placed.get("_".join(choice.pool_path)))]
     keys = [
         (path, said, there)
