@@ -1178,6 +1178,17 @@ def test_a_pair_that_cannot_run_is_refused_before_anything_is_made() -> None:
         built(name="Llama")
 
 
+def test_a_pair_has_a_slot_for_every_router() -> None:
+    with pytest.raises(SpecError, match="5 routers share 4 sequences"):
+        spec_of(max_num_seqs=4, router={"replicas": 5})
+    assert spec_of(max_num_seqs=4, router={"replicas": 4}).router.replicas == 4
+
+
+@pytest.mark.parametrize(("of", "open_"), [(MODEL, []), ("ours/llm", ["download_timeout_minutes", "compile_timeout_minutes"])])
+def test_how_long_a_model_of_unknown_size_is_moved_is_not_judged(of: str, open_: list[str]) -> None:
+    assert [one.path[-1] for one in RULES["DI015"].judge(pair(model={"id": of})) if one.unjudged] == open_
+
+
 def test_two_instances_need_a_controller() -> None:
     def program() -> None:
         DisaggregatedPair(

@@ -82,6 +82,7 @@ def refusal_of(make: Callable[[], object]) -> str:
         ({"instance_families": ["inf2"], "instance_types": ["inf2.xlarge"]}, "either instance_types or instance_families"),
         ({"instance_families": ["m5", "inf2"]}, "differ in accelerator"),
         ({"expire_after": "30d"}, "expire_after"),
+        ({"expire_after": "59m59s"}, "nodes would end after 59m59s"),
         # The controller may only read parameters of AWS.
         ({"ami": {"kind": "ssm_parameter", "name": "/golden/neuron"}}, "ami"),
         *(({"cpu_limit": limit}, "cpu_limit") for limit in (0, -1, True, 1e-9)),
@@ -90,6 +91,11 @@ def refusal_of(make: Callable[[], object]) -> str:
 )
 def test_what_no_pool_can_be_is_refused_with_the_reason(given: dict[str, Any], said: str):
     assert said in refusal_of(lambda: pool_spec(**given))
+
+
+@pytest.mark.parametrize("lifetime", ["60m", "Never"])
+def test_nodes_may_live_an_hour_or_for_ever(lifetime: str):
+    assert pool_spec(expire_after=lifetime).expire_after == lifetime
 
 
 def test_root_disks_and_parallel_pulls_reach_the_node_class():

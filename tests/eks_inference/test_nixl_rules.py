@@ -126,6 +126,8 @@ def test_different_degrees_beyond_the_kv_heads_are_warned_of() -> None:
 def test_latent_attention_is_held_whole_by_every_part() -> None:
     latent = on_gpus(prefill={"tensor_parallel": 4})
     assert broken(rules.degrees_fit, with_model(latent, "DeepSeek-V2-Lite")) == []
+    unknown = list(rules.degrees_fit.judge(with_model(latent, "ours/llm")))
+    assert [one.unjudged.what for one in unknown if one.unjudged] == ["KV heads"]
 
 
 @pytest.mark.parametrize(("layout", "degree", "said"), [("NHD", 4, ["error"]), ("NHD", 8, []), ("HND", 4, [])])

@@ -23,12 +23,19 @@ from eks_inference.faults import SpecError
 from eks_inference.network.plan import choose_zones
 from eks_inference.network.spec import NetworkSpec
 from eks_inference.place.nodes import Allocatable, allocatable, free_inodes
-from eks_inference.place.placement import POOL_LABEL, Placement, Taint
+from eks_inference.place.placement import DEVICES_LABEL, POOL_LABEL, Placement, Taint
 from eks_inference.pools import node_rules, plan
 from eks_inference.pools.existing import ExistingPool
 from eks_inference.pools.managed import ManagedPool
 from eks_inference.pools.node_spec import KubeletSpec
-from eks_inference.pools.rules import PoolFacts, kubelet_leaves_room, reservation_in_one_zone
+from eks_inference.pools.rules import (
+    PoolFacts,
+    image_of_the_cluster_version,
+    kubelet_leaves_room,
+    limits_hold_a_node,
+    reservation_in_one_zone,
+    zones_offer_the_family,
+)
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
 from golden import assert_golden
 from handles import existing_cluster, existing_vpc
@@ -71,6 +78,13 @@ AMIS = "/aws/service/eks/optimized-ami/1.35/amazon-linux-2023/x86_64/neuron/reco
         ({"instance_types": ("inf2.8xlarge", "m5.large")}, "differ in accelerator"),
         ({"ami": {"kind": "ssm_parameter", "name": AMIS}}, "use {kind: release}"),
         ({"size": 9, "autoscaled": {"min": 1, "max": 4}}, "size 9 is not between 1 and 4"),
+        ({"extra_labels": {"node.kubernetes.io/instance-type": "x"}}, "is the node's own; placements rely on it"),
+        ({"extra_labels": {DEVICES_LABEL: "plugin"}}, "says what offers the devices: set devices instead"),
+        ({"extra_labels": {"team": ""}}, "no label with an empty value: team"),
+        ({"extra_labels": {"t" * 63: "x", "example.com/" + "l" * 52: "x"}}, "with their prefix: example.com/" + "l" * 52),
+        ({"instance_types": ("m5.large",), "devices": "claims"}, "pools with accelerators or EFA interfaces; leave it out"),
+        ({"extra_taints": [{"key": f"k{number}"} for number in range(51)]}, "extra_taints: 51 given, at most 50"),
+        ({"extra_taints": [{"key": "a"}, {"key": "a"}]}, "taints given more than once: a:NoSchedule"),
         *(
             ({"extra_labels": {label: "x"}}, label)
             for label in (POOL_LABEL, "node-role.kubernetes.io/gpu", "karpenter.sh/nodepool", "eks.amazonaws.com/x")
@@ -105,6 +119,12 @@ def test_a_capacity_block_needs_reservation_type_and_zone():
     assert "needs its capacity_reservation_id" in refusal_of(lambda: managed("trn2.48xlarge", **block))
     assert "one zone" in refusal_of(lambda: managed("trn2.48xlarge", **block, **reservation))
     assert managed("trn2.48xlarge", **block, **reservation, zone_ids=("usw2-az3",)).capacity_reservation_id
+
+
+def test_as_many_taints_and_as_long_labels_as_eks_takes_are_allowed():
+    same = [{"key": "a"}, {"key": "a", "effect": "NoExecute"}]
+    given_ = {"extra_labels": {"example.com/" + "l" * 51: "x"}, "devices": "claims"}
+    assert len(managed(**given_, extra_taints=[*same, *({"key": f"k{number}"} for number in range(48))]).extra_taints) == 50
 
 
 def test_labels_of_the_sources_are_allowed():
@@ -230,6 +250,13 @@ def test_something_is_left_of_every_node_and_something_is_kept_back(instance: An
         ({"cpuManagerPolicy": "static"}, ""),
         ({"cpuManagerPolicy": "static", "kubeReserved": {"cpu": "0"}, "systemReserved": {"cpu": "100m"}}, ""),
         ({"cpuManagerPolicy": "static", "kubeReserved": {"cpu": "0"}}, "has CPU above 0"),
+        ({"serializeImagePulls": False, "maxParallelImagePulls": 2}, ""),
+        ({"serializeImagePulls": True, "maxParallelImagePulls": 2}, "above 1 only if serializeImagePulls is false"),
+        ({"evictionSoft": {"memory.available": "1Gi"}}, "have the same signals; only one has: memory.available"),
+        ({"kubeReserved": {"memory": "450m"}}, "memory: 450m is less than one: m means thousandths"),
+        ({"imageGCLowThresholdPercent": 84}, ""),
+        ({"imageGCLowThresholdPercent": 85}, r"imageGCLowThresholdPercent \(85\) is below imageGCHighThresholdPercent \(85\)"),
+        ({"imageGCHighThresholdPercent": 80}, r"imageGCLowThresholdPercent \(80\) is below"),
         ({"containerLogMaxSize": "1m"}, "is not an amount of memory"),
         ({"podPidsLimit": 0}, "at least 100, or -1 for no limit"),
         ({"podPidsLimit": -2}, "podPidsLimit"),
@@ -644,3 +671,33 @@ def test_what_leaves_a_node_little_disk_or_its_zone_open_is_not_judged(changes: 
     found = [judgement for rule in (kubelet_leaves_room, reservation_in_one_zone) for judgement in rule.judge(pool)]
     assert {judgement.unjudged.what for judgement in found if judgement.unjudged} == unjudged
     assert all(judgement.holds for judgement in found)
+
+
+@pytest.mark.parametrize(
+    ("rule", "types", "given_", "what"),
+    [
+        (image_of_the_cluster_version, ["m5.large"], {}, "the machine image"),
+        (node_rules.parallel_pulls_help, ["inf2.8xlarge"], {"fast_image_pull": True}, "parallel image pulls"),
+        (node_rules.nodes_work_with_drivers, ["trn2.48xlarge"], {"devices": "claims"}, "the release of nodes"),
+    ],
+)
+def test_what_an_image_of_your_own_contains_is_not_judged(rule: Any, types: list[str], given_: dict[str, Any], what: str) -> None:
+    own = {"ami": {"kind": "image_id", "id": "ami-0123456789abcdef0"}}
+    ours, yours = (list(rule.judge(PoolFacts("p", managed(*types, **given_, **ami), "1.34", "us-west-2"))) for ami in ({}, own))
+    assert [one.unjudged.what for one in yours if one.unjudged] == [what]
+    assert not any(one.unjudged for one in ours)
+
+
+@pytest.mark.parametrize(("region", "unjudged"), [("us-west-2", []), ("xx-none-1", ["zones"])])
+def test_zones_of_a_region_that_the_catalog_lacks_are_not_judged(region: str, unjudged: list[str]) -> None:
+    judged = zones_offer_the_family.judge(PoolFacts("p", managed("inf2.8xlarge"), "1.35", region, ("usw2-az1",)))
+    assert [one.unjudged.what for one in judged if one.unjudged] == unjudged
+
+
+@pytest.mark.parametrize(("limit", "refused"), [("16Gi", []), ("15Gi", ["no node fits the pool's limit of 15 GiB"])])
+def test_a_limit_of_memory_has_room_for_the_smallest_node(limit: str, refused: list[str]) -> None:
+    spec = KarpenterPoolSpec.model_validate({"instance_families": ["inf2"], "memory_limit": limit})
+    judged = limits_hold_a_node.judge(PoolFacts("p", spec, "1.35", "us-west-2"))
+    assert [(one.message, one.path[-1], one.allowed) for one in judged if not one.holds] == [
+        (message, "memory_limit", "at least 16Gi") for message in refused
+    ]

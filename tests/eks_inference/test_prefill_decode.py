@@ -16,15 +16,18 @@ from eks_inference.scaling.plan import keda_queries
 from eks_inference.scaling.spec import KedaSpec
 from eks_inference.serving import deployment
 from eks_inference.serving.flags import flag
-from eks_inference.serving.pod_parts import REVISION_LABEL
+from eks_inference.serving.pod_parts import REVISION_LABEL, Hardware
 from eks_inference.serving.prefill_decode import plan, router
+from eks_inference.serving.prefill_decode.component import PrefillDecodeServers
 from eks_inference.serving.prefill_decode.plan import Group
 from eks_inference.serving.prefill_decode.rules import group_facts
 from eks_inference.serving.prefill_decode.spec import ROLES, PrefillDecodeSpec, Role
 from eks_inference.serving.storage_plan import PodStorage
-from handles import placement
+from handles import existing_cluster, placement
 from stackgraph.diff.graphs import compare
 from stackgraph.graph.document import Graph
+from stackgraph.problems import ProgramError
+from stackgraph.recorder.recording import record
 from stackgraph.state.engine_steps import deletes_first
 from variants import recorded_with
 
@@ -303,6 +306,24 @@ def test_deployments_of_two_revisions_share_neither_name_nor_pods() -> None:
         assert not selector.items() <= second["spec"]["template"]["metadata"]["labels"].items()
 
 
+@pytest.mark.parametrize(
+    ("name", "instance", "why"),
+    [
+        ("Llama", "p4d.24xlarge", "Kubernetes refuses this name"),
+        ("llama", "m5.2xlarge", r"decode\.pool: its nodes have no accelerator for this server; given: p \(m5\.2xlarge\)"),
+    ],
+)
+def test_a_wrong_name_and_nodes_without_devices_are_refused_before_anything_is_made(name: str, instance: str, why: str) -> None:
+    def build() -> None:
+        here, cluster = on(instance), existing_cluster()
+        PrefillDecodeServers(
+            name, spec(GPU), cluster=cluster, prefill_placement=here, decode_placement=here, router_placement=here
+        )
+
+    with pytest.raises(ProgramError, match=why):
+        record(build)
+
+
 def rolled(rollout: str) -> tuple[Graph, Graph]:
     """gpu-nixl before and after a change of both roles' flags."""
     server, room = {"rollout": rollout}, {"gpu": {"size": 4}}
@@ -338,6 +359,12 @@ def test_facts_name_the_keys_of_their_role() -> None:
     assert found.prefill.transfer["kv_role"] == "kv_producer"
     assert (found.prefill.server.part, found.prefill.server.kind) == ("prefill", "prefill_decode")
     assert [role.server.efa_interfaces for role in found.roles] == [4, 4]
+
+
+def test_devices_of_roles_that_differ_are_added() -> None:
+    assert plan.hardware(trn2(decode={"replicas": 2})) == Hardware("trn2.48xlarge", 8, pods_min=3, pods_max=3)
+    smaller = trn2(prefill={"devices": 4, "tensor_parallel": 16}, decode={"replicas": 2})
+    assert plan.hardware(smaller) == Hardware("trn2.48xlarge", 4 + 2 * 8, pods_min=1, pods_max=1)
 
 
 def test_each_role_scales_by_its_own_signals() -> None:

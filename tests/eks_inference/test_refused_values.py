@@ -63,18 +63,14 @@ KUBELET: list[Row] = [
         {"memory.available": "45m"},
         "has a wrong form",
     ),
-    (GPU, "pools.gpu.kubelet", {"kubeReserved": {"memory": "450m"}}, "m means thousandths"),
     (GPU, "pools.gpu.kubelet.kubeReserved", {"cpu": "450m", "memory": "1Gi"}, ""),
-    (GPU, "pools.gpu", {"extra_labels": {"node.kubernetes.io/instance-type": "x"}}, "placements rely on it"),
     (GPU, "pools.gpu.kubelet.kubeReserved", {"cpu": "4"}, "0 millicores of CPU of g4dn.xlarge remain"),
     # What the kubelet keeps, the servers of the pool lack.
     (GPU, "pools.gpu.kubelet.systemReserved -> servers.triton-server.cpu", {"cpu": "3500m"}, "no g4dn.xlarge has 3 CPU"),
     (GPU, "pools.gpu.kubelet.evictionHard -> servers.triton-server.memory", {"memory.available": "90%"}, "has 12 GiB"),
     (GPU, "pools.gpu.kubelet.authentication", {"anonymous": {"enabled": True}}, "unknown key"),
     (GPU, "pools.gpu.kubelet.authorization", {"mode": "AlwaysAllow"}, "unknown key"),
-    (GPU, "pools.gpu.kubelet.evictionSoft -> pools.gpu.kubelet", {"memory.available": "1Gi"}, "the same signals"),
     (GPU, "pools.gpu.kubelet.imageGCLowThresholdPercent -> pools.gpu.kubelet", 90, "is below imageGCHighThresholdPercent"),
-    (GPU, "pools.gpu.kubelet.maxParallelImagePulls -> pools.gpu.kubelet", 4, "only if serializeImagePulls is false"),
     (RAY, "pools.default.kubelet.nope", 3, "unknown key"),
     # Karpenter has no such field.
     (RAY, "pools.default.kubelet.registryPullQPS", 3, "unknown key"),
@@ -145,7 +141,6 @@ SIZES: list[Row] = [
     (RAY, "clients.open_webui.volume_gib", 1000000, "less than or equal to 65536"),
     (RAY, "observability.prometheus.volume_gib", 1000000, "less than or equal to 65536"),
     (RAY, "pools.default.expire_after", "0s", "would replace nodes without end"),
-    (RAY, "pools.default.expire_after", "90m", ""),
     (RAY, "pools.core.size", 0, "neither DNS nor any controller runs"),
     (RAY, "pools.core.autoscaled -> pools.core.autoscaled.min", {"min": 0, "max": 3}, "remove the last node"),
     (RAY, "cluster.addon_versions -> cluster.addon_versions.vpc-cni", {"vpc-cni": "latest"}, "v1.21.1-eksbuild.1"),
@@ -171,8 +166,6 @@ NAMES: list[Row] = [
     (GPU, "servers.triton-server.client_namespaces.team", "a b", "has a wrong form"),
     (GPU, "servers.triton-server.client_namespaces.team", "a", ""),
     (GPU, "pools.gpu.ssh_key_name", "", "the name of an EC2 key pair"),
-    (GPU, "pools.gpu.extra_labels -> pools.gpu", {"team": ""}, "no label with an empty value: team"),
-    (GPU, "pools.gpu.extra_labels -> pools.gpu", {f"{'p' * 60}.example/team": "x"}, "at most 63 characters with their prefix"),
 ]
 
 # What Kubernetes, EC2, S3, ECR, ALB and the engines take in forms that were refused once, beside the nearest that they refuse:
@@ -227,6 +220,8 @@ TOGETHER: list[Row] = [
     (PAIR, "servers.llama3-70b.router -> pools.trn2.size", {"replicas": 4, "cpu": "16"}, "2 pods of 'llama3-70b (router)'"),
     (PAIR, "servers.llama3-70b.router -> pools.trn2.size", {"replicas": 2, "cpu": "16"}, ""),
     (PAIR, "servers.llama3-70b.router -> servers.llama3-70b", {"replicas": 5}, "5 routers share 4 sequences"),
+    (PAIR, "pools.trn2.instance_types -> servers.llama3-70b.pool", ["p4d.24xlarge"], "devices of the wrong kind"),
+    (PAIR, "servers.llama3-70b.instance_type", "p4d.24xlarge", "has no such instance type"),
     (PAIR, "servers.llama3-70b.compile.global_topk", 200_000, "DI045"),
     (PAIR, "servers.llama3-70b.compile.global_topk", 100_000, ""),
     (PAIR, "servers.llama3-70b.compile.pad_token_id", 128_256, "at most 128255"),

@@ -312,6 +312,13 @@ def test_a_schedule_is_a_trigger_beside_the_signals() -> None:
     assert [trigger["type"] for trigger in triggers[:-1]] == ["prometheus", "prometheus"]
 
 
+def test_the_number_of_pods_depends_on_something() -> None:
+    nothing: dict[str, Any] = {"waiting_requests": None, "kv_cache_use": None}
+    with pytest.raises(SpecError, match="depends on nothing; give at least one of waiting_requests, kv_cache_use"):
+        keda(**nothing)
+    assert keda(**nothing, concurrent_requests=8).concurrent_requests == 8
+
+
 @pytest.mark.parametrize("start", ["*/15 8-17/2 1,15 jan-mar ?", "59 23 31 12 6", "0 0 * * sun"])
 def test_a_schedule_takes_what_cron_of_keda_takes(start: str) -> None:
     assert keda(max=4, schedule=[{**WORKDAYS, "start": start}]).schedule[0].start == start

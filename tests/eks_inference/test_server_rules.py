@@ -25,7 +25,7 @@ from eks_inference.serving.rules.engine_flags import (
     flags_have_their_values,
     stack_s_own_are_left_alone,
 )
-from eks_inference.serving.rules.every_server import server_rules
+from eks_inference.serving.rules.every_server import length_suits_the_model, server_rules
 from eks_inference.serving.rules.gpu_arithmetic import gpu_has_the_dtype
 from vectors.gpu import gpu_server, t4_server
 from vectors.neuron import llama3, requests
@@ -391,6 +391,22 @@ def test_a_flag_like_no_other_gets_no_nearest() -> None:
 def test_only_a_switch_has_a_negation(name: str) -> None:
     assert [judgement.holds for judgement in judged(flags_are_known, gpu_server(extra_args={name: True}))] == [False]
     assert [judgement.holds for judgement in judged(flags_are_known, gpu_server(extra_args={"no-enforce-eager": True}))] == [True]
+
+
+@pytest.mark.parametrize(
+    ("kind", "factor", "length", "allowed"),
+    [
+        ("linear", 2, 262144, []),
+        ("linear", 2, 262145, ["at most 262144"]),
+        ("linear", -2, 131073, ["at most 131072"]),
+        ("yarn", 2, 131072, []),
+        ("yarn", 2, 131073, ["at most 131072"]),
+    ],
+)
+def test_a_scaling_lengthens_what_the_model_takes(kind: str, factor: int, length: int, allowed: list[str]) -> None:
+    scaling = json.dumps({"rope_parameters": {"rope_type": kind, "factor": factor}})
+    facts = gpu_server(max_model_len=length, arguments=(f"--hf-overrides={scaling}",))
+    assert [one.allowed for one in judged(length_suits_the_model, facts) if not one.holds] == allowed
 
 
 VALUES = {

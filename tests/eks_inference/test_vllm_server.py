@@ -521,6 +521,8 @@ def test_flags_are_read_as_vllm_reads_them() -> None:
         {"kv-transfer-config.kv_role": "kv_both", "kv-transfer-config": {}},
         {"a.b": 1, "a.b.c": 2},
         {"a.b": 1, "a.b.": 2},
+        {"a.b.c": 1, "a.b": 2},
+        {"a..b": 1},
     ],
 )
 def test_a_flag_given_twice_is_refused(twice: dict[str, Any]) -> None:
@@ -769,6 +771,11 @@ def test_measurements_are_of_the_pods_own_devices() -> None:
 def test_a_port_that_the_service_does_not_lead_to_is_refused() -> None:
     with pytest.raises(ProgramError, match="--port"):
         served(extra_args={"port": 9000})
+
+
+def test_nodes_without_a_device_are_refused_at_the_pool() -> None:
+    with pytest.raises(ProgramError, match=r"pool: its nodes have no accelerator for this server; given: neuron \(m5\.2xlarge\)"):
+        served(on=placement("m5.2xlarge", pool="neuron"))
 
 
 @pytest.mark.parametrize("name", ["a" * 41, "Llama2", "2-llama", "llama_2", "llama2-"])

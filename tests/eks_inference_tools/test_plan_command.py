@@ -96,6 +96,10 @@ def test_a_repository_is_a_name_too(capsys: pytest.CaptureFixture[str]) -> None:
         ({"--engine": "cuda-vllm-0.30"}, ("engine cuda-vllm-0.30 is not for Llama-2-13B on inf2.48xlarge", "neuron-2.28")),
         ({"--engine": "neuron-2.18-vllm-0.3"}, ("removed in Neuron SDK 2.26", "allowed: neuron-2.28-vllm-0.13")),
         ({"--model": "OPT-350M"}, ("no engine of the catalog serves architecture opt there", "allowed: types of g4dn,")),
+        (
+            {"--model": "GLM-4-9B-0414", "--instance": "trn2.48xlarge"},
+            ("GLM-4-9B-0414: documents of neuron-2.32-vllm-0.24 list it, but how it is served was not examined here",),
+        ),
         ({"--max-model-len": "8192"}, ("made for sequences of 4096 tokens", "given: 8192", "allowed: at most 4096")),
     ],
 )

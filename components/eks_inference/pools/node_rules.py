@@ -82,7 +82,7 @@ def nodes_work_with_drivers(pool: PoolFacts) -> Iterator[Judgement]:
             continue
         try:
             release = release_version(ami, pool.spec.instances()[0], pool.kubernetes_version).partition("-")[0]
-        except (SpecError, KeyError):  # POO003 and the component report these
+        except SpecError:  # POO003 and the component report these
             continue
         yield Judgement(
             holds=version_numbers(release) >= version_numbers(one.nodes),
@@ -241,15 +241,11 @@ def parallel_pulls_help(pool: PoolFacts) -> Iterator[Judgement]:
 
 
 def _released(pool: PoolFacts) -> str | None:
-    """Returns the day of the pool's AMI release; None for a custom image, or where the catalog pins no release."""
+    """Returns the day of the pool's AMI release; None for a custom image."""
     if not isinstance(pool.spec.ami, ReleaseAmi):
         return None
-    try:
-        pinned = versions.ami_release(ami_type(pool.spec.instances()[0]), pool.kubernetes_version)
-    except KeyError:
-        pinned = None
-    release = pool.spec.ami.release_version or pinned
-    return release.rpartition("-")[2] if release else None
+    pinned = versions.ami_release(ami_type(pool.spec.instances()[0]), pool.kubernetes_version)
+    return (pool.spec.ami.release_version or pinned).rpartition("-")[2]
 
 
 def _release_has_it(pool: PoolFacts, released: str) -> Judgement:

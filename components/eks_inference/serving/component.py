@@ -45,19 +45,23 @@ def name_faults(name: str, longest: int) -> list[Fault]:
 
 
 def placement_faults(spec: ServerSpec, **placed: Placement | None) -> list[Fault]:
-    """Returns what the spec says otherwise than the placements, which have the key of their pool with ``_`` for a dot."""
-    found = ((choice, placed.get("_".join(choice.pool_path))) for choice in spec.pools())
+    """Returns what the spec says otherwise than the placements (by key of their pool, ``_`` for a dot), or why nodes misfit."""
+    found = [(choice, place) for choice in spec.pools() if (place := placed.get("_".join(choice.pool_path)))]
     keys = [
         (path, said, there)
         for choice, place in found
-        if place
         for path, said, there in (
             (choice.pool_path, choice.pool, place.pool),
             (choice.type_path, choice.instance_type, place.instance_type.name),
         )
     ]
     message = "the server is placed elsewhere"
-    return [Fault(path, message, given=said, allowed=there) for path, said, there in keys if said and said != there]
+    elsewhere = [Fault(path, message, given=said, allowed=there) for path, said, there in keys if said and said != there]
+    return elsewhere or [
+        Fault(choice.pool_path, why, given=f"{place.pool} ({place.instance_type.name})")
+        for choice, place in found
+        if (why := choice.misfit(place.instance_type))
+    ]
 
 
 def image_faults(spec: ServerSpec, image: pulumi.Input[str] | None) -> list[Fault]:

@@ -62,6 +62,12 @@ class PoolChoice:
     def type_path(self) -> tuple[str, ...]:
         return (*self.under, "instance_type")
 
+    def misfit(self, instance: InstanceType) -> str:
+        """Says why nodes of this type cannot be for the pods; empty where they can."""
+        if not self.accelerators or instance.accelerator in self.accelerators:
+            return ""
+        return f"its nodes have {'devices of the wrong kind' if instance.accelerator else 'no accelerator'} for this server"
+
 
 @dataclass(frozen=True)
 class Helper:

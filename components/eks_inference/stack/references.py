@@ -36,10 +36,8 @@ def pool_faults(path: tuple[str, ...], choice: PoolChoice, pools: Mapping[str, P
         return
     types = sorted(instance.name for instance in pool.instances())
     key, allowed = (*path, *choice.type_path), ", ".join(types)
-    accelerator = pool.instances()[0].accelerator
-    if choice.accelerators and accelerator not in choice.accelerators:
-        fitting = [name for name, one in pools.items() if one.instances()[0].accelerator in choice.accelerators]
-        message = f"its nodes have {'devices of the wrong kind' if accelerator else 'no accelerator'} for this server"
+    if message := choice.misfit(pool.instances()[0]):
+        fitting = [name for name, one in pools.items() if not choice.misfit(one.instances()[0])]
         given = f"{choice.pool} ({types[0]})"
         yield Fault((*path, *choice.pool_path), message, given, ", ".join(fitting) or "there is none yet")
         return

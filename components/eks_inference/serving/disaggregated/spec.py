@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Iterator
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -118,6 +118,8 @@ class DisaggregatedPairSpec(ServerSpec):
     which ends with engine profile neuron-2.26-vllm-0.9. For new deployments prefer engines with NIXL.
     """
 
+    accelerators: ClassVar[tuple[str, ...]] = ("neuron",)
+
     kind: Literal["disaggregated"] = Field(
         default="disaggregated", json_schema_extra=stated, description="Prefill and decode in two servers."
     )
@@ -224,12 +226,6 @@ class DisaggregatedPairSpec(ServerSpec):
             raise ValueError(
                 f"router.replicas: {self.router.replicas} routers share {self.max_num_seqs} sequences (max_num_seqs)"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _has_neuron_devices(self) -> Self:
-        if not self.shape.neuron:
-            raise ValueError(f"{self.instance_type} has no Neuron devices")
         return self
 
     @model_validator(mode="after")
