@@ -76,23 +76,6 @@ def test_two_servers_in_one_namespace_are_refused():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"instance_types": ["m5.2xlarge", "m5.xlarge"]}, r"pools\.core\.instance_types: the core pool must have one instance"),
-        ({"size": 0}, r"pools\.core\.size: without a node in the core pool"),
-        ({"kind": "karpenter", "size": None}, r"pools\.core: the core pool runs what every other part"),
-    ],
-)
-def test_a_core_pool_that_cannot_be_one_is_refused(change: dict[str, Any], said: str):
-    stack = copy.deepcopy(BASE)
-    core = {"kind": "managed", "instance_types": ["m5.2xlarge"], "size": 1, **change}
-    stack["pools"]["core"] = {key: value for key, value in core.items() if value is not None}
-    with pytest.raises(SpecError, match=said):
-        parse_stack(json.dumps(stack))
-
-
-@pytest.mark.thorough
 def test_what_a_pool_finds_wrong_while_it_is_recorded_has_its_line(clone, capsys):
     line = edit(clone, "root_volume_gib: 150", "root_volume_gib: 150\n        zone_ids: [use1-az1]")
     report = refused(capsys)
