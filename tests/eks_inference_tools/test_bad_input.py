@@ -16,8 +16,11 @@ import yaml
 from conftest import STACKS
 from eks_inference.faults import SpecError, format_path
 from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.references import missing_secrets
 from eks_inference_tools.cli import main
 from mutations import BROKEN, BrokenText, Mutation, broken, cases, change_value, mutate
+from variants import merge
+from vectors.gateway import LOGIN
 
 ROOT = Path(__file__).parents[2]
 STACK = "inf2-llama3"
@@ -126,15 +129,31 @@ def test_a_secret_that_a_model_needs_is_asked_for(clone, capsys):
     assert "huggingFaceToken: this secret" not in told.err
 
 
-@pytest.mark.thorough
-def test_the_url_of_a_receiver_is_asked_for(clone, capsys):
-    edit(clone, "prometheus: {}", "prometheus: {receiver: {kind: slack}}")
-    assert main(["preview", STACK]) == 0, "a view needs no value of it"
-    report = capsys.readouterr().err
-    assert "eks-inference:alertReceiverUrl: this secret is required and missing" in report
-    assert "pulumi config set --secret eks-inference:alertReceiverUrl" in report
-    edit(clone, "config:\n  aws", "config:\n  eks-inference:alertReceiverUrl: {secure: v1:abc}\n  aws")
-    assert main(["preview", STACK]) == 0
+@pytest.mark.parametrize(
+    ("section", "secret", "why"),
+    [
+        ({"observability": {"prometheus": {"receiver": {"kind": "slack"}}}}, "alertReceiverUrl", "receiver posts to a URL"),
+        (
+            {
+                "gateway": {
+                    "host": "models.example.com",
+                    "hosted_zone_id": "Z0123456789ABCDEFGHIJ",
+                    "login": LOGIN,
+                    "routes": {"vllm-llama3-inf2": {"login": True}},
+                }
+            },
+            "gatewayClientSecret",
+            "a route of the gateway has a login",
+        ),
+    ],
+)
+def test_a_secret_that_a_section_needs_is_asked_for(section: dict[str, Any], secret: str, why: str):
+    stack = copy.deepcopy(BASE)
+    merge(stack, section)
+    (fault,) = missing_secrets(parse_stack(json.dumps(stack)), ())
+    assert (fault.config_key, why in fault.message) == (f"eks-inference:{secret}", True)
+    assert fault.hint == f"run: pulumi config set --secret eks-inference:{secret}"
+    assert not list(missing_secrets(parse_stack(json.dumps(stack)), [secret]))
 
 
 @pytest.mark.thorough
