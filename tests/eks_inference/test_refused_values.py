@@ -15,6 +15,7 @@ from conftest import ROOT
 from eks_inference.faults import SpecError, format_path
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.registry import check_spec
+from eks_inference.stack.spec import StackSpec
 from variants import merge
 from vectors.gateway import LOGIN
 
@@ -48,8 +49,6 @@ NAMESPACES: list[Row] = [
     (RAY, "kuberay.namespace", "default", "belongs to Kubernetes"),
     (GPU, "observability.fluent_bit.namespace", "kube-public", "belongs to Kubernetes"),
     (GPU, "servers.triton-server.namespace", "amazon-cloudwatch", ""),
-    # The namespace of a server without one of its own is its name.
-    (GPU, " -> servers.default.namespace", {"servers": {"default": OPT}}, "belongs to Kubernetes"),
 ]
 
 KUBELET: list[Row] = [
@@ -189,7 +188,6 @@ LEGAL: list[Row] = [
     (GPU, "pools.gpu.extra_labels", {"team.node.kubernetes.io/a": "x", "a.b.kubelet.kubernetes.io/c": "y"}, ""),
     (GPU, "pools.gpu.extra_labels -> pools.gpu", {"notnode.kubernetes.io/a": "x"}, "is reserved"),
     (GPU, "pools.core.instance_types -> pools.core.instance_types[0]", ["m7gd.large"], "nearest: m7g.large"),
-    (RAY, f"{RAY_SERVER}.image.ephemeral_storage_gib -> {RAY_SERVER}", 10, "the engine's image has 19 GB"),
     (GPU, "gateway_api", GATEWAY_API, ""),
     (GPU, "gateway_api.gateway", "up_per", "a name of Kubernetes"),
     (GPU, "gateway_api.gateway", "a" * 64, "a name of Kubernetes"),
@@ -235,7 +233,6 @@ TOGETHER: list[Row] = [
 
 
 # What parts of a stack say of each other.
-TYPE_LARGER = {"servers": {"opt": {**OPT, "instance_type": "g4dn.2xlarge"}}}
 NAMED = {"model": {"kind": "s3", "uri": "s3://models/x", "id": "a" * 64}, "kind": "triton", "pool": "gpu"}
 GATEWAY = {"host": "models.example.com", "hosted_zone_id": "Z0123456789ABCDEFGHIJ"}
 SECOND = {**NAMED, "model": {"id": "facebook/opt-350m"}}
@@ -247,8 +244,17 @@ REFERENCES: list[Row] = [
     (RAY, "pools.core.instance_types", ["m5.2xlarge", "m5.4xlarge"], "the core pool must have one instance type"),
     (RAY, "pools.core.instance_types", ["m5.4xlarge"], ""),
     (RAY, "pools.core", {"kind": "karpenter", "size": None}, "the core pool runs what every other part"),
-    (GPU, " -> servers.opt.instance_type", TYPE_LARGER, "pool 'gpu' has no such instance type"),
-    (GPU, " -> servers.opt.instance_type", {"servers": {"opt": {**OPT, "instance_type": "g4dn.xlarge"}}}, ""),
+    (
+        GPU,
+        "servers.opt -> servers.opt.instance_type",
+        {**OPT, "instance_type": "g4dn.2xlarge"},
+        "pool 'gpu' has no such instance type",
+    ),
+    (GPU, "servers.opt -> servers.opt.instance_type", {**OPT, "instance_type": "g4dn.xlarge"}, ""),
+    (RAY, f"{RAY_SERVER}.image.ephemeral_storage_gib -> {RAY_SERVER}", 10, "the engine's image has 19 GB"),
+    (RAY, f"{RAY_SERVER}.image.ephemeral_storage_gib -> {RAY_SERVER}", 20, ""),
+    # The namespace of a server without one of its own is its name.
+    (GPU, " -> servers.default.namespace", {"servers": {"default": OPT}}, "belongs to Kubernetes"),
     (RAY, f"{RAY_SERVER}.image.namespace", "vllm", "this namespace is taken"),
     (RAY, f"{RAY_SERVER}.image.namespace", "build", ""),
     (GPU, "endpoints -> endpoints.e.servers", {"e": {"servers": ["triton-servr"]}}, "did you mean 'triton-server'?"),
@@ -266,6 +272,13 @@ REFERENCES: list[Row] = [
     (GPU, " -> servers.open-webui", {**UI, "servers": {"open-web": OPT}}, ""),
     (GPU, "servers -> servers.t2", {"t2": NAMED}, "is no name of a folder that Triton reads"),
     (GPU, "servers -> servers.t2", {"t2": {**NAMED, "model_name": "a" * 63}}, ""),
+    (
+        GPU,
+        TRITON,
+        {"quantized_kv": "fp8", "extra_args": {"kv-cache-dtype": "fp8"}},
+        "kv-cache-dtype: keys of the server set this too",
+    ),
+    (GPU, TRITON, {"extra_args": {"kv-cache-dtype": "auto"}}, ""),
     (GPU, "servers.triton-server.cache.path", "/mnt/k8s-disks/0/kubelet", "belongs to containerd and the kubelet"),
     (GPU, "servers.triton-server.cache.path", "/mnt/k8s-disks-of-us", ""),
     (
@@ -328,6 +341,13 @@ def test_a_value_that_cannot_work_is_refused_at_its_key(row: Row):
     key, _, reported = keys.partition(" -> ")
     said = [fault.render() for fault in faults(stack, key, value) if format_path(fault.path) == (reported or key)]
     assert any(says in text for text in said) if says else not said, said
+
+
+def test_a_stack_of_a_program_is_refused_as_that_of_a_file():
+    region, spec = shipped(GPU)
+    with pytest.raises(SpecError, match=r"endpoints\.e\.servers: there is no server of this name"):
+        check_spec(StackSpec.of({**spec, "endpoints": {"e": {"servers": ["x"]}}}), region)
+    assert not check_spec(StackSpec.of({**spec, "endpoints": {"e": {"servers": ["triton-server"]}}}), region).faults
 
 
 @pytest.mark.parametrize(("dtype", "bytes_"), [("bfloat16", 2), ("float16", 2), ("float32", 4)])
