@@ -237,6 +237,7 @@ def with_pools(**pools: Any) -> dict[str, Any]:
 
 def test_a_core_pool_follows_only_where_there_is_none():
     assert followed(parsed(with_pools(other=CPU)))["core_pool"] == "other"
+    assert StackSpec(**with_pools(other=ManagedPoolSpec(instance_types=("m5.large",), size=2))).core_pool == "other"
     assert "core_pool" not in followed(parsed({**with_pools(other=CPU), "core_pool": "other"}))
     assert followed(parsed(with_pools(other={"kind": "karpenter", "instance_families": ["c5"]})))["pools.core"]
     taint = {"key": "batch", "value": "yes", "effect": "NoSchedule"}
@@ -313,7 +314,11 @@ def test_a_core_pool_that_builds_images_is_larger():
         (minimal("g6.xlarge", "Qwen/Qwen3-8B", max_model_len="8k"), ["servers.m.max_model_len: should be an integer"]),
         (
             {**GPU, "pools": {**GPU["pools"], "more": GPU["pools"]["nodes"]}},
-            ["servers.m.pool: this key is required and missing", "allowed: core, more, nodes"],
+            ["servers.m.pool: this key is required and missing", "allowed: more, nodes"],
+        ),
+        (
+            minimal("inf2.xlarge", "Qwen/Qwen3-8B", "triton"),
+            ["servers.m.pool: this key is required", "allowed: there is none yet"],
         ),
         (
             {**GPU, "pools": {"nodes": {"instance_families": ["g6"]}}},

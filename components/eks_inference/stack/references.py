@@ -27,9 +27,10 @@ from eks_inference.stack.spec import StackSpec
 
 def pool_faults(path: tuple[str, ...], choice: PoolChoice, pools: Mapping[str, PoolSpec]) -> Iterator[Fault]:
     """Yields what is wrong with a server's choice of pool and instance type."""
-    pool = pools.get(choice.pool)
+    pool, kinds = pools.get(choice.pool), choice.accelerators
+    fitting = ", ".join(name for name, one in sorted(pools.items()) if not kinds or one.instances()[0].accelerator in kinds)
     if not choice.pool:
-        yield Fault((*path, *choice.pool_path), "this key is required and missing", allowed=", ".join(sorted(pools)))
+        yield Fault((*path, *choice.pool_path), "this key is required and missing", allowed=fitting or "there is none yet")
         return
     if pool is None:
         yield no_such_pool((*path, *choice.pool_path), choice.pool, pools)
@@ -37,11 +38,10 @@ def pool_faults(path: tuple[str, ...], choice: PoolChoice, pools: Mapping[str, P
     types = sorted(instance.name for instance in pool.instances())
     key, allowed = (*path, *choice.type_path), ", ".join(types)
     accelerator = pool.instances()[0].accelerator
-    if choice.accelerators and accelerator not in choice.accelerators:
-        fitting = [name for name, one in pools.items() if one.instances()[0].accelerator in choice.accelerators]
+    if kinds and accelerator not in kinds:
         message = f"its nodes have {'devices of the wrong kind' if accelerator else 'no accelerator'} for this server"
         given = f"{choice.pool} ({types[0]})"
-        yield Fault((*path, *choice.pool_path), message, given, ", ".join(fitting) or "there is none yet")
+        yield Fault((*path, *choice.pool_path), message, given, fitting or "there is none yet")
         return
     if choice.instance_type is None and len(types) > 1:
         yield Fault(key, f"pool '{choice.pool}' has several instance types: name one", allowed=allowed)
