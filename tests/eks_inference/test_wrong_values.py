@@ -156,16 +156,11 @@ def test_a_spec_of_another_kind_names_both():
     assert fault.allowed == "ManagedPoolSpec, KarpenterPoolSpec", "who gives an object reads Python"
 
 
-@pytest.mark.parametrize(
-    ("region", "message"),
-    [
-        ("", "the region is missing: set aws:region of the stack, or give region="),
-        ("us-wst-2", "no AWS region has this name; did you mean 'us-west-2'?"),
-        ("eusc-de-east-1", "this library does not know the partition of this region"),
-    ],
-)
-def test_a_region_that_cannot_be_is_a_fault_and_a_partition_that_is_known_is_none(region: str, message: str):
-    assert [fault.message for fault in refused(lambda: StackSettings(region=region))] == [message]
+def test_a_region_that_cannot_be_is_a_fault_and_a_partition_that_is_known_is_none():
+    wrong = {"": "the region is missing", "us-wst-2": "did you mean 'us-west-2'?", "eusc-de-east-1": "not know the partition"}
+    for region, says in wrong.items():
+        (fault,) = refused(lambda region=region: StackSettings(region=region))
+        assert says in fault.message
     assert StackSettings(region="us-gov-east-1").region == "us-gov-east-1"
 
 

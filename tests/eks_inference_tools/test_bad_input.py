@@ -63,14 +63,6 @@ def test_a_wrong_type_says_what_was_given_and_what_is_allowed(clone, capsys):
     assert "allowed: integer, at least 0, at most 450" in report
 
 
-@pytest.mark.thorough
-def test_a_pool_that_does_not_exist_names_the_nearest(clone, capsys):
-    edit(clone, "pool: inferentia-inf2,", "pool: inferentia-inf,")
-    report = refused(capsys)
-    assert "servers.vllm-llama3-inf2.worker.pool" in report
-    assert "did you mean 'inferentia-inf2'?" in report
-
-
 def test_two_servers_in_one_namespace_are_refused():
     stack = copy.deepcopy(BASE)
     stack["servers"]["second"] = stack["servers"]["vllm-llama3-inf2"]
@@ -129,22 +121,15 @@ def test_a_secret_that_a_model_needs_is_asked_for(clone, capsys):
     assert "huggingFaceToken: this secret" not in told.err
 
 
+ASKS = {"login": LOGIN, "routes": {"vllm-llama3-inf2": {"login": True}}}
+GATEWAY = {"host": "models.example.com", "hosted_zone_id": "Z0123456789ABCDEFGHIJ", **ASKS}
+
+
 @pytest.mark.parametrize(
     ("section", "secret", "why"),
     [
         ({"observability": {"prometheus": {"receiver": {"kind": "slack"}}}}, "alertReceiverUrl", "receiver posts to a URL"),
-        (
-            {
-                "gateway": {
-                    "host": "models.example.com",
-                    "hosted_zone_id": "Z0123456789ABCDEFGHIJ",
-                    "login": LOGIN,
-                    "routes": {"vllm-llama3-inf2": {"login": True}},
-                }
-            },
-            "gatewayClientSecret",
-            "a route of the gateway has a login",
-        ),
+        ({"gateway": GATEWAY}, "gatewayClientSecret", "a route of the gateway has a login"),
     ],
 )
 def test_a_secret_that_a_section_needs_is_asked_for(section: dict[str, Any], secret: str, why: str):
