@@ -72,6 +72,8 @@ def test_a_kind_that_is_not_registered_is_named_with_those_that_are() -> None:
 def test_the_name_of_a_kind_is_taken_once() -> None:
     with pytest.raises(ValueError, match="already"):
         register_kind(KINDS["vllm"])
+    with pytest.raises(SpecError, match="should be a Kind; given: dict"):
+        register_kind({})  # pyright: ignore[reportArgumentType]
 
 
 # -- what is the same for all kinds ----------------------------------------------------------------------------------------------

@@ -17,12 +17,15 @@ from eks_inference.network.handle import Network
 from eks_inference.network.plan import ZonePlan, check_zones, choose_zones, has_room_for_load_balancers, plan_subnets, vpc_range
 from eks_inference.network.rules import NetworkFacts, services_outside_the_vpc
 from eks_inference.network.spec import FlowLogsSpec, NetworkSpec
+from eks_inference.rules import left_open
 from eks_inference.specs.settings import StackSettings
+from eks_inference.stack.isolated_rules import services_have_endpoints
 from graphs import stands_on
 from stackgraph.graph.document import Graph
 from stackgraph.problems import ProgramError
 from stackgraph.recorder.recording import record
 from variants import recorded_with
+from vectors.stack import spec as stack_facts
 
 # ------------------------------------------------------------------------------------------------- the address grid
 
@@ -337,6 +340,14 @@ def test_a_stack_file_may_name_a_vpc_that_is_there():
     assert (cluster.inputs["vpcId"], cluster.inputs["privateSubnetIds"]) == (existing["id"], [*subnets.values()])
     assert {tuple(one.inputs["subnetIds"]) for one in graph.of_type("aws:eks/nodeGroup:NodeGroup")} == {tuple(subnets.values())}
     assert not cluster.inputs.get("publicSubnetIds")
+
+
+def test_the_endpoints_of_a_vpc_that_is_there_are_for_its_owner_to_see_to():
+    network = {"nat": "none", "existing": existing_with("subnet-0a1b2c3d", "subnet-0f1e2d3c")}
+    (found,) = left_open(services_have_endpoints.judge(stack_facts(network=network)))
+    assert found.why == "the VPC is there, and a stack file does not know its endpoints"
+    assert (found.path, found.fix) == (("network", "existing"), "see that it has those of docs/isolated-network.md")
+    assert not list(services_have_endpoints.judge(stack_facts(network={**network, "nat": "single"})))
 
 
 @pytest.mark.parametrize(

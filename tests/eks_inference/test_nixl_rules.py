@@ -308,8 +308,9 @@ def test_a_transfer_that_is_no_object_is_refused(config: str) -> None:
 
 
 def test_an_unknown_model_is_not_judged() -> None:
-    unknown = replace(decode(), model=None, model_id="a/b")
-    for rule in (nixl.connector_suits, nixl.model_is_documented):
+    flags = (*decode().arguments, "--decode-context-parallel-size=2")
+    unknown = replace(decode(), model=None, model_id="a/b", arguments=flags)
+    for rule in (nixl.connector_suits, nixl.model_is_documented, nixl.contexts_divide):
         assert any(said.unjudged for said in rule.judge(unknown))
 
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from conftest import ROOT
+from eks_inference.catalog.engines import engine
 from eks_inference.catalog.models import model
 from eks_inference.catalog.quantization import Quantization, quantization
 from eks_inference.faults import SpecError
@@ -27,6 +28,7 @@ from servers import spec_of
 from vectors.gpu import gpu_server
 from vectors.scaling import scaling, triton
 from vectors.serving import trn2
+from vectors.stack import head_on
 
 
 def said(server: ServingFacts) -> dict[str, list[Judgement]]:
@@ -57,9 +59,32 @@ def test_no_rule_ends_with_a_traceback(arguments: tuple[str, ...]) -> None:
         assert "-" not in "".join(each.allowed for found in said(server).values() for each in found if each.allowed.isdecimal())
 
 
-def test_a_type_of_kv_cache_that_no_row_has_is_not_judged() -> None:
-    (found,) = said(gpu_server(arguments=("--kv-cache-dtype=turboquant_4bit_nc",)))["GPU012"]
+def states(method: str, bits: int) -> ServingFacts:
+    return gpu_server("p5.48xlarge", model=replace(model("Qwen3-Next-80B-A3B"), quantization=Quantization(method, bits)))
+
+
+def documented(name: str) -> ServingFacts:
+    return trn2(engine=engine("neuron-2.32-vllm-0.24"), model=model(name))
+
+
+def keys_in(form: str, on: str = "p6-b200.48xlarge") -> ServingFacts:
+    return gpu_server(on, arguments=(f"--kv-cache-dtype={form}",))
+
+
+@pytest.mark.parametrize(
+    ("server", "neighbour", "rule", "of", "why"),
+    [
+        (keys_in("turboquant_4bit_nc", "g6e.12xlarge"), keys_in("auto"), "GPU012", "turboquant_4bit_nc", "is not known here"),
+        (keys_in("nvfp4"), keys_in("fp8"), "GPU012", "KV cache nvfp4", "that FlashInfer downloads from NVIDIA when it starts"),
+        (states("awq", 4), states("fp8", 8), "GPU001", "Qwen3-Next-80B-A3B, quantized to awq", "its layers with a state"),
+        (documented("Seed-OSS-36B"), documented("Qwen3-32B"), "NEU013", "Seed-OSS-36B (seed_oss)", "documents list it"),
+    ],
+)
+def test_what_nobody_examined_is_not_judged(server: ServingFacts, neighbour: ServingFacts, rule: str, of: str, why: str) -> None:
+    (found,) = said(server)[rule]
     assert found.unjudged
+    assert (found.unjudged.of, why in found.working[-1]) == (of, True), found
+    assert rule not in said(neighbour)
 
 
 @pytest.mark.parametrize(("image", "refused"), [(0, False), (5, True)])
@@ -228,6 +253,8 @@ def test_dns_and_controllers_stay(capacity: str, count: int) -> None:
     stack["pools"]["core"]["capacity_type"] = capacity
     found = list(single_helpers_stay.judge(StackFacts(StackSpec.model_validate(stack), "us-west-2", {})))
     assert [judgement.path for judgement in found if not judgement.holds] == [("pools", "core")] * count
+    (head,) = single_helpers_stay.judge(head_on("WhenEmptyOrUnderutilized" if count else "WhenEmpty"))
+    assert (head.holds, head.message.endswith("starts anew: Karpenter may move it at any time")) == (not count, bool(count))
 
 
 @pytest.mark.parametrize(("name", "given"), [("gpu-nixl", ""), ("trn2-di", "trn2")])

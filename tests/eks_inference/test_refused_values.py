@@ -15,7 +15,9 @@ from conftest import ROOT
 from eks_inference.faults import SpecError, format_path
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.registry import check_spec
+from eks_inference.stack.spec import StackSpec
 from variants import merge
+from vectors.gateway import LOGIN
 
 GPU, RAY, PAIR = "gpu-opt350m", "inf2-llama3", "trn2-di-pair"
 RAY_SERVER = "servers.vllm-llama3-inf2"
@@ -47,8 +49,6 @@ NAMESPACES: list[Row] = [
     (RAY, "kuberay.namespace", "default", "belongs to Kubernetes"),
     (GPU, "observability.fluent_bit.namespace", "kube-public", "belongs to Kubernetes"),
     (GPU, "servers.triton-server.namespace", "amazon-cloudwatch", ""),
-    # The namespace of a server without one of its own is its name.
-    (GPU, " -> servers.default.namespace", {"servers": {"default": OPT}}, "belongs to Kubernetes"),
 ]
 
 KUBELET: list[Row] = [
@@ -141,15 +141,13 @@ SIZES: list[Row] = [
     (RAY, "clients.open_webui.volume_gib", 1000000, "less than or equal to 65536"),
     (RAY, "observability.prometheus.volume_gib", 1000000, "less than or equal to 65536"),
     (RAY, "pools.default.expire_after", "0s", "would replace nodes without end"),
-    (RAY, "pools.core.size", 0, "neither DNS nor any controller runs"),
-    (RAY, "pools.core.autoscaled -> pools.core.autoscaled.min", {"min": 0, "max": 3}, "remove the last node"),
+    (RAY, "pools.default.expire_after", "90m", ""),
     (RAY, "cluster.addon_versions -> cluster.addon_versions.vpc-cni", {"vpc-cni": "latest"}, "v1.21.1-eksbuild.1"),
     (RAY, "addons.addon_versions -> addons.addon_versions.coredns", {"coredns": "1.13"}, "v1.21.1-eksbuild.1"),
 ]
 SYSTEM_FOLDERS = ("/var/lib/kubelet", "/etc/kubernetes", "/var/run/containerd", "/proc/sys", "/../..", "/mnt/../etc", "/mnt/a/..")
 HOST_PATHS: list[Row] = [
     *((GPU, "servers.triton-server.cache.path", path, "below /data, /mnt, /srv or /var/cache") for path in SYSTEM_FOLDERS),
-    (GPU, "servers.triton-server.cache.path", "/mnt/k8s-disks/0/kubelet", "belongs to containerd and the kubelet"),
     (GPU, "servers.triton-server.cache.path", "/mnt/models", ""),
 ]
 
@@ -184,7 +182,6 @@ LEGAL: list[Row] = [
     (GPU, "pools.gpu.extra_labels", {"team.node.kubernetes.io/a": "x", "a.b.kubelet.kubernetes.io/c": "y"}, ""),
     (GPU, "pools.gpu.extra_labels -> pools.gpu", {"notnode.kubernetes.io/a": "x"}, "is reserved"),
     (GPU, "pools.core.instance_types -> pools.core.instance_types[0]", ["m7gd.large"], "nearest: m7g.large"),
-    (RAY, f"{RAY_SERVER}.image.ephemeral_storage_gib -> {RAY_SERVER}", 10, "the engine's image has 19 GB"),
     (GPU, "gateway_api", GATEWAY_API, ""),
     (GPU, "gateway_api.gateway", "up_per", "a name of Kubernetes"),
     (GPU, "gateway_api.gateway", "a" * 64, "a name of Kubernetes"),
@@ -231,9 +228,95 @@ TOGETHER: list[Row] = [
 ]
 
 
+# What parts of a stack say of each other.
+NAMED = {"model": {"kind": "s3", "uri": "s3://models/x", "id": "a" * 64}, "kind": "triton", "pool": "gpu"}
+GATEWAY = {"host": "models.example.com", "hosted_zone_id": "Z0123456789ABCDEFGHIJ"}
+SECOND = {**NAMED, "model": {"id": "facebook/opt-350m"}}
+TWO_TRITONS = {"servers": {"t2": SECOND}, "endpoints": {"e": {"servers": ["triton-server", "t2"]}}}
+RECEIVER = "observability.prometheus.receiver"
+UI = {"gateway": GATEWAY, "clients": {"open_webui": {}}}
+REFERENCES: list[Row] = [
+    (RAY, "pools.core.size", 0, "neither DNS nor any controller runs"),
+    (RAY, "pools.core.autoscaled -> pools.core.autoscaled.min", {"min": 0, "max": 3}, "remove the last node"),
+    (RAY, "pools.core.autoscaled -> pools.core.autoscaled.min", {"min": 1, "max": 3}, ""),
+    (RAY, "pools.core.instance_types", ["m5.2xlarge", "m5.4xlarge"], "the core pool must have one instance type"),
+    (RAY, "pools.core", {"kind": "karpenter", "size": None}, "the core pool runs what every other part"),
+    (
+        GPU,
+        "servers.opt -> servers.opt.instance_type",
+        {**OPT, "instance_type": "g4dn.2xlarge"},
+        "pool 'gpu' has no such instance type",
+    ),
+    (GPU, "servers.opt -> servers.opt.instance_type", {**OPT, "instance_type": "g4dn.xlarge"}, ""),
+    (RAY, f"{RAY_SERVER}.image.ephemeral_storage_gib -> {RAY_SERVER}", 10, "the engine's image has 19 GB"),
+    (RAY, f"{RAY_SERVER}.image.ephemeral_storage_gib -> {RAY_SERVER}", 20, ""),
+    # The namespace of a server without one of its own is its name.
+    (GPU, " -> servers.default.namespace", {"servers": {"default": OPT}}, "belongs to Kubernetes"),
+    (RAY, f"{RAY_SERVER}.image.namespace", "vllm", "this namespace is taken"),
+    (RAY, f"{RAY_SERVER}.image.namespace", "build", ""),
+    (GPU, "endpoints -> endpoints.e.servers", {"e": {"servers": ["triton-servr"]}}, "did you mean 'triton-server'?"),
+    (GPU, "endpoints -> endpoints.e.servers", {"e": {}}, "no server has an OpenAI API"),
+    (GPU, "endpoints -> endpoints.e.servers", {"e": {"servers": ["triton-server"]}}, ""),
+    (GPU, " -> endpoints.e.servers", TWO_TRITONS, "at most one server with the KServe API"),
+    (GPU, " -> gateway", {"gateway": GATEWAY, "servers": None, "clients": None}, "a gateway needs a model server or the web UI"),
+    (GPU, " -> gateway", {"gateway": GATEWAY}, ""),
+    (GPU, " -> servers.open-webui", {**UI, "servers": {"open-webui": OPT}}, "a route of this name leads to the web UI"),
+    (GPU, " -> servers.open-webui", {**UI, "servers": {"open-web": OPT}}, ""),
+    (GPU, "servers -> servers.t2", {"t2": NAMED}, "is no name of a folder that Triton reads"),
+    (GPU, "servers -> servers.t2", {"t2": {**NAMED, "model_name": "a" * 63}}, ""),
+    (
+        GPU,
+        TRITON,
+        {"quantized_kv": "fp8", "extra_args": {"kv-cache-dtype": "fp8"}},
+        "kv-cache-dtype: keys of the server set this too",
+    ),
+    (GPU, TRITON, {"extra_args": {"kv-cache-dtype": "auto"}}, ""),
+    (GPU, "servers.triton-server.cache.path", "/mnt/k8s-disks/0/kubelet", "belongs to containerd and the kubelet"),
+    (GPU, "servers.triton-server.cache.path", "/mnt/k8s-disks-of-us", ""),
+    (GPU, f"{RECEIVER} -> {RECEIVER}.kin", {"kin": "slack"}, "unknown key\n    hint: did you mean 'kind'?"),
+]
+# Without internet: what parts call, and what they want of it.
+NODES = ["ec2", "ecr", "eks-auth", "s3"]
+HUB = {"load_test": {"extra_env": {"HF_ENDPOINT": "https://hub.corp"}}}
+WAF = "arn:aws:wafv2:us-west-2:123456789012:regional/webacl/x/12345678-1234-1234-1234-123456789012"
+ASKED = {**GATEWAY, "login": LOGIN, "web_acl_arn": WAF, "routes": {"triton-server": {"login": True}}}
+
+
+def inside(*endpoints: str, **beside: Any) -> dict[str, Any]:
+    return {"network": {"nat": "none", "public_subnets": False, "endpoints": [*NODES, *endpoints]}, **beside}
+
+
+ISOLATED: list[Row] = [
+    *(
+        (stack, " -> network.endpoints", inside(*others, **beside), f"{part} would wait in vain for an answer of {missing}")
+        for stack, part, missing, others, beside in (
+            (GPU, "Fluent Bit", "logs", (), {}),
+            (GPU, "AWS Load Balancer Controller", "elasticloadbalancing", ("logs",), {"gateway": GATEWAY}),
+            (RAY, "CloudWatch Observability", "monitoring", ("eks", "sqs", "ssm", "logs"), {}),
+            (PAIR, "the driver of efs", "elasticfilesystem", (), {}),
+        )
+    ),
+    (GPU, " -> network.endpoints", inside("logs", "elasticloadbalancing", gateway=GATEWAY), ""),
+    (RAY, " -> network.endpoints", inside("eks", "sqs", "ssm", "logs", "monitoring"), ""),
+    (PAIR, " -> network.endpoints", inside("elasticfilesystem"), ""),
+    (RAY, f" -> {RAY_SERVER}.image", inside(), "the build installs packages from the internet"),
+    (RAY, f" -> {RAY_SERVER}.image", inside(servers={"vllm-llama3-inf2": {"image": "reg.corp/ray:1"}}), ""),
+    (RAY, " -> load_test", inside(), "the tokenizer is on the Hub"),
+    (RAY, " -> load_test", inside(**HUB), ""),
+    (GPU, " -> clients.triton", inside(), "the tokenizer is on the Hub"),
+    (GPU, " -> gateway.web_acl_arn", inside(gateway=ASKED), "the API of AWS WAF has no endpoint"),
+    (GPU, " -> gateway.login", inside(gateway=ASKED), "the provider of the login is on the internet"),
+    (GPU, " -> gateway.login", {"gateway": ASKED}, ""),
+]
+
+
 @pytest.mark.parametrize(
     "row",
-    [row for rows in (TOGETHER, LEGAL, NAMES, ADDRESSES, ARNS, IDS, SIZES, HOST_PATHS, NAMESPACES, KUBELET) for row in rows],
+    [
+        row
+        for rows in (REFERENCES, ISOLATED, TOGETHER, LEGAL, NAMES, ADDRESSES, ARNS, IDS, SIZES, HOST_PATHS, NAMESPACES, KUBELET)
+        for row in rows
+    ],
     ids=shown,
 )
 def test_a_value_that_cannot_work_is_refused_at_its_key(row: Row):
@@ -241,6 +324,13 @@ def test_a_value_that_cannot_work_is_refused_at_its_key(row: Row):
     key, _, reported = keys.partition(" -> ")
     said = [fault.render() for fault in faults(stack, key, value) if format_path(fault.path) == (reported or key)]
     assert any(says in text for text in said) if says else not said, said
+
+
+def test_a_stack_of_a_program_is_refused_as_that_of_a_file():
+    region, spec = shipped(GPU)
+    with pytest.raises(SpecError, match=r"endpoints\.e\.servers: there is no server of this name"):
+        check_spec(StackSpec.of({**spec, "endpoints": {"e": {"servers": ["x"]}}}), region)
+    assert not check_spec(StackSpec.of({**spec, "endpoints": {"e": {"servers": ["triton-server"]}}}), region).faults
 
 
 @pytest.mark.parametrize(("dtype", "bytes_"), [("bfloat16", 2), ("float16", 2), ("float32", 4)])

@@ -27,6 +27,7 @@ from eks_inference.storage.spec import (
     ExistingStoreSpec,
     FileSystem,
     LustreStoreSpec,
+    NewStoreSpec,
     StoreSpec,
     lustre_size_gib,
 )
@@ -35,6 +36,7 @@ from graphs import stands_on
 from handles import existing_cluster, existing_vpc
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import plain
+from stackgraph.problems import ProgramError
 from stackgraph.recorder.recording import record
 from stackgraph.views.manifests import manifest
 from vectors.storage import LLAMA_70B_GIB, LLAMA_405B_GIB, lustre
@@ -359,6 +361,17 @@ def test_what_cannot_be_made_is_refused(spec: StoreSpec, driver: FileSystem, zon
             )
 
     record(build)
+
+
+def test_a_file_system_that_is_retained_is_of_a_kind_that_lets_its_network_go() -> None:
+    def store(spec: NewStoreSpec) -> None:
+        cluster = existing_cluster(retain=True)
+        driver = FileSystemDriver("driver", spec.file_system, cluster=cluster)
+        shared_store("store", spec, cluster=cluster, network=existing_vpc(), driver=driver)
+
+    record(lambda: store(EfsStoreSpec()))
+    with pytest.raises(ProgramError, match="kind: a retained Lustre file system would keep its network from being deleted"):
+        record(lambda: store(lustre_spec(zone_id="usw2-az1")))
 
 
 def test_the_zone_is_told_to_who_stands_on_it() -> None:

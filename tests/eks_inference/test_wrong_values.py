@@ -156,6 +156,18 @@ def test_a_spec_of_another_kind_names_both():
     assert fault.allowed == "ManagedPoolSpec, KarpenterPoolSpec", "who gives an object reads Python"
 
 
+def test_a_region_that_cannot_be_is_a_fault_and_a_partition_that_is_known_is_none():
+    wrong = {"": "the region is missing", "us-wst-2": "did you mean 'us-west-2'?", "eusc-de-east-1": "not know the partition"}
+    for region, says in wrong.items():
+        (fault,) = refused(lambda region=region: StackSettings(region=region))
+        assert says in fault.message
+    assert StackSettings(region="us-gov-east-1").region == "us-gov-east-1"
+
+
+def test_a_stack_is_an_object():
+    assert [fault.message for fault in refused(lambda: StackSpec.model_validate("x"))] == ["should be an object"]
+
+
 def test_an_output_in_a_spec_says_where_outputs_go():
     (fault,) = refused(lambda: StackSettings(region=WRONG["an Output"]))
     assert "give it as plain text" in fault.hint

@@ -16,8 +16,11 @@ import yaml
 from conftest import STACKS
 from eks_inference.faults import SpecError, format_path
 from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.references import missing_secrets
 from eks_inference_tools.cli import main
 from mutations import BROKEN, BrokenText, Mutation, broken, cases, change_value, mutate
+from variants import merge
+from vectors.gateway import LOGIN
 
 ROOT = Path(__file__).parents[2]
 STACK = "inf2-llama3"
@@ -60,35 +63,10 @@ def test_a_wrong_type_says_what_was_given_and_what_is_allowed(clone, capsys):
     assert "allowed: integer, at least 0, at most 450" in report
 
 
-@pytest.mark.thorough
-def test_a_pool_that_does_not_exist_names_the_nearest(clone, capsys):
-    edit(clone, "pool: inferentia-inf2,", "pool: inferentia-inf,")
-    report = refused(capsys)
-    assert "servers.vllm-llama3-inf2.worker.pool" in report
-    assert "did you mean 'inferentia-inf2'?" in report
-
-
 def test_two_servers_in_one_namespace_are_refused():
     stack = copy.deepcopy(BASE)
     stack["servers"]["second"] = stack["servers"]["vllm-llama3-inf2"]
     with pytest.raises(SpecError, match=r"servers\.second\.namespace: this namespace is taken"):
-        parse_stack(json.dumps(stack))
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"instance_types": ["m5.2xlarge", "m5.xlarge"]}, r"pools\.core\.instance_types: the core pool must have one instance"),
-        ({"size": 0}, r"pools\.core\.size: without a node in the core pool"),
-        ({"kind": "karpenter", "size": None}, r"pools\.core: the core pool runs what every other part"),
-    ],
-)
-def test_a_core_pool_that_cannot_be_one_is_refused(change: dict[str, Any], said: str):
-    stack = copy.deepcopy(BASE)
-    core = {"kind": "managed", "instance_types": ["m5.2xlarge"], "size": 1, **change}
-    stack["pools"]["core"] = {key: value for key, value in core.items() if value is not None}
-    with pytest.raises(SpecError, match=said):
         parse_stack(json.dumps(stack))
 
 
@@ -142,15 +120,24 @@ def test_a_secret_that_a_model_needs_is_asked_for(clone, capsys):
     assert "huggingFaceToken: this secret" not in told.err
 
 
-@pytest.mark.thorough
-def test_the_url_of_a_receiver_is_asked_for(clone, capsys):
-    edit(clone, "prometheus: {}", "prometheus: {receiver: {kind: slack}}")
-    assert main(["preview", STACK]) == 0, "a view needs no value of it"
-    report = capsys.readouterr().err
-    assert "eks-inference:alertReceiverUrl: this secret is required and missing" in report
-    assert "pulumi config set --secret eks-inference:alertReceiverUrl" in report
-    edit(clone, "config:\n  aws", "config:\n  eks-inference:alertReceiverUrl: {secure: v1:abc}\n  aws")
-    assert main(["preview", STACK]) == 0
+ASKS = {"login": LOGIN, "routes": {"vllm-llama3-inf2": {"login": True}}}
+GATEWAY = {"host": "models.example.com", "hosted_zone_id": "Z0123456789ABCDEFGHIJ", **ASKS}
+
+
+@pytest.mark.parametrize(
+    ("section", "secret", "why"),
+    [
+        ({"observability": {"prometheus": {"receiver": {"kind": "slack"}}}}, "alertReceiverUrl", "receiver posts to a URL"),
+        ({"gateway": GATEWAY}, "gatewayClientSecret", "a route of the gateway has a login"),
+    ],
+)
+def test_a_secret_that_a_section_needs_is_asked_for(section: dict[str, Any], secret: str, why: str):
+    stack = copy.deepcopy(BASE)
+    merge(stack, section)
+    (fault,) = missing_secrets(parse_stack(json.dumps(stack)), ())
+    assert (fault.config_key, why in fault.message) == (f"eks-inference:{secret}", True)
+    assert fault.hint == f"run: pulumi config set --secret eks-inference:{secret}"
+    assert not list(missing_secrets(parse_stack(json.dumps(stack)), [secret]))
 
 
 @pytest.mark.thorough

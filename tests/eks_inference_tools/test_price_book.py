@@ -197,6 +197,7 @@ def test_everything_wrong_in_a_file_is_told_at_once_by_line(tmp_path: Path):
   natgateway: {usd: 1, source: misspelt}
 us-wst-2: {}
 us-east-1: 3
+us-iso-east-1: {}
 """
     path = written(tmp_path, text)
     file = str(path)
@@ -213,6 +214,7 @@ us-east-1: 3
         (file, 7, "us-west-2.natgateway", "nothing with a price has this name"),
         (file, 8, "us-wst-2", "no AWS region has this name"),
         (file, 9, "us-east-1", "a region has prices by name"),
+        (file, 10, "us-iso-east-1", "this library does not know the partition of this region"),
     ]
     assert all(problem.given or problem.allowed or problem.hint for problem in raised.value.problems)
 

@@ -145,6 +145,10 @@ class _Server:
             message = f"nothing follows from a model whose shape is unknown: {why}"
             ways = ways_to_a_shape(self.source.id) if not self.source.no_formula else "write a row of your own (docs/models.md)"
             return Choice(faults=(self._fault(message, f"{ways}; or write {self._words()}"),))
+        there, split = self._cores(self.instance.devices), self.given.get("tensor_parallel")
+        if split and split > there:
+            message = f"{self.instance.name} has {there} {'NeuronCore' if self.instance.neuron else 'GPU'}{'s' * (there > 1)}"
+            return Choice(faults=(Fault((*self.path, "tensor_parallel"), message, str(split), f"at most {there}"),))
         found = self._best(model)
         if found:
             return Choice(resolved=found.resolved)
@@ -215,7 +219,7 @@ class _Server:
         for degree in self._degrees(engine, model):
             if any(not one.warnings and self._devices(one.degree) < self._devices(degree) for one in found):
                 break
-            if self._too_few(degree) or self._hopeless(model, engine, degree):
+            if self._hopeless(model, engine, degree):
                 continue
             candidate = self._candidate(model, engine, degree, context, wanted)
             if candidate and (judged := self._judged(candidate, wanted)):
@@ -250,9 +254,8 @@ class _Server:
         return cores_of(devices, self.instance) if self.instance.neuron else devices
 
     def _devices(self, degree: int) -> int:
-        """How many devices a pod needs for a degree; all of a node for one that is too large, which a rule refuses."""
-        there = self._cores(self.instance.devices)
-        return devices_for_cores(min(degree, there), self.instance) if self.instance.neuron else degree * self._copies
+        """How many devices a pod needs for a degree."""
+        return devices_for_cores(degree, self.instance) if self.instance.neuron else degree * self._copies
 
     @cached_property
     def _copies(self) -> int:
@@ -262,14 +265,6 @@ class _Server:
             return parallel(tuple(flags(spelt_out(given))), 1).devices if isinstance(given, Mapping) else 1
         except ValueError:  # validation says which key is given twice
             return 1
-
-    def _too_few(self, degree: int) -> bool:
-        """Whether the split that somebody gave takes more cores than the instance type has."""
-        there = self._cores(self.instance.devices)
-        if degree > there:
-            unit = "NeuronCores" if self.instance.neuron else "GPUs"
-            self.refused.append(f"tensor_parallel {degree}: {self.instance.name} has {there} {unit}")
-        return degree > there
 
     def _hopeless(self, model: Model, engine: EngineProfile, degree: int) -> bool:
         """Whether the rules need not be asked: the published weights alone do not fit, and nothing else is said of weights."""

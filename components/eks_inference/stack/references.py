@@ -28,8 +28,9 @@ from eks_inference.stack.spec import StackSpec
 def pool_faults(path: tuple[str, ...], choice: PoolChoice, pools: Mapping[str, PoolSpec]) -> Iterator[Fault]:
     """Yields what is wrong with a server's choice of pool and instance type."""
     pool = pools.get(choice.pool)
+    fitting = ", ".join(name for name, one in sorted(pools.items()) if not choice.misfit(one.instances()[0]))
     if not choice.pool:
-        yield Fault((*path, *choice.pool_path), "this key is required and missing", allowed=", ".join(sorted(pools)))
+        yield Fault((*path, *choice.pool_path), "this key is required and missing", allowed=fitting or "there is none yet")
         return
     if pool is None:
         yield no_such_pool((*path, *choice.pool_path), choice.pool, pools)
@@ -37,9 +38,8 @@ def pool_faults(path: tuple[str, ...], choice: PoolChoice, pools: Mapping[str, P
     types = sorted(instance.name for instance in pool.instances())
     key, allowed = (*path, *choice.type_path), ", ".join(types)
     if message := choice.misfit(pool.instances()[0]):
-        fitting = [name for name, one in pools.items() if not choice.misfit(one.instances()[0])]
         given = f"{choice.pool} ({types[0]})"
-        yield Fault((*path, *choice.pool_path), message, given, ", ".join(fitting) or "there is none yet")
+        yield Fault((*path, *choice.pool_path), message, given, fitting or "there is none yet")
         return
     if choice.instance_type is None and len(types) > 1:
         yield Fault(key, f"pool '{choice.pool}' has several instance types: name one", allowed=allowed)
