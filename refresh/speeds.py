@@ -13,7 +13,7 @@ not counted, and take part in no fit.
 import random
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from math import exp, log
 from statistics import median
@@ -139,7 +139,8 @@ def errors(found: Sequence[float]) -> Errors | None:
     return Errors(len(found), median(far), at(far, 0.9), at(ordered, 0.05), at(ordered, 0.95))
 
 
-def table() -> str:
+def table(judged: Collection[str] | None = None) -> str:
+    """The file. Errors are found only for the accelerators of ``judged``; None: for all, which takes some minutes."""
     cases = [case(row) for row in measured()]
     written = [_HEAD]
     for neuron in (False, True):
@@ -148,17 +149,18 @@ def table() -> str:
         usable = [one for one in of_kind if one.possible and not one.queues(guess)]
         kin = kin_of(usable)
         for device in (name for name in chips() if any(one.row.device == name for one in of_kind)):
-            written.append(_of_device(device, usable, [one for one in of_kind if one.row.device == device], kin))
+            there = [one for one in of_kind if one.row.device == device]
+            written.append(_of_device(device, usable, there, kin, judged is None or device in judged))
     return "\n".join(written)
 
 
-def _of_device(device: str, usable: Sequence[Case], all_: Sequence[Case], kin: Constants) -> str:
+def _of_device(device: str, usable: Sequence[Case], all_: Sequence[Case], kin: Constants, judged: bool) -> str:
     ours = next((one.row.engine for one in all_ if one.row.engine in OURS), "vllm")
     constants = constants_of(device, ours, usable, kin)
     how, key = set_aside(device, usable)
     by: dict[str, list[float]] = defaultdict(list)
     groups: dict[str, list[float]] = defaultdict(list)
-    for one, without in unseen(device, usable):
+    for one, without in unseen(device, usable) if judged else ():
         row = one.row
         if row.itl_ms:
             kind, found = "experts" if one.experts else "dense", one.token(without) / (row.itl_ms / 1e3)

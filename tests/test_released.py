@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 import released
+import resolved_values
 from released import (
     CHANGELOG,
     FOLDER,
@@ -60,6 +61,7 @@ def test_a_loss_that_no_section_announces_is_not_released(monkeypatch, capsys, t
     program, graph = next((name, graph) for name in PROGRAMS if (graph := read(name)[1]).of_type(BUCKET))
     monkeypatch.setattr(released, "PROGRAMS", {program: lambda: renamed(graph)})
     monkeypatch.setattr(released, "CHANGELOG", tmp_path / "CHANGELOG.md")
+    monkeypatch.setattr(resolved_values, "rows", lambda: resolved_values.read()[1])
     before = {file: file.read_bytes() for file in FOLDER.iterdir()}
     (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## Unreleased\n\n## {version()}\n")
     assert released.main() == 2

@@ -235,10 +235,15 @@ def model_of(name: str, row: Mapping[str, Any]) -> Model:
 
 def find_model(text: str) -> Model | None:
     """Returns the model with this name (in any case) or Hugging Face repository; None if it is unknown."""
-    return next(
-        (one for one in models().values() if text.casefold() == one.name.casefold() or text in one.repositories),
-        None,
-    )
+    by_name, by_repository = _found_by(own())
+    return by_name.get(text.casefold()) or by_repository.get(text)
+
+
+@cache
+def _found_by(rows: Own) -> tuple[Mapping[str, Model], Mapping[str, Model]]:
+    """By name without case, and by repository."""
+    found = _models(rows).values()
+    return {one.name.casefold(): one for one in found}, {text: one for one in found for text in one.repositories}
 
 
 def chat_template(repository: str) -> str:
