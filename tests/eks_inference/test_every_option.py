@@ -12,7 +12,9 @@ import pytest
 from pulumi import _types
 from pydantic import BaseModel, Field
 
+import conftest
 import covering
+from conftest import STACKS
 from covering import Example
 from covering_graphs import covering_graphs, recorded
 from eks_inference.specs.base import KmsKeyArn, Spec
@@ -20,7 +22,10 @@ from eks_inference.stack import reading
 from eks_inference.stack.registry import check_spec
 from eks_inference.stack.spec import StackSpec
 from eks_inference_tools.check.registry import check_graph
+from eks_inference_tools.reading.rollouts import rows
 from schema_walk import SET, Schema
+from stackgraph.diff import replacements
+from stackgraph.diff.differences import Path
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.recorder.lazy_sdk import lazy_sdks
@@ -185,6 +190,38 @@ def _faults(wanted: Any, value: Any, path: str) -> Iterator[str]:
         fitting = {str: str, bool: bool, int: int, float: (int, float)}[wanted]
         if not isinstance(value, fitting) or (isinstance(value, bool) and wanted is not bool):
             yield f"{path}: {value!r}"
+
+
+# -- what an update does with every property is known ----------------------------------------------------------------------------
+
+
+def properties(graph: Graph) -> Iterator[tuple[str, Path]]:
+    """Each property of each type, those of a ``spec`` one by one."""
+    for resource in graph.resources:
+        for key, value in resource.inputs.items() if resource.custom or resource.remote else ():
+            below = value if key == "spec" and isinstance(value, dict) and resource.package == "kubernetes" else {}
+            yield from ((resource.type, (key, *deeper)) for deeper in ([(name,) for name in below] or [()]))
+
+
+def unknown(graphs: list[Graph]) -> set[str]:
+    found = {pair for graph in graphs for pair in properties(graph)}
+    return {f"{type_} {'.'.join(map(str, path))}" for type_, path in found if not is_known(type_, path)}
+
+
+def is_known(type_: str, path: Path) -> bool:
+    """Whether a row names it, the API takes it for its identity, or the provider's schema tells that an update is in place."""
+    replaced = any(replacements.covers(one, path) for row in replacements.rows(type_) for one in row.replace)
+    in_place = not type_.startswith("kubernetes:") and replacements.is_known(type_)
+    return path[0] in ("apiVersion", "kind") or replaced or in_place or any(row.named(type_, path) is not None for row in rows())
+
+
+def test_every_property_of_the_shipped_stacks_has_a_row():
+    assert not unknown([conftest.recorded(stack) for stack in STACKS[:3]])
+
+
+@pytest.mark.thorough
+def test_every_property_that_a_stack_can_have_has_a_row(graphs):
+    assert not unknown([*map(conftest.recorded, STACKS), *graphs.values()])
 
 
 # -- an option does something ----------------------------------------------------------------------------------------------------

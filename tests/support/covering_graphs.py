@@ -1,4 +1,4 @@
-"""The graphs of the covering set, recorded once for all tests of a process: that takes 16 seconds.
+"""The graphs of the covering set, recorded once for all tests of a process: that takes most of a minute.
 
 Modules that use them stand side by side in the order of their names, so that one process runs them.
 """
