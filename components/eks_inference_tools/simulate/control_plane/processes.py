@@ -30,8 +30,8 @@ _LAST_LINES = 8
 _CRASHES = ("panic: ", "fatal error: ", "SIG")
 _POLL_SECONDS = 0.05
 _END_SECONDS = 20
-# Garbage collections took a third of the start of a control plane. A limit of memory instead of a share made an API server that
-# had come near it collect for half of its time.
+# By share, and seldom: collections took a third of the start of a control plane. At a limit of memory an API server that has come
+# near it would collect all the time.
 _GO = {"GOGC": "300"}
 _NO_SUPERVISOR = Problem("the supervisor of the simulation's processes is gone", hint="start it again")
 
