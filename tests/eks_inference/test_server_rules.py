@@ -158,6 +158,7 @@ def buckets(**config: Any) -> ServingFacts:
     ("facts", "complaint"),
     [
         (with_flags("--num-gpu-blocks-override=24"), None),
+        (with_flags("--enable-prefix-caching", "--num-gpu-blocks-override=23"), None),
         (with_flags("--num-gpu-blocks-override=24", "--num-gpu-blocks-override=32"), "32 blocks for 24 sequences"),
         (with_flags("--block-size=32"), "a block holds a whole sequence"),
         (with_flags("--block-size=4096", "--num-gpu-blocks-override=24"), None),
