@@ -13,7 +13,7 @@ from eks_inference.rules import Rule
 from eks_inference.stack.registry import spec_rules
 from eks_inference_tools.check.registry import all_rules, graph_rules
 from golden import assert_golden
-from vectors import Vector, disaggregated, network, neuron, nixl, pools, serving, traffic
+from vectors import Vector, disaggregated, network, neuron, nixl, pools, serving, stack, traffic
 
 RULES: dict[str, Rule[Any]] = {rule.id: rule for rule in (*spec_rules(), *graph_rules())}
 VECTORS: dict[str, Vector] = {
@@ -74,6 +74,7 @@ def on_placement(group: Any, placement: Any) -> Any:
     return replace(group, **{role.role: replace(role, server=replace(role.server, placement=placement)) for role in group.roles})
 
 
+KEPT = {"kind": "karpenter", "instance_types": ["m5.2xlarge"], "replicas": 2}
 LENGTHLESS = replace(neuron.requests(3000), server=serving.server(max_model_len=0))
 GROWING = replace(nixl.servers(rollout="second_group").prefill.placement, max_nodes=None)
 OF_OTHERS: dict[str, list[Callable[[], Any]]] = {
@@ -87,6 +88,8 @@ OF_OTHERS: dict[str, list[Callable[[], Any]]] = {
     "EFA003": [lambda: pools.managed(efa={"interfaces": 17, "layout": "all_efa"})],
     "DI011": [lambda: disaggregated.pair(image="registry.example/pair@sha256:" + "0" * 64)],
     "DI014": [lambda: disaggregated.pair(compile={"enable_bucketing": False})],
+    "CAP002": [lambda: stack.stack(devices=0)],
+    "POO008": [lambda: stack.spec(core_pool="k", pools={"k": KEPT, "gpu": stack.NODE}, observability={"prometheus": {}})],
     "DI034": [lambda: nixl.different(block_size="x"), lambda: nixl.different(block_size=0)],
     "DI044": [lambda: on_placement(nixl.servers(rollout="second_group"), GROWING)],
     "NEU025": [lambda: serving.server(memory_mib=0)],
