@@ -1,13 +1,17 @@
 """Clients of model servers: the chat command against a server with known latencies, the web UI, the smoke test."""
 
+import argparse
 import ast
 import dataclasses
+import http.client
+import io
 import json
 import re
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -172,6 +176,105 @@ def test_error_bodies_of_several_servers_are_understood(body: dict[str, Any]) ->
 
 def test_long_error_pages_are_shortened() -> None:
     assert len(chat._message({"error": "x " * 1000})) < 310
+
+
+def listing(monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
+    """Lets every server answer with a body."""
+    monkeypatch.setattr(Chat, "_open", lambda *_: nullcontext(io.BytesIO(body)))
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b'{"error": "who are you"}', "http://s/v1/models lists no models: who are you"),
+        (b'{"data": [1]}', 'http://s/v1/models lists no models: {"data": [1]}'),
+        (b"[]", "this is not an answer: []"),
+    ],
+)
+def test_a_list_of_models_that_is_none_is_an_error(monkeypatch: pytest.MonkeyPatch, body: bytes, told: str) -> None:
+    listing(monkeypatch, body)
+    with pytest.raises(ServerError) as caught:
+        Chat("http://s/v1").models()
+    assert str(caught.value) == told
+
+
+def test_a_server_without_a_model_is_waited_for_or_an_error(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    listing(monkeypatch, b'{"data": []}')
+    time = Time()
+    with pytest.raises(ServerError, match=r"^not ready after 7 s: http://s/v1 serves no model yet"):
+        Chat("http://s/v1", clock=time.clock).wait(7, tell=chat._tell, sleep=time.sleep)
+    assert (time.naps, capsys.readouterr().err) == ([5, 2], "waiting: http://s/v1 serves no model yet\n")
+    assert failed(capsys, "--url", "http://s/v1", code=1) == "error: http://s/v1 serves no model\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "told", "hint"),
+    [
+        (ConnectionResetError("reset"), "the connection to http://s:80/v1 broke: reset", ""),
+        (http.client.IncompleteRead(b""), "the connection to http://s:80/v1 broke: IncompleteRead(0 bytes read)", ""),
+        (http.client.HTTPException(), "the connection to http://s:80/v1 broke: HTTPException", ""),
+        (ConnectionRefusedError(), "nothing listens at http://s:80/v1", ""),
+    ],
+)
+def test_a_connection_that_breaks_is_told(error: Exception, told: str, hint: str) -> None:
+    with pytest.raises(ServerError) as caught, Chat("http://s:80/v1")._network():
+        raise error
+    assert (str(caught.value), caught.value.fields["hint"]) == (told, hint)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "told"),
+    [
+        (401, GivenError, "set the environment variable OPENAI_API_KEY to a key of the server"),
+        (403, GivenError, "set the environment variable OPENAI_API_KEY to a key of the server"),
+        (402, ServerError, ""),
+        (404, ServerError, ""),
+    ],
+)
+def test_a_page_in_the_place_of_an_error_is_shown(status: int, kind: type[chat.ChatError], told: str) -> None:
+    refusal = Chat("http://s/v1")._refusal(status, "/models", b"<h1>\n No</h1>\xff")
+    assert (type(refusal), str(refusal)) == (kind, f"status {status} from http://s/v1/models: <h1> No</h1>\ufffd")
+    assert isinstance(refusal, chat.ChatError)
+    assert refusal.fields["hint"] == told
+
+
+@pytest.mark.parametrize(
+    ("given", "read", "told"),
+    [
+        ("0", 0.0, "0 seconds leave no time"),
+        ("0.5", 0.5, ""),
+        ("999999", 999999.0, ""),
+        ("1e6", None, "from 0 to 999999: 1e6"),
+        ("-1", None, "from 0 to 999999: -1"),
+        ("nan", None, "from 0 to 999999: nan"),
+        ("soon", None, "from 0 to 999999: soon"),
+    ],
+)
+def test_seconds_are_a_number_that_sockets_take(given: str, read: float | None, told: str) -> None:
+    if read is None:
+        with pytest.raises(argparse.ArgumentTypeError, match=told):
+            chat._seconds(given)
+    else:
+        assert chat._seconds(given) == read
+    with pytest.raises(argparse.ArgumentTypeError, match=told) if told else nullcontext():
+        assert chat._above_0(given) == read
+
+
+def test_an_answer_that_cannot_be_written_and_ctrl_c_have_their_codes(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def ending(error: BaseException) -> int:
+        def converse(options: object) -> None:
+            raise error
+
+        monkeypatch.setattr(chat, "_converse", converse)
+        return main([])
+
+    assert (ending(OSError(28, "it is full")), capsys.readouterr().err) == (
+        2,
+        "error: cannot write the answer: it is full\n",
+    )
+    assert (ending(KeyboardInterrupt()), capsys.readouterr().err) == (130, "\n")
+    with pytest.raises(BrokenPipeError):
+        ending(BrokenPipeError())
 
 
 @pytest.mark.parametrize(
