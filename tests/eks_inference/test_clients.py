@@ -208,56 +208,34 @@ def test_a_server_without_a_model_is_waited_for_or_an_error(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    ("error", "told", "hint"),
+    ("error", "told"),
     [
-        (ConnectionResetError("reset"), "the connection to http://s:80/v1 broke: reset", ""),
-        (http.client.IncompleteRead(b""), "the connection to http://s:80/v1 broke: IncompleteRead(0 bytes read)", ""),
-        (http.client.HTTPException(), "the connection to http://s:80/v1 broke: HTTPException", ""),
-        (ConnectionRefusedError(), "nothing listens at http://s:80/v1", ""),
+        (ConnectionResetError("reset"), "the connection to http://s/v1 broke: reset"),
+        (http.client.HTTPException(), "the connection to http://s/v1 broke: HTTPException"),
+        (ConnectionRefusedError(), "nothing listens at http://s/v1"),
     ],
 )
-def test_a_connection_that_breaks_is_told(error: Exception, told: str, hint: str) -> None:
-    with pytest.raises(ServerError) as caught, Chat("http://s:80/v1")._network():
+def test_a_connection_that_breaks_is_told(error: Exception, told: str) -> None:
+    with pytest.raises(ServerError) as caught, Chat("http://s/v1")._network():
         raise error
-    assert (str(caught.value), caught.value.fields["hint"]) == (told, hint)
+    assert (str(caught.value), caught.value.fields["hint"]) == (told, "")
 
 
-@pytest.mark.parametrize(
-    ("status", "kind", "told"),
-    [
-        (401, GivenError, "set the environment variable OPENAI_API_KEY to a key of the server"),
-        (403, GivenError, "set the environment variable OPENAI_API_KEY to a key of the server"),
-        (402, ServerError, ""),
-        (404, ServerError, ""),
-    ],
-)
-def test_a_page_in_the_place_of_an_error_is_shown(status: int, kind: type[chat.ChatError], told: str) -> None:
+@pytest.mark.parametrize(("status", "code"), [(401, 2), (403, 2), (402, 1), (404, 1)])
+def test_a_page_in_the_place_of_an_error_is_shown(status: int, code: int) -> None:
     refusal = Chat("http://s/v1")._refusal(status, "/models", b"<h1>\n No</h1>\xff")
-    assert (type(refusal), str(refusal)) == (kind, f"status {status} from http://s/v1/models: <h1> No</h1>\ufffd")
     assert isinstance(refusal, chat.ChatError)
-    assert refusal.fields["hint"] == told
+    assert (refusal.code, str(refusal)) == (code, f"status {status} from http://s/v1/models: <h1> No</h1>\ufffd")
+    assert ("OPENAI_API_KEY" in refusal.fields["hint"]) is (code == 2)
 
 
-@pytest.mark.parametrize(
-    ("given", "read", "told"),
-    [
-        ("0", 0.0, "0 seconds leave no time"),
-        ("0.5", 0.5, ""),
-        ("999999", 999999.0, ""),
-        ("1e6", None, "from 0 to 999999: 1e6"),
-        ("-1", None, "from 0 to 999999: -1"),
-        ("nan", None, "from 0 to 999999: nan"),
-        ("soon", None, "from 0 to 999999: soon"),
-    ],
-)
-def test_seconds_are_a_number_that_sockets_take(given: str, read: float | None, told: str) -> None:
-    if read is None:
-        with pytest.raises(argparse.ArgumentTypeError, match=told):
-            chat._seconds(given)
-    else:
-        assert chat._seconds(given) == read
-    with pytest.raises(argparse.ArgumentTypeError, match=told) if told else nullcontext():
-        assert chat._above_0(given) == read
+@pytest.mark.parametrize("given", ["0", "0.5", "999999", "1e6", "-1", "nan", "soon"])
+def test_seconds_are_a_number_that_sockets_take(given: str) -> None:
+    taken = given in ("0", "0.5", "999999")
+    with nullcontext() if taken else pytest.raises(argparse.ArgumentTypeError, match=f"from 0 to 999999: {given}"):
+        assert chat._seconds(given) == float(given)
+    with nullcontext() if taken and given != "0" else pytest.raises(argparse.ArgumentTypeError):
+        assert chat._above_0(given) == float(given)
 
 
 def test_an_answer_that_cannot_be_written_and_ctrl_c_have_their_codes(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
