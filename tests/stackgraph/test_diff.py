@@ -16,7 +16,7 @@ from pulumi._types import input_type_types
 from conftest import STACKS, recorded
 from diff_edits import applied, edited, meaning
 from mutations import cases
-from stackgraph.diff import replacements
+from stackgraph.diff import replacements, telling
 from stackgraph.diff.comparison_domain import ComparedDomain, Danger, Weight
 from stackgraph.diff.contents import by_subject
 from stackgraph.diff.dangers import dangers, is_wide
@@ -683,9 +683,19 @@ def test_what_is_opened_to_everybody_is_a_danger():
     assert kinds_of_danger(rule, narrow) == []
 
 
-@pytest.mark.parametrize(("cidr", "wide"), [("0.0.0.0/0", True), ("::/0", True), ("10.0.0.0/8", False), ("8.8.8.0/24", False)])
-def test_wide_networks(cidr, wide):
-    assert is_wide(cidr) is wide
+@pytest.mark.parametrize("cidr", ["0.0.0.0/0", "::/0", "10.0.0.0/8-", "8.0.0.0/8", "8.0.0.0/9-", "2a00::/32", "2a00::/33-", "a-"])
+def test_wide_networks(cidr):
+    assert is_wide(cidr.removesuffix("-")) is not cidr.endswith("-")
+
+
+def test_what_the_service_refuses_is_told():
+    cluster = resource("c", "eks:index:Cluster", inputs={"vpcId": "a"}, custom=False, remote=True)
+    diff = compare(graph(cluster), graph(replace(cluster, inputs={"vpcId": "b"}, options={"protect": True})))
+    assert [(one.kind, one.what, one.weight) for one in dangers(diff)] == [
+        ("refused", "eks.Cluster c: the service refuses to change vpcId", Weight.REFUSED)
+    ]
+    (change,) = diff.changes
+    assert "the service refuses to change vpcId" in [*telling._notes(change)]
 
 
 # -- secrets ---------------------------------------------------------------------------------------------------------------------

@@ -147,6 +147,37 @@ def test_every_aws_type_that_is_described_exists() -> None:
     assert not [type_ for type_ in types if f'"{type_}"' not in known]
 
 
+@pytest.mark.parametrize(
+    ("type_", "inputs", "said"),
+    [
+        (
+            "ec2/securityGroupRule",
+            {"protocol": "-1", "type": "egress", "cidrBlocks": ["10.0.0.0/8", "a"]},
+            "all egress 10.0.0.0/8, a",
+        ),
+        (
+            "ec2/securityGroupRule",
+            {"protocol": "tcp", "fromPort": 1, "toPort": 2, "self": True},
+            "tcp 1–2 itself",
+        ),
+        (
+            "vpc/securityGroupIngressRule",
+            {"ipProtocol": "tcp", "fromPort": 443, "toPort": 443, "cidrIpv4": "0.0.0.0/0"},
+            "tcp 443 from 0.0.0.0/0",
+        ),
+        ("vpc/securityGroupEgressRule", {"ipProtocol": "-1", "cidrIpv6": "::/0"}, "all to ::/0"),
+        ("fsx/lustreFileSystem", {"storageCapacity": 1200, "deploymentType": "SCRATCH_2"}, "SCRATCH_2, 1200 GiB"),
+        ("fsx/lustreFileSystem", {"deploymentType": "SCRATCH_2"}, "SCRATCH_2"),
+        ("iam/role", {"assumeRolePolicy": "no JSON"}, ""),
+        ("iam/role", {"assumeRolePolicy": '{"Statement": {"Principal": {"AWS": ["a", "b"], "Service": "c"}}}'}, "for a, b, c"),
+    ],
+)
+def test_a_resource_is_told_by_what_it_does(type_: str, inputs: dict[str, Any], said: str) -> None:
+    name = type_.rpartition("/")[2]
+    found = Resource(urn("a"), f"aws:{type_}:{name[0].upper()}{name[1:]}", "a", inputs=inputs)
+    assert describe.describe(found, {}) == said
+
+
 # -- tree ------------------------------------------------------------------------------------------------------------------------
 
 
