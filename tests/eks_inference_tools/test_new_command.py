@@ -302,22 +302,31 @@ def test_a_config_does_not_say_where_its_weights_are(
 # -- what it never does ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         (("inf2-llama3", "--model", "Qwen3-8B"), "NAME: this stack exists, and `new` overwrites no file"),
         (("Mine!", "--model", "Qwen3-8B"), "NAME: not a valid stack name"),
         (("mine",), "--model: name a model"),
-        (("mine", "--model", "DeepSeek-R1", "--under", "2"), "DeepSeek-R1 fits none of the places asked for: g6e.xlarge"),
-        (
+        pytest.param(
+            ("mine", "--model", "DeepSeek-R1", "--under", "2"),
+            "DeepSeek-R1 fits none of the places asked for: g6e.xlarge",
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param(
             ("mine", "--model", "DeepSeek-R1", "--under", "2"),
             "plan --model …` says why of each instance type; without --under it fits on p5en",
+            marks=pytest.mark.thorough,
         ),
-        (("mine", "--model", "Qwen3-8B", "--under", "0.1"), "g6f.large: costs more than $0.1 an hour"),
-        (
+        pytest.param(
+            ("mine", "--model", "Qwen3-8B", "--under", "0.1"),
+            "g6f.large: costs more than $0.1 an hour",
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param(
             ("mine", "--model", "Qwen3-32B", "--under", "2"),
             "without --under it fits on p4d.24xlarge, $21.96 an hour; with --quantization fp8 it fits on g6e",
+            marks=pytest.mark.thorough,
         ),
         (("mine", "--model", "Qwen3-8B", "--family", "trn2"), "says why of each instance type; --region: ap-south-2, ap-"),
         (("mine", "--model", "Qwen3-8B", "--engine", "neuron-2.26-vllm-0.9"), "engine neuron-2.26-vllm-0.9 does not serve"),
