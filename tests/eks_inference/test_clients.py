@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import urlsplit
 
 import pulumi
@@ -238,21 +239,13 @@ def test_seconds_are_a_number_that_sockets_take(given: str) -> None:
         assert chat._above_0(given) == float(given)
 
 
-def test_an_answer_that_cannot_be_written_and_ctrl_c_have_their_codes(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    def ending(error: BaseException) -> int:
-        def converse(options: object) -> None:
-            raise error
-
-        monkeypatch.setattr(chat, "_converse", converse)
-        return main([])
-
-    assert (ending(OSError(28, "it is full")), capsys.readouterr().err) == (
-        2,
-        "error: cannot write the answer: it is full\n",
-    )
-    assert (ending(KeyboardInterrupt()), capsys.readouterr().err) == (130, "\n")
-    with pytest.raises(BrokenPipeError):
-        ending(BrokenPipeError())
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [(OSError(28, "it is full"), 2, "error: cannot write the answer: it is full\n"), (KeyboardInterrupt(), 130, "\n")],
+)
+def test_whoever_cannot_write_or_ends_it_gets_a_code(error: Any, code: int, said: str, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr(chat, "_converse", Mock(side_effect=error))
+    assert (main([]), capsys.readouterr().err) == (code, said)
 
 
 @pytest.mark.parametrize(

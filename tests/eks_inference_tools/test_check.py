@@ -294,7 +294,6 @@ def test_explain_says_when_a_rule_does_not_apply(monkeypatch, capsys):
     assert "does not apply: it judges pools, and this stack has none with what it looks at" in said
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("given", "says"),
     [("NEU8", "did you mean 'NEU008'?"), ("NEU999", "allowed: NEU001, "), ("ABC1", "allowed: a number of ARN, ")],
