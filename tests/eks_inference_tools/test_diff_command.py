@@ -661,8 +661,16 @@ def test_files_of_another_schema_are_refused(tmp_path):
 
     with pytest.raises(ProblemsFound, match="unsupported graph schema"):
         read_graph({"schema": 99, "resources": []}, "x.json")
-    with pytest.raises(ProblemsFound, match="a resource without 'urn'"):
-        read_graph({"schema": 1, "project": "p", "stack": "s", "resources": [{}]}, "x.json")
+    one, function = {"urn": "u", "type": "t", "name": "n"}, {"token": "t", "answer": "file"}
+    for wrong, said in (
+        ({"resources": [{}]}, "a resource without 'urn'"),
+        ({"resources": [one | {"inputs": []}]}, "a resource without a inputs that is a dict"),
+        ({"functions": [function]}, "a function without 'args'"),
+        ({"functions": [function | {"args": []}]}, "a function without args that are a mapping"),
+        ({"outputs": []}, "outputs must be a mapping, and warnings a list"),
+    ):
+        with pytest.raises(ProblemsFound, match=said):
+            read_graph({"schema": 1, "project": "p", "stack": "s", "resources": [one], **wrong}, "x.json")
 
 
 OPEN_STACK = """\

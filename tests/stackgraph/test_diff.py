@@ -68,7 +68,7 @@ def changed(before: Any, after: Any, *path: str) -> list[str]:
         ({"a": True}, {"a": "true"}),
         ({"a": None}, {}),
         ({"requests": {"memory": "1Gi"}}, {"requests": {"memory": "1024Mi"}}),
-        ({"limits": {"cpu": "500m"}}, {"limits": {"cpu": 0.5}}),
+        ({"limits": {"cpu": "500m", "a": "1e3", "b": "2E"}}, {"limits": {"cpu": 0.5, "a": "1k", "b": "2000P"}}),
         ({"limits": {"nvidia.com/gpu": 1}}, {"limits": {"nvidia.com/gpu": "1"}}),
         ({"subnetIds": ["a", "b"]}, {"subnetIds": ["b", "a"]}),
         ({"volumes": [{"name": "a"}, {"name": "b"}]}, {"volumes": [{"name": "b"}, {"name": "a"}]}),
@@ -88,6 +88,8 @@ def test_what_means_the_same_is_no_change(before, after):
         ({"args": ["a", "b"]}, {"args": ["b", "a"]}, ["args"]),
         ({"annotations": {"x": "1024Mi"}}, {"annotations": {"x": "1Gi"}}, ["annotations.x"]),
         ({"policy": '{"a": 1}'}, {"policy": '{"a": "1"}'}, ["policy.a"]),
+        ({"policy": '{"a": 1}'}, {"policy": {"a": 1}}, ["policy"]),
+        ({"limits": {"a": "1kk", "b": "1..Gi"}}, {"limits": {"a": "1.0kk", "b": "1..0Gi"}}, ["limits.a", "limits.b"]),
         ({"requests": {"memory": "1G"}}, {"requests": {"memory": "1Gi"}}, ["requests.memory"]),
         ({"labels": {"a.b/c": "x"}}, {"labels": {"a.b/c": "y"}}, ['labels["a.b/c"]']),
         (
