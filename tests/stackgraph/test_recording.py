@@ -158,10 +158,10 @@ def test_resources_without_a_provider_get_the_default_one_of_their_sdks_version(
 @pytest.mark.parametrize(("type_", "reached"), [("aws:ec2/vpc:Vpc", True), ("kubernetes:core/v1:Pod", False)])
 def test_a_resource_inherits_a_provider_of_its_package(type_: str, reached: bool):
     """As the engine does for languages whose SDK leaves it to that."""
-    parent = RegisterResourceRequest(provider="urn:pulumi:dev::demo::pulumi:providers:aws::mine::id")
-    child = RegisterResourceRequest(type=type_, custom=True)
+    provider = "urn:pulumi:dev::demo::pulumi:providers:aws::mine::id"
+    parent, child = RegisterResourceRequest(provider=provider, protect=True), RegisterResourceRequest(type=type_, custom=True)
     inherit(child, parent)
-    assert bool(child.provider) == reached
+    assert (bool(child.provider), child.protect, child.HasField("retainOnDelete")) == (reached, True, False)
 
 
 def test_providers_reach_children_through_components():
