@@ -82,9 +82,7 @@ OF_OTHERS: dict[str, list[Callable[[], Any]]] = {
     "LT002": [lambda: neuron.load_test(sampling={"stop": ["x"], "top_k": None})],
     "NET002": [lambda: replace(network.network(pods=70_000), zone_ids=())],
     "DRA002": [lambda: pools.claimed("1.35", ami={"kind": "release", "release_version": "1.34.1-20251112"})],
-    "POO013": [
-        lambda: pools.managed(capacity_reservation_id="cr-0123456789abcdef0", zone_ids=["use2-az1", "use2-az2"], efa=None)
-    ],
+    "POO013": [lambda: pools.managed(capacity_reservation_id="cr-0123456789abcdef0", zone_ids=["use2-az2"])],
     "EFA003": [lambda: pools.managed(efa={"interfaces": 17, "layout": "all_efa"})],
     "DI011": [lambda: disaggregated.pair(image="registry.example/pair@sha256:" + "0" * 64)],
     "DI014": [lambda: disaggregated.pair(compile={"enable_bucketing": False})],

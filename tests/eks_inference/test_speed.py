@@ -152,10 +152,7 @@ def test_constants_as_shipped_fit_what_they_were_fitted_to():
     assert sum(map(len, by.values())) > 50
 
 
-@pytest.mark.parametrize(
-    ("load", "device", "share"),
-    [("batch", "A100", 1.01), ("batch", "L40S", 0.74), ("max", "H100", 0.83), ("max", "H200", 0.86), ("max", "B200", 1.06)],
-)
+@pytest.mark.parametrize(("load", "device", "share"), [("batch", "A100", 1.01), ("max", "H100", 0.83), ("max", "B200", 1.06)])
 def test_the_most_that_is_reached_is_near_what_was_measured(load: str, device: str, share: float):
     rows = [row for row in measured() if row.tokens_s and (row.load, row.device) == (load, device)]
     constants = speeds()[device].constants
