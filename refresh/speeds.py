@@ -50,7 +50,7 @@ def ratios(cases: Iterable[Case], constants: Constants) -> Iterator[tuple[float,
             yield one.token(constants) / (row.itl_ms / 1e3), 1.0
         elif row.tokens_s:
             yield row.tokens_s / one.tokens_a_second(constants), 0.5
-        if row.ttft_ms and (one.alone or row.load == "batch"):
+        if row.ttft_ms and (row.users == 1 or row.load == "batch"):
             yield one.first_token(constants) / (row.ttft_ms / 1e3), 0.5
 
 
@@ -166,7 +166,7 @@ def _of_device(device: str, usable: Sequence[Case], all_: Sequence[Case], kin: C
             kind, found = "experts" if one.experts else "dense", one.token(without) / (row.itl_ms / 1e3)
             by[kind].append(found)
             groups[f"{key(one)}, {kind}"].append(found)
-        if row.ttft_ms and one.alone:
+        if row.ttft_ms and row.users == 1:
             by["first_token"].append(one.first_token(without) / (row.ttft_ms / 1e3))
     for load, name in (("max", "most"), ("all", "burst")):
         rates = ((one, one.row.tokens_s) for one in all_ if one.row.load == load)

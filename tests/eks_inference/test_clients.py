@@ -1,15 +1,20 @@
 """Clients of model servers: the chat command against a server with known latencies, the web UI, the smoke test."""
 
+import argparse
 import ast
 import dataclasses
+import http.client
+import io
 import json
 import re
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import urlsplit
 
 import pulumi
@@ -172,6 +177,60 @@ def test_error_bodies_of_several_servers_are_understood(body: dict[str, Any]) ->
 
 def test_long_error_pages_are_shortened() -> None:
     assert len(chat._message({"error": "x " * 1000})) < 310
+
+
+def listing(monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
+    """Lets every server answer with a body."""
+    monkeypatch.setattr(Chat, "_open", lambda *_: nullcontext(io.BytesIO(body)))
+
+
+@pytest.mark.parametrize(("body", "told"), [(b'{"error": "who?"}', "no models: who?"), (b"[]", "this is not an answer: []")])
+def test_a_list_of_models_that_is_none_is_an_error(monkeypatch: pytest.MonkeyPatch, body: bytes, told: str) -> None:
+    listing(monkeypatch, body)
+    with pytest.raises(ServerError, match=re.escape(told)):
+        Chat("http://s/v1").models()
+
+
+def test_a_server_without_a_model_is_waited_for_or_an_error(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    listing(monkeypatch, b'{"data": []}')
+    time = Time()
+    with pytest.raises(ServerError, match=r"^not ready after 7 s: http://s/v1 serves no model yet"):
+        Chat("http://s/v1", clock=time.clock).wait(7, tell=chat._tell, sleep=time.sleep)
+    assert (time.naps, capsys.readouterr().err) == ([5, 2], "waiting: http://s/v1 serves no model yet\n")
+    assert failed(capsys, "--url", "http://s/v1", code=1) == "error: http://s/v1 serves no model\n"
+
+
+@pytest.mark.parametrize(("error", "told"), [(ConnectionResetError("x"), "x"), (http.client.HTTPException(), "HTTPException")])
+def test_a_connection_that_breaks_is_told(error: Exception, told: str) -> None:
+    with pytest.raises(ServerError, match=f"^the connection to http://s/v1 broke: {told}$"), Chat("http://s/v1")._network():
+        raise error
+    assert Chat("http://s/v1")._forward_hint() == ""
+
+
+@pytest.mark.parametrize(("status", "code"), [(401, 2), (403, 2), (402, 1), (404, 1)])
+def test_a_page_in_the_place_of_an_error_is_shown(status: int, code: int) -> None:
+    refusal = Chat("http://s/v1")._refusal(status, "/models", b"<h1>\n No</h1>\xff")
+    assert isinstance(refusal, chat.ChatError)
+    assert (refusal.code, str(refusal)) == (code, f"status {status} from http://s/v1/models: <h1> No</h1>\ufffd")
+    assert ("OPENAI_API_KEY" in refusal.fields["hint"]) is (code == 2)
+
+
+@pytest.mark.parametrize("given", ["0", "0.5", "999999", "1e6", "-1", "nan", "soon"])
+def test_seconds_are_a_number_that_sockets_take(given: str) -> None:
+    taken = given in ("0", "0.5", "999999")
+    with nullcontext() if taken else pytest.raises(argparse.ArgumentTypeError, match=f"from 0 to 999999: {given}"):
+        assert chat._seconds(given) == float(given)
+    with nullcontext() if taken and given != "0" else pytest.raises(argparse.ArgumentTypeError):
+        assert chat._above_0(given) == float(given)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [(OSError(28, "it is full"), 2, "error: cannot write the answer: it is full\n"), (KeyboardInterrupt(), 130, "\n")],
+)
+def test_whoever_cannot_write_or_ends_it_gets_a_code(error: Any, code: int, said: str, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr(chat, "_converse", Mock(side_effect=error))
+    assert (main([]), capsys.readouterr().err) == (code, said)
 
 
 @pytest.mark.parametrize(

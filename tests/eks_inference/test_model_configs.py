@@ -228,6 +228,7 @@ def test_what_a_checkpoint_leaves_as_it_is_keeps_its_size(said: dict[str, Any], 
     stages = held(one, Parallel(tensor=4), Widths(plain=2)) or ()
     on_all = 4 * sum(stage.experts + stage.divided + stage.whole for stage in stages)
     assert on_all == pytest.approx(one.weight_bytes(), rel=0.01)
+    assert held(replace(one, architecture="unheard-of"), Parallel(tensor=4), Widths(plain=2)) is None
 
 
 def test_what_nobody_quantizes_is_not_left_out_by_a_checkpoint():

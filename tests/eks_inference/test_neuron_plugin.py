@@ -17,7 +17,7 @@ from eks_inference.catalog.quantization import Quantization
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.memory import server_memory
 from eks_inference.serving.rules.every_server import server_rules
-from eks_inference.serving.rules.neuron_plugin import workers_find_their_interface
+from eks_inference.serving.rules.neuron_plugin import fp8_caches_are_read, settings_are_read, workers_find_their_interface
 from eks_inference.stack.facts import stack_facts
 from eks_inference.stack.reading import parse_stack
 from eks_inference_tools.cost.price_book import PriceBook
@@ -281,3 +281,23 @@ def test_a_static_fp8_checkpoint_is_packed_without_a_word(source: dict[str, Any]
     memory = server_memory(facts)
     assert memory is not None
     assert memory.settings.kv_bytes == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "block", "changes", "expected"),
+    [
+        ({}, 128, {}, []),
+        ({}, 64, {}, ["its blocks"]),
+        ({"num_seqs_buckets": [4, 7]}, 128, {}, ["batches of [4, 7]"]),
+        ({"num_seqs_buckets": 8}, 127, {}, ["its blocks", "batches of 8"]),
+        ({"max_lgprobs": 5}, 128, {}, ["neuron_config.max_lgprobs"]),
+        ({}, 128, {"model": None, "model_id": "a/b"}, ["a/b"]),
+    ],
+)
+def test_what_no_source_says_of_an_fp8_cache_is_not_judged(settings: Any, block: int, changes: Any, expected: list[str]):
+    facts = replace(of_vllm(16384, model={"id": LLAMA}, **LARGE, extra_args={"kv-cache-dtype": "fp8"}), **changes)
+    own = tuple(one for one in facts.arguments if not one.startswith(("--additional-config", "--block-size")))
+    config = json.dumps({"neuron_config": {"fp8_packed_kv": True, "num_seqs_buckets": [8], **settings}})
+    facts = replace(facts, arguments=(*own, f"--additional-config={config}", f"--block-size={block}"))
+    judged = [one for rule in (settings_are_read, fp8_caches_are_read) for one in rule.judge(facts)]
+    assert [one.unjudged.of for one in judged if one.unjudged] == expected

@@ -17,6 +17,7 @@ from eks_inference.catalog.instances import instance_types
 from eks_inference.catalog.models import find_model
 from eks_inference.catalog.nixl import leases, nixl_profile
 from eks_inference.faults import SpecError
+from eks_inference.pools.spec import KarpenterPoolSpec
 from eks_inference.rules import Judgement, Rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.prefill_decode import operation_rules, rules
@@ -147,6 +148,10 @@ def with_model(group: PrefillDecodeFacts, name: str) -> PrefillDecodeFacts:
     return replace(group, **roles)
 
 
+def with_pool(group: PrefillDecodeFacts, pool: KarpenterPoolSpec) -> PrefillDecodeFacts:
+    return replace(group, **{role.role: replace(role, pool=pool) for role in group.roles})
+
+
 @pytest.mark.parametrize(
     ("zones", "nodes", "placement", "said"),
     [
@@ -164,6 +169,9 @@ def test_servers_of_one_pool_are_near_each_other(zones: list[str], nodes: int, p
 def test_two_pools_have_two_placement_groups_unless_one_is_named() -> None:
     """Each pool's own group is elsewhere."""
     assert broken(operation_rules.servers_are_neighbours, on_gpus(decode_on=gpus())) == ["warning"]
+    own = KarpenterPoolSpec.model_validate({"instance_families": ["p4d"]})
+    *_, said = operation_rules.servers_are_neighbours.judge(with_pool(on_gpus(decode_on=gpus()), own))
+    assert (said.holds, said.given) == (False, "none")
     named = gpus(placement={"name": "close"})
     assert broken(operation_rules.servers_are_neighbours, on_gpus(named, decode_on=named)) == []
 
@@ -311,7 +319,9 @@ def test_an_unknown_model_is_not_judged() -> None:
     flags = (*decode().arguments, "--decode-context-parallel-size=2")
     unknown = replace(decode(), model=None, model_id="a/b", arguments=flags)
     for rule in (nixl.connector_suits, nixl.model_is_documented, nixl.contexts_divide):
-        assert any(said.unjudged for said in rule.judge(unknown))
+        *others, said = rule.judge(unknown)
+        assert said.unjudged
+        assert all(one.holds and not one.unjudged for one in others)
 
 
 def test_a_multimodal_model_is_warned_of_on_gpus() -> None:

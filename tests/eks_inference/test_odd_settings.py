@@ -23,6 +23,7 @@ from eks_inference.stack.facts import StackFacts
 from eks_inference.stack.pool_rules import single_helpers_stay
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.registry import check_spec
+from eks_inference.stack.rules import volumes_find_a_node
 from eks_inference.stack.spec import StackSpec
 from servers import spec_of
 from vectors.gpu import gpu_server
@@ -255,6 +256,18 @@ def test_dns_and_controllers_stay(capacity: str, count: int) -> None:
     assert [judgement.path for judgement in found if not judgement.holds] == [("pools", "core")] * count
     (head,) = single_helpers_stay.judge(head_on("WhenEmptyOrUnderutilized" if count else "WhenEmpty"))
     assert (head.holds, head.message.endswith("starts anew: Karpenter may move it at any time")) == (not count, bool(count))
+
+
+@pytest.mark.parametrize(("zones", "holds"), [(1, True), (2, False)])
+def test_the_volume_of_a_cache_keeps_a_node_in_each_zone(zones: int, holds: bool) -> None:
+    stack = copy.deepcopy(head_on("WhenEmpty").spec.inputs())
+    stack["servers"]["ray"] = {**stack["servers"]["ray"], "compile_cache": {"kind": "volume"}}
+    stack["servers"]["ray"]["worker"]["max"] = 1
+    found = StackFacts(StackSpec.of(stack), "us-west-2", {}, zone_ids=("usw2-az1", "usw2-az2")[:zones])
+    (judged,) = volumes_find_a_node.judge(found)
+    assert (judged.path, judged.given, judged.allowed) == (("pools", "neuron", "size"), "1", f"at least {zones}")
+    assert judged.holds is holds
+    assert "the volume of server 'ray' has no node" in judged.message
 
 
 @pytest.mark.parametrize(("name", "given"), [("gpu-nixl", ""), ("trn2-di", "trn2")])

@@ -275,6 +275,15 @@ def test_a_core_pool_that_builds_images_is_larger():
             minimal("g6.xlarge", "some/thing"),
             ["servers.m.engine: nothing follows from a model whose shape is unknown", "--hub", "model.config", "docs/models.md"],
         ),
+        (minimal("g6.xlarge", "Qwen/Qwen3-8B", "vllm", engine="triton-26.08-vllm-0.27"), ["servers.m.engine: engine triton-26"]),
+        (
+            minimal("g6.xlarge", "Qwen/Qwen3-8B", engine="neuron-2.32-vllm-0.24"),
+            ["servers.m.engine: does not serve Qwen3-8B on g6.xlarge", "allowed: cuda-vllm-0.30"],
+        ),
+        (
+            minimal("trn2.48xlarge", "Qwen/Qwen3-8B", "ray_serve_vllm", engine="neuron-2.32-vllm-0.24"),
+            ["servers.m.image: no choice of the open keys serves Qwen3-8B on trn2.48xlarge"],
+        ),
         (minimal("g6.xlarge", "Qwen/qwen3-8b"), ["no model 'Qwen/qwen3-8b'; nearest: Qwen/Qwen3-8B"]),
         (
             minimal("g6.xlarge", "Qwen/Qwen3-8B", extra_env={"HF_TOKEN": "hf_1"}),

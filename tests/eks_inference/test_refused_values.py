@@ -19,7 +19,7 @@ from eks_inference.stack.spec import StackSpec
 from variants import merge
 from vectors.gateway import LOGIN
 
-GPU, RAY, PAIR = "gpu-opt350m", "inf2-llama3", "trn2-di-pair"
+GPU, RAY, PAIR, NIXL = "gpu-opt350m", "inf2-llama3", "trn2-di-pair", "gpu-nixl"
 RAY_SERVER = "servers.vllm-llama3-inf2"
 
 Row = tuple[str, str, Any, str]
@@ -199,12 +199,17 @@ ONLY_US = {"private": False, "public_access_cidrs": ["203.0.113.7/32"]}
 PICKED = {"endpoints": {"e": {"servers": ["opt"], "spread": "endpoint_picker", "keys": False}}}
 SILENT = {"servers": {"opt": {**OPT, "extra_args": {"disable-log-stats": True}}}}
 EMBEDS = {"opt": {**SILENT["servers"]["opt"], "task": "embed", "model": {"id": "Qwen/Qwen3-Embedding-0.6B"}}}
+SCALED = {"traffic": {"rate": 1}, "autoscaling": {"kind": "keda"}}
 TOGETHER: list[Row] = [
     (GPU, " -> endpoints.e.spread", {**SILENT, **PICKED}, "END004"),
     (GPU, " -> endpoints.e.spread", {"servers": EMBEDS, **PICKED}, ""),
     (GPU, " -> endpoints.e.spread", {"servers": {"opt": OPT}, **PICKED}, ""),
     (GPU, "cluster.endpoint -> cluster.endpoint.private", ONLY_US, "NET003"),
     (GPU, "cluster.endpoint -> cluster.endpoint.private", {"private": False}, ""),
+    (GPU, "accelerators", "nvidia", "should be an object"),
+    (GPU, "endpoints", "opt", "should be an object"),
+    (GPU, "servers.opt -> servers.opt.extra_args", {**OPT, "extra_args": "--seed=1"}, "should be an object"),
+    (GPU, "servers.opt -> servers.opt.max_num_seqs", {**OPT, "max_num_seqs": "many", **SCALED}, "an integer"),
     (GPU, "kms_key_arn", KEY.replace("us-west-2", "us-east-1"), "ARN001"),
     (GPU, "kms_key_arn", KEY.replace("arn:aws:", "arn:aws-cn:"), "ARN001"),
     (GPU, "cluster.admins -> cluster.admins[0]", ["arn:aws-cn:iam::123456789012:role/x"], "ARN001"),
@@ -240,6 +245,8 @@ REFERENCES: list[Row] = [
     (RAY, "pools.core.autoscaled -> pools.core.autoscaled.min", {"min": 0, "max": 3}, "remove the last node"),
     (RAY, "pools.core.autoscaled -> pools.core.autoscaled.min", {"min": 1, "max": 3}, ""),
     (RAY, "pools.core.instance_types", ["m5.2xlarge", "m5.4xlarge"], "the core pool must have one instance type"),
+    (NIXL, "servers.llama3-70b.router.pool", "nowhere", "there is no pool of this name"),
+    (NIXL, "servers.llama3-70b.router.pool", "core", ""),
     (RAY, "pools.core", {"kind": "karpenter", "size": None}, "the core pool runs what every other part"),
     (
         GPU,

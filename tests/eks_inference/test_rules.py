@@ -1,6 +1,8 @@
 """Every rule: what it passes, what it refuses, and what it says of both."""
 
 import pkgutil
+from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -11,7 +13,7 @@ from eks_inference.rules import Rule
 from eks_inference.stack.registry import spec_rules
 from eks_inference_tools.check.registry import all_rules, graph_rules
 from golden import assert_golden
-from vectors import Vector
+from vectors import Vector, disaggregated, network, neuron, nixl, pools, serving, stack, traffic
 
 RULES: dict[str, Rule[Any]] = {rule.id: rule for rule in (*spec_rules(), *graph_rules())}
 VECTORS: dict[str, Vector] = {
@@ -66,6 +68,37 @@ def test_a_rule_refuses_what_is_wrong_and_says_why(id_: str):
     broken = [judgement for judgement in judged(RULES[id_], VECTORS[id_].fails()) if not judgement.holds]
     assert broken
     assert any(VECTORS[id_].says in judgement.message for judgement in broken), [judgement.message for judgement in broken]
+
+
+def on_placement(group: Any, placement: Any) -> Any:
+    return replace(group, **{role.role: replace(role, server=replace(role.server, placement=placement)) for role in group.roles})
+
+
+KEPT = {"kind": "karpenter", "instance_types": ["m5.2xlarge"], "replicas": 2}
+LENGTHLESS = replace(neuron.requests(3000), server=serving.server(max_model_len=0))
+GROWING = replace(nixl.servers(rollout="second_group").prefill.placement, max_nodes=None)
+OF_OTHERS: dict[str, list[Callable[[], Any]]] = {
+    "LT001": [lambda: LENGTHLESS],
+    "LT002": [lambda: neuron.load_test(sampling={"stop": ["x"], "top_k": None})],
+    "NET002": [lambda: replace(network.network(pods=70_000), zone_ids=())],
+    "DRA002": [lambda: pools.claimed("1.35", ami={"kind": "release", "release_version": "1.34.1-20251112"})],
+    "POO013": [lambda: pools.managed(capacity_reservation_id="cr-0123456789abcdef0", zone_ids=["use2-az2"])],
+    "EFA003": [lambda: pools.managed(efa={"interfaces": 17, "layout": "all_efa"})],
+    "DI011": [lambda: disaggregated.pair(image="registry.example/pair@sha256:" + "0" * 64)],
+    "DI014": [lambda: disaggregated.pair(compile={"enable_bucketing": False})],
+    "CAP002": [lambda: stack.stack(devices=0)],
+    "POO008": [lambda: stack.spec(core_pool="k", pools={"k": KEPT, "gpu": stack.NODE}, observability={"prometheus": {}})],
+    "DI034": [lambda: nixl.different(block_size="x"), lambda: nixl.different(block_size=0)],
+    "DI044": [lambda: on_placement(nixl.servers(rollout="second_group"), GROWING)],
+    "NEU025": [lambda: serving.server(memory_mib=0)],
+    "TRF001": [lambda: traffic.traffic(rate=1000, input_tokens=2000)],
+}
+"""Subjects that break a rule, were it not that another one tells of them, or that nobody knows the number."""
+
+
+@pytest.mark.parametrize(("id_", "subject"), [(id_, subject) for id_, subjects in OF_OTHERS.items() for subject in subjects])
+def test_what_another_rule_tells_is_not_told_twice(id_: str, subject: Callable[[], Any]):
+    assert judged(RULES[id_], subject()) == []
 
 
 @pytest.mark.thorough

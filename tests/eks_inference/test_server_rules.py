@@ -158,6 +158,7 @@ def buckets(**config: Any) -> ServingFacts:
     ("facts", "complaint"),
     [
         (with_flags("--num-gpu-blocks-override=24"), None),
+        (with_flags("--enable-prefix-caching", "--num-gpu-blocks-override=23"), None),
         (with_flags("--num-gpu-blocks-override=24", "--num-gpu-blocks-override=32"), "32 blocks for 24 sequences"),
         (with_flags("--block-size=32"), "a block holds a whole sequence"),
         (with_flags("--block-size=4096", "--num-gpu-blocks-override=24"), None),
@@ -415,7 +416,7 @@ VALUES = {
     "no-enforce-eager": ([True], [False, 1]),
     "disable-log-stats": ([True], [False, "x"]),
     "seed": ([0, -1, "7"], [False, None, 0.5, "7k", [7], {}]),
-    "gpu-memory-utilization": ([0.5, 1, "0.9"], [0, 5, -1, "nan", True]),
+    "gpu-memory-utilization": ([0.5, 1, "0.9"], [0, 5, -1, "nan", "x", True]),
     "max-num-batched-tokens": ([8192, "8k", "8K", "2.5k"], ["2.5K", "auto", 0, "8 k"]),
     "max-model-len": (["auto", -1, "8k"], ["none", -2]),
     "kv-cache-dtype": (["fp8"], ["fp9", "FP8", True]),

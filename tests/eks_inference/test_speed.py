@@ -152,6 +152,14 @@ def test_constants_as_shipped_fit_what_they_were_fitted_to():
     assert sum(map(len, by.values())) > 50
 
 
+@pytest.mark.parametrize(("load", "device", "share"), [("batch", "A100", 1.01), ("max", "H100", 0.83), ("max", "B200", 1.06)])
+def test_the_most_that_is_reached_is_near_what_was_measured(load: str, device: str, share: float):
+    rows = [row for row in measured() if row.tokens_s and (row.load, row.device) == (load, device)]
+    constants = speeds()[device].constants
+    found = median(case(row).tokens_a_second(constants) / (row.tokens_s or 0) for row in rows)
+    assert found == pytest.approx(share, abs=0.01)
+
+
 @pytest.mark.thorough
 def test_the_table_is_what_the_generator_makes():
     """Every fit, and the errors of the three accelerators with fewest groups: each group left out takes a fit of its kin."""

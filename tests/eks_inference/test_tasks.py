@@ -295,6 +295,9 @@ def test_a_server_is_asked_for_what_it_does(task: str, capsys: pytest.CaptureFix
         assert main(["--url", f"http://{server.servers[0].address}/v1", "--task", task]) == 0
         assert server.asked[0]["model"] in ("m", b"m")
         assert f"{task}: " in capsys.readouterr().out
+        assert main(["--url", f"http://{server.servers[0].address}/v1", "--task", task, "--format", "json"]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert (said["schema"], said["model"], [one["seconds"] > 0 for one in said["answers"]]) == (1, "m", [True])
         for wrong in ({}, {"data": []}, {"results": {}}, {"choices": [{"text": ""}], "data": 3}, {"error": {"message": "no"}}):
             server.answer = wrong
             assert main(["--url", f"http://{server.servers[0].address}/v1", "--task", task]) == 1

@@ -23,7 +23,7 @@ from eks_inference.observability.prometheus import VllmMetrics
 from eks_inference.place.placement import Placement, Taint
 from eks_inference.rules import Finding, findings
 from eks_inference.serving.rules.every_server import server_rules
-from eks_inference.serving.triton import plan
+from eks_inference.serving.triton import plan, rules
 from eks_inference.serving.triton.component import TritonServer
 from eks_inference.serving.triton.rules import serving_facts, triton_facts, triton_rules
 from eks_inference.serving.triton.spec import TritonServerSpec
@@ -482,6 +482,14 @@ def test_dropped_keys_say_what_replaced_them() -> None:
     }
     assert allowed["rope-scaling"] == "hf_overrides"
     assert all(allowed[key].startswith("nothing") for key in ("disable-log-requests", "swap-space"))
+
+
+def test_arguments_of_a_release_without_a_list_are_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = triton_facts(spec_of(extra_args={"colour": "red"}), on())
+    rules_ = (rules.keys_are_known, rules.keys_are_of_this_release)
+    assert [[one.holds for one in rule.judge(server)] for rule in rules_] == [[False], [True]]
+    monkeypatch.setattr(rules, "known_arguments", dict)
+    assert [list(rule.judge(server)) for rule in rules_] == [[], []]
 
 
 @pytest.mark.parametrize("name", sorted(known_arguments()["0.5.0.post1"] - known_arguments()["0.27.1"]))

@@ -89,7 +89,6 @@ def test_all_faults_come_at_once(clone, capsys):
     assert "4 errors" in report
 
 
-@pytest.mark.thorough
 def test_a_missing_program_is_refused(clone, capsys):
     (clone / "infra" / "__main__.py").unlink()
     assert "infra: the program folder has no __main__.py" in refused(capsys)
@@ -100,7 +99,6 @@ def test_a_missing_region_is_reported_at_the_configuration(clone, capsys):
     assert f"{STACK_FILE}:{line}: aws:region: this key is required and missing" in refused(capsys)
 
 
-@pytest.mark.thorough
 def test_a_region_without_the_chip_is_refused(clone, capsys):
     edit(clone, "aws:region: us-west-2", "aws:region: eu-south-1")
     assert "eks-inference:stack.network" in refused(capsys)
@@ -140,7 +138,6 @@ def test_a_secret_that_a_section_needs_is_asked_for(section: dict[str, Any], sec
     assert not list(missing_secrets(parse_stack(json.dumps(stack)), [secret]))
 
 
-@pytest.mark.thorough
 def test_a_misspelt_secret_key_is_reported(clone, capsys):
     edit(clone, "config:\n  aws", "config:\n  eks-inference:huggingFaceTokn: {secure: abc}\n  aws")
     report = refused(capsys)
@@ -192,7 +189,6 @@ def test_a_program_that_reveals_a_secret_in_its_error_is_scrubbed(known, code, t
     assert PLANTED not in said
 
 
-@pytest.mark.thorough
 def test_nothing_is_half_written(clone, capsys):
     edit(clone, "zones: 2", "zonez: 2")
     before = sorted(path.name for path in clone.iterdir())
@@ -202,7 +198,6 @@ def test_nothing_is_half_written(clone, capsys):
     assert sorted(path.name for path in clone.iterdir()) == before
 
 
-@pytest.mark.thorough
 def test_an_argument_too_many_is_named_and_nothing_is_guessed(capsys):
     with pytest.raises(SystemExit) as left:
         main(["plan", "--model", "OPT-350M", "--instance", "g4dn.xlarge", "surplus"])
@@ -301,7 +296,6 @@ def test_a_wrong_region_is_reported_at_its_key(region, clone, capsys):
         assert f"{STACK_FILE}:{line}: aws:region: " in said.out + said.err
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("key", ["eks-inference:stack", "stack"])
 def test_a_secret_stack_object_is_refused(key, clone, capsys):
     (clone / STACK_FILE).write_text(f"config:\n  aws:region: us-west-2\n  {key}: {{secure: v1:abc}}\n")
@@ -334,7 +328,6 @@ def test_a_file_that_never_ends_or_leads_to_itself_is_refused(command, kind, clo
     assert file.name in refused(capsys, *command.replace("FILE", file.name).split())
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("file", [STACK_FILE, "Pulumi.yaml"])
 def test_a_link_out_of_the_project_is_refused_and_nothing_of_its_target_shown(file, clone, tmp_path_factory, capsys):
     outside = tmp_path_factory.mktemp("outside") / "private"

@@ -151,7 +151,6 @@ def test_silencing_needs_a_reason(clone, capsys):
     assert "eks-inference:stack.silenced.NEU008" in said
 
 
-@pytest.mark.thorough
 def test_silencing_an_unknown_rule_names_the_nearest(clone, capsys):
     change(clone, silenced={"NEX008": "a reason in words"})
     code, said = check(capsys, STACK)
@@ -220,7 +219,6 @@ def test_one_bad_stack_does_not_hide_the_others(text, told, clone, capsys):
     assert "trn2-di: can run" in said
 
 
-@pytest.mark.thorough
 def test_a_faulty_answers_file_is_told_once(clone, capsys):
     (clone / "answers.yaml").write_text("- {function: x}\n")
     (clone / "stacks" / "Pulumi.other.yaml").write_text("config: {}\n")
@@ -296,7 +294,6 @@ def test_explain_says_when_a_rule_does_not_apply(monkeypatch, capsys):
     assert "does not apply: it judges pools, and this stack has none with what it looks at" in said
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("given", "says"),
     [("NEU8", "did you mean 'NEU008'?"), ("NEU999", "allowed: NEU001, "), ("ABC1", "allowed: a number of ARN, ")],
@@ -429,7 +426,6 @@ def test_a_wrong_key_of_a_mapping_says_what_a_key_may_be(section: dict[str, Any]
     assert f"allowed: {allowed}" in said
 
 
-@pytest.mark.thorough
 def test_two_spellings_of_one_configuration_key_are_refused(clone: Path, capsys):
     file = clone / FILE
     file.write_text(file.read_text() + "  stack: {}\n")

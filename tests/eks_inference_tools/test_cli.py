@@ -140,7 +140,6 @@ def test_the_only_stack_need_not_be_named(tmp_path, capsys):
     assert "would create" in capsys.readouterr().out
 
 
-@pytest.mark.thorough
 def test_options_may_stand_between_arguments():
     for given in ("check a --strict b -o x", "check --strict a -o x b", "check -o x -- a b --strict"):
         options = parser(["check"]).parse_args(given.split())
@@ -198,14 +197,12 @@ def test_chat_takes_only_times_that_can_be(given: list[str], says: str, capsys):
     assert says in capsys.readouterr().err
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("also", [[STACK], ["--explain", "NEU008"]])
 def test_the_list_of_rules_takes_nothing_else(also: list[str], capsys):
     assert main(["check", "--rules", *also]) == 2
     assert "error: --rules: takes nothing else\n    given: " + also[0] in capsys.readouterr().err
 
 
-@pytest.mark.thorough
 def test_no_rule_is_counted_of_a_stack_that_cannot_be_read(tmp_path, monkeypatch, capsys):
     (tmp_path / "Pulumi.yaml").write_text("name: team\nruntime: python\n")
     (tmp_path / "Pulumi.dev.yaml").write_text("config: {'eks-inference:stack': {nam: x}}\n")
@@ -259,7 +256,6 @@ def test_a_stack_file_of_another_project_is_refused(tmp_path, capsys, command):
     assert "allowed: a name, or a file in stacks" in said.out + said.err
 
 
-@pytest.mark.thorough
 def test_outside_of_a_project_the_option_that_names_one_is_told(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["preview"]) == 2

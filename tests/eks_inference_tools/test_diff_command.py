@@ -226,7 +226,6 @@ def test_a_revision_without_a_project_says_so_for_every_stack(repo, capsys):
     assert "one: base failed: Pulumi.yaml:2: runtime: only Python programs can be recorded" in out
 
 
-@pytest.mark.thorough
 def test_unknown_and_missing_revisions(repo, capsys, tmp_path, monkeypatch):
     code, _, err = diff(capsys, "--base", "no-such-branch")
     assert code == 2
@@ -245,7 +244,6 @@ def test_unknown_and_missing_revisions(repo, capsys, tmp_path, monkeypatch):
     assert "no stack 'no-such-stack' on either side" in err
 
 
-@pytest.mark.thorough
 def test_outside_of_a_repository(tmp_path, capsys, monkeypatch):
     (tmp_path / "plain").mkdir()
     monkeypatch.chdir(tmp_path / "plain")
@@ -257,7 +255,6 @@ def test_outside_of_a_repository(tmp_path, capsys, monkeypatch):
     assert "two saved graphs" in err
 
 
-@pytest.mark.thorough
 def test_without_a_base_it_is_where_the_main_branch_was_left(repo, capsys):
     repo.git("checkout", "-q", "-b", "topic")
     repo.stack("one", "team-b", "first", "second")
@@ -394,7 +391,6 @@ def test_a_link_that_leads_to_itself_is_no_file_of_the_repository(repo, capsys):
     assert diff(capsys, "--base", "HEAD")[0] == 0
 
 
-@pytest.mark.thorough
 def test_pins_that_change_are_said(repo, capsys):
     repo.write("constraints.txt", "pulumi==3.0.0\npulumi_aws==7.0.0\n")
     repo.commit("pins")
@@ -660,14 +656,21 @@ def test_nothing_is_left_behind_when_it_is_ended(repo, tmp_path, how):
     assert str(repo.root) not in running
 
 
-@pytest.mark.thorough
 def test_files_of_another_schema_are_refused(tmp_path):
     from stackgraph.graph.document import read_graph
 
     with pytest.raises(ProblemsFound, match="unsupported graph schema"):
         read_graph({"schema": 99, "resources": []}, "x.json")
-    with pytest.raises(ProblemsFound, match="a resource without 'urn'"):
-        read_graph({"schema": 1, "project": "p", "stack": "s", "resources": [{}]}, "x.json")
+    one, function = {"urn": "u", "type": "t", "name": "n"}, {"token": "t", "answer": "file"}
+    for wrong, said in (
+        ({"resources": [{}]}, "a resource without 'urn'"),
+        ({"resources": [one | {"inputs": []}]}, "a resource without a inputs that is a dict"),
+        ({"functions": [function]}, "a function without 'args'"),
+        ({"functions": [function | {"args": []}]}, "a function without args that are a mapping"),
+        ({"outputs": []}, "outputs must be a mapping, and warnings a list"),
+    ):
+        with pytest.raises(ProblemsFound, match=said):
+            read_graph({"schema": 1, "project": "p", "stack": "s", "resources": [one], **wrong}, "x.json")
 
 
 OPEN_STACK = """\

@@ -1,7 +1,9 @@
 """``eks-inference diff-comment`` against GitHub's API on loopback: what is posted, what is left alone, what is refused."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,16 @@ from comparisons import comparison, planted
 from eks_inference_tools import COMMAND
 from eks_inference_tools.cli import main
 from eks_inference_tools.reading.titles import TITLES
-from github_api import BOT, REPOSITORY, GitHubApi
+from github_api import BOT, REPOSITORY, GitHubApi, zipped
 from hostile_artifacts import ARTIFACTS, FORGED, SPEECH
 from inert import assert_inert
 from stackgraph.diff.markdown import render_markdown
 from stackgraph.diff.saved import read_contents
 from stackgraph.github import LONGEST_BODY
+from stackgraph.github.report import Report, read
 from stackgraph.github.rest_api import GitHub, GitHubError, Outcome, put, remove
 from stackgraph.graph.wording import utf16_length
+from stackgraph.problems import ProblemsFound
 
 MARKER = "<!-- eks-inference diff -->"
 BODY = f"{MARKER}\n1 stack: +1\n"
@@ -419,6 +423,17 @@ def test_a_comment_that_is_gone_already_is_removed(api, github):
     api.comment(PULL, BODY)
     api.fail("DELETE", MADE, 404, "Not Found")
     assert remove(github, PULL, MARKER, author=BOT).done == "removed"
+    api.fail("DELETE", MADE, 403, "no")
+    with pytest.raises(GitHubError, match="403: no"):
+        github.delete("/issues/comments/1")
+
+
+def test_a_file_that_is_too_long_is_an_error(api, github):
+    api.fail("GET", LIST, 200, b"123", times=2)
+    path = f"/issues/{PULL}/comments"
+    assert github.download(path, limit=3) == b"123"
+    with pytest.raises(GitHubError, match="has more than 2 bytes"):
+        github.download(path, limit=2)
 
 
 def test_an_answer_that_is_not_json_is_an_error(api, github):
@@ -448,6 +463,22 @@ def test_a_hostile_artifact_is_refused_or_inert(api, job, name):
     assert_inert(body, marker=MARKER, links=LINKS)
     assert FORGED not in body
     assert not [line for line in said.splitlines() if line.lstrip().startswith("::")]
+
+
+of_diff = partial(read_contents, shown="diff.json", titles=TITLES, project=COMMAND, tool=COMMAND, link="")
+
+
+@pytest.mark.parametrize("name", [name for name, artifact in ARTIFACTS.items() if artifact.refused])
+def test_reading_refuses_what_is_hostile(name):
+    with pytest.raises(ProblemsFound, match=re.escape(ARTIFACTS[name].refused)):
+        of_diff((read(ARTIFACTS[name].archive()) or Report(1, b"")).diff)
+
+
+def test_the_largest_artifact_is_read():
+    more = {str(number): "" for number in range(98)}
+    found = read(zipped({"pull-request": f"{'9' * 10:32}", "diff.json": b" " * (8 << 20), **more}))
+    assert found == Report(9_999_999_999, b" " * (8 << 20))
+    assert read(zipped({"pull-request": "1"})) is None
 
 
 def test_there_are_enough_hostile_artifacts():

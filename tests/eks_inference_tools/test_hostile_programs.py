@@ -238,7 +238,6 @@ def test_what_a_program_prints_stays_out_of_the_answer_of_a_recorder(project):
     assert read_answer(answer).graph is not None
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     "answer",
     [
@@ -295,7 +294,6 @@ def test_a_reader_that_has_gone_changes_no_exit_code(arguments, code, project):
     assert (done.returncode, done.stderr) == (code, "")
 
 
-@pytest.mark.thorough
 def test_a_file_that_is_written_again_keeps_its_link_and_its_mode(project):
     target = project / "target"
     target.write_text("old")
@@ -334,7 +332,6 @@ def test_no_name_value_or_warning_controls_a_terminal(arguments, project, capsys
         assert "\x1b[2J" not in shown
 
 
-@pytest.mark.thorough
 def test_no_key_of_a_stack_file_controls_a_terminal(project, capsys):
     (project / "Pulumi.dev.yaml").write_text('config: {}\n"a\\e]0;x\\a\\u202e\\nerror: b": 1\n')
     for command in ("check", "preview"):

@@ -92,6 +92,17 @@ def test_what_the_file_says_is_printed_as_it_is():
     assert written["servers"]["m"]["extra_args"] == {"seed": 2}
 
 
+def test_what_has_no_effect_is_left_out_and_what_a_file_says_beside_its_effect_stays():
+    def found(**model: Any) -> Mapping[str, tuple[Any, str, str]]:
+        stack = minimal("g6.xlarge", "", renamed_from="old", extra_env={})
+        stack["servers"]["m"]["model"] = {"kind": "s3", "uri": "s3://models/qwen/v1", "id": "Qwen/Qwen3-8B", **model}
+        return origins(stack)
+
+    assert found()["servers.m.model.size_gib"] == (100, "schema", "")
+    assert "servers.m.model.size_gib" not in found(streamed=True)
+    assert found()["servers.m.renamed_from"] == ("old", "file", "")
+
+
 def test_every_value_has_an_origin():
     found = origins(stack_in(MINE))
     assert found["servers.m.model.id"] == ("Qwen/Qwen3-8B", "file", "")

@@ -79,6 +79,23 @@ def test_all_mistakes_come_at_once_with_line_and_path():
 
 
 @pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: 1\n---\nb: 1\n", (2, (), "a second document begins here")),
+        ("a: !!set {b}\n", (1, ("a",), "unknown tag")),
+        ("a: !mine 1\n", (1, ("a",), "unknown tag")),
+        ("<<: {a: 1}\n<<: {b: 1}\n", (2, ("<<",), "this key is given twice")),
+        ("a:\n  <<: [1]\n", (2, ("a", "<<"), "a merge key takes a mapping or a list of them")),
+        ("!!int x: 1\n", (1, ("x",), "this is no !!int")),
+    ],
+)
+def test_what_the_cli_refuses_is_refused(text: str, said: tuple[int, tuple[str, ...], str]):
+    with pytest.raises(RefusedText) as refused:
+        compose(text)
+    assert [(mistake.line, mistake.path, mistake.message) for mistake in refused.value.mistakes] == [said]
+
+
+@pytest.mark.parametrize(
     ("fits", "text"),
     [
         (lambda n: "[" * n + "]" * n, "MOST_DEPTH"),

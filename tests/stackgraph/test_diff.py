@@ -16,7 +16,7 @@ from pulumi._types import input_type_types
 from conftest import STACKS, recorded
 from diff_edits import applied, edited, meaning
 from mutations import cases
-from stackgraph.diff import replacements
+from stackgraph.diff import replacements, telling
 from stackgraph.diff.comparison_domain import ComparedDomain, Danger, Weight
 from stackgraph.diff.contents import by_subject
 from stackgraph.diff.dangers import dangers, is_wide
@@ -68,7 +68,7 @@ def changed(before: Any, after: Any, *path: str) -> list[str]:
         ({"a": True}, {"a": "true"}),
         ({"a": None}, {}),
         ({"requests": {"memory": "1Gi"}}, {"requests": {"memory": "1024Mi"}}),
-        ({"limits": {"cpu": "500m"}}, {"limits": {"cpu": 0.5}}),
+        ({"limits": {"cpu": "500m", "a": "1e3", "b": "2E"}}, {"limits": {"cpu": 0.5, "a": "1k", "b": "2000P"}}),
         ({"limits": {"nvidia.com/gpu": 1}}, {"limits": {"nvidia.com/gpu": "1"}}),
         ({"subnetIds": ["a", "b"]}, {"subnetIds": ["b", "a"]}),
         ({"volumes": [{"name": "a"}, {"name": "b"}]}, {"volumes": [{"name": "b"}, {"name": "a"}]}),
@@ -88,6 +88,8 @@ def test_what_means_the_same_is_no_change(before, after):
         ({"args": ["a", "b"]}, {"args": ["b", "a"]}, ["args"]),
         ({"annotations": {"x": "1024Mi"}}, {"annotations": {"x": "1Gi"}}, ["annotations.x"]),
         ({"policy": '{"a": 1}'}, {"policy": '{"a": "1"}'}, ["policy.a"]),
+        ({"policy": '{"a": 1}'}, {"policy": {"a": 1}}, ["policy"]),
+        ({"limits": {"a": "1kk", "b": "1..Gi"}}, {"limits": {"a": "1.0kk", "b": "1..0Gi"}}, ["limits.a", "limits.b"]),
         ({"requests": {"memory": "1G"}}, {"requests": {"memory": "1Gi"}}, ["requests.memory"]),
         ({"labels": {"a.b/c": "x"}}, {"labels": {"a.b/c": "y"}}, ['labels["a.b/c"]']),
         (
@@ -683,9 +685,22 @@ def test_what_is_opened_to_everybody_is_a_danger():
     assert kinds_of_danger(rule, narrow) == []
 
 
-@pytest.mark.parametrize(("cidr", "wide"), [("0.0.0.0/0", True), ("::/0", True), ("10.0.0.0/8", False), ("8.8.8.0/24", False)])
-def test_wide_networks(cidr, wide):
-    assert is_wide(cidr) is wide
+CIDRS = "0.0.0.0/0 0.0.0.0/1 ::/0 10.0.0.0/8- 8.0.0.0/8 8.0.0.0/9- fc00::/7- 2a00::/32 2a00::/33- a-"
+
+
+@pytest.mark.parametrize("cidr", CIDRS.split())
+def test_wide_networks(cidr):
+    assert is_wide(cidr.removesuffix("-")) is not cidr.endswith("-")
+
+
+def test_what_the_service_refuses_is_told():
+    cluster = resource("c", "eks:index:Cluster", inputs={"vpcId": "a"}, custom=False, remote=True)
+    diff = compare(graph(cluster), graph(replace(cluster, inputs={"vpcId": "b"}, options={"protect": True})))
+    assert [(one.kind, one.what, one.weight) for one in dangers(diff)] == [
+        ("refused", "eks.Cluster c: the service refuses to change vpcId", Weight.REFUSED)
+    ]
+    (change,) = diff.changes
+    assert "the service refuses to change vpcId" in [*telling._notes(change)]
 
 
 # -- secrets ---------------------------------------------------------------------------------------------------------------------

@@ -147,6 +147,24 @@ def test_every_aws_type_that_is_described_exists() -> None:
     assert not [type_ for type_ in types if f'"{type_}"' not in known]
 
 
+@pytest.mark.parametrize(
+    ("type_", "inputs", "said"),
+    [
+        ("ec2/securityGroupRule", {"protocol": "-1", "cidrBlocks": ["10.0.0.0/8", "a"], "self": False}, "all 10.0.0.0/8, a"),
+        ("ec2/securityGroupRule", {"protocol": "tcp", "fromPort": 1, "toPort": 2, "self": True}, "tcp 1–2 itself"),
+        ("vpc/securityGroupIngressRule", {"ipProtocol": "tcp", "fromPort": 1, "toPort": 1, "cidrIpv4": "a"}, "tcp 1 from a"),
+        ("vpc/securityGroupEgressRule", {"ipProtocol": "-1", "cidrIpv6": "::/0"}, "all to ::/0"),
+        ("fsx/lustreFileSystem", {"storageCapacity": 1200, "deploymentType": "SCRATCH_2"}, "SCRATCH_2, 1200 GiB"),
+        ("iam/role", {"assumeRolePolicy": "no JSON"}, ""),
+        ("iam/role", {"assumeRolePolicy": '{"Statement": {"Principal": {"AWS": ["a", "b"], "Service": "c"}}}'}, "for a, b, c"),
+    ],
+)
+def test_a_resource_is_told_by_what_it_does(type_: str, inputs: dict[str, Any], said: str) -> None:
+    name = type_.rpartition("/")[2]
+    found = Resource(urn("a"), f"aws:{type_}:{name[0].upper()}{name[1:]}", "a", inputs=inputs)
+    assert describe.describe(found, {}) == said
+
+
 # -- tree ------------------------------------------------------------------------------------------------------------------------
 
 

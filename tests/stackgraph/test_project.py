@@ -8,6 +8,8 @@ import pytest
 from stackgraph.problems import ProblemsFound
 from stackgraph.recorder.project import Project, StackConfig, find_project
 
+TYPED = "name: app\nruntime: python\nconfig:\n  size: {type: integer, default: 2}\n  on: {type: boolean}\n  all: {type: array}\n"
+
 
 def project(folder: Path, text: str = "name: app\nruntime: python\n", **stacks: str) -> Project:
     (folder / "Pulumi.yaml").write_text(text)
@@ -59,8 +61,8 @@ def test_defaults_come_from_the_project(tmp_path):
 
 
 def test_the_stack_wins_over_defaults(tmp_path):
-    text = "name: app\nruntime: python\nconfig:\n  size: {type: integer, default: 2}\n"
-    assert config(tmp_path, "config:\n  app:size: 5\n", text).values == {"app:size": "5"}
+    read = config(tmp_path, "config:\n  app:size: '-5'\n  on: 'true'\n  all: [1]\n", TYPED)
+    assert read.values == {"app:size": "-5", "app:on": "true", "app:all": "[1]"}
 
 
 def test_encrypted_values_are_never_read(tmp_path):
@@ -80,6 +82,7 @@ def test_an_environment_is_said_to_be_missing(tmp_path):
         ("runtime: python\n", "a project needs a name"),
         ("name: app\nruntime: nodejs\n", "only Python programs can be recorded"),
         ("name: app\nruntime: python\nmain: nowhere\n", "there is no program here"),
+        ("name: app\nruntime: python\nmain: ..\n", "the program folder has no __main__.py"),
         ("name: [app\n", "not valid YAML"),
         (f"name: app\nruntime: python\nmain: {'x' * 300}\n", "there is no program here"),
         ("- a\n- b\n", "a project needs a name"),
@@ -97,12 +100,15 @@ def test_a_project_that_cannot_be_run_says_why(tmp_path, text, said):
         ("- a\n", "a stack file must be a mapping"),
         ("config: [a]\n", "config must be a mapping"),
         ("config:\n  app:size: many\n", r"Pulumi\.dev\.yaml:2: app:size: wrong type\n +given: 'many'\n +allowed: integer"),
+        ("config:\n  size: 1\n  app:size: 2\n", "twice: as 'size' in line 2 and as 'app:size' in line 3\n +hint: remove one"),
+        ("config:\n  app:on: yes\n", r"app:on: wrong type\n +given: 'yes'\n +allowed: boolean"),
+        ("config:\n  app:all: {a: 1}\n", r"app:all: wrong type\n.*\n +allowed: array"),
         ("config:\n  [a, b]: 1\n", r"Pulumi\.dev\.yaml:2: \?: a key must be a text"),
     ],
 )
 def test_a_stack_file_that_cannot_be_read_says_where(tmp_path, stack, said):
     with pytest.raises(ProblemsFound, match=said):
-        config(tmp_path, stack, "name: app\nruntime: python\nconfig:\n  size: {type: integer, default: 2}\n")
+        config(tmp_path, stack, TYPED)
 
 
 def test_a_name_too_long_for_a_file_is_that_of_no_stack(tmp_path):

@@ -15,6 +15,7 @@ from pulumi.runtime.proto.resource_pb2 import RegisterResourceRequest
 
 from stackgraph.graph.document import Graph
 from stackgraph.problems import ProgramError
+from stackgraph.recorder import wire
 from stackgraph.recorder.monitor import inherit
 from stackgraph.recorder.recording import record
 
@@ -157,10 +158,10 @@ def test_resources_without_a_provider_get_the_default_one_of_their_sdks_version(
 @pytest.mark.parametrize(("type_", "reached"), [("aws:ec2/vpc:Vpc", True), ("kubernetes:core/v1:Pod", False)])
 def test_a_resource_inherits_a_provider_of_its_package(type_: str, reached: bool):
     """As the engine does for languages whose SDK leaves it to that."""
-    parent = RegisterResourceRequest(provider="urn:pulumi:dev::demo::pulumi:providers:aws::mine::id")
-    child = RegisterResourceRequest(type=type_, custom=True)
+    provider = "urn:pulumi:dev::demo::pulumi:providers:aws::mine::id"
+    parent, child = RegisterResourceRequest(provider=provider, protect=True), RegisterResourceRequest(type=type_, custom=True)
     inherit(child, parent)
-    assert bool(child.provider) == reached
+    assert (bool(child.provider), child.protect, child.HasField("retainOnDelete")) == (reached, True, False)
 
 
 def test_providers_reach_children_through_components():
@@ -284,3 +285,16 @@ def test_equal_programs_give_equal_bytes():
 def test_the_place_of_a_resource_is_where_the_program_made_it():
     graph = recorded(lambda: k8s.Provider("p", kubeconfig="{}"))
     assert graph.named("p").source.startswith("tests/stackgraph/test_recording.py:")
+
+
+def test_values_carry_what_they_depend_on_and_come_back():
+    output, secret = {wire.SIGNATURE: wire.OUTPUT}, {wire.SIGNATURE: wire.SECRET}
+    given = {"list": [wire.UNKNOWN, 1], "token": {**secret, "value": wire.UNKNOWN}, "key": {**secret, "value": "x"}, "plain": 1}
+    carrying = wire.upgrade_to_outputs(given, {"plain": ["u2", "u1"], "token": ["u1"]})
+    assert carrying == {
+        "list": [output, 1],
+        "token": {**output, "secret": True, "dependencies": ["u1"]},
+        "key": {**output, "secret": True, "value": "x"},
+        "plain": {**output, "value": 1, "dependencies": ["u1", "u2"]},
+    }
+    assert wire.downgrade_outputs(carrying) == given

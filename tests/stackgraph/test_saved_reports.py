@@ -12,11 +12,12 @@ from comparisons import comparison, planted
 from eks_inference_tools.documents import schema_of
 from json_schemas import fits
 from odd_graphs import recorded as demo
+from stackgraph import strict_json
 from stackgraph.diff.comparison_domain import ComparedDomain
 from stackgraph.diff.contents import Contents, FindingText, Revision
 from stackgraph.diff.document import render_json
 from stackgraph.diff.report import Recorded, Report, StackReport
-from stackgraph.diff.saved import read_contents
+from stackgraph.diff.saved import MOST_STACKS, read_contents
 from stackgraph.diff.telling import contents
 from stackgraph.diff.titles import Titles
 from stackgraph.graph.document import Graph
@@ -128,3 +129,26 @@ def test_all_faults_of_a_document_are_told_at_once_but_not_without_end():
     assert [problem.key for problem in caught.value.problems][:3] == ["schema", "notes[0]", "notes[1]"]
     assert len(caught.value.problems) == 10
     assert "in the version that reads it" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fits", "most"),
+    [
+        (lambda n: "[" * n + "]" * n, strict_json.DEEPEST),
+        (lambda n: f"[{'0,' * (n - 2)}0]", strict_json.MOST_VALUES),
+        (lambda n: f"{'0':{n}}", 1 << 20),
+    ],
+)
+def test_the_most_that_is_read(fits: Any, most: int):
+    strict_json._parsed(fits(most).encode(), 1 << 20)
+    with pytest.raises(strict_json._Unreadable, match="has more than "):
+        strict_json._parsed(fits(most + 1).encode(), 1 << 20)
+
+
+def test_a_report_has_a_number_of_stacks():
+    found = comparison()
+    found["stacks"] = [{**found["stacks"][0], "stack": f"s{number}"} for number in range(MOST_STACKS + 1)]
+    with pytest.raises(ProblemsFound, match="given: 201"):
+        read(json.dumps(found), "eks-inference")
+    del found["stacks"][0]
+    assert len(read(json.dumps(found), "eks-inference").stacks) == MOST_STACKS

@@ -109,6 +109,7 @@ def test_relations(graph):
     assert user.inputs["of"] == inner.output("id")
     assert user.secrets == {"token", "list.0.key"}
     assert user.provider is None
+    assert (list(graph.warnings), dict(user.options), {user, inner, graph.one(name="user")}) == ([], {}, {user, inner})
     assert graph.urn(user.urn) == user
     assert {one.name for one in graph} == {"user", "box-inner", "box", "apart"}
     assert len(graph) == len(graph.all()) == 4
@@ -123,6 +124,7 @@ def test_relations(graph):
         (lambda g: g.one("acme:index:Thing", "usr"), ["no acme:index:Thing 'usr'", "did you mean 'user'?"]),
         (lambda g: g.one("acme:index:Box", "user"), ["no acme:index:Box 'user'", "there are:\n  acme:index:Box 'box'"]),
         (lambda g: g.one("acme:index:No", "user"), ["what has this name:\n  acme:index:Thing 'user'"]),
+        (lambda g: record(lambda: None).one("acme:index:Thing"), ["it has no resources"]),
         (lambda g: g.one(name="usr"), ["did you mean 'user'?"]),
         (lambda g: g.urn(g.one(name="user").urn + "s"), ["did you mean 'urn:pulumi:test::project::acme:index:Thing::user'"]),
     ],
@@ -134,7 +136,6 @@ def test_what_is_not_there_is_told_with_what_is(graph, question, said):
         assert part in str(raised.value)
 
 
-@pytest.mark.thorough
 def test_a_key_that_is_not_there_is_told_with_those_that_are(graph):
     with pytest.raises(KeyError, match=r"no 'tokn': acme:index:Thing 'user' has .*'token'; did you mean 'token'"):
         graph.one(name="user").inputs["tokn"]
@@ -146,7 +147,6 @@ def test_a_key_that_is_not_there_is_told_with_those_that_are(graph):
         graph.one(Box)
 
 
-@pytest.mark.thorough
 def test_a_project_its_stack_file_and_values_of_the_test(tmp_path):
     (tmp_path / "Pulumi.yaml").write_text(
         "name: mine\nruntime: python\nmain: src\nconfig:\n  size: {type: integer, default: 2}\n"
@@ -181,7 +181,6 @@ def test_a_project_its_stack_file_and_values_of_the_test(tmp_path):
         record(tmp_path, stack="dve")
 
 
-@pytest.mark.thorough
 def test_two_programs_with_modules_of_one_name(tmp_path):
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
@@ -191,13 +190,15 @@ def test_two_programs_with_modules_of_one_name(tmp_path):
     assert [record(tmp_path / name).outputs["said"] for name in ("one", "other")] == ["one", "other"]
 
 
-@pytest.mark.thorough
 def test_a_file_alone_and_a_program_that_fails(tmp_path):
     file = tmp_path / "program.py"
     file.write_text("import pulumi\npulumi.export('here', 1)\n")
     assert record(file).outputs["here"] == 1
     file.write_text("import pulumi\n\nraise ValueError('no way')\n")
     with pytest.raises(ProgramError, match=r"program.py:3: ValueError: no way"):
+        record(file)
+    (tmp_path / "Pulumi.yaml").write_text("name: 1\nruntime: go\n")
+    with pytest.raises(ProblemsFound, match="only Python programs can be recorded"):
         record(file)
 
 
@@ -213,7 +214,7 @@ def test_strict_leaves_outputs_unknown():
     assert seen == ["<one.id>"]
 
 
-def test_answers_of_a_test_go_before_placeholders():
+def test_answers_of_a_test_go_before_placeholders(tmp_path):
     import pulumi_aws as aws
 
     def program() -> None:
@@ -227,6 +228,8 @@ def test_answers_of_a_test_go_before_placeholders():
     given = record(program, answers=rows)
     assert dict(given.outputs) == {"ami": "ami-1", "vpc": "vpc-1"}
     assert {function.answer for function in given.functions} == {"file"}
+    (tmp_path / "rows.yaml").write_text(json.dumps(rows))
+    assert record(program, answers=tmp_path / "rows.yaml").outputs == given.outputs
     assert record(program).outputs["ami"] != "ami-1"
     with pytest.raises(ProblemsFound, match=r"answers:1: row 1: unknown key `agrs`\n    hint: did you mean 'args'"):
         record(program, answers=[{"function": "a", "agrs": {}, "result": {}}])
@@ -244,7 +247,6 @@ def test_mocks_answer_what_the_recorder_can_and_ask_for_the_rest():
         call("acme:index:unknown")
 
 
-@pytest.mark.thorough
 def test_the_file_of_a_program_finds_what_is_beside_it(tmp_path: Path):
     (tmp_path / "Pulumi.yaml").write_text("name: shop\nruntime: python\n")
     (tmp_path / "beside_it.py").write_text("LEVEL = 3\n")
@@ -252,7 +254,6 @@ def test_the_file_of_a_program_finds_what_is_beside_it(tmp_path: Path):
     assert record(tmp_path / "__main__.py").outputs["level"] == record(tmp_path).outputs["level"] == 3
 
 
-@pytest.mark.thorough
 def test_secrets_may_be_objects():
     def program() -> None:
         pulumi.export("user", pulumi.Config().require_secret_object("login")["user"])
@@ -262,7 +263,6 @@ def test_secrets_may_be_objects():
     assert given == {"user": "[secret]", "on": True}
 
 
-@pytest.mark.thorough
 def test_a_coroutine_is_told_how_to_record():
     async def inside() -> RecordedStack:
         with pytest.raises(RuntimeError, match=r"asyncio\.to_thread"):
@@ -272,7 +272,6 @@ def test_a_coroutine_is_told_how_to_record():
     assert asyncio.run(inside()).one().name == "one"
 
 
-@pytest.mark.thorough
 @pulumi.runtime.test
 def test_mocks_answer_references_to_other_stacks():
     pulumi.runtime.set_mocks(Mocks(answers=[{"stack": "acme/net/prod", "outputs": {"vpc": "vpc-1"}}]))
@@ -283,14 +282,12 @@ def equal(given: object, expected: object) -> None:
     assert given == expected
 
 
-@pytest.mark.thorough
 def test_mocks_ask_for_the_outputs_of_a_stack():
     args = MockResourceArgs("pulumi:pulumi:StackReference", "net", {"name": "acme/net/prod"}, "", "acme/net/prod", False)
     with pytest.raises(LookupError, match=r"no answer to stack acme/net/prod; give one: .*'stack': 'acme/net/prod'"):
         Mocks().new_resource(args)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("text", ["{", "<<<<<<< HEAD", "[]"])
 def test_a_file_that_is_no_snapshot_says_so(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv(UPDATE, raising=False)
@@ -314,17 +311,22 @@ def test_a_snapshot_tells_which_questions_differ(tmp_path: Path, monkeypatch: py
     assert '+ asks aws:ec2/getAmi:getAmi {"owners": ["self"]}: placeholder' in str(raised.value)
 
 
-@pytest.mark.thorough
+KEPT = pulumi.ResourceOptions(protect=True)
+
+
 def test_a_snapshot_tells_what_a_deployment_would_do(tmp_path, monkeypatch):
     file = tmp_path / "snapshots" / "one.json"
+    monkeypatch.delenv(UPDATE, raising=False)
+    with pytest.raises(AssertionError, match=r"there is no snapshot .* yet; run with UPDATE_GOLDEN=1"):
+        assert_snapshot(record(lambda: Thing("one")), file)
     monkeypatch.setenv(UPDATE, "1")
     assert_snapshot(record(lambda: Thing("one", size=1, gone=True)), file)
     monkeypatch.delenv(UPDATE)
     assert "test_testing" not in file.read_text(), "a place in the source would change with every edit of it"
     assert_snapshot(record(lambda: Thing("one", size=1, gone=True)), file)
     with pytest.raises(AssertionError) as raised:
-        assert_snapshot(record(lambda: (Thing("one", size=2, gone=True), Thing("new"), pulumi.export("out", 1))), file)
-    assert "~ update acme:index:Thing one\n    - size: 1\n    + size: 2" in str(raised.value)
+        assert_snapshot(record(lambda: (Thing("one", KEPT, size=2, gone=True), Thing("new"), pulumi.export("out", 1))), file)
+    assert "~ update acme:index:Thing one\n    - size: 1\n    + size: 2\n    + option.protect: true" in str(raised.value)
     assert "+ create acme:index:Thing new" in str(raised.value)
     assert "output + out: 1" in str(raised.value)
     assert json.loads(file.read_text())["resources"]
@@ -340,13 +342,13 @@ def test_losses_are_replacements_and_deletions_that_no_alias_prevents():
         )
 
     before = subnet("data", "a")
+    assert before.one(aws.ec2.Subnet).name == "data"
     assert not losses(before, subnet("data", "a"))
     assert not losses(before, subnet("moved", "a", "data"))
     assert [str(loss) for loss in losses(before, subnet("data", "b"))] == ["replace aws:ec2/subnet:Subnet data: availabilityZone"]
     assert [str(loss) for loss in losses(before.graph, subnet("moved", "a").graph)] == ["delete aws:ec2/subnet:Subnet data"]
 
 
-@pytest.mark.thorough
 def test_a_change_of_a_type_that_no_table_has_may_replace_it():
     before, after = record(lambda: Thing("one", size=1)), record(lambda: Thing("one", size=2))
     assert [str(loss) for loss in losses(before, after)] == ["may replace acme:index:Thing one: size"]

@@ -123,8 +123,7 @@ class Model(weights.Layers, Row):
     @property
     def quantized(self) -> int:
         """Number of weights that the published checkpoint has quantized."""
-        if self.quantization is None:
-            return 0
+        assert self.quantization
         if self.quantization.experts_only:
             return self.expert_weights
         kind = architectures().get(self.architecture)

@@ -233,8 +233,8 @@ class Gateway(Component):
         Returns the annotations, whose Secret may have an unknown name, and what must exist before the Ingress.
         """
         login, given, made = self._spec.login, self._login_secret, list[pulumi.Resource]()
-        if login is None or given is None:
-            return {}, made
+        assert login is not None
+        assert given is not None
         secret: pulumi.Input[str] = plan.LOGIN_SECRET
         if isinstance(given, SecretRef):
             secret = given.name

@@ -87,10 +87,6 @@ class Case:
         return rate * (row.prompt + row.answer) * work.products < _MOST_OF_THE_PEAK * peak
 
     @property
-    def alone(self) -> bool:
-        return self.row.users == 1
-
-    @property
     def experts(self) -> bool:
         return self.use.model.experts > 0
 

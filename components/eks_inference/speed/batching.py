@@ -116,14 +116,12 @@ class Replica:
 
     def _lasting(self) -> int:
         """Returns for how many steps there are blocks."""
-        cycles = max(self.free, 0) // self.decoding
-        steps = cycles * self.limits.block
-        left = self.free - cycles * self.decoding
-        for one in range(self.limits.block):
-            left -= self.phases[(-self.number - one) % self.limits.block]
-            if left < 0:
-                return steps + one
-        return steps + self.limits.block
+        steps = max(self.free, 0) // self.decoding * self.limits.block
+        left = self.free - self._taken(steps + 1)
+        while left >= 0:  # the phases of a cycle are all that decode
+            steps += 1
+            left -= self.phases[(-self.number - steps) % self.limits.block]
+        return steps
 
     def event(self) -> float:
         """Returns when something happens next: planned steps end, or a step begins that is none of them."""

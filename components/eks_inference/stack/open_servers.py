@@ -137,7 +137,8 @@ class _Server:
         if faults := tuple(pool_faults(self.path, choice, self.around.pools)):
             return Choice(faults=faults)
         asked = self.given.get("engine")
-        if (asked is not None and asked not in engines()) or not self.instance.accelerator:
+        known = asked is None or (asked in engines() and engines()[asked].server in self.kind.spec.engine_servers)
+        if not known or not self.instance.accelerator:
             return Choice()
         model = self.source.known
         if model is None:
@@ -157,7 +158,10 @@ class _Server:
         if len(set(self.broken)) == 1 and len(self.broken) == len(self.refused) and self._written(self.broken[0].path):
             return Choice(faults=(self.broken[0],))
         serving = f"{model.name} on {self.instance.name}"
-        message = f"no choice of the open keys serves {serving}" if self.refused else f"no engine of the catalog serves {serving}"
+        able = ", ".join(engine_profile.name for engine_profile in self._able(model))
+        if able and asked and not (engines()[asked].serves(self.instance) and engines()[asked].loads(model)):
+            return Choice(faults=(Fault((*self.path, "engine"), f"does not serve {serving}", asked, able),))
+        message = f"no {'choice of the open keys' if self.refused or asked else 'engine of the catalog'} serves {serving}"
         hint = f"write {self._words()}, another pool, or shorter sequences"
         if self.source.config or self.source.shape is None:
             named = f"--config {self.source.config}" if self.source.config else f"--model {self.source.id}"
@@ -240,6 +244,9 @@ class _Server:
         required = self.kind.spec.model_fields["engine"]
         if name := self.given.get("engine", None if required.is_required() else required.default):
             return [engines()[name]]
+        return self._able(model)
+
+    def _able(self, model: Model) -> list[EngineProfile]:
         found = engines_for(self.instance, model, kind=self.kind.name)
         return [engine_profile for engine_profile in found if engine_profile.server in self.kind.spec.engine_servers]
 
@@ -312,8 +319,6 @@ class _Server:
         server, resolved = dict(self.given), list[Resolved]()
         for path in missing:
             value = at(drawn, path, None)
-            if path == self.kind.spec.placed_under:
-                value = {"pool": self.pool, "instance_type": self.instance.name}
             if value is not None and at(self.given, path, None) is None:
                 server = put(server, path, value)
                 resolved.append(Resolved((*self.path, *path), value, why.get(path, "as `plan` writes such a server")))

@@ -272,6 +272,6 @@ def is_wide(cidr: str) -> bool:
         network = ipaddress.ip_network(cidr, strict=False)
     except ValueError:
         return False
-    if network.is_private and network.prefixlen >= _WIDE_V4:
+    if network.is_private and network.prefixlen >= 7:  # fc00::/7 is the widest; 0.0.0.0/0 is private, too
         return False
     return network.prefixlen <= (_WIDE_V4 if network.version == 4 else _WIDE_V6)

@@ -64,7 +64,6 @@ def test_a_flight_says_what_it_does_and_leaves_a_bundle(cli: Cli) -> None:
     assert cli.folder.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.thorough
 def test_a_plan_touches_nothing(cli: Cli) -> None:
     assert cli.run("--plan", *CAPS) == 0
     assert cli.automation.updates == 0
@@ -112,7 +111,6 @@ def test_a_killed_command_is_gone_on_with(cli: Cli) -> None:
     assert not cli.automation.account
 
 
-@pytest.mark.thorough
 def test_a_stack_that_exists_is_never_touched(cli: Cli) -> None:
     cli.automation.state = cli.automation.account = {"urn:of:somebody"}
     assert cli.run(*CAPS) == 2
@@ -166,7 +164,6 @@ def test_a_journal_of_something_else_is_refused(cli: Cli, text: str) -> None:
     assert (cli.folder / "journal.json").read_text() == text
 
 
-@pytest.mark.thorough
 def test_a_journal_of_another_stack_is_refused(cli: Cli) -> None:
     cli.folder.mkdir()
     empty = {
@@ -184,7 +181,6 @@ def test_a_journal_of_another_stack_is_refused(cli: Cli) -> None:
     assert "this is the journal of another stack" in cli.err
 
 
-@pytest.mark.thorough
 def test_a_flight_in_another_backend_is_not_taken_for_gone(cli: Cli) -> None:
     assert cli.run(*CAPS, "--to", "core", "--keep") == 0
     cli.automation.backend = "https://api.pulumi.com/somebody"
@@ -194,14 +190,12 @@ def test_a_flight_in_another_backend_is_not_taken_for_gone(cli: Cli) -> None:
     assert cli.automation.account
 
 
-@pytest.mark.thorough
 def test_a_teardown_that_does_not_end_has_an_exit_code(cli: Cli) -> None:
     cli.automation.troubles = {number: Trouble("fails", "DependencyViolation", share=0) for number in range(3, 7)}
     assert cli.run(*CAPS, "--to", "core") == 1
     assert "not everything is gone, and costs $0.35 an hour" in cli.err
 
 
-@pytest.mark.thorough
 def test_two_flights_of_one_work_directory_do_not_meet(cli: Cli) -> None:
     cli.folder.mkdir()
     with first_flight._alone(cli.folder):
@@ -218,7 +212,6 @@ def test_a_cap_needs_a_price_of_everything(clone: Path, capsys: pytest.CaptureFi
     assert not (clone / ".first-flight").exists()
 
 
-@pytest.mark.thorough
 def test_a_program_without_a_stack_object_cannot_be_taken_apart(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -237,8 +237,6 @@ def shares_are_claimed(group: PrefillDecodeFacts) -> Iterator[Judgement]:
 )
 def degrees_fit(group: PrefillDecodeFacts) -> Iterator[Judgement]:
     low, high = sorted(role.server.tensor_parallel for role in group.roles)
-    if not low:
-        return
     working = f"tensor_parallel: prefill {group.prefill.server.tensor_parallel}, decode {group.decode.server.tensor_parallel}"
     path = group.decode.server.at("tensor_parallel")
     yield Judgement(

@@ -69,8 +69,6 @@ def heads(server: ServingFacts) -> Iterator[Judgement]:
     if server.model is None:
         yield server.unknown_model("heads")
         return
-    if not server.tensor_parallel:
-        return
     model, degree, units = server.model, server.tensor_parallel, "cores" if server.neuron else "GPUs"
     pads = server.engine.generation.pads_heads
     # NxD Inference expands them (Model.kv_heads_at).

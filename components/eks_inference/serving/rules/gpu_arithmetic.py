@@ -41,8 +41,7 @@ _CONVERTS_BFLOAT16 = (0, 9)  # first vLLM release that falls back to another typ
 )
 def gpu_has_the_dtype(server: ServingFacts) -> Iterator[Judgement]:
     has, model = server.instance.compute_capability, server.model
-    if has is None:
-        return
+    assert has is not None
     said = flag(server.arguments, "dtype") or "auto"
     converts = vllm_release(server.engine) >= _CONVERTS_BFLOAT16
     if model is None and said == "auto" and not server.instance.has_bfloat16 and not converts:
@@ -95,8 +94,6 @@ def _taken(server: ServingFacts, facts: EngineFacts, model: Model, computed: str
     source="vLLM: the kernels that each release selects (catalog/engine_facts), and where those fail (catalog/kernels.toml)",
 )
 def gpu_has_a_kernel(server: ServingFacts) -> Iterator[Judgement]:
-    if server.instance.compute_capability is None:
-        return
     if (found := flag_values.quantized_weights(server.arguments, server.model)) is not None:
         yield from _kernel(server, found, _of_weights(server), experts=bool(server.model and server.model.experts))
     if (found := flag_values.quantized_draft(server.arguments)) is not None:
@@ -226,8 +223,7 @@ def _divides_groups_of_a_tower(model: Model, parts: int) -> bool:
 def attention_is_served(server: ServingFacts) -> Iterator[Judgement]:
     facts, model, has = engine_facts(server.engine.vllm), server.model, server.instance.compute_capability
     named = attention_backend(server.arguments)
-    if has is None:
-        return
+    assert has is not None
     kv, dtype = flag(server.arguments, "kv-cache-dtype") or "auto", flag(server.arguments, "dtype") or "auto"
     back_ends = facts.attention if facts and model else {}
     kv_types = {one for row in back_ends.values() for types in row.kv.values() for one in types}
