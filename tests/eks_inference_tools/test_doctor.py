@@ -2,9 +2,9 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import cache
 from typing import Any
 
@@ -12,18 +12,32 @@ import pytest
 from botocore.loaders import Loader
 
 from conftest import ROOT, STACKS, recorded
+from eks_inference.catalog.prices import Price
+from eks_inference.catalog.quotas import quota as quota_named
 from eks_inference_tools.cli import main
+from eks_inference_tools.cost.estimate import Priced
 from eks_inference_tools.cost.needed_quotas import Need
-from eks_inference_tools.cost.price_book import read_price_file
+from eks_inference_tools.cost.price_book import OWN, Charge, read_price_file
 from eks_inference_tools.doctor import account as accounts
-from eks_inference_tools.doctor import report
-from eks_inference_tools.doctor.account_quotas import _nameless
+from eks_inference_tools.doctor import (
+    account_quotas,
+    account_zones,
+    capacity,
+    given,
+    hub_access,
+    identity,
+    images,
+    linked_roles,
+    offered_releases,
+    price_list,
+    report,
+    taken_names,
+)
 from eks_inference_tools.doctor.examine import examine, needed_policy, regions_of
 from eks_inference_tools.doctor.findings import Finding, Findings
-from eks_inference_tools.doctor.given import _for_disks
 from eks_inference_tools.doctor.images import reference
 from eks_inference_tools.doctor.price_list import _amounts, price_file
-from eks_inference_tools.doctor.questions import call, operations
+from eks_inference_tools.doctor.questions import HubFile, call, operations
 from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
 from golden import assert_golden
 from json_schemas import unlike
@@ -309,18 +323,6 @@ def test_a_quota_that_the_account_does_not_list_is_not_known():
 
 
 @pytest.mark.thorough
-def test_a_pending_request_is_not_made_again():
-    found = said(with_quotas(quota(INF, 0), pending=192), "Inf instances")
-    assert (found.verdict, found.remedy, found.request) == ("error", "a request for 192 is pending: wait for it", "")
-
-
-@pytest.mark.thorough
-def test_a_quota_that_nobody_raises_has_no_request():
-    found = said(with_quotas(quota(INF, 0, Adjustable=False)), "Inf instances")
-    assert (found.verdict, found.request) == ("error", "")
-
-
-@pytest.mark.thorough
 def test_what_is_in_use_counts():
     instances = [{"InstanceType": "inf2.48xlarge"}, {"InstanceType": "inf2.8xlarge", "InstanceLifecycle": "spot"}]
     stub = well(inf=200)
@@ -335,15 +337,6 @@ def test_what_is_in_use_counts():
 def test_reserved_capacity_counted_when_it_was_reserved():
     found = said(examine(wide(), well().account()), "trn2.48xlarge, reserved")
     assert (found.verdict, found.facts) == ("ok", {"needed": 1})
-
-
-@pytest.mark.thorough
-def test_a_need_without_a_quota_of_the_catalog_names_those_of_the_account():
-    rows = [{"QuotaName": name, "Value": 96.0} for name in ("All P6 Spot Instance Requests", "All P5 Spot Instance Requests")]
-    need = Need("us-east-1", None, 2, "p6-b200.48xlarge, spot: no quota known here")
-    (found,) = _nameless({"Quotas": []}, {"Quotas": rows}, need)
-    assert found.verdict == "unknown"
-    assert found.text.endswith("the stack needs 2; the account lists All P6 Spot Instance Requests = 96.0")
 
 
 def reservation(**changed: Any) -> Finding:
@@ -390,27 +383,6 @@ def test_a_type_that_is_not_sold_on_demand_asks_for_a_reservation():
     assert found.verdict == "error"
     assert "2026-09-03 11:30 UTC in a zone, 858.24 USD" in found.text
     assert found.request.startswith("aws ec2 describe-capacity-block-offerings --instance-type trn2.48xlarge --instance-count 1")
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("offered", "verdict"),
-    [((), "error"), (("usw2-az1",), "warning"), (("usw2-az3",), "error"), (("usw2-az1", "usw2-az4"), "ok")],
-)
-def test_a_type_is_offered_in_the_zones_of_its_pool(offered: tuple[str, ...], verdict: str):
-    rows = [{"InstanceType": "inf2.8xlarge", "Location": zone} for zone in offered]
-    stub = well().but(ec2_DescribeInstanceTypeOfferings=lambda asked, region: {"InstanceTypeOfferings": rows})
-    findings = of(examine(recorded("inf2-llama3"), stub.account()), "zones and offerings")
-    assert said(findings, "inf2.8xlarge (inferentia-inf2)").verdict == verdict
-
-
-@pytest.mark.thorough
-def test_a_zone_that_the_account_lacks_is_an_error():
-    rows = [{"ZoneId": "usw2-az1", "ZoneName": "us-west-2a", "State": "impaired", "Messages": [{"Message": "power"}]}]
-    stub = well().but(ec2_DescribeAvailabilityZones=lambda asked, region: {"AvailabilityZones": rows})
-    findings = examine(recorded("inf2-llama3"), stub.account())
-    assert said(findings, "us-west-2 has no zone usw2-az4 for this account; it has usw2-az1").verdict == "error"
-    assert said(findings, "usw2-az1 is us-west-2a in this account, and impaired: power").verdict == "warning"
 
 
 @pytest.mark.thorough
@@ -489,8 +461,185 @@ def test_what_is_given_is_judged_by_account_region_and_state():
     ],
 )
 def test_auto_scaling_may_use_the_key_of_disks(policy: str, grants: list[dict[str, str]], verdict: str, said_: str) -> None:
-    (found,) = _for_disks({"Policy": policy}, {"Grants": grants}, "arn:aws:kms:us-west-2:1:key/a")
+    (found,) = given._for_disks({"Policy": policy}, {"Grants": grants}, "arn:aws:kms:us-west-2:1:key/a")
     assert (found.verdict, said_ in found.text) == (verdict, True)
+
+
+# -- answers, one by one ---------------------------------------------------------------------------------------------------------
+
+HERE, DAY = ("us-east-2",), date(2026, 9, 1)
+CERTIFICATE, ROLE = given.Arn("c/1", "acm", *HERE, "1", "c/1"), given.Arn("role/r", "iam", "", "1", "role/r")
+NODES = capacity.Wanted("p", "us-east-2", ("trn2.48xlarge",), frozenset(), 2, block=True)
+TYPES = account_zones.Wanted("p", "us-east-2", ("inf2.*", "c5.large"), ("us-east-2a", "az2"))
+IMAGE, HUB = images.Reference("1.dkr.ecr.us-east-2.amazonaws.com", "cache/vllm", "v1"), HubFile("org/m", "v2")
+LINE = Priced(Charge("nodes", "p", "", "g6.xlarge", "us-east-2", "", (0, 0, 1)), None)
+SPOT = [{"SpotPrice": usd} for usd in ("0", "x", "0.1", "0.3", "0.2")]
+PRICE = Price("g6.xlarge", "us-east-2", 2, "hour", "AWS", "May")
+OFFER = {"StartDate": datetime(2026, 9, 3, 11, 30, tzinfo=UTC), "AvailabilityZone": "a", "UpfrontFee": "9"}
+BLOCK = {"ReservationType": "capacity-block", "State": "active", "TotalInstanceCount": 2, "AvailableInstanceCount": 2}
+
+
+def zone(name: str = "az1", **more: Any) -> Iterable[Finding]:
+    return account_zones._zones({"AvailabilityZones": [{"ZoneId": "az1", "ZoneName": "a", **more}]}, [name], "us-east-2")
+
+
+def offered(*where: str, type_: str = "inf2.xlarge", zones: tuple[str, ...] = TYPES.zones) -> Iterable[Finding]:
+    ids = {"AvailabilityZones": [{"ZoneName": "us-east-2a", "ZoneId": "az1"}]}
+    there = {"InstanceTypeOfferings": [{"InstanceType": type_, "Location": one} for one in where]}
+    return account_zones._offered(there, ids, replace(TYPES, zones=zones))
+
+
+def version(status: str, standard: datetime | None = None, named: str = "1.99") -> Iterable[Finding]:
+    row = {"clusterVersion": "1.99", "versionStatus": status, "endOfStandardSupportDate": standard}
+    return offered_releases._version({"clusterVersions": [row]}, named, DAY)
+
+
+def addon(pin: str, *there: str, default: str = "") -> Iterable[Finding]:
+    suits = ([{"clusterVersion": "1.35", "defaultVersion": one == default}] for one in there)
+    rows = [{"addonVersion": one, "compatibilities": suit} for one, suit in zip(there, suits, strict=True)]
+    return offered_releases._addon({"addons": [{"addonVersions": rows}]}, "dns", pin, "1.35")
+
+
+def image(**parameters: str) -> Iterable[Finding]:
+    found = {"Parameters": [{"Name": name, "Value": value} for name, value in parameters.items()]}
+    return offered_releases._image(found, "AL2023", "v7", "pinned", "newest")
+
+
+def cached(*prefixes: str, **answer: Any) -> Iterable[Finding]:
+    rules = [{"ecrRepositoryPrefix": one, "upstreamRegistryUrl": "up.io"} for one in prefixes]
+    return images._in_ecr(answer, {"pullThroughCacheRules": rules}, one=IMAGE)
+
+
+def provider(**inputs: Any) -> Iterable[Finding]:
+    type_ = "pulumi:providers:aws"
+    return identity._allowed(Graph("p", "s", (Resource("urn:pulumi:s::p::x::y", type_, "y", inputs=inputs),)), "1")
+
+
+def nameless(*titles: str) -> Iterable[Finding]:
+    rows = [{"QuotaName": title, "Value": 96.0} for title in titles]
+    return account_quotas._nameless({}, {"Quotas": rows}, Need("us-east-1", None, 2, "p6-b200.48xlarge, spot: none known"))
+
+
+def price(*usd: float, ours: Price | None = None) -> Iterable[Finding]:
+    tiers = ({"a": {"unit": "Hrs", "beginRange": "0", "pricePerUnit": {"USD": str(one)}}} for one in usd)
+    terms = {str(number): {"priceDimensions": tier} for number, tier in enumerate(tiers)}
+    answer = {"PriceList": ["no JSON", {"terms": {"OnDemand": terms}}]}
+    return price_list._listed(answer, replace(LINE, price=ours), "on_demand", ("Hrs",), "", DAY)
+
+
+@pytest.mark.parametrize(
+    ("findings", "told"),
+    [
+        (given._key({}, CERTIFICATE), "ok: is enabled; who may use it is not judged here"),
+        (given._key({"KeyMetadata": {"Enabled": True, "KeyState": "Enabled"}}, CERTIFICATE), "ok: is not judged here"),
+        (given._key({"KeyMetadata": {"Enabled": True, "KeyState": "PendingDeletion"}}, CERTIFICATE), "error: is PendingDeletion"),
+        (given._key({"KeyMetadata": {"Enabled": False}}, CERTIFICATE), "error: c/1 is not enabled"),
+        (given._certificate({"Certificate": {"Status": "ISSUED", "DomainName": "a.b"}}, CERTIFICATE), "ok: is issued for a.b"),
+        (given._exists({}, {}, CERTIFICATE, HERE), "error: c/1 is without a status"),
+        (given._exists(None, {}, CERTIFICATE, HERE), "error: c/1 does not exist"),
+        (given._exists({}, {}, CERTIFICATE, ("us-west-2",)), "error: c/1 is in us-east-2, the stack in us-west-2"),
+        (given._exists({}, {}, replace(ROLE, account="aws"), HERE), "ok: role/r exists"),
+        (given._exists(None, {"Account": "9"}, ROLE, HERE), "unknown: is in another account than 9 and cannot be looked up"),
+        (given._for_disks(None, {}, "key"), ""),
+        (given._for_disks({}, None, "key"), ""),
+        (given._listed({}, "S", "ami-1", "us-east-2"), "error: us-east-2 has no ami-1 that this account sees"),
+        (given._listed({"S": [{"AvailableIpAddressCount": 0}]}, "S", "subnet-1", ""), "ok: subnet-1 exists, 0 addresses free"),
+        (given._file_system(None, {}, "fs-1", "here"), "error: here has no file system fs-1 that this account sees"),
+        (given._file_system({"FileSystems": [{"LifeCycleState": "available"}]}, None, "fs-1", ""), "ok: fs-1 is available"),
+        (given._file_system(None, {"FileSystems": [{"Lifecycle": "FAILED"}]}, "fs-1", ""), "warning: fs-1 is FAILED"),
+        (given._bucket("b", HERE).judge(None), "error: bucket b does not exist"),
+        (given._bucket("b", HERE).judge({"BucketRegion": "us-east-2"}), "ok: bucket b exists"),
+        (given._bucket("b", HERE).judge({}), "ok: bucket b exists"),
+        (given._bucket("b", HERE).judge({"BucketRegion": "x"}), "unknown: costs, and gateway endpoints do not serve it"),
+        (given._zone(None, "Z1"), "error: hosted zone Z1 does not exist"),
+        (given._zone({"HostedZone": {"Name": "a.", "Config": {"PrivateZone": True}}}, "Z1"), "ok: Z1 is a. (private)"),
+        (given._zone({"HostedZone": {"Name": "a."}}, "Z1"), "ok: Z1 is a. (public)"),
+        (zone(), "ok: az1 is a in this account"),
+        (zone(State="information"), "ok: az1 is a in this account"),
+        (zone("az3"), "error: us-east-2 has no zone az3 for this account; it has az1"),
+        (zone(OptInStatus="not-opted-in"), "error: az1 is a in this account, and not enabled"),
+        (zone(State="impaired", Messages=[{"Message": "x"}]), "warning: az1 is a in this account, and impaired: x"),
+        (offered("az1", "az2", "az3"), "ok: inf2.* or c5.large (p): offered in az1, az2"),
+        (offered("az1", type_="c5.large2"), "error: us-east-2 offers it in no zone"),
+        (offered("az1", zones=()), "unknown: offered in az1; the pool's zones are known only after deployment"),
+        (offered("az1", type_="c5.large"), "warning: offered in az1, not in az2: nodes start only where it is offered"),
+        (offered("az3"), "error: offered in az3; the pool has only az1, az2"),
+        (capacity._named(None, "cr", NODES, DAY), "error: p: us-east-2 has no reservation cr for this account"),
+        (capacity._named({"CapacityReservations": [BLOCK]}, "cr", NODES, DAY), "ok: p: block  of 2 ×  in , active"),
+        (
+            capacity._named({"CapacityReservations": [BLOCK | {"ReservationType": "default"}]}, "cr", NODES, DAY),
+            "error: the pool sets capacity_type: capacity_block, and this is not one",
+        ),
+        (capacity._unnamed({}, None, NODES, "trn2"), "error: none of trn2, which is rarely available on demand"),
+        (capacity._unnamed({}, {}, replace(NODES, count=0), "trn2"), "error: ; capacity blocks of a day for 1: none"),
+        (capacity._unnamed({}, {"CapacityBlockOfferings": [OFFER]}, NODES, "trn2"), "error: 2: 2026-09-03 11:30 UTC in a, 9"),
+        (version("STANDARD_SUPPORT"), "ok: Kubernetes 1.99: standard support"),
+        (version(""), "ok: Kubernetes 1.99: support not known"),
+        (version("UNSUPPORTED"), "error: Kubernetes 1.99: unsupported"),
+        (version("", named="1.98"), "error: EKS has no Kubernetes 1.98 here"),
+        (version("extended-support"), "warning: extended support: the control plane costs six times as much"),
+        (version("x", datetime(2026, 10, 31)), "ok: Kubernetes 1.99: x, standard support until 2026-10-31"),
+        (version("x", datetime(2026, 10, 30)), "warning: 2026-10-30: then the control plane costs six times as much"),
+        (addon("v1"), "error: add-on dns: EKS has none for Kubernetes 1.35 here"),
+        (addon("", "v2", "v1", default="v1"), "ok: add-on dns: EKS chooses v1 for Kubernetes 1.35"),
+        (addon("v2", "v2", default="v2"), "ok: add-on dns v2: suits for Kubernetes 1.35; EKS's default is v2"),
+        (addon("v0", "v4", "v3", "v2", "v1"), "error: EKS has no such version for Kubernetes 1.35; it has v4, v3, v2"),
+        (image(pinned="ami-1", newest="v8"), "ok: AL2023 v7: ami-1; the newest is v8"),
+        (image(newest="v7"), "ok: AL2023 v7: it is the newest"),
+        (image(newest="v8"), "error: AL2023 v7: EKS has no such image here; the newest is v8"),
+        (image(), "error: AL2023 v7: EKS has no such image here; the newest is not known"),
+        (cached("vllm", "cach", failures=[{"failureCode": "X", "failureReason": "y"}]), "error: cache/vllm:v1: X: y"),
+        (cached(), "error: cache/vllm:v1: no such repository"),
+        (cached("cache"), "unknown: not cached yet; the rule for cache fetches it from up.io at the first pull"),
+        (linked_roles._spot(None, ("p", "q")), "warning: and get none; Karpenter takes others without a word"),
+        (linked_roles._judged(None, "R", {"missing": "no nodes", "service": "s"}), "warning: R is missing: no nodes"),
+        (taken_names._judged({}, "b", "bucket", taken_names._always), "warning: b exists: names are unique in all accounts"),
+        (taken_names._judged({}, "r", "role", taken_names._always), "warning: creation fails, unless this stack has made it"),
+        (hub_access._judged({}, HUB, False), "ok: org/m: the Hub gives it to anybody without a token"),
+        (hub_access._judged(None, HUB, True), "error: org/m: the Hub has no config.json at revision v2"),
+        (hub_access._judged({"refused": "gated"}, HUB, True), "error: org/m: the Hub refuses the token: gated"),
+        (identity._enabled({}, "us-east-2"), "error: region us-east-2 is not in this account's partition"),
+        (provider(allowedAccountIds=["1"]), ""),
+        (provider(allowedAccountIds=["2"]), "error: provider y refuses account 1"),
+        (provider(forbiddenAccountIds=["1"]), "error: provider y refuses account 1"),
+        (provider(assumeRole={"roleArn": "r"}), "unknown: provider y assumes r: everything here was asked without it"),
+        (nameless(), "unknown: p6-b200.48xlarge, spot: none known; the stack needs 2"),
+        (nameless("All P6 Spot", "All P5 Spot", "P6 On-Demand"), "unknown: the account lists All P6 Spot = 96.0"),
+        (price(), "unknown: g6.xlarge in us-east-2: the price list has none"),
+        (price(2, 1, 2), "unknown: g6.xlarge in us-east-2: the price list has several prices, $1, $2"),
+        (price(2), "ok: g6.xlarge in us-east-2: $2 (AWS price list)"),
+        (price(2.000004, ours=PRICE), "ok: the catalog has the same"),
+        (price(2.000006, ours=PRICE), "ok: the catalog has $2 of May"),
+        (price(2, ours=replace(PRICE, usd=3, notes=(OWN,))), "ok: $2 (AWS price list); yours is $3"),
+        (price_list._spot({"SpotPriceHistory": SPOT}, LINE, DAY), "ok: $0.3 (spot price, the dearest zone of the day)"),
+        (price_list._spot({"SpotPriceHistory": SPOT[:2]}, LINE, DAY), "unknown: g6.xlarge in us-east-2: no spot price today"),
+    ],
+)
+def test_what_an_answer_means(findings: Iterable[Finding], told: str):
+    verdict, _, words = told.partition(": ")
+    found = list(findings)
+    assert [(one.verdict, one.text[-len(words) :]) for one in found] == ([(verdict, words)] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("value", "needed", "used", "more", "verdict", "asks"),
+    [
+        (96, 95, 1, {}, "ok", ""),
+        (96, 96, 1, {}, "warning", "--desired-value 97 --region us-east-2"),
+        (95, 96, 0, {}, "error", "--desired-value 96 --region us-east-2"),
+        (95, 96, 0, {"elsewhere": True}, "warning", "--desired-value 96 --region us-east-2"),
+        (95, 96, 1, {"asked": 96}, "error", "--desired-value 97 --region us-east-2"),
+        (95, 96, 0, {"asked": 96}, "error", ""),
+        (95, 96, 0, {"adjustable": False}, "error", ""),
+    ],
+)
+def test_a_quota_is_enough_or_not(value: float, needed: float, used: float, more: dict[str, Any], verdict: str, asks: str):
+    of, need = quota_named("clusters"), Need("us-east-2", quota_named("clusters"), needed, elsewhere="elsewhere" in more)
+    rows = {"Quotas": [quota(of.title, value, Adjustable=more.get("adjustable", True))]}
+    pending = {"RequestedQuotas": [{"QuotaCode": "L-1", "DesiredValue": more["asked"]}] if "asked" in more else []}
+    (found,) = account_quotas._judged(need, rows, {}, pending, [{}], lambda answer: used, "")
+    assert (found.verdict, found.request[len(found.request) - len(asks) :]) == (verdict, asks)
+    assert bool(found.request) == bool(asks)
 
 
 # -- images ----------------------------------------------------------------------------------------------------------------------
