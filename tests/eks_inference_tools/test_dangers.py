@@ -9,12 +9,22 @@ import pytest
 
 from conftest import recorded
 from edits import CHAT, OPEN_WEBUI, TWO, endpoint, pool
+from eks_inference.catalog.prices import Price
 from eks_inference_tools.comparison import eks_compared
+from eks_inference_tools.cost.estimate import Estimate, Priced
+from eks_inference_tools.cost.money import leaves_budget
+from eks_inference_tools.cost.price_book import Charge
+from eks_inference_tools.reading.cluster_words import NodeCapacity
+from eks_inference_tools.reading.clusters import PLATFORM
+from eks_inference_tools.reading.dangers import _of_nodes
 from eks_inference_tools.reading.object_kinds import name_of
-from eks_inference_tools.timeline.rolls import rolled
+from eks_inference_tools.reading.rollouts import _kept, at_once
+from eks_inference_tools.timeline.outages import _ends, _listing, _renaming, _way
+from eks_inference_tools.timeline.pod_phases import PodStart
+from eks_inference_tools.timeline.rolls import UNDISTURBED, Roll, rolled
 from stackgraph.diff.comparison_domain import Danger, Weight
 from stackgraph.diff.dangers import dangers
-from stackgraph.diff.graphs import compare
+from stackgraph.diff.graphs import PropertyChange, ResourceChange, compare
 from stackgraph.graph.document import Graph, Resource
 from variants import merge, recorded_with
 
@@ -367,6 +377,98 @@ def test_an_update_of_any_deployment_that_has_no_room_beside_itself_waits_for_ev
     waiting = [danger.what for danger in told if danger.kind == "server-waits"]
     assert all(re.match("Deployment chat/chat waits for ever, .* and what runs answers on$", what) for what in waiting)
     assert len(waiting) == waits
+
+
+LWS = "kubernetes:leaderworkerset.x-k8s.io/v1:LeaderWorkerSet"
+ROLLING = {"rolloutStrategy": {"rollingUpdateConfiguration": {"maxUnavailable": 2}}}
+
+
+@pytest.mark.parametrize(
+    ("type_", "spec", "pods", "away"),
+    [
+        (DEPLOYMENT, {"strategy": {"type": "Recreate"}}, 4, 4),
+        (DEPLOYMENT, {}, 3, 0),
+        (DEPLOYMENT, {}, 4, 1),
+        (LWS, {}, 4, 1),
+        (LWS, ROLLING, 4, 2),
+        (LWS, {"rolloutStrategy": {"rollingUpdateConfiguration": {"maxUnavailable": 2, "maxSurge": 1}}}, 4, 0),
+        ("kubernetes:apps/v1:StatefulSet", ROLLING, 4, 1),
+    ],
+)
+def test_an_update_takes_so_many_pods_away_first(type_: str, spec: dict[str, Any], pods: int, away: int):
+    assert at_once(resource("d", type_, inputs={"spec": spec}), pods) == away
+
+
+@pytest.mark.parametrize(
+    ("spec", "kept"),
+    [
+        ({"minAvailable": 2}, ""),
+        ({"minAvailable": 3}, "minAvailable 3 of 3"),
+        ({"minAvailable": "66%"}, ""),
+        ({"minAvailable": "67%"}, "minAvailable 67% of 3"),
+        ({"maxUnavailable": 1}, ""),
+        ({"maxUnavailable": "1%"}, ""),
+        ({"maxUnavailable": "0%"}, "maxUnavailable 0% of 3"),
+    ],
+)
+def test_a_budget_keeps_every_pod_or_not(spec: dict[str, Any], kept: str):
+    assert _kept(spec, 3) == kept
+
+
+def test_words_about_servers_that_stop():
+    def changed(type_: str, *path: str, **spec: Any) -> ResourceChange:
+        one = resource("d", type_, inputs={"spec": spec})
+        return ResourceChange("update", one, one, (PropertyChange(path, 1, 2),))
+
+    ray, second = "kubernetes:ray.io/v1:RayService", "a second server behind an endpoint"
+    disk = {"spec": {"volumes": [{"persistentVolumeClaim": {"claimName": "c"}}]}}
+    assert _way(changed(DEPLOYMENT), 1, is_model=False) == "a second replica or maxSurge: 1"
+    assert _way(changed(DEPLOYMENT), 2, is_model=False) == "maxUnavailable: 1"
+    assert _way(changed(DEPLOYMENT, template=disk), 1, is_model=False) == _way(changed(ray), 1, is_model=False) == ""
+    assert _way(changed(DEPLOYMENT), 1, is_model=True) == f"surge: 1, a second replica or {second}"
+    assert _way(changed(DEPLOYMENT, strategy={"type": "Recreate"}), 1, is_model=True) == second
+    assert _way(changed(ray, "spec", "serveConfigV2"), 1, is_model=True) == _way(changed(LWS), 1, is_model=True) == second
+    assert _way(changed(ray, "spec", "rayClusterConfig"), 1, is_model=True) == f"`upgrade: new_cluster` or {second}"
+    assert (_renaming([], "b"), _renaming(["b", "a"], "b")) == ("", "")
+    assert [_listing(words) for words in ([], ["a"], ["a", "b", "a", "c"])] == ["started", "a", "a, b and c"]
+    alone = {"metadata": {"annotations": {UNDISTURBED: "true"}}}
+    small, large = (PodStart("server", instance_type=one) for one in ("g6.xlarge", "g6.2xlarge"))
+    rolls = [Roll("n", ""), Roll("n", "", blocked=True), Roll("n", "", forced=False), Roll("n", "", by_type=True)]
+    assert [_ends(roll, alone, small, small) for roll in (None, *rolls)] == [False, True, False, False, False]
+    assert [_ends(roll, None, small, large) for roll in (None, *rolls)] == [False, True, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "most", "told"),
+    [(3, 4, ["3 pods instead of 1–4 by HPA"]), (4, 4, []), (9, "<a.b>", ["9 pods instead of 1–<a.b> by HPA"])],
+)
+def test_what_no_autoscaler_scales_any_more_has_the_pods_of_its_object(replicas: int, most: int | str, told: list[str]):
+    spec = {"scaleTargetRef": {"kind": "Deployment", "name": "d"}, "minReplicas": 1, "maxReplicas": most}
+    scaler = resource("h", "kubernetes:autoscaling/v2:HorizontalPodAutoscaler", inputs={"spec": spec})
+    deployment = resource("d", DEPLOYMENT, inputs={"metadata": {"name": "d"}, "spec": {"replicas": replicas}})
+    found = dangers(compare(graph(scaler, deployment), graph(deployment)), eks_compared())
+    assert [danger.what for danger in found if danger.kind == "capacity-down"] == [f"Deployment d: {what}" for what in told]
+
+
+def test_lower_limits_of_nodes_are_told():
+    old = NodeCapacity("u", "n", "Karpenter", limits={"cpu": "8", "memory": "64Gi", "nodes": "2"})
+    told = [danger.what for danger in _of_nodes(old, replace(old, limits={"cpu": "7", "memory": "32Gi", "nodes": "2"}))]
+    assert told == ["nodes of n: at most 7 cpu instead of 8"]
+
+
+@pytest.mark.parametrize(
+    ("budgets", "nodes", "told"),
+    [
+        *(((None, 730), (1, 1), False), ((None, 729), (1, 1), True), ((729, 729), (1, 1), False), ((729, 729), (1, 2), True)),
+        *(((729, 729), (3, 2), False), ((730, 729), (1, 1), True), ((728, 729), (1, 1), False), ((729, None), (1, 2), False)),
+    ],
+)
+def test_costs_beyond_a_budget_are_told_when_they_grow(budgets: tuple[float | None, ...], nodes: tuple[int, ...], told: bool):
+    """A node costs $730 a month."""
+    before, after = (graph(resource("p", PLATFORM, inputs={"budgetUsdPerMonth": budget})) for budget in budgets)
+    price, charge = Price("m", "r", 1, "hour", "", ""), Charge("nodes", "", "", "m", "r", "", (0, 0, 0))
+    old, new = (Estimate((Priced(replace(charge, amounts=(0, many, 9)), price),), (), ()) for many in nodes)
+    assert [danger.kind for danger in leaves_budget(before, after, old, new)] == ["over-budget"] * told
 
 
 def test_a_claim_that_pods_keep_is_not_gone_before_its_successor_comes():
