@@ -231,19 +231,26 @@ def test_a_server_whose_only_pod_is_updated_is_told_with_its_cold_start(
         assert danger.weight is Weight.REPLACED
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("edit", "done"),
+    ("old", "new", "said"),
     [
-        ({"image": "registry.example.com/ray@sha256:" + "b" * 64}, "downloaded, compiled and loaded"),
-        ({"extra_env": {"A": "b"}}, "loaded"),
+        ("189a5b5f8f0d94cf", "other", "its only replica ends before its successor has downloaded, compiled and loaded"),
+        ("MODEL_REVISION: main", "MODEL_REVISION: v2", "its only replica ends before its successor has downloaded and loaded"),
+        ("num_cpus: 30", "num_cpus: 29", "its only replica ends before its successor has loaded"),
+        ("max_replicas: 3", "max_replicas: 2", "vllm/vllm-llama3-inf2: at most 2 replicas of VLLMDeployment instead of 3"),
+        ("target_ongoing_requests: 8", "target_ongoing_requests: 9", ""),
     ],
 )
-def test_a_replica_starts_in_a_ray_worker_that_stays(edit: dict[str, Any], done: str):
+def test_a_replica_starts_in_a_ray_worker_that_stays(old: str, new: str, said: str):
     """With its image, so it pulls nothing, and its weights."""
-    own = {"image": "registry.example.com/ray@sha256:" + "a" * 64}
-    before, after = (recorded_with({"servers": {"vllm-llama3-inf2": {**own, **one}}}) for one in ({}, edit))
-    assert [danger.what.partition(" successor has ")[2] for danger in stopped(before, after)] == [done]
+    before = recorded("inf2-llama3")
+    (ray,) = (one for one in before.resources if one.type.endswith(":RayService"))
+    spec = {**ray.inputs["spec"], "serveConfigV2": ray.inputs["spec"]["serveConfigV2"].replace(old, new)}
+    other = replace(ray, inputs={**ray.inputs, "spec": spec})
+    after = replace(before, resources=tuple(other if one is ray else one for one in before.resources))
+    found = dangers(compare(before, after), eks_compared())
+    assert [danger.what[-len(said) :] for danger in found] == [said] * bool(said)
+    assert all("a second server behind an endpoint: 1 node more" in danger.avoid for danger in found if danger.effects)
 
 
 def stopped(before: Graph, after: Graph) -> list[Danger]:
