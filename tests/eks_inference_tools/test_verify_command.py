@@ -1,8 +1,6 @@
 """The command ``eks-inference verify``: kubectl's answers and errors, waiting, reports. kubectl is a stand-in on PATH."""
 
-import io
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ from json_schemas import unlike
 from stackgraph.graph.document import Graph
 from stackgraph.presentation.progress import Progress
 from stackgraph.problems import ProblemsFound
-from stand_ins_on_path import answer
+from stand_ins_on_path import answer, without_processes
 
 KUBECTL = Path(stand_in_kubectl.__file__)
 
@@ -84,14 +82,7 @@ def cli(tmp_path, monkeypatch, capsys) -> Cli:
 
 @pytest.fixture
 def near(cli, monkeypatch) -> Cli:
-    """The same without processes, which take most of the time."""
-
-    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        out, err = io.StringIO(), io.StringIO()
-        code = stand_in_kubectl.main(command[1:], str(cli.states), out, err)
-        return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
-
-    monkeypatch.setattr(subprocess, "run", run)
+    without_processes(monkeypatch, cli.states)
     return cli
 
 
