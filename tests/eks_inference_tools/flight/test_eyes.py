@@ -11,7 +11,7 @@ import pytest
 from eks_inference.loadtest.plan import TEST_LABEL
 from eks_inference_tools.flight.course import Leg
 from eks_inference_tools.flight.evidence import load_rows
-from eks_inference_tools.flight.eyes import FAILED_FOR_S, ClusterEyes
+from eks_inference_tools.flight.eyes import FAILED_FOR_S, ClusterEyes, _ended
 from eks_inference_tools.flight.ports import Hopeless
 from fake_automation import FakeClock
 from flights import course, job_log
@@ -53,6 +53,20 @@ def sight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sight:
 
 def leg(name: str) -> Leg:
     return next(one for one in course() if one.name == name)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "lost", "left", "failed_for", "ended"),
+    [
+        ("ok", "", 0, 0, "done"),
+        ("ok", "no answer", 1, 0, None),
+        ("failed", "", 1, FAILED_FOR_S, "failed"),
+        ("failed", "", 1, FAILED_FOR_S - 1, None),
+        ("wait", "", 0, 0, "cap"),
+    ],
+)
+def test_a_look_ends(verdict: str, lost: str, left: float, failed_for: float, ended: str | None) -> None:
+    assert _ended(verdict, lost, left, failed_for) == ended
 
 
 @pytest.mark.parametrize("name", ["core", "node", "token", "stack", "load-test"])

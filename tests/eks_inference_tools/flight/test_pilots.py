@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from eks_inference_tools.flight import pilots
-from eks_inference_tools.flight.pilots import AtTerminal
+from eks_inference_tools.flight.pilots import AtTerminal, Unattended
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, answer: str | None) -> list[str]:
@@ -44,3 +44,11 @@ def test_the_option_answers_the_question_about_keeping(monkeypatch: pytest.Monke
     asked = typed(monkeypatch, "")
     assert AtTerminal(keep=True).keeps("it failed")
     assert not asked
+
+
+@pytest.mark.parametrize(("keep", "told"), [(True, "kept, as --keep says"), (False, "destroyed, because there is no terminal")])
+def test_without_a_terminal_nothing_is_deployed_and_the_option_decides(capsys, keep: bool, told: str) -> None:
+    leg: Any = SimpleNamespace(name="node")
+    assert (Unattended(keep).goes_on(leg), Unattended(keep).keeps("it failed")) == (False, keep)
+    assert "node needs --cap-usd and --cap-minutes, or a terminal" in (said := capsys.readouterr().err)
+    assert f"it failed: {told}" in said

@@ -1,12 +1,19 @@
 """Rungs grow in place: nothing is replaced on the way up, and only the smoke test goes."""
 
+import json
+from dataclasses import replace
 from itertools import pairwise
+from math import inf
 
 import pytest
 
+from conftest import ROOT
 from eks_inference_tools.flight.course import reach
-from eks_inference_tools.flight.journal import Caps
-from eks_inference_tools.flight.rungs import RUNGS
+from eks_inference_tools.flight.journal import Caps, Meter
+from eks_inference_tools.flight.report import course as course_document
+from eks_inference_tools.flight.report import render_course
+from eks_inference_tools.flight.rungs import RUNGS, smoke_of
+from eks_inference_tools.program import STACK_KEY, program
 from flights import course
 from stackgraph.testing import losses
 
@@ -31,3 +38,50 @@ def test_caps_reach_as_far_as_they_do() -> None:
     assert reach(legs, Caps(100, 600)) is legs[-1]
     assert reach(legs, Caps(0.01, 600)) is legs[0]
     assert reach(legs, Caps(0.3, 600)) is legs[2]
+
+
+@pytest.mark.parametrize(
+    ("caps", "spent", "price", "left"),
+    [
+        (Caps(10), 4, 2, 3 * 3600 - 60),
+        (Caps(10), 11, 2, -1800 - 60),
+        (Caps(10), 10, 0, inf),
+        (Caps(10), 10.1, 0, -inf),
+        (Caps(10, 5), 4, 2, 300 - 100 - 60),
+        (Caps(), 99, 2, inf),
+    ],
+)
+def test_a_way_down_begins_before_either_cap(caps: Caps, spent: float, price: float, left: float) -> None:
+    assert Meter(caps, spent, 100).left_s(price, 60) == left
+
+
+@pytest.mark.parametrize(
+    ("stack", "pool", "node", "own"),
+    [("smoke-inf2", "neuron", "inf2.xlarge", True), ("gpu-opt350m", "smoke", "g6.xlarge", False)],
+)
+def test_the_first_server_is_on_a_node_of_the_stack_or_on_a_small_one(stack: str, pool: str, node: str, own: bool) -> None:
+    given = program(stack, ROOT)
+    spec = given.spec()
+    assert spec
+    found = smoke_of(spec, json.loads(given.config.values[STACK_KEY]))
+    assert found
+    assert (found.pool, found.node["instance_types"], found.node["size"], found.own) == (pool, [node], 1, own)
+
+
+def test_the_course_has_what_each_rung_costs_so_far_and_what_has_no_price() -> None:
+    doctor, plane = course()[:2]
+    plane = replace(
+        plane, climb=replace(plane.climb, p50=900), descent=replace(plane.descent, p50=600), usd_per_hour=2, unpriced=("x",)
+    )
+    told = course_document("s", [doctor, plane])
+    assert told["rungs"][1] == {
+        "rung": "control-plane",
+        "seconds": 900,
+        "usd_per_hour": 2,
+        "usd": plane.usd,
+        "usd_with_return": plane.usd + 2 / 6,
+        "without_price": ["x"],
+        "at_least": bool(plane.climb.untimed),
+    }
+    assert (told["stack"], told["return_seconds"], len(told["rungs"])) == ("s", 600, 2)
+    assert "Not in these amounts: x" in render_course("s", [doctor, plane], Caps())
