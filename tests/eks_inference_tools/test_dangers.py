@@ -770,20 +770,3 @@ def test_devices_that_nothing_offers_any_more_are_told():
     assert found.kind == "devices-gone"
     assert "none of the pods of Deployment qwen3/qwen3 starts again" in found.what
     assert [danger.kind for danger in dangers(compare(off, recorded("smoke-gpu")), eks_compared())] == []
-
-
-@pytest.mark.thorough
-def test_a_stack_that_leaves_its_budget_is_told():
-    """The stack costs $854 a month; in the others a pool has two nodes, and both budgets are too small or one is."""
-
-    def stack(budget: float, nodes: int = 1) -> Graph:
-        return recorded_with({"budget_usd_per_month": budget, "pools": {"gpu": {"size": nodes}}}, "smoke-gpu")
-
-    def told(before: Graph, after: Graph) -> list[str]:
-        return [danger.what for danger in dangers(compare(before, after), eks_compared()) if danger.effects == ("budget",)]
-
-    (said,) = told(stack(1000), stack(1000, 2))
-    assert said.endswith("a month as deployed; its budget is $1,000")
-    assert told(recorded("smoke-gpu"), stack(700)) == ["the stack costs $854 a month as deployed; its budget is $700"]
-    assert not told(stack(2000), stack(2000, 2))
-    assert not told(stack(800, 2), stack(800)), "it comes nearer"

@@ -573,18 +573,6 @@ def test_where_no_speed_is_known_the_order_is_that_of_nodes(capsys: pytest.Captu
     assert prices == sorted(prices)
 
 
-@pytest.mark.thorough
-def test_plan_says_what_a_traffic_takes(capsys: pytest.CaptureFixture[str]) -> None:
-    traffic = ("--rate", "5", "--input", "1000", "--output", "250", "--ttft", "1", "--itl", "0.05")
-    code, out, _ = plan(capsys, "--model", "Llama-3.1-8B", "--region", REGION, "--family", "g5", "g6", *traffic)
-    said = " ".join(out.split())
-    assert code == 0
-    assert "5 requests/s of 1000 + 250 tokens" in said
-    assert "p95 of tokens" in said  # an L4 is too slow, in milliseconds
-    assert "measured: Llama-3-8B bf16 on 1 x A10G" in said
-    assert "within 0.1 ms" in plan(capsys, "--model", "Llama-3.1-8B", "--family", "g5", "--rate", "5", "--ttft", "0.0001")[1]
-
-
 # -- a planted candidate --------------------------------------------------------------------------------------------------------
 
 PLANTED = """
