@@ -30,8 +30,8 @@ _NONE = Decimal()
 
 def let_in_no_more(diff: StackDiff) -> Iterator[Danger]:
     """Pods that are refused from now on, and objects whose API the cluster serves no more."""
-    if diff.base is None or diff.head is None:
-        return
+    assert diff.base is not None
+    assert diff.head is not None
 
     def beside(pods: PodTemplate) -> int:
         return int(pods.kind == "Deployment" and surges(diff.by_urn[pods.urn], pods.pods or 1))

@@ -42,8 +42,7 @@ _NODE_TYPES = (NODE_GROUP_TYPE, NODE_POOL_TYPE, NODE_CLASS_TYPE)
 
 def needs(diff: StackDiff) -> Iterator[Danger]:
     """Values that no pod reads before it restarts, or that pods still ask for; disks that stay as they are, or with one pod."""
-    if diff.head is None:
-        return
+    assert diff.head is not None
     objects = {(group_kind(resource)[1], namespace_of(resource), name_of(resource)): resource for resource in diff.head.resources}
     using = grouped(
         ((kind, pods.given_namespace, name), pods)
@@ -199,8 +198,8 @@ def _holding(diff: StackDiff, claim: Resource) -> str:
 
 def _without_devices(diff: StackDiff) -> Iterator[Danger]:
     """Devices that nothing offers any more (Kubernetes, Device Plugins; dynamic resource allocation)."""
-    if diff.base is None or diff.head is None:
-        return
+    assert diff.base is not None
+    assert diff.head is not None
     before, after = GraphFacts(diff.base), GraphFacts(diff.head)
     gone = {change.urn for change in diff.of_kind("delete")}
     for resource in OFFERED_BY if gone else ():
